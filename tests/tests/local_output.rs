@@ -112,7 +112,7 @@ fn a_run_ends_with_the_last_words_of_its_process() {
         panic!("{events:?}");
     };
     assert!(
-        message.contains("exited with code 3; its last words:\nboom: cannot open /data/x"),
+        message.contains("exited with code 3; its final output:\nboom: cannot open /data/x"),
         "{message}"
     );
 }

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, ExportedFile};
-use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::spec::Bytes;
 use heddle_protocol::view;
 use serde::{Deserialize, Serialize};
 
+use crate::outcome::Outcome;
 use crate::record::Record;
 
 /// The cluster's name of a container; the core only compares it.
@@ -129,7 +129,7 @@ pub enum Action {
         /// Where.
         endpoint: SocketAddr,
     },
-    /// Tell people.
+    /// Report this event to the users of the job.
     Notice(Box<view::Event>),
     /// Answer an operator.
     Answer {
@@ -140,19 +140,6 @@ pub enum Action {
     },
     /// The job is over and all containers are gone or given up. Nothing follows.
     Finish(Box<Outcome>),
-}
-
-/// How a job ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    /// Finished, failed or stopped.
-    pub state: view::JobState,
-    /// Exit code of the command line.
-    pub exit_code: ExitCode,
-    /// Fact, cause, next step; empty when all is well.
-    pub message: String,
-    /// URL of the model's directory, when published.
-    pub model: Option<String>,
 }
 
 /// Work in the checkpoint directory or the output directory.

@@ -6,7 +6,7 @@
 
 use crate::record::Record;
 
-/// Commits that stay: the last is what a start is checked against, the others are for people who read the journal.
+/// Commits that stay: the last is what a start is checked against, the others are for readers of the journal.
 const COMMITS_KEPT: usize = 8;
 
 /// The records that a reader of all of them needs.
@@ -54,7 +54,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::action::Outcome;
+    use crate::outcome::Outcome;
 
     fn record() -> impl Strategy<Value = Record> {
         let epoch = Epoch::first(Generation(1));

@@ -1,4 +1,4 @@
-//! What the core is told once: the job, its input and the limits it keeps.
+//! Configuration: the job, its input and its limits.
 
 use std::sync::Arc;
 
@@ -18,14 +18,14 @@ pub struct Config {
     pub plan: Arc<InputPlan>,
     /// The file that containers read the plan from.
     pub plan_file: PlanFile,
-    /// Where people reach this ApplicationMaster, for the first line that they are told.
+    /// Address of this ApplicationMaster for users, for the first notice.
     pub address: String,
     /// When the run started, milliseconds since 1970.
     pub started_ms: u64,
     /// Patience and counts.
     pub limits: Limits,
-    /// Nothing is committed while the ResourceManager has not been heard for this long. None where there
-    /// is none to be heard (local runs).
+    /// Nothing is committed while the ResourceManager has not answered for this long. `None` without a ResourceManager
+    /// (local runs).
     pub cluster_lease_ms: Option<u64>,
     /// Where the input lies; empty where all of it is equally far.
     pub locality: Arc<Locality>,
@@ -39,7 +39,7 @@ pub struct Config {
 pub struct Locality {
     /// Host names, written as the cluster writes those of its nodes, each once.
     pub hosts: Vec<String>,
-    /// By training task: indices into `hosts`, who holds most of its bytes first. Shorter than the plan: nothing is
+    /// By training task: indices into `hosts`, the host with most of its bytes first. Shorter than the plan: nothing is
     /// known of the rest.
     pub train: Vec<Vec<u32>>,
     /// By test task.
@@ -49,9 +49,9 @@ pub struct Locality {
 /// Patience and counts. The defaults are those of the documentation; tests and `[yarn]` change some.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How often containers are told to beat. Default 2 s.
+    /// Interval of the containers' heartbeats. Default 2 s.
     pub heartbeat_ms: u64,
-    /// Silence after which a container is suspected, told to people and probed. Default 20 s.
+    /// Silence after which a container is suspected, reported and probed. Default 20 s.
     pub suspect_ms: u64,
     /// Silence after which it is given up. Default 60 s.
     pub dead_ms: u64,

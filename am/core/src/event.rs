@@ -1,4 +1,4 @@
-//! What happens to a job: everything the core is told, one value at a time.
+//! Events: everything that happens to a job, one value at a time.
 
 use std::net::SocketAddr;
 
@@ -24,7 +24,7 @@ pub enum Event {
         slot: Slot,
         /// The ask's incarnation.
         incarnation: Incarnation,
-        /// Host name of the node it is on, as the cluster writes it, without a port: for people, for blame, and
+        /// Host name of the node it is on, as the cluster writes it, without a port: for reports, for the restart policy, and
         /// to know whose data is near.
         node: String,
     },
@@ -42,8 +42,8 @@ pub enum Event {
         /// What it said last (the end of its stderr), at most some lines; empty if that is not known.
         text: String,
     },
-    /// Nobody vouches for a container any more whose process does not speak: its NodeManager does not answer, or says
-    /// that it is ending it. If it has spoken up meanwhile, that counts.
+    /// The container's NodeManager is unreachable or is killing the container, and its process has no control connection. If
+    /// the process has connected meanwhile, the event is ignored.
     NodeUnreachable {
         /// The container.
         container: ContainerId,
@@ -129,7 +129,7 @@ pub enum Event {
     /// [`Config::cluster_lease_ms`](crate::Config::cluster_lease_ms)).
     ClusterHeard,
     /// The cluster has disowned this attempt, or the claim is not the highest any more: commit nothing,
-    /// delete nothing, command nobody, end with exit code 9.
+    /// delete nothing, send no command, end with exit code 9.
     Fenced {
         /// Who took over, for the log.
         reason: String,
@@ -139,8 +139,8 @@ pub enum Event {
         /// The cluster's words.
         reason: String,
     },
-    /// What the cluster says about why containers do not come (who holds the queue); told to people if the job ends for
-    /// want of them.
+    /// What the cluster reports about why containers do not come (for example, which users fill the queue). It is part of
+    /// the error if the job ends for want of them.
     ClusterSays {
         /// A sentence or some lines.
         text: String,
@@ -169,9 +169,9 @@ pub struct StartupState {
     pub base: Option<Checkpoint>,
     /// Checkpoints of the lineage newer than the base that are damaged. They are set aside already.
     pub damaged: Vec<DamagedCheckpoint>,
-    /// All complete checkpoints, oldest first, for people: name and directory.
+    /// All complete checkpoints, oldest first: name and directory.
     pub checkpoints: Vec<Checkpoint>,
-    /// Containers that an earlier attempt left running, as the cluster tells. Empty where children die with it.
+    /// Containers that an earlier attempt left running, as the cluster reports. Empty where children die with it.
     pub kept: Vec<SurvivingContainer>,
 }
 
@@ -230,7 +230,7 @@ pub enum Probe {
     Refused,
     /// It opened: the process is there, whatever ails it.
     Open,
-    /// Neither within the driver's patience (about a second), or no route.
+    /// Neither within the driver's timeout (about a second), or no route.
     Silent,
 }
 

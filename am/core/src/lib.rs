@@ -1,16 +1,22 @@
 //! The job's state machine: decisions as pure functions of events.
 //!
-//! [`Core`] is told what happened ([`Event`]) and when ([`Now`]), and says what to do ([`Action`]). It
-//! holds no socket, file, task or clock and draws no random number; its `clippy.toml` refuses them. So
-//! the same core runs under YARN, on one machine, and in simulations of thousands of faults. Who waits
-//! on sockets, RPC, disks and time is the driver, in `heddle-am`.
+//! [`Core`] takes an event ([`Event`]) and the time ([`Now`]) and returns the actions to perform ([`Action`]). It holds no
+//! socket, file, task or clock and draws no random number; its `clippy.toml` forbids them. So the same core runs under
+//! YARN, on one machine, and in simulations of thousands of faults. The driver in `heddle-am` waits on sockets, RPC, disks
+//! and time.
 //!
-//! ```text
-//!             ┌────────────────────────── driver ──────────────────────────┐
-//!   cluster ──┤                                                            ├── journal
-//!   control ──┤  Event, Now ──▶ Core::on ──▶ Vec<Action>                   ├── store
-//!   people  ──┤               ◀── Core::next_deadline, Core::view           ├── clock
-//!             └────────────────────────────────────────────────────────────┘
+//! Four components with private state share one context: the fleet (containers), the work (phases and tasks), the
+//! checkpoints, and the stage of the job. `core` routes events to them and facts between them.
+//!
+//! ```no_run
+//! # fn example(config: heddle_am_core::Config, startup: heddle_am_core::StartupState) {
+//! use heddle_am_core::{Core, Event, Now};
+//!
+//! let mut core = Core::new(config);
+//! for action in core.on(Event::Startup(Box::new(startup)), Now::default()) {
+//!     println!("{action:?}");
+//! }
+//! # }
 //! ```
 
 mod action;
@@ -20,23 +26,23 @@ mod config;
 mod context;
 mod core;
 mod event;
+mod failure;
 mod fleet;
+mod outcome;
 mod received_reports;
 mod record;
-mod reports;
 mod stage;
 mod time;
-mod view;
 mod work;
 
 pub use action::{
-    Action, CallId, Checkpoint, ConnectionId, ContainerId, OperationId, Outcome, RecordId,
-    StoreCall,
+    Action, CallId, Checkpoint, ConnectionId, ContainerId, OperationId, RecordId, StoreCall,
 };
 pub use compaction::compact;
 pub use config::{Config, Limits, Locality};
 pub use core::Core;
 pub use event::{DamagedCheckpoint, Event, Exit, Probe, StartupState, Stored, SurvivingContainer};
+pub use outcome::Outcome;
 pub use received_reports::ReceivedReports;
 pub use record::Record;
 pub use time::{MonotonicMs, Now};

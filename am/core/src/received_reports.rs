@@ -63,23 +63,23 @@ mod tests {
 
     #[test]
     fn a_repeat_is_taken_once() {
-        let mut heard = ReceivedReports::default();
-        heard.registered(MEMBER, OLD);
-        assert!(heard.takes(MEMBER, OLD, 1) && heard.takes(MEMBER, OLD, 2));
-        heard.registered(MEMBER, NEW);
-        assert!(!heard.takes(MEMBER, NEW, 1) && !heard.takes(MEMBER, NEW, 2));
-        assert!(heard.takes(MEMBER, NEW, 3));
-        assert_eq!(heard.highest(MEMBER), 3);
+        let mut reports = ReceivedReports::default();
+        reports.registered(MEMBER, OLD);
+        assert!(reports.takes(MEMBER, OLD, 1) && reports.takes(MEMBER, OLD, 2));
+        reports.registered(MEMBER, NEW);
+        assert!(!reports.takes(MEMBER, NEW, 1) && !reports.takes(MEMBER, NEW, 2));
+        assert!(reports.takes(MEMBER, NEW, 3));
+        assert_eq!(reports.highest(MEMBER), 3);
     }
 
     #[test]
     fn a_report_on_a_replaced_connection_is_not_confirmed() {
-        let mut heard = ReceivedReports::default();
-        heard.registered(MEMBER, OLD);
-        heard.registered(MEMBER, NEW);
-        assert!(!heard.takes(MEMBER, OLD, 1), "the core would drop it");
-        assert!(!heard.takes(MEMBER, OLD, 0), "a beat of it says nothing");
-        assert_eq!(heard.highest(MEMBER), 0, "so it is sent again");
-        assert!(heard.takes(MEMBER, NEW, 1));
+        let mut reports = ReceivedReports::default();
+        reports.registered(MEMBER, OLD);
+        reports.registered(MEMBER, NEW);
+        assert!(!reports.takes(MEMBER, OLD, 1), "the core would drop it");
+        assert!(!reports.takes(MEMBER, OLD, 0), "its heartbeat is ignored");
+        assert_eq!(reports.highest(MEMBER), 0, "so it is sent again");
+        assert!(reports.takes(MEMBER, NEW, 1));
     }
 }

@@ -7,7 +7,7 @@ use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Ste
 use heddle_protocol::view::EvaluationView;
 use serde::{Deserialize, Serialize};
 
-use crate::action::Outcome;
+use crate::outcome::Outcome;
 
 /// One journal entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub enum Record {
         /// Milliseconds since 1970.
         at_ms: u64,
     },
-    /// An epoch begins: the start of the job, or a rollback. Durable before anybody is told.
+    /// An epoch begins: the start of the job, or a rollback. Durable before any command carries it.
     Restore {
         /// The epoch.
         epoch: Epoch,
@@ -38,7 +38,7 @@ pub enum Record {
         step: Step,
         /// The shard map: by shard, the slot that is to hold it.
         holders: Vec<Slot>,
-        /// What was lost, for people.
+        /// What was lost, for reports.
         cause: String,
         /// Milliseconds since 1970.
         at_ms: u64,

@@ -36,6 +36,6 @@ pub struct Now {
     /// For deadlines and spans. Must not go back from one event to the next; one that does is taken
     /// as no time having passed.
     pub mono: MonotonicMs,
-    /// For records and reports that people read: milliseconds since 1970. Nothing is decided by it.
+    /// For records and reports: milliseconds since 1970. Nothing is decided by it.
     pub wall_ms: u64,
 }

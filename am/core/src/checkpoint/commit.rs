@@ -1,66 +1,93 @@
-//! Making a checkpoint of a cut that is saved.
+//! Commit: a cut that is saved becomes a checkpoint.
 //!
-//! Committed is what lies under its final name; the store call does that and nothing else does. **Gate:** `lease`. **Unknown outcome:** the call is repeated, since the store recognises its own manifest by its
-//! salt; nothing of the cut is deleted. Then the journal's record, then older ones may go.
+//! A checkpoint is committed when it has its final name; only the store call does that. **Gate:** the lease. **Unknown
+//! outcome:** the call is repeated, since the store recognises its own manifest by its salt; nothing of the cut is deleted.
+//! Then the journal's record follows, then older checkpoints may be removed (retention).
 
 use heddle_protocol::control::Command;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view;
 
+use super::cut::{Cut, OrderedCut};
+use super::{Checkpoints, Committed, CutEnded, checkpoint_view};
 use crate::action::{CallId, Checkpoint, StoreCall};
-use crate::checkpoint::cut::{Progress, Reason};
 use crate::context::deadlines::Purpose;
-use crate::core::{Core, StoreCallPurpose};
+use crate::context::{Context, StoreCallPurpose};
 use crate::event::Stored;
+use crate::fleet::Fleet;
 use crate::record::Record;
-use crate::stage::takeover::checkpoint_view;
+use crate::work::JobWork;
 
-impl Core {
-    pub(crate) fn complete_cut(&mut self) -> bool {
-        let Some(cut) = &mut self.cuts.open else {
-            return false;
-        };
-        if !(cut.all_snapped() && cut.all_saved() && cut.set.values().all(|reached| *reached)) {
+/// What came of a try to commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CommitOutcome {
+    /// Nothing follows: another try is made later, or the answer is stale.
+    NothingFollows,
+    GivenUp(CutEnded),
+    Committed(Committed),
+}
+
+impl Checkpoints {
+    /// Starts a try to commit, unless one is under way or has to wait. Returns whether it did.
+    pub(crate) fn try_commit(&mut self, work: &JobWork, fleet: &Fleet, ctx: &mut Context) -> bool {
+        let commit = self.open.as_ref().and_then(Cut::commit);
+        let waits = commit.is_none_or(|commit| commit.call.is_some());
+        if waits || ctx.is_waiting_for(Purpose::CommitRetry) {
             return false;
         }
-        cut.progress = Progress::Committing(None);
-        self.deadlines.clear(Purpose::CutTimeout);
+        if !ctx.can_publish() {
+            self.warn_of_delay(ctx);
+            return false;
+        }
+        let Some((staging, manifest)) = self.manifest(work, fleet, ctx) else {
+            debug_assert!(false, "a cut that commits has a manifest");
+            return false;
+        };
+        let call = StoreCall::Commit { staging, manifest: Box::new(manifest) };
+        let call = ctx.store(StoreCallPurpose::Commit, call);
+        let ordered = self.open.as_mut().and_then(Cut::ordered_mut);
+        if let Some(commit) = ordered.and_then(OrderedCut::commit) {
+            commit.call = Some(call);
+        }
         true
     }
 
-    pub(crate) fn try_commit(&mut self) -> bool {
-        if self.cuts.open.as_ref().is_none_or(|cut| cut.commit_waits) {
-            return false;
+    /// Warns once that a checkpoint waits for the ResourceManager.
+    fn warn_of_delay(&mut self, ctx: &mut Context) {
+        if ctx.holds_lease() {
+            return;
         }
-        if !self.surely_leads() {
-            self.tell_late_commit();
-            return false;
-        }
-        let Some((staging, manifest)) = self.manifest() else {
-            return false;
-        };
-        let call = self.store(
-            StoreCallPurpose::Commit,
-            StoreCall::Commit { staging, manifest: Box::new(manifest) },
-        );
-        if let Some(cut) = &mut self.cuts.open {
-            cut.progress = Progress::Committing(Some(call));
-        }
-        true
-    }
-
-    pub(crate) fn commit_answered(&mut self, call: CallId, outcome: Stored) {
-        let tries = self.config.limits.store_tries;
-        let Some(cut) =
-            self.cuts.open.as_mut().filter(|cut| cut.progress == Progress::Committing(Some(call)))
-        else {
+        let Some(cut) = &mut self.open else {
             return;
         };
+        let id = cut.id;
+        let commit = cut.ordered_mut().and_then(OrderedCut::commit);
+        if commit.is_some_and(|commit| !std::mem::replace(&mut commit.delay_reported, true)) {
+            ctx.warn(format!(
+                "checkpoint {id} is late: it is saved, and committed once the ResourceManager answers, which it has not for {} s; training goes on",
+                ctx.cluster_silent_ms() / 1000
+            ));
+        }
+    }
+
+    /// The store has answered a try to commit.
+    pub(crate) fn commit_answered(
+        &mut self,
+        call: CallId,
+        outcome: Stored,
+        fleet: &Fleet,
+        ctx: &mut Context,
+    ) -> CommitOutcome {
+        let ordered = self.open.as_mut().and_then(Cut::ordered_mut);
+        let commit = ordered.and_then(OrderedCut::commit);
+        let Some(commit) = commit.filter(|commit| commit.call == Some(call)) else {
+            return CommitOutcome::NothingFollows;
+        };
         let failure = match outcome {
-            Stored::Committed(checkpoint) => return self.committed(*checkpoint),
+            Stored::Committed(checkpoint) => return self.committed(*checkpoint, fleet, ctx),
             Stored::Unknown { failure } => {
-                cut.commit_unknown = true;
+                commit.outcome_unknown = true;
                 failure
             }
             Stored::NotDone { failure } => failure,
@@ -69,64 +96,54 @@ impl Core {
                 format!("an answer to another question: {other:?}"),
             ),
         };
-        cut.commit_tries += 1;
-        cut.progress = Progress::Committing(None);
-        if cut.commit_tries >= tries {
-            return self.cut_failed(failure.preventing("its manifest could not be committed"));
+        commit.tries += 1;
+        commit.call = None;
+        let tries = commit.tries;
+        if tries >= ctx.limits().store_tries {
+            let failure = failure.preventing("its manifest could not be committed");
+            let ended = self.cut_failed(failure, fleet, ctx);
+            return ended.map_or(CommitOutcome::NothingFollows, CommitOutcome::GivenUp);
         }
-        cut.commit_waits = true;
-        let wait_ms = self.config.limits.retry_ms << cut.commit_tries.min(6);
-        self.deadlines.at_latest(Purpose::Retry, self.now.mono + wait_ms);
-        self.warn(format!("a checkpoint's commit is tried again: {failure}"));
+        ctx.retry_later(Purpose::CommitRetry, tries);
+        ctx.warn(format!("a checkpoint's commit is tried again: {failure}"));
+        CommitOutcome::NothingFollows
     }
 
     /// The cut is a checkpoint.
-    pub(crate) fn committed(&mut self, checkpoint: Checkpoint) {
-        let Some(cut) = self.cuts.open.take() else {
-            return;
+    fn committed(
+        &mut self,
+        checkpoint: Checkpoint,
+        fleet: &Fleet,
+        ctx: &mut Context,
+    ) -> CommitOutcome {
+        let Some(cut) = self.open.take() else {
+            debug_assert!(false, "the cut of a commit is open");
+            return CommitOutcome::NothingFollows;
         };
         let manifest = &checkpoint.manifest;
-        let took_ms = self.now.mono.since(cut.ordered.mono);
-        let view = checkpoint_view(&checkpoint, took_ms);
-        self.out.journal(Record::Commit {
+        let view = checkpoint_view(&checkpoint, ctx.now().since(cut.opened));
+        ctx.journal(Record::Commit {
             cut: cut.id,
             dir: checkpoint.dir.clone(),
             phase: manifest.phase,
             step: manifest.step(),
-            at_ms: self.now.wall_ms,
+            at_ms: ctx.wall_ms(),
         });
         self.base = Some(checkpoint);
-        self.progress += 1;
-        self.cuts.committed += 1;
-        self.cuts.late_tries = 0;
-        self.cuts.failures = 0;
-        for slot in self.registered_slots(Role::Pserver) {
-            self.send(slot, Command::CutEnd { cut: cut.id, committed: true });
-        }
-        let keep = self.config.spec.checkpoint.keep.max(2);
-        let retain = StoreCall::Retain { keep, generation: self.generation, base: cut.id };
-        self.store(StoreCallPurpose::Housekeeping, retain);
-        self.checkpoints.push(view.clone());
-        let surplus = self.checkpoints.len().saturating_sub(keep as usize);
-        self.checkpoints.drain(..surplus);
+        self.committed += 1;
+        self.late_tries = 0;
+        self.final_failures = 0;
+        fleet.send_to_all(Role::Pserver, Command::CutEnd { cut: cut.id, committed: true }, ctx);
+        let keep = ctx.config().spec.checkpoint.keep.max(2);
+        let retain = StoreCall::Retain { keep, generation: ctx.generation(), base: cut.id };
+        ctx.store(StoreCallPurpose::Housekeeping, retain);
+        self.views.push(view.clone());
+        let surplus = self.views.len().saturating_sub(keep as usize);
+        self.views.drain(..surplus);
         for id in cut.asked_by {
-            self.answer(id, Ok(format!("checkpoint {} committed in {}", cut.id, view.dir)));
+            ctx.answer(id, Ok(format!("checkpoint {} committed in {}", cut.id, view.dir)));
         }
-        self.notice(view::Event::CheckpointCommitted(view));
-        match cut.reason {
-            Reason::Due | Reason::Ordered | Reason::First => {
-                self.plan_next_cut(false);
-                self.leave_nodes();
-                self.return_shards();
-            }
-            Reason::Stop => self.stop_with_checkpoint(),
-            Reason::Final => {}
-        }
-    }
-
-    pub(crate) fn retry_commit(&mut self) {
-        if let Some(cut) = &mut self.cuts.open {
-            cut.commit_waits = false;
-        }
+        ctx.notice(view::Event::CheckpointCommitted(view));
+        CommitOutcome::Committed(Committed { reason: cut.reason })
     }
 }

@@ -1,7 +1,259 @@
-//! Checkpoints: schedule, cuts, snapshots, commit, manifest.
+//! Checkpoints: schedule, cuts, snapshots, commit, manifest, retention.
+//!
+//! This component decides when a cut is taken, follows it over all shards and makes a checkpoint of it. It has the newest
+//! checkpoint, to which a rollback returns. Handlers return facts ([`CutEnded`], [`Committed`]); what follows from them for
+//! the stage of the job is decided by the dispatcher in `core`.
 
 pub(crate) mod commit;
 pub(crate) mod cut;
 pub(crate) mod manifest;
+pub(crate) mod order;
 pub(crate) mod schedule;
 pub(crate) mod snapshots;
+
+use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
+use heddle_protocol::ids::{CutId, Epoch, PhaseNo, Step};
+use heddle_protocol::manifest::{Manifest, Progress};
+use heddle_protocol::view::{self, CheckpointView};
+
+use crate::action::{Checkpoint, OperationId};
+use crate::context::Context;
+use crate::context::deadlines::Purpose;
+use crate::failure::JobFailure;
+use cut::{Cut, CutReason};
+
+/// How long work waits at the end of a phase for a periodic cut whose directory is being made. Usually that takes
+/// milliseconds. Where the store does not answer, the cut is taken later and training goes on.
+const STAGING_HOLDS_MS: u64 = 5_000;
+
+/// BSP: tries in a row that name a step too late, each four times further ahead, before the cut waits for the next time.
+pub(crate) const TRIES_MAX: u32 = 6;
+
+/// The open cut was given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CutEnded {
+    pub reason: CutReason,
+    pub failure: Failure,
+}
+
+/// The open cut has become a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Committed {
+    pub reason: CutReason,
+}
+
+/// The open cut, the checkpoints of the job, and what is remembered between cuts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checkpoints {
+    open: Option<Cut>,
+    /// The checkpoint that a rollback returns to.
+    base: Option<Checkpoint>,
+    views: Vec<CheckpointView>,
+    /// Figures of the run before the checkpoint that this attempt started from.
+    earlier: Progress,
+    /// Numbers used in this generation.
+    last_number: u32,
+    wanted: Option<CutReason>,
+    /// Operators that wait for the next cut.
+    asked_by: Vec<OperationId>,
+    /// BSP: tries in a row that named a step too late.
+    late_tries: u32,
+    /// Tries of the final cut that failed.
+    final_failures: u32,
+    /// Checkpoints committed by this attempt.
+    committed: u32,
+    /// BSP: job steps of phases that are over.
+    steps_before: u64,
+    /// `checkpoint.every` in steps: where the next cut is due.
+    next_steps: u64,
+    /// A rollback ended a periodic cut that was due or under way.
+    overdue: bool,
+    /// The last phase that ended, with BSP's number of steps.
+    ended: Option<(Epoch, PhaseNo, Option<Step>)>,
+}
+
+pub(crate) fn checkpoint_view(checkpoint: &Checkpoint, took_ms: u64) -> CheckpointView {
+    let manifest = &checkpoint.manifest;
+    CheckpointView {
+        cut: manifest.cut,
+        phase: manifest.phase,
+        step: manifest.step(),
+        at_ms: manifest.at_ms,
+        took_ms,
+        bytes: manifest.bytes(),
+        dir: checkpoint.dir.clone(),
+    }
+}
+
+/// The exit code when the storage failed at every try. All classes but one are [`ExitCode::Unreachable`], so that the next
+/// attempt of the application tries again.
+pub(crate) fn exit_after_tries(failure: &Failure) -> ExitCode {
+    match failure.class {
+        ErrorClass::Denied => ExitCode::Denied,
+        _ => ExitCode::Unreachable,
+    }
+}
+
+impl Checkpoints {
+    /// The attempt starts with these checkpoints.
+    pub(crate) fn begin(&mut self, base: Option<Checkpoint>, all: &[Checkpoint]) {
+        self.views = all.iter().map(|checkpoint| checkpoint_view(checkpoint, 0)).collect();
+        if let Some(base) = &base {
+            self.earlier = base.manifest.progress;
+        }
+        self.base = base;
+    }
+
+    /// The checkpoint that a rollback returns to.
+    pub(crate) fn base(&self) -> Option<&Checkpoint> {
+        self.base.as_ref()
+    }
+
+    /// The manifest of the base.
+    pub(crate) fn base_manifest(&self) -> Option<&Manifest> {
+        self.base.as_ref().map(|base| &*base.manifest)
+    }
+
+    /// The position of the base: phase, and in BSP the job steps applied.
+    pub(crate) fn base_position(&self) -> (PhaseNo, Step) {
+        self.base_manifest()
+            .map_or((PhaseNo(0), Step(0)), |manifest| (manifest.phase, manifest.step()))
+    }
+
+    /// An older checkpoint is used, because the base is damaged.
+    pub(crate) fn use_older(&mut self, base: Checkpoint) {
+        self.views.retain(|checkpoint| checkpoint.cut <= base.manifest.cut);
+        self.base = Some(base);
+    }
+
+    /// The checkpoints of the job, oldest first.
+    pub(crate) fn views(&self) -> &[CheckpointView] {
+        &self.views
+    }
+
+    /// Checkpoints committed by this attempt.
+    pub(crate) fn committed_count(&self) -> u32 {
+        self.committed
+    }
+
+    /// Reports a checkpoint that is not used.
+    pub(crate) fn report_damaged(cut: CutId, dir: String, error: String, ctx: &mut Context) {
+        ctx.notice(view::Event::CheckpointDamaged { cut, dir, error });
+    }
+
+    /// A cut is wanted.
+    pub(crate) fn want(&mut self, reason: CutReason) {
+        self.wanted = self.wanted.max(Some(reason));
+    }
+
+    /// No cut is wanted any more.
+    pub(crate) fn unwant(&mut self) {
+        self.wanted = None;
+    }
+
+    /// Why a cut is wanted, if one is.
+    pub(crate) fn wanted(&self) -> Option<CutReason> {
+        self.wanted
+    }
+
+    /// An operator wants a checkpoint.
+    pub(crate) fn ordered_by(&mut self, id: OperationId) {
+        self.want(CutReason::Ordered);
+        self.asked_by.push(id);
+    }
+
+    /// A cut is wanted as soon as possible; an open one serves.
+    pub(crate) fn want_now(&mut self) {
+        if self.open.is_none() {
+            self.want(CutReason::Ordered);
+        }
+    }
+
+    /// Whether a cut is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether a manifest may or may not be under its final name: the outcome of the commit must be awaited. A commit that
+    /// only waits for the lease has not been tried.
+    pub(crate) fn is_outcome_open(&self) -> bool {
+        let commit = self.open.as_ref().and_then(Cut::commit);
+        commit.is_some_and(|commit| commit.call.is_some() || commit.tries > 0)
+    }
+
+    /// Whether work cannot go on to the next phase: some shard still has to snap, or a cut is wanted that belongs here.
+    /// (A periodic cut that comes while another is being saved is taken later.)
+    pub(crate) fn holds_up(&self, ctx: &Context) -> bool {
+        match &self.open {
+            Some(cut)
+                if cut.reason == CutReason::Due
+                    && !cut.is_ordered()
+                    && ctx.now().since(cut.opened) >= STAGING_HOLDS_MS =>
+            {
+                false
+            }
+            Some(cut) => !cut.all_snapped() || self.wanted >= Some(CutReason::First),
+            None => self.wanted.is_some(),
+        }
+    }
+
+    /// Whether no trainer can join now.
+    pub(crate) fn bars_joins(&self) -> bool {
+        self.open.as_ref().is_some_and(|cut| {
+            cut.ordered().is_some_and(|ordered| ordered.has_barriers()) && !cut.all_snapped()
+        })
+    }
+
+    /// Shards go back to the base: a phase that ended has not ended, and training is not over.
+    pub(crate) fn roll_back(&mut self, ctx: &mut Context) {
+        self.ended = None;
+        self.late_tries = 0;
+        self.final_failures = 0;
+        ctx.clear_deadline(Purpose::FinalCutRetry);
+        if matches!(self.wanted, Some(CutReason::Final | CutReason::Due)) {
+            self.wanted = None;
+        }
+    }
+
+    /// A try of the final cut failed: the next one follows after a wait.
+    ///
+    /// # Errors
+    /// There were too many; the job ends.
+    pub(crate) fn final_cut_failed(
+        &mut self,
+        failure: &Failure,
+        ctx: &mut Context,
+    ) -> Result<(), JobFailure> {
+        self.final_failures += 1;
+        if self.final_failures >= ctx.limits().store_tries {
+            let message = format!("the final checkpoint could not be taken: {failure}");
+            return Err(JobFailure::new(exit_after_tries(failure), message));
+        }
+        ctx.retry_later(Purpose::FinalCutRetry, self.final_failures);
+        Ok(())
+    }
+
+    /// Whether the open cut holds the end of training, or its commit is under way: then the final cut does not replace it.
+    pub(crate) fn serves_as_final(&self, phase: PhaseNo, tasks: usize) -> bool {
+        self.open.as_ref().is_some_and(|cut| {
+            let holds_end = cut.ordered().is_some_and(|ordered| {
+                ordered.phase == phase && cut.all_snapped() && self.holds_whole_phase(cut, tasks)
+            });
+            cut.reason == CutReason::Final || holds_end || cut.commit().is_some()
+        })
+    }
+
+    /// The job ends: operators that wait for a checkpoint are answered.
+    pub(crate) fn end(&mut self, ctx: &mut Context) {
+        let open = self.open.take().map(|cut| cut.asked_by).unwrap_or_default();
+        for id in open.into_iter().chain(std::mem::take(&mut self.asked_by)) {
+            ctx.answer(id, Err("the job is ending".to_owned()));
+        }
+    }
+
+    /// BSP's number of steps of a phase, if it was the last one to end.
+    fn end_of(&self, epoch: Epoch, phase: PhaseNo) -> Option<Option<Step>> {
+        self.ended.filter(|(e, p, _)| *e == epoch && *p == phase).map(|(.., step)| step)
+    }
+}

@@ -1,125 +1,183 @@
-//! When the next periodic cut is due, and at which step of a BSP phase.
+//! The checkpoint schedule: when the next periodic cut is due, and at which step of a BSP phase.
 
 use heddle_protocol::ids::Step;
-use heddle_protocol::spec::Every;
+use heddle_protocol::spec::{Every, PhaseKind, phase_kind};
 
-use crate::checkpoint::cut::{Reason, TRIES_MAX};
+use super::cut::{Cut, CutReason};
+use super::{Checkpoints, TRIES_MAX};
+use crate::context::Context;
 use crate::context::deadlines::Purpose;
-use crate::core::{Core, JobStage};
-use crate::work::phases::Work;
+use crate::fleet::Fleet;
+use crate::work::{JobWork, PhaseEnded};
 
-/// BSP: steps that a named step is ahead of the guess at the least.
+/// BSP: a named step is at least this many steps ahead of the probable frontier.
 const AHEAD_MIN: u64 = 2;
-/// BSP: so much time's worth of steps a named step is ahead: the command has to reach every shard first.
+/// BSP: a named step is ahead by the steps of this time: the command has to reach every shard first.
 const AHEAD_MS: f64 = 100.0;
 /// A periodic cut that was given up is tried again after this, if its period is not shorter.
 const AGAIN_MS: u64 = 30_000;
-/// One that a rollback took away is tried again after its period divided by this.
+/// One that a rollback ended is tried again after its period divided by this.
 const OVERDUE_SHARE: u64 = 4;
 
-impl Core {
-    /// BSP: a step that no shard has applied yet when it hears of it.
-    pub(crate) fn step_ahead(&self) -> Step {
-        let step_rate = &self.phase.step_rate;
-        let guess = step_rate.guess(self.now.mono, self.config.limits.heartbeat_ms).0;
-        let ahead = AHEAD_MIN.max((step_rate.rate().unwrap_or(0.0) * AHEAD_MS / 1000.0) as u64)
-            << (2 * self.cuts.late_tries.min(TRIES_MAX));
-        let soonest = guess.saturating_add(ahead);
-        match self.config.spec.checkpoint.every {
-            // The step it is due at, unless that has gone by.
-            Every::Steps(_)
-                if self.cuts.late_tries == 0
-                    && self.cuts.open.as_ref().is_some_and(|cut| cut.reason == Reason::Due) =>
-            {
-                Step(soonest.max(self.cuts.next_steps.saturating_sub(self.cuts.steps_before)))
+/// Steps taken: BSP, job steps; ASP, steps of all trainers together.
+pub(crate) fn total_steps(
+    checkpoints: &Checkpoints,
+    work: &JobWork,
+    fleet: &Fleet,
+    ctx: &Context,
+) -> u64 {
+    match ctx.is_bsp() {
+        // An evaluation has no job steps; its frontier stays at 0.
+        true => checkpoints.steps_before.saturating_add(work.frontier().0),
+        false => fleet.steps(),
+    }
+}
+
+impl Checkpoints {
+    /// BSP: a step that no shard has applied yet when the order arrives.
+    pub(super) fn step_ahead(&self, work: &JobWork, late_tries: u32, ctx: &Context) -> Step {
+        let probable = work.probable_frontier(ctx).0;
+        let rate = work.steps_per_second().unwrap_or(0.0);
+        let ahead =
+            AHEAD_MIN.max((rate * AHEAD_MS / 1000.0) as u64) << (2 * late_tries.min(TRIES_MAX));
+        let soonest = probable.saturating_add(ahead);
+        let is_due = self.open.as_ref().is_some_and(|cut: &Cut| cut.reason == CutReason::Due);
+        match ctx.config().spec.checkpoint.every {
+            // The step it is due at, unless that has passed.
+            Every::Steps(_) if late_tries == 0 && is_due => {
+                Step(soonest.max(self.next_steps.saturating_sub(self.steps_before)))
             }
             _ => Step(soonest),
         }
     }
 
-    /// Sets when the next periodic cut is due.
-    pub(crate) fn plan_next_cut(&mut self, gave_up: bool) {
-        match self.config.spec.checkpoint.every {
+    /// Sets when the next periodic cut is due. `working`: trainers work on the phase.
+    pub(crate) fn plan_next(
+        &mut self,
+        gave_up: bool,
+        working: bool,
+        work: &JobWork,
+        fleet: &Fleet,
+        ctx: &mut Context,
+    ) {
+        match ctx.config().spec.checkpoint.every {
             Every::Time(period) => {
                 let wait_ms = if gave_up { period.0.min(AGAIN_MS) } else { period.0 };
-                self.deadlines.set(Purpose::CutDue, self.now.mono + wait_ms);
+                ctx.set_deadline(Purpose::CutDue, ctx.now() + wait_ms);
             }
-            Every::Passes(_) if gave_up => {
-                self.deadlines.set(Purpose::CutDue, self.now.mono + AGAIN_MS)
-            }
+            Every::Passes(_) if gave_up => ctx.set_deadline(Purpose::CutDue, ctx.now() + AGAIN_MS),
             Every::Passes(_) => {}
             Every::Steps(steps) => {
-                self.cuts.next_steps = self.total_steps().saturating_add(steps);
-                self.check_steps();
+                self.next_steps = total_steps(self, work, fleet, ctx).saturating_add(steps);
+                self.check_steps(working, work, fleet, ctx);
             }
         }
     }
 
-    /// Sets when the next periodic cut is due, now that shards have gone back to a checkpoint.
+    /// Sets when the next periodic cut is due after a rollback.
     ///
-    /// A rollback does not push it back: where pservers are lost more often than cuts are due, none would ever be taken
-    /// and nothing ever be kept. But a cut at once would save what is saved already, so one that was due or under way
-    /// waits for a part of its period.
-    pub(crate) fn plan_cut_after_rollback(&mut self) {
-        let every = self.config.spec.checkpoint.every;
-        let mut overdue = std::mem::take(&mut self.cuts.overdue);
-        if self.cuts.wanted == Some(Reason::Due) && !matches!(every, Every::Passes(_)) {
+    /// A rollback does not push it back: where pservers are lost more often than cuts are due, no cut would ever be taken and
+    /// nothing ever be kept. But a cut at once would save what is saved already, so one that was due or under way waits for a
+    /// part of its period.
+    pub(crate) fn plan_after_rollback(
+        &mut self,
+        working: bool,
+        work: &JobWork,
+        fleet: &Fleet,
+        ctx: &mut Context,
+    ) {
+        let every = ctx.config().spec.checkpoint.every;
+        let mut overdue = std::mem::take(&mut self.overdue);
+        if self.wanted == Some(CutReason::Due) && !matches!(every, Every::Passes(_)) {
             // It came while shards were loading.
-            self.cuts.unwant();
+            self.unwant();
             overdue = true;
         }
         match every {
             Every::Passes(_) => {}
             Every::Time(period) => {
-                let soonest = self.now.mono + (period.0 / OVERDUE_SHARE).min(AGAIN_MS);
-                let due = match self.deadlines.at(Purpose::CutDue) {
+                let soonest = ctx.now() + (period.0 / OVERDUE_SHARE).min(AGAIN_MS);
+                let due = match ctx.deadline(Purpose::CutDue) {
                     _ if overdue => soonest,
                     Some(at) => at.max(soonest),
-                    None => self.now.mono + period.0,
+                    None => ctx.now() + period.0,
                 };
-                self.deadlines.set(Purpose::CutDue, due);
+                ctx.set_deadline(Purpose::CutDue, due);
             }
             Every::Steps(steps) => {
-                let total = self.total_steps();
+                let total = total_steps(self, work, fleet, ctx);
                 let soonest = total.saturating_add((steps / OVERDUE_SHARE).max(1));
-                self.cuts.next_steps = if overdue {
+                self.next_steps = if overdue {
                     soonest
                 } else {
-                    let due = self.cuts.next_steps.max(soonest);
+                    let due = self.next_steps.max(soonest);
                     due.min(total.saturating_add(steps))
                 };
-                self.check_steps();
+                self.check_steps(working, work, fleet, ctx);
             }
         }
-    }
-
-    /// Steps taken: BSP, job steps; ASP, steps of all trainers together.
-    pub(crate) fn total_steps(&self) -> u64 {
-        if self.is_bsp() {
-            // An evaluation has no job steps; its frontier stays at 0.
-            return self.cuts.steps_before.saturating_add(self.phase.frontier().0);
-        }
-        self.steps
     }
 
     /// `checkpoint.every` in steps: wants a cut when the step is near (BSP: named ahead) or reached (ASP).
-    pub(crate) fn check_steps(&mut self) {
-        if !matches!(self.config.spec.checkpoint.every, Every::Steps(_))
-            || self.cuts.open.is_some()
-            || !matches!(self.stage, JobStage::Working)
-        {
+    pub(crate) fn check_steps(
+        &mut self,
+        working: bool,
+        work: &JobWork,
+        fleet: &Fleet,
+        ctx: &Context,
+    ) {
+        let by_steps = matches!(ctx.config().spec.checkpoint.every, Every::Steps(_));
+        if !by_steps || self.open.is_some() || !working {
             return;
         }
-        let near = match (&self.phase.work, self.phase.step_rate.rate()) {
-            // Two heartbeats ahead, so that the step is not past when the next one comes.
-            (Work::Lanes(_), Some(rate)) => {
-                (rate * 2.0 * self.config.limits.heartbeat_ms as f64 / 1000.0) as u64
-            }
-            // An unknown rate: a step that is named now may be hours away. It is named when it has gone by.
-            (Work::Lanes(_), None) | (Work::Queue(_), _) => 0,
+        let near = match (work.has_lanes(), work.steps_per_second()) {
+            // Two heartbeats ahead, so that the step has not passed when the next one comes.
+            (true, Some(rate)) => (rate * 2.0 * ctx.limits().heartbeat_ms as f64 / 1000.0) as u64,
+            // An unknown rate: a step that is named now may be hours away. It is named when it has passed.
+            (true, None) | (false, _) => 0,
         };
-        if self.total_steps().saturating_add(near) >= self.cuts.next_steps {
-            self.cuts.want(Reason::Due);
+        if total_steps(self, work, fleet, ctx).saturating_add(near) >= self.next_steps {
+            self.want(CutReason::Due);
         }
+    }
+
+    /// A phase has ended: a cut may be due. `training_is_over`: no phase of training follows.
+    pub(crate) fn phase_ended(
+        &mut self,
+        ended: &PhaseEnded,
+        training_is_over: bool,
+        ctx: &Context,
+    ) {
+        let config = ctx.config();
+        let spec = &config.spec;
+        let next_kind = phase_kind(spec, ended.phase.next());
+        match (ended.kind, spec.checkpoint.every) {
+            (Some(PhaseKind::Measure(_)), _)
+                if matches!(next_kind, Some(PhaseKind::Train { .. })) =>
+            {
+                self.want(CutReason::First);
+            }
+            // After the last pass at most an evaluation follows, and then the final cut.
+            // A phase may be over before a heartbeat reports that the step is near.
+            (Some(PhaseKind::Train { .. }), Every::Steps(_))
+                if !training_is_over && ctx.is_bsp() && self.steps_before >= self.next_steps =>
+            {
+                self.want(CutReason::Due);
+            }
+            (Some(PhaseKind::Train { pass }), Every::Passes(n))
+                if !training_is_over
+                    && pass + 1 < spec.data.passes
+                    && (pass + 1).is_multiple_of(n) =>
+            {
+                self.want(CutReason::Due);
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts the steps of a phase that has ended.
+    pub(crate) fn count_phase(&mut self, ended: &PhaseEnded, ctx: &Context) {
+        self.steps_before = self.steps_before.saturating_add(ended.steps.unwrap_or_default().0);
+        self.ended = Some((ctx.epoch(), ended.phase, ended.steps));
     }
 }

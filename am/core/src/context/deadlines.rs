@@ -7,7 +7,7 @@ use crate::time::MonotonicMs;
 /// What a deadline is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
-    /// Somebody may have been silent for too long, or starting for too long.
+    /// A container may have been silent, starting or draining for too long.
     Liveness,
     /// A slot's pause before it is filled again is over.
     Reconcile,
@@ -27,10 +27,18 @@ pub(crate) enum Purpose {
     Outage,
     /// Trainers that registered meanwhile may join.
     Join,
-    /// A store call or a load is to be tried again.
-    Retry,
-    /// A task may be late.
-    Late,
+    /// Shards that could not be loaded are to be loaded again.
+    LoadRetry,
+    /// A commit is to be tried again.
+    CommitRetry,
+    /// The final cut is to be tried again.
+    FinalCutRetry,
+    /// The cut of an orderly stop is to be tried again.
+    StopCutRetry,
+    /// The model is to be written or published again.
+    ExportRetry,
+    /// A trainer without work may share a slow task.
+    Straggler,
     /// Everything should have stopped by now.
     Stopped,
 }

@@ -1,9 +1,9 @@
-//! Where actions wait for the journal: the one place that orders effects.
+//! The journal gate: actions wait for the journal here. It is the one place that orders effects.
 //!
 //! The rule: **what others can see waits until every decision recorded before it is durable.** If the
-//! ApplicationMaster dies in between, nobody has heard of a decision that its successor does not know.
+//! ApplicationMaster dies in between, no process has seen a decision that its successor lacks.
 //! Waiting is first in, first out, so that the order on a connection never changes. What only the
-//! cluster or people see (asks, launches, stops, notices) and the journal itself do not wait: they
+//! cluster or users see (asks, launches, stops, notices) and the journal itself do not wait: they
 //! decide nothing that a successor would have to know.
 //!
 //! A record that only notes what is true without it (a checkpoint that its directory shows, scores)
@@ -82,7 +82,7 @@ impl JournalGate {
         }
     }
 
-    /// Forgets what waits and what was just decided: the journal is lost, so nobody may hear of it.
+    /// Forgets what waits and what was just decided: the journal is lost, so no process may see it.
     pub(crate) fn abandon(&mut self) {
         self.messages.clear();
         self.calls.clear();
@@ -108,7 +108,7 @@ enum Wait {
     Records,
 }
 
-/// Whether an action tells others of a decision. All variants by name, so that a new one makes its author choose.
+/// Whether an action shows a decision to others. All variants by name, so that a new one makes its author choose.
 fn wait(action: &Action) -> Wait {
     match action {
         Action::Send { .. } | Action::Disconnect { .. } | Action::Finish(_) => Wait::Decisions,
@@ -128,7 +128,8 @@ fn wait(action: &Action) -> Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::{CallId, ConnectionId, ContainerId, Outcome, StoreCall};
+    use crate::action::{CallId, ConnectionId, ContainerId, StoreCall};
+    use crate::outcome::Outcome;
     use heddle_protocol::exit_code::ExitCode;
     use heddle_protocol::ids::{CutId, Generation, PhaseNo, Step};
     use heddle_protocol::view::JobState;
@@ -149,21 +150,25 @@ mod tests {
 
     #[test]
     fn what_others_can_see_waits_for_the_records_before_it_and_keeps_its_order() {
-        let mut outbox = JournalGate::default();
-        outbox.push(visible());
-        assert_eq!(outbox.take().len(), 1, "nothing was recorded yet, so nothing is waited for");
-        let first = outbox.journal(record());
-        outbox.push(visible());
-        let second = outbox.journal(record());
-        outbox.push(visible());
-        outbox.push(Action::Release { container: ContainerId("c".to_owned()) });
-        assert_eq!(outbox.take().len(), 3, "both records, and the release that nobody else sees");
-        outbox.durable(first);
-        assert_eq!(outbox.take().len(), 1);
-        assert!(!outbox.is_settled());
-        outbox.durable(second);
-        assert_eq!(outbox.take().len(), 1);
-        assert!(outbox.is_settled());
+        let mut gate = JournalGate::default();
+        gate.push(visible());
+        assert_eq!(gate.take().len(), 1, "nothing was recorded yet, so nothing is waited for");
+        let first = gate.journal(record());
+        gate.push(visible());
+        let second = gate.journal(record());
+        gate.push(visible());
+        gate.push(Action::Release { container: ContainerId("c".to_owned()) });
+        assert_eq!(
+            gate.take().len(),
+            3,
+            "both records, and the release that only the cluster sees"
+        );
+        gate.durable(first);
+        assert_eq!(gate.take().len(), 1);
+        assert!(!gate.is_settled());
+        gate.durable(second);
+        assert_eq!(gate.take().len(), 1);
+        assert!(gate.is_settled());
     }
 
     #[test]
@@ -175,31 +180,31 @@ mod tests {
             step: Step(0),
             at_ms: 0,
         };
-        let mut outbox = JournalGate::default();
-        let first = outbox.journal(note);
-        outbox.push(visible());
+        let mut gate = JournalGate::default();
+        let first = gate.journal(note);
+        gate.push(visible());
         let keep = StoreCall::Retain { keep: 2, generation: Generation(1), base: CutId::default() };
-        outbox.push(Action::Store { id: CallId(1), call: Box::new(keep) });
-        assert_eq!(outbox.take().len(), 2, "the record and the message");
-        assert!(!outbox.is_settled(), "the end waits for notes too");
-        let second = outbox.journal(record());
-        outbox.push(visible());
-        outbox.durable(first);
-        let ready = outbox.take();
+        gate.push(Action::Store { id: CallId(1), call: Box::new(keep) });
+        assert_eq!(gate.take().len(), 2, "the record and the message");
+        assert!(!gate.is_settled(), "the end waits for notes too");
+        let second = gate.journal(record());
+        gate.push(visible());
+        gate.durable(first);
+        let ready = gate.take();
         assert!(
             matches!(ready.as_slice(), [Action::Journal { .. }, Action::Store { .. }]),
             "{ready:?}"
         );
-        outbox.durable(second);
-        assert_eq!(outbox.take().len(), 1);
+        gate.durable(second);
+        assert_eq!(gate.take().len(), 1);
     }
 
     #[test]
     fn a_record_number_from_nowhere_frees_nothing_later() {
-        let mut outbox = JournalGate::default();
-        outbox.durable(RecordId(9));
-        outbox.journal(record());
-        outbox.push(visible());
-        assert_eq!(outbox.take().len(), 1, "the record alone");
+        let mut gate = JournalGate::default();
+        gate.durable(RecordId(9));
+        gate.journal(record());
+        gate.push(visible());
+        assert_eq!(gate.take().len(), 1, "the record alone");
     }
 }

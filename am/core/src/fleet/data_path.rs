@@ -1,17 +1,17 @@
-//! A trainer and a pserver that cannot reach each other although both reach the ApplicationMaster.
+//! The data path: a trainer and a pserver that cannot reach each other although both reach the ApplicationMaster.
 //!
 //! **Intuition.** A firewall between two nodes, or a broken link, cuts the data path and leaves the control path. Both
 //! processes live and send heartbeats, so silence never decides, and no step is taken while it lasts.
 //!
-//! **Rule.** Trainers name the pservers that they cannot reach in every heartbeat. After [`WARN_MS`] people are told of
-//! both ends. After `dead_ms`, if more than half of the trainers report the same pserver, each for [`WARN_MS`], the pserver
+//! **Rule.** Trainers name the pservers that they cannot reach in every heartbeat. After [`WARN_MS`] a warning names both
+//! ends. After `dead_ms`, if more than half of the trainers report the same pserver, each for [`WARN_MS`], the pserver
 //! is given up; else the trainer that has reported it longest, since its replacement costs no rollback. (Trainers that
-//! start at different times report at different times: each for `dead_ms` would class the first one.) A pserver that a replaced trainer
-//! had reported is given up when another trainer reports it for as long. One decision at a time, the next one
-//! `dead_ms` later: the first one may cure the rest.
+//! start at different times report at different times: each for `dead_ms` would blame the first one.) A pserver that a
+//! replaced trainer had reported is given up when another trainer reports it for as long. One decision at a time, the next
+//! one `dead_ms` later: the first one may cure the rest.
 //!
-//! **Limits.** A pserver that does not send heartbeats is the business of `liveness`. A trainer that is alone is replaced
-//! before its pserver. What is given up here counts as a kill does: a path that stays cut ends the job in the end.
+//! **Limits.** Pservers that do not send heartbeats are handled in `liveness`. A trainer that is alone is replaced before
+//! its pserver. A container that is given up here counts as a kill does: a path that stays cut ends the job in the end.
 //!
 //! **Rejected.** A single report against a pserver: its loss costs every trainer the work since the last checkpoint.
 
@@ -19,24 +19,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::ids::{Member, Role, Slot};
 
+use super::restart_policy::{Cause, FailureClass};
+use super::slots::RegisteredContainer;
+use super::{Fleet, Loss};
+use crate::context::Context;
 use crate::context::deadlines::Purpose;
-use crate::core::{Core, JobStage};
-use crate::fleet::restart_policy::{Cause, FailureClass};
-use crate::fleet::slots::RegisteredContainer;
 use crate::time::MonotonicMs;
 
-/// An outage this long is told. Connections that break come back within two seconds.
+/// An outage this long is reported. Connections that break come back within two seconds.
 const WARN_MS: u64 = 5_000;
-/// So many times `dead_ms` a pserver stays under suspicion after a trainer was replaced that did not reach it.
+/// A pserver stays under suspicion for this many times `dead_ms` after a trainer was replaced that did not reach it.
 const SUSPECT_FOR: u64 = 5;
 /// Trainers that are named in one message.
 const NAMED_MAX: usize = 3;
 
 /// What is remembered of outages beside the trainers' reports.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outages {
-    /// Pservers whose outage was told.
-    told: BTreeSet<Member>,
+pub(crate) struct DataPath {
+    /// Pservers whose outage was reported.
+    reported: BTreeSet<Member>,
     /// Pservers that a replaced trainer had not reached.
     suspects: BTreeSet<Slot>,
     /// When a container was last given up.
@@ -46,10 +47,15 @@ pub(crate) struct Outages {
 /// A pserver, and the trainers that cannot reach it with the time since when, the longest first.
 type Reports = BTreeMap<Member, Vec<(MonotonicMs, Member)>>;
 
-impl Core {
+impl Fleet {
     /// A trainer's heartbeat names these pservers as unreachable.
-    pub(crate) fn note_outages(&mut self, trainer: Member, unreachable: &[Member]) {
-        let now = self.now.mono;
+    pub(super) fn note_unreachable(
+        &mut self,
+        trainer: Member,
+        unreachable: &[Member],
+        ctx: &mut Context,
+    ) {
+        let now = ctx.now();
         let Some(holder) = self.slots.holder_mut(trainer.slot) else {
             return;
         };
@@ -60,12 +66,12 @@ impl Core {
         for member in unreachable {
             holder.unreachable.entry(*member).or_insert(now);
         }
-        self.deadlines.at_latest(Purpose::Outage, now + WARN_MS);
+        ctx.set_deadline_at_latest(Purpose::Outage, now + WARN_MS);
     }
 
     /// The outages between containers that both send heartbeats.
-    fn outages(&self) -> Reports {
-        let (now, suspect_ms) = (self.now.mono, self.config.limits.suspect_ms);
+    fn outages(&self, ctx: &Context) -> Reports {
+        let (now, suspect_ms) = (ctx.now(), ctx.limits().suspect_ms);
         let speaks = |holder: &RegisteredContainer| {
             holder.connection.is_some() && now.since(holder.heard) < suspect_ms
         };
@@ -87,41 +93,36 @@ impl Core {
         reports
     }
 
-    /// Tells outages that last, and gives up one end of one that lasts too long.
-    pub(crate) fn look_at_outages(&mut self) {
-        let (now, dead_ms) = (self.now.mono, self.config.limits.dead_ms);
-        let reports = self.outages();
-        self.outages.told.retain(|pserver| reports.contains_key(pserver));
+    /// Warns of outages that last. Returns one end of an outage that lasts too long, if the job `works`.
+    pub(crate) fn check_data_path(&mut self, works: bool, ctx: &mut Context) -> Option<Loss> {
+        let (now, dead_ms) = (ctx.now(), ctx.limits().dead_ms);
+        let reports = self.outages(ctx);
+        self.data_path.reported.retain(|pserver| reports.contains_key(pserver));
         if reports.is_empty() {
-            return;
+            return None;
         }
         let old = |at: MonotonicMs| now.since(at) > SUSPECT_FOR * dead_ms;
-        if self.outages.decided.is_some_and(old) {
-            self.outages.suspects.clear();
+        if self.data_path.decided.is_some_and(old) {
+            self.data_path.suspects.clear();
         }
         for (pserver, trainers) in &reports {
             let lasts = trainers.first().is_some_and(|(since, _)| now.since(*since) >= WARN_MS);
-            if lasts && self.outages.told.insert(*pserver) {
-                self.warn(format!(
+            if lasts && self.data_path.reported.insert(*pserver) {
+                ctx.warn(format!(
                     "{}; it is replaced, or they are, after {} s",
-                    self.words_of_outage(*pserver, trainers),
+                    self.outage_text_of(*pserver, trainers, ctx.now()),
                     dead_ms / 1000
                 ));
             }
         }
-        let works = matches!(
-            self.stage,
-            JobStage::Idle(_) | JobStage::Beginning { .. } | JobStage::Working
-        );
-        let rests = self.outages.decided.is_some_and(|at| now.since(at) < dead_ms);
-        if works && !rests {
-            self.decide_outage(&reports);
-        }
-        self.deadlines.at_latest(Purpose::Outage, now + WARN_MS);
+        let rests = self.data_path.decided.is_some_and(|at| now.since(at) < dead_ms);
+        let loss = if works && !rests { self.decide_outage(&reports, ctx) } else { None };
+        ctx.set_deadline_at_latest(Purpose::Outage, now + WARN_MS);
+        loss
     }
 
-    fn decide_outage(&mut self, reports: &Reports) {
-        let (now, dead_ms) = (self.now.mono, self.config.limits.dead_ms);
+    fn decide_outage(&mut self, reports: &Reports, ctx: &Context) -> Option<Loss> {
+        let (now, dead_ms) = (ctx.now(), ctx.limits().dead_ms);
         let joined = self.joined().len();
         let for_ms = |trainers: &[(MonotonicMs, Member)], ms: u64| {
             let lasts = |(since, _): &&(MonotonicMs, Member)| now.since(*since) >= ms;
@@ -133,31 +134,34 @@ impl Core {
             .iter()
             .filter(|(_, trainers)| for_ms(trainers, dead_ms) > 0)
             .max_by_key(|(_, trainers)| (lasting(trainers), std::cmp::Reverse(trainers.first())));
-        let Some((&pserver, trainers)) = worst else {
-            return;
-        };
-        let words = self.words_of_outage(pserver, trainers);
+        let (&pserver, trainers) = worst?;
+        let words = self.outage_text_of(pserver, trainers, ctx.now());
         let count = lasting(trainers);
-        self.outages.decided = Some(now);
+        self.data_path.decided = Some(now);
         let is_pserver =
-            (count > 1 && 2 * count > joined) || self.outages.suspects.contains(&pserver.slot);
+            (count > 1 && 2 * count > joined) || self.data_path.suspects.contains(&pserver.slot);
         let slot = match trainers.first() {
             Some((_, trainer)) if !is_pserver => {
-                self.outages.suspects.insert(pserver.slot);
+                self.data_path.suspects.insert(pserver.slot);
                 trainer.slot
             }
             _ => {
-                self.outages.suspects.remove(&pserver.slot);
+                self.data_path.suspects.remove(&pserver.slot);
                 pserver.slot
             }
         };
         let node = self.slots.node(slot).unwrap_or_default().to_owned();
         let cause = Cause::plain(&format!("is given up: {words}"));
-        self.lose_for(slot, &cause, FailureClass::Killed, &node);
+        Some(Loss { slot, cause, class: FailureClass::Killed, node })
     }
 
     /// `trainer-0 on node-a cannot reach pserver-1 on node-b since 7 s, although both reach the ApplicationMaster`.
-    fn words_of_outage(&self, pserver: Member, trainers: &[(MonotonicMs, Member)]) -> String {
+    fn outage_text_of(
+        &self,
+        pserver: Member,
+        trainers: &[(MonotonicMs, Member)],
+        now: MonotonicMs,
+    ) -> String {
         let place = |slot: Slot| match self.slots.holder(slot) {
             Some(holder) if !holder.host.is_empty() => format!("{slot} on {}", holder.host),
             _ => slot.to_string(),
@@ -168,25 +172,25 @@ impl Core {
             0 => String::new(),
             more => format!(" and {more} more trainers"),
         };
-        let since = trainers.first().map_or(self.now.mono, |(since, _)| *since);
+        let since = trainers.first().map_or(now, |(since, _)| *since);
         format!(
             "{}{more} cannot reach the data port of {} for {} s, though both ends reach the ApplicationMaster (a firewall or a broken link between them?)",
             named.join(", "),
             place(pserver.slot),
-            self.now.mono.since(since) / 1000
+            now.since(since) / 1000
         )
     }
 
-    /// The worst outage that was told, for the status message.
-    pub(crate) fn outage_text(&self) -> Option<String> {
-        if self.outages.told.is_empty() {
+    /// The worst outage that was reported, for the status message.
+    pub(crate) fn outage_text(&self, ctx: &Context) -> Option<String> {
+        if self.data_path.reported.is_empty() {
             return None;
         }
-        let reports = self.outages();
-        let told = |(pserver, _): &(&Member, &Vec<(MonotonicMs, Member)>)| {
-            self.outages.told.contains(pserver)
+        let reports = self.outages(ctx);
+        let reported = |(pserver, _): &(&Member, &Vec<(MonotonicMs, Member)>)| {
+            self.data_path.reported.contains(pserver)
         };
-        let worst = reports.iter().filter(told).max_by_key(|(_, trainers)| trainers.len());
-        worst.map(|(pserver, trainers)| self.words_of_outage(*pserver, trainers))
+        let worst = reports.iter().filter(reported).max_by_key(|(_, trainers)| trainers.len());
+        worst.map(|(pserver, trainers)| self.outage_text_of(*pserver, trainers, ctx.now()))
     }
 }

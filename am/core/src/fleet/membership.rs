@@ -1,49 +1,49 @@
-//! Trainers that are ready become members of the job.
+//! Membership: registered trainers become members of the job.
 //!
-//! Pservers serve members alone, and each change of the members is a list of all of them to every pserver. So many
-//! trainers that come one by one would make a job of thousands send lists of thousands thousands of times. **Rule:** before the
-//! work begins nobody joins until those are there that it needs, and then all do at once; later the first few join
-//! in the moment they come, and when more come in a short time they wait for its end and join together. A small
-//! job and the replacement of a lost trainer never wait.
+//! Pservers serve members alone, and each change of the membership is a list of all members to every pserver. If trainers
+//! joined one by one, a job of thousands would send lists of thousands thousands of times. **Rule:** before the work begins
+//! no trainer joins until the trainers that the work needs are registered; then all join at once. Later the first few
+//! join when they register. When more register in a short time, they wait for the end of a window and join together. A
+//! small job and the replacement of a lost trainer never wait.
 //!
-//! What does not depend on this: nobody joins between the order of a cut and its last snapshot.
+//! Independent of this rule, no trainer joins between the order of a cut and its last snapshot.
 
 use std::sync::Arc;
 
 use heddle_protocol::control::Command;
 use heddle_protocol::ids::{Member, Role, Slot};
 
+use super::Fleet;
+use super::slots::RegisteredContainer;
+use crate::context::Context;
 use crate::context::deadlines::Purpose;
-use crate::core::{Core, JobStage};
-use crate::fleet::slots::RegisteredContainer;
 use crate::time::MonotonicMs;
-use crate::work::phases::NextStep;
 
 /// Lists sent without waiting in one window.
 const BURST: u32 = 8;
 /// Length of a window.
 const WINDOW_MS: u64 = 100;
-/// And longer with the length of the lists: by a millisecond per so many members.
+/// The window is longer by a millisecond for this many members.
 const MEMBERS_PER_MS: u64 = 8;
 
-/// How many lists went out lately.
+/// How many lists were sent recently.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct JoinBatching {
     window_ends: MonotonicMs,
     sent: u32,
     /// Length of the last list.
-    pub members: usize,
-    /// Some joined before the work began; it is not only those who are joining that count.
+    members: usize,
+    /// Trainers joined before the work began: then the number of those that are joining does not tell how many there are.
     early: bool,
 }
 
 impl JoinBatching {
-    /// When the next list may go out, if not now.
+    /// When the next list can be sent, if not now.
     fn closed_until(&self, now: MonotonicMs) -> Option<MonotonicMs> {
         (now < self.window_ends && self.sent >= BURST).then_some(self.window_ends)
     }
 
-    /// A list of so many goes out.
+    /// A list of this length is sent.
     fn note(&mut self, now: MonotonicMs, members: usize) {
         if now >= self.window_ends {
             self.window_ends = now + (WINDOW_MS + members as u64 / MEMBERS_PER_MS);
@@ -53,34 +53,38 @@ impl JoinBatching {
     }
 }
 
-impl Core {
+impl Fleet {
     /// How many trainers the work needs to begin.
-    pub(crate) fn trainers_to_start(&self) -> u32 {
-        self.config.spec.trainers.min.min(self.trainers_wanted)
+    pub(crate) fn trainers_to_start(&self, ctx: &Context) -> u32 {
+        ctx.config().spec.trainers.min.min(self.trainers_wanted)
     }
 
-    /// Makes trainers that are ready members of the job.
-    pub(crate) fn admit(&mut self) {
-        let barred = match &self.stage {
-            JobStage::New | JobStage::Takeover(_) | JobStage::Stopping(_) | JobStage::Over => true,
-            _ => self.cuts.bars_joins(),
-        };
-        if barred {
-            return;
+    /// Number of members as the pservers were last sent them.
+    pub(crate) fn member_count(&self) -> usize {
+        self.join_batching.members
+    }
+
+    /// Whether trainers wait to join. Asked after nearly every event.
+    pub(crate) fn has_joining(&self) -> bool {
+        !self.slots.joining.is_empty()
+    }
+
+    /// Makes registered trainers members of the job; returns them. `started`: work was dispatched before; `starting`: it
+    /// waits for trainers alone.
+    pub(crate) fn admit(
+        &mut self,
+        started: bool,
+        starting: bool,
+        ctx: &mut Context,
+    ) -> Vec<Member> {
+        let needed = self.trainers_to_start(ctx) as usize;
+        let enough = self.join_batching.early || self.slots.joining.len() >= needed;
+        if !started && !(starting && enough) {
+            return Vec::new();
         }
-        // Called after nearly every event: whoever can be turned away without looking at each slot is.
-        if self.slots.joining.is_empty() {
-            return;
-        }
-        let needed = self.trainers_to_start() as usize;
-        let dealing = matches!(self.stage, JobStage::Idle(NextStep::StartWork | NextStep::Resume));
-        if !self.started
-            && !(dealing && (self.join_batching.early || self.slots.joining.len() >= needed))
-        {
-            return;
-        }
-        if let Some(at) = self.join_batching.closed_until(self.now.mono) {
-            return self.deadlines.at_latest(Purpose::Join, at);
+        if let Some(at) = self.join_batching.closed_until(ctx.now()) {
+            ctx.set_deadline_at_latest(Purpose::Join, at);
+            return Vec::new();
         }
         let mut joining = std::mem::take(&mut self.slots.joining);
         joining.retain(|slot| self.slots.holder(*slot).is_some_and(|holder| !holder.joined));
@@ -95,46 +99,37 @@ impl Core {
             .collect();
         self.slots.joining = joining;
         if joiners.is_empty() {
-            return;
+            return Vec::new();
         }
         let together = self.joined().len() + joiners.len();
-        if !self.started && together < needed {
-            return;
+        if !started && together < needed {
+            return Vec::new();
         }
-        self.join_batching.early |= !self.started;
-        self.join_batching.note(self.now.mono, together);
+        self.join_batching.early |= !started;
+        self.join_batching.note(ctx.now(), together);
         for member in &joiners {
             if let Some(holder) = self.slots.holder_mut(member.slot) {
                 holder.joined = true;
             }
         }
-        self.send_members();
-        if matches!(self.stage, JobStage::Working) {
-            let work = self.work();
-            for member in joiners {
-                self.send(member.slot, Arc::clone(&work));
-            }
-            self.share_lanes();
-            self.feed();
-        }
+        self.send_members(ctx);
+        joiners
     }
 
-    /// Tells all pservers which trainers may be connected.
-    pub(crate) fn send_members(&mut self) {
+    /// Sends all pservers the trainers that may connect.
+    pub(crate) fn send_members(&mut self, ctx: &mut Context) {
         let trainers: Vec<Member> = self.joined().into_iter().collect();
         self.join_batching.members = trainers.len();
         self.members = Arc::new(Command::Members { trainers });
-        for slot in self.registered_slots(Role::Pserver) {
-            self.send(slot, Arc::clone(&self.members));
-        }
+        self.send_to_all(Role::Pserver, Arc::clone(&self.members), ctx);
     }
 
-    /// Tells a pserver that has just registered. Thousands of them come at once, so the list is not made for each.
-    pub(crate) fn send_members_to(&mut self, slot: Slot) {
+    /// Sends the members to a pserver that has just registered. Thousands register at once, so the list is not made for each.
+    pub(crate) fn send_members_to(&self, slot: Slot, ctx: &mut Context) {
         debug_assert!(
             matches!(&*self.members, Command::Members { trainers } if trainers.iter().eq(&self.joined())),
-            "who joins or leaves is told to all pservers"
+            "each change of the membership is sent to all pservers"
         );
-        self.send(slot, Arc::clone(&self.members));
+        self.send(slot, Arc::clone(&self.members), ctx);
     }
 }

@@ -1,137 +1,80 @@
-//! Going before being thrown out: notices of preemption and of nodes that will be gone.
+//! Preemption and decommissioning: containers move before the cluster takes them.
 //!
-//! **Preemption** may come to nothing and says what goes, not when all is lost. A trainer hands back its work and
-//! leaves, so that nothing has to be computed twice; its slot asks again. A pserver cannot hand back anything: a cut is
-//! taken at once if there is time for one, and nothing else happens, since stopping it would cost what the notice only
-//! threatens.
+//! **Preemption** may not happen after all, and its notice does not tell when. A trainer hands back its work and leaves, so
+//! that nothing has to be computed twice; its slot asks again. A pserver cannot hand back anything. A cut is taken at once
+//! if there is time for one. Nothing else is done: stopping the pserver would cost what the notice only threatens.
 //!
-//! **A node that leaves** (decommissioned, unhealthy) is certain. Its trainers are drained, what only starts
-//! there starts elsewhere, and its pservers move right after the next checkpoint: then a rollback costs no work.
-//! The node is not asked for again while that is news.
+//! **A node that leaves** (decommissioned, unhealthy) is certain. Its trainers are drained, what only starts there starts
+//! elsewhere, and its pservers move right after the next checkpoint, when a rollback costs no work. No container is asked
+//! for on the node while the notice is recent.
 //!
-//! None of this counts as anybody's failure.
+//! None of this counts as a failure.
 
 use heddle_protocol::ids::{Role, Slot};
 
+use super::restart_policy::FailureClass;
+use super::slots::SlotStatus;
+use super::{Fleet, Loss};
 use crate::action::ContainerId;
-use crate::checkpoint::cut::Reason;
-use crate::core::Core;
-use crate::fleet::restart_policy::FailureClass;
-use crate::fleet::slots::SlotStatus;
+use crate::context::Context;
 
-/// A node that was said to leave and is still there after this is a node like others.
-const NEWS_MS: u64 = 3_600_000;
+/// A node that still exists this long after the notice is a node like others.
+const NOTICE_MS: u64 = 3_600_000;
 
-impl Core {
-    /// The cluster is about to take a container. Told again and again, it is one notice.
-    pub(crate) fn preempting(&mut self, container: &ContainerId, deadline_ms: Option<u64>) {
-        let Some(member) = self.slots.containers.get(container).and_then(|life| life.member) else {
-            return;
-        };
+impl Fleet {
+    /// The cluster may preempt a container. Returns its slot; a repeated notice is one notice.
+    pub(crate) fn preemption_announced(&mut self, container: &ContainerId) -> Option<Slot> {
+        let member = self.slots.containers.get(container)?.member?;
         let current = self.slots.container(member.slot) == Some(container);
-        if !current || !self.preempting.insert(container.clone()) {
-            return;
-        }
-        match member.slot.role {
-            Role::Trainer => self.drain(member.slot),
-            Role::Pserver => {
-                let needs_ms = self.checkpoints.last().map_or(0, |last| last.took_ms);
-                let there_is_time = deadline_ms.is_none_or(|deadline_ms| deadline_ms > needs_ms);
-                if there_is_time {
-                    self.save_now();
-                }
-                self.warn(format!(
-                    "the cluster may take {} for another job{}",
-                    member.slot,
-                    if there_is_time { "" } else { "; there is no time for a checkpoint" }
-                ));
-            }
-        }
+        (current && self.preempted.insert(container.clone())).then_some(member.slot)
     }
 
-    /// A node will be gone soon.
-    pub(crate) fn node_leaving(&mut self, node: &str) {
-        let now = self.now.mono;
-        let known = self.leaving.insert(node.to_owned(), now);
-        if known.is_some_and(|at| now.since(at) < NEWS_MS) {
-            return;
+    /// A node will be gone soon. Returns the slots that it runs and whether the container of each only starts.
+    pub(crate) fn node_leaves(&mut self, node: &str, ctx: &mut Context) -> Vec<(Slot, bool)> {
+        let now = ctx.now();
+        let known = self.leaving_nodes.insert(node.to_owned(), now);
+        if known.is_some_and(|at| now.since(at) < NOTICE_MS) {
+            return Vec::new();
         }
-        let here: Vec<Slot> = self
-            .slots
-            .entries
-            .keys()
-            .copied()
-            .filter(|slot| self.slots.node(*slot) == Some(node))
-            .collect();
+        let runs_here = |slot: &Slot| self.slots.node(*slot) == Some(node);
+        let starts =
+            |entry: &super::slots::SlotEntry| matches!(entry.place, SlotStatus::Starting { .. });
+        let entries = self.slots.entries.iter().filter(|(slot, _)| runs_here(slot));
+        let here: Vec<(Slot, bool)> = entries.map(|(slot, entry)| (*slot, starts(entry))).collect();
         if here.is_empty() {
-            return;
+            return here;
         }
-        for life in self.slots.containers.values_mut() {
-            life.leaving |= life.node == node;
+        for info in self.slots.containers.values_mut() {
+            info.leaving |= info.node == node;
         }
-        self.warn(format!("node {node} will be gone soon: what runs there moves"));
-        for slot in here {
-            let starts = self
-                .slots
-                .entries
-                .get(&slot)
-                .is_some_and(|entry| matches!(entry.place, SlotStatus::Starting { .. }));
-            match slot.role {
-                _ if starts => self.move_off(slot),
-                Role::Trainer => self.drain(slot),
-                // Nothing has been computed, or nothing is held there.
-                Role::Pserver if !self.started || self.map.of(slot).is_empty() => {
-                    self.move_off(slot)
-                }
-                Role::Pserver => self.save_now(),
-            }
-        }
+        ctx.warn(format!("node {node} will be gone soon: what runs there moves"));
+        here
     }
 
-    /// Nodes that no container is wanted on: those where too much failed, and those that will be gone.
-    pub(crate) fn nodes_to_avoid(&mut self) -> Vec<String> {
-        let now = self.now.mono;
-        self.leaving.retain(|_, at| now.since(*at) < NEWS_MS);
-        let mut nodes = self.failure_history.bad_nodes(self.slots.nodes());
-        nodes.extend(self.leaving.keys().cloned());
+    /// Nodes that no container is wanted on: those with too many failures, and those that will be gone.
+    pub(super) fn nodes_to_avoid(&mut self, ctx: &Context) -> Vec<String> {
+        let now = ctx.now();
+        self.leaving_nodes.retain(|_, at| now.since(*at) < NOTICE_MS);
+        let mut nodes = self.failures.bad_nodes(self.slots.nodes());
+        nodes.extend(self.leaving_nodes.keys().cloned());
         nodes.sort();
         nodes.dedup();
         nodes
     }
 
-    /// A checkpoint exists: pservers on nodes that will be gone lose nothing by moving now.
-    pub(crate) fn leave_nodes(&mut self) {
-        for slot in self.leaving_pservers() {
-            self.move_off(slot);
-        }
-    }
-
-    /// The job goes on after a rollback: what was to be saved before it still is.
-    pub(crate) fn save_what_leaves(&mut self) {
-        if !self.leaving_pservers().is_empty() {
-            self.save_now();
-        }
-    }
-
-    fn leaving_pservers(&self) -> Vec<Slot> {
-        // One that was given there since is not moved again and again.
+    /// Pservers on nodes that will be gone. One that was allocated there after the notice is not moved again.
+    pub(crate) fn leaving_pservers(&self) -> Vec<Slot> {
         let leaves = |slot: &Slot| {
             let container = self.slots.container(*slot);
-            let life = container.and_then(|container| self.slots.containers.get(container));
-            life.is_some_and(|life| life.leaving)
+            let info = container.and_then(|container| self.slots.containers.get(container));
+            info.is_some_and(|info| info.leaving)
         };
         let slots = self.slots.entries.keys().copied();
         slots.filter(|slot| slot.role == Role::Pserver).filter(leaves).collect()
     }
 
-    /// A cut as soon as may be; an open one serves.
-    pub(crate) fn save_now(&mut self) {
-        if self.can_cut() && self.cuts.open.is_none() {
-            self.cuts.want(Reason::Ordered);
-        }
-    }
-
-    fn move_off(&mut self, slot: Slot) {
-        self.lose(slot, "moves to another node", FailureClass::None, "");
+    /// The loss that moves a container to another node.
+    pub(crate) fn moves_off(slot: Slot) -> Loss {
+        Loss::new(slot, "moves to another node", FailureClass::None, "")
     }
 }

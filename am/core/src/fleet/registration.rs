@@ -1,69 +1,92 @@
-//! Who is in the job: asking, starting, registering, joining.
+//! Containers from the ask to the registration, and their ends.
 //!
-//! A slot that is wanted and empty asks; its container registers with the incarnation of the ask and is told all that
-//! holds. A trainer is *registered* as soon as it speaks and *joins* when no cut bars it: only then pservers
-//! serve it and work is given to it. Who is silent or gone is the business of `liveness`.
+//! A slot that is wanted and empty asks. Its container registers with the incarnation of the ask. A trainer is
+//! *registered* as soon as its first line arrives and *joins* when no cut bars it (see `membership`): only then pservers
+//! serve it and work is dispatched to it. Silent and vanished containers are handled in `liveness`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, HeartbeatStats, PserverState, TrainerState};
-use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::control::{Command, HeartbeatStats};
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view;
 
+use super::restart_policy::{self, Cause, FailureClass};
+use super::slots::{Admission, ContainerInfo, RegisteredContainer, SlotStatus};
+use super::{Fleet, Loss};
 use crate::action::{Action, ConnectionId, ContainerId};
+use crate::context::Context;
 use crate::context::deadlines::Purpose;
-use crate::core::{Core, JobStage};
 use crate::event::Exit;
-use crate::fleet::restart_policy::{self, FailureClass};
-use crate::fleet::slots::{Admission, ContainerInfo, RegisteredContainer, SlotStatus};
 
-impl Core {
-    /// Asks for what is wanted and not there.
-    pub(crate) fn reconcile(&mut self) {
-        if matches!(
-            self.stage,
-            JobStage::New | JobStage::Takeover(_) | JobStage::Stopping(_) | JobStage::Over
-        ) {
-            return;
-        }
+/// What a container reports about itself when it registers.
+#[derive(Clone, Debug)]
+pub(crate) struct Registration {
+    pub connection: ConnectionId,
+    pub member: Member,
+    pub container: Option<ContainerId>,
+    pub pid: u32,
+    pub host: String,
+    pub endpoints: Vec<SocketAddr>,
+}
+
+/// A registration that was accepted.
+#[derive(Clone, Debug)]
+pub(crate) struct AcceptedRegistration {
+    /// The same container registered before, on another connection.
+    pub again: bool,
+    /// A stale container that held the slot until now, and whether it was a member of the job.
+    pub replaced: Option<(Member, bool)>,
+}
+
+/// What follows from the end of a container.
+#[derive(Clone, Debug)]
+pub(crate) enum ContainerEnd {
+    /// Nothing.
+    NothingFollows,
+    /// Its slot is to be emptied.
+    Lost(Loss),
+    /// The job ends with this error.
+    Fails(String),
+}
+
+impl Fleet {
+    /// Asks for the containers that are wanted and missing. `gang_min`: until all pservers and this many trainers have
+    /// containers, only those are asked for. (Otherwise two jobs that fill a cluster with trainers would wait for each
+    /// other's pservers without end.)
+    ///
+    /// # Errors
+    /// A slot has used up its incarnations.
+    pub(crate) fn reconcile(&mut self, started: bool, ctx: &mut Context) -> Result<(), String> {
         if !self.slots.changed {
-            return;
+            return Ok(());
         }
         if let Some(slot) = self.slots.exhausted() {
-            return self.fail(
-                ExitCode::JobFailed,
-                format!("this ApplicationMaster has no number left for another container of {slot}: run the job again to continue"),
-            );
+            return Err(format!(
+                "this ApplicationMaster has no number left for another container of {slot}: run the job again to continue"
+            ));
         }
-        // Who can only help a job that runs is asked for once those are there without whom it cannot begin: two
-        // jobs that fill a cluster with trainers would wait for each other's pservers for ever.
-        let gang_min = (!self.started).then(|| self.trainers_to_start());
-        let (asks, next) = self.slots.ask(self.now.mono, gang_min);
-        let avoid = if asks.is_empty() { Vec::new() } else { self.nodes_to_avoid() };
+        let gang_min = (!started).then(|| self.trainers_to_start(ctx));
+        let (asks, next) = self.slots.ask(ctx.now(), gang_min);
+        let avoid = if asks.is_empty() { Vec::new() } else { self.nodes_to_avoid(ctx) };
         for (slot, incarnation) in asks {
             let prefer = match slot.role {
                 Role::Pserver => Vec::new(),
                 Role::Trainer => self.locality.hosts_for(slot.index),
             };
-            self.out.push(Action::Ask {
-                slot,
-                incarnation,
-                avoid: avoid.clone(),
-                prefer,
-                memory: self.memory_of(slot),
-            });
+            let memory = self.memory_of(slot, ctx);
+            ctx.push(Action::Ask { slot, incarnation, avoid: avoid.clone(), prefer, memory });
         }
         match next {
-            Some(at) => self.deadlines.set(Purpose::Reconcile, at),
-            None => self.deadlines.clear(Purpose::Reconcile),
+            Some(at) => ctx.set_deadline(Purpose::Reconcile, at),
+            None => ctx.clear_deadline(Purpose::Reconcile),
         }
+        Ok(())
     }
 
-    /// Which slots are to be filled: all pservers, and so many trainers.
-    pub(crate) fn set_wanted(&mut self) {
+    /// Sets which slots are to be filled: all pservers, and the first trainers.
+    pub(super) fn set_wanted(&mut self) {
         let trainers = self.trainers_wanted;
         self.slots.changed = true;
         for (slot, entry) in &mut self.slots.entries {
@@ -71,115 +94,147 @@ impl Core {
         }
     }
 
+    /// The cluster has granted a container for an ask.
     pub(crate) fn allocated(
         &mut self,
         container: ContainerId,
         slot: Slot,
         incarnation: Incarnation,
         node: String,
+        ctx: &mut Context,
     ) {
         if self.slots.containers.contains_key(&container) {
             // Granted a second time after the ResourceManager failed over.
             return;
         }
-        match self.slots.allocated(&container, slot, incarnation, node, self.now.mono) {
+        match self.slots.allocated(&container, slot, incarnation, node, ctx.now()) {
             Some(member) => {
-                self.deadlines.at_latest(
-                    Purpose::Liveness,
-                    self.now.mono + self.config.limits.registration_ms,
-                );
-                // The last of those that the job cannot begin without lets the others be asked for.
-                let gang = self.config.spec.pservers.count + self.trainers_to_start();
+                let registration_ms = ctx.limits().registration_ms;
+                ctx.set_deadline_at_latest(Purpose::Liveness, ctx.now() + registration_ms);
+                // The last container that the job needs to begin lets the others be asked for.
+                let gang = ctx.config().spec.pservers.count + self.trainers_to_start(ctx);
                 self.slots.changed |=
                     self.slots.rest_waits && self.slots.containers.len() >= gang as usize;
-                self.out.push(Action::Launch { container, member });
+                ctx.push(Action::Launch { container, member });
             }
-            None => self.out.push(Action::Release { container }),
+            None => ctx.push(Action::Release { container }),
         }
     }
 
-    pub(crate) fn exited(&mut self, container: &ContainerId, exit: &Exit, text: &str) {
-        // Told twice, or of a container that was never ours: no news.
-        let Some(life) = self.slots.containers.remove(container) else {
-            return;
+    /// A container has ended.
+    pub(crate) fn exited(
+        &mut self,
+        container: &ContainerId,
+        exit: &Exit,
+        text: &str,
+        ctx: &mut Context,
+    ) -> ContainerEnd {
+        // The end of a container is reported several times; those of strangers are ignored.
+        let Some(info) = self.slots.containers.remove(container) else {
+            return ContainerEnd::NothingFollows;
         };
-        self.preempting.remove(container);
-        let Some(member) = life.member else { return };
+        self.preempted.remove(container);
+        let Some(member) = info.member else {
+            return ContainerEnd::NothingFollows;
+        };
         if self.slots.container(member.slot) != Some(container) {
-            if life.given_up {
-                self.exited_late(member, &life, exit, text);
-            }
-            return;
+            return match info.given_up {
+                true => self.exited_late(member, &info, exit, text, ctx),
+                false => ContainerEnd::NothingFollows,
+            };
         }
-        let draining =
-            self.slots.holder(member.slot).is_some_and(|holder| holder.draining.is_some());
+        let holder = self.slots.holder(member.slot);
+        let draining = holder.is_some_and(|holder| holder.draining.is_some());
         let mut class = match restart_policy::classify(exit) {
-            _ if life.ours || (draining && !restart_policy::by_itself(exit)) => FailureClass::None,
+            _ if info.ours || (draining && !restart_policy::by_itself(exit)) => FailureClass::None,
             class => class,
         };
-        if let (Exit::OutOfMemory { error }, false) = (exit, life.ours) {
-            match self.more_memory(member.slot, life.memory_retries, error) {
+        if let (Exit::OutOfMemory { error }, false) = (exit, info.ours) {
+            match self.more_memory(member.slot, info.memory_retries, error, ctx) {
                 Ok(()) => class = FailureClass::None,
                 Err(end) => {
                     // The report names it among those that failed, not among those that ran to the end.
-                    self.notice(view::Event::Lost {
+                    ctx.notice(view::Event::Lost {
                         slot: member.slot,
                         incarnation: member.incarnation,
                         cause: restart_policy::words(exit),
                     });
-                    return self.fail(ExitCode::JobFailed, end);
+                    return ContainerEnd::Fails(end);
                 }
             }
         }
-        // A lost node's processes may live on, and one that is still answered would never learn that it was replaced:
-        // without a connection it comes back, is refused, and ends.
+        // The processes of a lost node may live on. One that still gets answers would never learn that it was replaced:
+        // without a connection it registers again, is refused, and ends.
         let may_live = matches!(exit, Exit::NodeLost);
-        if let Some(connection) =
-            self.slots.holder(member.slot).and_then(|holder| holder.connection)
-            && !may_live
-        {
-            // Its last words may still be on the way: what ended it is worth more than that it ended.
-            self.last_words.insert(connection, member.slot);
+        let connection = self.slots.holder(member.slot).and_then(|holder| holder.connection);
+        if let Some(connection) = connection.filter(|_| !may_live) {
+            // Its last report may still be on the way: the reason of an end is worth more than the end.
+            self.ended_connections.insert(connection, member.slot);
         }
-        let cause = restart_policy::Cause::new(exit, text);
-        self.lose_for(member.slot, &cause, class, &life.node);
+        let cause = Cause::new(exit, text);
+        ContainerEnd::Lost(Loss { slot: member.slot, cause, class, node: info.node })
     }
 
     /// The cluster reports the end of a container whose slot was emptied before, when its port refused or it was silent.
-    fn exited_late(&mut self, member: Member, life: &ContainerInfo, exit: &Exit, text: &str) {
+    fn exited_late(
+        &mut self,
+        member: Member,
+        info: &ContainerInfo,
+        exit: &Exit,
+        text: &str,
+        ctx: &mut Context,
+    ) -> ContainerEnd {
         let slot = member.slot;
         match exit {
             Exit::OutOfMemory { .. } if Mutation::LateMemoryExitIsCrash.is_on() => {
-                self.failure_history.take_back(member);
-                self.note_failure_only(member, exit, text, &life.node);
+                self.failures.take_back(member);
+                self.note_failure_only(member, exit, text, &info.node, ctx)
             }
             Exit::OutOfMemory { error } => {
-                self.failure_history.take_back(member);
-                match self.more_memory(slot, life.memory_retries, error) {
-                    Ok(()) => self.ask_again(slot),
-                    Err(end) => self.fail(ExitCode::JobFailed, end),
+                self.failures.take_back(member);
+                match self.more_memory(slot, info.memory_retries, error, ctx) {
+                    Ok(()) => self.ask_again(slot, ctx),
+                    Err(end) => return ContainerEnd::Fails(end),
                 }
+                ContainerEnd::NothingFollows
             }
             // It ended for its own reason before it was stopped.
             _ if restart_policy::by_itself(exit) => {
-                self.failure_history.take_back(member);
-                self.note_failure_only(member, exit, text, &life.node);
+                self.failures.take_back(member);
+                self.note_failure_only(member, exit, text, &info.node, ctx)
             }
             Exit::NodeLost | Exit::Preempted | Exit::Code(9 | 20) => {
-                self.failure_history.take_back(member)
+                self.failures.take_back(member);
+                ContainerEnd::NothingFollows
             }
             // A kill, or the stop that followed it: both leave the same codes.
             Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted { .. } | Exit::ByCluster { .. } => {
-                self.failure_history
-                    .explain(member, &restart_policy::Cause::new(exit, text).detail);
+                self.failures.explain(member, &Cause::new(exit, text).detail);
+                ContainerEnd::NothingFollows
             }
         }
     }
 
-    /// What a slot asks for has changed: an open ask, or a container that has not registered, is of no use.
-    fn ask_again(&mut self, slot: Slot) {
-        let now = self.now.mono;
+    /// Counts a failure of a container whose slot was given up before its end was known.
+    fn note_failure_only(
+        &mut self,
+        member: Member,
+        exit: &Exit,
+        text: &str,
+        node: &str,
+        ctx: &Context,
+    ) -> ContainerEnd {
+        let cause = Cause::new(exit, text).detail;
+        let class = restart_policy::classify(exit);
+        self.failures.note(ctx.now(), member, node, class, self.progress, &cause);
+        self.crash_loop(ctx).map_or(ContainerEnd::NothingFollows, ContainerEnd::Fails)
+    }
+
+    /// The ask of a slot has changed: an open ask, or a container that has not registered, is of no use.
+    fn ask_again(&mut self, slot: Slot, ctx: &mut Context) {
+        let now = ctx.now();
         let Some(entry) = self.slots.entries.get_mut(&slot) else {
+            debug_assert!(false, "{slot} had a container");
             return;
         };
         match entry.place {
@@ -187,195 +242,110 @@ impl Core {
                 entry.place = SlotStatus::Empty { not_before: now };
                 let incarnation = entry.incarnation;
                 self.slots.changed = true;
-                self.out.push(Action::CancelAsk { slot, incarnation });
+                ctx.push(Action::CancelAsk { slot, incarnation });
             }
             SlotStatus::Starting { .. } => {
                 if let Some(container) = self.slots.vacate(slot, now) {
-                    self.stop_container(&container, 0);
+                    self.stop_container(&container, 0, ctx);
                 }
             }
             SlotStatus::Empty { .. } | SlotStatus::Held(_) => {}
         }
     }
 
-    /// A container that just registered, as a holder in the making.
-    pub(crate) fn newcomer(
-        &self,
-        connection: ConnectionId,
-        member: Member,
-        container: Option<ContainerId>,
-        pid: u32,
-        host: String,
-        endpoints: Vec<SocketAddr>,
-    ) -> RegisteredContainer {
-        RegisteredContainer {
-            member,
-            container,
-            pid,
-            host,
-            endpoints,
-            connection: Some(connection),
-            heard: self.now.mono,
-            closed: None,
-            suspect: false,
-            probing: false,
-            draining: None,
-            joined: false,
-            doubtful: Vec::new(),
-            registered: self.now.mono,
-            unreachable: Default::default(),
-            beat: HeartbeatStats::default(),
-            beat_at: self.now.mono,
-            per_second: 0.0,
-        }
-    }
-
-    pub(crate) fn registered(
+    /// A container registers. `refusal`: why the job takes no container now. Returns nothing if it is refused.
+    pub(crate) fn register(
         &mut self,
-        connection: ConnectionId,
-        holder: RegisteredContainer,
-        held: Option<PserverState>,
-        busy: Option<TrainerState>,
-    ) {
-        let (member, pid, host) = (holder.member, holder.pid, holder.host.clone());
-        let container = holder.container.clone();
-        let refusal = match &self.stage {
-            JobStage::New | JobStage::Stopping(_) | JobStage::Over => {
-                Some("the job is ending".to_owned())
-            }
-            _ if member.slot.role == Role::Pserver && holder.endpoints.is_empty() => {
-                Some("a pserver without a port".to_owned())
-            }
-            _ => None,
-        };
+        registration: Registration,
+        refusal: Option<&str>,
+        ctx: &mut Context,
+    ) -> Option<AcceptedRegistration> {
+        let Registration { connection, member, container, pid, host, .. } = registration.clone();
         let asked = self.slots.entries.get(&member.slot).and_then(|entry| match entry.place {
             SlotStatus::Asked => Some(entry.incarnation),
             SlotStatus::Empty { .. } | SlotStatus::Starting { .. } | SlotStatus::Held(_) => None,
         });
         let before = self.slots.holder(member.slot).map(|holder| (holder.member, holder.joined));
         let admission = match refusal {
-            Some(reason) => Admission::Refused(reason),
-            None => self.slots.register(holder, self.adopting),
+            Some(reason) => Admission::Refused(reason.to_owned()),
+            None => self.slots.register(registered_container(registration, ctx), self.adopting),
         };
         let again = match admission {
             Admission::Refused(reason) => {
-                let command = Arc::new(Command::Refused { reason });
-                self.out.push(Action::Send { connection, member: Some(member), command });
-                self.out.push(Action::Disconnect { connection });
-                if let Some(container) = container {
-                    self.release_unknown(&container, member);
-                }
-                return;
+                self.refuse(connection, member, container.as_ref(), reason, ctx);
+                return None;
             }
             Admission::Again { old } => {
                 if let Some(connection) = old {
-                    self.out.push(Action::Disconnect { connection });
+                    ctx.push(Action::Disconnect { connection });
                 }
                 true
             }
             Admission::New => {
                 if let Some(incarnation) = asked {
-                    // One of an earlier attempt came after all.
-                    self.out.push(Action::CancelAsk { slot: member.slot, incarnation });
+                    // A container of an earlier attempt has registered after all.
+                    ctx.push(Action::CancelAsk { slot: member.slot, incarnation });
                 }
                 false
             }
         };
         if let Some(container) = container {
-            // One of an earlier attempt: now it is known who is in it.
-            let life = ContainerInfo {
-                member: Some(member),
-                node: host.clone(),
-                ours: false,
-                given_up: false,
-                memory_retries: 0,
-                leaving: false,
-            };
-            let life = self.slots.containers.entry(container).or_insert(life);
-            (life.member, life.given_up) = (Some(member), false);
+            // A container of an earlier attempt: now its member is known.
+            let known = self.slots.containers.entry(container);
+            let info = known.or_insert_with(|| ContainerInfo::on(host.clone()));
+            (info.member, info.given_up) = (Some(member), false);
         }
-        self.deadlines.at_latest(Purpose::Liveness, self.now.mono + self.config.limits.suspect_ms);
-        self.send(member.slot, Arc::clone(&self.welcome));
+        let suspect_ms = ctx.limits().suspect_ms;
+        ctx.set_deadline_at_latest(Purpose::Liveness, ctx.now() + suspect_ms);
+        self.send(member.slot, Arc::clone(&self.welcome), ctx);
         if !again {
-            self.recovery_registered(member.slot);
-            self.notice(view::Event::Registered {
-                slot: member.slot,
-                incarnation: member.incarnation,
-                pid,
-                host,
-            });
+            let (slot, incarnation) = (member.slot, member.incarnation);
+            ctx.notice(view::Event::Registered { slot, incarnation, pid, host });
         }
-        if let Some((old, joined)) = before.filter(|(old, _)| *old != member)
-            && !matches!(self.stage, JobStage::Takeover(_))
-        {
-            // A zombie of an earlier attempt was taken in first. What it was given goes on without it; a shard
-            // that it held is not where its successor is.
-            match member.slot.role {
-                Role::Pserver => self.pserver_lost(member.slot, "was replaced"),
-                Role::Trainer => self.trainer_gone(old, joined),
-            }
-        }
-        match member.slot.role {
-            Role::Pserver => self.pserver_registered(member.slot, again, held),
-            Role::Trainer => self.trainer_registered(member, again, busy),
-        }
+        Some(AcceptedRegistration { again, replaced: before.filter(|(old, _)| *old != member) })
     }
 
-    /// Tells a pserver all that holds now; what it did already it only answers.
-    pub(crate) fn pserver_registered(
+    fn refuse(
         &mut self,
-        slot: Slot,
-        again: bool,
-        held: Option<PserverState>,
-    ) {
-        if let JobStage::Takeover(takeover) = &mut self.stage {
-            takeover.heard(slot, held);
-            return;
-        }
-        self.send_members_to(slot);
-        self.hold(slot);
-        if !again {
-            self.save_what_returns();
-        }
-        if again && let JobStage::Beginning { .. } = &self.stage {
-            let (epoch, phase) = (self.epoch, self.phase.wire());
-            self.send(slot, Command::Begin { epoch, phase });
-        }
-        if again && let Some(held) = held.filter(|held| held.epoch == self.epoch) {
-            for shard in held.shards.iter().filter(|shard| shard.ended) {
-                self.phase_ended(slot, self.epoch, shard.phase, shard.shard, shard.step);
-            }
-        }
-        if again {
-            self.order_cut_again(slot);
-        }
-    }
-
-    pub(crate) fn trainer_registered(
-        &mut self,
+        connection: ConnectionId,
         member: Member,
-        again: bool,
-        busy: Option<TrainerState>,
+        container: Option<&ContainerId>,
+        reason: String,
+        ctx: &mut Context,
     ) {
-        if let JobStage::Takeover(takeover) = &mut self.stage {
-            takeover.met(member, busy);
-            return;
+        let command = Arc::new(Command::Refused { reason });
+        ctx.push(Action::Send { connection, member: Some(member), command });
+        ctx.push(Action::Disconnect { connection });
+        // A container of an earlier attempt is not one that may still register.
+        if let Some(container) = container
+            && let Some(info) = self.slots.containers.get_mut(container)
+            && info.member.is_none()
+        {
+            (info.member, info.given_up) = (Some(member), true);
+            self.stop_container(container, 0, ctx);
         }
-        if let JobStage::Exporting(_) = &self.stage {
-            return self.export_again(member);
-        }
-        if !again || !self.slots.member(member).is_some_and(|holder| holder.joined) {
-            return;
-        }
-        // It was a member before its connection broke; what was said on the way may be lost in both directions.
-        if matches!(self.stage, JobStage::Working) {
-            self.send_work(member.slot);
-            self.send_lanes(member);
-            self.sort_out_tasks(member, busy.as_ref());
-        }
-        self.send_barrier_again(member);
-        if self.slots.member(member).is_some_and(|holder| holder.draining.is_some()) {
-            self.send(member.slot, Command::Drain);
-        }
+    }
+}
+
+fn registered_container(registration: Registration, ctx: &Context) -> RegisteredContainer {
+    let Registration { connection, member, container, pid, host, endpoints } = registration;
+    RegisteredContainer {
+        member,
+        container,
+        pid,
+        host,
+        endpoints,
+        connection: Some(connection),
+        heard: ctx.now(),
+        closed: None,
+        suspect: false,
+        probing: false,
+        draining: None,
+        joined: false,
+        registered: ctx.now(),
+        unreachable: Default::default(),
+        beat: HeartbeatStats::default(),
+        beat_at: ctx.now(),
+        per_second: 0.0,
     }
 }

@@ -1,21 +1,22 @@
-//! Who is at fault when a container ends, when to try again, and when to stop trying.
+//! Restart policy: which ends of containers count as failures, when a container is replaced, and when the job fails.
 //!
-//! **Intuition.** A cluster takes containers away all day; that says nothing about the job. A program
-//! that cannot start says everything. In between stands the process killed by signal 9: an operator, the
-//! kernel short of memory, or a test; it matters only if the job gets nowhere between one kill and the next.
+//! **Intuition.** A cluster preempts containers all day; that is not a fault of the job. A program that cannot start is.
+//! In between is the process killed by signal 9: by an operator, by a kernel short of memory, or by a test. It matters only
+//! if the job makes no progress between one kill and the next.
 //!
 //! **Rule.** Preemption, lost nodes, what the cluster or we ended: not counted. Exit codes, other
 //! signals, memory above the limit: counted for the length of the window. Signal 9: counted as long as
 //! the job has made no lasting progress (phase ended, checkpoint committed) since, and to twice the limit. A slot
 //! above its limit or all slots above the job's limit end the job with the last error.
 //!
-//! A refused port tells that a process is gone seconds before the cluster reports why. It counts as a kill until then:
+//! A refused port shows that a process is gone seconds before the cluster reports why. It counts as a kill until then:
 //! the report of a lost node or a preemption takes it back, an exit code or too much memory replaces it.
 //!
-//! **Pace.** What counts is paced. The first failure of a minute is replaced at once, since most are single. Then the wait of a slot
+//! **Backoff.** Replacements of counted failures are delayed. The first failure of a minute is replaced at once, since most are single. Then the wait of a slot
 //! doubles from a quarter of a second; ten failures of the job in a minute add three seconds, doubling to a minute.
 //!
-//! **Rejected.** A total since the start (Flink's and Spark's first rule): a job of a month dies of old sins.
+//! **Rejected.** A total since the start (Flink's and Spark's first rule): a month-long job would fail because of failures
+//! from weeks ago.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,7 +28,7 @@ use crate::time::MonotonicMs;
 
 /// The pace is judged over the last minute.
 const PACE_MS: u64 = 60_000;
-/// Failures of a job within a minute that nobody has by chance.
+/// Failures of a job within a minute that are not chance.
 const STORM: usize = 10;
 /// Failures of one node after which it is avoided.
 const NODE_FAILURES: usize = 3;
@@ -47,7 +48,7 @@ pub(crate) enum FailureClass {
 pub(crate) fn classify(exit: &Exit) -> FailureClass {
     match exit {
         Exit::NodeLost | Exit::Preempted | Exit::ByCluster { .. } => FailureClass::None,
-        // 9: it was refused, which is our decision. 20: it heard of no ApplicationMaster, which is our fault.
+        // 9: it was refused, which is our decision. 20: it found no ApplicationMaster, which is our fault.
         Exit::Code(9 | 20) => FailureClass::None,
         // A shell reports signal 9 as 137.
         Exit::Signal(9) | Exit::Code(137) => FailureClass::Killed,
@@ -71,7 +72,7 @@ pub(crate) fn by_itself(exit: &Exit) -> bool {
     }
 }
 
-/// Lines of a container's last words that are kept.
+/// Lines of a container's final output that are kept.
 const LAST_LINES: usize = 20;
 /// And bytes.
 const LAST_BYTES: usize = 2048;
@@ -100,12 +101,12 @@ impl Cause {
             return Self::plain(&words);
         };
         Self {
-            detail: format!("{words}; its last words:\n{}", lines.join("\n")),
+            detail: format!("{words}; its final output:\n{}", lines.join("\n")),
             words: format!("{words}: {}", last.trim()),
         }
     }
 
-    /// One without last words.
+    /// One without final output.
     pub(crate) fn plain(words: &str) -> Self {
         Self { words: words.to_owned(), detail: words.to_owned() }
     }
@@ -182,7 +183,7 @@ impl FailureHistory {
     }
 
     /// How long to wait before the slot is filled again, ms. A kill that the job has made progress since is no
-    /// reason to wait: whoever kills a process a second finds it back each time.
+    /// reason to wait: an operator that kills a process each second finds it back each time.
     pub(crate) fn delay_ms(&self, now: MonotonicMs, progress: u64, slot: Slot) -> u64 {
         let recent = || {
             self.failures.iter().filter(|failure| {
@@ -333,7 +334,7 @@ mod tests {
         }
         assert!(
             history.delay_ms(MonotonicMs(0), 0, Slot::pserver(7)) >= 3_000,
-            "a storm paces everybody"
+            "a storm delays every slot"
         );
         assert!(history.delay_ms(MonotonicMs(0), 0, SLOT) <= 64_000);
         assert_eq!(history.delay_ms(MonotonicMs(60_000), 0, SLOT), 0);

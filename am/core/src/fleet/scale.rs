@@ -1,34 +1,48 @@
-//! More trainers or fewer, by order: announce, drain, hand back, release.
+//! Scaling: an operator changes the number of trainers. A surplus trainer drains: it hands back its work and leaves.
 
 use heddle_protocol::control::Command;
 use heddle_protocol::ids::{Member, Slot};
 
+use super::Fleet;
+use super::slots::SlotStatus;
 use crate::action::Action;
+use crate::context::Context;
 use crate::context::deadlines::Purpose;
-use crate::core::Core;
-use crate::fleet::slots::SlotStatus;
 use crate::record::Record;
 use crate::time::MonotonicMs;
 
-impl Core {
-    /// How many trainers a run of this journal had when its last attempt ended, if an operator changed it. A first
-    /// attempt is a new run, for which the spec counts.
-    pub(crate) fn scaled_before(&self, journal: &[Record]) -> Option<u32> {
-        let mut scaled = None;
-        for record in journal {
-            match record {
-                Record::Claim { attempt, .. } if attempt.0 <= 1 => scaled = None,
-                Record::Scaled { trainers, .. } => scaled = Some(*trainers),
-                _ => {}
-            }
-        }
-        let range = self.config.spec.trainers.min..=self.config.spec.trainers.max;
-        scaled.filter(|trainers| self.attempt.0 > 1 && range.contains(trainers))
-    }
+/// A trainer that has left the job in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Drained {
+    pub member: Member,
+    /// It was a member of the job until now.
+    pub joined: bool,
+}
 
-    /// Changes the number of trainers.
-    pub(crate) fn scale(&mut self, trainers: u32) -> Result<String, String> {
-        let (min, max) = (self.config.spec.trainers.min, self.config.spec.trainers.max);
+/// The number of trainers when the last attempt of this run ended, if an operator changed it. A first attempt is a new
+/// run, for which the job file counts.
+pub(crate) fn scaled_before(journal: &[Record], ctx: &Context) -> Option<u32> {
+    let mut scaled = None;
+    for record in journal {
+        match record {
+            Record::Claim { attempt, .. } if attempt.0 <= 1 => scaled = None,
+            Record::Scaled { trainers, .. } => scaled = Some(*trainers),
+            _ => {}
+        }
+    }
+    let config = ctx.config();
+    let range = config.spec.trainers.min..=config.spec.trainers.max;
+    scaled.filter(|trainers| ctx.attempt().0 > 1 && range.contains(trainers))
+}
+
+impl Fleet {
+    /// Changes the number of trainers. Returns the slots that have to drain.
+    ///
+    /// # Errors
+    /// The number is out of the job file's bounds.
+    pub(crate) fn scale(&mut self, trainers: u32, ctx: &mut Context) -> Result<Vec<Slot>, String> {
+        let config = ctx.config();
+        let (min, max) = (config.spec.trainers.min, config.spec.trainers.max);
         if !(min..=max).contains(&trainers) {
             return Err(format!(
                 "the job takes {min} to {max} trainers, not {trainers}: the bounds are trainers.min and trainers.max"
@@ -36,68 +50,61 @@ impl Core {
         }
         self.trainers_wanted = trainers;
         // The next attempt keeps to it.
-        self.out.journal(Record::Scaled { trainers, at_ms: self.now.wall_ms });
+        ctx.journal(Record::Scaled { trainers, at_ms: ctx.wall_ms() });
         self.set_wanted();
-        let unwanted: Vec<Slot> = self
-            .slots
-            .entries
-            .iter()
-            .filter(|(_, entry)| !entry.wanted)
-            .map(|(slot, _)| *slot)
-            .collect();
+        let unwanted = self.slots.entries.iter().filter(|(_, entry)| !entry.wanted);
+        let unwanted: Vec<Slot> = unwanted.map(|(slot, _)| *slot).collect();
+        let mut draining = Vec::new();
         for slot in unwanted {
-            let entry = self
-                .slots
-                .entries
-                .get_mut(&slot)
-                .map(|entry| (entry.incarnation, &mut entry.place));
-            match entry {
-                Some((incarnation, place @ SlotStatus::Asked)) => {
-                    *place = SlotStatus::Empty { not_before: MonotonicMs(0) };
-                    self.out.push(Action::CancelAsk { slot, incarnation });
+            let Some(entry) = self.slots.entries.get_mut(&slot) else {
+                continue;
+            };
+            match entry.place {
+                SlotStatus::Asked => {
+                    entry.place = SlotStatus::Empty { not_before: MonotonicMs(0) };
+                    ctx.push(Action::CancelAsk { slot, incarnation: entry.incarnation });
                 }
-                Some((_, SlotStatus::Starting { .. })) => {
+                SlotStatus::Starting { .. } => {
                     if let Some(container) = self.slots.vacate(slot, MonotonicMs(0)) {
-                        self.stop_container(&container, 0);
+                        self.stop_container(&container, 0, ctx);
                     }
                 }
-                Some((_, SlotStatus::Held(_))) => self.drain(slot),
-                Some((_, SlotStatus::Empty { .. })) | None => {}
+                SlotStatus::Held(_) => draining.push(slot),
+                SlotStatus::Empty { .. } => {}
             }
         }
-        Ok(format!("{trainers} trainers"))
+        Ok(draining)
     }
 
-    /// Asks a trainer to hand back what it holds and to leave, unless it is at that already.
-    pub(crate) fn drain(&mut self, slot: Slot) {
-        let now = self.now.mono;
-        let Some(holder) = self.slots.holder_mut(slot).filter(|holder| holder.draining.is_none())
-        else {
-            return;
-        };
+    /// Orders a trainer to hand back its work and to leave, unless it drains already. One that has no work has left at once:
+    /// it is returned.
+    #[must_use]
+    pub(crate) fn drain(&mut self, slot: Slot, ctx: &mut Context) -> Option<Member> {
+        let now = ctx.now();
+        let holder = self.slots.holder_mut(slot).filter(|holder| holder.draining.is_none())?;
         holder.draining = Some(now);
         let (member, joined) = (holder.member, holder.joined);
-        self.deadlines.at_latest(Purpose::Liveness, now + self.config.limits.grace_ms);
-        self.send(slot, Command::Drain);
-        if !joined {
-            self.drained(member);
-        }
+        let grace_ms = ctx.limits().grace_ms;
+        ctx.set_deadline_at_latest(Purpose::Liveness, now + grace_ms);
+        self.send(slot, Command::Drain, ctx);
+        (!joined).then_some(member)
     }
 
-    /// A trainer has handed back what it held.
-    pub(crate) fn drained(&mut self, member: Member) {
-        let now = self.now.mono;
-        let Some(holder) = self.slots.holder_mut(member.slot) else {
-            return;
-        };
-        // An earlier attempt may have asked for it.
-        holder.draining.get_or_insert(now);
-        let joined = std::mem::replace(&mut holder.joined, false);
-        let container = holder.container.clone();
-        self.trainer_gone(member, joined);
-        self.send(member.slot, Command::Stop { reason: "not needed any more".to_owned() });
+    /// A trainer has handed back its work: it is not a member any more.
+    pub(crate) fn drained(&mut self, member: Member, ctx: &Context) -> Option<Drained> {
+        let holder = self.slots.holder_mut(member.slot)?;
+        // An earlier attempt may have ordered it.
+        holder.draining.get_or_insert(ctx.now());
+        Some(Drained { member, joined: std::mem::replace(&mut holder.joined, false) })
+    }
+
+    /// Stops a trainer that has drained.
+    pub(crate) fn stop_drained(&mut self, member: Member, ctx: &mut Context) {
+        let container = self.slots.holder(member.slot).and_then(|holder| holder.container.clone());
+        self.send(member.slot, Command::Stop { reason: "not needed any more".to_owned() }, ctx);
         if let Some(container) = container {
-            self.stop_container(&container, self.config.limits.grace_ms);
+            let grace_ms = ctx.limits().grace_ms;
+            self.stop_container(&container, grace_ms, ctx);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Places in the job and the containers that fill them.
+//! Slots of the job and the containers that fill them.
 //!
 //! ```text
 //!            ask               allocated           registered
@@ -8,16 +8,16 @@
 //! ```
 //!
 //! **Reconcile, do not count events.** A slot that is wanted and empty asks, once; so asks never exceed what is
-//! needed, however often a grant or an end is told. Each filling has its own incarnation, which belongs to the ask,
+//! needed, however often a grant or an end is reported. Each filling has its own incarnation, which belongs to the ask,
 //! the process and all its connections: what comes of an older one is refused by number.
 //!
 //! A container lives on in [`Slots::containers`] until the cluster says that it ended, even if its slot has been
-//! given to another: the dead node's container may take ten minutes to be reported, and nobody waits for that.
+//! given to another: the end of a dead node's container may be reported ten minutes later, and the job does not wait for that.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use heddle_protocol::control::{HeartbeatStats, TaskGrant};
+use heddle_protocol::control::HeartbeatStats;
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 
 use crate::action::{ConnectionId, ContainerId};
@@ -50,8 +50,6 @@ pub(crate) struct RegisteredContainer {
     pub draining: Option<MonotonicMs>,
     /// Trainer: a member of the job, known to the pservers.
     pub joined: bool,
-    /// Trainer: tasks that it should hold by our books and did not name when it came back.
-    pub doubtful: Vec<TaskGrant>,
     pub registered: MonotonicMs,
     /// Trainer: pservers that it cannot reach, and since when.
     pub unreachable: BTreeMap<Member, MonotonicMs>,
@@ -61,7 +59,7 @@ pub(crate) struct RegisteredContainer {
     pub per_second: f64,
 }
 
-/// What is in a place.
+/// What is in a slot.
 #[derive(Clone, Debug)]
 pub(crate) enum SlotStatus {
     /// Nothing; not to be filled before this time.
@@ -74,7 +72,7 @@ pub(crate) enum SlotStatus {
     Held(Box<RegisteredContainer>),
 }
 
-/// One place.
+/// One slot.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotEntry {
     /// Of the latest filling; 0 before the first.
@@ -88,10 +86,10 @@ pub(crate) struct SlotEntry {
 /// A container that the cluster has given us and not yet reported as ended.
 #[derive(Clone, Debug)]
 pub(crate) struct ContainerInfo {
-    /// Whom it was given for; none for one of an earlier attempt that has not registered.
+    /// The member that the container was allocated for; `None` for a container of an earlier attempt that has not registered.
     pub member: Option<Member>,
     pub node: String,
-    /// We ended it: however it ends, that is nobody's fault.
+    /// We ended it: however it ends, that is not a failure.
     pub ours: bool,
     /// Its slot was taken from it before its end was known.
     pub given_up: bool,
@@ -101,7 +99,14 @@ pub(crate) struct ContainerInfo {
     pub leaving: bool,
 }
 
-/// All places, containers and connections of the job.
+impl ContainerInfo {
+    /// A container of an earlier attempt on this node.
+    pub(crate) fn on(node: String) -> Self {
+        Self { member: None, node, ours: false, given_up: false, memory_retries: 0, leaving: false }
+    }
+}
+
+/// All slots, containers and connections of the job.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     pub entries: BTreeMap<Slot, SlotEntry>,
@@ -199,7 +204,7 @@ impl Slots {
         held
     }
 
-    /// Who sits at the other end of a connection; none if it has been replaced or given up.
+    /// The member at the other end of a connection; none if it has been replaced or given up.
     pub(crate) fn at(&self, connection: ConnectionId) -> Option<Member> {
         let holder = self.holder(*self.connections.get(&connection)?)?;
         (holder.connection == Some(connection)).then_some(holder.member)
@@ -208,7 +213,7 @@ impl Slots {
     /// Slots that are wanted, empty, and whose pause is over; each becomes `Asked` with a new incarnation. And when the
     /// next pause is over.
     ///
-    /// `gang_min`: as long as not all pservers and so many trainers have containers, only those.
+    /// `gang_min`: until all pservers and this number of trainers have containers, only those.
     pub(crate) fn ask(
         &mut self,
         now: MonotonicMs,
@@ -243,7 +248,7 @@ impl Slots {
         (asks, next)
     }
 
-    /// A container came for this ask. Returns whom to launch in it; none: it is not needed.
+    /// A container came for this ask. Returns the member to launch in it; none: it is not needed.
     pub(crate) fn allocated(
         &mut self,
         container: &ContainerId,
@@ -392,7 +397,7 @@ impl Slots {
         }
     }
 
-    /// The driver stood still for so long: nobody was silent meanwhile.
+    /// The driver stood still for this time: containers were not silent meanwhile.
     pub(crate) fn forgive(&mut self, late_ms: u64) {
         for entry in self.entries.values_mut() {
             match &mut entry.place {

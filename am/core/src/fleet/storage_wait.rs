@@ -10,12 +10,13 @@ use heddle_protocol::control::InputWait;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{Event, StorageWaitView};
 
-use crate::core::Core;
+use super::Fleet;
+use crate::context::Context;
 
 /// A shorter wait is that of a slow disk or a busy NameNode.
-const WORTH_TELLING_MS: u64 = 3_000;
+const WAIT_REPORTED_MS: u64 = 3_000;
 
-/// Who waits, and the wait as people see it.
+/// The trainers that wait, and the wait as it is reported.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StorageWait {
     waiting: BTreeSet<Slot>,
@@ -30,18 +31,23 @@ impl StorageWait {
     }
 }
 
-impl Core {
-    /// A heartbeat's word on what its readers wait for.
-    pub(crate) fn input_wait(&mut self, slot: Slot, wait: Option<&InputWait>) {
-        let Some(wait) = wait.filter(|wait| wait.for_ms >= WORTH_TELLING_MS) else {
-            return self.input_read(slot);
+impl Fleet {
+    /// A heartbeat reports what the trainer's readers wait for, if anything.
+    pub(super) fn storage_wait_reported(
+        &mut self,
+        slot: Slot,
+        wait: Option<&InputWait>,
+        ctx: &mut Context,
+    ) {
+        let Some(wait) = wait.filter(|wait| wait.for_ms >= WAIT_REPORTED_MS) else {
+            return self.storage_wait_over(slot, ctx);
         };
-        let since_ms = self.now.wall_ms.saturating_sub(wait.for_ms);
+        let since_ms = ctx.wall_ms().saturating_sub(wait.for_ms);
         self.storage_wait.waiting.insert(slot);
         match &mut self.storage_wait.view {
             Some(view) => {
                 view.since_ms = view.since_ms.min(since_ms);
-                // The first answer says more than silence, and the newest one more than the first.
+                // An error says more than silence, and the newest error more than the first.
                 if !wait.error.is_empty() && view.error != wait.error {
                     view.error.clone_from(&wait.error);
                 }
@@ -55,19 +61,19 @@ impl Core {
                     error: wait.error.clone(),
                 };
                 self.storage_wait.view = Some(view.clone());
-                self.notice(Event::StorageWait(view));
+                ctx.notice(Event::StorageWait(view));
             }
         }
     }
 
     /// No reader of this slot waits: they read, or its container is gone.
-    pub(crate) fn input_read(&mut self, slot: Slot) {
+    pub(super) fn storage_wait_over(&mut self, slot: Slot, ctx: &mut Context) {
         if !self.storage_wait.waiting.remove(&slot) || !self.storage_wait.waiting.is_empty() {
             return;
         }
         if let Some(mut view) = self.storage_wait.view.take() {
-            view.ended_ms = Some(self.now.wall_ms);
-            self.notice(Event::StorageWait(view));
+            view.ended_ms = Some(ctx.wall_ms());
+            ctx.notice(Event::StorageWait(view));
         }
     }
 }

@@ -1,13 +1,12 @@
-//! What a loss cost: the five stretches of a recovery.
+//! Recovery timing, in five phases: detection, restart, load, resumption, and what was lost since the checkpoint.
 
 use std::collections::VecDeque;
 
-use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, Slot, Step};
+use heddle_protocol::ids::{CutId, Member, PhaseNo, Role, Slot, Step};
 use heddle_protocol::view::{self, RECOVERIES_MAX, RecoveryView};
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::time::MonotonicMs;
-use crate::work::phases::Work;
 
 /// A recovery under way or over.
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ pub(crate) struct RecoveryTimings {
 }
 
 impl RecoveryTimings {
-    /// Recoveries as people see them, oldest first.
+    /// The recoveries as they are reported, oldest first.
     pub(crate) fn views(&self) -> impl Iterator<Item = &RecoveryView> {
         self.kept.iter().map(|recovery| &recovery.view)
     }
@@ -49,7 +48,7 @@ impl RecoveryTimings {
     fn push(&mut self, recovery: RecoveryTiming) {
         self.total += 1;
         if self.kept.len() >= RECOVERIES_MAX {
-            // One that is under way is told when it is over; a job that lost so many containers at once lacks a row.
+            // One that is under way is reported when it is over; a job that lost this many containers at once lacks a row.
             let over = self.kept.iter().position(|recovery| recovery.view.done);
             self.kept.remove(over.unwrap_or(0));
         }
@@ -57,31 +56,51 @@ impl RecoveryTimings {
     }
 }
 
-impl Core {
-    /// Opens the report of a loss. `sign` is the last sign of life.
-    pub(crate) fn open_recovery(&mut self, slot: Slot, cause: String, sign: MonotonicMs) {
-        let notice_ms = Some(self.now.mono.since(sign));
-        self.push_recovery(Some(slot), cause, notice_ms);
+/// The position of the job when a recovery begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobPosition {
+    pub phase: PhaseNo,
+    pub step: Step,
+}
+
+impl RecoveryTimings {
+    /// A container is lost. `last_seen`: the last sign of life.
+    pub(crate) fn open(
+        &mut self,
+        slot: Slot,
+        cause: String,
+        last_seen: MonotonicMs,
+        position: JobPosition,
+        ctx: &Context,
+    ) {
+        let notice_ms = Some(ctx.now().since(last_seen));
+        self.push_new(Some(slot), cause, notice_ms, position, ctx);
     }
 
-    /// Opens the report of the loss of the ApplicationMaster before this attempt. The containers that it left tell when
-    /// they lost it.
-    pub(crate) fn open_am_recovery(&mut self) {
-        let cause = format!("the ApplicationMaster was lost; attempt {} took over", self.attempt.0);
-        self.push_recovery(None, cause, None);
+    /// The ApplicationMaster before this attempt is lost. The containers that it left report when they lost it.
+    pub(crate) fn open_for_am(&mut self, position: JobPosition, ctx: &Context) {
+        let cause =
+            format!("the ApplicationMaster was lost; attempt {} took over", ctx.attempt().0);
+        self.push_new(None, cause, None, position, ctx);
     }
 
-    fn push_recovery(&mut self, slot: Option<Slot>, cause: String, notice_ms: Option<u64>) {
-        let noticed = self.now.mono;
+    fn push_new(
+        &mut self,
+        slot: Option<Slot>,
+        cause: String,
+        notice_ms: Option<u64>,
+        position: JobPosition,
+        ctx: &Context,
+    ) {
         let view = RecoveryView {
             cause,
             slot,
-            at_ms: self.now.wall_ms,
-            epoch_before: self.epoch,
-            epoch_after: self.epoch,
+            at_ms: ctx.wall_ms(),
+            epoch_before: ctx.epoch(),
+            epoch_after: ctx.epoch(),
             base: None,
-            phase: self.phase.no,
-            step: self.phase.frontier(),
+            phase: position.phase,
+            step: position.step,
             base_step: None,
             checkpoint_ms: None,
             notice_ms,
@@ -90,62 +109,58 @@ impl Core {
             resume_ms: None,
             done: false,
         };
-        self.recoveries.push(RecoveryTiming {
+        self.push(RecoveryTiming {
             view,
-            noticed,
+            noticed: ctx.now(),
             registered: None,
             held: None,
             taken_over: false,
         });
     }
 
-    /// A container lost the ApplicationMaster before this attempt so long ago.
-    pub(crate) fn am_was_lost(&mut self, ago_ms: u64) {
-        let now = self.now.mono;
+    /// A container reports how long ago it lost the ApplicationMaster before this attempt.
+    pub(crate) fn am_was_lost(&mut self, ago_ms: u64, ctx: &mut Context) {
+        let now = ctx.now();
         let mut known = false;
         // Also one that is over: the first heartbeat may come after the first step under this attempt.
-        for recovery in &mut self.recoveries.kept {
+        for recovery in &mut self.kept {
             if recovery.view.slot.is_none() && recovery.view.notice_ms.is_none() {
                 recovery.view.notice_ms = Some(ago_ms.saturating_sub(now.since(recovery.noticed)));
                 known = true;
             }
         }
         if known {
-            self.close_recoveries(|recovery| recovery.taken_over);
+            self.close(|recovery| recovery.taken_over, ctx);
         }
     }
 
-    /// Containers work on where they are, under this attempt.
-    pub(crate) fn am_recovery_taken_over(&mut self) {
-        let now = self.now.mono;
-        for recovery in self.open_recoveries() {
+    /// Containers continue under this attempt without a rollback.
+    pub(crate) fn taken_over(&mut self, ctx: &mut Context) {
+        let now = ctx.now();
+        for recovery in self.open_ones() {
             if recovery.view.slot.is_none() && recovery.registered.is_none() {
                 recovery.registered = Some(now);
                 recovery.view.restart_ms = Some(now.since(recovery.noticed));
                 recovery.taken_over = true;
             }
         }
-        // Else the first heartbeat that tells when the other one was lost.
-        self.close_recoveries(|recovery| recovery.taken_over && recovery.view.notice_ms.is_some());
+        // Else the first heartbeat that reports when the other one was lost.
+        self.close(|recovery| recovery.taken_over && recovery.view.notice_ms.is_some(), ctx);
     }
 
-    fn open_recoveries(&mut self) -> impl Iterator<Item = &mut RecoveryTiming> {
-        self.recoveries.kept.iter_mut().filter(|recovery| !recovery.view.done)
+    fn open_ones(&mut self) -> impl Iterator<Item = &mut RecoveryTiming> {
+        self.kept.iter_mut().filter(|recovery| !recovery.view.done)
     }
 
-    /// A rollback begins: it answers every loss that is not over.
-    pub(crate) fn recoveries_roll_back(
-        &mut self,
-        epoch: Epoch,
-        base: Option<(CutId, u64, PhaseNo, Step)>,
-    ) {
-        let (wall_ms, now) = (self.now.wall_ms, self.now.mono);
-        for recovery in self.open_recoveries().filter(|it| it.rolls_back()) {
+    /// A rollback begins in the context's epoch: it answers every loss that is not over.
+    pub(crate) fn roll_back(&mut self, base: Option<(CutId, u64, PhaseNo, Step)>, ctx: &Context) {
+        let (wall_ms, now) = (ctx.wall_ms(), ctx.now());
+        for recovery in self.open_ones().filter(|it| it.rolls_back()) {
             if recovery.view.slot.is_none() && recovery.registered.is_none() {
                 recovery.registered = Some(now);
                 recovery.view.restart_ms = Some(now.since(recovery.noticed));
             }
-            recovery.view.epoch_after = epoch;
+            recovery.view.epoch_after = ctx.epoch();
             recovery.view.base = base.map(|(cut, ..)| cut);
             recovery.view.base_step = base.map(|(.., step)| step);
             recovery.view.checkpoint_ms = base.map(|(_, at_ms, ..)| wall_ms.saturating_sub(at_ms));
@@ -155,66 +170,55 @@ impl Core {
     }
 
     /// A replacement has registered.
-    pub(crate) fn recovery_registered(&mut self, slot: Slot) {
-        let now = self.now.mono;
+    pub(crate) fn registered(&mut self, slot: Slot, ctx: &Context) {
+        let now = ctx.now();
         let open = |recovery: &&mut RecoveryTiming| {
             recovery.view.slot == Some(slot) && recovery.registered.is_none()
         };
-        for recovery in self.open_recoveries().filter(open) {
+        for recovery in self.open_ones().filter(open) {
             recovery.registered = Some(now);
             recovery.view.restart_ms = Some(now.since(recovery.noticed));
         }
     }
 
-    /// All shards stand again.
-    pub(crate) fn recoveries_held(&mut self) {
-        let now = self.now.mono;
-        for recovery in self.open_recoveries().filter(|it| it.rolls_back()) {
+    /// All shards are loaded.
+    pub(crate) fn loaded(&mut self, ctx: &Context) {
+        let now = ctx.now();
+        for recovery in self.open_ones().filter(|it| it.rolls_back()) {
             let from = recovery.registered.unwrap_or(recovery.noticed);
             recovery.view.load_ms = Some(now.since(from));
             recovery.held = Some(now);
         }
     }
 
-    /// Whether every trainer with work has taken a step since it got it. One look at each lane or trainer.
-    fn all_step(&self) -> bool {
-        let steps = |member: &Member| self.phase.stepping.contains(member);
-        let registered = |member: &Member| self.slots.member(*member).is_some();
-        match &self.phase.work {
-            Work::Lanes(lanes) => lanes.owners().all(|owner| steps(&owner) || !registered(&owner)),
-            Work::Queue(queue) => self
-                .slots
-                .holders(Role::Trainer)
-                .map(|holder| holder.member)
-                .all(|member| steps(&member) || !queue.holds(member)),
-        }
+    /// Whether a recovery is under way.
+    pub(crate) fn is_any_open(&self) -> bool {
+        self.kept.iter().any(|recovery| !recovery.view.done)
     }
 
-    /// A trainer has taken its first step in this epoch: a rollback is over when all have, the loss of a trainer when
-    /// its replacement has.
-    pub(crate) fn recoveries_stepping(&mut self, member: Member) {
-        self.phase.stepping.insert(member);
-        if self.open_recoveries().next().is_none() {
-            return;
-        }
-        let all = self.all_step();
-        self.close_recoveries(|recovery| match recovery.rolls_back() {
-            true => all && recovery.held.is_some(),
-            false => recovery.registered.is_some() && recovery.view.slot == Some(member.slot),
-        });
+    /// A trainer has taken its first step in this epoch: a rollback is over when all have, the loss of a trainer when its
+    /// replacement has.
+    pub(crate) fn stepping(&mut self, member: Member, all_step: bool, ctx: &mut Context) {
+        self.close(
+            |recovery| match recovery.rolls_back() {
+                true => all_step && recovery.held.is_some(),
+                false => recovery.registered.is_some() && recovery.view.slot == Some(member.slot),
+            },
+            ctx,
+        );
     }
 
-    /// The phase is over: whatever was lost has been made up for.
-    pub(crate) fn recoveries_phase_over(&mut self) {
-        self.close_recoveries(|recovery| {
-            !recovery.rolls_back() || recovery.held.is_some() || recovery.taken_over
-        });
+    /// The phase is over: its work was done again.
+    pub(crate) fn phase_over(&mut self, ctx: &mut Context) {
+        self.close(
+            |recovery| !recovery.rolls_back() || recovery.held.is_some() || recovery.taken_over,
+            ctx,
+        );
     }
 
-    fn close_recoveries(&mut self, over: impl Fn(&RecoveryTiming) -> bool) {
-        let now = self.now.mono;
-        let mut told = Vec::new();
-        for recovery in self.open_recoveries() {
+    fn close(&mut self, over: impl Fn(&RecoveryTiming) -> bool, ctx: &mut Context) {
+        let now = ctx.now();
+        for recovery in self.open_ones() {
             if over(recovery) {
                 let from = recovery.held.or(recovery.registered).unwrap_or(recovery.noticed);
                 // Where nothing was rolled back, trainers worked on without an ApplicationMaster.
@@ -222,11 +226,8 @@ impl Core {
                     recovery.view.resume_ms = Some(now.since(from));
                 }
                 recovery.view.done = true;
-                told.push(recovery.view.clone());
+                ctx.notice(view::Event::Recovered(recovery.view.clone()));
             }
-        }
-        for view in told {
-            self.notice(view::Event::Recovered(view));
         }
     }
 }
@@ -234,6 +235,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heddle_protocol::ids::Epoch;
 
     fn recovery(at_ms: u64, done: bool) -> RecoveryTiming {
         RecoveryTiming {

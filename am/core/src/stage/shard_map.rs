@@ -21,6 +21,34 @@ impl ShardMap {
         Self { holders, of }
     }
 
+    /// Shards in turn over the pservers of a job.
+    pub(crate) fn even(shards: u32, pservers: u32) -> Self {
+        Self::new((0..shards).map(|shard| Slot::pserver(shard % pservers)).collect())
+    }
+
+    /// The map with each shard at its own pserver again, where that one `is_there`. `even`: the shards' own pservers.
+    pub(crate) fn returned(&self, even: &Self, is_there: impl Fn(Slot) -> bool) -> Self {
+        let own = |(held_by, home): (&Slot, &Slot)| if is_there(*home) { *home } else { *held_by };
+        Self::new(self.holders.iter().zip(&even.holders).map(own).collect())
+    }
+
+    /// The map with each shard of a missing pserver at the survivor that holds fewest. `room`: how many shards fit into
+    /// each survivor's memory. `None` if they do not fit: a pserver that exceeds its memory costs another rollback and
+    /// leads to the same end again.
+    pub(crate) fn spread(&self, room: &BTreeMap<Slot, u32>) -> Option<Self> {
+        let held = |(slot, fit): (&Slot, &u32)| (*slot, (self.of(*slot).len() as u32, *fit));
+        let mut room: BTreeMap<Slot, (u32, u32)> = room.iter().map(held).collect();
+        let mut map = self.holders.clone();
+        let survivors: BTreeSet<Slot> = room.keys().copied().collect();
+        for slot in map.iter_mut().filter(|slot| !survivors.contains(slot)) {
+            let open = room.iter_mut().filter(|(_, (held, fit))| held < fit);
+            let (taker, (held, _)) = open.min_by_key(|(slot, (held, _))| (*held, **slot))?;
+            *slot = *taker;
+            *held += 1;
+        }
+        Some(Self::new(map))
+    }
+
     /// By shard: the slot that holds it.
     pub(crate) fn holders(&self) -> &[Slot] {
         &self.holders

@@ -1,4 +1,4 @@
-//! What is known of the data as people see it: records that were evaluated, records left out, labels.
+//! Statistics of the data: records that were evaluated, records left out, labels.
 //!
 //! Tasks are read many times: in each pass, by each measurement, by speculative attempts, again after a rollback. The
 //! figures here do not depend on it. A record that cannot be read is one bad record, in however many phases it was met:
@@ -20,12 +20,12 @@ pub(crate) struct DataStatistics {
 }
 
 impl DataStatistics {
-    /// Goes on from a checkpoint that counted so many bad records.
+    /// Continues from a checkpoint that counted this number of bad records.
     pub(crate) fn go_on(&mut self, bad_records: u64) {
         self.bad_before = bad_records;
     }
 
-    /// A phase has met so many bad records so far.
+    /// A phase has this number of bad records so far.
     pub(crate) fn met_bad(&mut self, training: bool, in_phase: u64) {
         let most = &mut self.bad[usize::from(training)];
         *most = in_phase.max(*most);

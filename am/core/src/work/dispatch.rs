@@ -1,185 +1,143 @@
-//! Sharing out the work of a phase: epoch and places to everybody, lanes or tasks to each.
+//! Dispatch: epoch and placement to all trainers, lanes or tasks to each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, LaneGrant, ShardPlace};
-use heddle_protocol::ids::{Member, Role, Slot};
+use heddle_protocol::control::{Command, ShardPlace};
+use heddle_protocol::ids::{Member, Slot};
 use heddle_protocol::spec::PhaseKind;
-use heddle_protocol::view;
 
+use super::JobWork;
+use super::phases::PhaseWork;
+use crate::context::Context;
 use crate::context::deadlines::Purpose;
-use crate::core::{Core, JobStage};
-use crate::work::phases::{Work, phase_text};
+use crate::fleet::Fleet;
+use crate::stage::shard_map::ShardMap;
 
-/// How often an idle trainer is looked at for a late task to share.
-const LATE_CHECK_MS: u64 = 1_000;
+/// How often it is checked whether a trainer without work can share a slow task.
+const STRAGGLER_CHECK_MS: u64 = 1_000;
 
-impl Core {
-    /// Where each shard is served. A pserver's shards go to its data threads in turn, in the order of
-    /// their numbers, as it deals them itself.
-    pub(crate) fn places(&self) -> Vec<ShardPlace> {
-        let mut dealt: BTreeMap<Slot, usize> = BTreeMap::new();
-        let mut places = Vec::with_capacity(self.map.len());
-        for (shard, slot) in self.map.iter() {
-            let turn = dealt.entry(slot).or_default();
-            if let Some(holder) = self.slots.holder(slot)
-                && let Some(endpoint) = holder.endpoints.get(*turn % holder.endpoints.len().max(1))
-            {
-                places.push(ShardPlace { shard, holder: holder.member, endpoint: *endpoint });
-            }
-            *turn += 1;
+/// Where each shard is served. A pserver deals its shards to its data threads in turn, in the order of their numbers.
+fn places(map: &ShardMap, fleet: &Fleet) -> Vec<ShardPlace> {
+    let mut dealt: BTreeMap<Slot, usize> = BTreeMap::new();
+    let mut places = Vec::with_capacity(map.len());
+    for (shard, slot) in map.iter() {
+        let turn = dealt.entry(slot).or_default();
+        if let Some(holder) = fleet.holder(slot)
+            && let Some(endpoint) = holder.endpoints.get(*turn % holder.endpoints.len().max(1))
+        {
+            places.push(ShardPlace { shard, holder: holder.member, endpoint: *endpoint });
         }
-        places
+        *turn += 1;
     }
+    places
+}
 
-    /// Trainers that are members of the job.
-    pub(crate) fn joined(&self) -> BTreeSet<Member> {
-        let joined = self.slots.holders(Role::Trainer).filter(|holder| holder.joined);
-        joined.map(|holder| holder.member).collect()
-    }
-
-    /// Trainers that work may be given to.
-    pub(crate) fn workers(&self) -> BTreeSet<Member> {
-        let able = |member: &Member| {
-            self.slots.member(*member).is_some_and(|holder| holder.draining.is_none())
-        };
-        self.joined().into_iter().filter(able).collect()
-    }
-
-    /// Hands the phase's work to all trainers.
-    pub(crate) fn start_work(&mut self) {
-        self.stage = JobStage::Working;
-        self.message.clear();
-        if !self.started {
-            self.started = true;
-            self.slots.changed = true;
-            let text = phase_text(&self.config.spec, self.phase.no);
-            self.notice(view::Event::PhaseBegun { phase: self.phase.no, text });
-            self.plan_next_cut(false);
-        }
-        let start = self.phase.frontier();
-        self.phase.step_rate.starts(start, self.now.mono);
-        let workers = self.workers();
-        if let Work::Lanes(lanes) = &mut self.phase.work {
+impl JobWork {
+    /// Dispatches the work of the phase to all trainers.
+    pub(crate) fn start(&mut self, map: &ShardMap, fleet: &Fleet, ctx: &mut Context) {
+        let start = self.phase.step_rate.frontier();
+        self.phase.step_rate.starts(start, ctx.now());
+        let workers = fleet.workers();
+        if let PhaseWork::Lanes(lanes) = &mut self.phase.work {
             lanes.share(&workers);
         }
-        let work = self.work();
+        let work = self.command(map, fleet, ctx);
         for member in workers {
-            self.send(member.slot, Arc::clone(&work));
-            self.send_lanes(member);
+            fleet.send(member.slot, Arc::clone(&work), ctx);
+            self.send_lanes(member, fleet, ctx);
         }
-        self.feed();
+        self.assign_tasks(fleet, ctx);
     }
 
-    /// Tells a trainer epoch, phase and places.
-    pub(crate) fn send_work(&mut self, slot: Slot) {
-        self.send(slot, self.work());
+    /// The command with epoch, phase and placement: the same for all trainers.
+    pub(crate) fn command(&self, map: &ShardMap, fleet: &Fleet, ctx: &Context) -> Arc<Command> {
+        let (epoch, phase) = (ctx.epoch(), self.wire());
+        Arc::new(Command::Work { epoch, phase, places: places(map, fleet) })
     }
 
-    /// Epoch, phase and places: the same for all trainers.
-    pub(crate) fn work(&self) -> Arc<Command> {
-        Arc::new(Command::Work {
-            epoch: self.epoch,
-            phase: self.phase.wire(),
-            places: self.places(),
-        })
-    }
-
-    /// BSP: tells a trainer its lanes.
-    pub(crate) fn send_lanes(&mut self, member: Member) {
-        let Work::Lanes(lanes) = &self.phase.work else {
+    /// BSP: sends a trainer its lanes.
+    pub(crate) fn send_lanes(&self, member: Member, fleet: &Fleet, ctx: &mut Context) {
+        let PhaseWork::Lanes(lanes) = &self.phase.work else {
             return;
         };
-        let (epoch, phase, lanes) = (self.epoch, self.phase.no, lanes.of(member));
-        let tasks =
-            lanes.iter().flat_map(|grant| self.phase.tasks_of(grant.lane, &self.config.spec));
+        let config = ctx.config();
+        let (epoch, phase, lanes) = (ctx.epoch(), self.phase.no, lanes.of(member));
+        let tasks = lanes.iter().flat_map(|grant| self.phase.tasks_of(grant.lane, &config.spec));
         let task_steps =
             tasks.filter_map(|task| Some((task, *self.task_steps.get(&task)?))).collect();
-        self.send(member.slot, Command::Lanes { epoch, phase, lanes, task_steps });
+        fleet.send(member.slot, Command::Lanes { epoch, phase, lanes, task_steps }, ctx);
     }
 
-    /// BSP: lets every lane have an owner among the trainers that are there now.
-    pub(crate) fn share_lanes(&mut self) {
-        if !matches!(self.stage, JobStage::Working) {
-            return;
-        }
-        let workers = self.workers();
-        let Work::Lanes(lanes) = &mut self.phase.work else {
+    /// BSP: gives every lane an owner among the present trainers.
+    pub(crate) fn share_lanes(&mut self, fleet: &Fleet, ctx: &mut Context) {
+        let workers = fleet.workers();
+        let PhaseWork::Lanes(lanes) = &mut self.phase.work else {
             return;
         };
         for member in lanes.share(&workers) {
-            self.send_lanes(member);
-        }
-    }
-
-    /// BSP: shards refuse a trainer a lane, for a later hand-out.
-    pub(crate) fn lane_fenced(&mut self, member: Member, lane: LaneGrant) {
-        let Work::Lanes(lanes) = &mut self.phase.work else {
-            return;
-        };
-        // While the work is not shared out it is told then.
-        if lanes.fenced(member, lane) && matches!(self.stage, JobStage::Working) {
-            self.send_lanes(member);
+            self.send_lanes(member, fleet, ctx);
         }
     }
 
     /// ASP, evaluation: lets every trainer hold the tasks that it should.
-    pub(crate) fn feed(&mut self) {
-        let workers = self.workers();
-        self.feed_of(&workers, workers.len());
+    pub(crate) fn assign_tasks(&mut self, fleet: &Fleet, ctx: &mut Context) {
+        let workers = fleet.workers();
+        self.assign_tasks_to(&workers, workers.len(), fleet, ctx);
     }
 
-    /// A task of these trainers is finished: only they have room for another one. Nor can any other trainer share a
-    /// task that it could not share before, except one that has become late meanwhile, and for that all trainers without
-    /// work are looked at once a second.
-    pub(crate) fn feed_after(&mut self, holders: &[Member]) {
+    /// A task of these trainers is finished: only they have room for another one. Nor can any other trainer share a task
+    /// that it could not share before, except one that has become slow meanwhile. For that all trainers without work are
+    /// checked once a second.
+    pub(crate) fn assign_tasks_after(
+        &mut self,
+        holders: &[Member],
+        fleet: &Fleet,
+        ctx: &mut Context,
+    ) {
         let able: BTreeSet<Member> =
-            holders.iter().copied().filter(|member| self.is_worker(*member)).collect();
-        self.feed_of(&able, self.join_batching.members);
+            holders.iter().copied().filter(|member| fleet.is_worker(*member)).collect();
+        self.assign_tasks_to(&able, fleet.member_count(), fleet, ctx);
     }
 
-    fn is_worker(&self, member: Member) -> bool {
-        let able = |holder: &crate::fleet::slots::RegisteredContainer| {
-            holder.joined && holder.draining.is_none()
-        };
-        self.slots.member(member).is_some_and(able)
-    }
-
-    fn feed_of(&mut self, members: &BTreeSet<Member>, workers: usize) {
-        if !matches!(self.stage, JobStage::Working) {
-            return;
-        }
-        let (now, config) = (self.now.mono, self.config.clone());
-        let Work::Queue(queue) = &mut self.phase.work else {
+    fn assign_tasks_to(
+        &mut self,
+        members: &BTreeSet<Member>,
+        workers: usize,
+        fleet: &Fleet,
+        ctx: &mut Context,
+    ) {
+        let (now, config) = (ctx.now(), ctx.config());
+        let PhaseWork::Queue(queue) = &mut self.phase.work else {
             return;
         };
         if workers > 1 && queue.may_be_late() {
-            self.deadlines.at_latest(Purpose::Late, now + LATE_CHECK_MS);
+            ctx.set_deadline_at_latest(Purpose::Straggler, now + STRAGGLER_CHECK_MS);
         }
         let mut sends = Vec::new();
         let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
         let known = self.locality.knows(training);
         for &member in members {
-            let host = self.slots.node(member.slot).and_then(|node| self.locality.host(node));
-            let near = host.map_or(&[][..], |host| self.locality.tasks(training, host));
-            let tasks = queue.grant(member, workers, near, now, &config.limits);
-            if !tasks.is_empty() {
-                if known {
-                    let first = tasks.iter().filter(|grant| !queue.is_speculative(grant.task));
-                    for grant in first {
-                        match near.binary_search(&grant.task) {
-                            Ok(_) => self.data_locality.node_local += 1,
-                            Err(_) => self.data_locality.other += 1,
-                        }
+            let host = fleet.node(member.slot).and_then(|node| self.locality.host(node));
+            let local = host.map_or(&[][..], |host| self.locality.tasks(training, host));
+            let tasks = queue.grant(member, workers, local, now, &config.limits);
+            if tasks.is_empty() {
+                continue;
+            }
+            if known {
+                let first = tasks.iter().filter(|grant| !queue.is_speculative(grant.task));
+                for grant in first {
+                    match local.binary_search(&grant.task) {
+                        Ok(_) => self.data_locality.node_local += 1,
+                        Err(_) => self.data_locality.other += 1,
                     }
                 }
-                sends.push((member, tasks));
             }
+            sends.push((member, tasks));
         }
-        let (epoch, phase) = (self.epoch, self.phase.no);
+        let (epoch, phase) = (ctx.epoch(), self.phase.no);
         for (member, tasks) in sends {
-            self.send(member.slot, Command::Tasks { epoch, phase, tasks });
+            fleet.send(member.slot, Command::Tasks { epoch, phase, tasks }, ctx);
         }
     }
 }

@@ -1,63 +1,109 @@
-//! What a phase's records add up to, and whether training still gets better.
+//! Evaluation: what the records of a phase add up to, and whether training still improves.
+
+use std::collections::BTreeMap;
 
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{PhaseNo, TaskId};
+use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::{Algorithm, BadRecords, PhaseKind, phase_kind};
+use heddle_protocol::spec::{Algorithm, BadRecords, JobSpec, PhaseKind, phase_kind};
 use heddle_protocol::view::{self, EvaluationView};
 
-use crate::core::Core;
+use super::JobWork;
+use crate::context::Context;
+use crate::failure::JobFailure;
 use crate::record::Record;
 
-impl Core {
-    /// Takes in what a task's records add up to; ends the job when too many were bad.
-    pub(crate) fn add_metrics(&mut self, phase: PhaseNo, task: TaskId, metrics: TaskMetrics) {
+/// Scores before the base, from its manifest, and those journaled since, unless a rollback made them false.
+pub(crate) fn known_evaluations(
+    spec: &JobSpec,
+    base: Option<&Manifest>,
+    journal: &[Record],
+) -> Vec<(PhaseNo, EvaluationView)> {
+    let mut known: BTreeMap<PhaseNo, EvaluationView> = BTreeMap::new();
+    if let Some(base) = base {
+        // Scores name their pass, so that one that is missing shifts no other.
+        let scores = |no: PhaseNo| match phase_kind(spec, no) {
+            Some(PhaseKind::Evaluate { pass }) => {
+                let mut all = base.evaluations.iter();
+                Some((no, all.find(|scores| scores.pass == pass)?.clone()))
+            }
+            _ => None,
+        };
+        known.extend((0..base.phase.0).map(PhaseNo).filter_map(scores));
+    }
+    for record in journal {
+        match record {
+            Record::Evaluated { phase, scores, .. } => {
+                known.entry(*phase).or_insert_with(|| scores.clone());
+            }
+            Record::Restore { phase, .. } => known.retain(|of, _| of < phase),
+            Record::Claim { .. }
+            | Record::Commit { .. }
+            | Record::Scaled { .. }
+            | Record::Outcome(_) => {}
+        }
+    }
+    known.into_iter().collect()
+}
+
+impl JobWork {
+    /// Takes in what the records of a task add up to.
+    ///
+    /// # Errors
+    /// The data has a third class, or more bad records than the job file allows: the job ends.
+    pub(crate) fn add_metrics(
+        &mut self,
+        phase: PhaseNo,
+        task: TaskId,
+        metrics: TaskMetrics,
+        ctx: &mut Context,
+    ) -> Result<(), JobFailure> {
         let (bad, rows) = (metrics.bad_records, metrics.rows);
         let negatives = metrics.negatives.clone();
         if phase != self.phase.no || !self.phase.metrics.add(task, metrics) {
-            return;
+            return Ok(());
         }
         let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
         if !training {
             self.statistics.evaluated_rows = self.statistics.evaluated_rows.saturating_add(rows);
         }
+        let config = ctx.config();
         if let Some(message) = self.statistics.third_class(training, negatives)
-            && self.config.spec.model.algorithm == Algorithm::LogisticRegression
+            && config.spec.model.algorithm == Algorithm::LogisticRegression
         {
-            return self.fail(ExitCode::Input, message);
+            return Err(JobFailure::new(ExitCode::Input, message));
         }
         if bad == 0 {
-            return;
+            return Ok(());
         }
         let in_phase = self.phase.metrics.bad_records();
         let is_first = self.statistics.bad_records() == 0;
         self.statistics.met_bad(training, in_phase);
+        let examples: Vec<&str> = self.phase.metrics.bad_examples(3).collect();
+        let examples = examples.join("; ");
         if is_first {
             // One warning for a run: the summary has their number.
-            let examples: Vec<&str> = self.phase.metrics.bad_examples(3).collect();
-            self.warn(format!(
-                "bad records are left out and counted; the first: {}",
-                examples.join("; ")
-            ));
+            ctx.warn(format!("bad records are left out and counted; the first: {examples}"));
         }
-        if let BadRecords::Skip(most) = self.config.spec.data.bad_records
-            && in_phase > most
-        {
-            let examples: Vec<&str> = self.phase.metrics.bad_examples(3).collect();
-            let message = format!(
-                "{in_phase} bad records in a pass, more than the {most} of data.bad-records: {}; raise it, or set them \
-                 apart with \"quarantine\"; if many are like it, see data.format",
-                examples.join("; ")
-            );
-            self.fail(ExitCode::Input, message);
+        match config.spec.data.bad_records {
+            BadRecords::Skip(most) if in_phase > most => Err(JobFailure::new(
+                ExitCode::Input,
+                format!(
+                    "{in_phase} bad records in a pass, more than the {most} of data.bad-records: {examples}; raise it, or set them \
+                     apart with \"quarantine\"; if many are like it, see data.format",
+                ),
+            )),
+            _ => Ok(()),
         }
     }
 
-    pub(crate) fn evaluated(&mut self, pass: u32) {
+    /// The present phase was an evaluation and has ended.
+    pub(crate) fn evaluated(&mut self, pass: u32, ctx: &mut Context) {
         let summary = self.phase.metrics.summary();
         let (Some(log_loss), Some(accuracy)) = (summary.mean_loss(), summary.accuracy()) else {
-            return self.warn(format!("evaluation after pass {} found no records", pass + 1));
+            return ctx.warn(format!("evaluation after pass {} found no records", pass + 1));
         };
         let scores = EvaluationView {
             pass,
@@ -69,39 +115,43 @@ impl Core {
             auc_error: summary.auc.map_or(0.5, |auc| auc.error),
             accuracy,
         };
-        let (epoch, phase) = (self.epoch, self.phase.no);
+        let (epoch, phase) = (ctx.epoch(), self.phase.no);
         let record = Record::Evaluated { epoch, phase, scores: scores.clone() };
-        match self.config.spec.training.early_stop {
-            0 => self.out.journal(record),
-            _ if Mutation::ScoreNotDurable.is_on() => self.out.journal(record),
-            // When training ends follows from it: a successor that lacks it would train another number of passes.
-            _ => self.out.decide(record),
+        match ctx.config().spec.training.early_stop {
+            0 => ctx.journal(record),
+            _ if Mutation::ScoreNotDurable.is_on() => ctx.journal(record),
+            // The end of training follows from it: a successor that lacks it would train another number of passes.
+            _ => ctx.journal_decision(record),
         };
         self.evaluations.push((phase, scores.clone()));
-        self.notice(view::Event::Evaluated(scores));
+        ctx.notice(view::Event::Evaluated(scores));
     }
 
-    /// Whether training ends before this phase: it is beyond the last, or it follows an evaluation and there
-    /// were so many evaluations in a row without a better loss than before them.
-    pub(crate) fn is_over_before(&self, no: PhaseNo) -> bool {
-        let spec = &self.config.spec;
+    /// Whether training ends before this phase: it is beyond the last, or it follows an evaluation and
+    /// `training.early-stop` evaluations in a row did not lower the loss.
+    pub(crate) fn is_over_before(&self, no: PhaseNo, ctx: &Context) -> bool {
+        let config = ctx.config();
+        let spec = &config.spec;
         let follows = no.0.checked_sub(1).and_then(|before| phase_kind(spec, PhaseNo(before)));
         let follows_evaluation = matches!(follows, Some(PhaseKind::Evaluate { .. }));
-        phase_kind(spec, no).is_none() || (follows_evaluation && self.has_stopped_improving(no))
+        phase_kind(spec, no).is_none()
+            || (follows_evaluation && self.has_stopped_improving(no, spec))
     }
 
-    /// Why training ends before its last pass: for people, once, when an evaluation has decided it.
-    pub(crate) fn tell_early_stop(&mut self) {
-        let patience = self.config.spec.training.early_stop;
+    /// Warns that training ends before its last pass. Called once, when an evaluation has decided it.
+    pub(crate) fn warn_early_stop(&self, ctx: &mut Context) {
+        let config = ctx.config();
+        let early_stop = config.spec.training.early_stop;
         let by_loss = |a: &&EvaluationView, b: &&EvaluationView| a.log_loss.total_cmp(&b.log_loss);
         let scores = || self.evaluations.iter().map(|(_, scores)| scores);
         let (Some(best), Some(last)) = (scores().min_by(by_loss), scores().next_back()) else {
+            debug_assert!(false, "an evaluation has just ended");
             return;
         };
-        self.warn(format!(
-            "training stops early, after pass {} of {}: {patience} evaluations in a row (training.early-stop) without a lower log-loss than {:.4} after pass {}; the model is that of pass {}, with {:.4}",
+        ctx.warn(format!(
+            "training stops early, after pass {} of {}: {early_stop} evaluations in a row (training.early-stop) without a lower log-loss than {:.4} after pass {}; the model is that of pass {}, with {:.4}",
             last.pass + 1,
-            self.config.spec.data.passes,
+            config.spec.data.passes,
             best.log_loss,
             best.pass + 1,
             last.pass + 1,
@@ -109,18 +159,18 @@ impl Core {
         ));
     }
 
-    /// Whether the evaluations before this phase show no better loss. A later one says nothing of the state at its
-    /// beginning: a checkpoint of that state may be committed after it.
-    fn has_stopped_improving(&self, before: PhaseNo) -> bool {
-        let patience = self.config.spec.training.early_stop as usize;
+    /// Whether the evaluations before this phase do not show a lower loss. A later evaluation says nothing about the state
+    /// at the beginning of the phase: a checkpoint of that state may be committed after it.
+    fn has_stopped_improving(&self, before: PhaseNo, spec: &JobSpec) -> bool {
+        let early_stop = spec.training.early_stop as usize;
         let all = Mutation::LaterScoreEndsTraining.is_on();
         let earlier = self.evaluations.iter().filter(|(of, _)| *of < before || all);
         let losses: Vec<f64> = earlier.map(|(_, scores)| scores.log_loss).collect();
-        if patience == 0 || losses.len() <= patience {
+        if early_stop == 0 || losses.len() <= early_stop {
             return false;
         }
-        let (before, lately) = losses.split_at(losses.len() - patience);
+        let (before, recent) = losses.split_at(losses.len() - early_stop);
         let best = before.iter().copied().fold(f64::INFINITY, f64::min);
-        !lately.iter().any(|loss| *loss < best)
+        !recent.iter().any(|loss| *loss < best)
     }
 }

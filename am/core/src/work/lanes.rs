@@ -1,10 +1,10 @@
 //! BSP: which trainer runs which lane.
 //!
-//! The number of lanes and the data of each are fixed, so it does not matter for the result who runs one; it
-//! matters only that somebody does. Two trainers that run the same lane for a moment (one was believed dead, or has
+//! The number of lanes and the data of each are fixed, so the result does not depend on which trainer runs a lane,
+//! only on every lane having one. Two trainers that run the same lane for a moment (one was believed dead, or has
 //! not read yet that the lane moved) do no harm either: they compute the same gradient from the same values, shards
 //! keep the first copy of each part, and refuse the old trainer once the new one has asked them. So a lane moves
-//! without waiting for an answer: the one who gives it up is told first, and one who is dead has been fenced by `Members`
+//! without waiting for an answer: the trainer that loses it gets its order first, and a dead trainer is fenced by `Members`
 //! before that.
 //!
 //! **Hand-outs.** Each time a lane gets a trainer the hand-out has a new number, above all before it in the phase and above all
@@ -37,7 +37,7 @@ struct Owner {
 }
 
 impl Lanes {
-    /// `count` lanes that nobody runs.
+    /// `count` lanes without an owner.
     pub(crate) fn new(count: u32, generation: Generation) -> Self {
         Self {
             owners: vec![None; count as usize],
@@ -81,7 +81,7 @@ impl Lanes {
     }
 
     /// A shard refused a trainer this lane. If it is the trainer that should run the lane, it gets it again under a new
-    /// number; tells whether it did.
+    /// number. Returns whether it did.
     pub(crate) fn fenced(&mut self, member: Member, refused: LaneGrant) -> bool {
         let index = refused.lane.0 as usize;
         let is_current = self.owners.get(index).is_some_and(|owner| {
@@ -129,10 +129,10 @@ impl Lanes {
     }
 
     /// Shares all lanes out over `members` and moves as few as possible: first those without an owner, then
-    /// one by one from who has most to who has fewest, until nobody has two more than another. Each move costs logarithms,
+    /// one by one from the trainer with most to the trainer with fewest, until no trainer has two more than another. Each move costs logarithms,
     /// and so does each member.
     ///
-    /// Returns whose set has changed, those who lost a lane first.
+    /// Returns the trainers whose set has changed, those that lost a lane first.
     pub(crate) fn share(&mut self, members: &BTreeSet<Member>) -> Vec<Member> {
         let is_gone = |member: &&Member| !members.contains(member);
         let gone: Vec<Member> = self.of.keys().filter(is_gone).copied().collect();
@@ -165,7 +165,7 @@ impl Lanes {
             losers.insert(richest);
             winners.insert(poorest);
         }
-        debug_assert!(losers.is_disjoint(&winners), "who has most never had fewest");
+        debug_assert!(losers.is_disjoint(&winners), "the trainer with most lanes never had fewest");
         losers.into_iter().chain(winners).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Which input lies near whom.
+//! Data locality: the hosts that store each task's input.
 //!
 //! Reading from a disk of the same host saves the network what it has least of. It is a wish, never a
 //! condition: a trainer gets tasks that lie on its host first and then any others. Lanes have no

@@ -1,4 +1,8 @@
-//! The work of the job: phases, lanes, tasks, dispatch, evaluation, locality.
+//! The work of the job: phases, lanes, tasks, dispatch, evaluation, data locality.
+//!
+//! This component knows the present phase, which trainer does which part of it, and what the data added up to. It reads the
+//! [`Fleet`] to find trainers and to send them work, and never changes it. Whether work is dispatched at all is decided by
+//! the stage: the dispatcher in `core` calls these handlers only then.
 
 pub(crate) mod data_statistics;
 pub(crate) mod dispatch;
@@ -8,3 +12,421 @@ pub(crate) mod locality;
 pub(crate) mod phases;
 pub(crate) mod queue;
 pub(crate) mod step_rate;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use heddle_metrics::PhaseMetrics;
+use heddle_protocol::control::{
+    LaneGrant, Phase, ShardState, Sharing, TaskGrant, TaskPosition, TrainerState,
+};
+use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId, Step, TaskAttempt, TaskId};
+use heddle_protocol::manifest::Manifest;
+use heddle_protocol::spec::PhaseKind;
+use heddle_protocol::view::{DataLocality, EvaluationView};
+
+use crate::config::Config;
+use crate::context::Context;
+use crate::failure::JobFailure;
+use crate::fleet::Fleet;
+use data_statistics::DataStatistics;
+use locality::LocalityIndex;
+use phases::{PhaseState, PhaseWork};
+use queue::QueueProgress;
+
+/// A phase has ended on every shard, or every task of it is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PhaseEnded {
+    pub phase: PhaseNo,
+    pub kind: Option<PhaseKind>,
+    /// BSP: job steps of the phase.
+    pub steps: Option<Step>,
+}
+
+/// The work of the present phase, and what is known of the data.
+#[derive(Clone, Debug)]
+pub(crate) struct JobWork {
+    phase: PhaseState,
+    /// Steps of training tasks as far as known. A fact about the data, which no rollback makes false.
+    task_steps: BTreeMap<TaskId, u64>,
+    evaluations: Vec<(PhaseNo, EvaluationView)>,
+    statistics: DataStatistics,
+    locality: Arc<LocalityIndex>,
+    /// Of the tasks that this attempt dispatched.
+    data_locality: DataLocality,
+    /// Tasks that a trainer should hold and did not name when it registered again.
+    doubtful: BTreeMap<Member, Vec<TaskGrant>>,
+}
+
+impl JobWork {
+    pub(crate) fn new(config: &Config, locality: Arc<LocalityIndex>, ctx: &Context) -> Self {
+        Self {
+            phase: PhaseState::new(config, PhaseNo(0), ctx.generation()),
+            task_steps: BTreeMap::new(),
+            evaluations: Vec::new(),
+            statistics: DataStatistics::default(),
+            locality,
+            data_locality: DataLocality::default(),
+            doubtful: BTreeMap::new(),
+        }
+    }
+
+    /// The job goes on from a checkpoint, or from its beginning.
+    pub(crate) fn begin(
+        &mut self,
+        base: Option<&Manifest>,
+        evaluations: Vec<(PhaseNo, EvaluationView)>,
+    ) {
+        if let Some(base) = base {
+            self.statistics.go_on(base.progress.bad_records);
+            self.task_steps = base.task_steps.clone();
+        }
+        self.evaluations = evaluations;
+    }
+
+    /// The present phase.
+    pub(crate) fn phase(&self) -> PhaseNo {
+        self.phase.no
+    }
+
+    /// The present phase as shards and trainers need it.
+    pub(crate) fn wire(&self) -> Phase {
+        self.phase.wire()
+    }
+
+    /// How the work of the phase is shared out.
+    pub(crate) fn sharing(&self) -> Sharing {
+        self.phase.sharing
+    }
+
+    /// Whether lanes share the phase (BSP), not a queue of tasks.
+    pub(crate) fn has_lanes(&self) -> bool {
+        matches!(self.phase.work, PhaseWork::Lanes(_))
+    }
+
+    /// BSP: the furthest step that a container reported.
+    pub(crate) fn frontier(&self) -> Step {
+        self.phase.step_rate.frontier()
+    }
+
+    /// BSP: where the frontier probably is now.
+    pub(crate) fn probable_frontier(&self, ctx: &Context) -> Step {
+        self.phase.step_rate.guess(ctx.now(), ctx.limits().heartbeat_ms)
+    }
+
+    /// BSP: steps per second, as far as known.
+    pub(crate) fn steps_per_second(&self) -> Option<f64> {
+        self.phase.step_rate.rate()
+    }
+
+    /// Tasks of the phase that are done, and all; zeros for lanes.
+    pub(crate) fn task_counts(&self) -> (u32, u32) {
+        match &self.phase.work {
+            PhaseWork::Lanes(_) => (0, 0),
+            PhaseWork::Queue(queue) => queue.counts(),
+        }
+    }
+
+    /// The positions of the tasks of the phase; none for lanes.
+    pub(crate) fn positions(&self) -> Option<QueueProgress> {
+        match &self.phase.work {
+            PhaseWork::Lanes(_) => None,
+            PhaseWork::Queue(queue) => Some(queue.positions()),
+        }
+    }
+
+    /// Bad records of these tasks of the phase.
+    pub(crate) fn bad_records_of(&self, tasks: &QueueProgress) -> u64 {
+        self.phase.metrics.bad_records_of(&tasks.done)
+    }
+
+    /// Steps of training tasks as far as known.
+    pub(crate) fn task_steps(&self) -> &BTreeMap<TaskId, u64> {
+        &self.task_steps
+    }
+
+    /// The scores of all evaluations, in their order.
+    pub(crate) fn scores(&self) -> Vec<EvaluationView> {
+        self.evaluations.iter().map(|(_, scores)| scores.clone()).collect()
+    }
+
+    /// Records that cannot be read, each counted once.
+    pub(crate) fn bad_records(&self) -> u64 {
+        self.statistics.bad_records()
+    }
+
+    /// Records of evaluation tasks, each task counted once in its phase.
+    pub(crate) fn evaluated_rows(&self) -> u64 {
+        self.statistics.evaluated_rows
+    }
+
+    /// How many tasks were dispatched to a host that stores their input; none while no task was.
+    pub(crate) fn data_locality(&self) -> Option<DataLocality> {
+        (self.data_locality.tasks() > 0).then_some(self.data_locality)
+    }
+
+    /// A phase begins.
+    pub(crate) fn begin_phase(&mut self, phase: PhaseNo, ctx: &Context) {
+        let mut step_rate = self.phase.step_rate;
+        step_rate.starts(Step(0), ctx.now());
+        self.phase = PhaseState::new(&ctx.config(), phase, ctx.generation());
+        self.phase.step_rate = step_rate;
+    }
+
+    /// Shards go back to a state of this phase and step: what was done after it is forgotten.
+    pub(crate) fn roll_back(
+        &mut self,
+        phase: PhaseNo,
+        step: Step,
+        base: Option<&Manifest>,
+        progress: &QueueProgress,
+        ctx: &Context,
+    ) {
+        if phase == self.phase.no {
+            self.phase.begin_again(ctx.generation(), progress);
+        } else {
+            let step_rate = self.phase.step_rate;
+            self.phase = PhaseState::new(&ctx.config(), phase, ctx.generation());
+            self.phase.step_rate = step_rate;
+            if let PhaseWork::Queue(queue) = &mut self.phase.work {
+                queue.restore(progress);
+            }
+        }
+        if let (PhaseWork::Queue(_), Some(base)) = (&self.phase.work, base)
+            && base.phase == phase
+        {
+            self.phase.metrics = PhaseMetrics::after(base.progress.bad_records_in_phase);
+        }
+        self.phase.step_rate.starts(step, ctx.now());
+        self.evaluations.retain(|(of, _)| *of < phase);
+    }
+
+    /// The job goes on in this phase, where an earlier attempt left it. `states`: of the shards that serve the phase.
+    pub(crate) fn take_over(
+        &mut self,
+        phase: PhaseNo,
+        states: &[&ShardState],
+        progress: &QueueProgress,
+        busy: &[(Member, &TrainerState)],
+        ctx: &Context,
+    ) {
+        self.phase = PhaseState::new(&ctx.config(), phase, ctx.generation());
+        self.evaluations.retain(|(of, _)| *of < phase);
+        let furthest = states.iter().map(|state| state.step).max().unwrap_or(Step(0));
+        self.phase.step_rate.starts(furthest, ctx.now());
+        match &mut self.phase.work {
+            PhaseWork::Lanes(lanes) => {
+                for (member, busy) in busy {
+                    lanes.adopt(*member, &busy.lanes);
+                }
+                for state in states.iter().filter(|state| state.ended) {
+                    self.phase.ended.insert(state.shard, state.step);
+                }
+            }
+            PhaseWork::Queue(queue) => {
+                queue.restore(progress);
+                for (member, busy) in busy {
+                    for position in &busy.tasks {
+                        queue.adopt(*member, position, ctx.now());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a report is about the present phase of the present epoch.
+    pub(crate) fn is_current(&self, epoch: Epoch, phase: PhaseNo, ctx: &Context) -> bool {
+        epoch == ctx.epoch() && phase == self.phase.no
+    }
+
+    /// BSP: a container is at this step of the phase.
+    pub(crate) fn saw_step(&mut self, step: Step, ctx: &Context) {
+        self.phase.step_rate.saw(step, ctx.now(), ctx.limits().heartbeat_ms);
+    }
+
+    /// BSP: all lanes have ended on a shard.
+    pub(crate) fn shard_ended(&mut self, shard: ShardId, step: Step, ctx: &Context) {
+        self.saw_step(step, ctx);
+        self.phase.ended.insert(shard, step);
+    }
+
+    /// The end of the phase, once nothing of it is left. `shards`: of the job.
+    pub(crate) fn phase_end(&self, shards: usize) -> Option<Result<PhaseEnded, JobFailure>> {
+        let steps = match &self.phase.work {
+            PhaseWork::Lanes(_) if self.phase.ended.len() == shards => self.phase.ended_step(),
+            PhaseWork::Queue(queue) if queue.is_done() => Ok(None),
+            PhaseWork::Lanes(_) | PhaseWork::Queue(_) => return None,
+        };
+        let ended = |steps| PhaseEnded { phase: self.phase.no, kind: self.phase.kind, steps };
+        Some(steps.map(ended))
+    }
+
+    /// A heartbeat. `step`: where the container is, if the heartbeat is about the present phase. `compute_ms`: a trainer's own
+    /// computing time.
+    pub(crate) fn heartbeat(
+        &mut self,
+        member: Member,
+        step: Option<Step>,
+        compute_ms: u64,
+        ctx: &Context,
+    ) {
+        match &mut self.phase.work {
+            PhaseWork::Lanes(_) => {
+                if let Some(step) = step {
+                    self.saw_step(step, ctx);
+                }
+            }
+            PhaseWork::Queue(queue) if member.slot.role == Role::Trainer => {
+                queue.computed(member, compute_ms);
+            }
+            PhaseWork::Queue(_) => {}
+        }
+    }
+
+    /// A trainer reports the positions of its tasks.
+    pub(crate) fn task_progress(&mut self, member: Member, tasks: &[TaskPosition]) -> bool {
+        match &mut self.phase.work {
+            PhaseWork::Queue(queue) => {
+                queue.progress(member, tasks);
+                true
+            }
+            PhaseWork::Lanes(_) => false,
+        }
+    }
+
+    /// A trainer has finished a task. Returns the trainers that held it; nothing for a stale report.
+    pub(crate) fn task_finished(
+        &mut self,
+        member: Member,
+        task: TaskId,
+        attempt: TaskAttempt,
+    ) -> Option<Vec<Member>> {
+        match &mut self.phase.work {
+            PhaseWork::Queue(queue) => queue.finished(member, task, attempt),
+            PhaseWork::Lanes(_) => None,
+        }
+    }
+
+    /// The number of steps of a training task is known.
+    pub(crate) fn set_task_steps(&mut self, task: TaskId, steps: u64) {
+        self.task_steps.insert(task, steps);
+    }
+
+    /// A trainer could not read a task. Returns whether the task can be dispatched again.
+    ///
+    /// # Errors
+    /// The job ends with it.
+    pub(crate) fn task_failed(
+        &mut self,
+        member: Member,
+        task: TaskId,
+        attempt: TaskAttempt,
+        retryable: bool,
+        error: &str,
+        ctx: &mut Context,
+    ) -> Result<bool, JobFailure> {
+        if !retryable {
+            return Err(JobFailure::new(ExitCode::Input, error));
+        }
+        let errors = match &mut self.phase.work {
+            PhaseWork::Queue(queue) => queue.failed(member, task, attempt),
+            // Its trainer has tried for minutes, and a lane's tasks cannot go to another: without this one every lane
+            // would wait without end.
+            PhaseWork::Lanes(_) => {
+                return Err(JobFailure::new(
+                    ExitCode::Unreachable,
+                    format!("task {task} cannot be read: {error}"),
+                ));
+            }
+        };
+        let Some(errors) = errors else {
+            return Ok(false);
+        };
+        if errors >= ctx.limits().task_errors {
+            let message = format!("task {task} failed {errors} times, last: {error}");
+            return Err(JobFailure::new(ExitCode::Unreachable, message));
+        }
+        ctx.warn(format!("task {task} failed on {}: {error}", member.slot));
+        Ok(true)
+    }
+
+    /// A trainer registers again and may lack tasks that it was sent: the order was lost with the connection, or it has
+    /// finished them and its report is about to be repeated. Reports come before heartbeats, so the next heartbeat decides.
+    pub(crate) fn registered_again(
+        &mut self,
+        member: Member,
+        busy: Option<&TrainerState>,
+        ctx: &Context,
+    ) {
+        let here = busy.filter(|busy| self.is_current(busy.epoch, busy.phase, ctx));
+        let has = here.map_or(&[][..], |busy| &busy.tasks);
+        let PhaseWork::Queue(queue) = &mut self.phase.work else {
+            return;
+        };
+        queue.progress(member, has);
+        let lacks = |grant: &TaskGrant| {
+            !has.iter().any(|task| task.task == grant.task && task.attempt == grant.attempt)
+        };
+        let doubtful: Vec<TaskGrant> = queue.held_by(member).into_iter().filter(lacks).collect();
+        if !doubtful.is_empty() {
+            self.doubtful.insert(member, doubtful);
+        }
+    }
+
+    /// A trainer has a new connection: what was doubtful on the one before is decided by its registration.
+    pub(crate) fn forget_doubtful(&mut self, member: Member) {
+        self.doubtful.remove(&member);
+    }
+
+    /// Takes back the tasks that a trainer neither holds nor has finished; shards refuse what they have of them. Returns
+    /// whether there were any.
+    pub(crate) fn take_back_doubtful(&mut self, member: Member) -> bool {
+        let Some(doubtful) = self.doubtful.remove(&member) else {
+            return false;
+        };
+        if let PhaseWork::Queue(queue) = &mut self.phase.work {
+            for grant in doubtful {
+                queue.take_back(member, grant.task, grant.attempt);
+            }
+        }
+        true
+    }
+
+    /// A trainer has left the job: its tasks can be dispatched again.
+    pub(crate) fn release(&mut self, member: Member) {
+        self.doubtful.remove(&member);
+        self.phase.stepping.remove(&member);
+        if let PhaseWork::Queue(queue) = &mut self.phase.work {
+            queue.release(member);
+        }
+    }
+
+    /// BSP: shards refuse a trainer a lane. Returns whether it got the lane again, under a new hand-out.
+    pub(crate) fn lane_fenced(&mut self, member: Member, lane: LaneGrant) -> bool {
+        match &mut self.phase.work {
+            PhaseWork::Lanes(lanes) => lanes.fenced(member, lane),
+            PhaseWork::Queue(_) => false,
+        }
+    }
+
+    /// A trainer has taken its first step in the epoch.
+    pub(crate) fn steps_again(&mut self, member: Member) {
+        self.phase.stepping.insert(member);
+    }
+
+    /// Whether every trainer with work has taken a step since it got it. One look at each lane or trainer.
+    pub(crate) fn all_step(&self, fleet: &Fleet) -> bool {
+        let steps = |member: &Member| self.phase.stepping.contains(member);
+        let registered = |member: &Member| fleet.member(*member).is_some();
+        match &self.phase.work {
+            PhaseWork::Lanes(lanes) => {
+                lanes.owners().all(|owner| steps(&owner) || !registered(&owner))
+            }
+            PhaseWork::Queue(queue) => fleet
+                .holders(Role::Trainer)
+                .map(|holder| holder.member)
+                .all(|member| steps(&member) || !queue.holds(member)),
+        }
+    }
+}

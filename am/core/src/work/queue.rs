@@ -1,19 +1,19 @@
-//! ASP and evaluation: who works on which task.
+//! ASP and evaluation: which trainer works on which task.
 //!
 //! ```text
-//!            grant                     finished by whoever is first
+//!            grant                     finished by the first holder
 //!   todo ───────────▶ pending ───────────────────────────▶ done
 //!    ▲                   │ every holder gone, or it reported an error
 //!    └───────────────────┘  at the first step that not every shard acknowledged
 //! ```
 //!
-//! **Leases.** A trainer holds so many tasks ahead that they last for `lease_ms` at its own pace: it works on
-//! while no ApplicationMaster answers. Towards the end of a phase it gets fewer, so that nobody sits on work
+//! **Leases.** A trainer holds tasks ahead that last for `lease_ms` at its own rate: it works on
+//! while no ApplicationMaster answers. Towards the end of a phase it gets fewer, so that no trainer holds work
 //! that others could do.
 //!
-//! **Speculative attempts.** When nothing is todo, an idle trainer is handed a task that somebody else holds: first one that
-//! waits in the longest queue, then one that is late. Shards take each part from whoever is first, so nothing counts
-//! twice; the first who finishes ends the task. A task has two holders at the most.
+//! **Speculative attempts.** When nothing is todo, an idle trainer gets a task that another trainer holds: first one that
+//! waits in the longest queue, then one that is late. Shards take the first copy of each part, so nothing counts
+//! twice; the first trainer that finishes ends the task. A task has two holders at the most.
 //!
 //! **Late** means: computing for longer than three times what nine of ten tasks took, and than `late_ms`. Only the
 //! trainer's own computing time counts: waiting for others would make the fast ones look slow.
@@ -78,7 +78,7 @@ pub(crate) struct Queue {
     /// The order in which tasks are handed out, and each task's place in it.
     order: Vec<u32>,
     places: Vec<u32>,
-    /// Places of the tasks that nobody holds and that are not done.
+    /// Places of the tasks that no trainer holds and that are not done.
     todo: BTreeSet<u32>,
     /// By trainer, in the order of handing out.
     held: BTreeMap<Member, Vec<TaskId>>,
@@ -215,7 +215,7 @@ impl Queue {
     ) -> Vec<TaskGrant> {
         let (todo, held) = (self.todo.len(), self.held(member).len());
         let share = todo.div_ceil(2 * trainers.max(1)).max(1);
-        // With few tasks nobody gets a second one before everybody has one.
+        // With few tasks no trainer gets a second one before every trainer has one.
         let first = if todo > trainers { HELD_FIRST } else { 1 };
         let room =
             self.lease(member, now, limits).min(held + share).max(first).saturating_sub(held);
@@ -435,7 +435,7 @@ impl Queue {
         Some(holders)
     }
 
-    /// Ends a hand-out without result: todo again, unless somebody else holds it too. False: it was over already.
+    /// Ends a hand-out without result: todo again, unless another trainer holds it too. False: it was over already.
     pub(crate) fn take_back(&mut self, member: Member, id: TaskId, attempt: TaskAttempt) -> bool {
         let current = self.grant_of(member, id).is_some_and(|grant| grant.attempt == attempt);
         if current {

@@ -320,7 +320,7 @@ fn a_damaged_checkpoint_leads_to_the_one_before_it_loudly() {
 #[test]
 fn a_damaged_checkpoint_ends_the_job_if_the_spec_says_so_or_nothing_older_is_whole() {
     for (on_corrupt, words) in
-        [(OnCorrupt::Fail, "damaged"), (OnCorrupt::Previous, "no older checkpoint")]
+        [(OnCorrupt::Fail, "damaged"), (OnCorrupt::Previous, "no earlier valid checkpoint")]
     {
         let mut strict = spec(Consistency::Bsp);
         strict.checkpoint.on_corrupt = on_corrupt;

@@ -1,4 +1,4 @@
-//! The queue alone: what is handed out, to whom, and whose word counts.
+//! The queue alone: what is dispatched, to which trainer, and which reports count.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn a_dead_trainers_task_starts_again_at_the_first_step_not_acknowledged() {
     queue.release(trainer(0));
     let again = grant(&mut queue, 1)[0];
     assert_eq!((again.task, again.start), (first.task, Step(7)));
-    assert!(again.attempt > first.attempt, "a report of the first hand-out can be told apart");
+    assert!(again.attempt > first.attempt, "a report of the first hand-out can be distinguished");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn three_kills_do_not_blame_a_task() {
     assert_eq!(
         queue.failed(trainer(1), granted.task, granted.attempt),
         None,
-        "told twice, counted once"
+        "reported twice, counted once"
     );
 }
 

@@ -1,0 +1,168 @@
+//! Losses, drains and preemption: what they mean for work, checkpoints and stage.
+
+use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::ids::{Member, Role, Slot};
+
+use super::Core;
+use crate::action::ContainerId;
+use crate::event::Exit;
+use crate::failure::JobFailure;
+use crate::fleet::registration::ContainerEnd;
+use crate::fleet::{Fleet, Loss, LossOutcome, Lost};
+use crate::stage::StageKind;
+use crate::stage::recovery_timing::JobPosition;
+
+impl Core {
+    /// A container has ended.
+    pub(super) fn exited(&mut self, container: &ContainerId, exit: &Exit, text: &str) {
+        match self.fleet.exited(container, exit, text, &mut self.ctx) {
+            ContainerEnd::NothingFollows => {}
+            ContainerEnd::Lost(loss) => self.lose(loss),
+            ContainerEnd::Fails(error) => self.fail(JobFailure::new(ExitCode::JobFailed, error)),
+        }
+    }
+
+    /// Gives containers up, one after the other.
+    pub(super) fn lose_all(&mut self, losses: impl IntoIterator<Item = Loss>) {
+        for loss in losses {
+            self.lose(loss);
+        }
+    }
+
+    fn lose(&mut self, loss: Loss) {
+        match self.fleet.lose(loss, self.stage.is_stopping(), &mut self.ctx) {
+            LossOutcome::NothingFollows => {}
+            LossOutcome::CrashLoop(error) => self.fail(JobFailure::new(ExitCode::JobFailed, error)),
+            LossOutcome::Lost(lost) => self.lost(&lost),
+        }
+    }
+
+    fn lost(&mut self, lost: &Lost) {
+        let slot = lost.member.slot;
+        let matters = match self.stage.kind() {
+            StageKind::Takeover
+            | StageKind::AwaitingCommit
+            | StageKind::FindingCheckpoint
+            | StageKind::Restoring => true,
+            StageKind::Idle | StageKind::Beginning | StageKind::Working => self.stage.has_started(),
+            StageKind::New | StageKind::Exporting | StageKind::Stopping | StageKind::Over => false,
+        };
+        if !lost.drained && matters {
+            let cause = format!("{slot} {}", lost.cause);
+            let position = self.position();
+            let recoveries = self.stage.recoveries_mut();
+            recoveries.open(slot, cause, lost.last_seen, position, &self.ctx);
+        }
+        match slot.role {
+            Role::Pserver => self.pserver_lost(slot, &lost.cause),
+            Role::Trainer => self.trainer_left(lost.member, lost.joined),
+        }
+    }
+
+    /// The position of the job, for the report of a recovery.
+    pub(super) fn position(&self) -> JobPosition {
+        JobPosition { phase: self.work.phase(), step: self.work.frontier() }
+    }
+
+    /// A trainer has left the job: pservers fence it, its work moves, the open cut goes on without it.
+    pub(super) fn trainer_left(&mut self, member: Member, joined: bool) {
+        self.checkpoints.trainer_left(member);
+        self.work.release(member);
+        if joined {
+            self.fleet.send_members(&mut self.ctx);
+            self.share_lanes();
+            self.assign_tasks();
+        }
+        if let Some(export) = self.stage.export()
+            && export.is_writer(member)
+        {
+            export.elect_again();
+        }
+        if let Some(takeover) = self.stage.takeover() {
+            takeover.lost(member.slot);
+        }
+    }
+
+    /// Orders a trainer to hand back its work and to leave.
+    pub(super) fn drain(&mut self, slot: Slot) {
+        if let Some(member) = self.fleet.drain(slot, &mut self.ctx) {
+            self.drained(member);
+        }
+    }
+
+    /// A trainer has handed back its work.
+    pub(super) fn drained(&mut self, member: Member) {
+        if let Some(drained) = self.fleet.drained(member, &self.ctx) {
+            self.trainer_left(drained.member, drained.joined);
+            self.fleet.stop_drained(member, &mut self.ctx);
+        }
+    }
+
+    /// An operator changes the number of trainers.
+    pub(super) fn scale(&mut self, trainers: u32) -> Result<String, String> {
+        for slot in self.fleet.scale(trainers, &mut self.ctx)? {
+            self.drain(slot);
+        }
+        Ok(format!("{trainers} trainers"))
+    }
+
+    /// The cluster may preempt a container.
+    pub(super) fn preemption_announced(
+        &mut self,
+        container: &ContainerId,
+        deadline_ms: Option<u64>,
+    ) {
+        let Some(slot) = self.fleet.preemption_announced(container) else {
+            return;
+        };
+        match slot.role {
+            Role::Trainer => self.drain(slot),
+            Role::Pserver => {
+                let needs_ms = self.checkpoints.views().last().map_or(0, |last| last.took_ms);
+                let there_is_time = deadline_ms.is_none_or(|deadline_ms| deadline_ms > needs_ms);
+                if there_is_time {
+                    self.save_now();
+                }
+                let no_time = "; there is no time for a checkpoint";
+                self.ctx.warn(format!(
+                    "the cluster may take {slot} for another job{}",
+                    if there_is_time { "" } else { no_time }
+                ));
+            }
+        }
+    }
+
+    /// A node will be gone soon.
+    pub(super) fn node_leaves(&mut self, node: &str) {
+        for (slot, starts) in self.fleet.node_leaves(node, &mut self.ctx) {
+            let holds_nothing = !self.stage.has_started() || self.stage.map().of(slot).is_empty();
+            match slot.role {
+                _ if starts => self.lose(Fleet::moves_off(slot)),
+                Role::Trainer => self.drain(slot),
+                Role::Pserver if holds_nothing => self.lose(Fleet::moves_off(slot)),
+                Role::Pserver => self.save_now(),
+            }
+        }
+    }
+
+    /// A checkpoint exists: pservers on nodes that will be gone move without losing work.
+    pub(super) fn move_leaving_pservers(&mut self) {
+        for slot in self.fleet.leaving_pservers() {
+            self.lose(Fleet::moves_off(slot));
+        }
+    }
+
+    /// The job goes on after a rollback: pservers on nodes that will be gone still need a checkpoint to move.
+    pub(super) fn save_before_leaving(&mut self) {
+        if !self.fleet.leaving_pservers().is_empty() {
+            self.save_now();
+        }
+    }
+
+    /// Wants a cut as soon as possible.
+    pub(super) fn save_now(&mut self) {
+        if self.stage.can_cut() {
+            self.checkpoints.want_now();
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! The dispatcher: the one way in, and the only code that knows all four components.
+//!
+//! Components change their own state and return facts; [`Core`] routes the facts. Events change facts; [`Core::advance`] then
+//! moves the job on as far as the facts allow. So the order in which two facts became known does not matter. One file for
+//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `phases`, `takeover`, `completion`, `view`.
+
+mod completion;
+mod losses;
+mod phases;
+mod registration;
+mod reports;
+mod rollback;
+mod takeover;
+mod view;
+
+use std::sync::Arc;
+
+use heddle_protocol::control::{Operation, Report};
+use heddle_protocol::exit_code::ExitCode;
+
+use crate::action::{Action, CallId, ConnectionId, OperationId};
+use crate::checkpoint::commit::CommitOutcome;
+use crate::checkpoint::cut::CutReason;
+use crate::checkpoint::{Checkpoints, Committed, CutEnded};
+use crate::config::Config;
+use crate::context::deadlines::Purpose;
+use crate::context::{Context, StoreCallPurpose};
+use crate::event::{Event, Stored};
+use crate::failure::JobFailure;
+use crate::fleet::Fleet;
+use crate::fleet::registration::Registration;
+use crate::stage::{JobStage, StageKind, StageMachine};
+use crate::time::{MonotonicMs, Now};
+use crate::work::JobWork;
+use crate::work::locality::LocalityIndex;
+
+/// A timer that fires this much too late shows that this process stood still, not that the others were silent.
+const STOOD_STILL_MS: u64 = 5_000;
+
+/// A job's decisions: a pure function of the events so far.
+#[derive(Clone, Debug)]
+pub struct Core {
+    ctx: Context,
+    fleet: Fleet,
+    work: JobWork,
+    checkpoints: Checkpoints,
+    stage: StageMachine,
+}
+
+impl Core {
+    /// A job without any event; the first one is [`Event::Startup`].
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let ctx = Context::new(config);
+        let config = ctx.config();
+        let locality = Arc::new(LocalityIndex::of(&config.locality));
+        Self {
+            fleet: Fleet::new(&config, Arc::clone(&locality)),
+            work: JobWork::new(&config, locality, &ctx),
+            checkpoints: Checkpoints::default(),
+            stage: StageMachine::new(),
+            ctx,
+        }
+    }
+
+    /// Takes in one event. Returns the actions to perform, in order.
+    pub fn on(&mut self, event: Event, now: Now) -> Vec<Action> {
+        self.pass_time(now);
+        if self.stage.is_over() {
+            return self.ctx.take_actions();
+        }
+        // Thousands of containers send heartbeats. A heartbeat moves nothing, except when a cut becomes due with it.
+        let wanted = self.checkpoints.wanted();
+        let mut moves = !is_heartbeat(&event);
+        // Progress of the work does not change which containers are there.
+        let mut changes_fleet = !is_progress(&event);
+        self.apply(event);
+        // After the event: a heartbeat that comes together with its deadline still counts.
+        while let Some(purpose) = self.ctx.expired_deadline() {
+            self.on_deadline(purpose);
+            (moves, changes_fleet) = (true, true);
+        }
+        if moves || self.checkpoints.wanted() != wanted {
+            self.advance(changes_fleet);
+        }
+        self.ctx.take_actions()
+    }
+
+    /// Whether reports on this connection count: its container registered there last, and is part of the job.
+    #[must_use]
+    pub fn listens_on(&self, connection: ConnectionId) -> bool {
+        self.fleet.at(connection).is_some()
+    }
+
+    /// When to call [`Core::on`] with [`Event::Timer`] if nothing else happens before.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<MonotonicMs> {
+        self.ctx.next_deadline()
+    }
+
+    fn pass_time(&mut self, now: Now) {
+        let due = self.ctx.next_deadline();
+        self.ctx.set_time(now);
+        let late_ms = due.map_or(0, |due| self.ctx.now().since(due));
+        if late_ms > STOOD_STILL_MS {
+            // What containers sent meanwhile is still to be read. (The lease is not extended: only an answer of the
+            // ResourceManager shows that this attempt still leads.)
+            self.fleet.forgive_silence(late_ms);
+        }
+    }
+
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Startup(startup) => self.start(*startup),
+            Event::Allocated { container, slot, incarnation, node } => {
+                self.fleet.allocated(container, slot, incarnation, node, &mut self.ctx);
+            }
+            // The registration has more; the start of a process alone changes nothing.
+            Event::Started { container: _ } | Event::Timer => {}
+            Event::Exited { container, exit, text } => self.exited(&container, &exit, &text),
+            Event::NodeUnreachable { container, cause } => {
+                let loss = self.fleet.node_unreachable(&container, &cause, &mut self.ctx);
+                self.lose_all(loss);
+            }
+            Event::Preempting { container, deadline_ms } => {
+                self.preemption_announced(&container, deadline_ms);
+            }
+            Event::NodeLeaving { node } => self.node_leaves(&node),
+            Event::Registered {
+                connection,
+                member,
+                container,
+                pid,
+                host,
+                endpoints,
+                held,
+                busy,
+            } => {
+                let registration =
+                    Registration { connection, member, container, pid, host, endpoints };
+                self.registered(registration, held, busy);
+            }
+            Event::Report { connection, report } => self.report(connection, *report),
+            Event::Closed { connection } => self.fleet.closed(connection, &mut self.ctx),
+            Event::Probed { member, outcome } => {
+                let loss = self.fleet.probed(member, outcome);
+                self.lose_all(loss);
+            }
+            Event::RecordDurable { record } => self.ctx.record_durable(record),
+            Event::JournalFailed { error, fenced: true, .. } | Event::Fenced { reason: error } => {
+                self.fenced(&error);
+            }
+            Event::JournalFailed { error, fenced: false, exit_code } => {
+                self.journal_failed(exit_code, &error);
+            }
+            Event::Stored { call, outcome } => self.stored(call, outcome),
+            Event::ClusterHeard => self.ctx.cluster_answered(),
+            Event::ClusterSays { text } => self.fleet.set_cluster_message(text),
+            Event::Rejected { reason } => {
+                self.fail(JobFailure::new(
+                    ExitCode::Refused,
+                    format!("the cluster refused the job: {reason}"),
+                ));
+            }
+            Event::Operation { id, operation } => self.operation(id, &operation),
+        }
+    }
+
+    fn on_deadline(&mut self, purpose: Purpose) {
+        match purpose {
+            Purpose::Liveness => {
+                let losses = self.fleet.check_liveness(&mut self.ctx);
+                self.lose_all(losses);
+            }
+            Purpose::Outage => {
+                let works = self.stage.is_in_phase();
+                let loss = self.fleet.check_data_path(works, &mut self.ctx);
+                self.lose_all(loss);
+            }
+            Purpose::Reconcile => self.fleet.pause_over(),
+            // `advance` does what waited for it.
+            Purpose::Join
+            | Purpose::CutStaging
+            | Purpose::CommitRetry
+            | Purpose::FinalCutRetry
+            | Purpose::StopCutRetry
+            | Purpose::ExportRetry => {}
+            Purpose::Allocation => self.allocation_timed_out(),
+            Purpose::Takeover => self.takeover_timed_out(),
+            Purpose::Replacement => self.replacement_timed_out(),
+            Purpose::CutDue => self.checkpoints.want(CutReason::Due),
+            Purpose::CutTimeout => {
+                let ended = self.checkpoints.timed_out(&self.fleet, &mut self.ctx);
+                self.cut_ended(ended);
+            }
+            Purpose::LoadRetry => self.load_again(),
+            Purpose::Straggler => self.assign_tasks(),
+            Purpose::Stopped => self.stop_timed_out(),
+        }
+    }
+
+    /// Moves the job on as far as the facts allow. Each round either moves it or is the last.
+    ///
+    /// `changes_fleet`: whether the first round looks for missing containers and for trainers that can join, which walks
+    /// every slot.
+    fn advance(&mut self, mut changes_fleet: bool) {
+        loop {
+            if changes_fleet {
+                self.reconcile();
+                self.watch_allocation();
+                self.admit();
+            }
+            self.ctx.store_held_back();
+            let moved = self.advance_cut() || self.advance_stage();
+            if !moved {
+                return;
+            }
+            changes_fleet = true;
+        }
+    }
+
+    fn advance_cut(&mut self) -> bool {
+        if self.checkpoints.is_open() {
+            let (point, map) = (self.stage.cut_point(), self.stage.map());
+            return self.checkpoints.advance(point, &self.work, map, &self.fleet, &mut self.ctx);
+        }
+        let Some(reason) = self.checkpoints.wanted().filter(|_| self.stage.is_in_phase()) else {
+            return false;
+        };
+        let is_stop = reason == CutReason::Stop;
+        if is_stop && self.ctx.is_waiting_for(Purpose::StopCutRetry) {
+            return false;
+        }
+        let timeout = self.ctx.now() + self.ctx.config().spec.checkpoint.timeout.0;
+        let order = self.stage.stop_order().filter(|_| is_stop);
+        let timeout = order.map_or(timeout, |order| order.cut_begins(timeout));
+        self.checkpoints.open(reason, timeout, self.stage.map().len(), &mut self.ctx);
+        true
+    }
+
+    fn advance_stage(&mut self) -> bool {
+        match self.stage.kind() {
+            StageKind::New | StageKind::FindingCheckpoint | StageKind::Over => false,
+            StageKind::AwaitingCommit => self.advance_awaiting_commit(),
+            StageKind::Takeover => self.advance_takeover(),
+            StageKind::Restoring => self.advance_restoring(),
+            StageKind::Idle => self.advance_idle(),
+            StageKind::Beginning => self.advance_beginning(),
+            StageKind::Working => self.advance_working(),
+            StageKind::Exporting => self.advance_exporting(),
+            StageKind::Stopping => self.advance_stopping(),
+        }
+    }
+
+    fn operation(&mut self, id: OperationId, operation: &Operation) {
+        let answer = match operation {
+            _ if self.stage.is_stopping() => match operation {
+                Operation::Stop { .. } | Operation::Kill => {
+                    self.fleet.stop_all(0, &mut self.ctx);
+                    Ok("stopping at once".to_owned())
+                }
+                Operation::Checkpoint | Operation::Scale { .. } => {
+                    Err("the job is ending".to_owned())
+                }
+            },
+            Operation::Kill => {
+                self.end_stopped("killed by an operator; run it again to continue", 0);
+                Ok("killed".to_owned())
+            }
+            Operation::Stop { checkpoint } => match self.stop(id, *checkpoint) {
+                Some(answer) => Ok(answer.to_owned()),
+                None => return,
+            },
+            Operation::Checkpoint if self.stage.can_cut() => {
+                return self.checkpoints.ordered_by(id);
+            }
+            Operation::Checkpoint => {
+                Err("no training is under way: there is nothing new to save".to_owned())
+            }
+            Operation::Scale { trainers } => self.scale(*trainers),
+        };
+        self.ctx.answer(id, answer);
+    }
+
+    fn stored(&mut self, call: CallId, outcome: Stored) {
+        // A call is answered once; a repeated answer is ignored.
+        let Some(purpose) = self.ctx.store_answered(call) else {
+            return;
+        };
+        if let Stored::Fenced { error } = &outcome {
+            return self.fenced(error);
+        }
+        match purpose {
+            StoreCallPurpose::Stage(cut) => {
+                let ended = self.checkpoints.staged(call, cut, outcome, &self.fleet, &mut self.ctx);
+                self.cut_ended(ended);
+            }
+            StoreCallPurpose::Commit => {
+                match self.checkpoints.commit_answered(call, outcome, &self.fleet, &mut self.ctx) {
+                    CommitOutcome::NothingFollows => {}
+                    CommitOutcome::GivenUp(ended) => self.cut_ended(Some(ended)),
+                    CommitOutcome::Committed(committed) => self.committed(committed),
+                }
+            }
+            StoreCallPurpose::Search => self.base_found(outcome),
+            StoreCallPurpose::Publish => self.published(outcome),
+            StoreCallPurpose::Housekeeping => {
+                if let Stored::NotDone { failure } | Stored::Unknown { failure } = outcome {
+                    self.ctx.warn(format!("old checkpoint files could not be removed: {failure}"));
+                }
+            }
+        }
+    }
+
+    /// The open cut was given up.
+    fn cut_ended(&mut self, ended: Option<CutEnded>) {
+        // While the outcome of a commit was awaited, a rollback follows: nothing newer than the base is left to save.
+        let rolls_back = matches!(self.stage.now(), JobStage::AwaitingCommit { .. });
+        self.cut_ended_by(ended, rolls_back);
+    }
+
+    fn cut_ended_by(&mut self, ended: Option<CutEnded>, rolls_back: bool) {
+        let Some(CutEnded { reason, failure }) = ended else {
+            return;
+        };
+        match reason {
+            CutReason::Due | CutReason::Ordered | CutReason::First => {
+                self.plan_next_cut(true, self.stage.is_working() && !rolls_back);
+            }
+            CutReason::Stop => self.stop_cut_failed(&failure.text, rolls_back),
+            CutReason::Final => {
+                if let Err(failure) = self.checkpoints.final_cut_failed(&failure, &mut self.ctx) {
+                    self.fail(failure);
+                }
+            }
+        }
+    }
+
+    /// The open cut has become a checkpoint.
+    fn committed(&mut self, Committed { reason }: Committed) {
+        self.fleet.made_progress();
+        match reason {
+            CutReason::Due | CutReason::Ordered | CutReason::First => {
+                self.plan_next_cut(false, self.stage.is_working());
+                self.move_leaving_pservers();
+                self.return_shards();
+            }
+            CutReason::Stop => self.stop_with_checkpoint(),
+            CutReason::Final => {}
+        }
+    }
+
+    fn plan_next_cut(&mut self, gave_up: bool, working: bool) {
+        self.checkpoints.plan_next(gave_up, working, &self.work, &self.fleet, &mut self.ctx);
+    }
+}
+
+/// Whether an event reports progress of the work alone: no slot is emptied or filled by it, no cut ends.
+fn is_progress(event: &Event) -> bool {
+    let Event::Report { report, .. } = event else {
+        return false;
+    };
+    matches!(
+        **report,
+        Report::Progress { .. }
+            | Report::TaskFinished { .. }
+            | Report::TaskSteps { .. }
+            | Report::Stepping { .. }
+            | Report::Heartbeat(_)
+    )
+}
+
+fn is_heartbeat(event: &Event) -> bool {
+    matches!(event, Event::Report { report, .. } if matches!(**report, Report::Heartbeat(_)))
+}

@@ -1,0 +1,132 @@
+//! Phases: the job goes from one to the next, and its work is dispatched.
+
+use std::collections::BTreeSet;
+
+use heddle_protocol::control::Command;
+use heddle_protocol::ids::{Epoch, PhaseNo, Role, ShardId, Slot, Step};
+use heddle_protocol::spec::{PhaseKind, phase_kind};
+use heddle_protocol::view;
+
+use super::Core;
+use crate::stage::{JobStage, NextStep};
+use crate::work::PhaseEnded;
+use crate::work::phases::phase_text;
+
+impl Core {
+    pub(super) fn advance_idle(&mut self) -> bool {
+        let JobStage::Idle(next) = *self.stage.now() else {
+            return false;
+        };
+        // The end has its own rule: an open cut is replaced, not awaited.
+        if !matches!(next, NextStep::Resume | NextStep::End) && self.checkpoints.holds_up(&self.ctx)
+        {
+            return false;
+        }
+        match next {
+            NextStep::Begin(phase) => {
+                self.begin_phase(phase);
+                true
+            }
+            NextStep::StartWork | NextStep::Resume => self.start_work(),
+            NextStep::End => self.advance_end(),
+        }
+    }
+
+    fn begin_phase(&mut self, phase: PhaseNo) {
+        self.work.begin_phase(phase, &self.ctx);
+        let command = Command::Begin { epoch: self.ctx.epoch(), phase: self.work.wire() };
+        self.fleet.send_to_all(Role::Pserver, command, &mut self.ctx);
+        self.stage.go(JobStage::Beginning { begun: BTreeSet::new() });
+        self.notice_phase();
+    }
+
+    fn notice_phase(&mut self) {
+        let phase = self.work.phase();
+        let text = phase_text(&self.ctx.config().spec, phase);
+        self.ctx.notice(view::Event::PhaseBegun { phase, text });
+    }
+
+    /// Dispatches the work of the phase, if enough trainers are there.
+    fn start_work(&mut self) -> bool {
+        let started = self.stage.has_started();
+        let needed = if started { 1 } else { self.fleet.trainers_to_start(&self.ctx) };
+        // Asked with each registration at the start: the number is compared first.
+        let enough = |count: usize| count >= needed as usize;
+        if !enough(self.fleet.held(Role::Trainer)) || !enough(self.fleet.workers().len()) {
+            self.ctx.set_message(format!("waiting for {needed} trainers"));
+            return false;
+        }
+        self.stage.go(JobStage::Working);
+        self.ctx.clear_message();
+        if !started {
+            self.stage.set_started(true);
+            self.fleet.job_has_begun();
+            self.notice_phase();
+            self.plan_next_cut(false, true);
+        }
+        self.work.start(self.stage.map(), &self.fleet, &mut self.ctx);
+        true
+    }
+
+    /// BSP: gives every lane an owner among the present trainers, while work is dispatched.
+    pub(super) fn share_lanes(&mut self) {
+        if self.stage.is_working() {
+            self.work.share_lanes(&self.fleet, &mut self.ctx);
+        }
+    }
+
+    /// ASP, evaluation: lets every trainer hold the tasks that it should, while work is dispatched.
+    pub(super) fn assign_tasks(&mut self) {
+        if self.stage.is_working() {
+            self.work.assign_tasks(&self.fleet, &mut self.ctx);
+        }
+    }
+
+    pub(super) fn advance_beginning(&mut self) -> bool {
+        let begun = self.stage.has_begun();
+        if begun {
+            self.stage.go(JobStage::Idle(NextStep::StartWork));
+        }
+        begun
+    }
+
+    /// BSP: all lanes have ended on a shard.
+    pub(super) fn shard_ended(
+        &mut self,
+        slot: Slot,
+        epoch: Epoch,
+        phase: PhaseNo,
+        shard: ShardId,
+        step: Step,
+    ) {
+        if self.work.is_current(epoch, phase, &self.ctx) && self.stage.holds(slot, shard) {
+            self.work.shard_ended(shard, step, &self.ctx);
+        }
+    }
+
+    pub(super) fn advance_working(&mut self) -> bool {
+        match self.work.phase_end(self.stage.map().len()) {
+            None => return false,
+            Some(Ok(ended)) => self.phase_ended(&ended),
+            Some(Err(failure)) => self.fail(failure),
+        }
+        true
+    }
+
+    fn phase_ended(&mut self, ended: &PhaseEnded) {
+        self.fleet.made_progress();
+        self.stage.recoveries_mut().phase_over(&mut self.ctx);
+        self.checkpoints.count_phase(ended, &self.ctx);
+        if let Some(PhaseKind::Evaluate { pass }) = ended.kind {
+            self.work.evaluated(pass, &mut self.ctx);
+        }
+        let next = ended.phase.next();
+        let training_is_over = self.work.is_over_before(next, &self.ctx);
+        self.checkpoints.phase_ended(ended, training_is_over, &self.ctx);
+        if training_is_over && phase_kind(&self.ctx.config().spec, next).is_some() {
+            self.work.warn_early_stop(&mut self.ctx);
+        }
+        let next = if training_is_over { NextStep::End } else { NextStep::Begin(next) };
+        self.stage.go(JobStage::Idle(next));
+    }
+}

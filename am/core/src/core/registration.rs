@@ -1,0 +1,128 @@
+//! Registrations: what a container is sent when it registers, and which trainers join.
+
+use std::sync::Arc;
+
+use heddle_protocol::control::{Command, PserverState, TrainerState};
+use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::ids::{Member, Role, Slot};
+
+use super::Core;
+use crate::failure::JobFailure;
+use crate::fleet::registration::{AcceptedRegistration, Registration};
+use crate::stage::{JobStage, NextStep, StageKind};
+
+impl Core {
+    /// Asks for containers that are wanted and missing.
+    pub(super) fn reconcile(&mut self) {
+        if !self.stage.takes_containers() {
+            return;
+        }
+        if let Err(error) = self.fleet.reconcile(self.stage.has_started(), &mut self.ctx) {
+            self.fail(JobFailure::new(ExitCode::JobFailed, error));
+        }
+    }
+
+    /// Makes registered trainers members of the job.
+    pub(super) fn admit(&mut self) {
+        let bars = !self.stage.takes_containers() || self.checkpoints.bars_joins();
+        if bars || !self.fleet.has_joining() {
+            return;
+        }
+        let starting =
+            matches!(self.stage.now(), JobStage::Idle(NextStep::StartWork | NextStep::Resume));
+        let joined = self.fleet.admit(self.stage.has_started(), starting, &mut self.ctx);
+        if joined.is_empty() || !self.stage.is_working() {
+            return;
+        }
+        let work = self.work.command(self.stage.map(), &self.fleet, &self.ctx);
+        for member in joined {
+            self.fleet.send(member.slot, Arc::clone(&work), &mut self.ctx);
+        }
+        self.share_lanes();
+        self.assign_tasks();
+    }
+
+    /// A container registers.
+    pub(super) fn registered(
+        &mut self,
+        registration: Registration,
+        held: Option<PserverState>,
+        busy: Option<TrainerState>,
+    ) {
+        let member = registration.member;
+        let refusal = match self.stage.kind() {
+            StageKind::New | StageKind::Stopping | StageKind::Over => Some("the job is ending"),
+            _ if member.slot.role == Role::Pserver && registration.endpoints.is_empty() => {
+                Some("a pserver without a port")
+            }
+            _ => None,
+        };
+        let registered = self.fleet.register(registration, refusal, &mut self.ctx);
+        let Some(AcceptedRegistration { again, replaced }) = registered else {
+            return;
+        };
+        if !again {
+            self.stage.recoveries_mut().registered(member.slot, &self.ctx);
+        }
+        if let Some((old, joined)) = replaced
+            && self.stage.kind() != StageKind::Takeover
+        {
+            // A stale process of an earlier attempt was taken in first. Its work goes on without it; a shard that it held is
+            // not where its successor is.
+            match member.slot.role {
+                Role::Pserver => self.pserver_lost(member.slot, "was replaced"),
+                Role::Trainer => self.trainer_left(old, joined),
+            }
+        }
+        match member.slot.role {
+            Role::Pserver => self.pserver_registered(member.slot, again, held),
+            Role::Trainer => self.trainer_registered(member, again, busy),
+        }
+    }
+
+    /// Sends a pserver all that holds now; what it did already it only answers.
+    fn pserver_registered(&mut self, slot: Slot, again: bool, held: Option<PserverState>) {
+        if let Some(takeover) = self.stage.takeover() {
+            return takeover.pserver_registered(slot, held);
+        }
+        self.fleet.send_members_to(slot, &mut self.ctx);
+        self.load_shards(slot);
+        if !again {
+            return self.save_before_return();
+        }
+        if self.stage.kind() == StageKind::Beginning {
+            let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
+            self.fleet.send(slot, Command::Begin { epoch, phase }, &mut self.ctx);
+        }
+        if let Some(held) = held.filter(|held| held.epoch == self.ctx.epoch()) {
+            for shard in held.shards.iter().filter(|shard| shard.ended) {
+                self.shard_ended(slot, held.epoch, shard.phase, shard.shard, shard.step);
+            }
+        }
+        self.checkpoints.order_again(slot, self.stage.map(), &self.fleet, &mut self.ctx);
+    }
+
+    fn trainer_registered(&mut self, member: Member, again: bool, busy: Option<TrainerState>) {
+        if let Some(takeover) = self.stage.takeover() {
+            return takeover.trainer_registered(member, busy);
+        }
+        self.work.forget_doubtful(member);
+        if self.stage.export().is_some() {
+            return self.export_again(member);
+        }
+        if !again || !self.fleet.member(member).is_some_and(|holder| holder.joined) {
+            return;
+        }
+        // It was a member before its connection broke: messages on the way may be lost in both directions.
+        if self.stage.is_working() {
+            let work = self.work.command(self.stage.map(), &self.fleet, &self.ctx);
+            self.fleet.send(member.slot, work, &mut self.ctx);
+            self.work.send_lanes(member, &self.fleet, &mut self.ctx);
+            self.work.registered_again(member, busy.as_ref(), &self.ctx);
+        }
+        self.checkpoints.send_barrier_again(member, &self.fleet, &mut self.ctx);
+        if self.fleet.member(member).is_some_and(|holder| holder.draining.is_some()) {
+            self.fleet.send(member.slot, Command::Drain, &mut self.ctx);
+        }
+    }
+}

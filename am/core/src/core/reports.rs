@@ -1,0 +1,271 @@
+//! Reports of registered containers, each routed to its component.
+//!
+//! Each report is checked for its epoch, phase, cut and attempt where it is taken in. Stale reports are ignored.
+
+use heddle_protocol::control::{HeartbeatStats, Report};
+use heddle_protocol::ids::{
+    CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskAttempt, TaskId,
+};
+use heddle_protocol::metrics::TaskMetrics;
+
+use super::Core;
+use crate::action::ConnectionId;
+use crate::failure::JobFailure;
+
+impl Core {
+    /// A container reports.
+    pub(super) fn report(&mut self, connection: ConnectionId, report: Report) {
+        let Some(member) = self.fleet.at(connection) else {
+            // The connection was replaced or its container given up: only the reason of its end still counts.
+            if let (Some(slot), Report::Fatal { failure }) =
+                (self.fleet.ended_slot(connection), report)
+            {
+                self.fail(JobFailure::new(failure.class.exit_code(), format!("{slot}: {failure}")));
+            }
+            return;
+        };
+        self.fleet.seen(member.slot, &self.ctx);
+        if self.stage.is_stopping() && !matches!(report, Report::Heartbeat(_)) {
+            return;
+        }
+        let report = match self.stage.takeover() {
+            Some(takeover) => takeover.keep(connection, report),
+            None => Some(report),
+        };
+        let Some(report) = report else {
+            return;
+        };
+        match report {
+            // The driver turns registrations into events of their own.
+            Report::Register { .. } => {
+                debug_assert!(false, "a registration is an event of its own")
+            }
+            Report::Heartbeat(beat) => self.heartbeat(member, beat),
+            Report::Fatal { failure } => {
+                let message = format!("{}: {failure}", member.slot);
+                self.fail(JobFailure::new(failure.class.exit_code(), message));
+            }
+            Report::Unreachable { member: other } => {
+                self.fleet.probe(other, &mut self.ctx);
+            }
+            Report::ShardsReady { .. }
+            | Report::LoadFailed { .. }
+            | Report::Begun { .. }
+            | Report::PhaseEnded { .. } => self.shard_report(member.slot, report),
+            Report::CutArmed { .. }
+            | Report::SnapshotTaken { .. }
+            | Report::CutAborted { .. }
+            | Report::Saved { .. }
+            | Report::SaveFailed { .. }
+            | Report::AtBarrier { .. } => self.cut_report(member, report),
+            Report::Progress { .. }
+            | Report::TaskFinished { .. }
+            | Report::TaskSteps { .. }
+            | Report::LaneFenced { .. }
+            | Report::Stepping { .. }
+            | Report::TaskFailed { .. }
+            | Report::Drained { .. } => self.work_report(member, report),
+            Report::Exported { checkpoint, dir, files } => {
+                self.exported(member, &checkpoint, dir, files);
+            }
+            Report::ExportFailed { checkpoint, failure } => {
+                self.export_failed(member, &checkpoint, &failure);
+            }
+        }
+    }
+
+    fn shard_report(&mut self, slot: Slot, report: Report) {
+        match report {
+            Report::ShardsReady { epoch, from_memory: _, from_storage: _, load_ms: _ } => {
+                if epoch == self.ctx.epoch() {
+                    self.stage.restored(slot);
+                }
+            }
+            Report::LoadFailed { epoch, failure } => {
+                self.load_failed(slot, epoch, &failure);
+            }
+            Report::Begun { epoch, phase } => {
+                if self.work.is_current(epoch, phase, &self.ctx) {
+                    self.stage.begun(slot);
+                }
+            }
+            Report::PhaseEnded { epoch, phase, shard, step } => {
+                self.shard_ended(slot, epoch, phase, shard, step);
+            }
+            other => debug_assert!(false, "not a report about shards: {other:?}"),
+        }
+    }
+
+    fn cut_report(&mut self, member: Member, report: Report) {
+        let slot = member.slot;
+        let ended = match report {
+            Report::CutArmed { cut, epoch } => {
+                self.checkpoints.armed(slot, cut, epoch, &self.ctx);
+                None
+            }
+            Report::SnapshotTaken { cut, epoch, shard, step } if self.stage.holds(slot, shard) => {
+                let at = (shard, step);
+                self.checkpoints.snapped(cut, epoch, at, &self.fleet, &mut self.ctx)
+            }
+            Report::CutAborted { cut, epoch, shard, step, reason }
+                if self.stage.holds(slot, shard) =>
+            {
+                return self.shard_gave_up(slot, (cut, epoch), shard, step, &reason);
+            }
+            Report::Saved { cut, epoch, file } => {
+                if self.stage.holds(slot, file.shard) {
+                    self.checkpoints.saved(cut, epoch, file, &self.ctx);
+                }
+                None
+            }
+            Report::SaveFailed { cut, epoch, shard, failure } if self.stage.holds(slot, shard) => {
+                let checkpoints = &mut self.checkpoints;
+                checkpoints.save_failed(cut, epoch, (shard, failure), &self.fleet, &mut self.ctx)
+            }
+            Report::AtBarrier { cut, epoch, tasks } => {
+                self.checkpoints.at_barrier(member, cut, epoch, &tasks, &self.ctx);
+                None
+            }
+            // A slot that does not hold the shard any more.
+            Report::SnapshotTaken { .. }
+            | Report::CutAborted { .. }
+            | Report::SaveFailed { .. } => None,
+            other => {
+                debug_assert!(false, "not a report about a cut: {other:?}");
+                None
+            }
+        };
+        self.cut_ended(ended);
+    }
+
+    /// A shard has given the open cut up. `step`: it is there, beyond the step that the cut names.
+    fn shard_gave_up(
+        &mut self,
+        slot: Slot,
+        (cut, epoch): (CutId, Epoch),
+        shard: ShardId,
+        step: Option<Step>,
+        cause: &str,
+    ) {
+        let Some(given_up) = self.checkpoints.can_be_given_up(cut, epoch, &self.ctx) else {
+            return;
+        };
+        if let Some(step) = step.filter(|_| given_up.phase == self.work.phase()) {
+            self.work.saw_step(step, &self.ctx);
+        }
+        if given_up.can_name_later_step && self.stage.is_working() {
+            return self.checkpoints.name_later_step(&self.fleet, &mut self.ctx);
+        }
+        let checkpoints = &mut self.checkpoints;
+        let ended = checkpoints.shard_gave_up(slot, shard, step, cause, &self.fleet, &mut self.ctx);
+        self.cut_ended(ended);
+    }
+
+    fn work_report(&mut self, member: Member, report: Report) {
+        match report {
+            Report::Progress { epoch, phase, cut, tasks } => {
+                if self.work.is_current(epoch, phase, &self.ctx)
+                    && self.work.task_progress(member, &tasks)
+                {
+                    self.checkpoints.task_progress(member, cut, &tasks);
+                }
+            }
+            Report::TaskFinished { epoch, phase, cut, task, attempt, metrics } => {
+                if self.work.is_current(epoch, phase, &self.ctx) {
+                    self.task_finished(member, cut, (task, attempt), *metrics);
+                }
+            }
+            Report::TaskSteps { phase, task, steps, metrics } => {
+                self.work.set_task_steps(task, steps);
+                self.add_metrics(phase, task, *metrics);
+            }
+            Report::LaneFenced { epoch, phase, lane } => {
+                // While no work is dispatched, the lane is sent with the work.
+                if self.work.is_current(epoch, phase, &self.ctx)
+                    && self.work.lane_fenced(member, lane)
+                    && self.stage.is_working()
+                {
+                    self.work.send_lanes(member, &self.fleet, &mut self.ctx);
+                }
+            }
+            Report::Stepping { epoch } => {
+                if epoch == self.ctx.epoch() {
+                    self.stepping(member);
+                }
+            }
+            Report::TaskFailed { epoch, phase, task, attempt, retryable, error } => {
+                if self.work.is_current(epoch, phase, &self.ctx) {
+                    self.task_failed(member, (task, attempt), retryable, &error);
+                }
+            }
+            Report::Drained { epoch, phase, tasks } => {
+                if self.work.is_current(epoch, phase, &self.ctx) {
+                    self.work.task_progress(member, &tasks);
+                }
+                self.drained(member);
+            }
+            other => debug_assert!(false, "not a report about work: {other:?}"),
+        }
+    }
+
+    fn heartbeat(&mut self, member: Member, beat: HeartbeatStats) {
+        let step = self.work.is_current(beat.epoch, beat.phase, &self.ctx).then_some(beat.step);
+        let (compute_ms, control_lost_ms) = (beat.compute_ms, beat.control_lost_ms);
+        self.fleet.heartbeat(member, beat, &mut self.ctx);
+        if let Some(ago_ms) = control_lost_ms.filter(|_| self.ctx.attempt().0 > 1) {
+            self.stage.recoveries_mut().am_was_lost(ago_ms, &mut self.ctx);
+        }
+        self.work.heartbeat(member, step, compute_ms, &self.ctx);
+        let working = self.stage.is_working();
+        self.checkpoints.check_steps(working, &self.work, &self.fleet, &self.ctx);
+        if self.work.take_back_doubtful(member) {
+            self.assign_tasks();
+        }
+    }
+
+    fn task_finished(
+        &mut self,
+        member: Member,
+        cut: CutId,
+        (task, attempt): (TaskId, TaskAttempt),
+        metrics: TaskMetrics,
+    ) {
+        let Some(holders) = self.work.task_finished(member, task, attempt) else {
+            return;
+        };
+        self.checkpoints.task_finished(member, cut, task);
+        self.add_metrics(self.work.phase(), task, metrics);
+        if self.stage.is_working() {
+            self.work.assign_tasks_after(&holders, &self.fleet, &mut self.ctx);
+        }
+    }
+
+    fn task_failed(
+        &mut self,
+        member: Member,
+        (task, attempt): (TaskId, TaskAttempt),
+        retryable: bool,
+        error: &str,
+    ) {
+        match self.work.task_failed(member, task, attempt, retryable, error, &mut self.ctx) {
+            Ok(true) => self.assign_tasks(),
+            Ok(false) => {}
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    fn add_metrics(&mut self, phase: PhaseNo, task: TaskId, metrics: TaskMetrics) {
+        if let Err(failure) = self.work.add_metrics(phase, task, metrics, &mut self.ctx) {
+            self.fail(failure);
+        }
+    }
+
+    /// A trainer has taken its first step in the epoch.
+    fn stepping(&mut self, member: Member) {
+        self.work.steps_again(member);
+        if self.stage.recoveries().is_any_open() {
+            let all = self.work.all_step(&self.fleet);
+            self.stage.recoveries_mut().stepping(member, all, &mut self.ctx);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Rollback: all shards go to one state, at the start of the job and after the loss of a pserver.
+//!
+//! 1. Journal the epoch, the checkpoint and the shard map. No command carries the epoch before the record is durable: a
+//!    successor must never use the same epoch for another state.
+//! 2. Pservers load the state of the checkpoint and answer; those that are there get the command at once, a replacement
+//!    when it registers. One that is already in the epoch only answers.
+//! 3. When all shards are loaded, trainers get epoch and work, and drop what was in flight.
+//!
+//! A second loss meanwhile starts at 1 again, with the next epoch: repeating the old record could put a shard that has gone
+//! on beside one that was just loaded. If the replacement does not come in time, the survivors take its shards as far as
+//! these fit into their memory: another map, so another epoch. When the replacement comes after all, its shards return to
+//! it right after the next checkpoint, or with the next rollback.
+//!
+//! A checkpoint that is proven damaged leads to the next older one (or ends the job, as `checkpoint.on-corrupt` says), and
+//! a notice reports it. One that cannot be read at the moment is tried again and then fails the attempt: nothing older is
+//! used, nothing is deleted, and the job never starts from initial values silently.
+
+use std::collections::BTreeMap;
+
+use heddle_protocol::control::{Base, Command};
+use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
+use heddle_protocol::ids::{Epoch, Role, Slot};
+use heddle_protocol::mutation::Mutation;
+use heddle_protocol::spec::OnCorrupt;
+
+use super::Core;
+use crate::action::StoreCall;
+use crate::checkpoint::Checkpoints;
+use crate::checkpoint::cut::CutReason;
+use crate::checkpoint::manifest::task_positions;
+use crate::context::StoreCallPurpose;
+use crate::context::deadlines::Purpose;
+use crate::event::Stored;
+use crate::failure::JobFailure;
+use crate::record::Record;
+use crate::stage::shard_map::ShardMap;
+use crate::stage::{JobStage, NextStep, Restoring, StageKind};
+
+impl Core {
+    /// The epoch after the current one: of this generation, whatever the current one is of.
+    fn next_epoch(&self) -> Epoch {
+        let (epoch, generation) = (self.ctx.epoch(), self.ctx.generation());
+        if epoch.generation == generation && !self.stage.map().is_empty() {
+            epoch.next()
+        } else {
+            Epoch::first(generation)
+        }
+    }
+
+    /// A pserver is lost.
+    pub(super) fn pserver_lost(&mut self, slot: Slot, cause: &str) {
+        if let Some(takeover) = self.stage.takeover() {
+            return takeover.lost(slot);
+        }
+        // In the other stages the shards are not needed any more, or are about to be loaded anyway.
+        let rolls_back = self.stage.is_in_phase() || self.stage.kind() == StageKind::Restoring;
+        // A pserver without shards has nothing to lose.
+        if rolls_back && !self.stage.map().of(slot).is_empty() {
+            self.roll_back(format!("{slot} {cause}"));
+        }
+    }
+
+    /// Starts a rollback, at once or when the outcome of a commit under way is known.
+    fn roll_back(&mut self, cause: String) {
+        if self.checkpoints.is_outcome_open() {
+            return self.stage.go(JobStage::AwaitingCommit { cause });
+        }
+        let ended = self.checkpoints.end_for_rollback(&self.fleet, &mut self.ctx);
+        self.cut_ended_by(ended, true);
+        // The end of the cut may have ended the job.
+        if !self.stage.is_stopping() {
+            self.restore(cause);
+        }
+    }
+
+    pub(super) fn advance_awaiting_commit(&mut self) -> bool {
+        let JobStage::AwaitingCommit { cause } = self.stage.now() else {
+            return false;
+        };
+        if self.checkpoints.is_open() {
+            return false;
+        }
+        let cause = cause.clone();
+        self.restore(cause);
+        true
+    }
+
+    /// Shards in turn over the pservers.
+    fn even_map(&self) -> ShardMap {
+        let config = self.ctx.config();
+        ShardMap::even(config.spec.pservers.shards, config.spec.pservers.count)
+    }
+
+    /// The shard map with each shard of a survivor at its own pserver again, where that is registered.
+    fn returned_map(&self) -> ShardMap {
+        let is_there = |slot| self.fleet.holder(slot).is_some();
+        self.stage.map().returned(&self.even_map(), is_there)
+    }
+
+    /// Step 1: the record; and step 2 to all registered pservers, as soon as it is durable.
+    pub(super) fn restore(&mut self, cause: String) {
+        let epoch = self.next_epoch();
+        self.stage.set_map(match self.stage.map().is_empty() {
+            true => self.even_map(),
+            false => self.returned_map(),
+        });
+        let (phase, step) = self.checkpoints.base_position();
+        let base = self.checkpoints.base();
+        let answer = base.map(|base| (base.manifest.cut, base.manifest.at_ms, phase, step));
+        self.ctx.set_epoch(epoch);
+        self.ctx.journal(Record::Restore {
+            epoch,
+            base: base.map(|base| base.manifest.cut),
+            dir: base.map(|base| base.dir.clone()),
+            phase,
+            step,
+            holders: self.stage.map().holders().to_vec(),
+            cause: cause.clone(),
+            at_ms: self.ctx.wall_ms(),
+        });
+        self.stage.recoveries_mut().roll_back(answer, &self.ctx);
+        let manifest = self.checkpoints.base_manifest();
+        let positions = manifest.map(|base| task_positions(&base.work)).unwrap_or_default();
+        self.work.roll_back(phase, step, manifest, &positions, &self.ctx);
+        let has_base = manifest.is_some();
+        self.checkpoints.roll_back(&mut self.ctx);
+        self.ctx.set_message(cause);
+        if has_base && self.work.is_over_before(phase, &self.ctx) {
+            // All work is in the checkpoint; only the model is missing.
+            return self.stage.go(JobStage::Idle(NextStep::End));
+        }
+        self.stage.go(JobStage::Restoring(Restoring::default()));
+        if self.stage.has_started() {
+            self.await_replacement();
+        }
+        for slot in self.fleet.registered_slots(Role::Pserver) {
+            self.load_shards(slot);
+        }
+    }
+
+    fn await_replacement(&mut self) {
+        let replacement_ms = self.ctx.limits().replacement_ms;
+        self.ctx.set_deadline(Purpose::Replacement, self.ctx.now() + replacement_ms);
+    }
+
+    /// Step 2, to one pserver.
+    pub(super) fn load_shards(&mut self, slot: Slot) {
+        if !self.stage.is_in_phase() && self.stage.kind() != StageKind::Restoring {
+            return;
+        }
+        let shards = self.stage.map().of(slot).to_vec();
+        let base = self.checkpoints.base().map(|base| {
+            let file = |shard: &heddle_protocol::ids::ShardId| {
+                Some((*shard, base.manifest.shards.get(shard.0 as usize)?.clone()))
+            };
+            Base {
+                cut: base.manifest.cut,
+                dir: base.dir.clone(),
+                files: shards.iter().filter_map(file).collect(),
+            }
+        });
+        // In a later stage it has answered for this epoch before: it changes nothing and only answers again.
+        let (_, step) = self.checkpoints.base_position();
+        let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
+        self.fleet.send(
+            slot,
+            Command::LoadShards { epoch, shards, base, phase, step },
+            &mut self.ctx,
+        );
+    }
+
+    /// A pserver cannot load a file.
+    pub(super) fn load_failed(&mut self, slot: Slot, epoch: Epoch, failure: &Failure) {
+        if epoch != self.ctx.epoch() || self.stage.kind() != StageKind::Restoring {
+            return;
+        }
+        let error = &failure.text;
+        if failure.class == ErrorClass::Corrupt {
+            return self.base_damaged(slot, error);
+        }
+        let Some(tries) = self.stage.load_failed(format!("{slot} could not load: {error}")) else {
+            return;
+        };
+        if tries > self.ctx.limits().store_tries {
+            let message = format!("the checkpoint cannot be read: {error}");
+            return self.fail(JobFailure::new(ExitCode::Unreachable, message));
+        }
+        self.ctx.retry_later(Purpose::LoadRetry, tries);
+        self.ctx.warn(format!("{slot} could not load, it will try again: {error}"));
+    }
+
+    /// The wait before another load is over.
+    pub(super) fn load_again(&mut self) {
+        // A pserver whose load failed answers the same order with the same failure: a new epoch is a new order.
+        if let Some(cause) = self.stage.take_load_retry() {
+            self.restore(cause);
+        }
+    }
+
+    fn base_damaged(&mut self, slot: Slot, error: &str) {
+        let Some(base) = self.checkpoints.base() else {
+            let message = format!("{slot} found initial values to be corrupt: {error}");
+            return self.fail(JobFailure::new(ExitCode::Internal, message));
+        };
+        let (below, dir) = (base.manifest.cut, base.dir.clone());
+        let config = self.ctx.config();
+        let cause = format!("checkpoint {below} is damaged: {error}");
+        match config.spec.checkpoint.on_corrupt {
+            OnCorrupt::Fail => {
+                let message = format!("{cause}; see `heddle checkpoint verify`");
+                self.fail(JobFailure::new(ExitCode::Checkpoint, message));
+            }
+            OnCorrupt::Previous => {
+                let root = config.spec.checkpoint.dir.url();
+                let aside = format!("{}/damaged", root.trim_end_matches('/'));
+                Checkpoints::report_damaged(below, aside, error.to_owned(), &mut self.ctx);
+                self.ctx.clear_deadline(Purpose::Replacement);
+                self.stage.go(JobStage::FindingCheckpoint { cause });
+                self.ctx.store(StoreCallPurpose::Search, StoreCall::OlderBase { below, dir });
+            }
+        }
+    }
+
+    /// The store has looked for an older checkpoint.
+    pub(super) fn base_found(&mut self, outcome: Stored) {
+        let JobStage::FindingCheckpoint { cause } = self.stage.now() else {
+            return;
+        };
+        let cause = cause.clone();
+        match outcome {
+            Stored::Base { base: Some(base), damaged } => {
+                for damaged in damaged {
+                    let (cut, dir, error) = (damaged.cut, damaged.dir, damaged.error);
+                    Checkpoints::report_damaged(cut, dir, error, &mut self.ctx);
+                }
+                self.checkpoints.use_older(*base);
+                self.restore(cause);
+            }
+            Stored::Base { base: None, .. } => self.fail(JobFailure::new(ExitCode::Checkpoint,
+                format!(
+                    "{cause}, and no earlier valid checkpoint exists; rerun with `--fresh` to start over"
+                ),
+            )),
+            Stored::NotDone { failure } | Stored::Unknown { failure } => self.fail(JobFailure::new(ExitCode::Unreachable,
+                format!("{cause}, and older checkpoints cannot be read: {failure}"),
+            )),
+            other => self
+                .fail(JobFailure::new(ExitCode::Internal, format!("an answer to another question: {other:?}"))),
+        }
+    }
+
+    /// Step 3, once all shards are loaded.
+    pub(super) fn advance_restoring(&mut self) -> bool {
+        if !self.stage.is_restored(&self.fleet) {
+            return false;
+        }
+        self.stage.loads_succeeded();
+        self.ctx.clear_deadline(Purpose::Replacement);
+        self.ctx.clear_message();
+        self.stage.recoveries_mut().loaded(&self.ctx);
+        let started = self.stage.has_started();
+        if self.checkpoints.base().is_none() && !started {
+            self.checkpoints.want(CutReason::First);
+        }
+        self.stage.go(JobStage::Idle(NextStep::StartWork));
+        if started {
+            self.checkpoints.plan_after_rollback(false, &self.work, &self.fleet, &mut self.ctx);
+            self.save_before_leaving();
+            self.save_before_return();
+        }
+        true
+    }
+
+    /// The replacement of a lost pserver has not come in time: the survivors take its shards.
+    pub(super) fn replacement_timed_out(&mut self) {
+        if self.stage.kind() != StageKind::Restoring {
+            return;
+        }
+        let registered = self.fleet.holders(Role::Pserver).map(|holder| holder.member.slot);
+        let room: BTreeMap<Slot, u32> =
+            registered.map(|slot| (slot, self.shards_that_fit(slot))).collect();
+        let slots = self.stage.map().slots();
+        let missing: Vec<String> =
+            slots.filter(|slot| !room.contains_key(slot)).map(|slot| slot.to_string()).collect();
+        if missing.is_empty() {
+            // All are there and some still load.
+            return self.await_replacement();
+        }
+        let missing = missing.join(", ");
+        let Some(map) = self.stage.map().spread(&room) else {
+            self.ctx.set_message(format!(
+                "waiting for a container for {missing}: the other pservers have no room for its shards (pservers.memory)"
+            ));
+            return self.await_replacement();
+        };
+        self.stage.set_map(map);
+        self.restore(format!("no replacement came for {missing}: the others take over"));
+    }
+
+    /// How many shards fit into a pserver's memory.
+    fn shards_that_fit(&self, slot: Slot) -> u32 {
+        let config = self.ctx.config();
+        let memory = self.fleet.memory_of(slot, &self.ctx);
+        config.spec.shards_that_fit(memory.unwrap_or(config.spec.pservers.memory))
+    }
+
+    /// A pserver registered whose shards survivors hold. They return right after a checkpoint, when a rollback costs no
+    /// work.
+    pub(super) fn save_before_return(&mut self) {
+        if self.stage.has_started() && *self.stage.map() != self.returned_map() {
+            self.save_now();
+        }
+    }
+
+    /// A checkpoint exists: shards return to pservers that were replaced late.
+    pub(super) fn return_shards(&mut self) {
+        if self.stage.is_in_phase() && *self.stage.map() != self.returned_map() {
+            self.restore("shards go back to pservers that were replaced".to_owned());
+        }
+    }
+
+    /// Sets the allocation timeout while containers are missing that the job needs to begin, and clears it when they are
+    /// there: loading, cuts and exports that follow have limits of their own.
+    pub(super) fn watch_allocation(&mut self) {
+        if !self.stage.takes_containers() {
+            return;
+        }
+        let config = self.ctx.config();
+        let allocation_ms = config.limits.allocation_ms;
+        let started = self.stage.has_started();
+        let trainers = self.fleet.held(Role::Trainer);
+        let waits = if started || allocation_ms == 0 {
+            false
+        } else if self.stage.kind() == StageKind::Exporting {
+            // The job is trained: one trainer writes the model.
+            config.output.is_some() && trainers == 0
+        } else {
+            self.fleet.held(Role::Pserver) < config.spec.pservers.count as usize
+                || trainers < self.fleet.trainers_to_start(&self.ctx) as usize
+        };
+        match (waits, self.ctx.is_waiting_for(Purpose::Allocation)) {
+            (true, false) => {
+                self.ctx.set_deadline(Purpose::Allocation, self.ctx.now() + allocation_ms);
+            }
+            (false, true) if !started && Mutation::AllocationTimeoutRunsOn.is_on() => {}
+            (false, true) => self.ctx.clear_deadline(Purpose::Allocation),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// Containers that the job needs to begin have not come in time.
+    pub(super) fn allocation_timed_out(&mut self) {
+        let (pservers, trainers) = (self.fleet.held(Role::Pserver), self.fleet.held(Role::Trainer));
+        let config = self.ctx.config();
+        let mut message = format!(
+            "not enough containers came in {} s: {pservers} of {} pservers, {trainers} of at least {} trainers",
+            config.limits.allocation_ms / 1000,
+            config.spec.pservers.count,
+            config.spec.trainers.min
+        );
+        let cluster_message = self.fleet.cluster_message();
+        if !cluster_message.is_empty() {
+            message.push_str("; ");
+            message.push_str(cluster_message);
+        }
+        message.push_str("; all were released: ask for fewer or smaller ones, another yarn.queue, or a longer yarn.allocation-timeout");
+        self.fail(JobFailure::new(ExitCode::Refused, message));
+    }
+}

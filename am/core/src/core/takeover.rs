@@ -1,0 +1,237 @@
+//! Start of an attempt: from nothing, from a checkpoint, or beside containers that an earlier attempt left running.
+//!
+//! How the reports of surviving containers are judged is in `stage::takeover`.
+
+use heddle_protocol::control::{Command, ShardState};
+use heddle_protocol::ids::{Epoch, PhaseNo, Role, Slot};
+use heddle_protocol::view::{self, JobState};
+
+use super::Core;
+use crate::action::{Action, ContainerId};
+use crate::checkpoint::Checkpoints;
+use crate::context::deadlines::Purpose;
+use crate::event::{DamagedCheckpoint, StartupState, SurvivingContainer};
+use crate::fleet::scale::scaled_before;
+use crate::outcome::Outcome;
+use crate::record::Record;
+use crate::stage::shard_map::ShardMap;
+use crate::stage::takeover::Takeover;
+use crate::stage::{JobStage, NextStep, StageKind};
+use crate::work::evaluation::known_evaluations;
+
+/// Once all shards are there, how long to wait for trainers: several heartbeats.
+const TRAINERS_MS: u64 = 10_000;
+
+/// The outcome of a job that has finished.
+fn finished_outcome(journal: &[Record]) -> Option<Outcome> {
+    journal.iter().rev().find_map(|record| match record {
+        Record::Outcome(outcome) if outcome.state == JobState::Finished => Some(outcome.clone()),
+        _ => None,
+    })
+}
+
+/// The last epoch, and by shard the slot that held it.
+fn last_epoch(journal: &[Record]) -> Option<(Epoch, Vec<Slot>)> {
+    journal.iter().rev().find_map(|record| match record {
+        Record::Restore { epoch, holders, .. } => Some((*epoch, holders.clone())),
+        _ => None,
+    })
+}
+
+impl Core {
+    /// The attempt starts.
+    pub(super) fn start(&mut self, startup: StartupState) {
+        if self.stage.kind() != StageKind::New {
+            return;
+        }
+        let StartupState { attempt, generation, journal, base, damaged, checkpoints, kept } =
+            startup;
+        self.ctx.set_identity(attempt, generation);
+        self.ctx.cluster_answered();
+        self.checkpoints.begin(base, &checkpoints);
+        let manifest = self.checkpoints.base_manifest();
+        let evaluations = known_evaluations(&self.ctx.config().spec, manifest, &journal);
+        self.work.begin(manifest, evaluations);
+        if let Some(outcome) = finished_outcome(&journal) {
+            // The work is done; only the end of the application is missing.
+            self.release_all(kept);
+            return self.stage.go(JobStage::Stopping(outcome));
+        }
+        self.fleet.begin(scaled_before(&journal, &self.ctx), &self.ctx);
+        self.claim(damaged);
+        match last_epoch(&journal).filter(|(_, holders)| self.can_adopt(holders, &kept)) {
+            Some((epoch, holders)) => {
+                self.ctx.set_epoch(epoch);
+                self.stage.set_map(ShardMap::new(holders));
+                self.adopt(kept);
+            }
+            None => {
+                // The containers hold no state that this attempt knows.
+                self.release_all(kept);
+                let has_base = self.checkpoints.base().is_some();
+                let cause = if has_base { "continued from a checkpoint" } else { "started" };
+                self.restore(cause.to_owned());
+            }
+        }
+    }
+
+    /// Records the claim and reports the start.
+    fn claim(&mut self, damaged: Vec<DamagedCheckpoint>) {
+        let attempt = self.ctx.attempt();
+        let base = self.checkpoints.base_manifest().map(|base| base.cut);
+        self.ctx.journal(Record::Claim {
+            attempt,
+            generation: self.ctx.generation(),
+            base,
+            at_ms: self.ctx.wall_ms(),
+        });
+        let config = self.ctx.config();
+        self.ctx.notice(view::Event::Started {
+            run: config.run,
+            name: config.spec.name.clone(),
+            attempt,
+            address: config.address.clone(),
+            resumed_from: base,
+        });
+        if attempt.0 > 1 {
+            let position = self.position();
+            self.stage.recoveries_mut().open_for_am(position, &self.ctx);
+        }
+        for DamagedCheckpoint { cut, dir, error } in damaged {
+            Checkpoints::report_damaged(cut, dir, error, &mut self.ctx);
+        }
+    }
+
+    /// Whether the surviving containers may hold the shards of the last epoch.
+    fn can_adopt(&self, holders: &[Slot], kept: &[SurvivingContainer]) -> bool {
+        let shards = self.ctx.config().spec.pservers.shards as usize;
+        !kept.is_empty()
+            && holders.len() == shards
+            && holders.iter().all(|slot| self.fleet.has_slot(*slot))
+    }
+
+    fn adopt(&mut self, kept: Vec<SurvivingContainer>) {
+        let containers: Vec<ContainerId> = kept.iter().map(|kept| kept.container.clone()).collect();
+        self.fleet.adopt(kept.into_iter().map(|kept| (kept.container, kept.node)));
+        let takeover_ms = self.ctx.limits().takeover_ms;
+        self.ctx.set_deadline(Purpose::Takeover, self.ctx.now() + takeover_ms);
+        self.stage.go(JobStage::Takeover(Takeover::new(containers)));
+    }
+
+    fn release_all(&mut self, kept: Vec<SurvivingContainer>) {
+        for SurvivingContainer { container, node: _ } in kept {
+            self.ctx.push(Action::Release { container });
+        }
+    }
+
+    /// Whether all shards are held, during a takeover.
+    fn has_all_shards(&mut self) -> bool {
+        let (map, epoch) = (self.stage.map().clone(), self.ctx.epoch());
+        self.stage.takeover().is_some_and(|takeover| takeover.has_all_shards(&map, epoch))
+    }
+
+    /// When every shard is held, nothing needs to be waited for.
+    pub(super) fn advance_takeover(&mut self) -> bool {
+        let has_all_shards = self.has_all_shards();
+        let map = self.stage.map().clone();
+        let Some(takeover) = self.stage.takeover() else {
+            return false;
+        };
+        let waits = takeover.waits_for_containers(&self.fleet);
+        if !has_all_shards {
+            // All pservers are there and do not stand together, or one was gone before this attempt began: waiting
+            // longer cannot help.
+            let hopeless = takeover.has_all_pservers(&map) || !waits;
+            if hopeless {
+                // Trainers that live register within a moment and are accepted as in a takeover.
+                self.await_trainers();
+                self.restore_after_takeover();
+            }
+            return hopeless;
+        }
+        if waits && !takeover.has_timed_out() {
+            // Trainers work on by themselves; those that live register within a moment, with their tasks.
+            self.await_trainers();
+            return false;
+        }
+        let takeover = std::mem::take(takeover);
+        self.take_over(takeover);
+        true
+    }
+
+    fn await_trainers(&mut self) {
+        self.ctx.set_deadline_at_latest(Purpose::Takeover, self.ctx.now() + TRAINERS_MS);
+    }
+
+    /// Containers that have not registered by now are considered lost.
+    pub(super) fn takeover_timed_out(&mut self) {
+        if let Some(takeover) = self.stage.takeover() {
+            takeover.time_out();
+        }
+        if self.has_all_shards() {
+            // `advance` goes on. A container that registers later may still be taken in.
+            let takeover_ms = self.ctx.limits().takeover_ms;
+            return self.ctx.set_deadline(Purpose::Takeover, self.ctx.now() + takeover_ms);
+        }
+        self.fleet.stop_adopting(&mut self.ctx);
+        self.restore_after_takeover();
+    }
+
+    /// Shards are lost that the earlier attempt's containers held: a rollback.
+    fn restore_after_takeover(&mut self) {
+        let (epoch, base) = (self.ctx.epoch(), self.checkpoints.base_position());
+        let map = self.stage.map().clone();
+        let Some(takeover) = self.stage.takeover() else {
+            return;
+        };
+        // A job that had begun goes on with the containers that are there, as after every other loss.
+        let started = takeover.had_begun(epoch, base);
+        let missing: Vec<String> = takeover.missing(&map).map(|slot| slot.to_string()).collect();
+        self.stage.set_started(started);
+        self.restore(match missing.is_empty() {
+            true => "the pservers that an earlier attempt left are in different epochs".to_owned(),
+            false => format!(
+                "{} did not come back after the ApplicationMaster's restart",
+                missing.join(", ")
+            ),
+        });
+    }
+
+    /// The job goes on where the shards are.
+    fn take_over(&mut self, mut takeover: Takeover) {
+        let (map, epoch) = (self.stage.map().clone(), self.ctx.epoch());
+        let states: Vec<&ShardState> = takeover.shard_states(&map, epoch).flatten().collect();
+        let phase: PhaseNo = states.iter().map(|state| state.phase).min().unwrap_or_default();
+        // A shard in a later phase shows that the one before was over everywhere.
+        let is_over = states.iter().any(|state| state.phase > phase);
+        let here: Vec<&ShardState> =
+            states.into_iter().filter(|state| state.phase == phase).collect();
+        let positions = takeover.positions(phase, &map);
+        let busy = takeover.busy(epoch, phase);
+        self.work.take_over(phase, &here, &positions, &busy, &self.ctx);
+        self.stage.set_started(true);
+        // They stay members: a list without them would break every data connection for nothing.
+        for member in takeover.members(epoch) {
+            self.fleet.stays_member(member);
+        }
+        // A cut that the earlier attempt left open ends; shards that wait for its barriers need not wait any longer.
+        let committed = self.checkpoints.base_manifest().map(|base| base.cut);
+        for (slot, cut) in takeover.open_cuts() {
+            let command = Command::CutEnd { cut, committed: committed == Some(cut) };
+            self.fleet.send(slot, command, &mut self.ctx);
+        }
+        self.plan_next_cut(false, false);
+        let next = if is_over { NextStep::Begin(phase.next()) } else { NextStep::Resume };
+        self.stage.go(JobStage::Idle(next));
+        for slot in self.fleet.registered_slots(Role::Pserver) {
+            // They are in the epoch and only answer; one without shards learns that it has none.
+            self.load_shards(slot);
+        }
+        self.fleet.send_members(&mut self.ctx);
+        self.stage.recoveries_mut().taken_over(&mut self.ctx);
+        for (connection, report) in takeover.take_reports() {
+            // One of a connection that was replaced is dropped: the new registration has it.
+            self.report(connection, report);
+        }
+    }
+}

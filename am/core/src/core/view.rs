@@ -1,0 +1,123 @@
+//! The job as it is reported: a pure function of the components.
+
+use heddle_protocol::ids::{Role, Slot, Step};
+use heddle_protocol::view::{History, JobState, JobView, SlotState, SlotView};
+
+use super::Core;
+use crate::checkpoint::schedule::total_steps;
+use crate::fleet::slots::{SlotEntry, SlotStatus};
+use crate::stage::{JobStage, StageKind};
+use crate::work::phases::phase_text;
+
+impl Core {
+    /// The present state of the job, for its users.
+    #[must_use]
+    pub fn view(&self) -> JobView {
+        let config = self.ctx.config();
+        let (phase, epoch) = (self.work.phase(), self.ctx.epoch());
+        let (tasks_done, tasks) = self.work.task_counts();
+        let trainers = || self.fleet.holders(Role::Trainer);
+        let (loss_sum, loss_rows) = trainers()
+            .filter(|holder| holder.beat.phase == phase && holder.beat.epoch == epoch)
+            .fold((0.0, 0), |(sum, rows), holder| {
+                (sum + holder.beat.loss_sum, rows + holder.beat.loss_rows)
+            });
+        let recoveries = self.stage.recoveries();
+        JobView {
+            run: config.run,
+            name: config.spec.name.clone(),
+            state: self.state(),
+            attempt: self.ctx.attempt(),
+            epoch,
+            phase,
+            phase_text: phase_text(&config.spec, phase),
+            step: self.step(),
+            tasks_done,
+            tasks,
+            rows: self.checkpoints.rows(&self.work, &self.fleet),
+            // A sum over no trainer is -0.0.
+            rows_per_second: trainers().map(|holder| holder.per_second).sum::<f64>() + 0.0,
+            training_loss: (loss_rows > 0).then(|| loss_sum / loss_rows as f64),
+            started_ms: config.started_ms,
+            slots: self.fleet.slots().map(|(slot, entry)| slot_view(slot, entry)).collect(),
+            checkpoints: self.checkpoints.views().to_vec(),
+            checkpoints_taken: self.checkpoints.committed_count(),
+            recoveries: recoveries.views().cloned().collect(),
+            recoveries_total: recoveries.total(),
+            evaluations: self.work.scores(),
+            bad_records: self.work.bad_records(),
+            data_locality: self.work.data_locality(),
+            storage_wait: self.fleet.storage_wait(),
+            message: match self.ctx.message() {
+                "" => self.fleet.outage_text(&self.ctx).unwrap_or_default(),
+                message => message.to_owned(),
+            },
+            // The driver adds what the cluster has besides.
+            application: None,
+            history: History::default(),
+        }
+    }
+
+    fn state(&self) -> JobState {
+        match (self.stage.now(), self.stage.kind()) {
+            (JobStage::Stopping(outcome), _) if outcome.state == JobState::Finished => {
+                JobState::Finishing
+            }
+            (JobStage::Stopping(outcome), _) => outcome.state,
+            (JobStage::Over(state), _) => *state,
+            (_, StageKind::Exporting) => JobState::Finishing,
+            (_, StageKind::Takeover | StageKind::AwaitingCommit | StageKind::FindingCheckpoint) => {
+                JobState::Recovering
+            }
+            (_, StageKind::Restoring) if self.stage.has_started() => JobState::Recovering,
+            (_, StageKind::Idle | StageKind::Beginning | StageKind::Working)
+                if self.stage.has_started() =>
+            {
+                JobState::Running
+            }
+            _ => JobState::Starting,
+        }
+    }
+
+    fn step(&self) -> Step {
+        match self.work.has_lanes() {
+            true => self.work.frontier(),
+            false => Step(total_steps(&self.checkpoints, &self.work, &self.fleet, &self.ctx)),
+        }
+    }
+}
+
+fn slot_view(slot: Slot, entry: &SlotEntry) -> SlotView {
+    let empty = |state| SlotView {
+        slot,
+        incarnation: entry.incarnation,
+        state,
+        host: String::new(),
+        pid: 0,
+        per_second: 0.0,
+        rss_bytes: 0,
+        total: 0,
+        placement: None,
+    };
+    match &entry.place {
+        SlotStatus::Empty { .. } => empty(SlotState::Empty),
+        SlotStatus::Asked => empty(SlotState::Asked),
+        SlotStatus::Starting { .. } => empty(SlotState::Starting),
+        SlotStatus::Held(holder) => SlotView {
+            state: match (holder.draining, holder.suspect) {
+                (Some(_), _) => SlotState::Draining,
+                (None, true) => SlotState::Suspect,
+                (None, false) => SlotState::Running,
+            },
+            host: holder.host.clone(),
+            pid: holder.pid,
+            per_second: holder.per_second,
+            rss_bytes: holder.beat.rss_bytes,
+            total: match slot.role {
+                Role::Pserver => holder.beat.pushes,
+                Role::Trainer => holder.beat.rows,
+            },
+            ..empty(SlotState::Running)
+        },
+    }
+}
