@@ -16,9 +16,9 @@ const TURN: u64 = 50;
 /// Faults of a run, at the most.
 const FAULTS_MAX: usize = 6;
 
-/// Defects that need so many things at once that thousands of seeds may miss them; played step by step in
-/// `simulation_schedules`. Tried only where `HEDDLE_MUTATION` names one.
-const RARE: [Mutation; 2] = [Mutation::BarrierByNumber, Mutation::AnyHandOut];
+/// A defect that needs so many things at once that thousands of seeds may miss it; played step by step in
+/// `simulation_schedules`. Tried only where `HEDDLE_MUTATION` names it.
+const RARE: [Mutation; 1] = [Mutation::BarrierByNumber];
 
 /// Faults of which a defect needs several close together; all for the others.
 fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
@@ -52,11 +52,10 @@ fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
 fn kind_of_jobs(mutation: Mutation) -> &'static str {
     match mutation {
         // Barriers and tasks are ASP's.
-        Mutation::BarrierByNumber | Mutation::ProgressPassesBarrier | Mutation::SentIsReached => {
-            "asp"
-        }
-        // Lanes are BSP's.
-        Mutation::AnyHandOut => "bsp",
+        Mutation::ProgressPassesBarrier | Mutation::SentIsReached => "asp",
+        // Computing takes time in these jobs, so connections may be slow enough.
+        Mutation::BarrierByNumber => "asp-long",
+        Mutation::AnyHandOut => "bsp-elastic",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

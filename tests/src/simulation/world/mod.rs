@@ -67,6 +67,9 @@ enum Wire {
     Labour(u64),
 }
 
+/// More lines than these do not wait on a slow control connection: a container would report more than it carries.
+const CONTROL_LINES_MAX: usize = 2;
+
 const JOURNAL: u8 = 0;
 const STORE: u8 = 1;
 const PROBES: u8 = 2;
@@ -457,8 +460,7 @@ impl World {
         if items.is_empty() {
             self.wires.remove(&wire);
             self.next_at_ms.remove(&wire);
-        } else if !is_control || self.chance.one_in(5) {
-            // Control lines come several at once: else a container would report more than its line can carry.
+        } else if !is_control || items.len() <= CONTROL_LINES_MAX {
             self.delay(wire);
         }
         match (wire, item) {
