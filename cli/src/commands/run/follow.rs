@@ -61,10 +61,8 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
     // Held to the end: closing it tells the ApplicationMaster that nobody is there any more.
     let _leash = child.stdin.take();
     let Some(stdout) = child.stdout.take() else {
-        return Err(Failure::new(
-            ExitCode::Internal,
-            "the ApplicationMaster has no standard output",
-        ));
+        let fact = "the ApplicationMaster has no standard output";
+        return Err(Failure::new(ExitCode::Internal, fact));
     };
     let mut lines = BufReader::new(stdout).lines();
     let mut printer = EventPrinter::new(json, spec, run);
