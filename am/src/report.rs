@@ -68,7 +68,7 @@ pub struct JobReport {
     /// What was asked of the cluster.
     pub asked: Vec<RequestedContainers>,
     /// Every container that this attempt knew, by slot and filling.
-    pub containers: Vec<ContainerEnd>,
+    pub containers: Vec<ContainerSummary>,
     /// The job as it stood: rows, evaluations, checkpoints, recoveries with their five rows.
     pub view: JobView,
 }
@@ -91,7 +91,7 @@ pub struct RequestedContainers {
 
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContainerEnd {
+pub struct ContainerSummary {
     /// Its place.
     pub slot: Slot,
     /// Which filling.
@@ -143,7 +143,7 @@ impl JobReport {
     }
 
     /// Containers that failed or were killed and whose log can be asked for, newest first.
-    pub fn failed(&self) -> impl Iterator<Item = (&ContainerEnd, &Placement)> {
+    pub fn failed(&self) -> impl Iterator<Item = (&ContainerSummary, &Placement)> {
         let known = self.containers.iter().filter(|end| end.failed);
         let mut known: Vec<_> =
             known.filter_map(|end| Some((end, end.placement.as_ref()?))).collect();
@@ -170,8 +170,8 @@ fn speed(view: &JobView, ended_ms: u64) -> Option<f64> {
     Some(rows as f64 * 1000.0 / ms as f64)
 }
 
-fn containers(view: &JobView, state: JobState) -> Vec<ContainerEnd> {
-    let ended = view.history.ended.iter().map(|ended| ContainerEnd {
+fn containers(view: &JobView, state: JobState) -> Vec<ContainerSummary> {
+    let ended = view.history.ended.iter().map(|ended| ContainerSummary {
         slot: ended.slot,
         incarnation: ended.incarnation,
         placement: ended.placement.clone(),
@@ -194,7 +194,7 @@ fn containers(view: &JobView, state: JobState) -> Vec<ContainerEnd> {
         };
         let unfilled = slot.incarnation == Incarnation::default();
         let again = told.contains(&(slot.slot, slot.incarnation));
-        (!unfilled && !again).then(|| ContainerEnd {
+        (!unfilled && !again).then(|| ContainerSummary {
             slot: slot.slot,
             incarnation: slot.incarnation,
             placement: slot.placement.clone(),

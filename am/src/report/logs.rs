@@ -17,7 +17,7 @@ use heddle_protocol::url;
 use heddle_storage::{Mode, Storage, StorePath, chain, make_dirs, publish_small};
 
 use super::fetch::{self, FetchError, Keep};
-use super::{ContainerEnd, JobReport};
+use super::{ContainerSummary, JobReport};
 
 /// What is kept of each file, bytes.
 pub const TAIL_BYTES_MAX: usize = 1 << 20;
@@ -38,7 +38,7 @@ const USUAL: [&str; 2] = ["stderr", "stdout"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The container.
-    pub end: ContainerEnd,
+    pub end: ContainerSummary,
     /// Names and lengths of the files kept.
     pub files: Vec<(String, usize)>,
     /// What could not be had, in format; empty when all was.
@@ -73,7 +73,7 @@ pub async fn keep(
 async fn save(
     storage: &dyn Storage,
     dir: &StorePath,
-    end: &ContainerEnd,
+    end: &ContainerSummary,
     tails: Vec<(String, Vec<u8>)>,
 ) -> (Vec<(String, usize)>, String) {
     let mut files = Vec::new();

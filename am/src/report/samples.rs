@@ -64,27 +64,7 @@ pub(crate) fn view() -> JobView {
         queue: "default".into(),
     });
     view.slots = vec![slot(Slot::pserver(0), 2, 4), slot(Slot::trainer(0), 1, 3)];
-    view.history.ended.push_back(lost_pserver());
-    view.history.ended_total = 1;
-    view.history.checkpoints_late.push_back(AbortedCheckpointView {
-        cut: cut(2),
-        at_ms: 1_700_000_011_000,
-        reason: "pserver-0 was lost before its shards were saved".into(),
-    });
-    view.history.checkpoints_late_total = 1;
-    view.history.checkpoints_damaged.push_back(DamagedCheckpointView {
-        cut: cut(1),
-        at_ms: 1_700_000_004_000,
-        dir: "hdfs://nn/ctr/ckpt/damaged/g1-c1-00".into(),
-        error: "hdfs://nn/ctr/ckpt/g1-c1/MANIFEST.json is damaged: the file is missing".into(),
-    });
-    view.history.checkpoints_damaged_total = 1;
-    view.history.warnings.push_back(WarningView {
-        at_ms: 1_700_000_012_000,
-        text: "the journal is 7 s late and tried again: safe mode".into(),
-    });
-    view.history.warnings_total = 1;
-    view.history.first_figures = Some(FirstFigures { rows: 0, at_ms: 1_700_000_005_000 });
+    add_history(&mut view);
     view.checkpoints_taken = 3;
     view.checkpoints = vec![CheckpointView {
         cut: cut(3),
@@ -122,6 +102,30 @@ pub(crate) fn view() -> JobView {
     }];
     view.recoveries_total = 1;
     view
+}
+
+fn add_history(view: &mut JobView) {
+    view.history.ended.push_back(lost_pserver());
+    view.history.ended_total = 1;
+    view.history.checkpoints_late.push_back(AbortedCheckpointView {
+        cut: cut(2),
+        at_ms: 1_700_000_011_000,
+        reason: "pserver-0 was lost before its shards were saved".into(),
+    });
+    view.history.checkpoints_late_total = 1;
+    view.history.checkpoints_damaged.push_back(DamagedCheckpointView {
+        cut: cut(1),
+        at_ms: 1_700_000_004_000,
+        dir: "hdfs://nn/ctr/ckpt/damaged/g1-c1-00".into(),
+        error: "hdfs://nn/ctr/ckpt/g1-c1/MANIFEST.json is damaged: the file is missing".into(),
+    });
+    view.history.checkpoints_damaged_total = 1;
+    view.history.warnings.push_back(WarningView {
+        at_ms: 1_700_000_012_000,
+        text: "the journal is 7 s late and tried again: safe mode".into(),
+    });
+    view.history.warnings_total = 1;
+    view.history.first_figures = Some(FirstFigures { rows: 0, at_ms: 1_700_000_005_000 });
 }
 
 /// The end of [`view`]'s job.

@@ -5,7 +5,7 @@ use std::fmt;
 use heddle_protocol::view::JobState;
 use heddle_telemetry::recovery::seconds;
 
-use super::{ContainerEnd, JobReport, RequestedContainers, format};
+use super::{ContainerSummary, JobReport, RequestedContainers, format};
 
 impl fmt::Display for JobReport {
     /// Lines of plain text. Control characters from outside are replaced.
@@ -147,7 +147,7 @@ impl fmt::Display for RequestedContainers {
     }
 }
 
-impl fmt::Display for ContainerEnd {
+impl fmt::Display for ContainerSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = format!("{}-{}", self.slot, self.incarnation);
         write!(f, "{name:<16}")?;
