@@ -226,7 +226,7 @@ impl Coordinator {
     fn begin_cut(&mut self, cut: CutId, epoch: Epoch, phase: PhaseNo, at: &CutAt, staging: String) {
         let known = self.cut.as_ref().is_some_and(|own| own.cut >= cut);
         if !known {
-            self.cut = Some(Cut { cut, phase, staging, early: Some(Vec::new()) });
+            self.cut = Some(CurrentCut { cut, phase, staging, early: Some(Vec::new()) });
         }
         // A repeated cut changes nothing in the data threads; they only answer.
         let report = Report::CutArmed { cut, epoch };

@@ -21,7 +21,7 @@ pub(crate) type Buffer = Vec<f32>;
 /// A command to a data thread.
 pub(crate) enum DataCommand {
     /// Answered by `Held`.
-    Hold {
+    LoadShards {
         epoch: Epoch,
         phase: Phase,
         step: Step,

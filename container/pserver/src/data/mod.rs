@@ -194,7 +194,7 @@ mod tests {
             wake.notify_one();
         };
         let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
-        give(DataCommand::Hold {
+        give(DataCommand::LoadShards {
             epoch,
             phase,
             step: Step(0),

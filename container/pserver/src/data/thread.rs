@@ -153,7 +153,7 @@ impl DataThread {
 
     pub(super) fn command(&self, command: DataCommand) {
         match command {
-            DataCommand::Hold { epoch, phase, step, shards: ids, base } => {
+            DataCommand::LoadShards { epoch, phase, step, shards: ids, base } => {
                 let missing = self.with_shards(None, |shards, _, out| {
                     shards.hold(epoch, phase, step, &ids, base, out)
                 });
