@@ -185,7 +185,7 @@ proptest! {
             header.request = n as u64;
             asked += usize::from(header.kind != Kind::Barrier);
             let mut out = Vec::new();
-            let frame = crate::Frame { conn, header, keys: &keys, values: &values };
+            let frame = Frame { conn, header, keys: &keys, values: &values };
             prop_assert_eq!(node.host.on_frame(&frame, &mut out), Flow::Taken);
             node.keep(out);
         }
