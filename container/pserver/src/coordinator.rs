@@ -326,7 +326,7 @@ impl Coordinator {
                 .map(|(shard, _)| *shard)
                 .collect();
             let base = base.as_ref().map(|base| base.cut);
-            self.threads.send(thread, DataCommand::Hold { epoch, phase, step, shards, base });
+            self.threads.send(thread, DataCommand::LoadShards { epoch, phase, step, shards, base });
         }
         self.loading = Some(ShardLoading {
             started: Instant::now(),

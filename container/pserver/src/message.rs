@@ -77,7 +77,7 @@ pub(crate) enum DataCommand {
 
 /// A report of a data thread to the coordinator.
 pub(crate) enum DataReport {
-    /// Result of `Hold`: shards that have to be loaded.
+    /// Result of `LoadShards`: shards that have to be loaded.
     Held {
         thread: usize,
         epoch: Epoch,
