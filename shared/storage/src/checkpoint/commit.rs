@@ -1,16 +1,14 @@
-//! Makes a checkpoint exist: manifest, its sidecar, one rename.
+//! Commits a checkpoint: manifest, sidecar, one rename.
 //!
 //! ```text
 //! Staging ──check_files──▶ Checked ──seal──▶ Sealed ──publish──▶ Checkpoint
 //! ```
 //!
-//! Each arrow consumes what is before it: a manifest cannot be written before every file that it
-//! lists was seen with its length and sidecar, and nothing can be renamed without its manifest.
-//! **The rename is the commit.** Before it nobody believes the directory; after it nothing in the
-//! directory changes.
+//! Each arrow consumes its source. A manifest is written only after every file that it lists was found with its length and
+//! sidecar, and a directory is renamed only with its manifest. **The rename is the commit.** Before it, no process reads
+//! the directory as a checkpoint; after it, nothing in the directory changes.
 //!
-//! The whole may be repeated: each step recognises what an earlier try of the same process did, by
-//! the salt that only this process knows.
+//! A commit may be repeated: each step recognises the work of an earlier attempt of the same process by its salt.
 
 use std::collections::BTreeSet;
 
@@ -31,27 +29,26 @@ use crate::sidecar::{SIDECAR_SUFFIX, sidecar_line, sidecar_name};
 use crate::store::{Kind, Mode};
 use crate::summed::write_whole;
 
-/// How often a rename whose outcome is unknown is resolved and tried again before the caller is told
-/// that it is unknown. Each try is a call with its own deadline.
+/// Attempts of a rename whose outcome is unknown, before the commit fails with `Unknown`. Each attempt has its own deadline.
 const RENAME_TRIES: u32 = 3;
 
-/// Asked right before the rename whether it may still happen: the cluster was heard lately, nobody
-/// told this process to stop. The text says why not.
+/// Called right before the rename; an error forbids it. For example, the ResourceManager has not responded recently, or this
+/// process must stop. The text is the reason.
 pub type CommitGate<'a> = &'a (dyn Fn() -> Result<(), String> + Send + Sync);
 
-/// How a commit did not end well.
+/// Why a commit failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// There is no checkpoint, surely; another try may help.
+    /// There is no checkpoint. A retry may help.
     #[error("the checkpoint was not committed")]
     NotDone(#[source] CheckpointError),
-    /// The gate was shut: there is no checkpoint of this try.
+    /// The gate forbade the rename: this attempt made no checkpoint.
     #[error("the checkpoint was not committed: {0}")]
     Shut(String),
-    /// Whether there is a checkpoint could not be found out. Call again: it will be recognised.
-    #[error("whether the checkpoint was committed is unknown")]
+    /// The outcome is unknown. The next call recognises the checkpoint if there is one.
+    #[error("the outcome of the commit is unknown")]
     Unknown(#[source] CheckpointError),
-    /// Somebody else owns the directory or has taken the name. Stop: commit and delete nothing more.
+    /// Another process owns the directory or the name. The caller must commit and delete nothing more.
     #[error("the checkpoint directory is owned by another process: {0}")]
     Fenced(String),
 }

@@ -28,18 +28,18 @@ pub struct CheckpointDir {
 }
 
 impl CheckpointDir {
-    /// Opens a job's directory for writing. One that is missing or empty is made and marked as ours
-    /// (mode 0700); then the store is probed.
+    /// Opens a job's directory for writing. A missing or empty one is created and marked (mode 0700). Then the store is
+    /// probed.
     ///
     /// # Errors
-    /// `Foreign` when it holds things and no marker, `Newer` when a later version made it, `Storage`
-    /// when it cannot be written or the store breaks a promise.
+    /// `Foreign` if it has content and no marker, `Newer` if a later version created it, `Storage` if it cannot be written
+    /// or the store does not have the required semantics.
     pub async fn open_or_create(
         storage: Arc<dyn Storage>,
         root: StorePath,
     ) -> Result<Self, CheckpointError> {
         check_place(&*storage, &root).await?;
-        // What lies above holds nothing of ours; a model beside the checkpoints may be for others too.
+        // Parents get the default mode: a model beside the checkpoints may be for other users too.
         if let Some(above) = root.parent() {
             make_dirs(&*storage, &above, storage.default_mode().of_dir()).await?;
         }
@@ -55,8 +55,8 @@ impl CheckpointDir {
         Ok(Self { root: dir })
     }
 
-    /// Finds out, for a person who waits, whether [`open_or_create`](Self::open_or_create) would succeed: looks
-    /// at what is there, and where `writing` is allowed tries the store beside it, leaving nothing.
+    /// Checks whether [`open_or_create`](Self::open_or_create) would succeed. If `writing` is allowed, it also probes the
+    /// store beside the directory. It leaves no files.
     ///
     /// # Errors
     /// As `open_or_create`.
@@ -83,10 +83,10 @@ impl CheckpointDir {
         Ok(())
     }
 
-    /// Opens a directory for looking at it.
+    /// Opens a directory for reading.
     ///
     /// # Errors
-    /// `NotOurs` when it has no marker, `Newer` when a later version made it.
+    /// `NotOurs` if it has no marker, `Newer` if a later version created it.
     pub async fn open(storage: Arc<dyn Storage>, root: StorePath) -> Result<Self, CheckpointError> {
         let dir = DirRoot { storage, path: root };
         if dir.is_marked().await? {
@@ -96,7 +96,7 @@ impl CheckpointDir {
         }
     }
 
-    /// A directory that this process has opened before, without looking again.
+    /// A directory that this process has opened before. Makes no call.
     pub fn existing(storage: Arc<dyn Storage>, root: StorePath) -> Self {
         Self { root: DirRoot { storage, path: root } }
     }
@@ -111,31 +111,31 @@ impl CheckpointDir {
         &self.root.path
     }
 
-    /// A path in it, as a person would type it.
+    /// A path in the directory, as a user types it.
     pub fn show(&self, path: &StorePath) -> String {
         self.root.show(path)
     }
 
-    /// Where the segments of a generation's journal are.
+    /// Directory of a generation's journal.
     ///
     /// # Errors
-    /// When the path would be too long.
+    /// The path is too long.
     pub fn journal_dir(&self, generation: Generation) -> Result<StorePath, CheckpointError> {
         self.root.journal_dir(generation)
     }
 
-    /// The generations that have a journal, lowest first.
+    /// Generations with a journal, lowest first.
     ///
     /// # Errors
-    /// What the storage says.
+    /// Errors of the storage.
     pub async fn journals(&self) -> Result<Vec<Generation>, CheckpointError> {
         self.root.journals().await
     }
 
-    /// The generations that were claimed, lowest first.
+    /// Claimed generations, lowest first.
     ///
     /// # Errors
-    /// What the storage says.
+    /// Errors of the storage.
     pub async fn claimed(&self) -> Result<Vec<Generation>, CheckpointError> {
         self.root.claimed().await
     }
@@ -143,33 +143,33 @@ impl CheckpointDir {
     /// Reads one claim.
     ///
     /// # Errors
-    /// `Damaged` when it is none; `Newer`; `Storage`.
+    /// `Damaged` if it does not parse; `Newer`; `Storage`.
     pub async fn claim(&self, generation: Generation) -> Result<ClaimRecord, CheckpointError> {
         self.root.claim(generation).await
     }
 
-    /// Claims a generation: the record appears under its name wholly or not at all, and replaces
-    /// nothing. Returns whether it is ours now; if not, somebody else has that generation.
+    /// Claims a generation: the record appears under its name completely or not at all, and replaces nothing. Returns
+    /// `false` if another process has that generation.
     ///
     /// # Errors
-    /// What the storage says. When the outcome is unknown it is looked up by our salt; it stays
-    /// unknown only if that fails too, and then nothing may be done under this generation.
+    /// Errors of the storage. An unknown outcome is resolved by reading the claim back. If that fails too, the caller must
+    /// do nothing under this generation.
     pub async fn write_claim(&self, claim: &ClaimRecord) -> Result<bool, CheckpointError> {
         self.root.write_claim(claim).await
     }
 
-    /// The lineage of the claims there are.
+    /// The lineage of the present claims.
     ///
     /// # Errors
-    /// When a claim that matters cannot be read.
+    /// A claim of the lineage cannot be read.
     pub async fn lineage(&self) -> Result<Lineage, CheckpointError> {
         self.root.lineage().await
     }
 
-    /// The lineage that one of the claims makes, whatever was claimed after it.
+    /// The lineage of one claim, without later claims.
     ///
     /// # Errors
-    /// When a claim that matters cannot be read.
+    /// A claim of the lineage cannot be read.
     pub async fn lineage_from(
         &self,
         from: Option<Generation>,
@@ -178,26 +178,26 @@ impl CheckpointDir {
         self.root.lineage_from(from, claimed).await
     }
 
-    /// Refuses when somebody has claimed a generation above `own`.
+    /// Fails if another process has claimed a generation above `own`.
     ///
     /// # Errors
-    /// `Fenced`, or what the storage says.
+    /// `Fenced`, or errors of the storage.
     pub async fn check_highest(&self, own: Generation) -> Result<(), CheckpointError> {
         self.root.check_highest(own).await
     }
 
-    /// Names of all checkpoints, complete or damaged, in no lineage or in it; oldest first.
+    /// Names of all checkpoints, also damaged ones and those outside the lineage; oldest first.
     ///
     /// # Errors
-    /// What the storage says.
+    /// Errors of the storage.
     pub async fn names(&self) -> Result<Vec<CutId>, CheckpointError> {
         self.root.names().await
     }
 
-    /// Where a checkpoint is.
+    /// Directory of a checkpoint.
     ///
     /// # Errors
-    /// When the path would be too long.
+    /// The path is too long.
     pub fn checkpoint_dir(&self, cut: CutId) -> Result<StorePath, CheckpointError> {
         self.root.checkpoint_dir(cut)
     }
@@ -205,7 +205,7 @@ impl CheckpointDir {
     /// Reads and checks one checkpoint.
     ///
     /// # Errors
-    /// `Unknown` when there is none of that name, `Damaged`, `Newer`, `Storage`.
+    /// `Unknown` if there is none of that name, `Damaged`, `Newer`, `Storage`.
     pub async fn load(&self, cut: CutId, depth: Depth) -> Result<Checkpoint, CheckpointError> {
         self.root.load(cut, depth).await
     }
@@ -214,7 +214,7 @@ impl CheckpointDir {
     /// holds the salt, so no other process writes there.
     ///
     /// # Errors
-    /// What the storage says.
+    /// Errors of the storage.
     pub async fn stage(&self, cut: CutId, salt: Salt) -> Result<StorePath, CheckpointError> {
         commit::stage(&self.root, cut, salt).await
     }

@@ -1,7 +1,7 @@
-//! Whether the shard files that a manifest lists are there.
+//! Checks the shard files that a manifest lists.
 //!
-//! Costs one listing, one look-up a file, and one small read a file, many of which are under way at once: on HDFS a read
-//! is a few round trips, and a job may have thousands of shards.
+//! A check costs one listing, and one look-up and one small read per file. Many reads run at once: on HDFS a read takes a few
+//! round trips, and a job may have thousands of shards.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,20 @@ use crate::path::StorePath;
 use crate::shard_file::{ShardReader, check_sidecar};
 use crate::store::{Entry, Kind, Storage};
 
-/// How thoroughly a checkpoint is checked.
+/// Extent of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// The manifest and its sum; every shard file's presence and length; every sidecar's content.
-    /// Costs a few calls per shard.
+    /// The manifest and its MD5; presence and length of every shard file; content of every sidecar. A few calls per shard.
     Shallow,
-    /// All of that, and every file's sum and header: reads every byte.
+    /// Also the MD5 and the header of every file. Reads every byte.
     Full,
 }
 
-/// Sidecars that are read at once: many enough to hide round trips, few enough for a NameNode's handlers
-/// (`dfs.namenode.handler.count`, 10 by default) to serve others too.
+/// Sidecars that are read at once: enough to hide round trips, and few enough that a NameNode's handlers
+/// (`dfs.namenode.handler.count`, 10 by default) also serve other clients.
 const SIDECARS_AT_ONCE: usize = 32;
 
-/// A directory's entries, found by name.
+/// Entries of a directory by name.
 pub(super) struct DirEntries(BTreeMap<String, Entry>);
 
 impl DirEntries {
@@ -43,10 +42,10 @@ impl DirEntries {
     }
 }
 
-/// Checks each file's presence and length, then what `depth` wants.
+/// Checks presence and length of each file, then what `depth` adds.
 ///
 /// # Errors
-/// `Damaged`, of the first file that is; what the storage says.
+/// `Damaged` for the first damaged file; errors of the storage.
 pub(super) async fn check_shards(
     storage: &dyn Storage,
     dir: &StorePath,
@@ -74,7 +73,7 @@ pub(super) async fn check_shards(
                 .collect();
             stream::iter(checks).buffered(SIDECARS_AT_ONCE).try_collect().await
         }
-        // Bounded by the disks and not by round trips: one after the other.
+        // The disks are the limit, not round trips: one file after the other.
         Depth::Full => {
             for file in files {
                 check_content(storage, dir, file).await?;
@@ -90,8 +89,8 @@ async fn check_content(
     file: &ShardFile,
 ) -> Result<(), CheckpointError> {
     match ShardReader::open(storage, dir, file).await?.check().await {
-        // Once more before it is called damaged: on HDFS another replica may serve the second
-        // reading, and a bit that fell over on the way is no damage of the file.
+        // A second attempt before the file counts as damaged: on HDFS another replica may serve it, and a bit error in
+        // transfer is not damage of the file.
         Err(CheckpointError::Damaged { damage: Damage::Sum { .. }, .. }) => {
             ShardReader::open(storage, dir, file).await?.check().await.map(drop)
         }

@@ -1,4 +1,4 @@
-//! Which checkpoints count: the chain of claims, each continuing one checkpoint of an earlier one.
+//! Which checkpoints count: a chain of claims, each of which continues a checkpoint of an earlier one.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use heddle_protocol::ids::{Attempt, CutId, Generation, RunId};
 use heddle_protocol::manifest::Salt;
 use serde::{Deserialize, Serialize};
 
-/// Who holds a claim.
+/// Owner of a claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "owner")]
 pub enum Owner {
@@ -23,10 +23,9 @@ pub enum Owner {
         host: String,
         /// The process.
         pid: u32,
-        /// When the process started, in the kernel's ticks since boot: tells it from a later process
-        /// with the same id.
+        /// Start of the process in the kernel's ticks since boot. Distinguishes it from a later process with the same id.
         start_ticks: u64,
-        /// Names the boot of the machine, since pids and ticks begin anew with each.
+        /// Id of the machine's boot, since process ids and ticks begin again with each.
         boot: String,
     },
 }
@@ -51,57 +50,55 @@ pub struct ClaimRecord {
     pub generation: Generation,
     /// The run.
     pub run: RunId,
-    /// Who.
+    /// The owner.
     pub owner: Owner,
-    /// The checkpoint that it continues; none: it starts from initial values.
+    /// The checkpoint that it continues; `None` for a start from initial values.
     pub base: Option<CutId>,
-    /// Tells this writer's files from another's after a lost reply.
+    /// Distinguishes the files of this writer from others after a lost response.
     pub salt: Salt,
-    /// Milliseconds since 1970 by the owner's clock. For people.
+    /// Milliseconds since 1970 by the owner's clock. Only displayed.
     pub at_ms: u64,
 }
 
-/// The claims of a directory, as far as they decide which checkpoints count.
+/// The claims that decide which checkpoints of a directory count.
 ///
-/// A claim continues one checkpoint, its base. Whatever an older generation commits beyond the base
-/// of the claim that followed it was done by a process that had been given up: it is outside the
-/// lineage, is never restored, and is swept later.
+/// A claim continues one checkpoint, its base. Later checkpoints of the older generation come from a stale process. They are
+/// outside the lineage: they are never restored, and retention deletes them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lineage {
     bases: BTreeMap<Generation, Option<CutId>>,
 }
 
 impl Lineage {
-    /// The lineage that these claims (generation, base) make.
+    /// The lineage of these claims (generation, base).
     pub fn new(claims: impl IntoIterator<Item = (Generation, Option<CutId>)>) -> Self {
         Self { bases: claims.into_iter().collect() }
     }
 
-    /// The highest claim; none in a new directory.
+    /// The highest claim; `None` in a new directory.
     pub fn highest(&self) -> Option<Generation> {
         self.bases.last_key_value().map(|(generation, _)| *generation)
     }
 
-    /// What the highest claim continues.
+    /// The base of the highest claim.
     pub fn base(&self) -> Option<CutId> {
         self.bases.last_key_value().and_then(|(_, base)| *base)
     }
 
-    /// Whether a checkpoint counts for whoever follows the highest claim.
+    /// Whether a checkpoint counts for the successor of the highest claim.
     pub fn holds(&self, cut: CutId) -> bool {
         self.generations().any(|(generation, last)| {
             cut.generation == generation && last.is_none_or(|last| cut.number <= last)
         })
     }
 
-    /// The generations that count, newest first, each with the last cut of it that counts (none: all
-    /// of them do). Every later number of a generation is beyond what its successor continued.
+    /// The generations that count, newest first, each with its last cut that counts (`None`: all of them).
     pub fn generations(&self) -> impl Iterator<Item = (Generation, Option<u32>)> {
         let mut next = self.highest().map(|highest| (highest, None));
         std::iter::from_fn(move || {
             let this = next?;
-            // Downwards only: a claim that names a base of its own or a later generation is a
-            // forgery, and would make the chain endless.
+            // Only downwards: a claim with a base of its own or a later generation is invalid, and would make the chain
+            // endless.
             next = self
                 .bases
                 .get(&this.0)
@@ -127,13 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_directory_has_none() {
+    fn new_directory_has_no_claim() {
         assert_eq!(lineage(&[]).highest(), None);
         assert!(!lineage(&[]).holds(cut(1, 1)));
     }
 
     #[test]
-    fn what_a_predecessor_commits_beyond_the_base_is_outside() {
+    fn checkpoints_beyond_the_base_are_outside() {
         let lineage = lineage(&[(1, None), (2, Some(cut(1, 4)))]);
         assert!(lineage.holds(cut(1, 3)) && lineage.holds(cut(1, 4)));
         assert!(!lineage.holds(cut(1, 5)));
@@ -142,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_generation_that_nobody_continued_is_outside() {
+    fn generation_without_successor_is_outside() {
         // 2 claimed and died or was given up before its checkpoints counted; 3 continued 1.
         let lineage = lineage(&[(1, None), (2, Some(cut(1, 4))), (3, Some(cut(1, 4)))]);
         assert!(lineage.holds(cut(1, 4)) && lineage.holds(cut(3, 1)));
@@ -150,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn training_anew_leaves_all_before_outside() {
+    fn start_over_leaves_all_earlier_ones_outside() {
         let lineage = lineage(&[(1, None), (2, None)]);
         assert!(!lineage.holds(cut(1, 1)) && lineage.holds(cut(2, 1)));
     }
 
     #[test]
-    fn a_chain_that_bites_its_tail_ends() {
+    fn circular_chain_ends() {
         let lineage = lineage(&[(1, Some(cut(2, 1))), (2, Some(cut(1, 1))), (3, Some(cut(3, 5)))]);
         assert_eq!(lineage.generations().count(), 1);
     }

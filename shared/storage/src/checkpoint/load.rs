@@ -19,13 +19,12 @@ use crate::{Location, read_small};
 pub struct Checkpoint {
     /// Its directory.
     pub dir: StorePath,
-    /// What is in it.
+    /// Its manifest.
     pub manifest: Manifest,
 }
 
 impl Checkpoint {
-    /// Reads and checks the checkpoint in a directory, wherever that lies: a copy is as good as the
-    /// original, since all names in it are relative.
+    /// Reads and checks the checkpoint in a directory. All names in it are relative, so a copy elsewhere is valid too.
     ///
     /// # Errors
     /// `Damaged`, `Newer`, `Storage`.
@@ -54,7 +53,7 @@ impl Checkpoint {
     }
 }
 
-/// Reads a manifest and checks its sum and itself.
+/// Reads a manifest and checks its MD5 and its content.
 pub(super) async fn read_manifest(
     storage: &dyn Storage,
     dir: &StorePath,

@@ -1,13 +1,12 @@
-//! Deletes what is not needed any more, and nothing else.
+//! Retention: deletes old checkpoints and orphans.
 //!
-//! A wrong delete loses a model, a delete that fails only leaks. So:
-//! - New before old: whatever goes is older than enough complete checkpoints, looked at just before.
-//! - A checkpoint goes by one rename out of sight first; only then is it taken apart. Nobody ever sees
-//!   half of one under a name that means a whole one.
-//! - Between the rename and the deletion the claims are read again. Whoever claims the directory looks
-//!   after its claim whether its base is still there. In whichever order these four things happen,
-//!   either the one who deletes sees the claim and puts the checkpoint back, or the one who claims sees
-//!   that it is gone and chooses again.
+//! A wrong deletion loses a model; a failed deletion only leaks space. Therefore:
+//! - A checkpoint is deleted only if enough newer complete checkpoints exist. They are checked right before.
+//! - A checkpoint is first renamed to a trash name and then deleted. No process sees part of a checkpoint under the name of
+//!   a complete one.
+//! - The deleting process reads the claims again between the rename and the deletion. A claiming process checks after its
+//!   claim that its base still exists. In every order of these four steps, either the deleting process sees the claim and
+//!   restores the checkpoint, or the claiming process sees that it is missing and chooses another one.
 
 use heddle_protocol::ids::{CutId, Generation};
 use tracing::warn;
@@ -22,15 +21,15 @@ use crate::error::{StorageError, WriteError};
 use crate::path::StorePath;
 use crate::store::Kind;
 
-/// Least number of complete checkpoints that is ever left.
+/// Complete checkpoints that always remain.
 const KEEP_MIN: usize = 2;
 
-/// What was deleted.
+/// Result of a retention.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Checkpoints.
+    /// Deleted checkpoints.
     pub checkpoints: Vec<CutId>,
-    /// Staging directories and other orphans.
+    /// Number of deleted staging directories and other orphans.
     pub orphans: usize,
 }
 

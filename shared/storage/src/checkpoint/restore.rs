@@ -1,10 +1,9 @@
-//! Which checkpoint to go back to.
+//! The choice of the checkpoint to restore.
 //!
-//! A checkpoint that cannot be **read just now** is not a damaged one: using an older one because a
-//! DataNode was away for a moment would throw work away for nothing, so such an error is passed on,
-//! to be retried and then to end the attempt. Only bytes that are **proven** wrong let an older
-//! checkpoint in, loudly. And when there were checkpoints and none is usable, that is an error and
-//! never a start from initial values.
+//! A checkpoint that is **unavailable** is not damaged. An older one in its place would lose work because a DataNode was down
+//! for a moment. Such an error is returned; the caller retries and then ends the attempt. An older checkpoint is used only if
+//! the newer one is **damaged**, and with an error in the log. If checkpoints exist and none is usable, the result is an
+//! error, never a start from initial values.
 
 use crate::error::chain;
 use heddle_protocol::ids::CutId;
@@ -20,37 +19,37 @@ use super::root::DirRoot;
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 
-/// What to do when the newest checkpoint is proven damaged.
+/// Reaction to a damaged newest checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnCorrupt {
     /// Use the next older one.
     Previous,
-    /// Stop.
+    /// Fail.
     Fail,
 }
 
-/// How a checkpoint is.
+/// Result of a check.
 #[derive(Debug)]
 pub enum Health {
     /// Every check passed.
     Good(Box<Checkpoint>),
-    /// Proven damaged, of a later version, or unreadable just now.
+    /// Damaged, of a later version, or unavailable.
     Bad(CheckpointError),
 }
 
-/// How often a list that turned out to be out of date is made anew.
+/// Attempts to read a listing that changes at the same time.
 const LOOKS: u32 = 8;
 
-/// A checkpoint that was passed over.
+/// A damaged checkpoint that was skipped.
 #[derive(Debug)]
 pub struct DamagedCheckpoint {
     /// Its name.
     pub cut: CutId,
-    /// What is wrong with it.
+    /// Its damage.
     pub error: CheckpointError,
 }
 
-/// What a search for the newest whole checkpoint gave.
+/// Result of the search for the newest valid checkpoint.
 #[derive(Debug, Default)]
 pub struct Newest {
     /// The newest that passes the checks; none only where the lineage has never had one.
@@ -132,7 +131,7 @@ pub(super) async fn newest_below(
     }
     let reason = Reason::Unavailable;
     let error = StorageError::new(Op::List, root.show(&root.path), reason);
-    Err(error.because("checkpoints come and go while they are looked at").into())
+    Err(error.because("checkpoints change while they are listed").into())
 }
 
 /// Goes through the checkpoints once, from the newest.

@@ -19,7 +19,7 @@ use crate::read_small;
 use crate::store::{Entry, Kind, Mode, Storage};
 use crate::summed::{is_draft_of, publish_small};
 
-/// Longest marker or claim that is read.
+/// Largest marker or claim that is read.
 const SMALL_BYTES_MAX: usize = 64 << 10;
 /// Version of the directory's layout.
 const LAYOUT_VERSION: u32 = 1;
@@ -54,8 +54,8 @@ impl DirRoot {
         Ok(true)
     }
 
-    /// Refuses a directory that holds what is not ours; drafts of a marker and probes do not count. Returns
-    /// whether it was marked meanwhile.
+    /// Rejects a directory with foreign content; drafts of a marker and probes do not count. Returns whether another
+    /// process has marked it in the meantime.
     pub(super) async fn check_empty(&self) -> Result<bool, CheckpointError> {
         let listed = self.storage.list(&self.path).await?;
         let mut names: Vec<_> = listed
@@ -63,7 +63,7 @@ impl DirRoot {
             .map(|entry| entry.name().to_owned())
             .filter(|name| !is_hidden_probe_name(name) && !is_draft_of(name, MARKER))
             .collect();
-        // Another process may have marked it between the two looks.
+        // Another process may have marked it between the two calls.
         if names.iter().any(|name| name == MARKER) && self.is_marked().await? {
             return Ok(true);
         }
@@ -86,29 +86,29 @@ impl DirRoot {
         content.push(b'\n');
         match publish_small(&*self.storage, &self.at(MARKER)?, Bytes::from(content)).await {
             Ok(()) => Ok(()),
-            // Two jobs at once; which of them may go on is decided by the claims.
+            // Two jobs at once: the claims decide which of them continues.
             Err(WriteError::NotDone(error)) if error.is_exists() => Ok(()),
             Err(error) => Err(StorageError::from(error).into()),
         }
     }
 
-    /// A path in it, as a person would type it.
+    /// A path in the directory, as a user types it.
     pub(super) fn show(&self, path: &StorePath) -> String {
         self.storage.show(path)
     }
 
-    /// Where the segments of a generation's journal are.
+    /// Directory of a generation's journal.
     ///
     /// # Errors
-    /// When the path would be too long.
+    /// The path is too long.
     pub(super) fn journal_dir(&self, generation: Generation) -> Result<StorePath, CheckpointError> {
         self.under(&[JOURNAL, &generation.to_string()])
     }
 
-    /// The generations that have a journal, lowest first.
+    /// Generations with a journal, lowest first.
     ///
     /// # Errors
-    /// What the storage says.
+    /// Errors of the storage.
     pub(super) async fn journals(&self) -> Result<Vec<Generation>, CheckpointError> {
         let children = self.children(&self.at(JOURNAL)?).await?;
         let mut found: Vec<_> = children
@@ -120,10 +120,10 @@ impl DirRoot {
         Ok(found)
     }
 
-    /// The generations that were claimed, lowest first.
+    /// Claimed generations, lowest first.
     ///
     /// # Errors
-    /// What the storage says.
+    /// Errors of the storage.
     pub(super) async fn claimed(&self) -> Result<Vec<Generation>, CheckpointError> {
         let children = self.children(&self.at(CLAIMS)?).await?;
         let mut found: Vec<_> =
@@ -135,7 +135,7 @@ impl DirRoot {
     /// Reads one claim.
     ///
     /// # Errors
-    /// `Damaged` when it is none; `Newer`; `Storage`.
+    /// `Damaged` if it does not parse; `Newer`; `Storage`.
     pub(super) async fn claim(
         &self,
         generation: Generation,
@@ -153,18 +153,19 @@ impl DirRoot {
         }
         let claim: ClaimRecord = self.parse(&path, &content)?;
         if claim.generation != generation {
-            let damage = Damage::Content(format!("it speaks of {}", claim.generation));
+            let damage =
+                Damage::Content(format!("it must name {generation} (got {})", claim.generation));
             return Err(CheckpointError::Damaged { file: self.show(&path), damage });
         }
         Ok(claim)
     }
 
-    /// Claims a generation: the record appears under its name wholly or not at all, and replaces
-    /// nothing. Returns whether it is ours now; if not, somebody else has that generation.
+    /// Claims a generation: the record appears under its name completely or not at all, and replaces nothing. Returns
+    /// `false` if another process has that generation.
     ///
     /// # Errors
-    /// What the storage says. When the outcome is unknown it is looked up by our salt; it stays
-    /// unknown only if that fails too, and then nothing may be done under this generation.
+    /// Errors of the storage. An unknown outcome is resolved by reading the claim back. If that fails too, the caller must
+    /// do nothing under this generation.
     pub(super) async fn write_claim(&self, claim: &ClaimRecord) -> Result<bool, CheckpointError> {
         let path = self.under(&[CLAIMS, &claim.generation.to_string()])?;
         let mut content = serde_json::to_vec_pretty(claim).expect("plain fields are JSON");
@@ -176,20 +177,20 @@ impl DirRoot {
         }
     }
 
-    /// The lineage of the claims there are.
+    /// The lineage of the present claims.
     ///
     /// # Errors
-    /// When a claim that matters cannot be read.
+    /// A claim of the lineage cannot be read.
     pub(super) async fn lineage(&self) -> Result<Lineage, CheckpointError> {
         let claimed = self.claimed().await?;
         let highest = claimed.last().copied();
         self.lineage_from(highest, &claimed).await
     }
 
-    /// The lineage that one of the claims makes, whatever was claimed after it.
+    /// The lineage of one claim, without later claims.
     ///
     /// # Errors
-    /// When a claim that matters cannot be read.
+    /// A claim of the lineage cannot be read.
     pub(super) async fn lineage_from(
         &self,
         from: Option<Generation>,
@@ -200,7 +201,7 @@ impl DirRoot {
         while let Some(generation) = next {
             let base = self.claim(generation).await?.base;
             bases.push((generation, base));
-            // A copy of the directory without its old claims is as good as the original.
+            // A copy of the directory without its old claims is valid too.
             next = base
                 .map(|base| base.generation)
                 .filter(|lower| *lower < generation && claimed.contains(lower));
@@ -208,10 +209,10 @@ impl DirRoot {
         Ok(Lineage::new(bases))
     }
 
-    /// Refuses when somebody has claimed a generation above `own`.
+    /// Fails if another process has claimed a generation above `own`.
     ///
     /// # Errors
-    /// `Fenced`, or what the storage says.
+    /// `Fenced`, or errors of the storage.
     pub(super) async fn check_highest(&self, own: Generation) -> Result<(), CheckpointError> {
         match self.claimed().await?.last() {
             Some(&highest) if highest > own => {
@@ -221,10 +222,10 @@ impl DirRoot {
         }
     }
 
-    /// Names of all checkpoints, complete or damaged, in no lineage or in it; oldest first.
+    /// Names of all checkpoints, also damaged ones and those outside the lineage; oldest first.
     ///
     /// # Errors
-    /// What the storage says.
+    /// Errors of the storage.
     pub(super) async fn names(&self) -> Result<Vec<CutId>, CheckpointError> {
         let children = self.storage.list(&self.path).await?;
         let mut found: Vec<_> = children
@@ -236,10 +237,10 @@ impl DirRoot {
         Ok(found)
     }
 
-    /// Where a checkpoint is.
+    /// Directory of a checkpoint.
     ///
     /// # Errors
-    /// When the path would be too long.
+    /// The path is too long.
     pub(super) fn checkpoint_dir(&self, cut: CutId) -> Result<StorePath, CheckpointError> {
         self.at(&cut.to_string())
     }
@@ -247,7 +248,7 @@ impl DirRoot {
     /// Reads and checks one checkpoint.
     ///
     /// # Errors
-    /// `Unknown` when there is none of that name, `Damaged`, `Newer`, `Storage`.
+    /// `Unknown` if there is none of that name, `Damaged`, `Newer`, `Storage`.
     pub(super) async fn load(
         &self,
         cut: CutId,
@@ -264,7 +265,8 @@ impl DirRoot {
         let checkpoint = Checkpoint::load(&*self.storage, &dir, depth).await?;
         if checkpoint.manifest.cut != cut {
             let file = self.show(&dir.join(MANIFEST).map_err(StorageError::from)?);
-            let damage = Damage::Content(format!("it speaks of {}", checkpoint.manifest.cut));
+            let damage =
+                Damage::Content(format!("it must name {cut} (got {})", checkpoint.manifest.cut));
             return Err(CheckpointError::Damaged { file, damage });
         }
         Ok(checkpoint)
@@ -282,13 +284,13 @@ impl DirRoot {
         Ok(path)
     }
 
-    /// Makes a directory unless it is there.
+    /// Creates a directory unless it exists.
     pub(super) async fn make(&self, path: &StorePath) -> Result<(), CheckpointError> {
         match self.storage.mkdir(path, Mode::DIR).await {
             Ok(()) => Ok(()),
             Err(WriteError::NotDone(error)) if error.is_exists() => Ok(()),
             Err(WriteError::NotDone(error)) => Err(error.into()),
-            // A directory is the same whoever made it, so looking resolves it.
+            // It does not matter which process created the directory, so a look-up resolves the outcome.
             Err(WriteError::Unknown(error)) => match self.storage.stat(path).await {
                 Ok(entry) if entry.kind == Kind::Dir => Ok(()),
                 _ => Err(error.into()),
@@ -296,7 +298,7 @@ impl DirRoot {
         }
     }
 
-    /// The children of a directory; none when it is not there.
+    /// Children of a directory; empty if it is missing.
     pub(super) async fn children(&self, path: &StorePath) -> Result<Vec<Entry>, CheckpointError> {
         match self.storage.list(path).await {
             Ok(children) => Ok(children),

@@ -1,9 +1,9 @@
-//! Trying the store in a directory that another process may be working in.
+//! Probes the store in a directory that another process may use.
 //!
-//! Whoever is about to follow tries the store before it claims, so its scratch lies beside the work of an owner that
-//! may live and clean up after each checkpoint. A scratch's name tells the highest claim that was there, and an owner
-//! deletes only those of times before its own: it never meets one that is in use, except of somebody who looked just
-//! before it claimed. That one tries again, and then sees the claim.
+//! A process probes the store before it claims the directory, while a live owner may delete orphans beside the probe. The
+//! name of a probe holds the highest claim at its time, and an owner deletes only probes from before its own claim. It can
+//! delete a probe in use only if the claim came right after the other process listed the claims. That process retries and
+//! then sees the claim.
 
 use uuid::Uuid;
 
@@ -13,7 +13,7 @@ use super::root::DirRoot;
 use crate::error::StorageError;
 use crate::probe;
 
-/// How often the store is tried when the scratch is deleted by others: each time takes another claim.
+/// Attempts if another process deletes the probe. Each such deletion requires another claim.
 const TRIES: u32 = 4;
 
 /// Finds out whether the store keeps its promises here, leaving nothing. `.staging` must be there.
