@@ -1,13 +1,12 @@
 //! Parser threads: each reads the tasks of one lane (or one task of a queue) ahead of the training loop.
 //!
-//! A feed owns a fixed number of [`StepWork`]s. Its thread fills an empty one with the next minibatch, sends
-//! it to the training loop through a channel that all feeds share, and waits for one to come back when none
-//! is left: so reading is never further ahead than that, and batches are reused. When the loop drops the
-//! feed, the way back closes and the thread ends at its next batch.
+//! A feed owns a fixed number of [`StepWork`]s. Its thread fills an empty one with the next minibatch and sends it to the
+//! training loop through a channel that all feeds share. Without an empty one it waits until the loop returns one. This
+//! bounds how far reading is ahead, and batches are reused. When the loop drops the feed, the return channel closes and the
+//! thread ends at its next batch.
 //!
-//! The next task's input is opened, and its first bytes are fetched, while the present task is read. An outage of the
-//! storage that is shorter than the rest of the present task does not stop training; a longer one is noted in
-//! [`StorageWaits`].
+//! While a task is read, the input of the next task is opened and its first bytes are fetched. A storage outage that is
+//! shorter than the rest of the present task does not stop training; a longer one is recorded in [`StorageWaits`].
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -29,36 +28,36 @@ use crate::reader::{BadPolicy, ReadError, RecordFormat, TaskReader};
 use crate::storage_wait::{ReaderWait, StorageWaits};
 use heddle_storage::chain;
 
-/// Steps of one feed: one being read, one held back until it is known whether another follows, and two for the
-/// training loop (one under way, one that waits).
+/// Steps of one feed: one that is being read, one that is held until it is known whether another follows, and two for the
+/// training loop (one in progress, one that waits).
 const WORKS: usize = 4;
 /// Waits before a task is opened again after the storage failed.
 const RETRY: Backoff = Backoff::new(100, 10_000);
 /// Retries of a task, which take some five minutes: longer than DataNodes or a NameNode take to restart.
 const RETRIES_MAX: u32 = 36;
 
-/// What a person does about a malformed record.
+/// Advice to the user about a malformed record.
 const BAD_RECORD_ADVICE: &str = "; data.bad-records = \"skip:N\" leaves out up to N such records in a pass, \
                                  \"quarantine\" writes them to files; if many are like it, see data.format";
 
-/// What feeds of one phase have in common.
+/// Settings that the feeds of a phase share.
 #[derive(Clone, Debug)]
 pub struct FeedSettings {
     /// Files and tasks.
     pub plan: Arc<InputPlan>,
-    /// Whether task numbers mean training data, else test data.
+    /// Whether task numbers mean training data; else test data.
     pub training: bool,
-    /// The phase, which names files of bad records.
+    /// The phase; part of the names of files of malformed records.
     pub phase: PhaseNo,
-    /// What records look like.
+    /// Format of records.
     pub format: RecordFormat,
     /// Records of a step, at least 1.
     pub rows: usize,
-    /// What to do with malformed records.
+    /// Policy for malformed records.
     pub bad_records: BadRecords,
     /// Folder for files of malformed records.
     pub quarantine: PathBuf,
-    /// Where waits for storage are noted.
+    /// Records waits for the storage.
     pub waits: StorageWaits,
 }
 
@@ -75,18 +74,18 @@ impl FeedSettings {
     }
 }
 
-/// Names a feed, so that what an abandoned one sent can be told apart.
+/// Id of a feed. It identifies items that an abandoned feed has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FeedId(pub u64);
 
-/// What a feed says, in the order of the data.
+/// An item of a feed, in the order of the data.
 #[derive(Debug)]
 pub enum FeedItem {
     /// A minibatch.
     Step {
-        /// Counted over all tasks of the feed from 0, steps that were left out included.
+        /// Number over all tasks of the feed from 0, including skipped steps.
         step: u64,
-        /// `work.batch` is filled, the rest empty.
+        /// `work.batch` is filled; its other fields are empty.
         work: Box<StepWork>,
         /// No step follows.
         end: bool,
@@ -95,25 +94,25 @@ pub enum FeedItem {
     TaskEnd {
         /// The task.
         task: TaskId,
-        /// Minibatches in it, those that were left out included.
+        /// Minibatches of the task, including skipped ones.
         steps: u64,
         /// Malformed records of the whole task.
         bad: BadCount,
     },
-    /// The task cannot be read on; nothing more comes.
+    /// The task cannot be read any further. No item follows.
     TaskFailed {
         /// The task.
         task: TaskId,
-        /// Whether another try may succeed.
+        /// Whether a retry may succeed.
         retryable: bool,
         /// The whole chain of causes.
         error: String,
     },
-    /// There was no step at all from the wanted one on.
+    /// The feed has no step from the requested one on.
     Empty,
 }
 
-/// The training loop's end of a feed. Dropping it ends the thread.
+/// The training loop's handle of a feed. Dropping it ends the thread.
 #[derive(Debug)]
 pub struct Feed {
     id: FeedId,
@@ -121,11 +120,11 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Starts a thread that reads `tasks` one after the other, from step `start` of all their steps on. `known` are
-    /// numbers of steps of tasks: such tasks before `start` are not opened.
+    /// Starts a thread that reads `tasks` one after the other, from step `start` of all their steps on. `known` has the
+    /// number of steps of some tasks; such a task before `start` is not opened.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system provides no thread.
     pub fn start(
         id: FeedId,
         settings: FeedSettings,
@@ -153,22 +152,22 @@ impl Feed {
             step: 0,
         };
         std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
-            // Nobody listens any more when it ends early; that is how it is told to.
+            // It ends early only when the training loop has dropped the feed.
             let _ended = thread.run(tasks, &known);
         })?;
         Ok(Self { id, back })
     }
 
-    /// Its name.
+    /// Its id.
     #[must_use]
     pub fn id(&self) -> FeedId {
         self.id
     }
 
-    /// Gives a step's memory back, to be filled again.
+    /// Returns the memory of a step, to be filled again.
     pub fn give_back(&self, mut work: Box<StepWork>) {
         work.clear();
-        // Full when it is not one of ours; closed when the thread has ended. Both just free the memory.
+        // The channel is full if the memory is not of this feed, and closed if the thread has ended. Both free the memory.
         let _ = self.back.try_send(work);
     }
 }
@@ -176,7 +175,7 @@ impl Feed {
 /// The training loop has dropped the feed.
 struct Abandoned;
 
-/// Why a task was not read to its end.
+/// Why reading of a task stopped early.
 enum TaskStop {
     Abandoned,
     Failed(ReadError),
@@ -194,7 +193,7 @@ impl From<ReadError> for TaskStop {
     }
 }
 
-/// A task that is being opened, or is open, before it is read.
+/// A task that is opened before it is read.
 struct Ahead {
     task: TaskId,
     opening: JoinHandle<Result<TaskReader, ReadError>>,
@@ -206,7 +205,7 @@ impl Drop for Ahead {
     }
 }
 
-/// Where tasks are opened ahead: a parser thread is busy with the present task meanwhile.
+/// Runtime that opens tasks ahead, while parser threads read their present tasks.
 fn openings() -> Option<&'static Runtime> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let runtime = || {
@@ -225,7 +224,7 @@ struct FeedThread {
     wait: Arc<ReaderWait>,
     settings: FeedSettings,
     empty: Receiver<Box<StepWork>>,
-    /// Taken from `empty` and not needed, since a task was over.
+    /// Taken from `empty` and not used, since the task ended.
     spare: Option<Box<StepWork>>,
     items: Sender<(FeedId, FeedItem)>,
     storages: HashMap<String, Arc<dyn Storage>>,
@@ -243,7 +242,7 @@ impl FeedThread {
     fn run(mut self, tasks: Vec<TaskId>, known: &BTreeMap<TaskId, u64>) -> Result<(), Abandoned> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let Ok(runtime) = runtime else {
-            let error = "the system gives no event queue".to_owned();
+            let error = "the system provides no event queue".to_owned();
             let task = tasks.first().copied().unwrap_or_default();
             return self.send(FeedItem::TaskFailed { task, retryable: true, error });
         };
@@ -274,7 +273,7 @@ impl FeedThread {
         if nothing { self.send(FeedItem::Empty) } else { Ok(()) }
     }
 
-    /// Reads one task, again from its start after a failure of storage that may pass.
+    /// Reads one task. After a retryable failure of the storage it reads the task again from its start.
     fn task(
         &mut self,
         runtime: &Runtime,
@@ -302,7 +301,7 @@ impl FeedThread {
     }
 
     /// Reads a task whose first step is `first`, and sends steps from [`Self::step`] or the wanted start on.
-    /// `next` is opened meanwhile.
+    /// Opens `next` at the same time.
     async fn read(
         &mut self,
         task: TaskId,
@@ -321,7 +320,7 @@ impl FeedThread {
                 Some(work) => work,
                 None => self.empty.recv().map_err(|_| Abandoned)?,
             };
-            // Steps that are left out are read all the same: where they end depends on every line before.
+            // Skipped steps are read too: their ends depend on every line before.
             let read = loop {
                 let read = reader.next_batch(self.settings.rows, &mut work.batch).await;
                 if read.is_err() || work.batch.is_empty() || at >= send_from {
@@ -350,7 +349,7 @@ impl FeedThread {
         self.wait.file(self.url(task).unwrap_or_default());
         if let Some(mut ahead) = self.ahead.take()
             && ahead.task == task
-            // One whose opening failed while nothing was at stake is tried again.
+            // A task that could not be opened ahead is opened again.
             && let Ok(Ok(reader)) = (&mut ahead.opening).await
         {
             return Ok(reader);
@@ -361,7 +360,7 @@ impl FeedThread {
     /// Begins to open a task beside the reading of another one.
     fn open_ahead(&mut self, task: TaskId) -> Option<Ahead> {
         let runtime = openings()?;
-        // What is wrong with it is found again, and reported, when its turn comes.
+        // An error occurs again, and is reported, when the task is read.
         let opening = self.open(task).ok()?;
         Some(Ahead { task, opening: runtime.spawn(opening) })
     }
@@ -372,7 +371,7 @@ impl FeedThread {
         Some(plan.files.get(range.file as usize)?.url.clone())
     }
 
-    /// The opening of a task, which can run anywhere.
+    /// The call that opens a task. It can run on any thread.
     fn open(
         &mut self,
         task: TaskId,
@@ -401,7 +400,7 @@ impl FeedThread {
         Ok(async move { TaskReader::open(storage, &file, range, format, policy).await })
     }
 
-    /// Sends what is held; `end` tells whether its step is the last.
+    /// Sends the held items. `end`: the held step is the last one.
     fn flush(&mut self, end: bool) -> Result<(), Abandoned> {
         while let Some(mut item) = self.held.pop_front() {
             if let FeedItem::Step { end: last, .. } = &mut item {

@@ -1,8 +1,7 @@
-//! Which readers wait for their storage, and since when.
+//! Records which readers wait for their storage, and for how long.
 //!
-//! A parser thread notes the begin and the end of each call to the storage; failed tries and the pauses between them
-//! are one wait. The heartbeat reports the longest wait, so that the ApplicationMaster can tell an outage of HDFS from slow
-//! training. Nothing is decided here.
+//! A parser thread records the begin and the end of each storage call. Failed attempts and the pauses between them are one
+//! wait. Heartbeats report the longest wait, so that the ApplicationMaster distinguishes an HDFS outage from slow training.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,7 +12,7 @@ use bytes::Bytes;
 use heddle_protocol::control::InputWait;
 use heddle_storage::{Reader, StorageError};
 
-/// A shorter wait is that of any read.
+/// Shorter waits are normal reads.
 const WORTH_REPORTING: Duration = Duration::from_secs(1);
 
 /// The waits of all readers of this process. Clones share them.
@@ -31,7 +30,7 @@ impl Default for StorageWaits {
 }
 
 impl StorageWaits {
-    /// Another reader, which is counted as long as it lives.
+    /// Adds a reader, which counts until it is dropped.
     #[must_use]
     pub fn reader(&self) -> Arc<ReaderWait> {
         let reader = Arc::new(ReaderWait {
@@ -45,7 +44,7 @@ impl StorageWaits {
         reader
     }
 
-    /// The longest wait, if it is worth reporting.
+    /// The longest wait of at least a second.
     #[must_use]
     pub fn longest(&self) -> Option<InputWait> {
         let now_ms = millis(self.base.elapsed());
@@ -84,7 +83,7 @@ struct Text {
 }
 
 impl ReaderWait {
-    /// The file that is read from now on.
+    /// Sets the file that is read.
     pub fn file(&self, file: String) {
         lock(&self.text).file = file;
     }
@@ -117,7 +116,7 @@ impl ReaderWait {
     }
 }
 
-/// A file whose reads are noted. A wait that ends with a failure goes on until a later read succeeds.
+/// A file whose reads are recorded. A wait that ends with a failure continues until a later read succeeds.
 #[derive(Debug)]
 pub struct Watched {
     inner: Box<dyn Reader>,
@@ -125,7 +124,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// The same file, noted in `wait`.
+    /// The file `inner`, recorded in `wait`.
     #[must_use]
     pub fn new(inner: Box<dyn Reader>, wait: Arc<ReaderWait>) -> Self {
         Self { inner, wait }
@@ -166,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_try_and_the_next_one_are_one_wait() {
+    fn failed_attempt_and_its_retry_are_one_wait() {
         let waits = waits(Duration::from_secs(5));
         let reader = waits.reader();
         reader.file("hdfs://nn/a".to_owned());
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_wait_counts_and_readers_that_ended_do_not() {
+    fn longest_wait_of_live_readers_is_reported() {
         let waits = waits(Duration::from_secs(9));
         let (one, other) = (waits.reader(), waits.reader());
         one.file("one".to_owned());

@@ -1,10 +1,10 @@
-//! What a trainer computes: an [`Algorithm`] says which parameters a minibatch needs and turns them
-//! into gradients. It sees batches and values, never sockets, files, lanes or steps.
+//! The computation of a trainer: an [`Algorithm`] names the parameters that a minibatch needs and turns them into gradients.
+//! It handles batches and values, never sockets, files, lanes or steps.
 //!
-//! An algorithm must be a function of its inputs: the same batch and values give the same gradient to
-//! the last bit, on every machine and whatever it computed before. Otherwise a run with a seed is not
-//! repeatable, and a step that is computed again after a failure differs from the first time. So: no
-//! randomness, no clock, no threads that add in the order they finish, and `libm` for exp and ln.
+//! An algorithm must be a function of its inputs: the same batch and values give the same gradient to the last bit, on every
+//! machine and after any other computation. Otherwise a run with a seed is not repeatable, and a step that is repeated after
+//! a failure differs from the first one. Therefore it uses no randomness, no clock, no threads that add in the order in which
+//! they finish, and `libm` for exp and ln.
 
 mod built_in;
 mod keys;
@@ -41,7 +41,7 @@ pub trait Algorithm: Send {
     /// same phase may begin again after a rollback.
     ///
     /// # Errors
-    /// The constants make no sense; the job ends with these words.
+    /// The constants are invalid; the job ends with this text.
     fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String>;
 
     /// Fills `work.pulls` with what the step of `work.batch` needs, and `work.local` as it likes. No

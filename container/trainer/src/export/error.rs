@@ -13,23 +13,23 @@ pub enum ExportError {
     /// Reading or writing failed.
     #[error("cannot write the model")]
     Storage(#[from] StorageError),
-    /// Not a place.
-    #[error("not a place")]
+    /// Not a location.
+    #[error("not a valid location")]
     Location(#[from] LocationError),
     /// A name that is too long.
-    #[error("not a path")]
+    #[error("not a valid path")]
     Path(#[from] PathError),
-    /// The checkpoint's job is none that this program understands.
-    #[error("the checkpoint's job is not understood: {0}")]
+    /// The job of the checkpoint cannot be read.
+    #[error("cannot read the job of the checkpoint: {0}")]
     Spec(String),
-    /// Files hold other rows than the job's tables have.
-    #[error("table {table}: rows {expected} expected, found {found}")]
+    /// A file has other rows than the table of the job.
+    #[error("table {table} must continue at row {expected} (got {found})")]
     Rows {
         /// The table.
         table: String,
         /// The next row.
         expected: u64,
-        /// What came.
+        /// The rows of the file.
         found: String,
     },
     /// Means and scales cannot be computed.
@@ -40,11 +40,11 @@ pub enum ExportError {
         "the format text is for linear models; a custom algorithm's tables can be written as safetensors"
     )]
     Text,
-    /// There is something in the way.
+    /// The directory has content.
     #[error("{0} exists and is not empty")]
     Exists(String),
-    /// The system gives no event queue.
-    #[error("cannot start")]
+    /// The system provides no event queue.
+    #[error("cannot start the export")]
     Runtime(#[source] std::io::Error),
 }
 

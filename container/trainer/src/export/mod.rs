@@ -1,9 +1,8 @@
-//! Writing the model of a checkpoint in formats that other programs read: no job needed, only its files.
+//! Writes the model of a checkpoint in formats that other programs read. It needs the files of the job, not a running job.
 //!
-//! Values are streamed from the checkpoint's shard files to the model's, one table after the other, each
-//! shard file checked by its sum as it goes by. What a damaged one led to stays unpublished. A
-//! standardised model is written in terms of raw values: slope w/s and bias b − Σ w·m/s, so that whoever
-//! uses it needs to know nothing of means and scales.
+//! Values are streamed from the checkpoint's shard files to the files of the model, one table after the other. The MD5 of each
+//! shard file is checked on the way; a model from a damaged file is not published. A standardised model is written in terms
+//! of raw values, with slope w/s and bias b − Σ w·m/s: its users need neither means nor scales.
 
 mod error;
 mod linear;

@@ -1,11 +1,10 @@
-//! Which export this process was ordered to make, so that an order that comes twice is carried out once.
+//! The last export order of this process, so that a repeated order is carried out once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heddle_protocol::control::Report;
 
-/// The export that this process was ordered to make last. A control connection that breaks brings the same order
-/// again, and each export leaves a folder in the output directory.
+/// The last export order. A new control connection repeats it, and each export would leave a folder in the output directory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exports(Arc<Mutex<Option<LastExport>>>);
 
@@ -13,7 +12,7 @@ pub(super) struct Exports(Arc<Mutex<Option<LastExport>>>);
 struct LastExport {
     /// Checkpoint and output directory.
     order: (String, String),
-    /// What came of it; nothing while it runs.
+    /// Its report; `None` while it runs.
     report: Option<Report>,
 }
 
@@ -22,7 +21,7 @@ impl Exports {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an order is to be carried out. One that was is answered from memory by `tell`, one that failed begins anew.
+    /// Returns whether to carry out an order. A completed one is reported again through `tell`; a failed one begins again.
     pub(super) fn begin(&self, order: (String, String), tell: impl FnOnce(Report)) -> bool {
         let mut last = self.lock();
         match &*last {
@@ -40,7 +39,7 @@ impl Exports {
         true
     }
 
-    /// What came of the order that was begun last.
+    /// Keeps the report of the last order.
     pub(super) fn end(&self, report: &Report) {
         if let Some(export) = &mut *self.lock() {
             export.report = Some(report.clone());
@@ -59,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn an_export_that_is_ordered_twice_is_made_once() {
+    fn repeated_export_order_is_carried_out_once() {
         let exports = Exports::default();
         let mut told = Vec::new();
         assert!(exports.begin(order("c1"), |up| told.push(up)));
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn an_export_that_failed_is_made_again() {
+    fn failed_export_is_repeated() {
         let exports = Exports::default();
         assert!(exports.begin(order("c1"), |_| {}));
         exports.end(&Report::ExportFailed {

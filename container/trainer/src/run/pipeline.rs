@@ -1,12 +1,12 @@
-//! The steps of one lane or task on their way: read, prepared, pulled, computed, pushed, in order.
+//! The steps of one lane or task in progress: read, prepared, pulled, computed, pushed, in order.
 //!
 //! ```text
-//! feed ─▶ items ─▶ prepare, pull ─▶ flying ─▶ (values came) compute ─▶ push ─▶ (acknowledged) reached
+//! feed ─▶ items ─▶ prepare, pull ─▶ flying ─▶ (values arrived) compute ─▶ push ─▶ (acknowledged) reached
 //! ```
 //!
-//! A lane has one step flying, since the next pull waits for this push. A task has [`TASK_STEPS_FLYING`], so that
-//! the next values travel while this step is computed. A pipeline knows nothing of epochs: whoever starts a new
-//! one drops all pipelines.
+//! A lane has one step flying, since the next pull waits for this push. A task has [`TASK_STEPS_FLYING`], so that the next
+//! values are transferred while this step is computed. A pipeline does not handle epochs: the training loop drops all
+//! pipelines at a new epoch.
 
 use std::collections::VecDeque;
 
@@ -21,8 +21,8 @@ use crate::reader::task::BadCount;
 
 /// Steps of a task whose values are pulled ahead: this one, and the next.
 const TASK_STEPS_FLYING: usize = 2;
-/// Steps of a task that are pushed and not acknowledged, at the most. A round trip takes about as long as a
-/// step; more only raise memory and what is computed again after a failure.
+/// Most steps of a task that are pushed and not acknowledged. A round trip takes about as long as a step; more steps only
+/// raise the memory and the work that is repeated after a failure.
 const TASK_STEPS_UNREACHED: u64 = 8;
 
 /// One lane's or one task's steps.
@@ -34,13 +34,13 @@ pub(super) struct Pipeline {
     flying: VecDeque<Flying>,
     /// The step that is pushed next.
     pub(super) next: Step,
-    /// The first step that is not acknowledged everywhere.
+    /// The first step that not every shard has acknowledged.
     pub(super) reached: Step,
     /// Nothing is pushed (evaluation).
     read_only: bool,
-    /// Of the task that is being computed.
+    /// Metrics of the task that is being computed.
     metrics: TaskMetrics,
-    /// Nothing more is to be computed.
+    /// No more steps are computed.
     ended: bool,
 }
 
@@ -51,14 +51,14 @@ struct Flying {
     waits_for: Option<PullId>,
 }
 
-/// What a pipeline wants to be done.
+/// An action that a pipeline requests.
 #[derive(Debug)]
 pub(super) enum PipelineAction {
     /// Pull these for the step.
     Pull(PullAt, Vec<PullItem>),
     /// Push this step. Records and losses are for the heartbeat.
     Push(StepPush),
-    /// A step was computed and pushes nothing.
+    /// A step was computed; it pushes nothing.
     Computed,
     /// A task was read and computed to its end.
     TaskEnd { task: TaskId, steps: u64, metrics: Box<TaskMetrics> },
@@ -85,24 +85,24 @@ impl Pipeline {
         &self.feed
     }
 
-    /// The feed said something.
+    /// Takes an item of the feed.
     pub(super) fn item(&mut self, item: FeedItem) {
         self.items.push_back(item);
     }
 
-    /// Every shard has acknowledged this step.
+    /// Notes that every shard has acknowledged this step.
     pub(super) fn reached(&mut self, step: Step) {
         self.reached = self.reached.max(step.next());
     }
 
-    /// The pull that was wanted last goes by this name.
+    /// Sets the id of the last requested pull.
     pub(super) fn pulling(&mut self, pull: PullId) {
         if let Some(last) = self.flying.back_mut() {
             last.waits_for = Some(pull);
         }
     }
 
-    /// A pull is answered. Says whether it was one of ours.
+    /// Takes the values of a pull. Returns whether this pipeline requested it.
     pub(super) fn pulled(&mut self, pull: PullId, items: &mut Vec<PullItem>) -> bool {
         let Some(flying) = self.flying.iter_mut().find(|flying| flying.waits_for == Some(pull))
         else {
@@ -113,9 +113,9 @@ impl Pipeline {
         true
     }
 
-    /// The next thing to do, if anything can be done now. To be asked until there is nothing.
+    /// The next action that is possible now. The caller repeats the call until it returns `None`.
     pub(super) fn next_action(&mut self, algorithm: &mut dyn Algorithm) -> Option<PipelineAction> {
-        // Prepared first, so that its values travel while the one before is computed.
+        // Prepare first, so that its values are transferred while the step before is computed.
         if let Some(want) = self.prepare(algorithm) {
             return Some(want);
         }
@@ -195,7 +195,7 @@ impl Pipeline {
                 self.ended = true;
                 Some(PipelineAction::Failed { task, retryable, error })
             }
-            // A lane must say that it has ended, in a step if there is no other way.
+            // A lane must push its end, in an empty step if there is no other one.
             FeedItem::Empty if matches!(self.unit, Unit::Lane(_)) && !self.ended => {
                 self.ended = true;
                 let step = self.next;

@@ -1,5 +1,5 @@
-//! What the control thread tells of the training loop while that is busy: shared figures behind one lock,
-//! which is held for a copy at most and touched a few times per step.
+//! Figures of the training loop that the control thread reports while the loop is busy. They are behind one lock, which is
+//! taken a few times per step and held for a copy at most.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use heddle_protocol::ids::Step;
 
 use crate::storage_wait::StorageWaits;
 
-/// Figures and whereabouts of the training loop. Clones share them.
+/// Figures and position of the training loop. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedStatus(Arc<Mutex<Inner>>);
 
@@ -17,20 +17,20 @@ pub(super) struct SharedStatus(Arc<Mutex<Inner>>);
 pub(super) struct Inner {
     /// For the next heartbeat.
     pub(super) beat: HeartbeatStats,
-    /// For the next registration; nothing before the first order.
+    /// For the next registration; `None` before the first order.
     pub(super) busy: Option<TrainerState>,
-    /// What readers wait for.
+    /// Waits of readers.
     waits: StorageWaits,
 }
 
 impl SharedStatus {
     /// The figures, locked.
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Plain figures cannot be left half-changed in a way that matters.
+        // A panic cannot leave plain figures in an invalid state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where readers note what they wait for.
+    /// Record of the waits of readers.
     pub(super) fn waits(&self) -> StorageWaits {
         self.lock().waits.clone()
     }

@@ -1,4 +1,4 @@
-//! What the training loop holds for one epoch and phase, and drops when the next begins.
+//! State of the training loop for one epoch and phase. The next epoch or phase replaces it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,19 +11,19 @@ use heddle_protocol::spec::PhaseKind;
 use super::pipeline::Pipeline;
 use crate::feed::FeedSettings;
 
-/// What belongs to the present epoch and phase.
+/// State of the present epoch and phase.
 pub(super) struct PhaseWork {
     pub(super) era: Era,
     pub(super) sharing: Sharing,
     pub(super) kind: PhaseKind,
     pub(super) settings: FeedSettings,
     pub(super) ready: Readiness,
-    /// All tasks in the order in which they are dealt to lanes.
+    /// All tasks in the order in which lanes take them.
     pub(super) order: Vec<TaskId>,
     pub(super) known_steps: BTreeMap<TaskId, u64>,
-    /// Lanes that are run here.
+    /// Lanes of this trainer.
     pub(super) lanes: BTreeMap<Lane, RunningLane>,
-    /// Tasks that are held and not begun, in the order to work on them.
+    /// Assigned tasks that have not begun, in their order.
     pub(super) waiting: VecDeque<TaskGrant>,
     pub(super) running: BTreeMap<TaskId, RunningTask>,
     pub(super) stepped: bool,
@@ -31,25 +31,25 @@ pub(super) struct PhaseWork {
 
 /// Whether steps may be prepared.
 pub(super) enum Readiness {
-    /// The phase's constants are on their way.
+    /// The pull of the phase's constants is pending.
     Constants(PullId),
     Ready,
-    /// The algorithm refused them; the job is ending.
+    /// The algorithm rejected them; the job ends.
     Failed,
 }
 
-/// A lane that is run here.
+/// A lane of this trainer.
 pub(super) struct RunningLane {
     pub(super) hand_out: HandOut,
-    /// None until it is known where the lane stands.
+    /// `None` until the step of the lane is known.
     pub(super) pipeline: Option<Pipeline>,
 }
 
-/// A task that is being worked on.
+/// A task that is being read and computed.
 pub(super) struct RunningTask {
     pub(super) grant: TaskGrant,
     pub(super) pipeline: Pipeline,
-    /// Read and computed to its end.
+    /// Metrics of the task, once it is read and computed to its end.
     pub(super) ended: Option<Box<TaskMetrics>>,
 }
 
@@ -125,7 +125,7 @@ impl PhaseWork {
         pipelines.map(|pipeline| pipeline.reached).min().unwrap_or_default()
     }
 
-    /// All pipelines there are.
+    /// All pipelines.
     pub(super) fn pipelines(&mut self) -> impl Iterator<Item = &mut Pipeline> {
         let tasks = self.running.values_mut().map(|run| &mut run.pipeline);
         let lanes = self.lanes.values_mut();
@@ -140,7 +140,7 @@ impl PhaseWork {
         }
     }
 
-    /// Tasks that are held, with the first step not acknowledged by every shard.
+    /// Assigned tasks, with the first step that not every shard has acknowledged.
     pub(super) fn positions(&self) -> Vec<TaskPosition> {
         let position = |grant: &TaskGrant, step| TaskPosition {
             task: grant.task,
@@ -151,14 +151,14 @@ impl PhaseWork {
         running.chain(self.waiting.iter().map(|grant| position(grant, grant.start))).collect()
     }
 
-    /// Lanes that are run here, with their hand-outs.
+    /// Lanes of this trainer, with their hand-outs.
     fn lane_grants(&self) -> Vec<LaneGrant> {
         let grant =
             |(&lane, run): (&Lane, &RunningLane)| LaneGrant { lane, hand_out: run.hand_out };
         self.lanes.iter().map(grant).collect()
     }
 
-    /// What a registration says.
+    /// The state that a registration reports.
     pub(super) fn busy(&self, cut: CutId) -> TrainerState {
         TrainerState {
             epoch: self.era.epoch,
