@@ -11,14 +11,14 @@ pub struct Metric {
     /// `heddle_…`, ending in the base unit, counters in `_total`.
     pub name: &'static str,
     /// Whether it only grows.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// One sentence.
     pub help: &'static str,
 }
 
 /// Whether a metric only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows while the process lives.
     Counter,
     /// Goes up and down.
@@ -29,13 +29,13 @@ impl Metric {
     /// A metric that only grows.
     #[must_use]
     pub const fn counter(name: &'static str, help: &'static str) -> Self {
-        Self { name, kind: Kind::Counter, help }
+        Self { name, kind: MetricKind::Counter, help }
     }
 
     /// A metric that goes up and down.
     #[must_use]
     pub const fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self { name, kind: Kind::Gauge, help }
+        Self { name, kind: MetricKind::Gauge, help }
     }
 }
 
@@ -87,8 +87,8 @@ impl Page {
 
     fn begin(&mut self, metric: Metric) {
         let kind = match metric.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
         };
         let (name, help) = (metric.name, metric.help);
         self.line(format_args!("# HELP {name} {help}"));

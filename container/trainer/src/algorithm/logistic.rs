@@ -31,14 +31,14 @@ pub struct LogisticRegression {
     bias: TableId,
     stats: TableId,
     keys: KeyIndex,
-    mode: Mode,
+    mode: ComputeMode,
     /// Sums of a step, by feature or by position among its keys.
     sums: Vec<f64>,
 }
 
 /// What a step is in the present phase, with the constants of the phase.
 #[derive(Debug)]
-enum Mode {
+enum ComputeMode {
     /// Sums and counts of the columns.
     Centre,
     /// Squared distances from these means.
@@ -103,7 +103,7 @@ impl LogisticRegression {
             // Without standardisation it is never named.
             stats: id(STATS).unwrap_or_default(),
             keys: KeyIndex::new(spec.model.features),
-            mode: Mode::Sparse { score: false },
+            mode: ComputeMode::Sparse { score: false },
             sums: Vec::new(),
         }
     }
@@ -258,18 +258,20 @@ impl Algorithm for LogisticRegression {
 
     fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String> {
         self.mode = match (phase, constants.as_slice()) {
-            (PhaseKind::Measure(Stage::Centre), []) => Mode::Centre,
+            (PhaseKind::Measure(Stage::Centre), []) => ComputeMode::Centre,
             (PhaseKind::Measure(Stage::Spread), [stats]) => {
-                Mode::Spread { mean: means(&stats.values)? }
+                ComputeMode::Spread { mean: means(&stats.values)? }
             }
-            (PhaseKind::Train { .. }, []) => Mode::Sparse { score: false },
-            (PhaseKind::Evaluate { .. }, []) => Mode::Sparse { score: true },
+            (PhaseKind::Train { .. }, []) => ComputeMode::Sparse { score: false },
+            (PhaseKind::Evaluate { .. }, []) => ComputeMode::Sparse { score: true },
             (PhaseKind::Train { .. }, [stats]) => {
-                Mode::Dense { standard: Standard::of(&stats.values)? }
+                ComputeMode::Dense { standard: Standard::of(&stats.values)? }
             }
             (PhaseKind::Evaluate { .. }, [stats, weights, bias]) => {
                 let standard = Standard::of(&stats.values)?;
-                Mode::Fixed { model: Shifted::of(&weights.values, bias.values[0], &standard) }
+                ComputeMode::Fixed {
+                    model: Shifted::of(&weights.values, bias.values[0], &standard),
+                }
             }
             _ => return Err(format!("{} constants for {phase:?}", constants.len())),
         };
@@ -278,9 +280,9 @@ impl Algorithm for LogisticRegression {
 
     fn prepare(&mut self, work: &mut StepWork) {
         match &self.mode {
-            Mode::Centre | Mode::Spread { .. } | Mode::Fixed { .. } => {}
-            Mode::Dense { .. } => work.pulls.extend(self.all_weights()),
-            Mode::Sparse { .. } => {
+            ComputeMode::Centre | ComputeMode::Spread { .. } | ComputeMode::Fixed { .. } => {}
+            ComputeMode::Dense { .. } => work.pulls.extend(self.all_weights()),
+            ComputeMode::Sparse { .. } => {
                 let mut keys = Vec::new();
                 self.keys.index(&work.batch.indices, &mut keys, &mut work.local);
                 let values = vec![0.0; keys.len()];
@@ -292,14 +294,14 @@ impl Algorithm for LogisticRegression {
 
     fn compute(&mut self, work: &mut StepWork, metrics: &mut TaskMetrics) {
         // The mode is taken out while the sums next to it are written to.
-        let mode = std::mem::replace(&mut self.mode, Mode::Centre);
+        let mode = std::mem::replace(&mut self.mode, ComputeMode::Centre);
         match &mode {
-            Mode::Centre => {
+            ComputeMode::Centre => {
                 let records = work.batch.rows() as f64;
                 self.measure(work, |_, x| [f64::from(x), 1.0, 0.0], records);
                 metrics.rows += work.batch.rows() as u64;
             }
-            Mode::Spread { mean } => {
+            ComputeMode::Spread { mean } => {
                 let square = |index: u32, x: f32| {
                     let distance = f64::from(x) - mean[index as usize];
                     [0.0, 0.0, distance * distance]
@@ -307,9 +309,9 @@ impl Algorithm for LogisticRegression {
                 self.measure(work, square, 0.0);
                 metrics.rows += work.batch.rows() as u64;
             }
-            Mode::Sparse { score } => self.sparse(work, *score, metrics),
-            Mode::Dense { standard } => self.dense(work, standard, metrics),
-            Mode::Fixed { model } => model.evaluate(&work.batch, metrics),
+            ComputeMode::Sparse { score } => self.sparse(work, *score, metrics),
+            ComputeMode::Dense { standard } => self.dense(work, standard, metrics),
+            ComputeMode::Fixed { model } => model.evaluate(&work.batch, metrics),
         }
         self.mode = mode;
     }

@@ -69,7 +69,7 @@ pub struct TaskBytes {
 
 /// What [`TaskBytes::lines`] finds.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Lines {
+pub enum NextLines {
     /// There are whole lines in [`TaskBytes::text`].
     Some,
     /// The line is longer than [`LINE_BYTES_MAX`]; it is dropped, the one after it comes next.
@@ -146,12 +146,12 @@ impl TaskBytes {
     ///
     /// # Errors
     /// What the storage says; [`ReadError::Gzip`] for a file that is damaged, cut short or not packed.
-    pub async fn lines(&mut self) -> Result<Lines, ReadError> {
+    pub async fn lines(&mut self) -> Result<NextLines, ReadError> {
         loop {
             if self.at < self.complete && !self.dropping {
                 let start = self.base + self.at as u64;
                 self.first.get_or_insert(start);
-                return Ok(if start < self.end { Lines::Some } else { Lines::End });
+                return Ok(if start < self.end { NextLines::Some } else { NextLines::End });
             }
             if self.at < self.complete {
                 let feed =
@@ -162,14 +162,14 @@ impl TaskBytes {
                 continue;
             }
             if self.ended {
-                return Ok(Lines::End);
+                return Ok(NextLines::End);
             }
             if self.dropping {
                 self.at = self.buffer.len();
             } else if self.buffer.len() - self.at > LINE_BYTES_MAX {
                 self.first.get_or_insert(self.base + self.at as u64);
                 self.dropping = true;
-                return Ok(Lines::TooLong);
+                return Ok(NextLines::TooLong);
             }
             self.read_on().await?;
         }

@@ -11,7 +11,7 @@ use heddle_protocol::metrics::BAD_EXAMPLES_MAX;
 use heddle_storage::Storage;
 
 use super::ReadError;
-use super::bytes::{LINE_BYTES_MAX, Lines, TaskBytes};
+use super::bytes::{LINE_BYTES_MAX, NextLines, TaskBytes};
 use super::line::{LineError, RecordFormat};
 use crate::batch::{Batch, Negatives};
 use crate::storage_wait::ReaderWait;
@@ -113,13 +113,13 @@ impl TaskReader {
         batch.clear();
         while !batch.full(rows_max) {
             match self.bytes.lines().await? {
-                Lines::End => break,
-                Lines::TooLong => {
+                NextLines::End => break,
+                NextLines::TooLong => {
                     self.lines += 1;
                     let what = format!("the line is longer than {LINE_BYTES_MAX} bytes");
                     self.bad(LineError { column: LINE_BYTES_MAX + 1, what }, &[]).await?;
                 }
-                Lines::Some => match self.parse(rows_max, batch) {
+                NextLines::Some => match self.parse(rows_max, batch) {
                     Parsed::Good => {}
                     Parsed::Bad(error, line) => self.bad(error, &line).await?,
                     Parsed::FirstOf(negatives) => self.first_of(negatives).await?,

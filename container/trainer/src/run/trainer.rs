@@ -22,7 +22,7 @@ use super::pipeline::{Pipeline, PipelineAction};
 use super::plane::DataPlane;
 use super::reports::LoopReports;
 use super::status::SharedStatus;
-use super::work::{PhaseWork, Readiness, RunningTask};
+use super::work::{Readiness, RunningTask, TrainerWork};
 use crate::algorithm::Algorithm;
 use crate::feed::{FeedId, FeedItem};
 
@@ -37,7 +37,7 @@ pub(super) struct Trainer<P> {
     pub(super) feeds: Feeds,
     /// Pulls so far; the last one has this number.
     pulls: u64,
-    work: Option<PhaseWork>,
+    work: Option<TrainerWork>,
     /// The last era that the data plane has begun. Until it is that of `work`, events are old.
     begun: Option<Era>,
     /// No more steps are taken.
@@ -120,7 +120,7 @@ impl<P: DataPlane> Trainer<P> {
         let tasks = settings.plan.tasks(training).len() as u32;
         let seed = self.spec.training.seed;
         let order = task_order(seed, phase.no, tasks, self.spec.data.shuffle);
-        self.work = Some(PhaseWork::new(era, phase.sharing, kind, settings, ready, order));
+        self.work = Some(TrainerWork::new(era, phase.sharing, kind, settings, ready, order));
         self.status.reset_loss();
     }
 

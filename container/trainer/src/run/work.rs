@@ -12,7 +12,7 @@ use super::pipeline::Pipeline;
 use crate::feed::FeedSettings;
 
 /// State of the present epoch and phase.
-pub(super) struct PhaseWork {
+pub(super) struct TrainerWork {
     pub(super) era: Era,
     pub(super) sharing: Sharing,
     pub(super) kind: PhaseKind,
@@ -53,7 +53,7 @@ pub(super) struct RunningTask {
     pub(super) ended: Option<Box<TaskMetrics>>,
 }
 
-impl PhaseWork {
+impl TrainerWork {
     /// Work of a phase, before any lane or task was handed out.
     pub(super) fn new(
         era: Era,

@@ -141,12 +141,12 @@ impl DirRoot {
         generation: Generation,
     ) -> Result<ClaimRecord, CheckpointError> {
         #[derive(Deserialize)]
-        struct Version {
+        struct ClaimVersion {
             format_version: u32,
         }
         let path = self.under(&[CLAIMS, &generation.to_string()])?;
         let content = read_small(&*self.storage, &path, SMALL_BYTES_MAX).await?;
-        let version: Version = self.parse(&path, &content)?;
+        let version: ClaimVersion = self.parse(&path, &content)?;
         if version.format_version > 1 {
             let (file, found) = (self.show(&path), version.format_version);
             return Err(CheckpointError::Newer { file, found, newest: 1 });
