@@ -1,4 +1,4 @@
-//! What is to be done: everything the core asks of its driver.
+//! Actions: everything that the core orders from its driver.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::record::Record;
 #[serde(transparent)]
 pub struct ContainerId(pub String);
 
-/// One control connection, numbered by the driver, never twice in its life.
+/// One control connection. The driver never uses a number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 
@@ -34,7 +34,7 @@ pub struct CallId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(pub u64);
 
-/// A complete checkpoint: its directory and what its manifest says.
+/// A complete checkpoint: its directory and its manifest.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
     /// Directory, as a URL.
@@ -47,32 +47,32 @@ pub struct Checkpoint {
 /// order of [`Action::Send`] per connection, of [`Action::Journal`], and of [`Action::Store`]; the
 /// rest may overlap.
 ///
-/// Whatever others can see (send, store, finish) has been held back until every journal record
-/// asked for before it was durable: the driver need not think about it.
+/// Actions that others can see (send, store, finish) are returned only after the journal records before them are durable:
+/// the driver performs what it gets.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Get a container for this slot. Answered by [`Event::Allocated`](crate::Event::Allocated), whenever.
+    /// Ask the cluster for a container for this slot. Answered by [`Event::Allocated`](crate::Event::Allocated), at any time.
     Ask {
-        /// The place.
+        /// The slot.
         slot: Slot,
-        /// The filling it is for.
+        /// The incarnation it is for.
         incarnation: Incarnation,
-        /// Nodes not to take, because containers failed there.
+        /// Nodes to avoid, because containers failed there or because the nodes will be gone.
         avoid: Vec<String>,
-        /// Hosts that hold most of the data it is to work on, the best first; another one will do.
+        /// Hosts that store most of its input, the best first. A container on another host is used too.
         prefer: Vec<String>,
-        /// What its process may use in place of the spec's memory, because containers of this slot ran out of theirs;
-        /// overhead comes on top as it does there.
+        /// Memory of its process instead of the job file's, because containers of this slot exceeded theirs. The overhead is
+        /// added as it is there.
         memory: Option<Bytes>,
     },
-    /// The ask is not wanted any more.
+    /// Withdraw an ask.
     CancelAsk {
-        /// The place.
+        /// The slot.
         slot: Slot,
-        /// The filling it was for.
+        /// The incarnation it was for.
         incarnation: Incarnation,
     },
-    /// Give this container back unused.
+    /// Release this container unused.
     Release {
         /// The container.
         container: ContainerId,
@@ -81,7 +81,7 @@ pub enum Action {
     Launch {
         /// The container.
         container: ContainerId,
-        /// Who it is to be.
+        /// The member that it becomes.
         member: Member,
     },
     /// End this container: ask its process to end, after `grace_ms` kill it (0: kill at once).
@@ -89,18 +89,18 @@ pub enum Action {
     Stop {
         /// The container.
         container: ContainerId,
-        /// Who it was.
+        /// The member that it was.
         member: Member,
-        /// Patience, ms.
+        /// Time until it is killed, ms.
         grace_ms: u64,
     },
     /// Send a line down this connection; nothing if it is closed.
     Send {
-        /// Where to.
+        /// The connection.
         connection: ConnectionId,
-        /// Who that is, for the log.
+        /// The member at the other end, for the log.
         member: Option<Member>,
-        /// What. One that goes to many is one value: compare by [`Arc::ptr_eq`] to encode it once.
+        /// The command. A command to many containers is one value: compare by [`Arc::ptr_eq`] to encode it once.
         command: Arc<Command>,
     },
     /// Close this connection after what was sent.
@@ -124,16 +124,16 @@ pub enum Action {
     },
     /// Try to connect to this port. Answered by `Probed`.
     ProbePort {
-        /// Whose.
+        /// The member whose port it is.
         member: Member,
-        /// Where.
+        /// The port.
         endpoint: SocketAddr,
     },
     /// Report this event to the users of the job.
     Notice(Box<view::Event>),
     /// Answer an operator.
     Answer {
-        /// Whom.
+        /// The request.
         id: OperationId,
         /// What was done, or why not.
         result: Result<String, String>,

@@ -10,10 +10,10 @@ use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot
 use crate::action::{CallId, Checkpoint, ConnectionId, ContainerId, OperationId, RecordId};
 use crate::record::Record;
 
-/// Something that happened. The driver turns whatever came in into exactly one of these.
+/// Something that happened. The driver turns each input into exactly one event.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The first event, and only the first: what the claim, the journal and the checkpoint directory say.
+    /// The first event, and only the first: the content of the claim, the journal and the checkpoint directory.
     Startup(Box<StartupState>),
 
     /// The cluster gives a container for this ask. One for an ask that is not open is released.
@@ -25,7 +25,7 @@ pub enum Event {
         /// The ask's incarnation.
         incarnation: Incarnation,
         /// Host name of the node it is on, as the cluster writes it, without a port: for reports, for the restart policy, and
-        /// to know whose data is near.
+        /// for data locality.
         node: String,
     },
     /// Its process runs.
@@ -39,7 +39,7 @@ pub enum Event {
         container: ContainerId,
         /// How.
         exit: Exit,
-        /// What it said last (the end of its stderr), at most some lines; empty if that is not known.
+        /// Its final output (the end of its stderr), at most some lines; empty if that is not known.
         text: String,
     },
     /// The container's NodeManager is unreachable or is killing the container, and its process has no control connection. If
@@ -50,27 +50,27 @@ pub enum Event {
         /// What its node does, to follow "trainer-1 is gone: ".
         cause: String,
     },
-    /// The cluster is about to take this container for another job. It need not come to that.
+    /// The cluster may preempt this container for another job.
     Preempting {
         /// The container.
         container: ContainerId,
-        /// How long it will be left, ms; none if the cluster does not say.
+        /// Time until then, ms; none if the cluster does not report it.
         deadline_ms: Option<u64>,
     },
-    /// This node will be gone soon (it is unhealthy or being decommissioned): what runs there had better run elsewhere.
+    /// This node will be gone soon (it is unhealthy or being decommissioned): its containers move.
     NodeLeaving {
         /// The node, written as in `Allocated`.
         node: String,
     },
 
-    /// A container proved that it has the secret and sent its first line. Answered with
+    /// A container has proved that it has the secret and has sent its first line. Answered with
     /// [`Command::Welcome`](heddle_protocol::control::Command::Welcome) or `Refused`.
     Registered {
         /// The control connection; unique in the driver's life.
         connection: ConnectionId,
-        /// Who it says it is.
+        /// The member that it reports to be.
         member: Member,
-        /// Its container, where the driver can tell (needed for those that an earlier attempt started).
+        /// Its container, if the driver has it (needed for those that an earlier attempt started).
         container: Option<ContainerId>,
         /// Process id.
         pid: u32,
@@ -78,9 +78,9 @@ pub enum Event {
         host: String,
         /// Pserver: one address per data thread.
         endpoints: Vec<SocketAddr>,
-        /// Pserver: what it holds already.
+        /// Pserver: the shards that it holds already.
         held: Option<PserverState>,
-        /// Trainer: what it is at already.
+        /// Trainer: the work that it has already.
         busy: Option<TrainerState>,
     },
     /// Any later line of a registered container, heartbeats included. [`Report::Register`] never comes this way.
@@ -108,11 +108,11 @@ pub enum Event {
         /// Which.
         record: RecordId,
     },
-    /// The journal cannot be written any more. The job ends: nothing may be decided that is not recorded.
+    /// The journal cannot be written any more. The job ends: every decision must be recorded.
     JournalFailed {
         /// Names the file and the cause.
         error: String,
-        /// Whether another ApplicationMaster has taken the directory over.
+        /// Whether another ApplicationMaster has claimed the directory.
         fenced: bool,
         /// The exit code of such a failure: 5 where it was refused, 6 where it could not be reached.
         exit_code: ExitCode,
@@ -125,18 +125,18 @@ pub enum Event {
         outcome: Stored,
     },
 
-    /// The ResourceManager answered (locally the driver need not say it, see
+    /// The ResourceManager answered (local runs do not send it, see
     /// [`Config::cluster_lease_ms`](crate::Config::cluster_lease_ms)).
     ClusterHeard,
     /// The cluster has disowned this attempt, or the claim is not the highest any more: commit nothing,
     /// delete nothing, send no command, end with exit code 9.
     Fenced {
-        /// Who took over, for the log.
+        /// Which ApplicationMaster took over, for the log.
         reason: String,
     },
     /// The cluster refuses what is asked (queue, limits): the job ends with exit code 4.
     Rejected {
-        /// The cluster's words.
+        /// The cluster's message.
         reason: String,
     },
     /// What the cluster reports about why containers do not come (for example, which users fill the queue). It is part of
@@ -152,7 +152,7 @@ pub enum Event {
         /// What.
         operation: Operation,
     },
-    /// [`Core::next_deadline`](crate::Core::next_deadline) has come. Early or late ones do no harm.
+    /// [`Core::next_deadline`](crate::Core::next_deadline) has passed. An early or late timer does no harm.
     Timer,
 }
 
@@ -213,22 +213,22 @@ pub enum Exit {
     Preempted,
     /// The cluster ended it for using more memory than it was given.
     OutOfMemory {
-        /// The cluster's words: used and limit.
+        /// The cluster's message: used and limit.
         error: String,
     },
     /// The cluster ended it for another reason that is not the container's fault (released, application killed).
     ByCluster {
-        /// The cluster's words.
+        /// The cluster's message.
         error: String,
     },
 }
 
-/// What came of connecting to a port.
+/// Outcome of a connection attempt to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// Refused: no process listens there, so it is gone.
     Refused,
-    /// It opened: the process is there, whatever ails it.
+    /// It opened: the process exists, whatever its state.
     Open,
     /// Neither within the driver's timeout (about a second), or no route.
     Silent,
@@ -269,7 +269,7 @@ pub enum Stored {
     },
     /// Another ApplicationMaster owns the directory.
     Fenced {
-        /// Who.
+        /// Which ApplicationMaster.
         error: String,
     },
 }

@@ -9,9 +9,9 @@
 //!
 //! **Reconcile, do not count events.** A slot that is wanted and empty asks, once; so asks never exceed what is
 //! needed, however often a grant or an end is reported. Each filling has its own incarnation, which belongs to the ask,
-//! the process and all its connections: what comes of an older one is refused by number.
+//! the process and all its connections: messages of an older incarnation are refused by number.
 //!
-//! A container lives on in [`Slots::containers`] until the cluster says that it ended, even if its slot has been
+//! A container stays in [`Slots::containers`] until the cluster reports its end, even if its slot has been
 //! given to another: the end of a dead node's container may be reported ten minutes later, and the job does not wait for that.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -248,7 +248,7 @@ impl Slots {
         (asks, next)
     }
 
-    /// A container came for this ask. Returns the member to launch in it; none: it is not needed.
+    /// The cluster granted a container for this ask. Returns the member to launch in it; none: it is not needed.
     pub(crate) fn allocated(
         &mut self,
         container: &ContainerId,
@@ -281,10 +281,10 @@ impl Slots {
         Some(member)
     }
 
-    /// Judges a registration and, if it is welcome, makes it the slot's holder.
+    /// Decides about a registration and, if it is accepted, makes it the slot's holder.
     ///
-    /// `adopting`: this attempt follows another one, whose containers may still come; they are taken as long as
-    /// this attempt has not started one itself for the slot.
+    /// `adopting`: containers of an earlier attempt may still register. They are accepted as long as this attempt has not
+    /// started a container for the slot.
     pub(crate) fn register(
         &mut self,
         mut holder: RegisteredContainer,
@@ -359,25 +359,31 @@ impl Slots {
         if let Some(connection) = holder.connection {
             self.connections.insert(connection, slot);
         }
-        if let Some(entry) = self.entries.get_mut(&slot) {
-            let before = std::mem::replace(&mut entry.place, SlotStatus::Held(Box::new(holder)));
-            if !matches!(before, SlotStatus::Held(_)) {
-                *self.held.entry(slot.role).or_default() += 1;
-            }
+        let Some(entry) = self.entries.get_mut(&slot) else {
+            debug_assert!(false, "{slot} is a slot of the job");
+            return;
+        };
+        let before = std::mem::replace(&mut entry.place, SlotStatus::Held(Box::new(holder)));
+        if !matches!(before, SlotStatus::Held(_)) {
+            *self.held.entry(slot.role).or_default() += 1;
         }
     }
 
     /// Empties a slot. Returns the container to stop, if there is one that the cluster has not reported as ended.
     pub(crate) fn vacate(&mut self, slot: Slot, not_before: MonotonicMs) -> Option<ContainerId> {
-        let entry = self.entries.get_mut(&slot)?;
+        let entry = self.entries.get_mut(&slot);
+        debug_assert!(entry.is_some(), "{slot} is a slot of the job");
+        let entry = entry?;
         self.changed = true;
         let old = std::mem::replace(&mut entry.place, SlotStatus::Empty { not_before });
         let container = match old {
             SlotStatus::Empty { .. } | SlotStatus::Asked => None,
             SlotStatus::Starting { container, .. } => Some(container),
             SlotStatus::Held(holder) => {
-                if let Some(held) = self.held.get_mut(&slot.role) {
-                    *held -= 1;
+                let held = self.held.get_mut(&slot.role);
+                debug_assert!(held.as_ref().is_some_and(|held| **held > 0), "it was counted");
+                if let Some(held) = held {
+                    *held = held.saturating_sub(1);
                 }
                 if let Some(connection) = holder.connection {
                     self.connections.remove(&connection);
@@ -410,14 +416,14 @@ impl Slots {
 
     /// The node of the container in a slot, as far as known.
     pub(crate) fn node(&self, slot: Slot) -> Option<&str> {
-        let life = self.containers.get(self.container(slot)?)?;
-        Some(life.node.as_str()).filter(|node| !node.is_empty())
+        let info = self.containers.get(self.container(slot)?)?;
+        Some(info.node.as_str()).filter(|node| !node.is_empty())
     }
 
     /// Distinct nodes that containers are on.
     pub(crate) fn nodes(&self) -> usize {
         let nodes: BTreeSet<&str> =
-            self.containers.values().map(|life| life.node.as_str()).collect();
+            self.containers.values().map(|info| info.node.as_str()).collect();
         nodes.len()
     }
 }

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use heddle_protocol::control::LaneGrant;
 use heddle_protocol::ids::{Generation, HandOut, Lane, Member};
 
-/// Owners by lane.
+/// The owner of each lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
     owners: Vec<Option<Owner>>,
@@ -103,6 +103,7 @@ impl Lanes {
     /// The one place that changes a lane's owner.
     fn assign(&mut self, index: usize, owner: Option<Owner>) {
         let Some(entry) = self.owners.get_mut(index) else {
+            debug_assert!(false, "lane {index} is a lane of the job");
             return;
         };
         match std::mem::replace(entry, owner) {

@@ -39,7 +39,7 @@ pub(crate) use progress::QueueProgress;
 const ATTEMPTS_PER_GENERATION: u32 = 10_000;
 /// Tasks that a trainer holds at the most, however short they are.
 const HELD_MAX: usize = 64;
-/// Tasks held while the pace is unknown: one in work and one ahead.
+/// Tasks held while the rate is unknown: one in work and one ahead.
 const HELD_FIRST: usize = 2;
 
 /// One hand-out that is not over.
@@ -63,7 +63,7 @@ struct Task {
 
 /// What a trainer has done in this phase.
 #[derive(Clone, Debug, Default)]
-struct TrainerPace {
+struct TrainerRecord {
     first_grant: MonotonicMs,
     finished: u64,
     compute_ms: u64,
@@ -86,7 +86,7 @@ pub(crate) struct Queue {
     looked: BTreeMap<Member, usize>,
     attempts_floor: u32,
     done: u32,
-    paces: BTreeMap<Member, TrainerPace>,
+    records: BTreeMap<Member, TrainerRecord>,
     /// Trainers by the number of tasks that they hold, those without any left out.
     by_load: BTreeSet<(usize, Member)>,
     /// Trainers whose oldest task has no other holder, by their own computing time on it as of the last heartbeat.
@@ -114,7 +114,7 @@ impl Queue {
             looked: BTreeMap::new(),
             attempts_floor: attempts_floor(generation),
             done: 0,
-            paces: BTreeMap::new(),
+            records: BTreeMap::new(),
             by_load: BTreeSet::new(),
             at_work: BTreeSet::new(),
             durations: Durations::default(),
@@ -124,7 +124,7 @@ impl Queue {
     /// As a new queue of the same tasks in the same order, restored.
     pub(crate) fn begin_again(&mut self, generation: Generation, queue_progress: &QueueProgress) {
         self.attempts_floor = attempts_floor(generation);
-        self.paces.clear();
+        self.records.clear();
         self.durations = Durations::default();
         for task in &mut self.tasks {
             (task.attempts, task.errors) = (0, 0);
@@ -138,8 +138,8 @@ impl Queue {
         self.looked.clear();
         self.by_load.clear();
         self.at_work.clear();
-        for pace in self.paces.values_mut() {
-            pace.at_work = None;
+        for record in self.records.values_mut() {
+            record.at_work = None;
         }
         for (id, task) in (0..).map(TaskId).zip(&mut self.tasks) {
             task.grants = Vec::new();
@@ -285,9 +285,9 @@ impl Queue {
         held.push(id);
         let load = held.len();
         self.reload(member, load - 1, load);
-        self.paces
+        self.records
             .entry(member)
-            .or_insert(TrainerPace { first_grant: now, ..TrainerPace::default() });
+            .or_insert(TrainerRecord { first_grant: now, ..TrainerRecord::default() });
         for holder in [Some(member), other].into_iter().flatten() {
             self.index_work_of(holder);
         }
@@ -303,6 +303,7 @@ impl Queue {
             self.reload(member, before, after);
         }
         let place = self.places.get(id.0 as usize).copied();
+        debug_assert!(place.is_some(), "a task that is held is a task of the phase");
         let mut other = None;
         if let (Some(task), Some(place)) = (self.tasks.get_mut(id.0 as usize), place) {
             task.grants.retain(|grant| grant.member != member);
@@ -338,11 +339,11 @@ impl Queue {
             [only] if only.member == member => only.begun_compute_ms,
             _ => None,
         });
-        let Some(pace) = self.paces.get_mut(&member) else {
+        let Some(record) = self.records.get_mut(&member) else {
             return;
         };
-        let at_work = begun.map(|begun| pace.compute_ms.saturating_sub(begun));
-        let before = std::mem::replace(&mut pace.at_work, at_work);
+        let at_work = begun.map(|begun| record.compute_ms.saturating_sub(begun));
+        let before = std::mem::replace(&mut record.at_work, at_work);
         if before != at_work {
             if let Some(ms) = before {
                 self.at_work.remove(&(ms, member));
@@ -355,9 +356,9 @@ impl Queue {
 
     /// How many tasks last a trainer for `lease_ms`.
     fn lease(&self, member: Member, now: MonotonicMs, limits: &Limits) -> usize {
-        match self.paces.get(&member) {
-            Some(pace) if pace.finished > 0 => {
-                let each_ms = (now.since(pace.first_grant) / pace.finished).max(1);
+        match self.records.get(&member) {
+            Some(record) if record.finished > 0 => {
+                let each_ms = (now.since(record.first_grant) / record.finished).max(1);
                 ((limits.lease_ms / each_ms) as usize).clamp(HELD_FIRST, HELD_MAX)
             }
             _ => HELD_FIRST,
@@ -383,8 +384,8 @@ impl Queue {
 
     /// A trainer's own computing time so far, from its heartbeat.
     pub(crate) fn computed(&mut self, member: Member, compute_ms: u64) {
-        if let Some(pace) = self.paces.get_mut(&member) {
-            pace.compute_ms = compute_ms;
+        if let Some(record) = self.records.get_mut(&member) {
+            record.compute_ms = compute_ms;
         }
         // What it is at is what it has held longest; it began that no later than now.
         let oldest = self.held(member).first().copied();
@@ -396,8 +397,7 @@ impl Queue {
         self.index_work_of(member);
     }
 
-    /// Steps that every shard has acknowledged, as a trainer reports. Those of a hand-out that is over say
-    /// nothing and are ignored.
+    /// Steps that every shard has acknowledged, as a trainer reports. Reports about a hand-out that is over are ignored.
     pub(crate) fn progress(&mut self, member: Member, positions: &[TaskPosition]) {
         for position in positions {
             let current = self
@@ -409,8 +409,8 @@ impl Queue {
         }
     }
 
-    /// A task's last step is acknowledged by every shard. Returns its holders, which have one task less now; none: the
-    /// hand-out is over already, nothing is finished by it.
+    /// Every shard has acknowledged the last step of a task. Returns its holders, which have one task less now; `None` if
+    /// the hand-out is over already.
     pub(crate) fn finished(
         &mut self,
         member: Member,
@@ -426,10 +426,10 @@ impl Queue {
         for holder in &holders {
             self.drop_grant(id, *holder);
         }
-        if let Some(pace) = self.paces.get_mut(&member) {
-            pace.finished += 1;
+        if let Some(record) = self.records.get_mut(&member) {
+            record.finished += 1;
             if let Some(begun) = grant.begun_compute_ms {
-                self.durations.add(pace.compute_ms.saturating_sub(begun));
+                self.durations.add(record.compute_ms.saturating_sub(begun));
             }
         }
         Some(holders)
@@ -460,19 +460,19 @@ impl Queue {
         Some(task.errors)
     }
 
-    /// A trainer is gone or has handed everything back: what it held is todo again, at the first step that not
-    /// every shard acknowledged.
+    /// A trainer is gone or has handed back its tasks: they are todo again, at the first step that not every shard
+    /// acknowledged.
     pub(crate) fn release(&mut self, member: Member) {
         for id in self.held(member).to_vec() {
             self.drop_grant(id, member);
         }
         debug_assert!(
-            self.paces.get(&member).is_none_or(|pace| pace.at_work.is_none()),
+            self.records.get(&member).is_none_or(|record| record.at_work.is_none()),
             "a trainer without tasks is not at work"
         );
         self.held.remove(&member);
         self.looked.remove(&member);
-        self.paces.remove(&member);
+        self.records.remove(&member);
     }
 
     /// A trainer that an earlier attempt gave this task goes on with it.

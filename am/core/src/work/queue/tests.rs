@@ -240,7 +240,7 @@ proptest! {
                 .filter_map(|(member, held)| {
                     let task = queue.task(*held.first()?)?;
                     let [only] = task.grants.as_slice() else { return None };
-                    let ms = queue.paces[member].compute_ms.saturating_sub(only.begun_compute_ms?);
+                    let ms = queue.records[member].compute_ms.saturating_sub(only.begun_compute_ms?);
                     Some((ms, *member))
                 })
                 .collect();
