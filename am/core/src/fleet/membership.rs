@@ -79,7 +79,8 @@ impl Fleet {
     ) -> Vec<Member> {
         let needed = self.trainers_to_start(ctx) as usize;
         let enough = self.join_batching.early || self.slots.joining.len() >= needed;
-        if !started && !(starting && enough) {
+        let can_join = started || (starting && enough);
+        if !can_join {
             return Vec::new();
         }
         if let Some(at) = self.join_batching.closed_until(ctx.now()) {
