@@ -288,13 +288,7 @@ impl<P: DataPlane> Trainer<P> {
         let most = self.spec.trainers.vcores as usize + 1;
         loop {
             let Some(work) = &mut self.work else { return };
-            let active = work.running.values().filter(|run| run.ended.is_none()).count();
-            if active >= most {
-                return;
-            }
-            let Some(grant) = work.waiting.pop_front() else {
-                return;
-            };
+            let Some(grant) = work.next_task(most) else { return };
             let read_only = work.sharing == Sharing::ReadOnly;
             let settings = work.settings.clone();
             let unit = Unit::Task(grant.task);

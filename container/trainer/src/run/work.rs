@@ -119,6 +119,12 @@ impl TrainerWork {
         self.running.remove(&task);
     }
 
+    /// Takes the next assigned task, unless `most` tasks are being read and computed.
+    pub(super) fn next_task(&mut self, most: usize) -> Option<TaskGrant> {
+        let active = self.running.values().filter(|run| run.ended.is_none()).count();
+        if active < most { self.waiting.pop_front() } else { None }
+    }
+
     /// The lowest step that a lane has not completed; 0 without lanes.
     pub(super) fn lowest_step(&self) -> Step {
         let pipelines = self.lanes.values().filter_map(|run| run.pipeline.as_ref());
