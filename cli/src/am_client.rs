@@ -1,4 +1,4 @@
-//! Talking to a run's ApplicationMaster: reading its view, and telling it what to do.
+//! Client of a run's ApplicationMaster: reads the view of the job and sends operations.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,26 +23,26 @@ use crate::failure::Failure;
 use crate::runs::LocalRun;
 use crate::waiting;
 
-/// An ApplicationMaster of this machine answers in milliseconds, or it hangs.
+/// An ApplicationMaster of this machine responds in milliseconds unless it hangs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// A view of ten thousand slots takes some MB.
+/// A view of ten thousand slots has some MB.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// An ApplicationMaster: where it is, and what it is called when something goes wrong.
+/// The address of an ApplicationMaster, and its name in error messages.
 #[derive(Clone, Debug)]
 pub struct Am {
-    /// Where it listens: the addresses of its host, tried in this order; none when it has not begun to.
+    /// Addresses of its host, tried in this order; empty before it listens.
     pub addresses: Vec<SocketAddr>,
     /// `the ApplicationMaster of run 1a2b3c4d`.
     pub who: String,
-    /// What to do when it does not answer.
+    /// The next step if it does not respond.
     pub next: String,
     /// How long a checkpoint of its job may take.
     pub checkpoint_timeout: Duration,
 }
 
 impl Am {
-    /// That of a run of this machine.
+    /// The ApplicationMaster of a run of this machine.
     #[must_use]
     pub fn of_run(run: &LocalRun) -> Self {
         let short = run.file.run.short();
@@ -50,15 +50,15 @@ impl Am {
         Self {
             addresses: run.am().map(|am| am.address).into_iter().collect(),
             who: format!("the ApplicationMaster of run {short}"),
-            next: format!("`heddle status {short}` shows how it stands"),
+            next: format!("`heddle status {short}` shows its state"),
             checkpoint_timeout: timeout.unwrap_or(DurationMs::secs(300)).as_duration(),
         }
     }
 
-    /// The job as it sees it, as anybody may read it; where its pages are behind YARN's proxy, through that.
+    /// Reads the public view of the job; through YARN's proxy if the pages are behind it.
     ///
     /// # Errors
-    /// Exit code 6 when it does not answer.
+    /// Exit code 6 if it does not respond.
     pub async fn view(&self) -> Result<JobView, Failure> {
         let exchange = async {
             let mut sender = self.connect().await?;
@@ -74,10 +74,10 @@ impl Am {
         view_of(&self.limited(ANSWER_LIMIT, exchange).await?)
     }
 
-    /// The same for whoever has the job's secret, past any proxy.
+    /// Reads the view with the job's secret, without a proxy.
     ///
     /// # Errors
-    /// Exit code 6 when it does not answer, 5 when the secret is not its own.
+    /// Exit code 6 if it does not respond, 5 if it rejects the secret.
     pub async fn view_with(&self, run: RunId, secret: &Secret) -> Result<JobView, Failure> {
         let exchange = async {
             let mut sender = self.connect().await?;
@@ -91,10 +91,10 @@ impl Am {
         view_of(&self.limited(ANSWER_LIMIT, exchange).await?)
     }
 
-    /// Tells it what to do; returns when it is done.
+    /// Sends an operation; returns when it is done.
     ///
     /// # Errors
-    /// Exit code 6 when it does not answer, 5 when the secret is not its own, 1 when it refuses.
+    /// Exit code 6 if it does not respond, 5 if it rejects the secret, 1 if it refuses the operation.
     pub async fn operate(
         &self,
         run: RunId,
@@ -114,10 +114,11 @@ impl Am {
         .map(|_| ())
     }
 
-    /// How long an order may take. One that saves is answered when the checkpoint exists or was given up.
+    /// The time limit of an operation. An operation that saves is answered when the checkpoint is committed or given
+    /// up.
     fn limit_of(&self, operation: &Operation) -> Duration {
         match operation {
-            // An open checkpoint may have to end first.
+            // An open checkpoint may have to finish first.
             Operation::Stop { checkpoint: true } | Operation::Checkpoint => {
                 ANSWER_LIMIT + 2 * self.checkpoint_timeout
             }
@@ -154,7 +155,7 @@ impl Am {
         match waiting::on(who, exchange).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(ExchangeError::Elsewhere(url))) => Err(unreachable(&format!("is behind {url}"))),
-            Ok(Err(ExchangeError::NoAddress)) => Err(unreachable("has not begun to listen")),
+            Ok(Err(ExchangeError::NoAddress)) => Err(unreachable("is not listening yet")),
             Ok(Err(ExchangeError::Refused(StatusCode::UNAUTHORIZED, text))) => {
                 Err(Failure::new(ExitCode::Denied, format!("{who}: {text}")))
             }
@@ -166,36 +167,36 @@ impl Am {
             }
             Ok(Err(ExchangeError::Other(error))) => Err(Failure::caused(
                 ExitCode::Unreachable,
-                format!("{who} does not answer"),
+                format!("{who} does not respond"),
                 &*error,
             )),
-            Err(_) => Err(unreachable(&format!("gives no answer within {} s", limit.as_secs()))),
+            Err(_) => Err(unreachable(&format!("did not respond within {} s", limit.as_secs()))),
         }
     }
 }
 
-/// The job as the ApplicationMaster of a run of this machine sees it.
+/// Reads the view of a job from the ApplicationMaster of a run of this machine.
 ///
 /// # Errors
-/// Exit code 6 when it does not answer.
+/// Exit code 6 if it does not respond.
 pub async fn view(run: &LocalRun) -> Result<JobView, Failure> {
     Am::of_run(run).view().await
 }
 
-/// Tells the ApplicationMaster of a run of this machine what to do; returns when it is done.
+/// Sends an operation to the ApplicationMaster of a run of this machine; returns when it is done.
 ///
 /// # Errors
-/// Exit code 6 when it does not answer, 5 when the secret is not its own, 1 when it refuses.
+/// Exit code 6 if it does not respond, 5 if it rejects the secret, 1 if it refuses the operation.
 pub async fn operate(run: &LocalRun, operation: &Operation) -> Result<(), Failure> {
     let secret = run.dir.secret().map_err(|error| {
-        Failure::caused(ExitCode::Denied, "the run's secret cannot be read", &error)
+        Failure::caused(ExitCode::Denied, "cannot read the run's secret", &error)
     })?;
     Am::of_run(run).operate(run.file.run, &secret, operation).await
 }
 
 type Sender = SendRequest<Full<Bytes>>;
 
-/// Why an exchange did not come about.
+/// Why an exchange failed.
 enum ExchangeError {
     NoAddress,
     /// The pages are at this URL.
@@ -215,7 +216,7 @@ async fn dial(to: impl tokio::net::ToSocketAddrs) -> Result<Sender, ExchangeErro
     let stream = tokio::time::timeout(ANSWER_LIMIT, TcpStream::connect(to)).await??;
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
-        // Its end shows in the request that waits for it.
+        // The request that uses this connection reports its failure.
         let _ended = connection.await;
     });
     Ok(sender)
@@ -237,7 +238,7 @@ fn parts(url: &str) -> Option<(String, &str)> {
     Some((host, path))
 }
 
-/// The proof of the secret for the next request on this connection, which it is good for once.
+/// The proof of the secret for the next request on this connection; valid once.
 async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<String, ExchangeError> {
     let hello = Hello::new(run, None)?;
     let request = Request::post("/v1/hello")
@@ -264,7 +265,7 @@ fn view_of(body: &[u8]) -> Result<JobView, Failure> {
     serde_json::from_slice(body).map_err(|error| {
         Failure::caused(
             ExitCode::Unreachable,
-            "the ApplicationMaster's answer is no view of a job",
+            "cannot read the ApplicationMaster's answer as the view of a job",
             &error,
         )
     })
@@ -286,12 +287,11 @@ async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Byte
 /// A runtime for one exchange.
 ///
 /// # Errors
-/// The system gives no event queue.
+/// The system cannot create an event queue.
 pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::caused(ExitCode::Internal, "no event queue", &error))
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        Failure::caused(ExitCode::Internal, "cannot create an event queue", &error)
+    })
 }
 
 #[cfg(test)]
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_proxys_url_is_taken_apart() {
+    fn proxy_url_is_split_into_host_and_path() {
         let url = "http://rm:8088/proxy/redirect/application_1_1/api/v1/status";
         let path = "/proxy/redirect/application_1_1/api/v1/status";
         assert_eq!(parts(url), Some(("rm:8088".to_owned(), path)));

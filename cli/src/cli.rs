@@ -1,29 +1,30 @@
-//! All sub-commands, and which file does what.
+//! The sub-commands, one module each.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::application::duration;
 use crate::cluster;
 use crate::commands::{
-    attach, bench, checkpoint, completions, config, containers, export, kill, list, logs, predict,
-    prune, report, run, scale, status, submit,
+    attach, checkpoint, completions, config, containers, export, kill, list, logs, predict, prune,
+    report, run, scale, status, submit,
 };
-use crate::failure::{CommandResult, not_yet};
+use crate::failure::CommandResult;
 
-/// Trains models with parameter servers, on one machine or on a YARN cluster.
+/// Train models with parameter servers, on one machine or on a YARN cluster.
 #[derive(Debug, Parser)]
 #[command(name = "heddle", version, propagate_version = true)]
 #[command(
-    after_help = "Exit codes: 0 ok, 1 job failed, 2 command line, 3 killed, 4 refused by the cluster, \
+    after_help = "ExitCode codes: 0 ok, 1 job failed, 2 command line, 3 killed, 4 refused by the cluster, \
     5 denied, 6 unreachable, 7 job file, data or paths, 8 checkpoint corrupt or incompatible, \
-    9 superseded by another run, 10 internal, 124 waited long enough, 130/143 interrupted."
+    9 superseded by another run, 10 internal, 124 wait timed out, 130/143 interrupted."
 )]
 pub struct Cli {
-    /// Write data as JSON, one object a line
+    /// Print data as JSON, one object per line
     #[arg(long, global = true)]
     pub json: bool,
-    /// How long to wait for a ResourceManager that does not answer [default: what yarn-site.xml says
-    /// (yarn.resourcemanager.connect.max-wait.ms), or 60s]
-    #[arg(long, global = true, value_name = "DURATION", value_parser = submit::duration)]
+    /// Set how long to wait for a ResourceManager that does not respond [default:
+    /// yarn.resourcemanager.connect.max-wait.ms of yarn-site.xml, or 60s]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
     pub rm_wait: Option<std::time::Duration>,
     #[command(subcommand)]
     command: Command,
@@ -35,38 +36,32 @@ enum Command {
     Run(run::Args),
     /// Train a job on a YARN cluster
     Submit(Box<submit::Args>),
-    /// Follow a job that runs on a cluster
+    /// Follow a running job on a cluster
     Attach(attach::Args),
-    /// Show how a run or an application stands
+    /// Show the state of a run or an application
     Status(status::Args),
     /// List runs of this machine and applications of the cluster
     List(list::Args),
-    /// Remove run directories of ended runs, or what applications left on the cluster
+    /// Remove directories of ended runs, or files of ended applications on the cluster
     Prune(prune::Args),
     /// Print the logs of a run or an application
     Logs(logs::Args),
-    /// Print the report of a run or an application that is over
+    /// Print the report of an ended run or application
     Report(report::Args),
     /// End a run or an application
     Kill(kill::Args),
-    /// Change the number of trainers of a job that runs
+    /// Change the number of trainers of a running job
     Scale(scale::Args),
     Predict(predict::Args),
     /// Write the model of a checkpoint
     Export(export::Args),
-    /// Show what a job file comes to, or the reference of all keys
+    /// Show the values of a job file, or the reference of all keys
     #[command(subcommand)]
     Config(config::Command),
-    /// Look after checkpoints
+    /// List, verify, take and remove checkpoints
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
-    /// Measure this machine (see cargo bench for now)
-    Bench(bench::Args),
-    /// Inject faults into a run (not available yet)
-    Chaos(Anything),
-    /// Check a cluster (not available yet)
-    Doctor(Anything),
-    /// Print completions for a shell
+    /// Print the completion script of a shell
     Completions(completions::Args),
     /// The ApplicationMaster of a run
     #[command(hide = true)]
@@ -79,23 +74,15 @@ enum Command {
     Trainer,
 }
 
-/// Whatever was typed: the command has no function yet and says so first.
-#[derive(Debug, clap::Args)]
-struct Anything {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    rest: Vec<String>,
-}
-
-/// Does what was asked for.
+/// Runs the sub-command.
 ///
 /// # Errors
-/// With the exit code of its class.
+/// The failure of the sub-command, with the exit code of its class.
 pub fn dispatch(cli: Cli) -> CommandResult {
     let json = cli.json;
     if let Some(wait) = cli.rm_wait {
         cluster::set_rm_wait(wait);
     }
-    let missing = |command: &str, _: Anything| Err(not_yet(command));
     match cli.command {
         Command::Run(args) => run::run(args, json),
         Command::Submit(args) => submit::submit(&args, json),
@@ -111,10 +98,7 @@ pub fn dispatch(cli: Cli) -> CommandResult {
         Command::Export(args) => export::export(&args, json),
         Command::Config(command) => config::config(command, json),
         Command::Checkpoint(command) => checkpoint::checkpoint(command, json),
-        Command::Bench(args) => bench::bench(&args),
-        Command::Chaos(rest) => missing("chaos", rest),
-        Command::Doctor(rest) => missing("doctor", rest),
-        Command::Completions(args) => completions::completions(&args),
+        Command::Completions(args) => completions::completions(&args, &mut Cli::command()),
         Command::Am(args) => containers::am(&args),
         Command::Pserver => containers::pserver(),
         Command::Trainer => containers::trainer(),
@@ -123,8 +107,6 @@ pub fn dispatch(cli: Cli) -> CommandResult {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

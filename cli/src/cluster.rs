@@ -1,5 +1,5 @@
-//! The cluster as this process's environment names it: its ResourceManager, its file system, the user's
-//! places there, and what failures of both come to.
+//! The cluster that this process's environment names: its ResourceManager, its file system, the user's directories, and
+//! the conversion of their errors to failures.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,41 +18,47 @@ use heddle_yarn::{
     stated_rm_wait,
 };
 
-use crate::application::HDFS;
 use crate::failure::Failure;
-use crate::waiting;
+use crate::waiting::{self, HDFS};
 
-/// A cluster and its user. Made within a runtime.
+/// A cluster and its user. Must be created within a runtime.
 pub struct ClusterContext {
-    /// What `HADOOP_CONF_DIR` says.
+    /// The configuration in `HADOOP_CONF_DIR`.
     pub configuration: Configuration,
     /// Calls to the ResourceManager.
     pub client: YarnClient,
-    /// As whom.
+    /// The user of the calls.
     pub user: User,
-    /// Whether the cluster wants proofs of identity.
+    /// Whether the cluster requires authentication.
     pub secured: bool,
     /// The file system that `fs.defaultFS` names.
     pub storage: Arc<dyn Storage>,
     /// `host:port` or name service of it.
     authority: String,
-    /// What users' homes are below.
+    /// Parent directory of the users' home directories.
     homes: String,
 }
 
-/// How long a ResourceManager that does not answer is waited for, where neither `--rm-wait` nor a file says it: a
-/// failover with ZooKeeper takes 30 to 60 s.
+/// The application type of jobs, by which lists are filtered.
+pub const APPLICATION_TYPE: &str = "HEDDLE";
+
+/// Name of the file with the job's secret (64 hexadecimal digits) in the staging directory. With it the same user
+/// controls the job from another shell.
+pub const SECRET_FILE: &str = "secret";
+
+/// How long to wait for a ResourceManager that does not respond, without `--rm-wait` or a configured value. A failover
+/// with ZooKeeper takes 30 to 60 s.
 const RM_WAIT: Duration = Duration::from_secs(60);
 
 /// `--rm-wait`, from the command line of this process.
 static RM_WAIT_GIVEN: OnceLock<Duration> = OnceLock::new();
 
-/// Sets how long this process waits for a ResourceManager that does not answer (`--rm-wait`). The first call counts.
+/// Sets how long this process waits for a ResourceManager that does not respond (`--rm-wait`). The first call counts.
 pub fn set_rm_wait(wait: Duration) {
     let _set_before = RM_WAIT_GIVEN.set(wait);
 }
 
-/// Whether the environment names a cluster: by the rule of [`ClusterContext::load`], a `yarn-site.xml` is found.
+/// Whether the environment names a cluster: [`ClusterContext::load`] would find a `yarn-site.xml`.
 #[must_use]
 pub fn is_named() -> bool {
     names_a_cluster(&Environment::of_process())
@@ -64,7 +70,7 @@ fn names_a_cluster(environment: &Environment) -> bool {
         .any(|candidate| candidate.directory.join("yarn-site.xml").is_file())
 }
 
-/// What is used of YARN's addresses and times, with the waits of a command at a terminal.
+/// YARN's addresses and time limits, with the waits of an interactive command.
 ///
 /// `context` names the caller in the ResourceManager's audit log.
 fn cluster_of(
@@ -80,11 +86,11 @@ fn cluster_of(
     let options = rpc_options(configuration)?.with_caller_context(configuration, context)?;
     let cluster = Cluster::with(configuration, user.clone(), options, limits)?;
     Ok(cluster.with_slow_call_observer(Arc::new(|servers: &[HostPort], wait: Duration| {
-        waiting::say(&slow_call_text(servers, wait));
+        waiting::report(&slow_call_text(servers, wait));
     })))
 }
 
-/// That a call takes long, in one line.
+/// The line that reports a slow call.
 fn slow_call_text(servers: &[HostPort], wait: Duration) -> String {
     let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
     format!(
@@ -95,13 +101,13 @@ fn slow_call_text(servers: &[HostPort], wait: Duration) -> String {
 }
 
 impl ClusterContext {
-    /// Reads the configuration; asks nobody yet.
+    /// Reads the configuration; does not connect.
     ///
     /// # Errors
-    /// Exit code 7 when it cannot be read or names no cluster, 5 when there is no user.
+    /// Exit code 7 if it cannot be read or does not name a cluster, 5 if the user cannot be determined.
     pub fn load() -> Result<Self, Failure> {
         let wrong = |error: &dyn std::error::Error| {
-            Failure::caused(ExitCode::Input, "Hadoop's configuration does not name a cluster", error).next(
+            Failure::caused(ExitCode::Input, "cannot find a cluster in Hadoop's configuration", error).next(
                 "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml of the cluster",
             )
         };
@@ -110,8 +116,9 @@ impl ClusterContext {
         let text = |key: &str| configuration.trimmed(key).map_err(|error| wrong(&error));
         let secured = text("hadoop.security.authentication")?
             .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
-        let user = User::resolve(&environment, secured)
-            .map_err(|error| Failure::caused(ExitCode::Denied, "nobody to submit as", &error))?;
+        let user = User::resolve(&environment, secured).map_err(|error| {
+            Failure::caused(ExitCode::Denied, "cannot determine the user to submit as", &error)
+        })?;
         let default = text("fs.defaultFS")?.unwrap_or_default();
         let authority = default
             .strip_prefix("hdfs://")
@@ -119,7 +126,7 @@ impl ClusterContext {
             .unwrap_or_default()
             .to_owned();
         if authority.is_empty() {
-            let fact = format!("fs.defaultFS is {default:?}, which is no HDFS");
+            let fact = format!("fs.defaultFS must be an hdfs:// URL (got {default:?})");
             return Err(Failure::new(ExitCode::Input, fact).next(
                 "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml of the cluster",
             ));
@@ -130,7 +137,8 @@ impl ClusterContext {
             authority: authority.clone(),
             path: StorePath::root(),
         };
-        let storage = connect(&root).map_err(|error| storage_failure("no storage", &error))?;
+        let storage = connect(&root)
+            .map_err(|error| storage_failure("cannot use the default file system", &error))?;
         Ok(Self {
             client: YarnClient::new(&cluster),
             configuration,
@@ -142,8 +150,8 @@ impl ClusterContext {
         })
     }
 
-    /// A client whose calls name this application in the ResourceManager's audit log, where the site wants that
-    /// (`hadoop.caller.context.enabled`); none where it does not.
+    /// A client whose calls name this application in the ResourceManager's audit log; `None` unless the configuration
+    /// enables that (`hadoop.caller.context.enabled`).
     ///
     /// # Errors
     /// As [`ClusterContext::load`].
@@ -157,24 +165,24 @@ impl ClusterContext {
         let cluster = cluster.map_err(|error| {
             Failure::caused(
                 ExitCode::Input,
-                "Hadoop's configuration does not name a cluster",
+                "cannot find a cluster in Hadoop's configuration",
                 &error,
             )
         })?;
         Ok(Some(YarnClient::new(&cluster)))
     }
 
-    /// A place on the default file system.
+    /// A location on the default file system.
     fn place(&self, path: &str) -> Result<Location, Failure> {
-        format!("hdfs://{}{path}", self.authority)
-            .parse()
-            .map_err(|error| Failure::caused(ExitCode::Input, format!("no place {path:?}"), &error))
+        format!("hdfs://{}{path}", self.authority).parse().map_err(|error| {
+            Failure::caused(ExitCode::Input, format!("{path:?} is not a valid path"), &error)
+        })
     }
 
-    /// The same place with the file system's name, where it was left to `fs.defaultFS`.
+    /// The same location with the authority of `fs.defaultFS` if it has none.
     ///
     /// # Errors
-    /// Never for places that came from a job file.
+    /// Never for locations from a job file.
     pub fn whole(&self, location: &Location) -> Result<Location, Failure> {
         match location.scheme() == "hdfs" && location.authority().is_empty() {
             true => self.place(location.path()),
@@ -182,18 +190,21 @@ impl ClusterContext {
         }
     }
 
-    /// A user's home.
+    /// The home directory of a user.
     ///
     /// # Errors
-    /// The name is none that stands in a path.
+    /// The name is not valid in a path.
     pub fn home_of(&self, user: &str) -> Result<Location, Failure> {
         if user.is_empty() || user.contains(['/', '\0']) || user == ".." {
-            return Err(Failure::new(ExitCode::Denied, format!("no user {user:?}")));
+            return Err(Failure::new(
+                ExitCode::Denied,
+                format!("{user:?} is not a valid user name"),
+            ));
         }
         self.place(&format!("{}/{user}", self.homes.trim_end_matches('/')))
     }
 
-    /// Our own user's home.
+    /// The home directory of the calling user.
     ///
     /// # Errors
     /// As [`ClusterContext::home_of`].
@@ -201,7 +212,7 @@ impl ClusterContext {
         self.home_of(self.user.short_name())
     }
 
-    /// Where everything of an application lies while it runs.
+    /// The staging directory of an application.
     ///
     /// # Errors
     /// As [`ClusterContext::home_of`].
@@ -210,7 +221,7 @@ impl ClusterContext {
         Ok(below.join(&application.to_string()))
     }
 
-    /// Where what stays of an application lies.
+    /// The report directory of an application.
     ///
     /// # Errors
     /// As [`ClusterContext::home_of`].
@@ -219,10 +230,10 @@ impl ClusterContext {
         Ok(below.join(&application.to_string()))
     }
 
-    /// A job whose places on HDFS all name their file system.
+    /// Adds the file system's name to all HDFS locations of a job.
     ///
     /// # Errors
-    /// Never for places that came from a job file.
+    /// Never for locations from a job file.
     pub fn whole_spec(&self, mut spec: JobSpec) -> Result<JobSpec, Failure> {
         let data = spec.data.train.iter_mut().chain(&mut spec.data.test);
         let outputs = [&mut spec.checkpoint.dir, &mut spec.output.model];
@@ -234,10 +245,10 @@ impl ClusterContext {
         Ok(spec)
     }
 
-    /// Makes directories that only their owner enters, from `home` down. The home itself is an administrator's to make.
+    /// Creates directories with mode 0700 below `home`. Only an administrator can create the home itself.
     ///
     /// # Errors
-    /// Exit code 5 when that is not allowed, 6 when the file system does not answer.
+    /// Exit code 5 if that is denied, 6 if the file system does not respond.
     pub async fn make_dirs(&self, home: &Location, below: &[&str]) -> Result<Location, Failure> {
         let mut at = home.clone();
         for name in below {
@@ -251,11 +262,11 @@ impl ClusterContext {
                     return Err(no_home(home));
                 }
                 Err(error) => {
-                    // A NameNode refuses to make what lies below a home that is missing: the parent is not ours.
+                    // A NameNode denies the creation below a missing home, since the parent belongs to another user.
                     if error.error().reason == Reason::Denied && self.is_missing(home).await {
                         return Err(no_home(home));
                     }
-                    let fact = format!("{at} cannot be made");
+                    let fact = format!("cannot create {at}");
                     return Err(storage_failure(&fact, error.error()));
                 }
             }
@@ -263,36 +274,36 @@ impl ClusterContext {
         Ok(at)
     }
 
-    /// Whether a NameNode listens, within seconds: calls themselves wait for one that restarts.
+    /// Checks within seconds that a NameNode listens. Ordinary calls wait for a NameNode that restarts.
     ///
     /// # Errors
-    /// Exit code 6 when none does.
+    /// Exit code 6 if none listens.
     pub async fn reach(&self) -> Result<(), Failure> {
         let reached = waiting::on(HDFS, self.storage.reach()).await;
         reached.map_err(|error| {
-            storage_failure("HDFS cannot be reached", &error).next(format!(
-                "is the NameNode of fs.defaultFS = hdfs://{} up, and is HADOOP_CONF_DIR that of the cluster?",
+            storage_failure("cannot reach HDFS", &error).next(format!(
+                "check that the NameNode of fs.defaultFS = hdfs://{} runs, and that HADOOP_CONF_DIR is that of the cluster",
                 self.authority
             ))
         })
     }
 
-    /// Removes a directory of ours with all it holds; one that is not there is removed.
+    /// Removes a directory with its content. A missing directory is not an error.
     ///
     /// # Errors
-    /// The file system does not do it.
+    /// The file system fails.
     pub async fn remove_dir(&self, dir: &Location) -> Result<(), Failure> {
         match self.storage.delete_dir(&path_of(dir)?).await {
             Ok(()) => Ok(()),
             Err(error) if error.error().is_not_found() => Ok(()),
-            Err(error) => Err(storage_failure(&format!("{dir} cannot be removed"), error.error())),
+            Err(error) => Err(storage_failure(&format!("cannot remove {dir}"), error.error())),
         }
     }
 
-    /// Reads a small file; nothing where there is none.
+    /// Reads a small file; `None` if it does not exist.
     ///
     /// # Errors
-    /// The file system does not give it.
+    /// The file system fails.
     pub async fn read(
         &self,
         place: &Location,
@@ -303,26 +314,26 @@ impl ClusterContext {
         match waiting::on(HDFS, read).await {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(storage_failure(&format!("{place} cannot be read"), &error)),
+            Err(error) => Err(storage_failure(&format!("cannot read {place}"), &error)),
         }
     }
 
-    /// Whether a file is at that place.
+    /// Whether a file exists at that location.
     ///
     /// # Errors
-    /// The file system does not say.
+    /// The file system fails.
     pub async fn is_file(&self, place: &Location) -> Result<bool, Failure> {
         match waiting::on(HDFS, self.storage.stat(&path_of(place)?)).await {
             Ok(entry) => Ok(entry.kind == Kind::File),
             Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(storage_failure(&format!("{place} cannot be read"), &error)),
+            Err(error) => Err(storage_failure(&format!("cannot read {place}"), &error)),
         }
     }
 
-    /// Looks whether the user has a home directory, where the files of each submission lie.
+    /// Checks that the user has a home directory, which contains the files of each submission.
     ///
     /// # Errors
-    /// Exit code 5 when it is missing. What else is wrong is said where it is used.
+    /// Exit code 5 if it is missing. Other errors are reported by the first use.
     pub async fn has_home(&self) -> Result<(), Failure> {
         let home = self.home()?;
         match self.is_missing(&home).await {
@@ -331,7 +342,7 @@ impl ClusterContext {
         }
     }
 
-    /// Whether nothing is at that place, as far as the file system says.
+    /// Whether the file system reports that nothing exists at that location.
     async fn is_missing(&self, place: &Location) -> bool {
         let Ok(path) = path_of(place) else {
             return false;
@@ -343,21 +354,21 @@ impl ClusterContext {
 
 fn no_home(home: &Location) -> Failure {
     Failure::new(ExitCode::Denied, format!("your home directory {home} does not exist")).next(format!(
-        "ask an administrator of the cluster to make it: hdfs dfs -mkdir {0}, then hdfs dfs -chown you {0}",
+        "ask an administrator of the cluster to create it: hdfs dfs -mkdir {0}, then hdfs dfs -chown you {0}",
         home.path()
     ))
 }
 
-/// The path of a place within its storage.
+/// The path of a location within its storage.
 ///
 /// # Errors
-/// Longer than any storage takes.
+/// The path is longer than any storage accepts.
 pub fn path_of(place: &Location) -> Result<StorePath, Failure> {
     StorePath::parse(place.path())
         .map_err(|error| Failure::caused(ExitCode::Input, place.to_string(), &error))
 }
 
-/// What a storage's failure comes to.
+/// The failure for an error of a storage.
 #[must_use]
 pub fn storage_failure(fact: &str, error: &StorageError) -> Failure {
     let exit = match &error.reason {
@@ -368,12 +379,12 @@ pub fn storage_failure(fact: &str, error: &StorageError) -> Failure {
     Failure::caused(exit, fact, error)
 }
 
-/// What a failed call to the ResourceManager comes to.
+/// The failure for an error of a call to the ResourceManager.
 #[must_use]
 pub fn client_failure(fact: &str, error: &ClientError) -> Failure {
     match error {
         ClientError::NotFound(_) => Failure::caused(ExitCode::Input, fact, error)
-            .next("`heddle list --yarn` shows the applications that the cluster remembers"),
+            .next("`heddle list --yarn` shows the applications of the cluster"),
         ClientError::Denied(_) => Failure::caused(ExitCode::Denied, fact, error),
         ClientError::Auth(source) => {
             Failure::caused(ExitCode::Denied, fact, error).next(after_no_login(source))
@@ -383,45 +394,49 @@ pub fn client_failure(fact: &str, error: &ClientError) -> Failure {
             failure.causes = diagnostics.lines().map(str::to_owned).collect();
             failure
         }
-        ClientError::Waited { .. } | ClientError::Unreachable(_) => {
-            Failure::caused(ExitCode::Unreachable, fact, error)
-                .next("is HADOOP_CONF_DIR that of the cluster, and is the ResourceManager up?")
-        }
+        ClientError::Waited { .. } | ClientError::Unreachable(_) => Failure::caused(
+            ExitCode::Unreachable,
+            fact,
+            error,
+        )
+        .next(
+            "check that HADOOP_CONF_DIR is that of the cluster, and that the ResourceManager runs",
+        ),
         _ => Failure::caused(ExitCode::Unreachable, fact, error),
     }
 }
 
-/// The next step after a login that the ResourceManager does not take.
+/// The next step after a login that the ResourceManager rejected.
 fn after_no_login(error: &RpcError) -> &'static str {
     let RpcError::Auth { source, .. } = error else {
-        return "is HADOOP_CONF_DIR that of the cluster?";
+        return "check that HADOOP_CONF_DIR is that of the cluster";
     };
     match source {
         AuthError::Sasl(SaslError::SimpleRefused) => {
-            "core-site.xml says that the cluster is secured, and the ResourceManager is not: is HADOOP_CONF_DIR that of \
-             the cluster?"
+            "core-site.xml enables security, and the ResourceManager does not: check that HADOOP_CONF_DIR is that of \
+             the cluster"
         }
         AuthError::Sasl(SaslError::Digest(DigestError::NoCommonQop { .. })) => {
-            "set hadoop.rpc.protection in core-site.xml to what the cluster has"
+            "set hadoop.rpc.protection in core-site.xml to the cluster's value"
         }
         AuthError::Sasl(SaslError::NoCommonMethod { offered, .. })
             if offered.iter().any(|method| method == "KERBEROS") =>
         {
-            "the cluster asks for Kerberos, which this version does not speak: submit from a session that has delegation \
+            "the cluster requires Kerberos, which this version does not support: submit from a session that has delegation \
              tokens (HADOOP_TOKEN_FILE_LOCATION)"
         }
         AuthError::Refused(exception) if exception.is_invalid_token() => {
-            "the delegation token is unknown or has expired: begin a new session"
+            "the delegation token is unknown or has expired: start a new session"
         }
         AuthError::Refused(exception) if exception.message().contains("SIMPLE authentication") => {
-            "the cluster is secured, and core-site.xml does not say so (hadoop.security.authentication): is \
-             HADOOP_CONF_DIR that of the cluster?"
+            "the cluster is secured, and core-site.xml does not enable it (hadoop.security.authentication): check that \
+             HADOOP_CONF_DIR is that of the cluster"
         }
         AuthError::Refused(exception) if exception.is_denied() => {
-            "an administrator allows users to call the ResourceManager (hadoop-policy.xml, \
+            "ask an administrator for the right to call the ResourceManager (hadoop-policy.xml, \
              security.applicationclient.protocol.acl)"
         }
-        _ => "is HADOOP_CONF_DIR that of the cluster?",
+        _ => "check that HADOOP_CONF_DIR is that of the cluster",
     }
 }
 
@@ -438,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn login_that_is_refused_is_exit_5_with_a_next_step() {
+    fn rejected_login_is_exit_5_with_a_next_step() {
         let no_method = SaslError::NoCommonMethod {
             offered: vec!["TOKEN".into(), "KERBEROS".into()],
             has_token: false,
@@ -454,7 +469,7 @@ mod tests {
         for (source, next) in [
             (AuthError::Sasl(no_method), "Kerberos"),
             (AuthError::Sasl(no_common_qop), "hadoop.rpc.protection"),
-            (AuthError::Sasl(SaslError::SimpleRefused), "is not"),
+            (AuthError::Sasl(SaslError::SimpleRefused), "does not"),
             (refused("InvalidToken", "expired"), "delegation token"),
             (refused("AccessControlException", no_simple), "hadoop.security.authentication"),
             (refused("AuthorizationException", "not authorized"), "hadoop-policy.xml"),
@@ -466,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_is_named_where_its_configuration_is_found() {
+    fn cluster_is_named_by_a_configuration_file() {
         let home = tempfile::tempdir().expect("a directory");
         let environment =
             || Environment::empty().with_variable("HADOOP_HOME", home.path().to_string_lossy());
@@ -480,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_is_told_with_the_servers_and_its_end() {
+    fn slow_call_is_reported_with_servers_and_limit() {
         let servers = [HostPort::new("rm1", 8032), HostPort::new("rm2", 8032)];
         let line = slow_call_text(&servers, Duration::from_secs(60));
         assert!(line.contains("rm1:8032, rm2:8032"), "{line}");

@@ -1,4 +1,4 @@
-//! Telling how a run goes: events as they come, and the end.
+//! Prints the events of a job and its end.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,29 +14,29 @@ use crate::job_file::short_path;
 use crate::output::{self, ProgressLine};
 use crate::runs::LocalRun;
 
-/// What telling needs to know of a job besides its events.
+/// Facts about a job that its events do not contain.
 #[derive(Clone, Debug)]
 pub struct JobFacts {
-    /// Times over the data, where no evaluation says how many it were.
+    /// Passes of the job file, for jobs without evaluations.
     pub passes: Option<u32>,
-    /// Where checkpoints are.
+    /// The folder of checkpoints.
     pub checkpoint_dir: String,
-    /// Where the model will be.
+    /// The folder of the model.
     pub model: String,
-    /// Whether bad records are written down.
+    /// Whether bad records are written to a file.
     pub quarantine: bool,
-    /// Data to try the model on; nothing where `heddle predict` cannot.
+    /// Data to score; `None` if `heddle predict` cannot read it.
     pub data: Option<Location>,
-    /// Where its logs are, for people: a folder, or the command that shows them.
+    /// Its logs: a folder, or the command that shows them.
     pub logs: String,
-    /// What shows how it stands.
+    /// The command that shows its state.
     pub status: String,
-    /// How long it took, seconds, where that is not since the telling began.
+    /// Its duration in seconds, if that is not the time since the printer started.
     pub seconds: Option<f64>,
 }
 
 impl JobFacts {
-    /// Of a job that is known.
+    /// The facts of a job with a spec.
     pub fn of(spec: &JobSpec, logs: String, status: String) -> Self {
         let data = spec.data.test.first().or(spec.data.train.first());
         Self {
@@ -52,33 +52,33 @@ impl JobFacts {
     }
 }
 
-/// Tells events to people (stderr) or programs (stdout, as they are), and remembers the end.
+/// Prints events as text (stderr) or as JSON (stdout, unchanged), and keeps the exit code of the end.
 pub struct EventPrinter {
     json: bool,
-    /// What is known of the job.
+    /// Facts about the job.
     pub facts: JobFacts,
     progress: ProgressLine,
     begun: Instant,
-    /// Rows that were there when this run began; a continued one counts on.
+    /// Rows at the start of this run; a continued run counts on.
     rows_before: Option<u64>,
-    /// Slots whose container went and has no successor yet.
+    /// Slots whose container was lost and not replaced yet.
     lost: BTreeSet<Slot>,
-    /// When progress was last written as JSON.
+    /// Time of the last progress line in JSON.
     progress_at: Option<Instant>,
     ended: Option<ExitCode>,
 }
 
-/// From one line of progress to the next where programs read: a log of hours stays a log that people read.
+/// Interval of progress lines in JSON: the log of a long job stays readable.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
 impl EventPrinter {
-    /// Of a run of this machine.
+    /// The printer of a run of this machine.
     pub fn new(json: bool, spec: &JobSpec, run: &LocalRun) -> Self {
         let status = format!("heddle status {}", run.file.run.short());
         Self::with(json, JobFacts::of(spec, short_path(&run.dir.logs()), status))
     }
 
-    /// Of any job.
+    /// The printer of any job.
     pub fn with(json: bool, facts: JobFacts) -> Self {
         Self {
             json,
@@ -92,12 +92,12 @@ impl EventPrinter {
         }
     }
 
-    /// How it ended, once the last event has come.
+    /// The exit code, once the last event has arrived.
     pub fn ended(&self) -> Option<ExitCode> {
         self.ended
     }
 
-    /// Takes one line of the ApplicationMaster.
+    /// Prints one line of the ApplicationMaster.
     ///
     /// # Errors
     /// Output cannot be written.
@@ -123,18 +123,18 @@ impl EventPrinter {
         }
     }
 
-    /// Whether events are written as they are.
+    /// Whether events are printed as JSON.
     pub fn is_json(&self) -> bool {
         self.json
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn say(&mut self, text: &str) {
         self.progress.clear();
         output::note(text);
     }
 
-    /// Takes one event, as a line of the ApplicationMaster says it.
+    /// Prints one event.
     ///
     /// # Errors
     /// Output cannot be written.
@@ -155,7 +155,7 @@ impl EventPrinter {
         Ok(())
     }
 
-    /// Whether an event is worth a line of JSON: all are, but of progress one each [`PROGRESS_EVERY`].
+    /// Whether an event gets a line of JSON: all events do, except progress within [`PROGRESS_EVERY`].
     fn is_due(&mut self, event: &Event, now: Instant) -> bool {
         if !matches!(event, Event::Progress { .. }) {
             return true;
@@ -168,7 +168,7 @@ impl EventPrinter {
         true
     }
 
-    /// Shows a text that the next one replaces; on a terminal alone.
+    /// Shows a text that the next one replaces; only on a terminal.
     pub fn show(&mut self, text: &str) {
         if !self.json {
             self.progress.show(text);
@@ -187,7 +187,7 @@ impl EventPrinter {
             }
             Event::Registered { slot, pid, .. } => {
                 if self.lost.remove(&slot) {
-                    self.say(&format!("{slot} is back as process {pid}"));
+                    self.say(&format!("{slot} is replaced by process {pid}"));
                 }
             }
             Event::Lost { slot, incarnation, cause } => {
@@ -217,7 +217,7 @@ impl EventPrinter {
             }
             Event::Recovered(recovery) => self.say(&format::recovery(&recovery)),
             Event::Warning { text } => self.say(&format!("warning: {text}")),
-            // Only the first counts, should there be more.
+            // Only the first end counts.
             Event::Ended { .. } if self.ended.is_some() => {}
             Event::Ended { state, exit_code, message, model, view } => {
                 self.progress.clear();
@@ -238,7 +238,7 @@ impl EventPrinter {
     ) -> Result<(), Failure> {
         match state {
             JobState::Finished => self.finished(model, view),
-            // It was asked for, so that nothing is wrong.
+            // A requested stop is not an error.
             JobState::Stopped if !message.is_empty() => {
                 for line in message.lines() {
                     eprintln!("{line}");
@@ -253,13 +253,13 @@ impl EventPrinter {
                 });
                 let mut failure = Failure::new(exit_code, fact);
                 failure.causes = lines.map(str::to_owned).collect();
-                failure.next(format!("logs: {}", self.facts.logs)).print(false);
+                output::failure(&failure.next(format!("logs: {}", self.facts.logs)), false);
                 Ok(())
             }
         }
     }
 
-    /// The report of a job that is done: scores first, on stdout all of it.
+    /// Prints the report of a finished job to stdout, scores first.
     fn finished(&self, model: Option<&str>, view: &JobView) -> Result<(), Failure> {
         let local = |text: &str| short_path(text.trim_start_matches("file://").as_ref());
         if let Some(scores) = view.evaluations.last() {
@@ -267,7 +267,7 @@ impl EventPrinter {
         }
         let told = self.begun.elapsed().as_secs_f64();
         let seconds = self.facts.seconds.unwrap_or(told);
-        // Of those computed in this run; a continued one counts on.
+        // Only rows computed in this run; a continued run counts on.
         let computed = view.rows.saturating_sub(self.rows_before.unwrap_or(view.rows));
         let mut rows_text = format::thousands(view.rows);
         if computed > 0 {
@@ -298,7 +298,7 @@ impl EventPrinter {
         if !view.recoveries.is_empty() {
             rows.push(vec![
                 "recoveries".to_owned(),
-                // Reports of earlier versions hold no count.
+                // Reports of earlier versions have no count.
                 view.recoveries_total.max(view.recoveries.len() as u64).to_string(),
             ]);
         }
@@ -320,7 +320,7 @@ impl EventPrinter {
         output::line(&output::columns(&rows))
     }
 
-    /// What one would type next: scoring the test data, or else the training data.
+    /// A useful next command: scoring the test data, or else the training data.
     fn next_command(&self, model: &str) -> String {
         let Some(data) = &self.facts.data else {
             return self.facts.status.clone();
@@ -333,17 +333,17 @@ impl EventPrinter {
     }
 }
 
-/// Passes that were trained, and why not all of those asked for.
+/// The trained passes, and the reason if they are fewer than requested.
 fn passes_in_words(trained: u32, wanted: Option<u32>) -> String {
     match wanted {
         Some(wanted) if trained < wanted => format!(
-            "{trained} of {wanted}: the log-loss on the test data got no better (training.early-stop)"
+            "{trained} of {wanted}: the log-loss on the test data did not improve (training.early-stop)"
         ),
         _ => trained.to_string(),
     }
 }
 
-/// A word as a shell takes it: quoted where it must be. Globs are quoted too, `heddle predict` expands them.
+/// A word quoted for a shell if needed. Globs are quoted too; `heddle predict` expands them.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -352,7 +352,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }
 
-/// An event of the ApplicationMaster, if the line is one this program knows.
+/// The event of a line of the ApplicationMaster, if this version can parse it.
 fn parse_event(line: &str) -> Option<Event> {
     serde_json::from_str(line).ok()
 }
@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_get_progress_every_ten_seconds_and_all_else_at_once() {
+    fn json_has_progress_every_ten_seconds_and_all_other_events() {
         let facts = JobFacts {
             passes: None,
             checkpoint_dir: String::new(),
@@ -382,10 +382,10 @@ mod tests {
         };
         let warning = Event::Warning { text: "late".to_owned() };
         let begun = Instant::now();
-        // An hour of looks, two a second.
+        // An hour of polls, two per second.
         let (mut lines, mut warnings) = (0, 0);
-        for look in 0..7200 {
-            let now = begun + Duration::from_millis(500) * look;
+        for poll in 0..7200 {
+            let now = begun + Duration::from_millis(500) * poll;
             lines += u32::from(printer.is_due(&progress, now));
             warnings += u32::from(printer.is_due(&warning, now));
         }
@@ -393,14 +393,14 @@ mod tests {
     }
 
     #[test]
-    fn an_early_stop_is_told() {
+    fn early_stop_is_reported() {
         assert_eq!(passes_in_words(5, Some(5)), "5");
         assert_eq!(passes_in_words(5, None), "5");
         assert!(passes_in_words(3, Some(5)).starts_with("3 of 5: "));
     }
 
     #[test]
-    fn words_are_quoted_where_a_shell_needs_it() {
+    fn words_are_quoted_for_a_shell() {
         for (word, expected) in [
             ("out/ctr-1/model", "out/ctr-1/model"),
             ("bc test.libsvm", "'bc test.libsvm'"),

@@ -24,7 +24,7 @@ impl JobArgs {
     /// The job file's folder, absolute.
     ///
     /// # Errors
-    /// The file or the working directory is not there.
+    /// The file or the working directory does not exist.
     pub fn job_dir(&self) -> Result<PathBuf, Failure> {
         let absolute = self.absolute()?;
         Ok(absolute.parent().unwrap_or(Path::new("/")).to_owned())
@@ -33,13 +33,13 @@ impl JobArgs {
     /// The job file, absolute and without symbolic links.
     ///
     /// # Errors
-    /// The file is not there.
+    /// The file does not exist.
     pub fn absolute(&self) -> Result<PathBuf, Failure> {
         std::fs::canonicalize(&self.file).map_err(|error| self.unreadable(&error))
     }
 
     fn unreadable(&self, error: &std::io::Error) -> Failure {
-        let fact = format!("the job file {} cannot be read", self.file.display());
+        let fact = format!("cannot read the job file {}", self.file.display());
         Failure::caused(ExitCode::Input, fact, error)
             .next("`heddle config template > job.toml` writes one to start from")
     }
@@ -47,15 +47,15 @@ impl JobArgs {
     /// Reads and checks the job. Default output folders carry `run_label`.
     ///
     /// # Errors
-    /// Exit code 7 with every fault, each with its place.
+    /// Exit code 7 with all faults and their places.
     pub fn read(&self, run_label: &str) -> Result<Job, Failure> {
         self.read_with(run_label, None)
     }
 
-    /// The same with default output folders below `outputs`, where they are not to be on this machine.
+    /// Reads the job with default output folders below `outputs` instead of this machine.
     ///
     /// # Errors
-    /// Exit code 7 with every fault, each with its place.
+    /// Exit code 7 with all faults and their places.
     pub fn read_with(&self, run_label: &str, outputs: Option<Location>) -> Result<Job, Failure> {
         let text = std::fs::read(&self.file).map_err(|error| self.unreadable(&error))?;
         let shown = self.file.display().to_string();
@@ -87,11 +87,12 @@ fn text_lines(bytes: &[u8], end: usize) -> usize {
 /// # Errors
 /// It was removed.
 pub fn working_dir() -> Result<PathBuf, Failure> {
-    std::env::current_dir()
-        .map_err(|error| Failure::caused(ExitCode::Input, "the working directory is gone", &error))
+    std::env::current_dir().map_err(|error| {
+        Failure::caused(ExitCode::Input, "cannot find the working directory", &error)
+    })
 }
 
-/// A path for people: relative to the working directory where it lies below it.
+/// A path to display: relative to the working directory if it is below it.
 #[must_use]
 pub fn short_path(path: &Path) -> String {
     match std::env::current_dir() {

@@ -1,4 +1,4 @@
-//! The `heddle` command: arguments in, output and exit codes out. What it does is in the crates below.
+//! The `heddle` command: arguments in, output and exit codes out. The crates below do the work.
 
 mod am_client;
 mod application;
@@ -9,6 +9,7 @@ mod event_printer;
 mod failure;
 mod job_file;
 mod output;
+mod rm_web;
 mod runs;
 mod waiting;
 
@@ -19,7 +20,7 @@ fn main() -> std::process::ExitCode {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no errors; clap knows where each text goes.
+            // Help and version are not errors; clap prints each to the right stream.
             let _closed = error.print();
             return match error.use_stderr() {
                 true => ExitCode::Usage.into(),
@@ -31,7 +32,7 @@ fn main() -> std::process::ExitCode {
     match cli::dispatch(cli) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            failure.print(json);
+            output::failure(&failure, json);
             failure.exit.into()
         }
     }

@@ -1,7 +1,7 @@
-//! Data on stdout: as text for people, or one JSON object a line. Notes for people on stderr.
+//! Prints data to stdout, as text or as one JSON object per line, and notes to stderr.
 //!
-//! Much of the text comes from elsewhere: names and diagnostics of other users' applications, messages of other machines,
-//! logs. All of it passes [`format::plain`] here, so that nothing in it steers the terminal.
+//! Much of the text comes from other machines and users: names, diagnostics, messages, logs. [`format::plain`] removes
+//! control characters from all of it, so that no text controls the terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Writes a line of data to stdout, or several; what would steer a terminal is replaced.
+/// Writes lines of data to stdout; control characters are replaced.
 ///
 /// # Errors
 /// Stdout is closed (exit 141, quietly) or cannot be written.
@@ -21,7 +21,7 @@ pub fn line(text: &str) -> Result<(), Failure> {
     raw(&format::plain(text))
 }
 
-/// Writes a note for people to stderr; what would steer a terminal is replaced.
+/// Writes a note to stderr; control characters are replaced.
 pub fn note(text: &str) {
     eprintln!("{}", format::plain(text));
 }
@@ -32,7 +32,7 @@ pub fn note(text: &str) {
 /// As [`line()`].
 pub fn json(object: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string(object).map_err(|error| {
-        Failure::caused(ExitCode::Internal, "the output has no JSON form", &error)
+        Failure::caused(ExitCode::Internal, "cannot write the output as JSON", &error)
     })?;
     json_line(&text)
 }
@@ -46,11 +46,11 @@ pub fn json_line(text: &str) -> Result<(), Failure> {
 }
 
 /// Writes an object as a line of JSON to stderr.
-pub fn json_note(object: &serde_json::Value) {
+fn json_note(object: &serde_json::Value) {
     eprintln!("{}", ascii_controls(&object.to_string()));
 }
 
-/// What of a log's bytes is written to stdout: all of it as it is, or without what would steer a terminal if stdout is one.
+/// The bytes of a log that are written to stdout: unchanged, or without control characters if stdout is a terminal.
 pub fn log_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     shown_bytes(bytes, io::stdout().is_terminal())
 }
@@ -62,7 +62,7 @@ fn shown_bytes(bytes: &[u8], terminal: bool) -> Cow<'_, [u8]> {
     }
 }
 
-/// Writes a part of a log to stdout, with a line end behind it (see [`log_bytes`]).
+/// Writes a part of a log and a line end to stdout (see [`log_bytes`]).
 ///
 /// # Errors
 /// As [`line()`].
@@ -78,8 +78,8 @@ fn raw(text: &str) -> Result<(), Failure> {
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| broken(&error))
 }
 
-/// The same JSON, with the characters that [`format::plain`] replaces written as `\u…`. Such characters stand within
-/// strings only (RFC 8259 §7: those below U+0020 are escaped there already).
+/// The same JSON, with the characters that [`format::plain`] replaces written as `\u…`. Such characters occur only
+/// within strings (RFC 8259 §7: those below U+0020 are escaped there already).
 fn ascii_controls(json: &str) -> Cow<'_, str> {
     if !json.chars().any(format::steers) {
         return Cow::Borrowed(json);
@@ -96,17 +96,43 @@ fn ascii_controls(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Output that cannot be written: a reader that left, or a full disk.
+/// The failure of a write to the output: a closed pipe, or a full disk.
 pub fn broken(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => {
-            Failure::new(ExitCode::PipeClosed, "the reader of the output is gone")
+            Failure::new(ExitCode::PipeClosed, "cannot write the output: its reader is gone")
         }
-        _ => Failure::caused(ExitCode::Denied, "the output cannot be written", error),
+        _ => Failure::caused(ExitCode::Denied, "cannot write the output", error),
     }
 }
 
-/// Rows as columns two spaces apart. A line end within a cell would look like another row; it is a space here.
+/// Prints a failure on stderr, as one JSON object if JSON was requested.
+pub fn failure(failure: &Failure, json: bool) {
+    if failure.exit == ExitCode::PipeClosed {
+        // The reader of the output is gone.
+        return;
+    }
+    if json {
+        json_note(&serde_json::json!({
+            "error": failure.fact,
+            "causes": failure.causes,
+            "next": failure.next,
+            "exit_code": failure.exit,
+        }));
+        return;
+    }
+    for line in failure.fact.lines() {
+        note(&format!("error: {line}"));
+    }
+    for cause in &failure.causes {
+        note(&format!("  cause: {cause}"));
+    }
+    if !failure.next.is_empty() {
+        note(&format!("  next: {}", failure.next));
+    }
+}
+
+/// Rows as columns two spaces apart. A line end within a cell becomes a space, so that it does not look like a row.
 #[must_use]
 pub fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -128,22 +154,22 @@ pub fn columns(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// A line on stderr that is overwritten by the next one; nothing where stderr is no terminal.
+/// A line on stderr that the next one overwrites; nothing if stderr is not a terminal.
 #[derive(Debug)]
 pub struct ProgressLine {
     terminal: bool,
-    /// What is shown; nothing when the line is free.
+    /// The shown text; `None` if the line is empty.
     shown: Option<String>,
 }
 
 impl ProgressLine {
-    /// One that shows itself only on a terminal.
+    /// A line that appears only on a terminal.
     #[must_use]
     pub fn new() -> Self {
         Self { terminal: io::stderr().is_terminal(), shown: None }
     }
 
-    /// Shows a text in place of the last one.
+    /// Replaces the shown text.
     pub fn show(&mut self, text: &str) {
         if self.terminal {
             let columns = std::env::var("COLUMNS").ok().and_then(|n| n.parse().ok());
@@ -159,7 +185,7 @@ impl ProgressLine {
         }
     }
 
-    /// Takes the line away, for a line that stays.
+    /// Removes the line, before a line that stays.
     pub fn clear(&mut self) {
         if self.shown.take().is_some() {
             eprint!("\r\x1b[K");
@@ -172,12 +198,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up() {
+    fn columns_are_aligned() {
         let rows = [vec!["a".to_owned(), "bb".to_owned()], vec!["ccc".to_owned(), "d".to_owned()]];
         assert_eq!(columns(&rows), "a    bb\nccc  d");
     }
     #[test]
-    fn a_cell_makes_no_row_and_paints_over_nothing() {
+    fn control_characters_in_a_cell_are_replaced() {
         let rows = [
             vec!["evil\u{1b}[2K\nroot  finished".to_owned(), "x".to_owned()],
             vec!["b".to_owned(), "\u{9b}31m\u{202e}".to_owned()],
@@ -188,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_steers_no_terminal_and_keeps_its_bytes_in_a_pipe() {
+    fn log_keeps_its_bytes_in_a_pipe_but_not_on_a_terminal() {
         let log = b"\xff\x1b[2Jx\ty\n";
         assert_eq!(shown_bytes(log, false).as_ref(), log);
         let shown = shown_bytes(log, true);

@@ -1,4 +1,4 @@
-//! The runs of this machine: folders named by the run's uuid, and what state each is in.
+//! The runs of this machine: folders named by the run's UUID, and the state of each.
 
 use std::path::{Path, PathBuf};
 
@@ -12,28 +12,29 @@ use uuid::Uuid;
 
 use crate::failure::Failure;
 
-/// File of a run directory in which the command line remembers what it was asked for.
+/// File of a run directory with the request that started the run.
 const REQUEST_FILE: &str = "request.json";
 
-/// What a run was asked for: by this a later one finds the run that it continues.
+/// The request that started a run. A later run finds by it the run that it continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRequest {
     /// The job file, absolute.
     pub job_file: PathBuf,
-    /// What default output folders carry.
+    /// Label in the names of default output folders.
     pub label: String,
-    /// Whether `checkpoint.dir` was left to its default, which carries the label.
+    /// Whether `checkpoint.dir` has its default value, which contains the label.
     pub default_checkpoint_dir: bool,
 }
 
-/// Where run directories are: `--work-dir`, else `run.work-dir` of the job, else the XDG state directory.
+/// The folder of run directories: `--work-dir`, else `run.work-dir` of the job, else the XDG state directory.
 ///
 /// # Errors
-/// There is no home directory either.
+/// The home directory is unknown too.
 pub fn work_dir(given: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(given) = given {
-        return std::path::absolute(given)
-            .map_err(|error| Failure::caused(ExitCode::Input, "--work-dir is no path", &error));
+        return std::path::absolute(given).map_err(|error| {
+            Failure::caused(ExitCode::Input, "--work-dir is not a valid path", &error)
+        });
     }
     let absolute =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -43,9 +44,9 @@ pub fn work_dir(given: Option<&Path>) -> Result<PathBuf, Failure> {
         (None, Some(home)) => Ok(home.join(".local/state/heddle")),
         (None, None) => Err(Failure::new(
             ExitCode::Input,
-            "neither XDG_STATE_HOME nor HOME is set, so there is no place for run directories",
+            "cannot determine the folder of run directories: neither XDG_STATE_HOME nor HOME is set",
         )
-        .next("give one with --work-dir")),
+        .next("pass --work-dir")),
     }
 }
 
@@ -55,33 +56,33 @@ pub fn path_of(work_dir: &Path, run: Uuid) -> PathBuf {
     work_dir.join("runs").join(run.hyphenated().to_string())
 }
 
-/// A run that was found.
+/// A run of this machine.
 #[derive(Clone, Debug)]
 pub struct LocalRun {
     /// Its folder.
     pub dir: RunDir,
-    /// What the command line decided about it.
+    /// Its options.
     pub file: RunFile,
 }
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunState {
-    /// Its ApplicationMaster lives.
+    /// Its ApplicationMaster runs.
     Running,
     /// The model is published.
     Finished,
     /// It ended with an error.
     Failed,
-    /// It was ended by somebody; can be continued.
+    /// A user or a signal ended it; it can be continued.
     Stopped,
-    /// Its ApplicationMaster died without a word; can be continued.
+    /// Its ApplicationMaster died without an outcome; it can be continued.
     Died,
 }
 
 impl RunState {
-    /// The word for people.
+    /// The state as text.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -95,7 +96,7 @@ impl RunState {
 }
 
 impl LocalRun {
-    /// How it stands.
+    /// Its state.
     #[must_use]
     pub fn state(&self) -> RunState {
         match self.outcome() {
@@ -109,19 +110,28 @@ impl LocalRun {
         }
     }
 
-    /// How it ended, if it did.
+    /// Whether the run has ended without a model, so that a later run may continue it.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        match self.state() {
+            RunState::Failed | RunState::Stopped | RunState::Died => true,
+            RunState::Running | RunState::Finished => false,
+        }
+    }
+
+    /// Its outcome, if it has ended.
     #[must_use]
     pub fn outcome(&self) -> Option<JobOutcome> {
         self.dir.read("outcome.json").ok()
     }
 
-    /// The job as it stood at its end.
+    /// The last view of the job.
     #[must_use]
     pub fn last_view(&self) -> Option<JobView> {
         self.dir.read("view.json").ok()
     }
 
-    /// Where its ApplicationMaster listens or listened.
+    /// The address of its ApplicationMaster, running or not.
     #[must_use]
     pub fn am(&self) -> Option<AmAddress> {
         self.dir.read("am.json").ok()
@@ -132,31 +142,31 @@ impl LocalRun {
         self.am().is_some_and(|am| {
             let command = std::fs::read(format!("/proc/{}/cmdline", am.pid)).unwrap_or_default();
             let run = self.file.run.to_string();
-            // A number of an ended process may be another's by now; ours names the run directory.
+            // The pid of an ended process may have been reused; the arguments of our process name the run directory.
             command
                 .split(|&byte| byte == 0)
                 .any(|argument| String::from_utf8_lossy(argument).contains(&run))
         })
     }
 
-    /// What it was asked for.
+    /// The request that started it.
     #[must_use]
     pub fn request(&self) -> Option<RunRequest> {
         self.dir.read(REQUEST_FILE).ok()
     }
 
-    /// Remembers what it was asked for.
+    /// Writes the request that started it.
     ///
     /// # Errors
     /// The run directory cannot be written.
     pub fn remember(&self, request: &RunRequest) -> Result<(), Failure> {
         self.dir.write(REQUEST_FILE, request).map_err(|error| {
-            Failure::caused(ExitCode::Denied, "the run directory cannot be written", &error)
+            Failure::caused(ExitCode::Denied, "cannot write the run directory", &error)
         })
     }
 }
 
-/// All runs of a work directory, newest first. Folders that are no runs are left out.
+/// All runs of a work directory, newest first. Other folders are left out.
 #[must_use]
 pub fn all(work_dir: &Path) -> Vec<LocalRun> {
     let Ok(entries) = std::fs::read_dir(work_dir.join("runs")) else {
@@ -173,10 +183,10 @@ pub fn all(work_dir: &Path) -> Vec<LocalRun> {
     runs
 }
 
-/// The run with that uuid or with the only uuid that begins so.
+/// The run whose UUID starts with `id`, if it is the only one.
 ///
 /// # Errors
-/// None or several do.
+/// No run or several runs match.
 pub fn find(work_dir: &Path, id: &str) -> Result<LocalRun, Failure> {
     let wanted = id.to_ascii_lowercase();
     let plain = |run: &LocalRun| run.file.run.0.simple().to_string();
@@ -195,7 +205,7 @@ pub fn find(work_dir: &Path, id: &str) -> Result<LocalRun, Failure> {
                 .next("`heddle list` shows all runs"))
         }
         (Some(_), more) => {
-            Err(Failure::new(ExitCode::Usage, format!("{} runs begin with {id:?}", more + 1))
+            Err(Failure::new(ExitCode::Usage, format!("{} runs start with {id:?}", more + 1))
                 .next("give more digits; `heddle list` shows all runs"))
         }
     }

@@ -1,4 +1,4 @@
-//! A command that is silent for two seconds says on stderr what it waits for.
+//! Reports on stderr what a command waits for, after two seconds of silence.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -7,16 +7,18 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A person takes a longer silence for a hang.
-const SAID_AFTER: Duration = Duration::from_secs(2);
+/// Name of HDFS in the line that reports a wait.
+pub const HDFS: &str = "HDFS";
+/// A longer silence looks like a hang.
+const REPORTED_AFTER: Duration = Duration::from_secs(2);
 
-/// Awaits `future`; names `what` it waits for if that takes long. Each text is printed once per process.
+/// Awaits `future`, and reports `what` it waits for if that takes long. Each text is printed once per process.
 pub async fn on<T>(what: impl Display, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
-    if let Ok(value) = tokio::time::timeout(SAID_AFTER, &mut future).await {
+    if let Ok(value) = tokio::time::timeout(REPORTED_AFTER, &mut future).await {
         return value;
     }
-    say(&format!("waiting for {what}"));
+    report(&format!("waiting for {what}"));
     future.await
 }
 
@@ -26,27 +28,27 @@ pub fn while_blocked<T>(what: impl Display, work: impl FnOnce() -> T) -> T {
     let (done, is_done) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            if is_done.recv_timeout(SAID_AFTER) == Err(RecvTimeoutError::Timeout) {
-                say(&text);
+            if is_done.recv_timeout(REPORTED_AFTER) == Err(RecvTimeoutError::Timeout) {
+                report(&text);
             }
         });
-        // Dropped at the end of the work, also of one that panics.
+        // Dropped at the end of the work, also if it panics.
         let _done = done;
         work()
     })
 }
 
-/// Says on stderr what is waited for, once per process and text.
-pub fn say(text: &str) {
+/// Prints a text on stderr, once per process and text.
+pub fn report(text: &str) {
     if is_new(text) {
         eprintln!("{text}");
     }
 }
 
 fn is_new(text: &str) -> bool {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    said.insert(text.to_owned())
+    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    reported.insert(text.to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The built binary as people and scripts meet it: text, streams, exit codes.
+//! The built binary as users and scripts see it: text, streams, exit codes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -77,9 +77,6 @@ fn help_names_every_command_and_hides_the_containers() {
         "export",
         "config",
         "checkpoint",
-        "bench",
-        "chaos",
-        "doctor",
         "completions",
     ] {
         assert!(help.contains(&format!("\n  {command} ")), "{command} in {help}");
@@ -90,7 +87,7 @@ fn help_names_every_command_and_hides_the_containers() {
 }
 
 #[test]
-fn what_has_no_function_yet_says_so_with_exit_2() {
+fn command_without_a_function_is_unknown() {
     let bench = Bench::new(JOB);
     for command in [
         &["chaos"][..],
@@ -100,7 +97,7 @@ fn what_has_no_function_yet_says_so_with_exit_2() {
         &["checkpoint", "repair"],
     ] {
         let stderr = bench.refused(command, 2);
-        assert!(stderr.contains("not available yet"), "{stderr}");
+        assert!(stderr.contains("unrecognized subcommand"), "{stderr}");
     }
 }
 
@@ -186,7 +183,7 @@ fn no_command_waits_in_silence() {
         &["export", &checkpoint, "out"],
         &["predict", &dir, "train.libsvm"],
     ];
-    // All at once: each takes some seconds to say something.
+    // In parallel: each prints its first line after some seconds.
     let started: Vec<_> = commands
         .iter()
         .map(|arguments| {
@@ -199,7 +196,7 @@ fn no_command_waits_in_silence() {
     for (arguments, mut child) in started {
         let mut first = String::new();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        // A command that says nothing ends with an error after its longest wait, which is not this line.
+        // A command that prints nothing ends with an error after its longest wait, which is not this line.
         stderr.read_line(&mut first).unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
@@ -208,7 +205,7 @@ fn no_command_waits_in_silence() {
 }
 
 #[test]
-fn what_is_no_application_is_said_before_anybody_is_asked() {
+fn malformed_application_id_is_rejected_without_a_cluster() {
     let bench = Bench::new(JOB);
     for command in [
         &["status", "application_x"][..],
@@ -232,7 +229,7 @@ fn a_wrong_command_line_is_exit_2_with_a_hint() {
 }
 
 #[test]
-fn config_show_gives_value_origin_and_what_it_comes_to() {
+fn config_show_prints_value_origin_and_resolution() {
     let bench = Bench::new(JOB);
     let shown = bench.ok(&["config", "show", "job.toml", "--set", "training.lanes=8"]);
     let line = |key: &str| {
@@ -266,7 +263,7 @@ fn the_template_is_a_job_file() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_done_and_does_nothing() {
+fn dry_run_prints_the_plan_and_does_nothing() {
     let bench = Bench::new(JOB);
     std::fs::write(bench.path().join("train.libsvm"), "1 1:1\n0 2:1\n").unwrap();
     let plan = bench.ok(&["run", "job.toml", "--dry-run"]);
@@ -332,7 +329,7 @@ fn a_job_file_that_is_not_there_or_not_text_is_exit_7() {
     let bench = Bench::new(JOB);
     let stderr = bench.refused(&["run", "nothing.toml"], 7);
     assert!(
-        stderr.contains("nothing.toml cannot be read") && stderr.contains("next: "),
+        stderr.contains("cannot read the job file nothing.toml") && stderr.contains("next: "),
         "{stderr}"
     );
     std::fs::write(bench.path().join("job.toml"), b"name = \"a\"\n\xff\n").unwrap();
@@ -393,7 +390,7 @@ fn without_runs_list_is_empty_and_names_lead_nowhere() {
 }
 
 #[test]
-fn a_folder_without_checkpoints_of_ours_is_exit_7() {
+fn folder_without_checkpoints_is_exit_7() {
     let bench = Bench::new(JOB);
     std::fs::create_dir(bench.path().join("dir")).unwrap();
     std::fs::write(bench.path().join("dir/precious"), "x").unwrap();
@@ -409,7 +406,7 @@ fn containers_are_not_started_by_hand() {
     let bench = Bench::new(JOB);
     for container in ["pserver", "trainer"] {
         let stderr = bench.refused(&[container], 2);
-        assert!(stderr.contains("started by a Heddle job, not by hand"), "{stderr}");
+        assert!(stderr.contains("a Heddle job starts this command"), "{stderr}");
     }
 }
 

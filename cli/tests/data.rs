@@ -80,13 +80,14 @@ fn bad_records_may_be_left_out_up_to_a_number() {
 }
 
 #[test]
-fn the_scores_are_told_once_on_stdout_and_the_model_scores_in_input_order() {
+fn scores_are_printed_once_and_predictions_keep_the_order() {
     let bench = Bench::new(None);
     let (exit, stdout, stderr) = bench.run(&["data.test=train.libsvm", "data.passes=2"]);
     assert_eq!(exit, Some(0), "{stderr}");
-    let told: Vec<_> = stdout.lines().filter(|line| line.starts_with("test  log-loss ")).collect();
-    assert_eq!(told.len(), 1, "{stdout}");
-    assert_eq!(stdout.lines().next(), Some(told[0]));
+    let scores: Vec<_> =
+        stdout.lines().filter(|line| line.starts_with("test  log-loss ")).collect();
+    assert_eq!(scores.len(), 1, "{stdout}");
+    assert_eq!(stdout.lines().next(), Some(scores[0]));
     for row in ["passes  ", "rows  ", "checkpoints  ", "model  ", "logs  ", "next  "] {
         assert!(stdout.lines().any(|line| line.starts_with(row)), "{row} in {stdout}");
     }
@@ -110,7 +111,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_finished_job_run_again_says_so_and_names_its_model() {
+fn finished_job_run_again_names_its_model() {
     let bench = Bench::new(None);
     // As in README: a folder of checkpoints, and the default for the model, which carries the run's id.
     let sets = ["checkpoint.dir=ck"];
@@ -138,7 +139,7 @@ fn a_finished_job_run_again_says_so_and_names_its_model() {
 }
 
 #[test]
-fn a_finished_job_with_folders_of_its_own_trains_anew_only_when_told() {
+fn finished_job_with_own_folders_starts_over_only_with_fresh() {
     let bench = Bench::new(None);
     let sets = ["checkpoint.dir=ck", "output.model=model"];
     assert_eq!(bench.run(&sets).0, Some(0));

@@ -118,7 +118,7 @@ impl Running<'_> {
 }
 
 impl Drop for Running<'_> {
-    /// A test that failed leaves no run: the ApplicationMaster hears the end of its leash.
+    /// A failed test leaves no run: the ApplicationMaster reads the end of the pipe.
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
@@ -163,7 +163,7 @@ fn another_job_in_the_same_file_is_refused_with_the_keys_until_it_is_allowed() {
     };
     let stderr = refused(&["run", "job.toml", "--set", "training.seed=1", "--resume"]);
     assert!(stderr.contains("training.seed: 42 before, 1 now\n"), "{stderr}");
-    assert!(stderr.contains("--fresh trains anew"), "{stderr}");
+    assert!(stderr.contains("--fresh to start over"), "{stderr}");
     let stderr = refused(&["run", "job.toml", "--set", "trainers.max=3"]);
     assert!(stderr.contains("trainers.max: 2 before, 3 now (--resume allows it)"), "{stderr}");
 
@@ -203,7 +203,7 @@ fn status_logs_and_kill_take_the_first_digits_of_the_run() {
 }
 
 #[test]
-fn only_who_holds_the_secret_commands_a_run() {
+fn only_holders_of_the_secret_control_a_run() {
     let bench = Bench::new();
     let running = bench.start(&[]);
     let listed = bench.list();
@@ -300,7 +300,7 @@ fn the_processes_of_a_run_end_with_its_command_line() {
     running.child.wait().unwrap();
     let begun = Instant::now();
     while bench.list()[0]["state"] == "running" {
-        assert!(begun.elapsed() < LIMIT, "the ApplicationMaster goes on alone");
+        assert!(begun.elapsed() < LIMIT, "the ApplicationMaster runs on alone");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -8,6 +8,8 @@ mod cycles;
 mod documented;
 #[path = "tidy/exceptions.rs"]
 mod exceptions;
+#[path = "tidy/map.rs"]
+mod map;
 #[path = "tidy/sizes.rs"]
 mod sizes;
 #[path = "tidy/sources.rs"]
@@ -60,6 +62,11 @@ fn exit_codes_are_documented() {
 #[test]
 fn job_file_keys_are_documented() {
     documented::check_job_file();
+}
+
+#[test]
+fn paths_of_the_map_exist() {
+    map::check();
 }
 
 #[test]

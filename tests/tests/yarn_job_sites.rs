@@ -111,8 +111,8 @@ fn queues_are_refused_by_the_resourcemanager_in_its_words() -> Result<()> {
     for (queue, code, words) in [
         // At once, and by us.
         ("closed", 4, &["yarn.queue = \"closed\"", "is stopped"][..]),
-        ("nowhere", 4, &["the cluster refuses the job", "nowhere"]),
-        ("private", 5, &["the cluster refuses the job", "alice"]),
+        ("nowhere", 4, &["the cluster refused the job", "nowhere"]),
+        ("private", 5, &["the cluster refused the job", "alice"]),
     ] {
         let ended = job.submit_and_wait(&["--queue", queue])?;
         ensure!(ended.code == Some(code), "{queue}: {ended:?}");

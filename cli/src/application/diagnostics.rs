@@ -1,18 +1,19 @@
-//! What the ResourceManager's diagnostics say, which are text for people: theirs, a NodeManager's, or our own.
+//! Parses the ResourceManager's diagnostics. They are free text of the ResourceManager, a NodeManager or our
+//! ApplicationMaster.
 
 use heddle_protocol::exit_code::ExitCode;
 
-/// The exit code in diagnostics: as our ApplicationMaster says it, `(exit code 7)`, or as a NodeManager tells that of
-/// its process, `exited with  exitCode: 7`.
+/// The exit code in diagnostics: our ApplicationMaster writes `(exit code 7)`, a NodeManager `exited with  exitCode:
+/// 7`.
 #[must_use]
-pub fn exit_told(diagnostics: &str) -> Option<ExitCode> {
+pub fn exit_of(diagnostics: &str) -> Option<ExitCode> {
     let after = |mark: &str| {
         let (_, rest) = diagnostics.rsplit_once(mark)?;
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse::<u8>().ok()
     };
     let code = after("(exit code ").or_else(|| after("exitCode: "))?;
-    // Signals and YARN's own numbers say nothing of ours.
+    // Signals and YARN's own numbers are not exit codes of this program.
     match code {
         2 => Some(ExitCode::Internal),
         1..=10 => Some(ExitCode::from(code)),
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_cluster_says_is_told_without_the_time() {
+    fn time_is_removed_from_diagnostics() {
         let said = "[Sat Nov 21 15:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. ";
         assert_eq!(
             without_time(said),
@@ -49,14 +50,14 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_code_is_found_in_what_the_cluster_keeps() {
+    fn exit_code_is_found_in_diagnostics() {
         let ours = "Heddle: data.train: no file (exit code 7); see …";
-        assert_eq!(exit_told(ours), Some(ExitCode::Input));
+        assert_eq!(exit_of(ours), Some(ExitCode::Input));
         let node = "AM Container for appattempt_1 exited with  exitCode: 9\nFailing this attempt";
-        assert_eq!(exit_told(node), Some(ExitCode::Fenced));
+        assert_eq!(exit_of(node), Some(ExitCode::Fenced));
         let ordered = "stopped by an operator (exit code 130)";
-        assert_eq!(exit_told(ordered), Some(ExitCode::Killed));
-        assert_eq!(exit_told("exited with  exitCode: 137"), None);
-        assert_eq!(exit_told("timed out"), None);
+        assert_eq!(exit_of(ordered), Some(ExitCode::Killed));
+        assert_eq!(exit_of("exited with  exitCode: 137"), None);
+        assert_eq!(exit_of("timed out"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! WaitArgs for an application: what it says until it ends, Ctrl-C to it, and the exit code of its end.
+//! Follows an application until it ends: prints its events, passes on Ctrl-C, and returns its exit code.
 
 use std::time::{Duration, Instant};
 
@@ -13,23 +13,24 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use uuid::Uuid;
 
 use super::Application;
-use super::diagnostics::{exit_told, without_time};
+use super::diagnostics::{exit_of, without_time};
 use super::view_diff::ViewDiff;
+use super::wait_args::{OnInterrupt, WaitArgs};
 use crate::cluster::client_failure;
-use crate::commands::submit::{OnInterrupt, WaitArgs};
 use crate::event_printer::{EventPrinter, JobFacts};
 use crate::failure::{CommandResult, Failure};
 
-/// Pauses between looks: short while it starts and ends, so that nothing waits for us, longer while it trains.
+/// Poll intervals: short while the job starts and ends, so that it does not wait for the client, longer during
+/// training.
 const LOOK_SOON: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(500);
-/// A wait of this length has a reason worth a line of its own.
+/// A wait of this length gets a line of its own.
 const WAIT_TOLD_AFTER: Duration = Duration::from_secs(3);
 
-/// Slots that a line names; the rest is a number.
+/// Slots that a line names.
 const MISSING_MAX: usize = 4;
 
-/// Which containers a job that starts waits for; nothing where it has all.
+/// The containers that a starting job waits for; `None` if it has all.
 fn missing_containers(view: &JobView) -> Option<String> {
     let asked = |slot: &&SlotView| slot.state == SlotState::Asked;
     let there = |slot: &&SlotView| slot.state != SlotState::Empty && slot.state != SlotState::Asked;
@@ -42,7 +43,7 @@ fn missing_containers(view: &JobView) -> Option<String> {
         .collect();
     (view.state == JobState::Starting && !missing.is_empty()).then(|| {
         format!(
-            "{} of {} containers are there; not yet: {}",
+            "{} of {} containers are running; missing: {}",
             view.slots.iter().filter(there).count(),
             view.slots.len(),
             missing.join(", ")
@@ -59,10 +60,11 @@ enum WaitEnd {
 /// Follows an application to its end.
 ///
 /// # Errors
-/// The cluster forgets it, or nobody reads the output.
+/// The ResourceManager has forgotten the application, or the output cannot be written.
 pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> CommandResult {
-    let no_signals =
-        |error: std::io::Error| Failure::caused(ExitCode::Internal, "no signals", &error);
+    let no_signals = |error: std::io::Error| {
+        Failure::caused(ExitCode::Internal, "cannot handle signals", &error)
+    };
     let mut signals = Signals {
         interrupts: signal(SignalKind::interrupt()).map_err(no_signals)?,
         terminations: signal(SignalKind::terminate()).map_err(no_signals)?,
@@ -81,7 +83,7 @@ pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> 
     let deadline = waiting.wait_timeout.map(|limit| Instant::now() + limit);
     let mut stopped_by = None;
     loop {
-        // A look may take seconds when nobody answers; a signal does not wait for it.
+        // A poll may take seconds if the cluster does not respond; a signal does not wait for it.
         let stop = tokio::select! {
             looked = follower.look(json) => {
                 looked?;
@@ -105,13 +107,17 @@ pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> 
         let id = follower.application.id();
         let signalled = match stop {
             WaitEnd::Timeout => {
-                follower.printer.say(&format!("{id} runs on; `heddle attach {id}` follows it"));
+                follower
+                    .printer
+                    .say(&format!("{id} continues to run; `heddle attach {id}` follows it"));
                 return Ok(ExitCode::WaitedLong);
             }
             WaitEnd::Signalled(exit) => exit,
         };
         if waiting.on_interrupt == OnInterrupt::Detach {
-            follower.printer.say(&format!("{id} runs on; `heddle attach {id}` follows it"));
+            follower
+                .printer
+                .say(&format!("{id} continues to run; `heddle attach {id}` follows it"));
             return Ok(signalled);
         }
         if stopped_by.is_some() {
@@ -123,7 +129,7 @@ pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> 
     }
     let ended = follower.end().await?;
     Ok(match (ended, stopped_by) {
-        // The order may have come too late to matter.
+        // The job may have ended before the order arrived.
         (ExitCode::Ok, _) => ExitCode::Ok,
         (_, Some(signalled)) => signalled,
         (ended, None) => ended,
@@ -166,14 +172,14 @@ struct Follower {
     application: Application,
     printer: EventPrinter,
     changes: ViewDiff,
-    /// The job as it was seen last.
+    /// The last view of the job.
     view: Option<JobView>,
     since: Instant,
-    /// Since when it waits for containers.
+    /// The start of the wait for containers.
     waits_since: Option<Instant>,
-    /// What was said last about why it waits.
+    /// The last reason for waiting that was printed.
     told: String,
-    /// Whether the ResourceManager has not answered lately.
+    /// Whether the last poll of the ResourceManager failed.
     silent: bool,
 }
 
@@ -185,7 +191,7 @@ impl Follower {
         }
     }
 
-    /// Asks the ResourceManager, then the ApplicationMaster, and tells what is new.
+    /// Polls the ResourceManager, then the ApplicationMaster, and prints new events.
     async fn look(&mut self, json: bool) -> Result<(), Failure> {
         if self.application.is_over() {
             // The ResourceManager may have forgotten it since.
@@ -194,13 +200,13 @@ impl Follower {
         match self.application.refresh().await {
             Ok(()) => {
                 if std::mem::take(&mut self.silent) {
-                    self.printer.say("the ResourceManager answers again");
+                    self.printer.say("the ResourceManager responds again");
                 }
             }
             Err(error) if error.is_retryable() => {
                 if !self.silent {
                     self.silent = true;
-                    self.printer.say("the ResourceManager does not answer; the job goes on");
+                    self.printer.say("the ResourceManager does not respond; the job continues");
                 }
             }
             Err(ClientError::NotFound(_)) if self.view.is_some() => {
@@ -214,7 +220,7 @@ impl Follower {
                 .next("submit the job again: it continues from its last checkpoint"));
             }
             Err(error) => {
-                return Err(client_failure("the application cannot be asked about", &error));
+                return Err(client_failure("cannot read the application's state", &error));
             }
         }
         match self.application.report.state {
@@ -228,9 +234,9 @@ impl Follower {
     }
 
     async fn look_inside(&mut self) -> Result<(), Failure> {
-        // One that ends, or was just replaced, does not answer; the next look shows.
+        // An ApplicationMaster that ends or was replaced does not respond; the next poll shows the change.
         if let Ok(view) = self.application.view().await {
-            // A wait for the next attempt begins when this one is gone.
+            // A wait for the next attempt begins when this one has ended.
             self.since = Instant::now();
             self.tell(view)?;
         }
@@ -247,11 +253,11 @@ impl Follower {
         Ok(())
     }
 
-    /// While it waits for a place: why, in the ResourceManager's words without their time.
+    /// While the application waits for a container: shows the ResourceManager's reason without its time.
     fn wait_in_words(&mut self, json: bool) {
         let text = without_time(&self.application.report.diagnostics);
         let line = match text.is_empty() {
-            true => "waiting for a place for the ApplicationMaster".to_owned(),
+            true => "waiting for a container for the ApplicationMaster".to_owned(),
             false => text.to_owned(),
         };
         let seconds = self.since.elapsed().as_secs();
@@ -262,7 +268,7 @@ impl Follower {
         }
     }
 
-    /// While the job waits for containers: how many it has, and once in a while the same on a line that stays.
+    /// While the job waits for containers: shows how many it has, and prints a changed count on a line that stays.
     fn wait_for_containers(&mut self, view: &JobView) {
         let Some(line) = missing_containers(view) else {
             return;
@@ -275,12 +281,12 @@ impl Follower {
         }
     }
 
-    /// Asks the ApplicationMaster to save and end; where there is none, the ResourceManager ends the application.
+    /// Asks the ApplicationMaster to save and end; without one, the ResourceManager kills the application.
     async fn stop_in_order(&mut self, signals: &mut Signals) -> Result<(), Failure> {
         if self.view.is_none() {
             return self.kill("killed by its submitter").await;
         }
-        self.printer.say("saving a checkpoint and stopping; once more to stop at once");
+        self.printer.say("saving a checkpoint and stopping; press Ctrl-C again to stop at once");
         let stop = Operation::Stop { checkpoint: true };
         let ordered = tokio::select! {
             ordered = self.application.operate(&stop) => ordered,
@@ -288,7 +294,7 @@ impl Follower {
         };
         if let Err(failure) = ordered {
             if failure.exit == ExitCode::JobFailed {
-                // It answers, so it ends by itself: without a new checkpoint.
+                // The ApplicationMaster responds, so it ends by itself without a new checkpoint.
                 self.printer.say(&failure.fact);
                 return Ok(());
             }
@@ -305,13 +311,13 @@ impl Follower {
             .client
             .kill(id, why)
             .await
-            .map_err(|error| client_failure(&format!("{id} cannot be killed"), &error))?;
+            .map_err(|error| client_failure(&format!("cannot kill {id}"), &error))?;
         let _gone = self.application.refresh().await;
         self.application.remove_staging().await;
         Ok(())
     }
 
-    /// Tells the end, from the report or else from what the ResourceManager says.
+    /// Prints the end, from the report or else from the ResourceManager's state.
     async fn end(&mut self) -> Result<ExitCode, Failure> {
         self.application.remove_staging().await;
         let report = self.application.last_report().await.unwrap_or_default();
@@ -343,7 +349,7 @@ impl Follower {
         })
     }
 
-    /// An end that its ApplicationMaster did not tell.
+    /// The end of an application whose ApplicationMaster left no report.
     fn unreported(&mut self) -> Event {
         let report = &self.application.report;
         let (state, exit) = match (report.state, report.final_status) {
@@ -352,15 +358,15 @@ impl Follower {
                 (JobState::Stopped, ExitCode::Killed)
             }
             _ => {
-                let told = exit_told(&report.diagnostics).unwrap_or(ExitCode::JobFailed);
+                let told = exit_of(&report.diagnostics).unwrap_or(ExitCode::JobFailed);
                 (JobState::Failed, told)
             }
         };
         let mut message = match report.diagnostics.trim() {
-            "" | "N/A" => format!("{} ended without a word", report.id),
+            "" | "N/A" => format!("{} ended without a report", report.id),
             words => words.to_owned(),
         };
-        // One that trained has checkpoints, unless it said otherwise.
+        // A job that has trained has checkpoints, unless its diagnostics deny it.
         if state != JobState::Finished && self.view.as_ref().is_some_and(|view| view.rows > 0) {
             message.push_str("\nsubmit the job again: it continues from its last checkpoint");
         }
@@ -404,9 +410,9 @@ mod tests {
         let slots =
             [(Slot::pserver(0), Running), (Slot::trainer(0), Running), (Slot::trainer(1), Asked)];
         let text = missing_containers(&view(JobState::Starting, &slots));
-        let expected = "2 of 3 containers are there; not yet: trainer-1";
+        let expected = "2 of 3 containers are running; missing: trainer-1";
         assert_eq!(text.as_deref(), Some(expected));
-        // A container that is asked for later holds nobody up.
+        // A container that is requested later does not delay the start.
         assert_eq!(missing_containers(&view(JobState::Running, &slots)), None);
         assert_eq!(missing_containers(&view(JobState::Starting, &slots[..2])), None);
         let many: Vec<_> = (0..9).map(|n| (Slot::trainer(n), Asked)).collect();

@@ -12,32 +12,32 @@ use heddle_yarn::{ApplicationId, ContainerId, NodeReport, NodeState};
 
 use super::Application;
 use crate::cluster::path_of;
-use crate::commands::submit::rm_web;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
+use crate::rm_web;
 
-/// How often followed logs are looked at.
+/// Poll interval of followed logs.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// What is searched for in a new tail to find where the last one ended.
 const SEAM_BYTES: usize = 4096;
 
-/// What the NodeManager writes beside a process's own files: how it was started, not what it said. (What went wrong
-/// there is in prelaunch.err.)
+/// Files that the NodeManager writes itself: how a process was started, not its output. (What went wrong there is in
+/// prelaunch.err.)
 const OF_THE_NODE: [&str; 3] = ["directory.info", "launch_container.sh", "prelaunch.out"];
 
-/// What is asked for.
+/// Which logs are printed.
 pub struct LogQuery {
     /// What the folder `<slot>-<incarnation>` begins with; empty for all.
     pub slot: String,
     /// Whether containers that failed come first.
     pub failed_first: bool,
-    /// Whether to go on until the application has ended.
+    /// Whether to continue until the application has ended.
     pub follow: bool,
     /// Objects instead of lines.
     pub json: bool,
 }
 
-/// A container whose logs are wanted.
+/// A container whose logs are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LogSource {
     /// `trainer-0-1`, `am-1`; the container's id where its slot is not known.
@@ -54,7 +54,7 @@ pub async fn of_application(id: ApplicationId, wanted: &LogQuery) -> CommandResu
     let mut application = Application::find(id).await?;
     let mut printed = Printed::default();
     loop {
-        // Asked before the look: what is written until the end is still seen.
+        // Read before the poll, so that output up to the end is printed.
         let ended = application.is_over();
         let sources = sources(&application, wanted).await?;
         let mut missing = Vec::new();
@@ -80,7 +80,7 @@ pub async fn of_application(id: ApplicationId, wanted: &LogQuery) -> CommandResu
     }
 }
 
-/// Says where the rest may be.
+/// Prints where the remaining logs may be.
 fn elsewhere(
     id: ApplicationId,
     sources: &[LogSource],

@@ -1,8 +1,7 @@
-//! An application of ours on a cluster, seen from outside: how it stands, what it says, how it ended.
+//! A Heddle application on a cluster, as a client sees it: its state, its events, its end.
 //!
-//! Three sources, the first that has something wins: the ApplicationMaster itself (its view, while it lives), the
-//! report that it left on HDFS, and what the ResourceManager knows. [`follow()`] puts them together to the same lines
-//! that a local run tells.
+//! There are three sources, in this order: the running ApplicationMaster's view, the report that it left on HDFS, and
+//! the ResourceManager. [`follow()`] prints the same lines from them as a local run.
 
 mod diagnostics;
 mod follow;
@@ -13,6 +12,7 @@ pub mod logs;
 #[cfg(test)]
 pub mod samples;
 mod view_diff;
+mod wait_args;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,21 +31,19 @@ use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState, ClientErro
 use tokio::sync::OnceCell;
 
 use crate::am_client::Am;
-use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
-use crate::commands::submit::SECRET_FILE;
+use crate::cluster::{ClusterContext, SECRET_FILE, client_failure, path_of, storage_failure};
 use crate::failure::Failure;
-use crate::waiting;
+use crate::waiting::{self, HDFS};
 
 pub use follow::follow;
+pub use wait_args::{WaitArgs, duration};
 
-/// What commands wait for, in words. Calls to the ResourceManager tell of themselves ([`ClusterContext`]).
-pub const HDFS: &str = "HDFS";
-/// For the job's secret where another way leads to the same.
+/// Time limit for reading the job's secret if there is another source.
 const KEY_LIMIT: Duration = Duration::from_secs(3);
-/// Of a spec or a secret; the largest specs name some thousand files.
+/// Limit for a spec or a secret; the largest specs name some thousand files.
 const SMALL_BYTES_MAX: usize = 4 << 20;
 
-/// A word for how an application stands.
+/// The word for the state of an application.
 #[must_use]
 pub fn state_word(report: &ApplicationReport) -> &'static str {
     use FinalApplicationStatus as Final;
@@ -61,7 +59,7 @@ pub fn state_word(report: &ApplicationReport) -> &'static str {
     }
 }
 
-/// An application that is over, of which nothing more is known.
+/// The report of an application that has ended, with nothing but its names.
 fn over(id: ApplicationId, user: String, name: String) -> ApplicationReport {
     ApplicationReport {
         id,
@@ -88,13 +86,13 @@ fn over(id: ApplicationId, user: String, name: String) -> ApplicationReport {
     }
 }
 
-/// An application and where to ask about it.
+/// An application and its sources.
 pub struct Application {
     /// Its cluster.
     pub cluster: Arc<ClusterContext>,
-    /// What the ResourceManager said last.
+    /// The ResourceManager's last report.
     pub report: ApplicationReport,
-    /// Its job, as long as it can be read.
+    /// Its job, if it can be read.
     pub spec: Option<JobSpec>,
     staging: Location,
     reports: Location,
@@ -102,16 +100,16 @@ pub struct Application {
 }
 
 impl Application {
-    /// One that the ResourceManager has told about.
+    /// An application from a report of the ResourceManager.
     ///
     /// # Errors
-    /// Its user's name is none.
+    /// The user's name is not valid in a path.
     pub fn of(
         cluster: Arc<ClusterContext>,
         report: ApplicationReport,
         spec: Option<JobSpec>,
     ) -> Result<Self, Failure> {
-        // Who may not look is told no user; then nothing of it can be read either.
+        // The report for a user without view access names no user; such a user cannot read the files either.
         let user = match report.user.is_empty() {
             true => cluster.user.short_name(),
             false => &report.user,
@@ -126,17 +124,17 @@ impl Application {
         })
     }
 
-    /// The one with that id.
+    /// Finds the application with that id, and its job.
     ///
     /// # Errors
-    /// Exit code 7 when the cluster knows none, 6 when it does not answer.
+    /// Exit code 7 if the cluster has no such application, 6 if it does not respond.
     pub async fn find(id: ApplicationId) -> Result<Self, Failure> {
         let mut found = Self::known(Arc::new(ClusterContext::load()?), id).await?;
         found.spec = waiting::on(HDFS, found.read_spec()).await;
         Ok(found)
     }
 
-    /// The same without its job: the ResourceManager alone is asked about one that it remembers.
+    /// Finds the application without its job. Reads HDFS only if the ResourceManager has forgotten the application.
     ///
     /// # Errors
     /// As [`Application::find`].
@@ -146,15 +144,15 @@ impl Application {
             Err(error) => match Self::forgotten(&cluster, id, &error).await {
                 Some(report) => report,
                 None => {
-                    return Err(client_failure(&format!("{id} cannot be asked about"), &error));
+                    return Err(client_failure(&format!("cannot read the state of {id}"), &error));
                 }
             },
         };
         Self::of(cluster, report, None)
     }
 
-    /// The job as its ApplicationMaster sees it, found without the ResourceManager: one of ours, by the address that
-    /// it wrote on HDFS.
+    /// Reads the view of one of the user's jobs without the ResourceManager, from the address that its
+    /// ApplicationMaster wrote on HDFS.
     pub async fn view_past_resource_manager(
         cluster: Arc<ClusterContext>,
         id: ApplicationId,
@@ -169,7 +167,7 @@ impl Application {
         am.view_with(*run, secret).await.ok()
     }
 
-    /// One of ours that is over and that the ResourceManager does not remember, from the report that it left.
+    /// Restores the report of an ended application that the ResourceManager has forgotten, from the report on HDFS.
     async fn forgotten(
         cluster: &Arc<ClusterContext>,
         id: ApplicationId,
@@ -201,28 +199,28 @@ impl Application {
         self.report.id
     }
 
-    /// Whether nothing will happen any more.
+    /// Whether the application has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.report.state.is_some_and(ApplicationState::is_final)
     }
 
-    /// Whether it is ours: others' staging and reports cannot be read.
+    /// Whether the application is the user's own: the staging directories and reports of other users cannot be read.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.report.user == self.cluster.user.short_name()
     }
 
-    /// Where what stays of it lies.
+    /// The directory of its report.
     #[must_use]
     pub fn reports(&self) -> &Location {
         &self.reports
     }
 
-    /// Asks the ResourceManager again.
+    /// Reads the ResourceManager's report again.
     ///
     /// # Errors
-    /// As the call.
+    /// The ResourceManager's error.
     pub async fn refresh(&mut self) -> Result<(), ClientError> {
         self.report = self.cluster.client.report(self.id()).await?;
         Ok(())
@@ -235,7 +233,7 @@ impl Application {
         Am {
             addresses: self.addresses().await,
             who: format!("the ApplicationMaster of {id}"),
-            next: format!("`heddle status {id}` shows how it stands"),
+            next: format!("`heddle status {id}` shows its state"),
             checkpoint_timeout: timeout.map_or(Duration::from_secs(300), |it| it.as_duration()),
         }
     }
@@ -253,16 +251,16 @@ impl Application {
         addresses
     }
 
-    /// Tells its ApplicationMaster what to do; returns when it is done.
+    /// Sends an operation to its ApplicationMaster; returns when it is done.
     ///
     /// # Errors
-    /// Exit code 5 when the secret is not ours to read, 6 when it does not answer, 1 when it refuses.
+    /// Exit code 5 if the secret cannot be read, 6 if the ApplicationMaster does not respond, 1 if it refuses the operation.
     pub async fn operate(&self, operation: &Operation) -> Result<(), Failure> {
         let (run, secret) = self.key().await?;
         self.am().await.operate(*run, secret, operation).await
     }
 
-    /// By what we command it: its run and its secret.
+    /// What an operation needs: the run and the secret.
     async fn key(&self) -> Result<&(RunId, Secret), Failure> {
         self.key.get_or_try_init(|| async { Ok((self.run().await?, self.secret().await?)) }).await
     }
@@ -272,7 +270,7 @@ impl Application {
         let bytes = self.cluster.read(&place, SMALL_BYTES_MAX).await?;
         let run = bytes.and_then(|bytes| serde_json::from_slice::<RunFile>(&bytes).ok());
         let missing = || {
-            let fact = format!("{place} is not there or not ours");
+            let fact = format!("cannot read {place}: it does not exist or belongs to another user");
             Failure::new(ExitCode::Denied, fact)
         };
         Ok(run.ok_or_else(missing)?.run)
@@ -284,7 +282,7 @@ impl Application {
         let Some(bytes) = self.cluster.read(&place, SMALL_BYTES_MAX).await? else {
             return Err(Failure::new(
                 ExitCode::Denied,
-                format!("the secret of {id} is not there ({place})"),
+                format!("cannot find the secret of {id} ({place})"),
             ));
         };
         Secret::from_hex(&String::from_utf8_lossy(&bytes))
@@ -297,15 +295,15 @@ impl Application {
         JobSpec::from_json(&bytes).ok()
     }
 
-    /// The job as its ApplicationMaster sees it.
+    /// Reads the view of the job from its ApplicationMaster.
     ///
     /// # Errors
-    /// Exit code 6 when none answers.
+    /// Exit code 6 if it does not respond.
     pub async fn view(&self) -> Result<JobView, Failure> {
         let am = self.am().await;
         if !am.addresses.is_empty()
             && self.is_own()
-            // The secret is on HDFS; while that does not answer, the pages show the same.
+            // The secret is on HDFS; while HDFS does not respond, the pages show the same.
             && let Ok(Ok((run, secret))) = tokio::time::timeout(KEY_LIMIT, self.key()).await
         {
             return am.view_with(*run, secret).await;
@@ -313,12 +311,12 @@ impl Application {
         am.view().await
     }
 
-    /// What its ApplicationMaster left, that of the latest attempt that told an end.
+    /// The report of the latest attempt that wrote one.
     ///
     /// # Errors
-    /// The file system does not answer, or the report is another user's.
+    /// The file system does not respond, or the report belongs to another user.
     pub async fn last_report(&self) -> Result<Option<JobReport>, Failure> {
-        let failed = |error| storage_failure("the report cannot be read", &error);
+        let failed = |error| storage_failure("cannot read the report", &error);
         let storage = &*self.cluster.storage;
         let listed = waiting::on(HDFS, storage.list(&path_of(&self.reports)?)).await;
         let entries = match listed {
@@ -343,11 +341,11 @@ impl Application {
         Ok(None)
     }
 
-    /// Removes the staging directory of an application that is over. Its ApplicationMaster does, unless it was
+    /// Removes the staging directory of an application that has ended. Its ApplicationMaster removes it, unless it was
     /// killed or never ran.
     pub async fn remove_staging(&self) {
         if self.is_over() && self.is_own() {
-            // Not worth a word: the next look at the application tries again.
+            // Not reported: the next command on the application tries again.
             let _best_effort = waiting::on(HDFS, self.cluster.remove_dir(&self.staging)).await;
         }
     }

@@ -2,7 +2,7 @@
 
 use heddle_yarn::{ApplicationReport, proto};
 
-/// The application `application_1_<number>` in that state, as the ResourceManager tells about it.
+/// The application `application_1_<number>` in that state, as the ResourceManager reports it.
 pub fn report(number: i32, state: proto::YarnApplicationStateProto) -> ApplicationReport {
     let message = proto::ApplicationReportProto {
         application_id: Some(proto::ApplicationIdProto {

@@ -1,11 +1,11 @@
-//! What happened between two looks at a job, as the events that a local run tells.
+//! Events between two views of a job, as a local run prints them.
 
 use std::collections::BTreeSet;
 
 use heddle_protocol::ids::{CutId, Incarnation, Slot};
 use heddle_protocol::view::{Event, JobState, JobView, SlotState};
 
-/// What was told already.
+/// What was reported already.
 #[derive(Default)]
 pub struct ViewDiff {
     begun: bool,
@@ -18,7 +18,7 @@ pub struct ViewDiff {
     /// Losses and late checkpoints.
     lost: u64,
     late: u64,
-    /// Since when trainers wait for their storage, if that was told.
+    /// Start of the trainers' wait for storage, if it was reported.
     storage_wait: Option<u64>,
     damaged: u64,
     warnings: u64,
@@ -28,7 +28,8 @@ impl ViewDiff {
     /// The events that lead to this view, oldest first. `address` is that of the job's pages.
     pub fn to(&mut self, view: &JobView, address: &str) -> Vec<Event> {
         let mut events = Vec::new();
-        // Before its core has spoken, an ApplicationMaster knows no checkpoint that the job goes on from.
+        // Before its core has started, an ApplicationMaster's view does not name the checkpoint that the job continues
+        // from.
         if !self.begun && view.state == JobState::Starting && view.slots.is_empty() {
             return events;
         }
@@ -89,7 +90,7 @@ impl ViewDiff {
         events
     }
 
-    /// A wait is told when it is seen first and when it is not seen any more.
+    /// A wait is reported when it begins and when it ends.
     fn storage_wait(&mut self, view: &JobView, events: &mut Vec<Event>) {
         if let Some(wait) = &view.storage_wait {
             if self.storage_wait.is_none() {
@@ -103,11 +104,11 @@ impl ViewDiff {
         }
     }
 
-    /// The view keeps the newest and counts all, so that those not seen yet are the last ones.
+    /// The view keeps the newest entries and counts all, so the unreported ones are the last.
     fn losses(&mut self, view: &JobView, events: &mut Vec<Event>) {
         let history = &view.history;
-        let new = |total: u64, told: u64, kept: usize| {
-            let new = usize::try_from(total.saturating_sub(told)).unwrap_or(usize::MAX);
+        let new = |total: u64, reported: u64, kept: usize| {
+            let new = usize::try_from(total.saturating_sub(reported)).unwrap_or(usize::MAX);
             kept.saturating_sub(new)
         };
         let from = new(history.ended_total, self.lost, history.ended.len());
@@ -175,8 +176,8 @@ mod tests {
         }
     }
 
-    /// The events without the progress that ends every look.
-    fn told(changes: &mut ViewDiff, view: &JobView) -> Vec<String> {
+    /// The events without the progress that ends every poll.
+    fn reported(changes: &mut ViewDiff, view: &JobView) -> Vec<String> {
         let events = changes.to(view, "http://am/");
         let word = |event: &Event| {
             let json = serde_json::to_value(event).unwrap_or_default();
@@ -192,9 +193,9 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_told_once() {
+    fn each_event_is_reported_once() {
         let (mut changes, mut view) = (ViewDiff::default(), view());
-        assert_eq!(told(&mut changes, &view), ["started"]);
+        assert_eq!(reported(&mut changes, &view), ["started"]);
         view.evaluations.push(evaluation(0));
         view.slots.push(SlotView {
             slot: Slot::trainer(0),
@@ -207,22 +208,22 @@ mod tests {
             total: 0,
             placement: None,
         });
-        assert_eq!(told(&mut changes, &view), ["registered", "evaluated"]);
-        assert_eq!(told(&mut changes, &view), [""; 0]);
+        assert_eq!(reported(&mut changes, &view), ["registered", "evaluated"]);
+        assert_eq!(reported(&mut changes, &view), [""; 0]);
     }
 
     #[test]
-    fn a_job_whose_core_has_not_spoken_has_not_started() {
+    fn job_without_a_core_has_not_started() {
         let mut changes = ViewDiff::default();
         let bare = JobView { state: JobState::Starting, ..view() };
         assert!(changes.to(&bare, "http://am/").is_empty());
-        assert_eq!(told(&mut changes, &view()), ["started"]);
+        assert_eq!(reported(&mut changes, &view()), ["started"]);
     }
 
     #[test]
-    fn losses_are_told_once_though_only_the_newest_are_kept() {
+    fn losses_beyond_the_kept_ones_are_reported_once() {
         let (mut changes, mut view) = (ViewDiff::default(), view());
-        told(&mut changes, &view);
+        reported(&mut changes, &view);
         let lose = |history: &mut History| {
             let lost = Event::Lost {
                 slot: Slot::trainer(0),
@@ -233,15 +234,15 @@ mod tests {
         };
         lose(&mut view.history);
         lose(&mut view.history);
-        assert_eq!(told(&mut changes, &view), ["lost", "lost"]);
+        assert_eq!(reported(&mut changes, &view), ["lost", "lost"]);
         lose(&mut view.history);
-        assert_eq!(told(&mut changes, &view), ["lost"]);
+        assert_eq!(reported(&mut changes, &view), ["lost"]);
     }
 
     #[test]
-    fn a_wait_for_storage_is_told_at_its_begin_and_its_end() {
+    fn wait_for_storage_is_reported_at_its_begin_and_end() {
         let (mut changes, mut view) = (ViewDiff::default(), view());
-        told(&mut changes, &view);
+        reported(&mut changes, &view);
         let mut wait = StorageWaitView {
             since_ms: 5_000,
             trainers: 1,
@@ -249,20 +250,20 @@ mod tests {
             ..StorageWaitView::default()
         };
         view.storage_wait = Some(wait.clone());
-        assert_eq!(told(&mut changes, &view), ["storage-wait"]);
-        assert_eq!(told(&mut changes, &view), [""; 0]);
+        assert_eq!(reported(&mut changes, &view), ["storage-wait"]);
+        assert_eq!(reported(&mut changes, &view), [""; 0]);
         view.storage_wait = None;
         wait.ended_ms = Some(9_000);
         Event::StorageWait(wait).record(&mut view.history, 9_000, |_, _| None);
         assert_eq!(view.history.storage_waited_ms, 4_000);
-        assert_eq!(told(&mut changes, &view), ["storage-wait"]);
-        assert_eq!(told(&mut changes, &view), [""; 0]);
+        assert_eq!(reported(&mut changes, &view), ["storage-wait"]);
+        assert_eq!(reported(&mut changes, &view), [""; 0]);
     }
 
     #[test]
-    fn another_attempt_counts_on_from_what_the_old_one_wrote_down() {
+    fn next_attempt_continues_the_counters() {
         let (mut changes, mut view) = (ViewDiff::default(), view());
-        told(&mut changes, &view);
+        reported(&mut changes, &view);
         let lost = |n: u64| Event::Lost {
             slot: Slot::trainer(0),
             incarnation: Incarnation(1),
@@ -271,14 +272,14 @@ mod tests {
         for n in 0..3 {
             lost(n).record(&mut view.history, n, |_, _| None);
         }
-        assert_eq!(told(&mut changes, &view), ["lost", "lost", "lost"]);
-        // The third was not written down before the old one died.
+        assert_eq!(reported(&mut changes, &view), ["lost", "lost", "lost"]);
+        // The third was not journaled before the first attempt died.
         view.attempt = Attempt(2);
         view.history.ended.pop_back();
         view.history.ended_total = 2;
         view.evaluations.push(evaluation(0));
-        assert_eq!(told(&mut changes, &view), ["warning", "evaluated"]);
+        assert_eq!(reported(&mut changes, &view), ["warning", "evaluated"]);
         lost(4).record(&mut view.history, 4, |_, _| None);
-        assert_eq!(told(&mut changes, &view), ["lost"]);
+        assert_eq!(reported(&mut changes, &view), ["lost"]);
     }
 }

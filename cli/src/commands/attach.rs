@@ -1,10 +1,9 @@
-//! `heddle attach`: follows an application that runs, and tells the end of one that is over.
+//! `heddle attach`: follows a running application, or prints the end of one that has ended.
 
 use heddle_yarn::ApplicationId;
 
-use super::submit::WaitArgs;
 use crate::am_client;
-use crate::application::{self, Application};
+use crate::application::{self, Application, WaitArgs};
 use crate::failure::CommandResult;
 
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `heddle checkpoint`: looking at checkpoints, checking them, taking one, removing one.
+//! `heddle checkpoint`: lists, verifies, takes and removes checkpoints.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::{JobRef, RunArgs, WorkDirArgs, application};
 use crate::am_client;
 use crate::application::Application;
-use crate::failure::{CommandResult, Failure, not_yet};
+use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::runs::{self, RunState};
 use crate::waiting;
@@ -25,16 +25,12 @@ use crate::waiting;
 pub enum Command {
     /// List the checkpoints of a folder or a run
     Ls(CheckpointSource),
-    /// Read every byte of the checkpoints of a folder or a run and compare sums
+    /// Read all bytes of the checkpoints of a folder or a run and compare checksums
     Verify(CheckpointSource),
-    /// Let a running job take a checkpoint now
+    /// Take a checkpoint of a running job now
     Now(RunArgs),
-    /// Remove one checkpoint; the newest two complete ones stay
+    /// Remove one checkpoint; the newest two complete ones are kept
     Rm(Remove),
-    /// Redundancy groups of shards (not available yet)
-    Groups,
-    /// Mend a damaged checkpoint from redundant files (not available yet)
-    Repair,
 }
 
 /// A folder of checkpoints, or the run that wrote it.
@@ -63,8 +59,6 @@ pub fn checkpoint(command: Command, json: bool) -> CommandResult {
         Command::Verify(dir) => runtime.block_on(list(&dir, Depth::Full, json)),
         Command::Now(run) => runtime.block_on(now(&run, json)),
         Command::Rm(remove) => runtime.block_on(self::remove(&remove, json)),
-        Command::Groups => Err(not_yet("checkpoint groups")),
-        Command::Repair => Err(not_yet("checkpoint repair")),
     }
 }
 
@@ -89,23 +83,23 @@ async fn now(run: &RunArgs, json: bool) -> CommandResult {
 }
 
 impl CheckpointSource {
-    /// What was typed, and where runs are.
+    /// A source from the command line.
     pub fn new(what: &str, place: &WorkDirArgs) -> Self {
         Self { what: what.to_owned(), place: place.clone() }
     }
 
-    /// The folder: a path or URL as it is, else that of the run or application called so.
+    /// The folder: a path or URL, else the folder of the run or application with that id.
     ///
     /// # Errors
-    /// It is no place, and no run is called so.
+    /// The text is neither a path or URL nor the id of a run.
     pub async fn location(&self) -> Result<Location, Failure> {
         if let Some(id) = application(&self.what)?
             && !Path::new(&self.what).exists()
         {
             let spec = Application::find(id).await?.spec;
             let spec = spec.ok_or_else(|| {
-                Failure::new(ExitCode::Input, format!("{id}: its job cannot be read any more"))
-                    .next("name the folder, checkpoint.dir of its job file")
+                Failure::new(ExitCode::Input, format!("cannot read the job of {id}"))
+                    .next("pass the folder, checkpoint.dir of its job file")
             })?;
             return location(&spec.checkpoint.dir.url());
         }
@@ -115,7 +109,7 @@ impl CheckpointSource {
             false => {
                 let run = runs::find(&runs::work_dir(self.place.work_dir.as_deref())?, &self.what)?;
                 let spec = run.dir.spec().map_err(|error| {
-                    Failure::caused(ExitCode::Input, "the run's job cannot be read", &error)
+                    Failure::caused(ExitCode::Input, "cannot read the run's job", &error)
                 })?;
                 spec.checkpoint.dir.url()
             }
@@ -123,23 +117,23 @@ impl CheckpointSource {
         location(&text)
     }
 
-    /// The folder, which must be one of checkpoints.
+    /// Opens the folder of checkpoints.
     ///
     /// # Errors
-    /// It is not, or cannot be read.
+    /// The folder does not hold checkpoints or cannot be read.
     pub async fn open(&self) -> Result<CheckpointDir, Failure> {
         let location = self.location().await?;
         let storage = reached(&location).await?;
         waiting::on(&location, CheckpointDir::open(storage, location.path().clone()))
             .await
-            .map_err(|error| failure("the folder cannot be opened", &error))
+            .map_err(|error| failure("cannot open the folder", &error))
     }
 }
 
-/// The storage of a place, if anybody is there: a person who waits hears within seconds that nobody is.
+/// Connects to the storage of a location, and checks within seconds that it responds.
 ///
 /// # Errors
-/// Exit code 6 when nobody is; 5 or 7 when the configuration leads nowhere.
+/// Exit code 6 if it does not respond; 5 or 7 if the configuration is wrong.
 pub async fn reached(location: &Location) -> Result<Arc<dyn Storage>, Failure> {
     let found = async {
         let storage = connect(location)?;
@@ -148,41 +142,42 @@ pub async fn reached(location: &Location) -> Result<Arc<dyn Storage>, Failure> {
     };
     waiting::on(location, found)
         .await
-        .map_err(|error| unusable(&format!("{location} cannot be used"), &error))
+        .map_err(|error| unusable(&format!("cannot use {location}"), &error))
 }
 
-/// A storage that does not do what it should: exit code and next step by its reason.
+/// The failure for an error of a storage: exit code and next step follow from its reason.
 pub fn unusable(fact: &str, error: &StorageError) -> Failure {
     let failure = Failure::caused(exit_code_of(error), fact, error);
     match &error.reason {
         Reason::Denied => {
-            failure.next("HADOOP_USER_NAME says who you are to a cluster without security")
+            failure.next("on a cluster without security, HADOOP_USER_NAME sets the user")
         }
-        Reason::Quota(_) => failure.next("ask for more room, or name another directory"),
-        Reason::Unavailable => failure.next("try again when the file system can be used"),
+        Reason::Quota(_) => failure.next("request a larger quota, or name another directory"),
+        Reason::Unavailable => failure.next("try again when the file system is available"),
         _ => failure,
     }
 }
 
-/// A location from the command line: a path is relative to the working directory.
+/// Parses a location from the command line; a path is relative to the working directory.
 ///
 /// # Errors
-/// Exit code 7 when it is none.
+/// Exit code 7 if it is not a path or URL.
 pub fn location(text: &str) -> Result<Location, Failure> {
     let absolute = match text.contains("://") {
         true => text.to_owned(),
         false => std::path::absolute(PathBuf::from(text))
             .map_err(|error| {
-                Failure::caused(ExitCode::Input, format!("{text:?} is no path"), &error)
+                Failure::caused(ExitCode::Input, format!("{text:?} is not a valid path"), &error)
             })?
             .to_string_lossy()
             .into_owned(),
     };
-    Location::parse(&absolute)
-        .map_err(|error| Failure::caused(ExitCode::Input, format!("{text:?} is no place"), &error))
+    Location::parse(&absolute).map_err(|error| {
+        Failure::caused(ExitCode::Input, format!("{text:?} is not a valid path or URL"), &error)
+    })
 }
 
-/// The exit code of what went wrong with checkpoints.
+/// The failure for an error of a checkpoint directory.
 pub fn failure(fact: &str, error: &CheckpointError) -> Failure {
     let exit = match error {
         CheckpointError::Storage(error) => return unusable(fact, error),
@@ -224,7 +219,7 @@ async fn list(dir: &CheckpointSource, depth: Depth, json: bool) -> CommandResult
     let dir = dir.open().await?;
     let found = waiting::on(dir.show(dir.root()), dir.listing(depth))
         .await
-        .map_err(|error| failure("the checkpoints cannot be listed", &error))?;
+        .map_err(|error| failure("cannot list the checkpoints", &error))?;
     let mut rows = vec![
         ["checkpoint", "phase", "step", "shards", "size", "written", "state"]
             .map(str::to_owned)
@@ -252,10 +247,10 @@ async fn list(dir: &CheckpointSource, depth: Depth, json: bool) -> CommandResult
     }
     match (damaged, unread) {
         (0, 0) => Ok(ExitCode::Ok),
-        // Nothing is proven against them: the same command may find them whole later.
+        // They are not known to be damaged: a later command may read them.
         (0, unread) => Err(Failure::new(
             ExitCode::Unreachable,
-            format!("{unread} of {} checkpoints cannot be read just now", found.len()),
+            format!("{unread} of {} checkpoints cannot be read at the moment", found.len()),
         )),
         (damaged, unread) => Err(Failure::new(
             ExitCode::Checkpoint,
@@ -316,7 +311,7 @@ fn row(line: &CheckpointLine, depth: Depth) -> Vec<String> {
 }
 
 async fn remove(remove: &Remove, json: bool) -> CommandResult {
-    let (remove, cut) = remove.meant()?;
+    let (remove, cut) = remove.parse()?;
     let place = runs::work_dir(remove.place.work_dir.as_deref())?;
     let location = remove.location().await?;
     let user = runs::all(&place).into_iter().find(|run| {
@@ -329,14 +324,14 @@ async fn remove(remove: &Remove, json: bool) -> CommandResult {
     if let Some(run) = user {
         return Err(Failure::new(
             ExitCode::Fenced,
-            format!("run {} is working in that folder", run.file.run.short()),
+            format!("run {} uses that folder", run.file.run.short()),
         )
-        .next("it removes old checkpoints by itself, see checkpoint.keep"));
+        .next("the run removes old checkpoints itself, see checkpoint.keep"));
     }
     let dir = remove.open().await?;
     waiting::on(dir.show(dir.root()), dir.remove(cut))
         .await
-        .map_err(|error| failure("the checkpoint was not removed", &error))?;
+        .map_err(|error| failure("cannot remove the checkpoint", &error))?;
     if json {
         output::json(&serde_json::json!({ "removed": cut.to_string() }))?;
     } else {
@@ -346,8 +341,8 @@ async fn remove(remove: &Remove, json: bool) -> CommandResult {
 }
 
 impl Remove {
-    /// The folder and the checkpoint in it: two words, or one path.
-    fn meant(&self) -> Result<(CheckpointSource, CutId), Failure> {
+    /// The folder and the checkpoint in it, from two words or one path.
+    fn parse(&self) -> Result<(CheckpointSource, CutId), Failure> {
         if let Some(cut) = &self.cut {
             return Ok((self.dir.clone(), parse_cut(cut)?));
         }
@@ -361,10 +356,10 @@ impl Remove {
     }
 }
 
-/// `g1-c4` as a checkpoint's name.
+/// Parses a checkpoint's name such as `g1-c4`.
 ///
 /// # Errors
-/// It is another text.
+/// The text has another form.
 pub fn parse_cut(text: &str) -> Result<CutId, Failure> {
     let parts = text.strip_prefix('g').and_then(|rest| rest.split_once("-c"));
     let numbers = parts
@@ -373,7 +368,7 @@ pub fn parse_cut(text: &str) -> Result<CutId, Failure> {
         Some((generation, number)) => Ok(CutId { generation: Generation(generation), number }),
         None => Err(Failure::new(
             ExitCode::Usage,
-            format!("{text:?} is no checkpoint's name; expected one such as g1-c4"),
+            format!("a checkpoint must be named like g1-c4 (got {text:?})"),
         )),
     }
 }

@@ -1,10 +1,8 @@
-//! `heddle completions`: a script for the shell.
+//! `heddle completions`: prints the completion script of a shell.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 use heddle_protocol::exit_code::ExitCode;
 
-use crate::cli::Cli;
 use crate::failure::CommandResult;
 use crate::output;
 
@@ -14,9 +12,9 @@ pub struct Args {
     shell: Shell,
 }
 
-pub fn completions(args: &Args) -> CommandResult {
+pub fn completions(args: &Args, command: &mut clap::Command) -> CommandResult {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "heddle", &mut script);
+    clap_complete::generate(args.shell, command, "heddle", &mut script);
     output::line(String::from_utf8_lossy(&script).trim_end())?;
     Ok(ExitCode::Ok)
 }

@@ -1,4 +1,4 @@
-//! `heddle config`: what a job file comes to, and the reference of all keys.
+//! `heddle config`: prints the values of a job file, and the reference of all keys.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::runs;
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show each value of a job, where it comes from, and what it comes to
+    /// Show each value of a job, its origin, and what it resolves to
     Show(JobArgs),
     /// Print a job file with every key, its meaning and its default
     Template,
@@ -77,7 +77,7 @@ fn show(args: &JobArgs, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// How many rows make one update, in words.
+/// The number of rows of one update, as text.
 #[must_use]
 pub fn effective_batch(spec: &JobSpec) -> String {
     let training = &spec.training;

@@ -25,7 +25,7 @@ pub struct AmArgs {
     /// The run directory that the command line made
     #[arg(long, required_unless_present = "yarn")]
     run_dir: Option<PathBuf>,
-    /// In a container of YARN, whose work directory holds what is needed
+    /// Run in a container of YARN, with the files of its work directory
     #[arg(long, conflicts_with = "run_dir")]
     yarn: bool,
 }
@@ -39,24 +39,27 @@ fn init_process(process: &'static str) -> Result<(), Failure> {
         stderr: "error",
         ..logs::Setup::default()
     };
-    logs::init(&setup).map_err(|error| Failure::caused(ExitCode::Internal, "no log", &error))?;
+    logs::init(&setup)
+        .map_err(|error| Failure::caused(ExitCode::Internal, "cannot open the log", &error))?;
     Limit::raise();
     Ok(())
 }
 
 pub fn am(args: &AmArgs) -> CommandResult {
     init_process("am")?;
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::caused(ExitCode::Internal, "this program's own path", &error))?;
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::caused(ExitCode::Internal, "cannot determine the path of this program", &error)
+    })?;
     let ended = match &args.run_dir {
         Some(run_dir) => heddle_am::process::run(run_dir, &program),
         None => heddle_am::process::run_on_yarn(),
     };
-    let code = ended.map_err(|error| Failure::caused(ExitCode::Internal, "no runtime", &error))?;
+    let code = ended
+        .map_err(|error| Failure::caused(ExitCode::Internal, "cannot start the runtime", &error))?;
     std::process::exit(i32::from(code.code()))
 }
 
-/// A variable that parses, or what holds without it.
+/// Parses an environment variable; `absent` if it is not set.
 fn variable<T: std::str::FromStr>(name: &'static str, absent: T) -> Result<T, Failure> {
     match std::env::var(name) {
         Err(_) => Ok(absent),
@@ -67,7 +70,7 @@ fn variable<T: std::str::FromStr>(name: &'static str, absent: T) -> Result<T, Fa
     }
 }
 
-/// Where a NodeManager puts a container's credentials. (ApplicationConstants.CONTAINER_TOKEN_FILE_ENV_NAME)
+/// The variable with the path of a container's credentials. (ApplicationConstants.CONTAINER_TOKEN_FILE_ENV_NAME)
 const TOKEN_FILE: &str = "HADOOP_TOKEN_FILE_LOCATION";
 
 fn environment() -> Result<Environment, Failure> {
@@ -75,7 +78,7 @@ fn environment() -> Result<Environment, Failure> {
         let file = std::env::var_os(TOKEN_FILE).ok_or_else(|| {
             Failure::new(
                 ExitCode::Usage,
-                format!("environment variable {TOKEN_FILE} is not set: this command is started by a NodeManager, not by hand"),
+                format!("environment variable {TOKEN_FILE} is not set: only a NodeManager starts this command"),
             )
         })?;
         Environment::with_secret(secret_of_credentials(Path::new(&file))?)
@@ -83,14 +86,14 @@ fn environment() -> Result<Environment, Failure> {
         Environment::from_process()
     };
     read.map_err(|error| {
-        Failure::caused(ExitCode::Usage, "a container without its environment", &error)
+        Failure::caused(ExitCode::Usage, "cannot read the container's environment", &error)
     })
 }
 
-/// The job's secret among a container's credentials. No message has any of it.
+/// Reads the job's secret from a container's credentials. No message contains it.
 fn secret_of_credentials(file: &Path) -> Result<Secret, Failure> {
     let credentials = Credentials::read_file(file).map_err(|error| {
-        Failure::caused(ExitCode::Denied, "the container's credentials", &error)
+        Failure::caused(ExitCode::Denied, "cannot read the container's credentials", &error)
     })?;
     let missing = || {
         Failure::new(
@@ -103,10 +106,10 @@ fn secret_of_credentials(file: &Path) -> Result<Secret, Failure> {
     Secret::from_hex(text).map_err(|_| missing())
 }
 
-/// The address of this node, which may be given by its name. `am`: the ApplicationMaster, which every node calls.
+/// The address of this node, from its address or name. `am`: the ApplicationMaster, to which every node connects.
 fn address_of(host: &str, am: &AmPlace) -> Result<IpAddr, Failure> {
     if host == "localhost" {
-        // A resolver may put ::1 first, or know nothing else.
+        // A resolver may return ::1 first, or only that.
         return Ok(IpAddr::V4(Ipv4Addr::LOCALHOST));
     }
     let servers: Vec<String> = match am {
@@ -116,10 +119,10 @@ fn address_of(host: &str, am: &AmPlace) -> Result<IpAddr, Failure> {
     node_address::of_node(host, &servers).map_err(|error| {
         Failure::caused(
             ExitCode::Input,
-            format!("{BIND_HOST}, else NM_HOST, is {host}, which has no address on this node"),
+            format!("{BIND_HOST}, else NM_HOST, must be an address of this node (got {host})"),
             &error,
         )
-        .next("let every node resolve its own name")
+        .next("configure every node to resolve its own name")
     })
 }
 
@@ -143,7 +146,7 @@ pub fn pserver() -> CommandResult {
         }
         Err(error) => {
             tracing::error!(%error, "pserver cannot run");
-            Err(Failure::caused(ExitCode::Internal, "the pserver cannot run", &error))
+            Err(Failure::caused(ExitCode::Internal, "cannot run the pserver", &error))
         }
     }
 }
@@ -153,11 +156,11 @@ pub fn trainer() -> CommandResult {
     match heddle_trainer::run(environment()?) {
         Ok(()) => Ok(ExitCode::Ok),
         Err(error @ TrainerError::Environment(_)) => {
-            Err(Failure::caused(ExitCode::Usage, "a container without its environment", &error))
+            Err(Failure::caused(ExitCode::Usage, "cannot read the container's environment", &error))
         }
         Err(error) => {
             tracing::error!(%error, "trainer cannot run");
-            Err(Failure::caused(ExitCode::Internal, "the trainer cannot run", &error))
+            Err(Failure::caused(ExitCode::Internal, "cannot run the trainer", &error))
         }
     }
 }
@@ -167,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_secret_is_found_in_the_credentials_and_never_shown() {
+    fn secret_is_read_from_credentials_and_never_shown() {
         let dir = tempfile::tempdir().expect("a folder");
         let file = dir.path().join("container_tokens");
         let digits = "c0".repeat(32);
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_may_be_given_by_address_or_by_name() {
+    fn node_is_given_by_address_or_by_name() {
         let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let am = AmPlace::File(PathBuf::new());
         assert_eq!(address_of("127.0.0.1", &am).ok(), Some(loopback));

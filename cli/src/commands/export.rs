@@ -75,7 +75,7 @@ pub fn export(args: &Args, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// The newest complete checkpoint of a folder or run. A damaged one is told, not passed over.
+/// The newest complete checkpoint of a folder or run. A damaged one is an error, not skipped.
 async fn newest(what: &CheckpointSource) -> Result<Location, Failure> {
     let place = what.location().await?;
     let dir: CheckpointDir = what.open().await?;

@@ -1,4 +1,4 @@
-//! `heddle kill`: ends a run or an application, at once or in order.
+//! `heddle kill`: ends a run or an application, at once or after a checkpoint.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::runs::{LocalRun, RunState};
 
-/// How long the end of an application is waited for: its ApplicationMaster stops its containers and says goodbye.
+/// Time limit for the end of an application: its ApplicationMaster stops the containers and unregisters.
 const END_LIMIT: Duration = Duration::from_secs(20);
-/// Pause between looks at it.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     run: RunArgs,
-    /// Take a checkpoint first, so that nothing is computed twice when the job is continued
+    /// Take a checkpoint first, so that a continued job repeats no work
     #[arg(long)]
     checkpoint: bool,
 }
@@ -37,7 +37,8 @@ pub fn kill(args: &Args, json: bool) -> CommandResult {
     }
 }
 
-/// Through its ApplicationMaster, which tells the end and tidies up; by the ResourceManager where that does not answer.
+/// Ends the application through its ApplicationMaster, which writes the report and cleans up; through the
+/// ResourceManager if the ApplicationMaster does not respond.
 async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> CommandResult {
     let mut application = Application::find(id).await?;
     let runs = !application.is_over();
@@ -48,7 +49,7 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Comm
         };
         match application.operate(&operation).await {
             Ok(()) => {}
-            // With a checkpoint or not at all.
+            // With `--checkpoint` the application is not killed without one.
             Err(failure) if checkpoint => {
                 return Err(
                     failure.next(format!("`heddle kill {id}` ends it without a checkpoint"))
@@ -57,7 +58,7 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Comm
             Err(_) => by_force(&application).await?,
         }
         let limit = match checkpoint {
-            // What is saved now must not be lost to haste.
+            // The save must not be cut short.
             true => END_LIMIT + 2 * application.am().await.checkpoint_timeout,
             false => END_LIMIT,
         };
@@ -70,9 +71,9 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Comm
     if json {
         output::json(&serde_json::json!({ "application": id.to_string(), "killed": runs }))?;
     } else if runs {
-        eprintln!("{id} is ended; submitting its job again continues it");
+        eprintln!("{id} has ended; submit its job again to continue it");
     } else {
-        eprintln!("{id} does not run: it is over");
+        eprintln!("{id} does not run: it has ended");
     }
     Ok(ExitCode::Ok)
 }
@@ -80,10 +81,10 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Comm
 async fn by_force(application: &Application) -> Result<(), Failure> {
     let id = application.id();
     let killed = application.cluster.client.kill(id, "killed by heddle kill").await;
-    killed.map_err(|error| client_failure(&format!("{id} cannot be killed"), &error))
+    killed.map_err(|error| client_failure(&format!("cannot kill {id}"), &error))
 }
 
-/// Whether it is over in time.
+/// Whether it ends within the limit.
 async fn wait_for_end(application: &mut Application, limit: Duration) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < limit {
@@ -111,7 +112,7 @@ fn of_run(run: &LocalRun, args: &Args, json: bool) -> CommandResult {
     if json {
         output::json(&serde_json::json!({ "run": run.file.run, "killed": done }))?;
     } else if done {
-        eprintln!("run {short} is ending; running its job again continues it");
+        eprintln!("run {short} is ending; run its job again to continue it");
     } else {
         eprintln!(
             "run {short} does not run: it {}",

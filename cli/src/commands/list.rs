@@ -7,39 +7,38 @@ use heddle_yarn::client::ApplicationFilter;
 use serde::Serialize;
 
 use super::WorkDirArgs;
-use super::submit::KIND;
 use crate::am_client;
 use crate::application::state_word;
-use crate::cluster::{self, ClusterContext, client_failure};
+use crate::cluster::{self, APPLICATION_TYPE, ClusterContext, client_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::runs::{self, RunState};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only the runs of this machine
+    /// List only the runs of this machine
     #[arg(long, conflicts_with = "yarn")]
     local: bool,
-    /// Only the applications of the cluster
+    /// List only the applications of the cluster
     #[arg(long)]
     yarn: bool,
-    /// Applications of all users
+    /// List applications of all users
     #[arg(long)]
     all_users: bool,
-    /// Show the newest N of each kind; 0 shows all
+    /// List the newest N of each kind; 0 lists all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     limit: usize,
-    /// Only those in this state; may be given several times
+    /// List only this state; may be repeated
     #[arg(long, value_name = "STATE", value_parser = STATES)]
     state: Vec<String>,
-    /// Only those of the job with this name
+    /// List only jobs with this name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
     place: WorkDirArgs,
 }
 
-/// All states that a run or an application may be in.
+/// All states of runs and applications.
 const STATES: [&str; 7] =
     ["waiting", "running", "finished", "failed", "stopped", "died", "unknown"];
 
@@ -49,7 +48,7 @@ impl Args {
             && self.name.as_deref().is_none_or(|wanted| wanted == name)
     }
 
-    /// As many as are asked for; the number of those that are left out is added to `left_out`.
+    /// The newest entries up to the limit; adds the number of the others to `left_out`.
     fn newest<T>(&self, mut found: Vec<T>, left_out: &mut usize) -> Vec<T> {
         if self.limit > 0 && found.len() > self.limit {
             *left_out += found.len() - self.limit;
@@ -97,7 +96,7 @@ pub fn list(args: &Args, json: bool) -> CommandResult {
                 nowhere.push("on the cluster".to_owned());
             }
             Err(failure) if args.yarn => return Err(failure),
-            // The runs of this machine are worth telling all the same.
+            // The runs of this machine are listed nevertheless.
             Err(failure) => {
                 output::note(&format!("warning: {}: {}", failure.fact, failure.causes.join(": ")))
             }
@@ -114,7 +113,7 @@ pub fn list(args: &Args, json: bool) -> CommandResult {
     }
     if left_out > 0 {
         eprintln!(
-            "{left_out} older ones are not shown: --limit 0 shows all, `heddle prune` removes old runs"
+            "{left_out} older entries are not shown: --limit 0 shows all, `heddle prune` removes old runs"
         );
     }
     if json {
@@ -130,11 +129,13 @@ pub fn list(args: &Args, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// Ours, or all users', newest first.
+/// The user's applications, or those of all users, newest first.
 async fn applications(all_users: bool) -> Result<Vec<ApplicationReport>, Failure> {
     let cluster = ClusterContext::load()?;
-    let mut filter =
-        ApplicationFilter { kinds: vec![KIND.to_owned()], ..ApplicationFilter::default() };
+    let mut filter = ApplicationFilter {
+        kinds: vec![APPLICATION_TYPE.to_owned()],
+        ..ApplicationFilter::default()
+    };
     if !all_users {
         filter.users.push(cluster.user.short_name().to_owned());
     }
@@ -142,7 +143,7 @@ async fn applications(all_users: bool) -> Result<Vec<ApplicationReport>, Failure
         .client
         .applications(&filter)
         .await
-        .map_err(|error| client_failure("applications cannot be listed", &error))?;
+        .map_err(|error| client_failure("cannot list applications", &error))?;
     found.sort_by_key(|report| std::cmp::Reverse((report.start_time_ms, report.id)));
     Ok(found)
 }

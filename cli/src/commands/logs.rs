@@ -16,7 +16,7 @@ use crate::failure::{CommandResult, Failure};
 use crate::output;
 use crate::runs::{LocalRun, RunState};
 
-/// How often followed files are looked at.
+/// Poll interval of followed files.
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 /// Bytes copied at a time.
 const CHUNK: usize = 64 * 1024;
@@ -35,7 +35,7 @@ pub struct Args {
     /// Containers that failed come first (applications)
     #[arg(long)]
     failed_first: bool,
-    /// Go on until the run has ended
+    /// Continue until the run has ended
     #[arg(short, long)]
     follow: bool,
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub fn logs(args: &Args, json: bool) -> CommandResult {
     let run = named_or_newest(args.run.as_deref(), &args.place)?;
     let mut reading = LogPrinter { json, read: BTreeMap::new(), last: None };
     loop {
-        // Asked before the look: what is written until the end is still seen.
+        // Read before the poll, so that output up to the end is printed.
         let ended = run.state() != RunState::Running;
         for file in files(&run, slot)? {
             reading.copy_new(&file)?;
@@ -70,7 +70,7 @@ pub fn logs(args: &Args, json: bool) -> CommandResult {
 
 /// A file of the logs folder.
 struct LogFile {
-    /// Below the logs folder, for people.
+    /// Path below the logs folder, for display.
     name: String,
     path: PathBuf,
 }
@@ -112,7 +112,7 @@ fn sorted(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// What was printed so far. Files are told apart by their inode, so that a rotated one is not read twice.
+/// What was printed so far. The inode identifies a file, so that a rotated one is not read twice.
 struct LogPrinter {
     json: bool,
     read: BTreeMap<u64, u64>,

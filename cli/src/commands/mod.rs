@@ -1,7 +1,6 @@
 //! One file per sub-command.
 
 pub mod attach;
-pub mod bench;
 pub mod checkpoint;
 pub mod completions;
 pub mod config;
@@ -27,7 +26,7 @@ use heddle_yarn::ApplicationId;
 use crate::failure::Failure;
 use crate::runs::{self, LocalRun};
 
-/// A job that was started before: of this machine, or of a cluster.
+/// A job that was started before, on this machine or on a cluster.
 #[derive(Clone, Debug)]
 pub enum JobRef {
     /// A run of this machine.
@@ -36,16 +35,16 @@ pub enum JobRef {
     Application(ApplicationId),
 }
 
-/// The application that a text names, if it is no run's digits.
+/// Parses an application's id; `None` if the text is the id of a run.
 ///
 /// # Errors
-/// Exit code 2 when it begins like an application's id and is none.
+/// Exit code 2 if it starts like an application's id and is malformed.
 pub fn application(text: &str) -> Result<Option<ApplicationId>, Failure> {
     if !text.starts_with("application_") {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error| {
-        Failure::caused(ExitCode::Usage, format!("{text:?} is no application's id"), &error)
+        Failure::caused(ExitCode::Usage, format!("{text:?} is not an application's id"), &error)
             .next("`heddle list --yarn` shows all applications")
     })
 }
@@ -60,7 +59,7 @@ pub struct RunArgs {
     pub place: WorkDirArgs,
 }
 
-/// Where run directories are.
+/// The folder of run directories.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WorkDirArgs {
     /// Folder of run directories [default: heddle in the XDG state directory]
@@ -69,18 +68,18 @@ pub struct WorkDirArgs {
 }
 
 impl RunArgs {
-    /// The run that is meant.
+    /// Finds the run.
     ///
     /// # Errors
-    /// None or several runs are called so.
+    /// No run or several runs match.
     pub fn find(&self) -> Result<LocalRun, Failure> {
         runs::find(&runs::work_dir(self.place.work_dir.as_deref())?, &self.run)
     }
 
-    /// The run or application that is meant; whether there is such an application the cluster knows.
+    /// The run or application; the cluster checks later whether the application exists.
     ///
     /// # Errors
-    /// None or several runs are called so.
+    /// No run or several runs match.
     pub fn named(&self) -> Result<JobRef, Failure> {
         match application(&self.run)? {
             Some(id) => Ok(JobRef::Application(id)),

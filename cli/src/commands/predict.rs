@@ -25,9 +25,9 @@ use sink::Sink;
 /// One line per record, in the order of the input: the probability of label 1, from 0 to 1. (--json: an object
 /// {"score": …} per line.) Blank lines and comments are not records.
 ///
-/// Data is what the model was trained on, libsvm or dummy text, plain or gzip. The label may be missing: a libsvm record
-/// may begin with its first feature, and ? stands for a label in either format. Where all records have a label (0 and 1,
-/// or -1 and +1), log-loss, AUC and accuracy are told at the end.
+/// Data is what the model was trained on, libsvm or dummy text, plain or gzip. The label may be missing: a libsvm
+/// record may begin with its first feature, and ? stands for a label in either format. If all records have a label (0
+/// and 1, or -1 and +1), log-loss, AUC and accuracy are printed at the end.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -43,7 +43,7 @@ pub struct Args {
     /// Replace the file of --output
     #[arg(long, requires = "output")]
     overwrite: bool,
-    /// No record has a label: every word is a feature (dummy data without labels)
+    /// Read every word as a feature (dummy data without labels)
     #[arg(long)]
     no_labels: bool,
 }
@@ -60,7 +60,7 @@ pub fn predict(args: &Args, json: bool) -> CommandResult {
     })?;
     let opened = waiting::while_blocked(&place, || LinearModel::open(&place));
     let model = opened.map_err(|error| {
-        let fact = format!("{} is no model to score with", args.model);
+        let fact = format!("cannot score with {}: it is not a model", args.model);
         match &error {
             ModelError::Storage(error) if !error.is_not_found() => unusable(&fact, error),
             error => Failure::caused(ExitCode::Input, fact, error),
@@ -78,7 +78,7 @@ pub fn predict(args: &Args, json: bool) -> CommandResult {
             scored
         }
     };
-    tell(&scored, json, target.is_some())?;
+    summarize(&scored, json, target.is_some())?;
     Ok(ExitCode::Ok)
 }
 
@@ -139,7 +139,7 @@ struct PredictSummary {
 
 /// Tells how many records were scored and how well the scores fit their labels: on standard output where that holds no
 /// scores, else on standard error.
-fn tell(scored: &Scored, json: bool, in_file: bool) -> Result<(), Failure> {
+fn summarize(scored: &Scored, json: bool, in_file: bool) -> Result<(), Failure> {
     let quality = scored.quality;
     let text = if json {
         let summary = PredictSummary {

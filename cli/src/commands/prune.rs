@@ -1,7 +1,7 @@
-//! `heddle prune`: removes the run directories of runs that ended long ago.
+//! `heddle prune`: removes the run directories of old runs.
 //!
-//! A run directory holds logs and small state, never checkpoints or models. An unfinished run with default folders is found
-//! by its run directory when it is continued, so that those stay unless they are asked for.
+//! A run directory contains logs and small state, never checkpoints or models. A later run finds an unfinished run with
+//! default folders by its run directory, so those stay unless requested.
 
 use std::fs;
 use std::path::Path;
@@ -19,16 +19,16 @@ use crate::runs::{self, LocalRun, RunState};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Remove those that were started longer ago than this
+    /// Remove runs that were started longer ago than this
     #[arg(long, value_name = "DURATION", default_value = "30d")]
     older_than: DurationMs,
-    /// Also those that failed, were stopped or died, which can be continued as long as they are there
+    /// Also remove runs that failed, were stopped or died, and could be continued
     #[arg(long)]
     unfinished: bool,
-    /// Show what would be removed, and remove nothing
+    /// Show what would be removed; remove nothing
     #[arg(long)]
     dry_run: bool,
-    /// Remove what applications left below ~/.heddle on the cluster instead: reports, uploaded data, programs
+    /// Remove files of ended applications below ~/.heddle on the cluster instead: reports, uploaded data, programs
     #[arg(long, conflicts_with_all = ["unfinished", "work_dir"])]
     yarn: bool,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub fn prune(args: &Args, json: bool) -> CommandResult {
     let (mut count, mut bytes) = (0, 0);
     for run in runs::all(&work_dir) {
         let state = run.state();
-        if run.file.started_ms >= before_ms || !may_go(state, args.unfinished) {
+        if run.file.started_ms >= before_ms || !is_removable(state, args.unfinished) {
             continue;
         }
         let size = size_of(run.dir.path());
@@ -84,7 +84,7 @@ pub fn prune(args: &Args, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-fn may_go(state: RunState, unfinished: bool) -> bool {
+fn is_removable(state: RunState, unfinished: bool) -> bool {
     match state {
         RunState::Running => false,
         RunState::Finished => true,
@@ -97,7 +97,7 @@ fn remove(run: &LocalRun) -> Result<(), Failure> {
     fs::remove_dir_all(dir).map_err(|error| {
         Failure::caused(
             ExitCode::Denied,
-            format!("the run directory {} cannot be removed", dir.display()),
+            format!("cannot remove the run directory {}", dir.display()),
             &error,
         )
     })

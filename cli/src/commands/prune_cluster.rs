@@ -1,9 +1,9 @@
-//! `heddle prune --yarn`: removes what applications left below `~/.heddle` on the cluster.
+//! `heddle prune --yarn`: removes files of ended applications below `~/.heddle` on the cluster.
 //!
-//! Rule: only entries of our own grammar, only of the user who asks, only what is older than `--older-than`. Reports go one
-//! by one, and only those whose application the ResourceManager does not call running. Uploaded data and
-//! programs are shared by all jobs of the user; which job uses which is not known from outside, so they go only while
-//! no application of the user runs or waits. Checkpoints and models are never touched.
+//! Rule: remove only entries whose name Heddle gives, only of the calling user, only older than `--older-than`. A
+//! report is removed unless the ResourceManager reports its application as running. Uploaded data and programs are
+//! shared by all jobs of the user; a client cannot know which job uses which, so they are removed only while no
+//! application of the user runs or waits. Checkpoints and models are never touched.
 
 use heddle_am::report::format;
 use heddle_am::staging::HOME_DIR;
@@ -14,15 +14,13 @@ use heddle_storage::{Entry, Kind};
 use heddle_yarn::client::ApplicationFilter;
 use heddle_yarn::{ApplicationId, ApplicationReport};
 
-use super::submit::KIND;
 use crate::am_client;
-use crate::application::HDFS;
-use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
+use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::output;
-use crate::waiting;
+use crate::waiting::{self, HDFS};
 
-/// What lies below `~/.heddle`, by folder.
+/// The folders below `~/.heddle`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Folder {
     Staging,
@@ -43,7 +41,7 @@ impl Folder {
         }
     }
 
-    /// Whether the name is one that Heddle gives there.
+    /// Whether Heddle gives such names in the folder.
     fn is_ours(self, entry: &Entry) -> bool {
         let is_hash =
             |text: &str| text.len() >= 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -58,10 +56,10 @@ impl Folder {
     }
 }
 
-/// Removes what was last changed longer ago than `older_than`, or only lists it.
+/// Removes entries that were last changed longer ago than `older_than`, or only lists them.
 ///
 /// # Errors
-/// Exit code 6 when the cluster does not answer, 5 when something may not be removed.
+/// Exit code 6 if the cluster does not respond, 5 if a removal is denied.
 pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> CommandResult {
     am_client::runtime()?.block_on(async {
         let cluster = ClusterContext::load()?;
@@ -94,7 +92,7 @@ pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> CommandResult
         }
         if shared > 0 {
             eprintln!(
-                "{shared} uploads and programs stay: an application of yours runs or waits, and may use them"
+                "{shared} uploads and programs are kept: an application of yours runs or waits, and may use them"
             );
         }
         let size = match bytes {
@@ -109,7 +107,7 @@ pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> CommandResult
 
 async fn applications(cluster: &ClusterContext) -> Result<Vec<ApplicationReport>, Failure> {
     let filter = ApplicationFilter {
-        kinds: vec![KIND.to_owned()],
+        kinds: vec![APPLICATION_TYPE.to_owned()],
         users: vec![cluster.user.short_name().to_owned()],
         ..ApplicationFilter::default()
     };
@@ -199,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_old_entries_of_ours_that_no_job_may_use_are_chosen() {
+    fn only_old_unused_entries_of_heddle_are_chosen() {
         use proto::YarnApplicationStateProto::{Finished, Running};
         let (dir, file) = (Kind::Dir, Kind::File);
         let reports = [
@@ -211,7 +209,7 @@ mod tests {
         ];
         let known = [report(1, Finished), report(2, Running)];
         let chosen = choose(Folder::Reports, &reports, &known, 10);
-        // The third is forgotten by the ResourceManager, so it is over.
+        // The ResourceManager has forgotten the third, so it has ended.
         assert_eq!(names(&chosen), ["application_1_0001", "application_1_0003"]);
         let hash = "0123456789abcdef0123456789abcdef";
         let bin = [

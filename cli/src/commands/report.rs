@@ -1,7 +1,10 @@
-//! `heddle report`: the report of a job that is over, as its end wrote it.
+//! `heddle report`: prints the report of an ended job.
 
 use heddle_am::report::format;
+use heddle_am_core::Outcome;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::view::JobView;
+use heddle_yarn::ApplicationId;
 
 use super::status::named_or_newest;
 use super::{WorkDirArgs, application};
@@ -9,6 +12,7 @@ use crate::am_client;
 use crate::application::Application;
 use crate::failure::{CommandResult, Failure};
 use crate::output;
+use crate::runs::LocalRun;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -21,29 +25,13 @@ pub struct Args {
 
 pub fn report(args: &Args, json: bool) -> CommandResult {
     if let Some(id) = args.run.as_deref().map_or(Ok(None), application)? {
-        return am_client::runtime()?.block_on(async {
-            let application = Application::find(id).await?;
-            let Some(report) = application.last_report().await? else {
-                let failure = Failure::new(ExitCode::Input, format!("{id} has left no report"));
-                return Err(match application.is_over() {
-                    true => failure.next(format!(
-                        "`heddle status {id}` and `heddle logs {id}` show what is known"
-                    )),
-                    false => failure.next(format!("`heddle status {id}` shows how it stands")),
-                });
-            };
-            match json {
-                true => output::json(&report)?,
-                false => output::line(report.to_string().trim_end())?,
-            }
-            Ok(ExitCode::Ok)
-        });
+        return am_client::runtime()?.block_on(of_application(id, json));
     }
     let run = named_or_newest(args.run.as_deref(), &args.place)?;
     let (Some(outcome), Some(view)) = (run.outcome(), run.last_view()) else {
         let short = run.file.run.short();
-        return Err(Failure::new(ExitCode::Input, format!("run {short} has left no report"))
-            .next(format!("`heddle status {short}` shows how it stands")));
+        return Err(Failure::new(ExitCode::Input, format!("run {short} has not left a report"))
+            .next(format!("`heddle status {short}` shows its state")));
     };
     if json {
         output::json(&serde_json::json!({
@@ -54,7 +42,27 @@ pub fn report(args: &Args, json: bool) -> CommandResult {
         }))?;
         return Ok(ExitCode::Ok);
     }
-    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    print(&run, &outcome, &view)?;
+    Ok(ExitCode::Ok)
+}
+
+async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
+    let application = Application::find(id).await?;
+    let Some(report) = application.last_report().await? else {
+        let failure = Failure::new(ExitCode::Input, format!("{id} has not left a report"));
+        return Err(match application.is_over() {
+            true => failure.next(format!("`heddle status {id}` and `heddle logs {id}` show more")),
+            false => failure.next(format!("`heddle status {id}` shows its state")),
+        });
+    };
+    match json {
+        true => output::json(&report)?,
+        false => output::line(report.to_string().trim_end())?,
+    }
+    Ok(ExitCode::Ok)
+}
+
+fn print(run: &LocalRun, outcome: &Outcome, view: &JobView) -> Result<(), Failure> {
     output::line(&format!(
         "{} {} (exit code {})",
         run.file.name,
@@ -64,6 +72,7 @@ pub fn report(args: &Args, json: bool) -> CommandResult {
     for line in outcome.message.lines() {
         output::line(&format!("  {}", format::plain(line)))?;
     }
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
     let mut rows = vec![
         row("run", run.file.run.to_string()),
         row("started", format::time(view.started_ms)),
@@ -90,5 +99,5 @@ pub fn report(args: &Args, json: bool) -> CommandResult {
     for wait in &view.history.storage_waits {
         output::line(&format::plain(&format::storage_wait(wait)))?;
     }
-    Ok(ExitCode::Ok)
+    Ok(())
 }

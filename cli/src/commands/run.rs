@@ -1,7 +1,7 @@
-//! `heddle run`: trains a job on this machine and tells how it goes.
+//! `heddle run`: trains a job on this machine and prints its progress.
 //!
-//! Here is what is decided before: which run is continued, whether it can succeed at all, its run
-//! directory. The job itself is the ApplicationMaster's, a child process that [`follow`] starts.
+//! This module decides which run is continued, checks whether the job can succeed, and creates the run directory. The
+//! ApplicationMaster runs the job, as a child process that [`follow`] starts.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ use crate::am_client;
 use crate::failure::{CommandResult, Failure};
 use crate::job_file::JobArgs;
 use crate::output;
-use crate::runs::{self, LocalRun, RunRequest, RunState};
+use crate::runs::{self, LocalRun, RunRequest};
 
 mod follow;
 pub mod preflight;
@@ -32,22 +32,22 @@ mod watch;
 pub struct Args {
     #[command(flatten)]
     job: JobArgs,
-    /// Continue an unfinished run although keys differ, where these do not change what a checkpoint means
+    /// Continue an unfinished run with changed keys, if these may change on resume
     #[arg(long, conflicts_with = "fresh")]
     resume: bool,
-    /// Train anew, whatever an earlier run of the job has done
+    /// Start over, whatever an earlier run of the job has done
     #[arg(long)]
     fresh: bool,
     /// Replace an existing model when the new one is published
     #[arg(long)]
     overwrite: bool,
-    /// Take the checkpoint directory over from a run that still lives
+    /// Take the checkpoint directory over from a run that still runs
     #[arg(long)]
     take_over: bool,
-    /// On Ctrl-C stop without a last checkpoint
+    /// Stop on Ctrl-C without a last checkpoint
     #[arg(long)]
     no_checkpoint: bool,
-    /// Show what would be done, and do nothing
+    /// Show what would be done; do nothing
     #[arg(long)]
     dry_run: bool,
     /// Folder of run directories [default: run.work-dir, else heddle in the XDG state directory]
@@ -55,7 +55,7 @@ pub struct Args {
     work_dir: Option<PathBuf>,
 }
 
-/// A run that is ready to start.
+/// A run before its start.
 struct RunPlan {
     id: RunId,
     job: Job,
@@ -63,7 +63,7 @@ struct RunPlan {
     request: RunRequest,
     earlier: ResumeMode,
     input: InputPlan,
-    /// What is told about it before it starts.
+    /// Notes that are printed before it starts.
     notes: Vec<String>,
 }
 
@@ -78,10 +78,10 @@ pub fn run(args: Args, json: bool) -> CommandResult {
         }
     }
     let run = create(&args, &plan)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::caused(ExitCode::Internal, "no event queue", &error))?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+            Failure::caused(ExitCode::Internal, "cannot create an event queue", &error)
+        })?;
     runtime.block_on(follow::follow(&run, &plan.job.spec, !args.no_checkpoint, json))
 }
 
@@ -98,14 +98,14 @@ fn plan(args: &Args) -> Result<RunPlan, Failure> {
         && let Some(found) = resume::find(&work_dir, &job_file, &job.spec.name)
     {
         let short = found.run.file.run.short();
-        // Read again, now with the folders of the run that is continued.
+        // Read again, with the folders of the continued run.
         let continued = args.job.read(&found.label)?;
         match resume::check(&found, &continued.spec, args.resume) {
             Ok(()) => {
                 job = continued;
                 let was = found.run.state().word();
                 notes.push(format!(
-                    "continues run {short}, which {was} unfinished; --fresh trains anew"
+                    "continues run {short}, which {was} unfinished; --fresh starts over"
                 ));
                 label = found.label;
             }
@@ -114,7 +114,7 @@ fn plan(args: &Args) -> Result<RunPlan, Failure> {
                     return Err(refusal);
                 }
                 notes.push(format!(
-                    "training starts anew: run {short} of this job has other values, and has trained no step yet"
+                    "training starts over: run {short} of this job has other values, and has not trained a step yet"
                 ));
             }
         }
@@ -187,7 +187,7 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// Files, bytes and tasks in words.
+/// Files, bytes and tasks as text.
 pub fn data_in_words(input: &InputPlan) -> String {
     let bytes = format::size(input.train_bytes());
     let files = |training: bool| {
@@ -210,19 +210,20 @@ pub fn data_in_words(input: &InputPlan) -> String {
     text
 }
 
-/// Makes the run directory with all that the ApplicationMaster needs.
+/// Creates the run directory with all files that the ApplicationMaster needs.
 fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, Failure> {
     let path = runs::path_of(&plan.work_dir, plan.id.0);
     let unwritable = |error: &dyn std::error::Error| {
         Failure::caused(
             ExitCode::Input,
-            format!("the run directory {} cannot be made", path.display()),
+            format!("cannot create the run directory {}", path.display()),
             error,
         )
-        .next("give another place with --work-dir")
+        .next("pass another folder with --work-dir")
     };
-    let secret = Secret::random()
-        .map_err(|error| Failure::caused(ExitCode::Internal, "no secret for the job", &error))?;
+    let secret = Secret::random().map_err(|error| {
+        Failure::caused(ExitCode::Internal, "cannot generate the job's secret", &error)
+    })?;
     let file = RunFile {
         run: plan.id,
         name: plan.job.spec.name.clone(),
@@ -238,12 +239,4 @@ fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, Failure> {
     let run = LocalRun { dir, file };
     run.remember(&plan.request)?;
     Ok(run)
-}
-
-/// Whether a run could be continued: it is over and not finished.
-fn unfinished(run: &LocalRun) -> bool {
-    match run.state() {
-        RunState::Failed | RunState::Stopped | RunState::Died => true,
-        RunState::Running | RunState::Finished => false,
-    }
 }

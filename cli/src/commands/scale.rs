@@ -1,4 +1,4 @@
-//! `heddle scale`: changes the number of trainers of a job that runs.
+//! `heddle scale`: changes the number of trainers of a running job.
 
 use heddle_protocol::control::Operation;
 use heddle_protocol::exit_code::ExitCode;
@@ -11,7 +11,7 @@ use crate::output;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The run's or application's id, the word "trainers", and how many: heddle scale RUN trainers 4
+    /// The run's or application's id, the word "trainers", and their number: heddle scale RUN trainers 4
     #[arg(
         value_names = ["RUN|APPLICATION", "trainers", "N"],
         num_args = 3,
@@ -23,8 +23,8 @@ pub struct Args {
 }
 
 pub fn scale(args: &Args, json: bool) -> CommandResult {
-    let (id, trainers) = meant(&args.words).ok_or_else(|| {
-        Failure::new(ExitCode::Usage, "expected an id, the word trainers, and how many")
+    let (id, trainers) = parse(&args.words).ok_or_else(|| {
+        Failure::new(ExitCode::Usage, "expected an id, the word trainers, and their number")
             .next("for example: heddle scale application_1700000000000_0001 trainers 4")
     })?;
     let operation = Operation::Scale { trainers };
@@ -45,8 +45,8 @@ pub fn scale(args: &Args, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// `ID trainers N` as one says it, and `trainers N ID` as one thinks it.
-fn meant(words: &[String]) -> Option<(&str, u32)> {
+/// Accepts `ID trainers N` and `trainers N ID`.
+fn parse(words: &[String]) -> Option<(&str, u32)> {
     let at = words.iter().position(|word| word == "trainers")?;
     let trainers = words.get(at + 1)?.parse().ok()?;
     let id = match (at, words.len()) {
@@ -63,11 +63,11 @@ mod tests {
 
     fn said(text: &str) -> Option<(String, u32)> {
         let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-        meant(&words).map(|(id, n)| (id.to_owned(), n))
+        parse(&words).map(|(id, n)| (id.to_owned(), n))
     }
 
     #[test]
-    fn the_id_comes_first_or_last() {
+    fn id_is_first_or_last() {
         let meant = Some(("1a2b".to_owned(), 4));
         assert_eq!(said("1a2b trainers 4"), meant);
         assert_eq!(said("trainers 4 1a2b"), meant);

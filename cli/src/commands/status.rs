@@ -1,4 +1,4 @@
-//! `heddle status`: how a run stands, from its ApplicationMaster or from what it left.
+//! `heddle status`: prints the state of a run, from its ApplicationMaster or from its files.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use heddle_am::report::{JobReport, format};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::view::{JobState, JobView};
 
-use heddle_yarn::{ApplicationId, ApplicationState};
+use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState};
 
 use super::{RunArgs, WorkDirArgs, application};
 use crate::am_client;
@@ -19,10 +19,10 @@ use crate::output;
 use crate::runs::{self, LocalRun, RunState};
 use crate::waiting;
 
-/// After this silence of the ResourceManager the ApplicationMaster is asked directly.
-const RM_PATIENCE: Duration = Duration::from_secs(2);
-/// For what lies on HDFS: worth seconds, not minutes.
-const HDFS_PATIENCE: Duration = Duration::from_secs(20);
+/// After this time without a response of the ResourceManager, the ApplicationMaster is asked directly.
+const RM_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit for reads from HDFS.
+const HDFS_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -44,7 +44,7 @@ pub fn status(args: &Args, json: bool) -> CommandResult {
         RunState::Running => match am_client::runtime()?.block_on(am_client::view(&run)) {
             Ok(view) => Some(view),
             Err(failure) => {
-                // It may have ended between the look and the question.
+                // The run may have ended since its state was read.
                 state = run.state();
                 if state == RunState::Running {
                     return Err(failure);
@@ -73,7 +73,7 @@ pub fn status(args: &Args, json: bool) -> CommandResult {
     }
     if state == RunState::Died {
         output::line(
-            "  its ApplicationMaster died without a word; running the job again continues it",
+            "  its ApplicationMaster died without an outcome; run the job again to continue it",
         )?;
     }
     if let Some(view) = view {
@@ -90,11 +90,11 @@ pub fn status(args: &Args, json: bool) -> CommandResult {
 async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
     let cluster = Arc::new(ClusterContext::load()?);
     let mut asked = pin!(Application::known(Arc::clone(&cluster), id));
-    let (known, direct) = match tokio::time::timeout(RM_PATIENCE, &mut asked).await {
+    let (known, direct) = match tokio::time::timeout(RM_TIMEOUT, &mut asked).await {
         Ok(known) => (known, None),
         Err(_) => {
             let direct = Application::view_past_resource_manager(Arc::clone(&cluster), id);
-            let direct = tokio::time::timeout(HDFS_PATIENCE, direct).await;
+            let direct = tokio::time::timeout(HDFS_TIMEOUT, direct).await;
             let direct = direct.ok().flatten();
             if let (Some(view), false) = (&direct, json) {
                 output::line(&format!("{} {id}  running", view.name))?;
@@ -109,51 +109,27 @@ async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
         (Err(failure), None) => return Err(failure),
     };
     let known = &application.report;
-    let state = state_word(known);
     if !json && direct.is_none() {
-        output::line(&format!("{} {id}  {state}", known.name))?;
+        output::line(&format!("{} {id}  {}", known.name, state_word(known)))?;
     }
-    let shown = direct.is_some();
+    let is_printed = direct.is_some();
     let (mut left, mut view) = (None, direct);
     if application.is_over() {
-        match on_hdfs(&application).await {
-            Ok(report) => left = report,
-            Err(failure) => eprintln!(
-                "warning: {}: {}; the report is not shown",
-                failure.fact,
-                failure.causes.join(": ")
-            ),
-        }
+        left = report_of(&application).await;
         view = left.as_ref().map(|report| report.view.clone());
-    } else if known.state == Some(ApplicationState::Running) && !shown {
-        // One that was just replaced does not answer; what the ResourceManager knows is told all the same.
+    } else if known.state == Some(ApplicationState::Running) && !is_printed {
+        // A replaced ApplicationMaster does not respond; the ResourceManager's facts are printed nevertheless.
         view = waiting::on("the ApplicationMaster", application.view()).await.ok();
     }
-    let words = match known.diagnostics.trim() {
-        "N/A" => "",
-        words => words,
-    };
     if json {
-        output::json(&serde_json::json!({
-            "application": id.to_string(),
-            "name": known.name,
-            "standing": state,
-            "user": known.user,
-            "queue": known.queue,
-            "tracking_url": known.tracking_url,
-            "diagnostics": words,
-            "containers": known.usage.containers,
-            "exit_code": left.as_ref().map(|report| report.exit_code),
-            "reports": application.reports().to_string(),
-            "view": view,
-        }))?;
+        print_json(&application, left.as_ref(), view.as_ref())?;
         return Ok(ExitCode::Ok);
     }
-    let message = left.as_ref().map_or(words, |report| &report.message);
+    let message = left.as_ref().map_or(diagnostics(known), |report| &report.message);
     for line in message.lines() {
         output::line(&format!("  {line}"))?;
     }
-    if let Some(view) = view.filter(|_| !shown) {
+    if let Some(view) = view.filter(|_| !is_printed) {
         details(&view)?;
     }
     let mut rows = vec![
@@ -168,6 +144,49 @@ async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
+fn print_json(
+    application: &Application,
+    left: Option<&JobReport>,
+    view: Option<&JobView>,
+) -> Result<(), Failure> {
+    let known = &application.report;
+    output::json(&serde_json::json!({
+        "application": application.id().to_string(),
+        "name": known.name,
+        "standing": state_word(known),
+        "user": known.user,
+        "queue": known.queue,
+        "tracking_url": known.tracking_url,
+        "diagnostics": diagnostics(known),
+        "containers": known.usage.containers,
+        "exit_code": left.map(|report| report.exit_code),
+        "reports": application.reports().to_string(),
+        "view": view,
+    }))
+}
+
+fn diagnostics(report: &ApplicationReport) -> &str {
+    match report.diagnostics.trim() {
+        "N/A" => "",
+        text => text,
+    }
+}
+
+/// The report that a job left; `None` with a warning if it cannot be read.
+async fn report_of(application: &Application) -> Option<JobReport> {
+    match on_hdfs(application).await {
+        Ok(report) => report,
+        Err(failure) => {
+            eprintln!(
+                "warning: {}: {}; the report is not shown",
+                failure.fact,
+                failure.causes.join(": ")
+            );
+            None
+        }
+    }
+}
+
 /// The report that a job left, if HDFS answers soon.
 async fn on_hdfs(application: &Application) -> Result<Option<JobReport>, Failure> {
     application.cluster.reach().await?;
@@ -175,13 +194,14 @@ async fn on_hdfs(application: &Application) -> Result<Option<JobReport>, Failure
         application.remove_staging().await;
         application.last_report().await
     };
-    tokio::time::timeout(HDFS_PATIENCE, read).await.unwrap_or_else(|_| {
-        let seconds = HDFS_PATIENCE.as_secs();
-        Err(Failure::new(ExitCode::Unreachable, format!("HDFS gave no answer within {seconds} s")))
+    tokio::time::timeout(HDFS_TIMEOUT, read).await.unwrap_or_else(|_| {
+        let seconds = HDFS_TIMEOUT.as_secs();
+        Err(Failure::new(ExitCode::Unreachable, format!("HDFS did not respond within {seconds} s")))
     })
 }
 
-/// A job whose ApplicationMaster answers while the ResourceManager does not. Its view was printed before, but for JSON.
+/// A job whose ApplicationMaster responds while the ResourceManager does not. Its view is printed already, except for
+/// JSON.
 fn without_resource_manager(
     id: ApplicationId,
     view: &JobView,
@@ -197,7 +217,7 @@ fn without_resource_manager(
         }))?;
     }
     eprintln!(
-        "warning: {}: {}; this is what the ApplicationMaster says",
+        "warning: {}: {}; this is the ApplicationMaster's state",
         failure.fact,
         failure.causes.join(": ")
     );
@@ -259,10 +279,10 @@ fn details(view: &JobView) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The run that is named, or the newest one.
+/// The named run, or the newest run.
 ///
 /// # Errors
-/// There is none.
+/// No run matches.
 pub fn named_or_newest(named: Option<&str>, place: &WorkDirArgs) -> Result<LocalRun, Failure> {
     match named {
         Some(named) => RunArgs { run: named.to_owned(), place: place.clone() }.find(),

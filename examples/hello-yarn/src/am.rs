@@ -1,4 +1,4 @@
-//! The ApplicationMaster: holds N containers at work until all have ended well.
+//! The ApplicationMaster: keeps N containers running until all have succeeded.
 
 use std::time::Duration;
 
@@ -10,92 +10,135 @@ use heddle_yarn::{
     FinalStatus, LaunchContext, NodeManagers,
 };
 
-use crate::Work;
+use crate::args::{self, ContainerArgs};
 
-/// Pause between heartbeats while containers are waited for, and else.
+/// Heartbeat interval while containers are pending, and otherwise.
 const WAITING: Duration = Duration::from_millis(50);
 const WORKING: Duration = Duration::from_millis(500);
 
 /// Runs in the ApplicationMaster's container.
-pub async fn run(work: Work) -> Result<()> {
-    let me = AmEnvironment::of(&Environment::of_process())?;
-    let cluster = crate::cluster()?;
-    // Our proof of being this attempt. YARN puts it into the container's credentials; it names no service.
-    let credentials = Credentials::read_file(&me.token_file)?;
+pub async fn run(work: ContainerArgs) -> Result<()> {
+    let environment = AmEnvironment::of(&Environment::of_process())?;
+    let cluster = args::cluster()?;
+    // The proof of this attempt. YARN puts it into the container's credentials; it names no service.
+    let credentials = Credentials::read_file(&environment.token_file)?;
     let token = credentials.of_kind("YARN_AM_RM_TOKEN").next().context("no AMRM token")?;
     let mut am = ApplicationMaster::new(&cluster, token.clone());
-    am.register(AmEndpoint { host: me.node_host.clone(), ..AmEndpoint::default() }).await?;
-    eprintln!("registered {}", me.attempt());
-
-    // One ask for each container, so that a grant tells which one it is. A target of 1 means: hold one, and ask again
-    // when it ends.
-    let kind = Ask { resources: work.resources(), ..Ask::default() };
-    let all = 1..=i64::from(work.containers);
-    for index in all.clone() {
-        am.want(AskId(index), kind.clone(), 1);
-    }
+    am.register(AmEndpoint { host: environment.node_host.clone(), ..AmEndpoint::default() })
+        .await?;
+    eprintln!("registered {}", environment.attempt());
     let nodes = NodeManagers::new(&cluster, am.node_tokens());
-    let (mut done, mut failed) = (0, 0);
-    let mut diagnostics = String::new();
-    while done < work.containers && failed <= work.replacements {
-        let mut granted: Vec<(AskId, Container)> = Vec::new();
-        let events = match am.allocate(done as f32 / work.containers as f32).await {
+    let mut master = Master {
+        kind: Ask { resources: work.resources(), ..Ask::default() },
+        am,
+        work,
+        done: 0,
+        failed: 0,
+        diagnostics: String::new(),
+    };
+    // One ask for each container, so that a grant identifies it. A target of 1 means: hold one, and ask again when it
+    // ends.
+    for ask in master.asks() {
+        master.am.want(ask, master.kind.clone(), 1);
+    }
+    while master.done < master.work.containers && master.failed <= master.work.replacements {
+        let events = match master.am.allocate(master.progress()).await {
             Ok(events) => events,
-            // No ResourceManager for the moment. The containers run on; so do we.
+            // No ResourceManager responds. The containers continue, and the ApplicationMaster polls again.
             Err(error) if error.is_retryable() => {
                 eprintln!("{:#}", anyhow::Error::from(error));
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
+        let granted = master.on_events(events);
+        master.start(&nodes, &granted).await?;
+        let waiting = master.am.has_news() || master.free_ask().is_some();
+        tokio::time::sleep(if waiting { WAITING } else { WORKING }).await;
+    }
+    let status = match master.done == master.work.containers {
+        true => FinalStatus::Succeeded,
+        false => FinalStatus::Failed,
+    };
+    Ok(master.am.finish(status, &master.diagnostics, "").await?)
+}
+
+struct Master {
+    am: ApplicationMaster,
+    work: ContainerArgs,
+    kind: Ask,
+    /// Containers that have succeeded.
+    done: u32,
+    /// Containers that have failed.
+    failed: u32,
+    diagnostics: String,
+}
+
+impl Master {
+    fn asks(&self) -> impl Iterator<Item = AskId> + use<> {
+        (1..=i64::from(self.work.containers)).map(AskId)
+    }
+
+    /// An ask without its container.
+    fn free_ask(&self) -> Option<AskId> {
+        self.asks().find(|ask| self.am.counts(*ask) == Some((1, 0)))
+    }
+
+    fn progress(&self) -> f32 {
+        self.done as f32 / self.work.containers as f32
+    }
+
+    /// Counts ended containers; returns the granted ones.
+    fn on_events(&mut self, events: Vec<AmEvent>) -> Vec<(AskId, Container)> {
+        let mut granted = Vec::new();
         for event in events {
             match event {
                 AmEvent::Allocated { ask, container } => granted.push((ask, container)),
                 AmEvent::Completed { ask, status } => {
                     eprintln!("{} ended with {} {}", status.id, status.exit, status.diagnostics);
                     match (status.exit.cause(), ask) {
-                        (ExitCause::Success, Some(index)) => {
-                            am.want(index, kind.clone(), 0);
-                            done += 1;
+                        (ExitCause::Success, Some(ask)) => {
+                            self.am.want(ask, self.kind.clone(), 0);
+                            self.done += 1;
                         }
-                        // A lost node, a preemption: nobody's fault, and the ask brings another.
+                        // A lost node or a preemption is not a failure; the ask brings another container.
                         (ExitCause::Cluster | ExitCause::Node, _) => {}
                         _ => {
-                            failed += 1;
-                            diagnostics = format!("{} ended with {}", status.id, status.exit);
+                            self.failed += 1;
+                            self.diagnostics = format!("{} ended with {}", status.id, status.exit);
                         }
                     }
                 }
-                // We are a second attempt; the containers of the first still run.
+                // A container of an earlier attempt that still runs.
                 AmEvent::Recovered(container) => {
-                    let free = all.clone().map(AskId).find(|ask| am.counts(*ask) == Some((1, 0)));
-                    let adopted = free.is_some_and(|ask| am.adopt(container.id, ask));
+                    let free = self.free_ask();
+                    let adopted = free.is_some_and(|ask| self.am.adopt(container.id, ask));
                     eprintln!("{} recovered for {free:?}: {adopted}", container.id);
                 }
                 other => eprintln!("{other:?}"),
             }
         }
+        granted
+    }
+
+    async fn start(&mut self, nodes: &NodeManagers, granted: &[(AskId, Container)]) -> Result<()> {
         let contexts =
-            granted.iter().map(|(ask, _)| context(&work, *ask)).collect::<Result<Vec<_>>>()?;
+            granted.iter().map(|(ask, _)| context(&self.work, *ask)).collect::<Result<Vec<_>>>()?;
         let starts: Vec<_> =
             granted.iter().map(|(_, container)| container).zip(&contexts).collect();
         for (result, (ask, container)) in
-            nodes.start_several(&starts).await.into_iter().zip(&granted)
+            nodes.start_several(&starts).await.into_iter().zip(granted)
         {
             eprintln!("{} of {ask:?} on {}: {result:?}", container.id, container.node);
             if result.is_err() {
-                am.release(container.id);
+                self.am.release(container.id);
             }
         }
-        let waiting =
-            am.has_news() || all.clone().any(|index| am.counts(AskId(index)) == Some((1, 0)));
-        tokio::time::sleep(if waiting { WAITING } else { WORKING }).await;
+        Ok(())
     }
-    let status = if done == work.containers { FinalStatus::Succeeded } else { FinalStatus::Failed };
-    Ok(am.finish(status, &diagnostics, "").await?)
 }
 
-/// What a container runs: the command, byte for byte.
-fn context(work: &Work, index: AskId) -> Result<LaunchContext> {
-    Ok(LaunchContext::new(&work.command)?.env("HELLO_INDEX", &index.0.to_string())?)
+/// The launch context of a container: the command, byte for byte.
+fn context(work: &ContainerArgs, ask: AskId) -> Result<LaunchContext> {
+    Ok(LaunchContext::new(&work.command)?.env("HELLO_INDEX", &ask.0.to_string())?)
 }

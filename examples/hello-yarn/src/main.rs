@@ -4,23 +4,23 @@
 //! hello-yarn submit --containers 4 -- date
 //! ```
 //!
-//! `submit` asks the ResourceManager for an application whose ApplicationMaster is this same program (`am.rs`), and
-//! watches it to its end. Reads `HADOOP_CONF_DIR` and `HADOOP_USER_NAME` as all Hadoop clients do.
+//! `submit` requests an application whose ApplicationMaster is this same program (`am.rs`), and waits for its end. Reads `HADOOP_CONF_DIR` and `HADOOP_USER_NAME` as all Hadoop clients do.
 
 mod am;
+mod args;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, Parser, Subcommand};
-use heddle_hadoop::configuration::Environment;
-use heddle_hadoop::{Configuration, User};
+use clap::{Parser, Subcommand};
 use heddle_yarn::{
-    Amount, ApplicationState, Cluster, LaunchContext, LocalResource, Memory, ResourceKind,
-    Resources, Submission, VCores, Visibility, YarnClient,
+    ApplicationState, LaunchContext, LocalResource, Memory, ResourceKind, Resources, Submission,
+    VCores, Visibility, YarnClient,
 };
+
+use args::ContainerArgs;
 
 #[derive(Parser)]
 #[command(about)]
@@ -31,78 +31,23 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a command in containers and wait until all have ended well
+    /// Run a command in containers and wait until all have succeeded
     Submit {
-        /// The queue
+        /// Set the queue
         #[arg(long, default_value = "default")]
         queue: String,
-        /// Attempts of the ApplicationMaster at most; 0 for the cluster's default
+        /// Limit the attempts of the ApplicationMaster; 0 for the cluster's default
         #[arg(long, default_value_t = 0)]
         attempts: u32,
         #[command(flatten)]
-        work: Work,
+        work: ContainerArgs,
     },
-    /// What the cluster starts
+    /// Run the ApplicationMaster; the cluster starts it
     #[command(hide = true)]
-    Am(Work),
+    Am(ContainerArgs),
 }
 
-/// What shall run. The client hands it to the ApplicationMaster as it is.
-#[derive(Args, Clone)]
-struct Work {
-    /// How many containers
-    #[arg(long, default_value_t = 1)]
-    containers: u32,
-    /// MiB for each
-    #[arg(long, default_value_t = 64)]
-    memory: u64,
-    /// Virtual cores for each
-    #[arg(long, default_value_t = 1)]
-    vcores: u32,
-    /// Resources of type yarn.io/gpu for each
-    #[arg(long, default_value_t = 0)]
-    gpus: u32,
-    /// Failed containers that are replaced before giving up
-    #[arg(long, default_value_t = 3)]
-    replacements: u32,
-    /// The command and its arguments
-    #[arg(last = true, required = true)]
-    command: Vec<String>,
-}
-
-impl Work {
-    fn resources(&self) -> Resources {
-        let resources = Resources::new(Memory::mib(self.memory), VCores(self.vcores));
-        if self.gpus == 0 {
-            resources
-        } else {
-            resources.with("yarn.io/gpu", Amount::count(self.gpus))
-        }
-    }
-
-    /// The command line of the ApplicationMaster.
-    fn argv(&self) -> Vec<String> {
-        let Self { containers, memory, vcores, gpus, replacements, command } = self;
-        let options = format!(
-            "./hello-yarn am --containers {containers} --memory {memory} --vcores {vcores} --gpus {gpus} \
-             --replacements {replacements} --"
-        );
-        options.split_whitespace().map(str::to_owned).chain(command.iter().cloned()).collect()
-    }
-}
-
-/// As whom, and where: from the environment, as every Hadoop client.
-fn cluster() -> Result<Cluster> {
-    let environment = Environment::of_process();
-    let configuration = Configuration::load(environment.clone())?;
-    let user = User::resolve(
-        &environment,
-        configuration.trimmed("hadoop.security.authentication")?.as_deref() == Some("kerberos"),
-    )?;
-    Ok(Cluster::new(&configuration, user)?)
-}
-
-// One thread is plenty: an ApplicationMaster waits.
+// One thread is enough: an ApplicationMaster mostly waits.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let result = match Cli::parse().command {
@@ -118,11 +63,11 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn submit(queue: String, attempts: u32, work: Work) -> Result<()> {
-    let cluster = cluster()?;
+async fn submit(queue: String, attempts: u32, work: ContainerArgs) -> Result<()> {
+    let cluster = args::cluster()?;
     let client = YarnClient::new(&cluster);
     let new = client.new_application().await?;
-    // The ResourceManager would drop a resource type that it does not know, without a word.
+    // The ResourceManager would drop an unknown resource type without an error.
     client.resource_types().await?.check(&work.resources(), &new.maximum)?;
 
     let context = LaunchContext::new(&work.argv())?
@@ -132,7 +77,7 @@ async fn submit(queue: String, attempts: u32, work: Work) -> Result<()> {
     let submission = Submission {
         queue,
         attempts_max: attempts,
-        // When the ApplicationMaster dies the containers go on, and its next attempt takes them over.
+        // If the ApplicationMaster dies, the containers continue and its next attempt takes them over.
         keep_containers: true,
         ..Submission::new(new.id, "hello-yarn", am_resources, context)
     };
@@ -151,7 +96,7 @@ async fn submit(queue: String, attempts: u32, work: Work) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(200)).await;
         report = match client.report(new.id).await {
             Ok(report) => report,
-            // Nobody answers: the application goes on, and so do we.
+            // No ResourceManager responds; the application continues, and the client polls again.
             Err(error) if error.is_retryable() => report,
             Err(error) => return Err(error.into()),
         };

@@ -76,9 +76,11 @@ impl Package {
             .flat_map(|(path, module)| module.types.iter().map(move |of| (of, path)))
             .collect();
         for (path, module) in &self.modules {
+            // A type of this file may have the name of a type of another file.
             for home in module
                 .implemented
                 .iter()
+                .filter(|of| !module.types.contains(*of))
                 .filter_map(|of| homes.get(of))
                 .filter(|home| **home != path)
             {

@@ -1,4 +1,4 @@
-//! A file of scores on any storage, written beside the scoring and named at its end.
+//! A file of scores on any storage, written in parallel to scoring and renamed at its end.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::am_client;
 use crate::commands::checkpoint::unusable;
 use crate::failure::Failure;
 
-/// Bytes that are handed over at once.
+/// Bytes of a chunk.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Chunks on their way to the storage.
+/// Chunks queued for the storage.
 const CHUNKS_MAX: usize = 4;
 
-/// A file in the making. Dropped before [`Sink::publish`] it leaves nothing under its name.
+/// A draft of the file. If dropped before [`Sink::publish`], no file appears under the final name.
 pub(super) struct Sink {
-    /// Nothing once writing has failed or ended.
+    /// `None` once writing has failed or ended.
     chunks: Option<SyncSender<Bytes>>,
     buffer: Vec<u8>,
     writing: Option<JoinHandle<Result<(), StorageError>>>,
@@ -34,12 +34,12 @@ pub(super) struct Sink {
 }
 
 impl Sink {
-    /// Begins a draft beside `target`.
+    /// Starts a draft beside `target`.
     ///
     /// # Errors
-    /// The name is taken and may not be, or the storage refuses the draft.
+    /// The target exists and `overwrite` is false, or the storage rejects the draft.
     pub(super) fn create(target: &Location, overwrite: bool) -> Result<Self, Failure> {
-        let fact = format!("--output {target} cannot be written");
+        let fact = format!("cannot write --output {target}");
         let storage = connect(target).map_err(|error| unusable(&fact, &error))?;
         let path = target.path().clone();
         let draft = path
@@ -49,8 +49,11 @@ impl Sink {
             if !overwrite {
                 match storage.stat(&path).await {
                     Ok(_) => {
-                        return Err(Failure::new(ExitCode::Input, format!("{target} exists"))
-                            .next("--overwrite replaces it"));
+                        return Err(Failure::new(
+                            ExitCode::Input,
+                            format!("--output {target} already exists"),
+                        )
+                        .next("pass --overwrite to replace it"));
                     }
                     Err(error) if error.is_not_found() => {}
                     Err(error) => return Err(unusable(&fact, &error)),
@@ -75,7 +78,7 @@ impl Sink {
                     StorageError::from_io(heddle_storage::Op::Write, "the file of scores", error)
                 })?;
             runtime.block_on(async {
-                // Nothing else runs here, so waiting for the scorer holds nothing up.
+                // Nothing else runs on this thread, so it may block.
                 while let Ok(chunk) = incoming.recv() {
                     writer.write(chunk).await?;
                 }
@@ -85,7 +88,13 @@ impl Sink {
             })
         };
         let writing = std::thread::Builder::new().name("scores".to_owned()).spawn(write).map_err(
-            |error| Failure::caused(ExitCode::Internal, "no thread writes the scores", &error),
+            |error| {
+                Failure::caused(
+                    ExitCode::Internal,
+                    "cannot start the thread that writes the scores",
+                    &error,
+                )
+            },
         )?;
         Ok(Self {
             chunks: Some(chunks),
@@ -98,12 +107,12 @@ impl Sink {
         })
     }
 
-    /// Ends the file and gives it its name.
+    /// Closes the file and renames it.
     ///
     /// # Errors
-    /// The storage fails, or the name was taken meanwhile.
+    /// The storage fails, or the target exists meanwhile.
     pub(super) fn publish(mut self) -> Result<(), Failure> {
-        let fact = format!("{} was not written", self.storage.show(&self.target));
+        let fact = format!("cannot write {}", self.storage.show(&self.target));
         let handed = self.hand_over();
         let written = self.end();
         handed
@@ -130,12 +139,12 @@ impl Sink {
         if sent {
             return Ok(());
         }
-        // The thread has ended, so it says why.
+        // The thread has ended; its result is the error.
         self.end()?;
-        Err(io::Error::other("writing has ended before"))
+        Err(io::Error::other("the writing thread has ended"))
     }
 
-    /// Waits for what was handed over.
+    /// Waits until all chunks are written.
     fn end(&mut self) -> io::Result<()> {
         self.chunks = None;
         match self.writing.take().map(JoinHandle::join) {
@@ -155,7 +164,7 @@ impl Write for Sink {
         Ok(bytes.len())
     }
 
-    /// Nothing: the file is of use when it is whole.
+    /// Does nothing: only the complete file is useful.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -166,7 +175,7 @@ impl Drop for Sink {
         if self.writing.is_some() {
             let _failed = self.end();
         }
-        // Renamed already, unless scoring failed.
+        // The draft is renamed already, unless scoring failed.
         if let Ok(runtime) = am_client::runtime() {
             let _absent = runtime.block_on(self.storage.delete_file(&self.draft));
         }

@@ -1,7 +1,7 @@
-//! The ApplicationMaster of a run as this process's child: started, listened to, told to stop.
+//! Runs the ApplicationMaster of a run as a child process: starts it, prints its events, stops it.
 //!
-//! Its standard input is the leash: when this process dies, however it dies, the ApplicationMaster
-//! reads the end of it and stops.
+//! Its standard input ties it to this process: if this process dies, the ApplicationMaster reads the end of the pipe
+//! and stops.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -28,11 +28,13 @@ fn start(run: &LocalRun) -> Result<Child, Failure> {
         Failure::caused(ExitCode::Internal, what, error)
     };
     let program = std::env::current_exe()
-        .map_err(|error| internal("this program does not know its own path", &error))?;
+        .map_err(|error| internal("cannot determine the path of this program", &error))?;
     let logs = run.dir.logs().join("am");
-    std::fs::create_dir_all(&logs).map_err(|error| internal("no folder for logs", &error))?;
-    let stderr = std::fs::File::create(logs.join("stderr"))
-        .map_err(|error| internal("no file for the ApplicationMaster's messages", &error))?;
+    std::fs::create_dir_all(&logs)
+        .map_err(|error| internal("cannot create the folder for logs", &error))?;
+    let stderr = std::fs::File::create(logs.join("stderr")).map_err(|error| {
+        internal("cannot create the file for the ApplicationMaster's messages", &error)
+    })?;
     Command::new(program)
         .arg("am")
         .arg("--run-dir")
@@ -41,24 +43,25 @@ fn start(run: &LocalRun) -> Result<Child, Failure> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(stderr)
-        // The terminal's Ctrl-C is for this process, which passes it on in order.
+        // The terminal's Ctrl-C is for this process, which sends a stop operation.
         .process_group(0)
         .spawn()
-        .map_err(|error| internal("the ApplicationMaster cannot be started", &error))
+        .map_err(|error| internal("cannot start the ApplicationMaster", &error))
 }
 
-/// Starts the ApplicationMaster, passes on what it says until it ends, and Ctrl-C to it. `checkpoint`:
-/// whether a last one is taken when stopped.
+/// Starts the ApplicationMaster, prints its events until it ends, and passes Ctrl-C on. `checkpoint`: whether it takes
+/// a last checkpoint when stopped.
 ///
 /// # Errors
-/// It cannot be started, died without a word, or nobody reads the output.
+/// It cannot be started, died without an outcome, or the output cannot be written.
 pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool) -> CommandResult {
-    let no_signals =
-        |error: std::io::Error| Failure::caused(ExitCode::Internal, "no signals", &error);
+    let no_signals = |error: std::io::Error| {
+        Failure::caused(ExitCode::Internal, "cannot handle signals", &error)
+    };
     let mut interrupts = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let mut terminations = signal(SignalKind::terminate()).map_err(no_signals)?;
     let mut child = start(run)?;
-    // Held to the end: closing it tells the ApplicationMaster that nobody is there any more.
+    // Held to the end: the ApplicationMaster stops when the pipe closes.
     let _leash = child.stdin.take();
     let Some(stdout) = child.stdout.take() else {
         let fact = "the ApplicationMaster has no standard output";
@@ -72,7 +75,7 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
     loop {
         let signalled = tokio::select! {
             line = lines.next_line() => match line {
-                // A failure means that nobody reads on; the leash stops the job.
+                // On a failure nothing reads the pipe any more; closing it stops the job.
                 Ok(Some(line)) => {
                     printer.line(&line)?;
                     continue;
@@ -81,7 +84,7 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
             },
             failure = refused(&mut order) => {
                 if failure.exit == ExitCode::JobFailed {
-                    // It answers, so it ends by itself: without a new checkpoint.
+                    // The ApplicationMaster responds, so it ends by itself without a new checkpoint.
                     eprintln!("{}", failure.fact);
                     continue;
                 }
@@ -94,15 +97,15 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
             _ = terminations.recv() => ExitCode::Terminated,
         };
         if stopped_by.is_some() {
-            eprintln!("killed; running the job again continues it from its last checkpoint");
+            eprintln!("killed; run the job again to continue it from its last checkpoint");
             let _ended = child.kill().await;
             return Ok(signalled);
         }
         stopped_by = Some(signalled);
-        order = Some(stop_in_order(run, checkpoint));
+        order = Some(send_stop(run, checkpoint));
     }
     let status = child.wait().await;
-    // A line that nobody read for long did not come; the outcome was written down before.
+    // The last line is missing if the pipe was full for long; the outcome file was written before.
     if printer.ended().is_none()
         && let (Some(outcome), Some(view)) = (run.outcome(), run.last_view())
     {
@@ -116,38 +119,38 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
     }
     match (printer.ended(), stopped_by) {
         (Some(ended), None) => Ok(ended),
-        // The order may have come too late to matter.
+        // The job may have ended before the operation arrived.
         (Some(ExitCode::Ok), Some(_)) => Ok(ExitCode::Ok),
         (_, Some(signalled)) => Ok(signalled),
         (None, None) => Err(died(run, status.ok())),
     }
 }
 
-/// An order on its way; it is answered when a last checkpoint exists.
+/// A stop operation in progress; it is answered when the last checkpoint exists.
 type StopRequest = JoinHandle<Result<(), Failure>>;
 
-/// Sends the order to stop beside the loop, which goes on telling and hears a second Ctrl-C.
-fn stop_in_order(run: &LocalRun, checkpoint: bool) -> StopRequest {
+/// Sends the stop operation from a task, so that the loop continues to print events and to handle a second Ctrl-C.
+fn send_stop(run: &LocalRun, checkpoint: bool) -> StopRequest {
     let what = match checkpoint {
         true => "saving a checkpoint and stopping",
         false => "stopping",
     };
-    eprintln!("{what}; once more to stop at once");
+    eprintln!("{what}; press Ctrl-C again to stop at once");
     let run = run.clone();
     tokio::spawn(async move { am_client::operate(&run, &Operation::Stop { checkpoint }).await })
 }
 
-/// Why the order was not taken; waits for ever where there is none or it was.
+/// The failure of the stop operation; never returns without one.
 ///
 /// # Cancel safety
-/// An order that is still on its way stays.
+/// A running operation continues.
 async fn refused(order: &mut Option<StopRequest>) -> Failure {
     if let Some(sent) = order {
         let answer = sent.await;
         *order = None;
-        // A task that panicked has told so; its order counts as not taken.
+        // A task that panicked has reported it; its operation counts as failed.
         if let Err(failure) = answer.unwrap_or_else(|error| {
-            Err(Failure::caused(ExitCode::Internal, "the order was not sent", &error))
+            Err(Failure::caused(ExitCode::Internal, "cannot send the stop operation", &error))
         }) {
             return failure;
         }
@@ -155,14 +158,14 @@ async fn refused(order: &mut Option<StopRequest>) -> Failure {
     std::future::pending().await
 }
 
-/// The ApplicationMaster ended without saying how: its last words, and where more is. One that somebody killed is no fault
-/// of this program.
+/// The failure of an ApplicationMaster that ended without an outcome: its final output and the folder of its logs. A
+/// kill by a signal is not an internal error.
 fn died(run: &LocalRun, status: Option<ExitStatus>) -> Failure {
     let logs = run.dir.logs().join("am");
     let text = std::fs::read_to_string(logs.join("stderr")).unwrap_or_default();
     let (exit, how) = how_it_ended(status);
     let mut failure = Failure::new(exit, format!("the ApplicationMaster {how}")).next(format!(
-        "see {}; running the job again continues it from its last checkpoint",
+        "see {}; run the job again to continue it from its last checkpoint",
         short_path(&logs)
     ));
     let last: Vec<&str> = text.lines().rev().take(5).collect();
@@ -181,9 +184,9 @@ fn how_it_ended(status: Option<ExitStatus>) -> (ExitCode, String) {
         }
         Some((_, Some(signal))) => (ExitCode::Internal, format!("crashed with signal {signal}")),
         Some((Some(code), _)) => {
-            (ExitCode::Internal, format!("ended with exit code {code} and without a word"))
+            (ExitCode::Internal, format!("ended with exit code {code} and without an outcome"))
         }
-        Some((None, None)) | None => (ExitCode::Internal, "ended without a word".to_owned()),
+        Some((None, None)) | None => (ExitCode::Internal, "ended without an outcome".to_owned()),
     }
 }
 
@@ -192,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_killed_master_is_told_in_words() {
+    fn end_of_the_applicationmaster_is_described() {
         let killed = how_it_ended(Some(ExitStatus::from_raw(9)));
         assert_eq!(killed.0, ExitCode::Killed);
         assert!(killed.1.starts_with("was killed by signal 9"), "{killed:?}");

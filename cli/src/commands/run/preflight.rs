@@ -23,7 +23,7 @@ use crate::failure::Failure;
 /// system a few small files are made and removed again, since only that tells of quotas, safe mode and rights.
 ///
 /// # Errors
-/// Exit code 7 with the key at fault; 5 where access is denied or a quota is used up, 6 where nobody answers.
+/// Exit code 7 with the wrong key; 5 if access is denied or a quota is used up, 6 if a storage does not respond.
 pub fn check(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, Failure> {
     check_as_far(spec, overwrite, true)
 }
@@ -85,7 +85,7 @@ pub async fn outputs_take(spec: &JobSpec, overwrite: bool) -> Result<(), Failure
 }
 
 async fn outputs(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<(), Failure> {
-    // Both to their end, so that one that fails leaves no files of the other.
+    // Both run to their end, so that the failure of one leaves no files of the other.
     let (checkpoints, model) = tokio::join!(
         checkpoints(&spec.checkpoint.dir, trying),
         model(&spec.output, overwrite, trying),
@@ -112,7 +112,7 @@ fn places(spec: &JobSpec) -> impl Iterator<Item = (&'static str, &Location)> {
         .chain([("checkpoint.dir", &spec.checkpoint.dir), ("output.model", &spec.output.model)])
 }
 
-/// Somebody answers where a place on a cluster is.
+/// Checks that the storage of a remote location responds.
 async fn on_cluster(key: &str, place: &Location) -> Result<(), Failure> {
     let Some((location, fact)) = remote(key, place)? else {
         return Ok(());
@@ -121,7 +121,7 @@ async fn on_cluster(key: &str, place: &Location) -> Result<(), Failure> {
     found.await.map_err(|error| unusable(&fact, &error))
 }
 
-/// The place, if it is not on this machine, and what to say when it will not do.
+/// The location, if it is remote, and the fact of its failure.
 fn remote(
     key: &str,
     place: &Location,

@@ -1,8 +1,8 @@
 //! The run that a job with default folders continues.
 //!
-//! With `checkpoint.dir` in the job file the directory itself says what was done before, and the
-//! ApplicationMaster reads it there. Default folders carry the run's uuid, so that the run has to be
-//! found first: the newest one of the same job file and name that is over and unfinished.
+//! With `checkpoint.dir` in the job file the ApplicationMaster reads the earlier state from that directory. Default
+//! folders contain the run's UUID, so the run must be found first: the newest ended, unfinished run of the same job
+//! file and name.
 
 use std::path::Path;
 
@@ -11,21 +11,20 @@ use heddle_protocol::spec::{Difference, JobSpec};
 use heddle_storage::checkpoint::{CheckpointDir, Depth, OnCorrupt};
 use heddle_storage::{Location, connect};
 
-use super::unfinished;
 use crate::commands::checkpoint::parse_cut;
 use crate::failure::Failure;
 use crate::runs::{self, LocalRun};
 
-/// A run to be continued.
+/// A run that can be continued.
 pub struct UnfinishedRun {
     /// The run.
     pub run: LocalRun,
-    /// What its default folders carry.
+    /// The label in its default folders.
     pub label: String,
 }
 
-/// The newest unfinished run of that job file and name that has left checkpoints in default folders.
-/// Nothing when a later one has finished: what came before that is history.
+/// The newest unfinished run of that job file and name with checkpoints in default folders. `None` if a later run has
+/// finished.
 pub fn find(work_dir: &Path, job_file: &Path, name: &str) -> Option<UnfinishedRun> {
     for run in runs::all(work_dir) {
         let Some(request) = run.request() else {
@@ -35,7 +34,7 @@ pub fn find(work_dir: &Path, job_file: &Path, name: &str) -> Option<UnfinishedRu
         {
             continue;
         }
-        if !unfinished(&run) {
+        if !run.is_unfinished() {
             return None;
         }
         let left = run
@@ -51,8 +50,8 @@ pub fn find(work_dir: &Path, job_file: &Path, name: &str) -> Option<UnfinishedRu
     None
 }
 
-/// Whether a checkpoint exists: a run that failed before its first one has nothing to continue from,
-/// and whoever mends its job file shall not be told that the file has changed.
+/// Whether a checkpoint exists. A run that failed before its first checkpoint cannot be continued, and its corrected
+/// job file must not be rejected as changed.
 fn has_checkpoint(dir: &Path) -> bool {
     std::fs::read_dir(dir).is_ok_and(|mut entries| {
         entries.any(|entry| {
@@ -61,8 +60,8 @@ fn has_checkpoint(dir: &Path) -> bool {
     })
 }
 
-/// Whether the run has trained no step, so that nothing is lost when training starts anew. What cannot be read counts as
-/// trained.
+/// Whether the run has not trained a step, so that nothing is lost when training starts over. An unreadable run counts
+/// as trained.
 pub async fn is_untrained(found: &UnfinishedRun) -> bool {
     let newest = async {
         let spec = found.run.dir.spec().ok()?;
@@ -76,22 +75,22 @@ pub async fn is_untrained(found: &UnfinishedRun) -> bool {
     newest.await.is_some_and(|checkpoint| checkpoint.manifest.is_untrained())
 }
 
-/// Refuses a job that means something else than the run it would continue.
+/// Rejects a job with other values than the run that it would continue.
 ///
 /// # Errors
-/// Exit code 7 with the keys that differ.
+/// ExitCode code 7 with the keys that differ.
 pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), Failure> {
     let short = found.run.file.run.short();
     let before = found.run.dir.spec().map_err(|error| {
         Failure::caused(
             ExitCode::Input,
-            format!("the job of the unfinished run {short} cannot be read"),
+            format!("cannot read the job of the unfinished run {short}"),
             &error,
         )
-        .next("--fresh trains anew")
+        .next("pass --fresh to start over")
     })?;
     let differences = spec.differences(&before.keys());
-    let told = |difference: &&Difference| {
+    let describe = |difference: &&Difference| {
         let Difference { key, before, now, .. } = difference;
         let allowed = match difference.allowed_on_resume {
             true => " (--resume allows it)",
@@ -102,15 +101,15 @@ pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), 
     let refused: Vec<String> = differences
         .iter()
         .filter(|difference| !(resume && difference.allowed_on_resume))
-        .map(|difference| told(&difference))
+        .map(|difference| describe(&difference))
         .collect();
     if refused.is_empty() {
         return Ok(());
     }
     let all_allowed = differences.iter().all(|difference| difference.allowed_on_resume);
     let next = match all_allowed {
-        true => "--resume continues it with the new values, --fresh trains anew",
-        false => "set back what changes the meaning of its checkpoints, or --fresh trains anew",
+        true => "pass --resume to continue it with the new values, or --fresh to start over",
+        false => "restore the values that may not change on resume, or pass --fresh to start over",
     };
     let mut failure = Failure::new(
         ExitCode::Input,

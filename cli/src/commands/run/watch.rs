@@ -1,7 +1,8 @@
-//! Whether the ApplicationMaster of a local run still answers.
+//! Checks whether the ApplicationMaster of a local run responds.
 //!
-//! Its events come by a pipe, and silence there is normal: a pass may take hours. So it is asked for its view now and then;
-//! one that stands still (SIGSTOP, a machine out of memory) is reported, with what to do.
+//! Its events arrive by a pipe, where silence is normal: a pass may take hours. This module therefore reads its view
+//! periodically, and reports an ApplicationMaster that does not respond (SIGSTOP, a machine out of memory) with the
+//! next step.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +10,16 @@ use crate::am_client;
 use crate::output;
 use crate::runs::LocalRun;
 
-/// From one question to the next.
+/// Poll interval.
 const ASK_EVERY: Duration = Duration::from_secs(5);
-/// Silence that is reported. A healthy ApplicationMaster of a machine answers in milliseconds; preparation reads the
-/// input's directory listings before it listens at all.
+/// Silence that is reported. A healthy ApplicationMaster of this machine responds in milliseconds. It does not listen
+/// during its preparation, which reads the directory listings of the input.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
-/// What is known of the answers so far; pure.
+/// The responses so far; pure.
 #[derive(Debug, Default)]
 struct Silence {
-    /// When it first answered; before that it prepares.
+    /// Whether it has responded once; before that it prepares.
     answered: bool,
     since: Option<Instant>,
     reported: bool,
@@ -49,7 +50,7 @@ impl Silence {
     }
 }
 
-/// Asks again and again and reports what changes; never ends.
+/// Polls without end and reports changes.
 pub(super) async fn watch(run: &LocalRun) {
     let mut silence = Silence::default();
     loop {
@@ -58,13 +59,13 @@ pub(super) async fn watch(run: &LocalRun) {
         let answers = am_client::view(run).await.is_ok();
         match silence.note(answers, Instant::now()) {
             Some(SilenceChange::Silent(since)) => output::note(&format!(
-                "warning: the ApplicationMaster (process {}) has not answered for {} s; it may be stopped \
+                "warning: the ApplicationMaster (process {}) has not responded for {} s; it may be stopped \
                  (kill -CONT {} resumes it) or the machine overloaded. Ctrl-C twice ends the run, which can be continued",
                 am.pid,
                 since.as_secs(),
                 am.pid
             )),
-            Some(SilenceChange::Back) => output::note("the ApplicationMaster answers again"),
+            Some(SilenceChange::Back) => output::note("the ApplicationMaster responds again"),
             None => {}
         }
     }
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silence_is_reported_once_and_so_is_its_end() {
+    fn silence_is_reported_once_and_so_is_its_end() {
         let mut silence = Silence::default();
         let start = Instant::now();
         let at = |s| start + Duration::from_secs(s);

@@ -1,94 +1,52 @@
-//! The newest version of glibc that a program asks for, read from its own version symbols.
+//! The newest glibc version that a program needs, from its version symbols.
 //!
-//! ELF-64, little-endian: the section `SHT_GNU_verneed` is a chain of needed libraries, each with a chain of
-//! version names such as `GLIBC_2.17` in the section of strings it links to (System V ABI, Linux extensions).
+//! The section `SHT_GNU_verneed` lists needed libraries, each with version names such as `GLIBC_2.17` (System V ABI,
+//! Linux extensions). The crate `object` reads it.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::path::Path;
 
-const SHT_GNU_VERNEED: u32 = 0x6fff_fffe;
-/// Sections of a program; the largest with debug information have some hundred.
-const SECTIONS_MAX: u64 = 10_000;
-/// Bytes of a table of versions or of its strings; real ones have some kilobytes.
-const TABLE_BYTES_MAX: u64 = 16 << 20;
+use object::LittleEndian;
+use object::elf::{EM_X86_64, FileHeader64};
+use object::read::elf::FileHeader;
+use object::{ReadCache, ReadRef};
 
-/// The newest `GLIBC_major.minor` that the file names; nothing for a static program.
+/// The newest `GLIBC_major.minor` that the file names; `None` for a static program.
 ///
 /// # Errors
-/// `InvalidData` when it is no program of Linux on x86-64; what reading says.
+/// `InvalidData` if the file is not a Linux program for x86-64; otherwise the cause of a failed read.
 pub fn newest_glibc(path: &Path) -> io::Result<Option<(u32, u32)>> {
-    newest_of(&mut File::open(path)?)
+    newest_of(&ReadCache::new(File::open(path)?))
 }
 
-fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what)
-}
-
-fn newest_of(file: &mut (impl Read + Seek)) -> io::Result<Option<(u32, u32)>> {
-    let foreign = || invalid("no program of Linux on x86-64");
-    let header = at(file, 0, 64).map_err(|_| foreign())?;
-    // Class 64 bits, little-endian; machine 62 is x86-64.
-    let plain = header.starts_with(b"\x7fELF\x02\x01") && u16_at(&header, 18) == Some(62);
-    if !plain {
+fn newest_of<'data>(program: impl ReadRef<'data>) -> io::Result<Option<(u32, u32)>> {
+    let foreign = || invalid("not a Linux program for x86-64");
+    let header = FileHeader64::<LittleEndian>::parse(program).map_err(|_| foreign())?;
+    let endian = header.endian().map_err(|_| foreign())?;
+    if header.e_machine(endian) != EM_X86_64 {
         return Err(foreign());
     }
-    let damaged = || invalid("a damaged program");
-    let table = u64_at(&header, 40).ok_or_else(damaged)?;
-    let size = u64::from(u16_at(&header, 58).ok_or_else(damaged)?);
-    let count = u64::from(u16_at(&header, 60).ok_or_else(damaged)?).min(SECTIONS_MAX);
-    if count == 0 {
+    newest_need(header, endian, program).map_err(|_| invalid("a damaged program"))
+}
+
+fn newest_need<'data>(
+    header: &FileHeader64<LittleEndian>,
+    endian: LittleEndian,
+    program: impl ReadRef<'data>,
+) -> object::read::Result<Option<(u32, u32)>> {
+    let sections = header.sections(endian, program)?;
+    let Some((mut libraries, strings)) = sections.gnu_verneed(endian, program)? else {
         return Ok(None);
-    }
-    if size < 64 {
-        return Err(damaged());
-    }
-    let sections = at(file, table, size * count)?;
-    let section = |n: u64| {
-        let start = usize::try_from(n * size).ok()?;
-        sections.get(start..start + 64)
     };
-    for n in 0..count {
-        let Some(this) = section(n) else { break };
-        if u32_at(this, 4) != Some(SHT_GNU_VERNEED) {
-            continue;
-        }
-        let strings = section(u64::from(u32_at(this, 40).ok_or_else(damaged)?));
-        let strings = content(file, strings.ok_or_else(damaged)?)?;
-        let needs = content(file, this)?;
-        return Ok(newest_need(&needs, &strings));
-    }
-    Ok(None)
-}
-
-/// What a section holds.
-fn content(file: &mut (impl Read + Seek), section: &[u8]) -> io::Result<Vec<u8>> {
-    match (u64_at(section, 24), u64_at(section, 32)) {
-        (Some(offset), Some(size)) if size <= TABLE_BYTES_MAX => at(file, offset, size),
-        _ => Err(invalid("a damaged program")),
-    }
-}
-
-/// Goes along both chains. Offsets go forward, so that they end.
-fn newest_need(needs: &[u8], strings: &[u8]) -> Option<(u32, u32)> {
+    let strings = sections.strings(endian, program, strings)?;
     let mut newest = None;
-    let mut library = 0usize;
-    loop {
-        let mut version = library.checked_add(u32_at(needs, library + 8)? as usize)?;
-        for _ in 0..u16_at(needs, library + 2)? {
-            let name = strings.get(u32_at(needs, version + 8)? as usize..)?;
-            let name = name.split(|&byte| byte == 0).next()?;
-            newest = newest.max(glibc(name));
-            match u32_at(needs, version + 12)? as usize {
-                0 => break,
-                next => version = version.checked_add(next)?,
-            }
-        }
-        match u32_at(needs, library + 12)? as usize {
-            0 => return newest,
-            next => library = library.checked_add(next)?,
+    while let Some((_, mut versions)) = libraries.next()? {
+        while let Some(version) = versions.next()? {
+            newest = newest.max(glibc(version.name(endian, strings)?));
         }
     }
+    Ok(newest)
 }
 
 /// `GLIBC_2.17` and `GLIBC_2.2.5`.
@@ -100,36 +58,14 @@ fn glibc(name: &[u8]) -> Option<(u32, u32)> {
     Some((major, minor))
 }
 
-fn at(file: &mut (impl Read + Seek), offset: u64, size: u64) -> io::Result<Vec<u8>> {
-    file.seek(SeekFrom::Start(offset))?;
-    let mut bytes = Vec::new();
-    file.take(size).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 == size {
-        true => Ok(bytes),
-        false => Err(invalid("a damaged program")),
-    }
-}
-
-fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
-    bytes.get(offset..offset.checked_add(N)?)?.try_into().ok()
-}
-
-fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
-    bytes_at(bytes, offset).map(u16::from_le_bytes)
-}
-
-fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    bytes_at(bytes, offset).map(u32::from_le_bytes)
-}
-
-fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
-    bytes_at(bytes, offset).map(u64::from_le_bytes)
+fn invalid(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-    use std::io::Cursor;
+    use object::elf::SHT_GNU_VERNEED;
 
     use super::*;
 
@@ -137,6 +73,7 @@ mod tests {
     fn program(versions: &[&str]) -> Vec<u8> {
         let mut strings = vec![0u8];
         let mut needs = vec![0u8; 16];
+        needs[0] = 1;
         needs[2..4].copy_from_slice(&(versions.len() as u16).to_le_bytes());
         needs[8..12].copy_from_slice(&16u32.to_le_bytes());
         for (n, version) in versions.iter().enumerate() {
@@ -149,11 +86,12 @@ mod tests {
             strings.push(0);
         }
         let mut file = vec![0u8; 64];
-        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        file[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         file[18..20].copy_from_slice(&62u16.to_le_bytes());
         file[40..48].copy_from_slice(&64u64.to_le_bytes());
         file[58..60].copy_from_slice(&64u16.to_le_bytes());
         file[60..62].copy_from_slice(&3u16.to_le_bytes());
+        file[62..64].copy_from_slice(&1u16.to_le_bytes());
         let start = 64 + 3 * 64;
         let section = |kind: u32, offset: usize, size: usize, link: u32| {
             let mut section = [0u8; 64];
@@ -165,35 +103,35 @@ mod tests {
         };
         file.extend(section(0, 0, 0, 0));
         file.extend(section(3, start, strings.len(), 0));
-        file.extend(section(SHT_GNU_VERNEED, start + strings.len(), needs.len(), 1));
+        file.extend(section(SHT_GNU_VERNEED.0, start + strings.len(), needs.len(), 1));
         file.extend(strings);
         file.extend(needs);
         file
     }
 
     fn newest(bytes: Vec<u8>) -> io::Result<Option<(u32, u32)>> {
-        newest_of(&mut Cursor::new(bytes))
+        newest_of(bytes.as_slice())
     }
 
     #[test]
-    fn the_newest_version_is_found_by_number_not_by_letter() {
+    fn newest_version_is_found_by_number_not_by_letter() {
         let versions = ["GLIBC_2.9", "GLIBC_2.34", "GLIBC_2.2.5", "GCC_3.0"];
         assert_eq!(newest(program(&versions)).unwrap(), Some((2, 34)));
         assert_eq!(newest(program(&["GCC_3.0"])).unwrap(), None);
     }
 
     #[test]
-    fn this_program_is_one() {
+    fn version_of_the_running_program_is_found() {
         let path = std::env::current_exe().unwrap();
         assert!(newest_glibc(&path).unwrap() >= Some((2, 2)));
     }
 
     #[test]
-    fn what_is_no_program_is_said_to_be_none() {
+    fn damaged_program_is_rejected_without_panic() {
         assert!(newest(b"#!/bin/sh\n".to_vec()).is_err());
         let whole = program(&["GLIBC_2.17"]);
         for length in 0..whole.len() {
-            // A torn file is refused or has no versions; it never panics.
+            // A truncated file is rejected or has no versions; it never panics.
             let _ = newest(whole[..length].to_vec());
         }
         for n in 0..whole.len() {

@@ -1,17 +1,9 @@
-//! The flags of `heddle submit`, most of which are keys of the job file under shorter names.
+//! The flags of `heddle submit`. Most are short names of keys of the job file.
 
 use std::path::PathBuf;
 
+use crate::application::WaitArgs;
 use crate::job_file::JobArgs;
-
-/// What Ctrl-C does to a job that is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum OnInterrupt {
-    /// Saves a checkpoint and ends the job; a second one ends it at once
-    Kill,
-    /// Leaves the job running
-    Detach,
-}
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -19,25 +11,25 @@ pub struct Args {
     pub job: JobArgs,
     #[command(flatten)]
     pub keys: Keys,
-    /// Continue an unfinished run although keys differ, where these do not change what a checkpoint means
+    /// Continue an unfinished run with changed keys, if these may change on resume
     #[arg(long, conflicts_with = "fresh")]
     pub resume: bool,
-    /// Train anew, whatever an earlier run of the job has done
+    /// Start over, whatever an earlier run of the job has done
     #[arg(long)]
     pub fresh: bool,
     /// Replace an existing model when the new one is published
     #[arg(long)]
     pub overwrite: bool,
-    /// Take the checkpoint directory over from a run that still lives
+    /// Take the checkpoint directory over from a run that still runs
     #[arg(long)]
     pub take_over: bool,
-    /// Show what would be done, and do nothing
+    /// Show what would be done; do nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Submit under this name of your own: the same name again attaches to the application instead
+    /// Submit under this name of your choice; the same name again attaches to the application
     #[arg(long, value_name = "TOKEN")]
     pub submit_token: Option<String>,
-    /// Write the application's id to this file as soon as there is one
+    /// Write the application's id to this file as soon as it is known
     #[arg(long, value_name = "FILE")]
     pub app_id_file: Option<PathBuf>,
     /// Do not wait for the job to end
@@ -47,57 +39,37 @@ pub struct Args {
     pub waiting: WaitArgs,
 }
 
-/// How a job is waited for.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub struct WaitArgs {
-    /// What Ctrl-C does
-    #[arg(long, value_enum, default_value = "kill", value_name = "WHAT")]
-    pub on_interrupt: OnInterrupt,
-    /// Stop waiting after so long (exit code 124); the job runs on
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub wait_timeout: Option<std::time::Duration>,
-}
-
-/// A time with its unit, `60s`.
-///
-/// # Errors
-/// What is expected instead.
-pub fn duration(text: &str) -> Result<std::time::Duration, String> {
-    let parsed = text.parse::<heddle_protocol::spec::DurationMs>();
-    parsed.map(heddle_protocol::spec::DurationMs::as_duration).map_err(|error| error.to_string())
-}
-
 /// Keys of the job file that have flags.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Keys {
-    /// Queue (yarn.queue)
+    /// Set the queue (yarn.queue)
     #[arg(long)]
     queue: Option<String>,
-    /// Name of the job (name)
+    /// Set the name of the job (name)
     #[arg(long)]
     name: Option<String>,
-    /// Tags of the application, separated by commas (yarn.tags)
+    /// Set tags of the application, separated by commas (yarn.tags)
     #[arg(long, value_delimiter = ',')]
     tags: Vec<String>,
-    /// Priority within the queue (yarn.priority)
+    /// Set the priority within the queue (yarn.priority)
     #[arg(long)]
     priority: Option<u32>,
-    /// Files for the containers' work directories, separated by commas; path#name gives another name (yarn.files)
+    /// Ship files to the containers' work directories, separated by commas; path#name sets another name (yarn.files)
     #[arg(long, value_delimiter = ',', value_name = "PATH[#NAME]")]
     files: Vec<String>,
-    /// Archives that are unpacked there, separated by commas (yarn.archives)
+    /// Ship archives, which are unpacked there, separated by commas (yarn.archives)
     #[arg(long, value_delimiter = ',', value_name = "PATH[#NAME]")]
     archives: Vec<String>,
-    /// Environment variable of the containers; may be given several times (yarn.env)
+    /// Set an environment variable of the containers; may be repeated (yarn.env)
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     env: Vec<String>,
-    /// Only on nodes of this label (yarn.node-label)
+    /// Use only nodes with this label (yarn.node-label)
     #[arg(long, value_name = "LABEL")]
     node_label: Option<String>,
-    /// How often the ApplicationMaster may be started (yarn.max-attempts)
+    /// Limit the attempts of the ApplicationMaster (yarn.max-attempts)
     #[arg(long, value_name = "N")]
     max_attempts: Option<u32>,
-    /// The program that containers run, instead of this one (submit.binary)
+    /// Run this program in containers instead of the submitting one (submit.binary)
     #[arg(long, value_name = "PATH")]
     binary: Option<String>,
 }
@@ -110,7 +82,7 @@ fn assignment(text: &str) -> Result<String, String> {
 }
 
 impl Keys {
-    /// As overrides, which come before those of `--set`.
+    /// The flags as overrides, which precede those of `--set`.
     #[must_use]
     pub fn as_sets(&self) -> Vec<String> {
         let mut sets = Vec::new();
@@ -133,7 +105,7 @@ impl Keys {
     }
 }
 
-/// A list as TOML; nothing for an empty one.
+/// A list as TOML; `None` if it is empty.
 fn list(items: &[String]) -> Option<String> {
     let quoted: Vec<String> = items.iter().map(|item| format!("{item:?}")).collect();
     (!items.is_empty()).then(|| format!("[{}]", quoted.join(", ")))
@@ -144,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_keys_by_shorter_names() {
+    fn flags_become_keys() {
         let keys = Keys {
             queue: Some("ml".to_owned()),
             files: vec!["a#b".to_owned(), "c".to_owned()],

@@ -1,4 +1,4 @@
-//! The application as the ResourceManager is told of it.
+//! The submission: the application as the client describes it to the ResourceManager.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,18 +13,16 @@ use heddle_yarn::{
     Submission, Visibility,
 };
 
-use crate::cluster::ClusterContext;
+use crate::cluster::{APPLICATION_TYPE, ClusterContext};
 use crate::failure::Failure;
 
-/// The type that lists show and can be filtered by.
-pub const KIND: &str = "HEDDLE";
-/// Failures of attempts that are older do not count: a job of weeks outlives more than two nodes.
+/// Older failures of attempts do not count: a job of several weeks may lose more than two nodes.
 const FAILURES_VALIDITY: Duration = Duration::from_secs(3600);
 
-/// What is submitted: an ApplicationMaster with its files, its tokens and its limits.
+/// The submission of an ApplicationMaster with its files, tokens and limits.
 ///
 /// # Errors
-/// A value that cannot be handed to a shell, or tokens that cannot be read.
+/// A value that a shell cannot take, or tokens that cannot be read.
 pub fn submission(
     cluster: &ClusterContext,
     spec: &JobSpec,
@@ -42,7 +40,7 @@ pub fn submission(
         context = context.env(name, value).map_err(|error| unfit(&error))?;
     }
     if !cluster.secured {
-        // Else it would be to HDFS whom the NodeManager runs as.
+        // Otherwise HDFS would take the NodeManager's user.
         let user = &cluster.user.effective;
         context = context.env("HADOOP_USER_NAME", user).map_err(|e| unfit(&e))?;
     }
@@ -63,10 +61,10 @@ pub fn submission(
     let priority = i32::try_from(spec.yarn.priority).unwrap_or(i32::MAX);
     Ok(Submission {
         queue: spec.yarn.queue.clone(),
-        kind: KIND.to_owned(),
+        kind: APPLICATION_TYPE.to_owned(),
         attempts_max: spec.yarn.max_attempts,
         failures_validity: Some(FAILURES_VALIDITY),
-        // Training goes on while the ApplicationMaster is started again.
+        // Training continues while the ApplicationMaster restarts.
         keep_containers: true,
         tags: spec.yarn.tags.clone(),
         priority: (priority > 0).then_some(Priority(priority)),
@@ -83,7 +81,7 @@ fn credentials(cluster: &ClusterContext, secret: &Secret) -> Result<Vec<u8>, Fai
         })?,
         false => Credentials::new(),
     };
-    // Of an ApplicationMaster that submits: who holds it can act as that one.
+    // The token of a submitting ApplicationMaster: its holder can act as that ApplicationMaster.
     credentials.remove_kind("YARN_AM_RM_TOKEN");
     credentials.insert_secret(SECRET_ALIAS, secret.to_hex().into_bytes());
     Ok(credentials.encode())

@@ -1,9 +1,9 @@
-//! `heddle submit`: trains a job on a YARN cluster and tells how it goes.
+//! `heddle submit`: trains a job on a YARN cluster and prints its progress.
 //!
-//! Here is what is decided before: whether it can succeed at all ([`preflight`]), what it comes to ([`plan`]), what
-//! is uploaded ([`upload`], [`staging`]) and what the ResourceManager is told ([`launch`]). The job itself is the
-//! ApplicationMaster's; [`crate::application`] follows it. A refusal leaves nothing on the cluster, and what killed
-//! applications left goes by the way ([`staging_gc`]).
+//! This module checks whether the job can succeed ([`preflight`]), computes what it needs ([`plan`]), uploads files
+//! ([`upload`], [`staging`]) and submits the application ([`launch`]). The ApplicationMaster runs the job;
+//! [`crate::application`] follows it. A rejected job leaves nothing on the cluster. Each submission removes leftovers
+//! of killed applications ([`staging_gc`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,8 @@ use heddle_input::{parallelism_warning, workers};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
+use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::spec::file::Job;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_yarn::{ApplicationId, ApplicationReport};
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,11 +25,11 @@ use uuid::Uuid;
 
 use super::run::preflight::{on_storage, outputs_take};
 use crate::am_client;
-use crate::application::{self, Application, HDFS};
+use crate::application::{self, Application};
 use crate::cluster::{ClusterContext, client_failure};
 use crate::failure::{CommandResult, Failure};
 use crate::output;
-use crate::waiting;
+use crate::waiting::{self, HDFS};
 
 mod elf;
 mod flags;
@@ -36,27 +38,26 @@ mod plan;
 mod preflight;
 mod program;
 mod resume;
-pub mod rm_web;
 mod shipped;
 mod staging;
 mod staging_gc;
 mod token;
 mod upload;
 
-pub use flags::{Args, OnInterrupt, WaitArgs, duration};
-pub use launch::KIND;
-pub use staging::SECRET_FILE;
+pub use flags::Args;
 
 use plan::SubmitPlan;
-use upload::Uploads;
+use preflight::ClusterCheck;
+use resume::ResumePoint;
+use upload::{Upload, Uploads};
 
-/// How long a trial of the outputs may take to its end once somebody has pressed Ctrl-C.
+/// How long the trial of the outputs may continue after Ctrl-C.
 const TIDY_LIMIT: Duration = Duration::from_secs(10);
 
-/// The trial of the outputs, which must not be cut short.
+/// The trial of the outputs, which must run to its end.
 type OutputTrial = JoinHandle<Result<(), Failure>>;
 
-/// Ctrl-C, or a request to end.
+/// Waits for SIGINT or SIGTERM.
 async fn interrupted() -> ExitCode {
     let Ok(mut terminations) = signal(SignalKind::terminate()) else {
         return std::future::pending().await;
@@ -67,15 +68,15 @@ async fn interrupted() -> ExitCode {
     }
 }
 
-/// A job that is ready to be submitted.
+/// A job before its submission.
 struct Ready {
     run: RunId,
     application: ApplicationId,
     spec: JobSpec,
     plan: SubmitPlan,
-    /// Whether `output.model` was left to its default.
+    /// Whether `output.model` has its default value.
     default_output: bool,
-    /// `data.train` and `data.test` as they were given.
+    /// `data.train` and `data.test` of the job file.
     given: (Vec<Location>, Vec<Location>),
 }
 
@@ -96,7 +97,7 @@ pub fn submit(args: &Args, json: bool) -> CommandResult {
         let ready = match (interrupted, trying) {
             (Ok(ready), _) => ready,
             (Err(exit), trying) => {
-                // What it makes it also removes, if it may go on to its end.
+                // The trial removes its files if it runs to its end.
                 if let Some(trying) = trying {
                     let _tidied = tokio::time::timeout(TIDY_LIMIT, trying).await;
                 }
@@ -131,21 +132,21 @@ pub fn submit(args: &Args, json: bool) -> CommandResult {
                 return Err(failure);
             }
         };
-        tell(args, &report, Some(ready.run), json)?;
+        print_submitted(args, &report, Some(ready.run), json)?;
         let collecting = tokio::spawn(staging_gc::collect(Arc::clone(&cluster)));
         if args.detach {
             let _best_effort = collecting.await;
             return Ok(ExitCode::Ok);
         }
-        // The next command names the data as it was given, not where it was uploaded to.
-        let mut told = ready.spec;
-        (told.data.train, told.data.test) = ready.given;
-        let application = Application::of(cluster, report, Some(told))?;
+        // The suggested next command names the data of the job file, not the uploaded copy.
+        let mut spec = ready.spec;
+        (spec.data.train, spec.data.test) = ready.given;
+        let application = Application::of(cluster, report, Some(spec))?;
         application::follow(application, args.waiting, json).await
     })
 }
 
-/// Follows the application that was submitted under the same token before.
+/// Follows the application that was submitted before with the same token.
 async fn attach(
     cluster: Arc<ClusterContext>,
     args: &Args,
@@ -155,7 +156,7 @@ async fn attach(
     if !json {
         eprintln!("{} was submitted with this token before", report.id);
     }
-    tell(args, &report, None, json)?;
+    print_submitted(args, &report, None, json)?;
     if args.detach {
         return Ok(ExitCode::Ok);
     }
@@ -164,7 +165,7 @@ async fn attach(
     application::follow(application, args.waiting, json).await
 }
 
-/// Reads the job and checks everything that can be checked.
+/// Reads the job and makes all checks.
 async fn ready(
     cluster: &Arc<ClusterContext>,
     args: &Args,
@@ -172,67 +173,27 @@ async fn ready(
 ) -> Result<Ready, Failure> {
     cluster.has_home().await?;
     let run = RunId(Uuid::new_v4());
-    let outputs = cluster.home()?.join("heddle");
-    let mut job_args = args.job.clone();
-    let flags = args.keys.as_sets();
-    job_args.set.splice(0..0, flags);
-    let mut job = job_args.read_with(&run.short(), Some(outputs.clone()))?;
-    let mut continued = None;
-    if job.default_checkpoint_dir && !args.fresh {
-        continued = resume::label(cluster, &outputs, &job.spec.name).await?;
-        if let Some(label) = &continued {
-            // Read again, now with the folders of the run that is continued.
-            job = job_args.read_with(label, Some(outputs))?;
-        }
-    }
-    let default_output = job.default_output;
+    let (job, continued) = read_job(cluster, args, run).await?;
     let mut spec = cluster.whole_spec(job.spec)?;
     preflight::outputs_are_shared(&spec)?;
     preflight::trainer_program(&mut spec)?;
     let of_program = spec.clone();
     let program = tokio::task::spawn_blocking(move || program::read(&of_program));
     let mut future = spec.clone();
-    // Beside the others, and never cut short: what it makes it also removes.
-    *trying = (!args.dry_run).then(|| {
-        let (spec, overwrite) = (spec.clone(), args.overwrite);
-        tokio::spawn(async move { outputs_take(&spec, overwrite).await })
-    });
-    let checked = async {
-        tokio::try_join!(
-            preflight::cluster(cluster, &spec),
-            waiting::on("HDFS: data and outputs", on_storage(&spec, args.overwrite, false)),
-            upload::local_data(cluster, &mut future),
-            async {
-                match args.fresh {
-                    true => Ok(None),
-                    false => waiting::on(HDFS, resume::base(&spec.checkpoint.dir)).await,
-                }
-            },
-        )
-    };
-    let checked = checked.await;
-    if let Some(trying) = trying {
-        let tried = trying.await.map_err(|error| {
-            Failure::caused(ExitCode::Internal, "the outputs were not tried", &error)
-        })?;
-        // What was found without trying is said better.
-        if checked.is_ok() {
-            tried?;
-        }
-    }
-    let (cleared, input, data, base) = checked?;
+    let JobChecks { cleared, input, data, base } =
+        check(cluster, args, &spec, &mut future, trying).await?;
     if let Some(base) = &base {
-        resume::may_go_on(base, &future)?;
+        resume::check_resume(base, &future)?;
     }
     let program = program.await.map_err(|error| {
-        Failure::caused(ExitCode::Internal, "the program was not read", &error)
+        Failure::caused(ExitCode::Internal, "cannot read the program", &error)
     })??;
     let to = cluster.home()?.join(HOME_DIR).join("bin").join(&program.name);
     let mut notes = cleared.notes;
     if let Some(label) = continued {
         let name = &spec.name;
         notes.push(format!(
-            "continues run {name}-{label}, which is unfinished; --fresh trains anew"
+            "continues run {name}-{label}, which is unfinished; --fresh starts over"
         ));
     }
     notes.extend(parallelism_warning(&input, workers(&spec)));
@@ -245,12 +206,12 @@ async fn ready(
         run,
         given: (spec.data.train, spec.data.test),
         application: cleared.new.id,
-        default_output,
+        default_output: job.default_output,
         spec: future,
         plan: SubmitPlan {
             roles: cleared.roles,
             steps: cleared.steps,
-            steps_told: cleared.steps_told,
+            steps_known: cleared.steps_known,
             queue: cleared.queue,
             input,
             uploads,
@@ -260,7 +221,75 @@ async fn ready(
     })
 }
 
-/// Stages and submits. Whatever goes wrong, or Ctrl-C: the staging directory is removed.
+/// Reads the job file with the flags, and the label of the run that it continues.
+async fn read_job(
+    cluster: &ClusterContext,
+    args: &Args,
+    run: RunId,
+) -> Result<(Job, Option<String>), Failure> {
+    let outputs = cluster.home()?.join("heddle");
+    let mut job_args = args.job.clone();
+    job_args.set.splice(0..0, args.keys.as_sets());
+    let job = job_args.read_with(&run.short(), Some(outputs.clone()))?;
+    if !job.default_checkpoint_dir || args.fresh {
+        return Ok((job, None));
+    }
+    match resume::label(cluster, &outputs, &job.spec.name).await? {
+        // Read again, with the folders of the continued run.
+        Some(label) => Ok((job_args.read_with(&label, Some(outputs))?, Some(label))),
+        None => Ok((job, None)),
+    }
+}
+
+/// The results of the checks of cluster, data and outputs.
+struct JobChecks {
+    cleared: ClusterCheck,
+    input: InputPlan,
+    data: Vec<Upload>,
+    base: Option<ResumePoint>,
+}
+
+/// Makes the checks of cluster, data and outputs in parallel. Writes the locations of uploaded data into `future`.
+async fn check(
+    cluster: &ClusterContext,
+    args: &Args,
+    spec: &JobSpec,
+    future: &mut JobSpec,
+    trying: &mut Option<OutputTrial>,
+) -> Result<JobChecks, Failure> {
+    // Runs in parallel and to its end, because it removes the files that it creates.
+    *trying = (!args.dry_run).then(|| {
+        let (spec, overwrite) = (spec.clone(), args.overwrite);
+        tokio::spawn(async move { outputs_take(&spec, overwrite).await })
+    });
+    let checked = async {
+        tokio::try_join!(
+            preflight::cluster(cluster, spec),
+            waiting::on("HDFS: data and outputs", on_storage(spec, args.overwrite, false)),
+            upload::local_data(cluster, future),
+            async {
+                match args.fresh {
+                    true => Ok(None),
+                    false => waiting::on(HDFS, resume::base(&spec.checkpoint.dir)).await,
+                }
+            },
+        )
+    };
+    let checked = checked.await;
+    if let Some(trying) = trying {
+        let tried = trying.await.map_err(|error| {
+            Failure::caused(ExitCode::Internal, "cannot test the outputs", &error)
+        })?;
+        // The other checks have better messages.
+        if checked.is_ok() {
+            tried?;
+        }
+    }
+    let (cleared, input, data, base) = checked?;
+    Ok(JobChecks { cleared, input, data, base })
+}
+
+/// Stages and submits. On any failure and on Ctrl-C it removes the staging directory.
 async fn hand_over(
     cluster: &Arc<ClusterContext>,
     args: &Args,
@@ -269,11 +298,11 @@ async fn hand_over(
     let staging = cluster.staging(cluster.user.short_name(), ready.application)?;
     let handed = tokio::select! {
         handed = stage_and_submit(cluster, args, ready, &staging) => handed,
-        exit = interrupted() => Err(Failure::new(exit, "not submitted")),
+        exit = interrupted() => Err(Failure::new(exit, "interrupted before the submission")),
     };
     if let Err(failure) = &handed {
         if matches!(failure.exit, ExitCode::Interrupted | ExitCode::Terminated) {
-            // It may have arrived.
+            // The submission may have arrived.
             let _dead =
                 cluster.client.kill(ready.application, "interrupted while submitting").await;
         }
@@ -293,8 +322,9 @@ async fn stage_and_submit(
     ready: &Ready,
     staging: &Location,
 ) -> Result<ApplicationReport, Failure> {
-    let secret = Secret::random()
-        .map_err(|error| Failure::caused(ExitCode::Internal, "no secret for the job", &error))?;
+    let secret = Secret::random().map_err(|error| {
+        Failure::caused(ExitCode::Internal, "cannot generate the job's secret", &error)
+    })?;
     let run = RunFile {
         run: ready.run,
         name: ready.spec.name.clone(),
@@ -330,11 +360,11 @@ async fn stage_and_submit(
     client
         .submit(&submission)
         .await
-        .map_err(|error| client_failure("the cluster refuses the job", &error))
+        .map_err(|error| client_failure("the cluster refused the job", &error))
 }
 
-/// Says that it is submitted: the id first of all.
-fn tell(
+/// Prints the application's id.
+fn print_submitted(
     args: &Args,
     report: &ApplicationReport,
     run: Option<RunId>,
@@ -343,7 +373,7 @@ fn tell(
     let id = report.id.to_string();
     if let Some(path) = &args.app_id_file {
         std::fs::write(path, format!("{id}\n")).map_err(|error| {
-            let fact = format!("--app-id-file {} cannot be written", path.display());
+            let fact = format!("cannot write --app-id-file {}", path.display());
             Failure::caused(ExitCode::Input, fact, &error)
                 .next(format!("{id} runs; `heddle attach {id}` follows it"))
         })?;

@@ -1,4 +1,4 @@
-//! What a submission comes to, in numbers: containers, what YARN rounds them up to, what is uploaded.
+//! The size of a submission: containers before and after YARN's rounding, and uploads.
 
 use heddle_am::report::format;
 use heddle_protocol::manifest::InputPlan;
@@ -11,17 +11,18 @@ use crate::commands::config::effective_batch;
 use crate::commands::run::data_in_words;
 use crate::failure::Failure;
 use crate::output;
+use crate::rm_web::AllocationSteps;
 
 /// A kind of container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolePlan {
     /// `pservers`, `trainers` or `am`: the section of the job file that sizes it.
     pub key: &'static str,
-    /// How many at first.
+    /// Number at the start.
     pub min: u32,
-    /// How many at most.
+    /// Largest number.
     pub max: u32,
-    /// What each is asked for with.
+    /// Requested resources of each.
     pub asked: Resources,
 }
 
@@ -51,59 +52,37 @@ pub fn roles(spec: &JobSpec) -> [RolePlan; 3] {
     ]
 }
 
-/// AllocationSteps in which YARN grants.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AllocationSteps {
-    /// Of memory, MiB; at least 1.
-    pub memory_mib: u64,
-    /// Of vcores; at least 1.
-    pub vcores: u32,
-}
-
-impl AllocationSteps {
-    /// What a request is granted as.
-    #[must_use]
-    pub fn rounded(self, asked: &Resources) -> Resources {
-        let memory = asked.memory.as_mib().max(1);
-        let vcores = asked.vcores.0.max(1);
-        Resources {
-            memory: Memory::mib(memory.next_multiple_of(self.memory_mib.max(1))),
-            vcores: VCores(vcores.next_multiple_of(self.vcores.max(1))),
-            others: asked.others.clone(),
-        }
-    }
-}
-
-/// What is known of the queue.
+/// The state of the queue.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct QueueView {
     /// Its name.
     pub name: String,
-    /// MiB that are free there just now; nothing when the cluster does not say.
+    /// Free MiB at the moment; `None` if the cluster does not report it.
     pub free_mib: Option<u64>,
-    /// Applications that run there.
+    /// Running applications.
     pub running: u64,
-    /// Applications that wait there.
+    /// Waiting applications.
     pub waiting: u64,
 }
 
-/// All that a submission would do.
+/// All effects of a submission.
 pub struct SubmitPlan {
     /// The kinds of containers.
     pub roles: [RolePlan; 3],
-    /// How YARN rounds.
+    /// YARN's rounding.
     pub steps: AllocationSteps,
-    /// Whether the ResourceManager told its steps; else they are this machine's configuration or Hadoop's defaults.
-    pub steps_told: bool,
+    /// Whether the ResourceManager reported its steps; otherwise they are from this machine's configuration or Hadoop's
+    /// defaults.
+    pub steps_known: bool,
     /// The queue.
     pub queue: QueueView,
     /// Files and tasks of the input.
     pub input: InputPlan,
-    /// What goes to the cluster's file system.
+    /// Uploads to the cluster's file system.
     pub uploads: Uploads,
-    /// The checkpoint that training goes on from, if there is one.
+    /// The checkpoint that training continues from, if any.
     pub base: Option<String>,
-    /// What is told about it.
+    /// Notes that are printed before the submission.
     pub notes: Vec<String>,
 }
 
@@ -166,7 +145,7 @@ impl SubmitPlan {
         serde_json::json!({
             "digest": spec.digest(),
             "containers": containers,
-            "steps_told": self.steps_told,
+            "steps_known": self.steps_known,
             "total_min": { "memory_mib": first.0, "vcores": first.1 },
             "total_max": { "memory_mib": most.0, "vcores": most.1 },
             "queue": self.queue,
@@ -193,9 +172,9 @@ impl SubmitPlan {
             let granted = self.steps.rounded(&role.asked);
             let rounded = match granted == role.asked {
                 true => String::new(),
-                false if self.steps_told => format!(" (granted as {granted})"),
+                false if self.steps_known => format!(" (granted as {granted})"),
                 false => format!(
-                    " (granted as {granted}, if {} MiB is the cluster's step, which it did not tell)",
+                    " (granted as {granted}, if the cluster's unknown step is {} MiB)",
                     self.steps.memory_mib
                 ),
             };

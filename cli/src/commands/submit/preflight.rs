@@ -1,5 +1,5 @@
-//! What can be known before anything is written: that the cluster has what is asked for and the files are
-//! there. (Data and outputs are looked at as for a local run.) A fault found here costs nothing and leaves nothing.
+//! Checks before anything is written: the cluster has the requested resources, and the files exist. (Data and outputs
+//! are checked as for a local run.) A fault found here leaves nothing behind.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,31 +11,31 @@ use heddle_yarn::client::{NewApplication, QueueAcls, QueueInfo, QueueState};
 use heddle_yarn::resource::ResourceError;
 use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
 
-use super::plan::{AllocationSteps, QueueView, RolePlan, roles};
-use super::rm_web;
+use super::plan::{QueueView, RolePlan, roles};
 use crate::cluster::{ClusterContext, client_failure};
 use crate::failure::Failure;
+use crate::rm_web::{self, AllocationSteps};
 
-/// What the cluster says to a job.
+/// The cluster's answers about a job.
 pub struct ClusterCheck {
-    /// The id that it may be submitted under.
+    /// The new application's id.
     pub new: NewApplication,
     /// The kinds of containers.
     pub roles: [RolePlan; 3],
-    /// How the cluster rounds.
+    /// The cluster's rounding.
     pub steps: AllocationSteps,
-    /// Whether the cluster told that.
-    pub steps_told: bool,
+    /// Whether the cluster reported them.
+    pub steps_known: bool,
     /// The queue.
     pub queue: QueueView,
-    /// What is worth saying.
+    /// Notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Refuses outputs on this machine, where no container writes.
+/// Rejects outputs on this machine, where containers cannot write.
 ///
 /// # Errors
-/// Exit code 7 with the key.
+/// ExitCode code 7 with the key.
 pub fn outputs_are_shared(spec: &JobSpec) -> Result<(), Failure> {
     for (key, place) in
         [("checkpoint.dir", &spec.checkpoint.dir), ("output.model", &spec.output.model)]
@@ -43,20 +43,20 @@ pub fn outputs_are_shared(spec: &JobSpec) -> Result<(), Failure> {
         if place.as_local().is_some() {
             return Err(Failure::new(
                 ExitCode::Input,
-                format!("{key} = {place} is on this machine, where the job's containers cannot write"),
+                format!("{key} must be on HDFS, since containers cannot write to this machine (got {place})"),
             )
             .next(format!(
-                "give a place on HDFS, such as --set {key}=hdfs:///user/…, or leave the key out for one below your home there"
+                "set a folder on HDFS, such as --set {key}=hdfs:///user/…, or leave the key out for one below your home there"
             )));
         }
     }
     Ok(())
 }
 
-/// The program of `trainers.command` is shipped as a file when it is named by a path.
+/// Ships the program of `trainers.command` as a file if it is a path.
 ///
 /// # Errors
-/// Exit code 7 when it is not there or not executable.
+/// Exit code 7 if it does not exist or is not executable.
 pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
     let Some(program) = spec.trainers.command.first_mut() else {
         return Ok(());
@@ -70,7 +70,7 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
     };
     let wrong = |what: &str| Failure::new(ExitCode::Input, format!("trainers.command: {what}"));
     if !executable(path) {
-        return Err(wrong(&format!("{program} is not there or not executable")));
+        return Err(wrong(&format!("{program} does not exist or is not executable")));
     }
     let file = heddle_protocol::spec::FileSpec::parse(program, Path::new("/"))
         .map_err(|error| wrong(&error))?;
@@ -82,13 +82,14 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
     spec.check().map_err(|error| Failure::caused(ExitCode::Input, "trainers.command", &error))
 }
 
-/// The queue of a job that names none (`YarnConfiguration.DEFAULT_QUEUE_NAME`); mapping rules apply to it.
+/// The default queue (`YarnConfiguration.DEFAULT_QUEUE_NAME`); mapping rules apply to it.
 const DEFAULT_QUEUE: &str = "default";
 
-/// Asks the ResourceManager for an id, and about queue, nodes and resources.
+/// Requests an application id, and checks queue, nodes and resources.
 ///
 /// # Errors
-/// Exit code 4 when the cluster cannot grant it, 5 when the ResourceManager takes no login of ours, 6 when none answers.
+/// Exit code 4 if the cluster cannot grant the request, 5 if the ResourceManager rejects the login, 6 if it does not
+/// respond.
 pub async fn cluster(cluster: &ClusterContext, spec: &JobSpec) -> Result<ClusterCheck, Failure> {
     let client = &cluster.client;
     let name = &spec.yarn.queue;
@@ -101,9 +102,9 @@ pub async fn cluster(cluster: &ClusterContext, spec: &JobSpec) -> Result<Cluster
             client.nodes(&[NodeState::Running]),
         )
     };
-    let (asked, told) = tokio::join!(asked, rm_web::ask(cluster, name));
+    let (asked, answer) = tokio::join!(asked, rm_web::ask(cluster, name));
     let (new, types, queue, acls, nodes) =
-        asked.map_err(|error| client_failure("the ResourceManager does not serve", &error))?;
+        asked.map_err(|error| client_failure("cannot query the ResourceManager", &error))?;
     let roles = roles(spec);
     let mut notes = Vec::new();
     let queue = queue_view(name, queue, &acls, &cluster.user.effective, &mut notes)?;
@@ -111,9 +112,9 @@ pub async fn cluster(cluster: &ClusterContext, spec: &JobSpec) -> Result<Cluster
         let note = fits(role, &types, &new.maximum, &nodes, spec)?;
         notes.extend(note.filter(|note| !notes.contains(note)));
     }
-    let steps = told.steps.unwrap_or_else(|| steps(cluster));
+    let steps = answer.steps.unwrap_or_else(|| steps(cluster));
     let am = steps.rounded(&roles[0].asked).memory.as_mib();
-    if let Some((limit, used)) = told.am_mib
+    if let Some((limit, used)) = answer.am_mib
         && used.saturating_add(am) > limit
     {
         notes.push(format!(
@@ -123,13 +124,15 @@ pub async fn cluster(cluster: &ClusterContext, spec: &JobSpec) -> Result<Cluster
     }
     notes.extend(too_large(&roles, steps, &nodes, spec));
     if nodes.is_empty() {
-        notes.push("no node of the cluster runs just now; the job will wait for one".to_owned());
+        notes.push(
+            "no node of the cluster runs at the moment; the job will wait for one".to_owned(),
+        );
     }
-    Ok(ClusterCheck { new, roles, steps, steps_told: told.steps.is_some(), queue, notes })
+    Ok(ClusterCheck { new, roles, steps, steps_known: answer.steps.is_some(), queue, notes })
 }
 
-/// What the job needs at once against all that the running nodes have, whoever uses it now. Only a note: nodes may be
-/// added, by a person or by an autoscaler.
+/// Compares what the job needs at once with the capacity of all running nodes, used or not. Only a note: an operator or
+/// an autoscaler may add nodes.
 fn too_large(
     roles: &[RolePlan; 3],
     steps: AllocationSteps,
@@ -157,21 +160,21 @@ fn too_large(
     })
 }
 
-/// Whether other queues are below it: it takes no jobs itself.
+/// Whether other queues are below it; such a queue does not accept jobs.
 fn has_children(queue: &QueueAcls, all: &[QueueAcls]) -> bool {
     let prefix = format!("{}.", queue.queue);
     all.iter().any(|other| other.queue.starts_with(&prefix))
 }
 
-/// What is known of a queue, with what is worth saying before the ResourceManager decides.
+/// The state of a queue, with notes before the ResourceManager decides.
 ///
-/// Only the ResourceManager knows where a job ends up: mapping rules replace the default queue and may replace others,
+/// Only the ResourceManager decides the queue of a job: mapping rules replace the default queue and may replace others,
 /// and queues are created at the submission (auto-created leaves of the CapacityScheduler, undeclared pools of the
-/// FairScheduler). What it refuses it refuses within the submission, in its own words. So nothing is refused here but a
-/// queue that the job names, that exists and that an administrator has stopped.
+/// FairScheduler). It refuses a job within the submission, with its own message. This function therefore rejects only
+/// an existing queue that the job names and that an administrator has stopped.
 ///
 /// # Errors
-/// Exit code 4 for that queue.
+/// Exit code 4 for such a queue.
 fn queue_view(
     name: &str,
     queue: Option<QueueInfo>,
@@ -189,7 +192,7 @@ fn queue_view(
             .map(|acl| &*acl.queue)
             .collect();
         note(&format!(
-            "the cluster lists no such queue (queues that take your jobs: {})",
+            "the cluster does not list such a queue (queues that accept your jobs: {})",
             known.join(", ")
         ));
         return Ok(QueueView { name: name.to_owned(), free_mib: None, running: 0, waiting: 0 });
@@ -206,7 +209,7 @@ fn queue_view(
                 .next("name another queue, or ask an administrator to start this one"));
         }
         QueueState::Stopped => note("it is stopped"),
-        QueueState::Draining => note("it takes no new jobs (draining)"),
+        QueueState::Draining => note("it does not accept new jobs (draining)"),
     }
     let ours = |acl: &&QueueAcls| {
         acl.queue == queue.name || acl.queue.ends_with(&format!(".{}", queue.name))
@@ -224,8 +227,8 @@ fn queue_view(
     })
 }
 
-/// Refuses what the ResourceManager would: more than any container may have, or a resource that it does not count. What
-/// no node has that runs just now is noted: a cluster that scales may start a larger one.
+/// Rejects a request as the ResourceManager would: above the limit of a container, or for an unknown resource. A
+/// request that no running node can hold is a note: a cluster that scales may start a larger node.
 fn fits(
     role: &RolePlan,
     types: &ResourceTypes,
@@ -255,7 +258,7 @@ fn fits(
         .collect();
     if let (Some(label), true, false) = (label, labelled.is_empty(), nodes.is_empty()) {
         return Ok(Some(format!(
-            "yarn.node-label = {label:?}: no node that runs just now has it; the job waits for one"
+            "yarn.node-label = {label:?}: no running node has it; the job waits for one"
         )));
     }
     let holds = |node: &&&NodeReport| {
@@ -270,14 +273,14 @@ fn fits(
     }
     let most = labelled.iter().map(|node| node.capability.memory.as_mib()).max();
     Ok(Some(format!(
-        "{key}: no node that runs just now has {asked}; the largest of {} has {} for containers, so the job waits for a \
-         larger one (yarn.allocation-timeout), or lower {key}.memory or what {key}.resources asks for",
+        "{key}: no running node has {asked}; the largest of {} has {} for containers, so the job waits for a \
+         larger one (yarn.allocation-timeout); or lower {key}.memory or {key}.resources",
         labelled.len(),
         format::size(most.unwrap_or(0) << 20)
     )))
 }
 
-/// The cluster's steps as far as our configuration knows them; the ResourceManager does not tell.
+/// The cluster's steps from the configuration of this machine, if the ResourceManager does not report them.
 fn steps(cluster: &ClusterContext) -> AllocationSteps {
     let number = |key: &str, default: i64| {
         let value = cluster.configuration.integer(key, default).unwrap_or(default);
@@ -289,10 +292,10 @@ fn steps(cluster: &ClusterContext) -> AllocationSteps {
     }
 }
 
-/// The files and archives of this machine, by their names in work directories.
+/// The local files and archives, by their names in work directories.
 ///
 /// # Errors
-/// Exit code 7 when one is no file that can be read.
+/// Exit code 7 if one is not a readable file.
 pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, Failure> {
     let mut local = Vec::new();
     let files = spec.yarn.files.iter().map(|file| ("yarn.files", file));
@@ -309,7 +312,7 @@ pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, Failur
         if !metadata.is_file() {
             let fact = format!("{key}: {} is not a file", path.display());
             return Err(Failure::new(ExitCode::Input, fact)
-                .next("pack a folder into an archive and give it as yarn.archives"));
+                .next("pack a folder into an archive and name it in yarn.archives"));
         }
         local.push((file.name.clone(), path.to_owned(), metadata.len()));
     }
@@ -364,7 +367,7 @@ mod tests {
         says(notes("default", of_default(QStopped), true), "stopped");
         says(notes("default", of_default(QDraining), true), "draining");
         says(notes("default", of_default(QRunning), false), "may not");
-        says(notes("root.users.alice", None, true), "no such queue");
+        says(notes("root.users.alice", None, true), "does not list such a queue");
         let parent = proto::QueueInfoProto {
             child_queues: vec![message("bob", QRunning)],
             ..message("users", QRunning)
@@ -389,7 +392,7 @@ mod tests {
         let found = queue_view("nosuch", None, &known, "alice", &mut notes);
         assert!(found.is_ok(), "{found:?}");
         let proposed =
-            "(queues that take your jobs: root.default, root.users.alice, root.usersown)";
+            "(queues that accept your jobs: root.default, root.users.alice, root.usersown)";
         assert!(notes[0].contains(proposed), "{notes:?}");
     }
 
@@ -422,7 +425,7 @@ mod tests {
         // Clusters that scale add a larger node.
         let note = fits(&large, &[node(needed - 1)]).expect("not refused");
         let note = note.expect("a note");
-        assert!(note.contains("no node that runs just now has"), "{note}");
+        assert!(note.contains("no running node has"), "{note}");
         // What the ResourceManager itself never grants is refused.
         let refused = fits(&maximum(1), &[node(needed)]).expect_err("above the maximum");
         assert_eq!(refused.exit, ExitCode::Refused);

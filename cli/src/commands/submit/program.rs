@@ -1,4 +1,4 @@
-//! The program that containers run: which file it is, its name on the cluster, and whether old systems can load it.
+//! The program that containers run: its file, its name on the cluster, and whether old systems can load it.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -16,36 +16,36 @@ const GLIBC_OLDEST: (u32, u32) = (2, 17);
 /// A program on this machine.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Its length.
     pub bytes: u64,
     /// `heddle-<first 32 digits of its SHA-256>`.
     pub name: String,
-    /// What is said about it.
+    /// A note for the user.
     pub note: Option<String>,
 }
 
-/// Reads the program of a job: `submit.binary`, or the one that runs.
+/// Reads the program of a job: `submit.binary`, or the running program.
 ///
 /// # Errors
-/// Exit code 7 when it cannot be read or is no program of this kind of machine.
+/// Exit code 7 if it cannot be read or is not a Linux program for x86-64.
 pub fn read(spec: &JobSpec) -> Result<Program, Failure> {
     let path = match &spec.submit.binary {
         Some(path) => path.clone(),
         None => std::env::current_exe().map_err(|error| {
-            Failure::caused(ExitCode::Internal, "this program does not know its own path", &error)
+            Failure::caused(ExitCode::Internal, "cannot determine the path of this program", &error)
         })?,
     };
     let unreadable = |error: &io::Error| {
-        let fact = format!("the program {} cannot be read", path.display());
+        let fact = format!("cannot read the program {}", path.display());
         Failure::caused(ExitCode::Input, fact, error)
     };
     let (digest, bytes) = digest(&path).map_err(|error| unreadable(&error))?;
     let needs = elf::newest_glibc(&path).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidData => {
             Failure::new(ExitCode::Input, format!("submit.binary = {}: {error}", path.display()))
-                .next("give the heddle program for Linux on x86-64")
+                .next("set submit.binary to the heddle program for Linux on x86-64")
         }
         _ => unreadable(&error),
     })?;
@@ -61,7 +61,7 @@ pub fn read(spec: &JobSpec) -> Result<Program, Failure> {
 /// SHA-256 of a file in hexadecimal digits, and its length.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub fn digest(path: &Path) -> io::Result<(String, u64)> {
     let mut file = std::fs::File::open(path)?;
     let (mut sha, mut bytes) = (Sha256::new(), 0);

@@ -1,7 +1,7 @@
-//! The run that a job with default folders continues, and the checkpoint that training goes on from.
+//! The run that a job with default folders continues, and the checkpoint that training continues from.
 //!
-//! Default folders carry the first digits of the run, so that the run has to be found first: as on one machine the
-//! newest of the same name, if it left a checkpoint, has no model and does not run any more.
+//! Default folders contain the first digits of the run's id, so the run must be found first: as on one machine the
+//! newest of the same name, if it left a checkpoint, has no model and has ended.
 
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::CutId;
@@ -12,15 +12,14 @@ use heddle_storage::{Entry, Kind, connect};
 use heddle_yarn::ApplicationState;
 use heddle_yarn::client::ApplicationFilter;
 
-use super::launch::KIND;
-use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
+use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
 use crate::commands::checkpoint;
 use crate::failure::Failure;
 
-/// What the default folders of the run to be continued carry; nothing where there is none.
+/// The label in the default folders of the run to continue; `None` without such a run.
 ///
 /// # Errors
-/// File system or ResourceManager do not answer.
+/// The file system or the ResourceManager does not respond.
 pub async fn label(
     cluster: &ClusterContext,
     outputs: &Location,
@@ -30,7 +29,7 @@ pub async fn label(
         Ok(entries) => entries,
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => {
-            return Err(storage_failure(&format!("{outputs} cannot be read"), &error));
+            return Err(storage_failure(&format!("cannot read {outputs}"), &error));
         }
     };
     let Some((entry, label)) = newest(&entries, name) else {
@@ -56,7 +55,7 @@ fn newest<'e>(entries: &'e [Entry], name: &str) -> Option<(&'e Entry, &'e str)> 
     entries.iter().filter_map(ours).max_by_key(|(entry, _)| entry.modified_ms)
 }
 
-/// Whether a job of ours of that name is on the cluster.
+/// Whether a job of the user with that name runs on the cluster.
 async fn runs(cluster: &ClusterContext, name: &str) -> Result<bool, Failure> {
     let filter = ApplicationFilter {
         states: vec![
@@ -66,21 +65,20 @@ async fn runs(cluster: &ClusterContext, name: &str) -> Result<bool, Failure> {
             ApplicationState::Accepted,
             ApplicationState::Running,
         ],
-        kinds: vec![KIND.to_owned()],
+        kinds: vec![APPLICATION_TYPE.to_owned()],
         users: vec![cluster.user.short_name().to_owned()],
         name: Some(name.to_owned()),
         ..ApplicationFilter::default()
     };
     let running = cluster.client.applications(&filter).await;
-    let running =
-        running.map_err(|error| client_failure("applications cannot be listed", &error))?;
+    let running = running.map_err(|error| client_failure("cannot list applications", &error))?;
     Ok(running.iter().any(|application| application.name == name))
 }
 
-/// The checkpoint that training would go on from; nothing where there is none.
+/// The checkpoint that training would continue from, if any.
 ///
 /// # Errors
-/// The file system does not say, or what is there cannot be read.
+/// The file system fails, or a checkpoint cannot be read.
 pub async fn base(dir: &Location) -> Result<Option<ResumePoint>, Failure> {
     let fact = format!("checkpoint.dir = {dir}");
     let location = checkpoint::location(&dir.url())?;
@@ -103,22 +101,22 @@ pub async fn base(dir: &Location) -> Result<Option<ResumePoint>, Failure> {
     Ok(newest.max_by_key(|base| base.cut))
 }
 
-/// A checkpoint that training would go on from.
+/// A checkpoint that training would continue from.
 #[derive(Clone, Debug)]
 pub struct ResumePoint {
     /// Its name.
     pub cut: CutId,
-    /// The job that it was made by, as its manifest has it.
+    /// The job in its manifest.
     spec: serde_json::Value,
 }
 
-/// Refuses a job that cannot go on from that checkpoint, whatever `--resume` says: its ApplicationMaster would, after
-/// an application was started for it.
+/// Rejects a job that cannot continue from that checkpoint even with `--resume`. Its ApplicationMaster would reject it
+/// too, but only after the start of an application.
 ///
 /// # Errors
 /// Exit code 7 naming the key with both values.
-pub fn may_go_on(base: &ResumePoint, spec: &JobSpec) -> Result<(), Failure> {
-    // One of another version is the ApplicationMaster's to judge.
+pub fn check_resume(base: &ResumePoint, spec: &JobSpec) -> Result<(), Failure> {
+    // The ApplicationMaster decides about a checkpoint of another version.
     let Ok(before) = serde_json::from_value::<JobSpec>(base.spec.clone()) else {
         return Ok(());
     };
@@ -132,11 +130,11 @@ pub fn may_go_on(base: &ResumePoint, spec: &JobSpec) -> Result<(), Failure> {
     Err(Failure::new(
         ExitCode::Input,
         format!(
-            "data.passes = {} is less than the {} of the run in checkpoint.dir (checkpoint {}): it cannot be lowered under a run",
+            "data.passes must not be lowered on resume (got {}, the run in checkpoint.dir has {}, checkpoint {})",
             never.now, never.before, base.cut
         ),
     )
-    .next("raise data.passes, or train anew with --fresh"))
+    .next("raise data.passes, or pass --fresh to start over"))
 }
 
 #[cfg(test)]
@@ -156,26 +154,26 @@ mod tests {
     }
 
     #[test]
-    fn fewer_passes_than_the_run_has_are_refused() {
+    fn fewer_passes_than_the_run_has_are_rejected() {
         let mut spec = heddle_protocol::spec::job::sample();
         spec.data.passes = 5;
         let base =
             ResumePoint { cut: CutId::default(), spec: serde_json::to_value(&spec).unwrap() };
-        may_go_on(&base, &spec).unwrap();
+        check_resume(&base, &spec).unwrap();
         spec.data.passes = 6;
-        may_go_on(&base, &spec).unwrap();
+        check_resume(&base, &spec).unwrap();
         spec.data.passes = 4;
-        let refused = may_go_on(&base, &spec).unwrap_err();
+        let refused = check_resume(&base, &spec).unwrap_err();
         assert_eq!(refused.exit, ExitCode::Input);
-        assert!(refused.fact.contains("data.passes = 4"), "{}", refused.fact);
+        assert!(refused.fact.contains("got 4"), "{}", refused.fact);
         assert!(refused.fact.contains('5'), "{}", refused.fact);
-        // Of a form that this version does not know: the ApplicationMaster judges.
+        // An unknown form is left to the ApplicationMaster.
         let foreign = ResumePoint { spec: serde_json::json!({ "later": true }), ..base };
-        may_go_on(&foreign, &spec).unwrap();
+        check_resume(&foreign, &spec).unwrap();
     }
 
     #[test]
-    fn the_newest_folder_of_the_same_name_counts() {
+    fn newest_folder_of_the_same_name_counts() {
         let entries = [
             entry("ctr-1a2b3c4d", 5),
             entry("ctr-2a2b3c4d", 7),

@@ -1,4 +1,4 @@
-//! Which part of the submitter's Hadoop configuration goes to the containers, and its form.
+//! The part of the submitter's Hadoop configuration that is shipped to the containers.
 //!
 //! A core-site.xml holds keys of cloud stores, passwords of key stores and whole tokens, under names that no list of
 //! suspicious words covers. So the rule is the other way round: only what a process of a job reads is shipped, as a
@@ -8,7 +8,7 @@
 use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::PropertyOrigin;
 
-/// Keys that containers read; `*` at the end stands for every ending, also none.
+/// Keys that containers read; `*` at the end matches any ending, also an empty one.
 const SHIPPED: &[&str] = &[
     // HDFS: where it is (also viewfs, which names other clusters), and how to speak to it.
     "fs.defaultFS",
@@ -33,7 +33,7 @@ const SHIPPED: &[&str] = &[
     "dfs.data.transfer.protection",
     "dfs.encrypt.data.transfer*",
     "dfs.user.home.dir.prefix",
-    // Hadoop's RPC and who is who.
+    // Hadoop's RPC and users.
     "ipc.client.*",
     "ipc.maximum.*",
     "ipc.ping.interval",
@@ -48,7 +48,7 @@ const SHIPPED: &[&str] = &[
     "hadoop.security.saslproperties.resolver.class",
     "hadoop.security.token.service.use_ip",
     "hadoop.user.group.static.mapping.overrides",
-    // The ResourceManager, its proxy, and who may see the pages.
+    // The ResourceManager, its proxy, and access to the pages.
     "yarn.resourcemanager.address*",
     "yarn.resourcemanager.admin.address*",
     "yarn.resourcemanager.am.max-attempts",
@@ -68,7 +68,7 @@ const SHIPPED: &[&str] = &[
     "yarn.admin.acl",
     "yarn.am.*",
     "yarn.nm.liveness-monitor.*",
-    // Logs of containers, as people reach them.
+    // Logs of containers, as users reach them.
     "yarn.log-aggregation*",
     "yarn.nodemanager.remote-app-log-dir*",
     "yarn.nodemanager.sleep-delay-before-sigkill.ms",
@@ -88,7 +88,7 @@ const NEVER: &[&str] = &[
     "keytab",
 ];
 
-/// Whether a key goes to the containers.
+/// Whether a key is shipped to the containers.
 fn is_shipped(key: &str) -> bool {
     let lower = key.to_ascii_lowercase();
     SHIPPED.iter().any(|known| match known.strip_suffix('*') {
@@ -97,8 +97,8 @@ fn is_shipped(key: &str) -> bool {
     })
 }
 
-/// What the submitter's configuration says besides Hadoop's defaults, variables replaced, as one file; final, since
-/// the defaults of HDFS and YARN are read after core-site.xml and would replace what it says of theirs.
+/// The submitter's values that differ from Hadoop's defaults, with variables replaced, as one file. They are final,
+/// since the defaults of HDFS and YARN are read after core-site.xml and would replace them.
 pub(super) fn core_site(configuration: &Configuration) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<configuration>\n");
     for key in configuration.keys().filter(|key| is_shipped(key)) {
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(scheduler.unwrap().as_deref(), Some("rm:8030"));
     }
 
-    /// Keys in the sources that are no keys of the configuration that containers read.
+    /// Keys in the sources that containers do not read from the configuration.
     const NOT_READ: &[&str] = &[
         // Names of files and of custom resources.
         "yarn.json",
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_containers_read_is_shipped() {
+    fn keys_that_containers_read_are_shipped() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut missing = Vec::new();
         for source in

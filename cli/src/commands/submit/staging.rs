@@ -1,4 +1,4 @@
-//! The staging directory of an application: everything its ApplicationMaster and containers are given.
+//! The staging directory of an application: all files for its ApplicationMaster and containers.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,23 +15,19 @@ use tokio::task::JoinSet;
 
 use super::shipped;
 use super::upload::{self, Upload, Uploads};
-use crate::cluster::ClusterContext;
+use crate::cluster::{ClusterContext, SECRET_FILE};
 use crate::failure::Failure;
 
-/// Name of the file with the job's secret (64 hexadecimal digits) in the staging directory: by it the same user
-/// commands the job from another shell.
-pub const SECRET_FILE: &str = "secret";
-
-/// Data files that are sent at once: each waits mostly for acknowledgements, and holds a MiB or two.
+/// Data files that are sent in parallel. Each mostly waits for acknowledgements and buffers one or two MiB.
 const UPLOADS_AT_ONCE: usize = 16;
 
-/// What was staged.
+/// The staged files.
 pub struct StagedFiles {
-    /// What the ApplicationMaster's container gets, by name there.
+    /// Files of the ApplicationMaster's container, by their names there.
     pub am: BTreeMap<String, StagedFile>,
 }
 
-/// What the job is, besides what is uploaded.
+/// The content of the staging directory besides uploads.
 pub struct StagingContent<'a> {
     /// The application.
     pub application: ApplicationId,
@@ -39,21 +35,71 @@ pub struct StagingContent<'a> {
     pub staging: &'a Location,
     /// Run and options.
     pub run: &'a RunFile,
-    /// The job, with all its places on the cluster.
+    /// The job, with all its locations on the cluster.
     pub spec: &'a JobSpec,
     /// Its secret.
     pub secret: &'a Secret,
 }
 
-/// Uploads everything, all files at once.
+/// Uploads all files in parallel.
 ///
 /// # Errors
-/// What cannot be written, and why. The staging directory may hold a part; the caller removes it.
+/// The file that cannot be written. The staging directory may contain a part; the caller removes it.
 pub async fn stage(
     cluster: &Arc<ClusterContext>,
     content: &StagingContent<'_>,
     uploads: &Uploads,
 ) -> Result<StagedFiles, Failure> {
+    make_dirs(cluster, content, uploads).await?;
+    let kept = cluster.reports(cluster.user.short_name(), content.application)?;
+    let mut sending: Uploading = JoinSet::new();
+    program(cluster, uploads, &mut sending);
+    data(cluster, uploads, &mut sending);
+    files(cluster, content, uploads, &mut sending);
+    let conf = shipped::core_site(&cluster.configuration).into_bytes();
+    small(cluster, content, &format!("{CONF_DIR}/core-site.xml"), conf, &mut sending);
+    let run = encoded("run.json", serde_json::to_vec_pretty(content.run))?;
+    small(cluster, content, "run.json", run, &mut sending);
+    small(cluster, content, "spec.json", content.spec.to_json(), &mut sending);
+    let secret = content.secret.to_hex().into_bytes();
+    small(cluster, content, SECRET_FILE, secret, &mut sending);
+    // The request is kept with the report, so that a client that attaches later prints the same end.
+    let (to, spec) = (kept.join("spec.json"), content.spec.to_json());
+    let of_report = Arc::clone(cluster);
+    sending.spawn(async move { Ok((String::new(), upload::put(&of_report, spec, &to).await?)) });
+
+    let mut all = collect(sending).await?;
+    // The secret is in the container's credentials.
+    all.remove(SECRET_FILE);
+    let yarn = &content.spec.yarn;
+    for file in &yarn.archives {
+        if let Some(staged) = all.get_mut(&file.name) {
+            staged.archive = true;
+        }
+    }
+    let for_am = |name: &str| name == "run.json" || name == "spec.json";
+    let resources = all.iter().filter(|(name, _)| !for_am(name));
+    let file = YarnFile {
+        application: content.application.to_string(),
+        user: cluster.user.short_name().to_owned(),
+        staging: content.staging.url(),
+        reports: kept.url(),
+        max_attempts: yarn.max_attempts,
+        resources: resources.map(|(name, file)| (name.clone(), file.clone())).collect(),
+        env: yarn.env.clone(),
+    };
+    let file = encoded(YARN_FILE, serde_json::to_vec_pretty(&file))?;
+    let place = content.staging.join(YARN_FILE);
+    all.insert(YARN_FILE.to_owned(), upload::put(cluster, file, &place).await?);
+    Ok(StagedFiles { am: all })
+}
+
+/// Creates the directories of the application and those that all jobs of the user share.
+async fn make_dirs(
+    cluster: &ClusterContext,
+    content: &StagingContent<'_>,
+    uploads: &Uploads,
+) -> Result<(), Failure> {
     let home = cluster.home()?;
     let id = content.application.to_string();
     let own = [HOME_DIR, "staging", &id];
@@ -69,62 +115,21 @@ pub async fn stage(
         cluster.make_dirs(&home, &reports),
         cluster.make_dirs(&home, &data_dir),
     )?;
-    let staging = content.staging;
     tokio::try_join!(
-        cluster.make_dirs(staging, &[CONF_DIR]),
-        cluster.make_dirs(staging, &["files"]),
-        cluster.make_dirs(staging, &["am"]),
+        cluster.make_dirs(content.staging, &[CONF_DIR]),
+        cluster.make_dirs(content.staging, &["files"]),
+        cluster.make_dirs(content.staging, &["am"]),
     )?;
-
-    let mut shared: JoinSet<Result<(String, StagedFile), Failure>> = JoinSet::new();
-    program(cluster, uploads, &mut shared);
-    data(cluster, uploads, &mut shared);
-    files(cluster, content, uploads, &mut shared);
-    let conf = shipped::core_site(&cluster.configuration).into_bytes();
-    small(cluster, content, &format!("{CONF_DIR}/core-site.xml"), conf, &mut shared);
-    let json = |what: &str, bytes: Result<Vec<u8>, serde_json::Error>| {
-        bytes.map_err(|error| {
-            Failure::caused(ExitCode::Internal, format!("{what} has no form"), &error)
-        })
-    };
-    let run = json("run.json", serde_json::to_vec_pretty(content.run))?;
-    small(cluster, content, "run.json", run, &mut shared);
-    small(cluster, content, "spec.json", content.spec.to_json(), &mut shared);
-    let secret = content.secret.to_hex().into_bytes();
-    small(cluster, content, SECRET_FILE, secret, &mut shared);
-    // What was asked for stays with the report: whoever attaches later is told the same end.
-    let kept = cluster.reports(cluster.user.short_name(), content.application)?;
-    let (to, spec) = (kept.join("spec.json"), content.spec.to_json());
-    let of_report = Arc::clone(cluster);
-    shared.spawn(async move { Ok((String::new(), upload::put(&of_report, spec, &to).await?)) });
-
-    let mut all = collect(shared).await?;
-    // It is in the container's credentials.
-    all.remove(SECRET_FILE);
-    let yarn = &content.spec.yarn;
-    for file in &yarn.archives {
-        if let Some(staged) = all.get_mut(&file.name) {
-            staged.archive = true;
-        }
-    }
-    let for_am = |name: &str| name == "run.json" || name == "spec.json";
-    let resources = all.iter().filter(|(name, _)| !for_am(name));
-    let file = YarnFile {
-        application: id,
-        user: cluster.user.short_name().to_owned(),
-        staging: staging.url(),
-        reports: kept.url(),
-        max_attempts: yarn.max_attempts,
-        resources: resources.map(|(name, file)| (name.clone(), file.clone())).collect(),
-        env: yarn.env.clone(),
-    };
-    let file = json(YARN_FILE, serde_json::to_vec_pretty(&file))?;
-    let place = staging.join(YARN_FILE);
-    all.insert(YARN_FILE.to_owned(), upload::put(cluster, file, &place).await?);
-    Ok(StagedFiles { am: all })
+    Ok(())
 }
 
-/// The name of the folder that a place is in.
+fn encoded(what: &str, bytes: Result<Vec<u8>, serde_json::Error>) -> Result<Vec<u8>, Failure> {
+    bytes.map_err(|error| {
+        Failure::caused(ExitCode::Internal, format!("cannot encode {what}"), &error)
+    })
+}
+
+/// The name of the folder that contains a location.
 fn folder_of(place: &Location) -> String {
     let path = place.path();
     path.rsplit('/').nth(1).unwrap_or_default().to_owned()
@@ -136,7 +141,7 @@ async fn collect(mut sending: Uploading) -> Result<BTreeMap<String, StagedFile>,
     let mut all = BTreeMap::new();
     while let Some(sent) = sending.join_next().await {
         let (name, file) = sent.map_err(|error| {
-            Failure::caused(ExitCode::Internal, "an upload ended without a result", &error)
+            Failure::caused(ExitCode::Internal, "an upload task failed", &error)
         })??;
         // Local data has no name in work directories.
         if !name.is_empty() {
@@ -162,7 +167,7 @@ fn data(cluster: &Arc<ClusterContext>, uploads: &Uploads, sending: &mut Uploadin
     for upload in uploads.data.clone() {
         let (cluster, gate) = (Arc::clone(cluster), Arc::clone(&gate));
         sending.spawn(async move {
-            // Closed by nobody; without a permit it would merely be one more at once.
+            // The semaphore is never closed; without a permit there would be one more upload in parallel.
             let _permit = gate.acquire().await;
             let (staged, _sent) = upload::send_once(&cluster, &upload).await?;
             Ok((String::new(), staged))
@@ -170,7 +175,7 @@ fn data(cluster: &Arc<ClusterContext>, uploads: &Uploads, sending: &mut Uploadin
     }
 }
 
-/// Local files are sent to the staging directory, those of the cluster used where they are.
+/// Local files are sent to the staging directory; files of the cluster are used in place.
 fn files(
     cluster: &Arc<ClusterContext>,
     content: &StagingContent<'_>,
@@ -192,8 +197,8 @@ fn files(
     }
 }
 
-/// The name in the staging directory of a file that containers get as `name`. It ends as the local file does: a
-/// NodeManager knows by the ending how to unpack an archive, and leaves one that it does not know packed.
+/// The name in the staging directory of a file that containers get as `name`. It has the extension of the local file: a
+/// NodeManager chooses by the extension how to unpack an archive, and leaves an unknown one packed.
 fn staged_name(name: &str, from: &Path) -> String {
     let file = from.file_name().unwrap_or_default().to_string_lossy();
     match name == file {
@@ -219,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn archive_keeps_its_ending_in_staging() {
+    fn archive_keeps_its_extension_in_staging() {
         let staged = |name, from| staged_name(name, Path::new(from));
         assert_eq!(staged("kit", "/home/u/tools.tar.gz"), "kit-tools.tar.gz");
         assert_eq!(staged("tools.zip", "/home/u/tools.zip"), "tools.zip");

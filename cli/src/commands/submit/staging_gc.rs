@@ -1,9 +1,9 @@
-//! What earlier applications of the user left behind on the cluster.
+//! Garbage collection of staging directories that earlier applications of the user left on the cluster.
 //!
-//! An ApplicationMaster removes its staging directory when it has said goodbye, and so does a client that sees the end.
-//! An application that is killed past both leaves it: some MB, and a secret that nobody needs any more. Whoever submits
-//! next removes what belongs to applications that are over. Rule: the ResourceManager has to say so, for each by its
-//! id; one that it does not know may be on the way to it, or be another cluster's. Rejected: an age, since
+//! An ApplicationMaster removes its staging directory after it has unregistered, and so does a client that observes the
+//! end. An application that is killed without both leaves the directory: some MB, and an obsolete secret. The next
+//! submission removes the directories of ended applications. Rule: the ResourceManager must report each application as
+//! ended. An unknown one may be about to be submitted, or belong to another cluster. Rejected: a rule by age, since
 //! clocks of machines differ and jobs run for weeks.
 
 use std::sync::Arc;
@@ -15,18 +15,17 @@ use heddle_yarn::client::ApplicationFilter;
 use heddle_yarn::{ApplicationId, ApplicationReport};
 use tokio::task::JoinSet;
 
-use super::launch::KIND;
-use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
+use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
 use crate::failure::Failure;
 
-/// Directories that one submission removes; the next one goes on.
+/// Directories that one submission removes; the next submission removes more.
 const AT_ONCE: usize = 16;
-/// For all of it: it is nobody's business to wait for.
+/// Limit for the whole collection: the user does not wait for it.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Removes staging directories of applications that are over, as far as that is easily done.
+/// Removes staging directories of ended applications, best effort.
 pub async fn collect(cluster: Arc<ClusterContext>) {
-    // What fails here fails the next submission too, which then has a reason to say so.
+    // A failure here is not reported: it does not affect the submitted job.
     let _best_effort = tokio::time::timeout(LIMIT, try_collect(&cluster)).await;
 }
 
@@ -36,9 +35,9 @@ async fn try_collect(cluster: &Arc<ClusterContext>) -> Result<(), Failure> {
         .storage
         .list(&path_of(&all)?)
         .await
-        .map_err(|error| storage_failure(&format!("{all} cannot be read"), &error))?;
+        .map_err(|error| storage_failure(&format!("cannot read {all}"), &error))?;
     let filter = ApplicationFilter {
-        kinds: vec![KIND.to_owned()],
+        kinds: vec![APPLICATION_TYPE.to_owned()],
         users: vec![cluster.user.short_name().to_owned()],
         ..ApplicationFilter::default()
     };
@@ -46,7 +45,7 @@ async fn try_collect(cluster: &Arc<ClusterContext>) -> Result<(), Failure> {
         .client
         .applications(&filter)
         .await
-        .map_err(|error| client_failure("applications cannot be listed", &error))?;
+        .map_err(|error| client_failure("cannot list applications", &error))?;
     let mut removing = JoinSet::new();
     for id in left(&entries, &known) {
         let cluster = Arc::clone(cluster);
@@ -63,7 +62,7 @@ async fn try_collect(cluster: &Arc<ClusterContext>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Applications whose staging directory nobody needs any more.
+/// Ended applications with a staging directory.
 fn left(entries: &[Entry], known: &[ApplicationReport]) -> Vec<ApplicationId> {
     let is_over = |id: &ApplicationId| {
         known
@@ -97,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_ended_applications_goes_and_nothing_else() {
+    fn only_directories_of_ended_applications_are_removed() {
         use proto::YarnApplicationStateProto as State;
         let entries = [
             entry("application_1_0001"),
@@ -118,7 +117,7 @@ mod tests {
         assert_eq!(
             left,
             ["application_1_0001", "application_1_0003", "application_1_0004"],
-            "the second lives, of the fifth nothing is known"
+            "the second runs, the fifth is unknown"
         );
     }
 }

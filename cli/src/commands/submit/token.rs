@@ -1,7 +1,7 @@
 //! Submission under a name of the caller's: the same name again leads to the application that was submitted first.
 //!
-//! A file named by the hash of the token is created exclusively before the application is submitted, and holds its
-//! id. Who finds it there attaches. A file whose application never came to be, since its submitter died between the
+//! A file named by the hash of the token is created exclusively before the application is submitted, and holds its id.
+//! A submission that finds it attaches. A file whose application never came to be, since its submitter died between the
 //! two, is taken over after a while.
 
 use std::time::{Duration, Instant};
@@ -18,12 +18,12 @@ use crate::failure::Failure;
 
 /// How long another submitter may take from its file to its application.
 const APPEARS: Duration = Duration::from_secs(20);
-/// Pause between looks.
+/// Poll interval.
 const LOOK: Duration = Duration::from_millis(200);
 /// Of a file with an id.
 const BYTES_MAX: usize = 1000;
 
-/// Where a token's file is.
+/// The location of a token's file.
 ///
 /// # Errors
 /// The user has no home.
@@ -32,7 +32,7 @@ pub fn place(cluster: &ClusterContext, token: &str) -> Result<Location, Failure>
     Ok(cluster.home()?.join(HOME_DIR).join("tokens").join(&name))
 }
 
-/// The application that was submitted under the token, in whatever state; nothing when there is none.
+/// The application that was submitted with the token, in any state; `None` without one.
 ///
 /// # Errors
 /// File system or ResourceManager do not answer.
@@ -57,7 +57,7 @@ pub async fn find(
             }
         }
         if begun.elapsed() >= APPEARS {
-            // Its submitter is gone, or the cluster has forgotten the application.
+            // Its submitter has died, or the cluster has forgotten the application.
             remove(cluster, place).await?;
             return Ok(None);
         }
@@ -65,7 +65,7 @@ pub async fn find(
     }
 }
 
-/// Takes the token for an application that is about to be submitted; whether nobody else was faster.
+/// Claims the token for an application before its submission; false if another submission was faster.
 ///
 /// # Errors
 /// The file system does not do it.

@@ -1,8 +1,8 @@
-//! What goes to the cluster's file system, and how it gets there.
+//! Uploads to the cluster's file system.
 //!
-//! The program and local data lie under names made of their content: what is there already is not sent again,
-//! and a job that is continued reads its data where the first submission left it, since the names of its input
-//! are part of what a checkpoint means. All else lies in the staging directory and goes with it.
+//! The program and local data have names derived from their content. Existing files are not sent again, and a continued
+//! job reads its data from the files of the first submission, since a checkpoint refers to its input by name. All other
+//! files are in the staging directory and are removed with it.
 
 use std::path::{Path, PathBuf};
 
@@ -19,10 +19,10 @@ use super::program::{self, Program};
 use crate::cluster::{ClusterContext, path_of, storage_failure};
 use crate::failure::Failure;
 
-/// Bytes that are read and sent at a time.
+/// Bytes of a chunk.
 const CHUNK: usize = 1 << 20;
 
-/// A local file and where it goes.
+/// A local file and its target.
 #[derive(Clone, Debug)]
 pub struct Upload {
     /// On this machine.
@@ -33,18 +33,18 @@ pub struct Upload {
     pub to: Location,
 }
 
-/// All that is uploaded.
+/// All uploads.
 pub struct Uploads {
-    /// The program, and its place.
+    /// The program and its target.
     pub program: (Program, Location),
     /// Local data.
     pub data: Vec<Upload>,
-    /// Local files and archives, by their names in work directories; their places follow from the application's id.
+    /// Local files and archives, by their names in work directories; their targets follow from the application's id.
     pub files: Vec<(String, PathBuf, u64)>,
 }
 
 impl Uploads {
-    /// As `--dry-run --json` shows it.
+    /// The uploads as `--dry-run --json` prints them.
     #[must_use]
     pub fn as_json(&self) -> serde_json::Value {
         let one = |from: &Path, bytes: u64, to: String| serde_json::json!({ "from": from, "bytes": bytes, "to": to });
@@ -59,7 +59,7 @@ impl Uploads {
         all.into()
     }
 
-    /// As `--dry-run` shows it.
+    /// The uploads as `--dry-run` prints them.
     #[must_use]
     pub fn rows(&self) -> Vec<Vec<String>> {
         let (program, to) = &self.program;
@@ -91,10 +91,10 @@ impl Uploads {
     }
 }
 
-/// Finds the local data of a job and puts its future places into the spec, file by file.
+/// Finds the local data of a job and writes its target locations into the spec, file by file.
 ///
 /// # Errors
-/// Exit code 7 when a file cannot be read, or all together are more than `submit.upload-limit`.
+/// Exit code 7 if a file cannot be read, or their sum exceeds `submit.upload-limit`.
 pub async fn local_data(
     cluster: &ClusterContext,
     spec: &mut JobSpec,
@@ -120,23 +120,23 @@ pub async fn local_data(
         return Err(Failure::new(
             ExitCode::Input,
             format!(
-                "data.train, data.test: {} of local data, more than submit.upload-limit = {limit}",
+                "local data of data.train and data.test must not exceed submit.upload-limit = {limit} (got {})",
                 format::size(total)
             ),
         )
-        .next("copy the data to HDFS (hdfs dfs -put) and name it by hdfs:///…, or raise submit.upload-limit"));
+        .next("copy the data to HDFS (hdfs dfs -put) and set its hdfs:///… URL, or raise submit.upload-limit"));
     }
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    // In the order of their paths, which is that of a local run, and so of its tasks.
+    // In the order of their paths, as in a local run, so that tasks have the same order.
     found.sort_by(|a, b| (a.0, &a.2.path).cmp(&(b.0, &b.2.path)));
     let mut all = Sha256::new();
     let mut names = Vec::new();
     for (n, (list, _, entry)) in found.iter().enumerate() {
         let path = PathBuf::from(entry.path.as_str());
         let unreadable = |error: &std::io::Error| {
-            Failure::caused(ExitCode::Input, format!("{} cannot be read", path.display()), error)
+            Failure::caused(ExitCode::Input, format!("cannot read {}", path.display()), error)
         };
         let (digest, bytes) = program::digest(&path).map_err(|error| unreadable(&error))?;
         let name = format!("{list}-{n:06}-{}", plain(entry.name()));
@@ -160,7 +160,7 @@ pub async fn local_data(
     Ok(uploads)
 }
 
-/// A name without what a pattern or a shell would read into it; its end, which tells the compression, stays.
+/// Replaces characters that a pattern or a shell interprets. Keeps the end of the name, which shows the compression.
 fn plain(name: &str) -> String {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let name: String = name.chars().map(|c| if fits(c) { c } else { '_' }).collect();
@@ -168,10 +168,10 @@ fn plain(name: &str) -> String {
     name[cut..].to_owned()
 }
 
-/// Sends a file to a name made of its content, unless it is there with the same length; tells whether it was sent.
+/// Sends a file to a name derived from its content, unless it exists with the same length; returns whether it was sent.
 ///
 /// # Errors
-/// It cannot be read here or written there.
+/// The file cannot be read or written.
 pub async fn send_once(
     cluster: &ClusterContext,
     upload: &Upload,
@@ -182,10 +182,9 @@ pub async fn send_once(
     {
         return Ok((staged(&upload.to, &entry), false));
     }
-    let failed = |error: &WriteError| {
-        storage_failure(&format!("{} cannot be written", upload.to), error.error())
-    };
-    // Under another name first: a file that was torn by a death here never has the final one.
+    let failed =
+        |error: &WriteError| storage_failure(&format!("cannot write {}", upload.to), error.error());
+    // Under another name first: an upload that this process's death interrupts never has the final name.
     let unique = format!(".{}.{}", path.name(), uuid::Uuid::new_v4().simple());
     let new = path
         .sibling(&unique)
@@ -193,7 +192,7 @@ pub async fn send_once(
     write_file(cluster, &upload.from, &new).await?;
     match cluster.storage.rename(&new, &path).await {
         Ok(()) => {}
-        // Another submission was faster with the same content, or a shorter one is in the way.
+        // Another submission was faster with the same content, or a shorter file exists.
         Err(error) if error.error().is_exists() => {
             let there = cluster.storage.stat(&path).await;
             if there.is_ok_and(|entry| entry.bytes == upload.bytes) {
@@ -211,7 +210,7 @@ pub async fn send_once(
 /// Sends a file to a new name.
 ///
 /// # Errors
-/// It cannot be read here or written there.
+/// The file cannot be read or written.
 pub async fn send(
     cluster: &ClusterContext,
     from: &Path,
@@ -224,7 +223,7 @@ pub async fn send(
 /// Writes bytes to a new name.
 ///
 /// # Errors
-/// They cannot be written.
+/// The file cannot be written.
 pub async fn put(
     cluster: &ClusterContext,
     bytes: Vec<u8>,
@@ -236,7 +235,7 @@ pub async fn put(
         writer.close().await
     };
     write.await.map_err(|error: WriteError| {
-        storage_failure(&format!("{to} cannot be written"), error.error())
+        storage_failure(&format!("cannot write {to}"), error.error())
     })?;
     stat(cluster, to).await
 }
@@ -247,10 +246,10 @@ fn path_of_write(to: &Location) -> Result<StorePath, WriteError> {
 
 async fn write_file(cluster: &ClusterContext, from: &Path, to: &StorePath) -> Result<(), Failure> {
     let unreadable = |error: std::io::Error| {
-        Failure::caused(ExitCode::Input, format!("{} cannot be read", from.display()), &error)
+        Failure::caused(ExitCode::Input, format!("cannot read {}", from.display()), &error)
     };
     let failed = |error: WriteError| {
-        let fact = format!("{} cannot be written", cluster.storage.show(to));
+        let fact = format!("cannot write {}", cluster.storage.show(to));
         storage_failure(&fact, error.error())
     };
     let mut file = tokio::fs::File::open(from).await.map_err(unreadable)?;
@@ -266,16 +265,17 @@ async fn write_file(cluster: &ClusterContext, from: &Path, to: &StorePath) -> Re
     writer.close().await.map_err(failed)
 }
 
-/// A file of the cluster as NodeManagers are told of it. Its time is read after it was closed, which changes it.
+/// A file of the cluster as NodeManagers localize it. Its time is read after the file is closed, since closing changes
+/// it.
 ///
 /// # Errors
-/// It is not there or cannot be seen.
+/// The file does not exist or cannot be read.
 pub async fn stat(cluster: &ClusterContext, place: &Location) -> Result<StagedFile, Failure> {
     let entry = cluster
         .storage
         .stat(&path_of(place)?)
         .await
-        .map_err(|error| storage_failure(&format!("{place} cannot be read"), &error))?;
+        .map_err(|error| storage_failure(&format!("cannot read {place}"), &error))?;
     Ok(staged(place, &entry))
 }
 
@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_on_the_cluster_hold_no_pattern_and_keep_their_ending() {
+    fn uploaded_names_have_no_pattern_and_keep_their_end() {
         assert_eq!(plain("tr*in [1].libsvm.gz"), "tr_in__1_.libsvm.gz");
         assert_eq!(plain("données"), "donn_es");
         assert!(plain(&format!("{}.gz", "x".repeat(300))).ends_with("x.gz"));

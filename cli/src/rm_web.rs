@@ -1,5 +1,5 @@
-//! What the ResourceManager tells over HTTP alone: the steps in which it grants, and how much of a queue
-//! ApplicationMasters may use. Worth knowing and worth no failure: a cluster that does not say is asked nothing more.
+//! Facts that the ResourceManager serves only over HTTP: its allocation steps, and how much of a queue
+//! ApplicationMasters may use. They improve the output and are optional: a missing answer is not an error.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use heddle_hadoop::configuration::RmService;
 use heddle_protocol::url;
-use heddle_yarn::ApplicationId;
+use heddle_yarn::{ApplicationId, Memory, Resources, VCores};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1::handshake;
 use hyper::{Request, StatusCode};
@@ -15,30 +15,52 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use super::plan::AllocationSteps;
 use crate::cluster::ClusterContext;
 
-/// For all questions together: the id of an application shall be there within a second.
+/// The multiples in which YARN grants resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocationSteps {
+    /// Of memory, MiB; at least 1.
+    pub memory_mib: u64,
+    /// Of vcores; at least 1.
+    pub vcores: u32,
+}
+
+impl AllocationSteps {
+    /// The resources that YARN grants for a request.
+    #[must_use]
+    pub fn rounded(self, asked: &Resources) -> Resources {
+        let memory = asked.memory.as_mib().max(1);
+        let vcores = asked.vcores.0.max(1);
+        Resources {
+            memory: Memory::mib(memory.next_multiple_of(self.memory_mib.max(1))),
+            vcores: VCores(vcores.next_multiple_of(self.vcores.max(1))),
+            others: asked.others.clone(),
+        }
+    }
+}
+
+/// Limit for all requests together: the id of an application is printed within a second.
 const LIMIT: Duration = Duration::from_millis(500);
-/// The scheduler's page of thousands of queues has some MB.
+/// The scheduler's answer for thousands of queues has some MB.
 const BYTES_MAX: usize = 32 << 20;
 
-/// What was told.
+/// The ResourceManager's answer about a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueAnswer {
-    /// In which it grants.
+    /// The allocation steps.
     pub steps: Option<AllocationSteps>,
     /// MiB that ApplicationMasters of the queue may use, and do.
     pub am_mib: Option<(u64, u64)>,
 }
 
-/// Asks for the queue of that name or path.
+/// Reads the facts about the queue with that name or path.
 pub async fn ask(cluster: &ClusterContext, queue: &str) -> QueueAnswer {
-    tokio::time::timeout(LIMIT, told(cluster, queue)).await.unwrap_or_default()
+    tokio::time::timeout(LIMIT, query(cluster, queue)).await.unwrap_or_default()
 }
 
-/// For a question whose answer nothing else has.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Limit for a request that has no other source.
+const MASTERS_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The `host:port` of the NodeManagers' web servers that run, or ran, the ApplicationMasters of an application, by
 /// container id. (`RMWebServices.getAppAttempts`, `AppAttemptInfo.nodeHttpAddress`)
@@ -54,7 +76,7 @@ pub async fn masters(
     let asked = async {
         let addresses = RmService::Web.addresses(&cluster.configuration);
         for address in addresses.unwrap_or_default() {
-            // Only where the cluster believes names is one told; it shows containers to those who may view them.
+            // A cluster without security accepts the name; it shows containers to users with view access.
             let path = format!("/ws/v1/cluster/apps/{application}/appattempts{user}");
             if let Some(answer) = get(&address.to_string(), &path).await {
                 return nodes_of_attempts(&answer);
@@ -62,7 +84,7 @@ pub async fn masters(
         }
         BTreeMap::new()
     };
-    tokio::time::timeout(PATIENCE, asked).await.unwrap_or_default()
+    tokio::time::timeout(MASTERS_TIMEOUT, asked).await.unwrap_or_default()
 }
 
 fn nodes_of_attempts(answer: &Value) -> BTreeMap<String, String> {
@@ -76,7 +98,7 @@ fn nodes_of_attempts(answer: &Value) -> BTreeMap<String, String> {
     attempts.into_iter().flatten().filter_map(node).collect()
 }
 
-async fn told(cluster: &ClusterContext, queue: &str) -> QueueAnswer {
+async fn query(cluster: &ClusterContext, queue: &str) -> QueueAnswer {
     let addresses = RmService::Web.addresses(&cluster.configuration);
     for address in addresses.unwrap_or_default() {
         let address = address.to_string();
@@ -145,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_a_queue_is_found_by_name_and_by_path() {
+    fn queue_share_is_found_by_name_and_by_path() {
         let leaf = json!({
             "queueName": "ml", "queuePath": "root.a.ml",
             "AMResourceLimit": { "memory": 4096 }, "usedAMResource": { "memory": 320 },
@@ -160,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_of_each_applicationmaster_is_found() {
+    fn node_of_each_applicationmaster_is_found() {
         let answer = json!({ "appAttempts": { "appAttempt": [
             { "id": 1, "containerId": "container_1_0001_01_000001", "nodeHttpAddress": "n1:8042" },
             { "id": 2, "containerId": "container_1_0001_02_000001", "nodeHttpAddress": "" },
@@ -174,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_read_from_the_configuration_servlet() {
+    fn number_is_read_from_the_configuration_servlet() {
         let answer = json!({ "property": { "key": "k", "value": "64" } });
         assert_eq!(number(&answer), Some(64));
         assert_eq!(number(&json!({})), None);

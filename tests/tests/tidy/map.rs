@@ -1,0 +1,45 @@
+//! ARCHITECTURE.md is the map of the code: each path that it names exists.
+
+use crate::sources;
+
+pub fn check() {
+    let text = std::fs::read_to_string(sources::root().join("ARCHITECTURE.md"))
+        .expect("the map is readable");
+    let paths: Vec<&str> = quoted(&text).into_iter().filter(|quoted| is_path(quoted)).collect();
+    assert!(paths.len() > 40, "only {} paths were found", paths.len());
+    let missing: Vec<&&str> =
+        paths.iter().filter(|path| !sources::root().join(path).exists()).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md names paths that do not exist: {missing:?}");
+}
+
+/// Texts between single backticks, outside of blocks of code.
+fn quoted(text: &str) -> Vec<&str> {
+    let mut in_block = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            found.extend(line.split('`').skip(1).step_by(2));
+        }
+    }
+    found
+}
+
+/// Whether a text has the form of a path of this repository.
+fn is_path(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    text.trim_end_matches('/').contains('/') && !text.starts_with('/') && text.chars().all(is_plain)
+}
+
+#[test]
+fn paths_differ_from_other_quoted_texts() {
+    assert_eq!(quoted("a `b/c.rs` d `e`\n```\n`f/g`\n```\n`h/`"), ["b/c.rs", "e", "h/"]);
+    assert!(is_path("am/core/src") && is_path("am/core/"));
+    assert!(
+        !is_path("clippy.toml")
+            && !is_path("work/")
+            && !is_path("(phase, lane)")
+            && !is_path("/metrics")
+    );
+}
