@@ -124,7 +124,9 @@ fn has_phrase(text: &str, phrase: &str) -> bool {
         let after = text[at + phrase.len()..].chars().next();
         let is_letter =
             |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '-');
-        !is_letter(before) && !is_letter(after)
+        // "There is no checkpoint" is plain; "is no checkpoint" is not.
+        let is_plain = text[..at].ends_with("there ");
+        !is_letter(before) && !is_letter(after) && !is_plain
     })
 }
 
@@ -143,6 +145,8 @@ fn snake(name: &str) -> String {
 fn whole_words_are_found() {
     assert!(has_phrase("\"Nobody answers\"", "nobody"));
     assert!(!has_phrase("\"busybody\"", "body"));
+    assert!(has_phrase("\"x is no number\"", "is no"));
+    assert!(!has_phrase("\"there is no checkpoint\"", "is no"));
     assert!(has_part(&snake("LateTask"), "late"));
     assert!(!has_part(&snake("Template"), "late"));
 }

@@ -17,7 +17,7 @@ use crate::stage::shard_map::ShardMap;
 
 /// The open cut as a shard sees it that gives it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GivenUpCut {
+pub(crate) struct AbortedCut {
     pub phase: PhaseNo,
     /// BSP: a try with a later step can follow.
     pub can_name_later_step: bool,
@@ -67,11 +67,11 @@ impl Checkpoints {
         id: CutId,
         epoch: Epoch,
         ctx: &Context,
-    ) -> Option<GivenUpCut> {
+    ) -> Option<AbortedCut> {
         let more_tries = self.late_tries < TRIES_MAX;
         let cut = self.matching(id, epoch, ctx).filter(|cut| cut.can_be_given_up())?;
         let can_name_later_step = more_tries && matches!(cut.at, CutAt::Steps(_));
-        Some(GivenUpCut { phase: cut.phase, can_name_later_step })
+        Some(AbortedCut { phase: cut.phase, can_name_later_step })
     }
 
     /// A shard has given the cut up. `step`: it is there, beyond the step that the cut names.
