@@ -62,13 +62,7 @@ enum WaitEnd {
 /// # Errors
 /// The ResourceManager has forgotten the application, or the output cannot be written.
 pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> CommandResult {
-    let no_signals = |error: std::io::Error| {
-        Failure::caused(ExitCode::Internal, "cannot handle signals", &error)
-    };
-    let mut signals = Signals {
-        interrupts: signal(SignalKind::interrupt()).map_err(no_signals)?,
-        terminations: signal(SignalKind::terminate()).map_err(no_signals)?,
-    };
+    let mut signals = Signals::register()?;
     let facts = facts(&application);
     let mut follower = Follower {
         application,
@@ -104,20 +98,15 @@ pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> 
                 exit = signals.next() => WaitEnd::Signalled(exit),
             },
         };
-        let id = follower.application.id();
         let signalled = match stop {
             WaitEnd::Timeout => {
-                follower
-                    .printer
-                    .say(&format!("{id} continues to run; `heddle attach {id}` follows it"));
+                follower.say_that_it_continues();
                 return Ok(ExitCode::WaitedLong);
             }
             WaitEnd::Signalled(exit) => exit,
         };
         if waiting.on_interrupt == OnInterrupt::Detach {
-            follower
-                .printer
-                .say(&format!("{id} continues to run; `heddle attach {id}` follows it"));
+            follower.say_that_it_continues();
             return Ok(signalled);
         }
         if stopped_by.is_some() {
@@ -142,6 +131,16 @@ struct Signals {
 }
 
 impl Signals {
+    fn register() -> Result<Self, Failure> {
+        let fail = |error: std::io::Error| {
+            Failure::caused(ExitCode::Internal, "cannot handle signals", &error)
+        };
+        Ok(Self {
+            interrupts: signal(SignalKind::interrupt()).map_err(fail)?,
+            terminations: signal(SignalKind::terminate()).map_err(fail)?,
+        })
+    }
+
     async fn next(&mut self) -> ExitCode {
         tokio::select! {
             _ = self.interrupts.recv() => ExitCode::Interrupted,
@@ -184,6 +183,11 @@ struct Follower {
 }
 
 impl Follower {
+    fn say_that_it_continues(&mut self) {
+        let id = self.application.id();
+        self.printer.say(&format!("{id} continues to run; `heddle attach {id}` follows it"));
+    }
+
     fn pause(&self) -> Duration {
         match &self.view {
             Some(view) if matches!(view.state, JobState::Running | JobState::Recovering) => LOOK,

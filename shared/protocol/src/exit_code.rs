@@ -97,10 +97,10 @@ mod tests {
     #[test]
     fn json_holds_the_number_and_an_unknown_one_is_internal() {
         for code in 0..=u8::MAX {
-            let exit: ExitCode = serde_json::from_str(&code.to_string()).unwrap();
+            let exit: ExitCode = serde_json::from_str(&code.to_string()).expect("it is JSON");
             let known = exit.code() == code;
             assert!(known || exit == ExitCode::Internal, "{code} became {exit}");
-            assert_eq!(serde_json::to_string(&exit).unwrap(), exit.to_string());
+            assert_eq!(serde_json::to_string(&exit).expect("it is JSON"), exit.to_string());
         }
         assert_eq!(ExitCode::from(9), ExitCode::Fenced);
     }

@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn a_failure_arrives_with_its_class() {
         let failure = Failure::new(ErrorClass::Denied, "no space left").preventing("shard 3");
-        let json = serde_json::to_string(&failure).unwrap();
+        let json = serde_json::to_string(&failure).expect("it is JSON");
         assert_eq!(json, r#"{"class":"denied","text":"shard 3: no space left"}"#);
-        assert_eq!(serde_json::from_str::<Failure>(&json).unwrap(), failure);
+        assert_eq!(serde_json::from_str::<Failure>(&json).expect("it is JSON"), failure);
     }
 }

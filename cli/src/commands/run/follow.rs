@@ -105,7 +105,19 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
         order = Some(send_stop(run, checkpoint));
     }
     let status = child.wait().await;
-    // The last line is missing if the pipe was full for long; the outcome file was written before.
+    print_missing_end(run, &mut printer)?;
+    match (printer.ended(), stopped_by) {
+        (Some(ended), None) => Ok(ended),
+        // The job may have ended before the operation arrived.
+        (Some(ExitCode::Ok), Some(_)) => Ok(ExitCode::Ok),
+        (_, Some(signalled)) => Ok(signalled),
+        (None, None) => Err(died(run, status.ok())),
+    }
+}
+
+/// Prints the end of the job from the outcome file, which was written before, where its line did not arrive: the pipe
+/// was full for long.
+fn print_missing_end(run: &LocalRun, printer: &mut EventPrinter) -> Result<(), Failure> {
     if printer.ended().is_none()
         && let (Some(outcome), Some(view)) = (run.outcome(), run.last_view())
     {
@@ -117,13 +129,7 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
             view: Box::new(view),
         })?;
     }
-    match (printer.ended(), stopped_by) {
-        (Some(ended), None) => Ok(ended),
-        // The job may have ended before the operation arrived.
-        (Some(ExitCode::Ok), Some(_)) => Ok(ExitCode::Ok),
-        (_, Some(signalled)) => Ok(signalled),
-        (None, None) => Err(died(run, status.ok())),
-    }
+    Ok(())
 }
 
 /// A stop operation in progress; it is answered when the last checkpoint exists.
