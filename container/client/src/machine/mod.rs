@@ -12,7 +12,7 @@
 //! - A BSP step is *reached* when every shard has acknowledged the lane's `Done`, which is sent when every shard has
 //!   acknowledged every part. An ASP step is reached when every shard has acknowledged every part.
 //! - A take-over of a lane asks all shards first, which fences earlier hand-outs. A fenced sender drops the lane
-//!   ([`lanes`]).
+//!   (`lanes`).
 //! - All parts of a step enter their queues at once, so a barrier never splits a step.
 
 mod backoff;

@@ -1,7 +1,7 @@
 //! The job file: TOML with positions, overrides, and the origin of every value.
 //!
 //! [`raw`] turns text into values with their positions. The tables of the sections (`section!`) hold every key;
-//! [`keys`] lists them. [`read()`] takes the values key by key into a [`JobSpec`](super::JobSpec) and records the origin of
+//! [`mod@keys`] lists them. [`read()`] takes the values key by key into a [`JobSpec`](super::JobSpec) and records the origin of
 //! each; [`template()`] prints the keys as a commented job file. Nothing here uses a file system: text comes in, paths are
 //! only joined.
 
