@@ -158,7 +158,7 @@ fn fenced(scene: &mut Scene, number: usize) -> bool {
 /// A gets the gradient, and of B "done". Put together that says: done everywhere, nothing staged on A; and the lane was completed
 /// on A as empty, so that A divided by the rows of the other lane alone.
 #[test]
-fn s1_a_lane_that_moves_while_its_old_trainer_finishes_a_step_costs_no_bit() {
+fn a_lane_that_moves_while_its_old_trainer_finishes_a_step_costs_no_bit() {
     let mut scene = bsp();
     assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
     scene.settle(&[1]);
@@ -188,7 +188,7 @@ fn s1_a_lane_that_moves_while_its_old_trainer_finishes_a_step_costs_no_bit() {
 /// The same with every order of frames and answers that a seed chooses, over all steps, and with the old trainer told late or
 /// never that the lane moved; the lane moves back as well.
 #[test]
-fn s1_lanes_that_move_at_any_moment_on_wires_of_any_speed_cost_no_bit() {
+fn lanes_that_move_at_any_moment_on_wires_of_any_speed_cost_no_bit() {
     let want = undisturbed(4);
     for seed in 0..3_000 {
         let mut moves = LaneMoves::new(seed);

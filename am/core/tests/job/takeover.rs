@@ -391,7 +391,7 @@ fn trainers_keep_their_lanes() {
 }
 
 #[test]
-fn s1_a_lane_given_after_a_takeover_has_a_higher_hand_out_than_any_before() {
+fn a_lane_given_after_a_takeover_has_a_higher_hand_out_than_any_before() {
     let mut job = Job::bsp();
     let (t0, t1) = (job.trainer(0), job.trainer(1));
     let before = job.process(t0).lanes[0];
@@ -408,7 +408,7 @@ fn s1_a_lane_given_after_a_takeover_has_a_higher_hand_out_than_any_before() {
 
 /// The attempt before gave the lane to a trainer that asked the shards, and both are gone.
 #[test]
-fn s1_a_trainer_that_shards_refuse_its_lane_gets_it_again() {
+fn a_trainer_that_shards_refuse_its_lane_gets_it_again() {
     let mut job = Job::bsp();
     let t0 = job.trainer(0);
     let before = job.process(t0).lanes[0];

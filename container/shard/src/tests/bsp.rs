@@ -208,7 +208,7 @@ fn done_without_the_gradient_is_rejected() {
 
 /// S1: a lane moves to another trainer, and frames of the old one arrive after the new one has asked.
 #[test]
-fn s1_asked_shard_rejects_lower_hand_outs() {
+fn asked_shard_rejects_lower_hand_outs() {
     let mut node = Node::bsp(2);
     let (old, new) = (node.connect(0), node.connect(1));
     node.hand_out = hand_out(1, 1);
@@ -253,7 +253,7 @@ fn s1_asked_shard_rejects_lower_hand_outs() {
 
 /// What a fenced trainer had sent ahead of the shard's step is not staged when its turn comes.
 #[test]
-fn s1_push_of_the_next_step_is_fenced_too() {
+fn push_of_the_next_step_is_fenced_too() {
     let mut node = Node::bsp(2);
     let (old, new) = (node.connect(0), node.connect(1));
     node.step(old, 1, 0, &[-1.0]);
@@ -266,7 +266,7 @@ fn s1_push_of_the_next_step_is_fenced_too() {
 }
 
 #[test]
-fn s1_rollback_and_new_phase_reset_hand_outs() {
+fn rollback_and_new_phase_reset_hand_outs() {
     let lanes = Sharing::Lanes { lanes: 1 };
     let mut node = Node::with(lanes, config(SGD));
     let conn = node.connect(0);

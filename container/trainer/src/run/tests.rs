@@ -464,7 +464,7 @@ fn a_lane_taken_away_is_computed_no_more() {
 
 /// S1: a lane that shards fence is dropped and reported; given again, it is taken over anew.
 #[test]
-fn s1_a_fenced_lane_is_reported_and_taken_over_when_it_is_given_again() {
+fn a_fenced_lane_is_reported_and_taken_over_when_it_is_given_again() {
     let mut rig = Rig::new(&[8], true);
     rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 1 });
     rig.lanes(EPOCH, &[0], &[]);

@@ -4,7 +4,7 @@ use super::*;
 
 /// S1: the successor's number goes into every frame by which a shard fences or is fenced.
 #[test]
-fn s1_lane_frames_carry_the_hand_out() {
+fn lane_frames_carry_the_hand_out() {
     let mut world = World::new();
     let era = world.era();
     let given = grant(LANE, 7);
@@ -23,7 +23,7 @@ fn s1_lane_frames_carry_the_hand_out() {
 }
 
 #[test]
-fn s1_fenced_lane_is_dropped_in_any_state() {
+fn fenced_lane_is_dropped_in_any_state() {
     let refused = |of: fn(&mut World) -> Vec<Header>| {
         let mut world = World::new();
         let frames = of(&mut world);
