@@ -119,7 +119,7 @@ fn a_renewed_token_opens_new_connections_and_the_old_one_is_not_needed() -> Resu
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let renewed = || {
         let logs = submitted.logs("am.log");
-        let count = |log: &String| log.matches("the attempt's token was renewed").count();
+        let count = |log: &String| log.matches("token_renewed").count();
         logs.values().map(count).sum::<usize>()
     };
     let activated = || -> Result<usize> {

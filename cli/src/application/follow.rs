@@ -390,17 +390,8 @@ mod tests {
     use super::*;
 
     fn view(state: JobState, slots: &[(Slot, SlotState)]) -> JobView {
-        let slot = |&(slot, state): &(Slot, SlotState)| SlotView {
-            slot,
-            incarnation: Incarnation(1),
-            state,
-            host: String::new(),
-            pid: 0,
-            per_second: 0.0,
-            rss_bytes: 0,
-            total: 0,
-            placement: None,
-        };
+        let slot =
+            |&(slot, state): &(Slot, SlotState)| SlotView::empty(slot, Incarnation(1), state);
         JobView {
             state,
             slots: slots.iter().map(slot).collect(),

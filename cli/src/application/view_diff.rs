@@ -1,6 +1,6 @@
 //! Events between two views of a job, as a local run prints them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use heddle_protocol::ids::{CutId, Incarnation, Slot};
 use heddle_protocol::view::{Event, JobState, JobView, SlotState};
@@ -107,44 +107,31 @@ impl ViewDiff {
     /// The view keeps the newest entries and counts all, so the unreported ones are the last.
     fn losses(&mut self, view: &JobView, events: &mut Vec<Event>) {
         let history = &view.history;
-        let new = |total: u64, reported: u64, kept: usize| {
-            let new = usize::try_from(total.saturating_sub(reported)).unwrap_or(usize::MAX);
-            kept.saturating_sub(new)
-        };
-        let from = new(history.ended_total, self.lost, history.ended.len());
-        for ended in history.ended.iter().skip(from) {
+        for ended in unreported(&history.ended, history.ended_total, &mut self.lost) {
             events.push(Event::Lost {
                 slot: ended.slot,
                 incarnation: ended.incarnation,
                 cause: ended.cause.clone(),
             });
         }
-        self.lost = history.ended_total;
-        let late = &history.checkpoints_late;
-        let from = new(history.checkpoints_late_total, self.late, late.len());
-        for given_up in late.iter().skip(from) {
+        let late = (&history.checkpoints_late, history.checkpoints_late_total);
+        for given_up in unreported(late.0, late.1, &mut self.late) {
             events.push(Event::CheckpointGivenUp {
                 cut: given_up.cut,
                 reason: given_up.reason.clone(),
             });
         }
-        self.late = history.checkpoints_late_total;
-        let damaged = &history.checkpoints_damaged;
-        let from = new(history.checkpoints_damaged_total, self.damaged, damaged.len());
-        for damaged in damaged.iter().skip(from) {
+        let damaged = (&history.checkpoints_damaged, history.checkpoints_damaged_total);
+        for damaged in unreported(damaged.0, damaged.1, &mut self.damaged) {
             events.push(Event::CheckpointDamaged {
                 cut: damaged.cut,
                 dir: damaged.dir.clone(),
                 error: damaged.error.clone(),
             });
         }
-        self.damaged = history.checkpoints_damaged_total;
-        let warnings = &history.warnings;
-        let from = new(history.warnings_total, self.warnings, warnings.len());
-        for warning in warnings.iter().skip(from) {
+        for warning in unreported(&history.warnings, history.warnings_total, &mut self.warnings) {
             events.push(Event::Warning { text: warning.text.clone() });
         }
-        self.warnings = history.warnings_total;
     }
 
     fn slots(&mut self, view: &JobView, events: &mut Vec<Event>) {
@@ -160,6 +147,18 @@ impl ViewDiff {
             }
         }
     }
+}
+
+/// The entries of a list that were not reported yet; they are the last of those that are kept. All count as reported
+/// afterwards.
+fn unreported<'v, T>(
+    kept: &'v VecDeque<T>,
+    total: u64,
+    reported: &mut u64,
+) -> impl Iterator<Item = &'v T> {
+    let new = usize::try_from(total.saturating_sub(*reported)).unwrap_or(usize::MAX);
+    *reported = total;
+    kept.iter().skip(kept.len().saturating_sub(new))
 }
 
 #[cfg(test)]

@@ -29,6 +29,13 @@ impl Backoff {
         Self { min_ms, max_ms, wait_ms: min_ms }
     }
 
+    /// The wait in milliseconds after `tries` earlier failures, for owners that count their tries.
+    #[must_use]
+    pub const fn after_ms(&self, tries: u32) -> u64 {
+        let wait_ms = self.min_ms.saturating_mul(2_u64.saturating_pow(tries));
+        if wait_ms < self.max_ms { wait_ms } else { self.max_ms }
+    }
+
     /// The next wait in milliseconds. Does not advance.
     #[must_use]
     pub const fn wait_ms(&self) -> u64 {
@@ -62,6 +69,9 @@ mod tests {
         let mut backoff = Backoff::new(20, 1_000);
         let waits: Vec<u64> = (0..8).map(|_| backoff.next_ms()).collect();
         assert_eq!(waits, [20, 40, 80, 160, 320, 640, 1000, 1000]);
+        let counted: Vec<u64> = (0..8).map(|tries| backoff.after_ms(tries)).collect();
+        assert_eq!(counted, waits);
+        assert_eq!(backoff.after_ms(u32::MAX), 1_000);
         backoff.reset();
         assert_eq!(backoff.wait_ms(), 20);
     }

@@ -80,6 +80,24 @@ pub struct SlotView {
     pub placement: Option<Placement>,
 }
 
+impl SlotView {
+    /// A slot of which nothing is known but its state.
+    #[must_use]
+    pub fn empty(slot: Slot, incarnation: Incarnation, state: SlotState) -> Self {
+        Self {
+            slot,
+            incarnation,
+            state,
+            host: String::new(),
+            pid: 0,
+            per_second: 0.0,
+            rss_bytes: 0,
+            total: 0,
+            placement: None,
+        }
+    }
+}
+
 /// One checkpoint that exists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointView {

@@ -88,17 +88,7 @@ impl Core {
 }
 
 fn slot_view(slot: Slot, entry: &SlotEntry) -> SlotView {
-    let empty = |state| SlotView {
-        slot,
-        incarnation: entry.incarnation,
-        state,
-        host: String::new(),
-        pid: 0,
-        per_second: 0.0,
-        rss_bytes: 0,
-        total: 0,
-        placement: None,
-    };
+    let empty = |state| SlotView::empty(slot, entry.incarnation, state);
     match &entry.place {
         SlotStatus::Empty { .. } => empty(SlotState::Empty),
         SlotStatus::Asked => empty(SlotState::Asked),

@@ -131,7 +131,7 @@ impl Endpoints {
         now_ms: u64,
     ) -> Option<(Member, bool)> {
         let endpoint = self.0.get_mut(&endpoint)?;
-        endpoint.state = State::Waiting { until_ms: now_ms + RECONNECT.wait_ms(endpoint.tries) };
+        endpoint.state = State::Waiting { until_ms: now_ms + RECONNECT.after_ms(endpoint.tries) };
         endpoint.tries = endpoint.tries.saturating_add(1);
         endpoint.queue.clear();
         let (new, refused) = match how {

@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use heddle_protocol::backoff::Backoff;
 use heddle_protocol::control::ShardPlace;
 use heddle_protocol::frame::{Header, Kind};
 use heddle_protocol::ids::{Member, ShardId};
 
-use super::backoff::Backoff;
 use super::connections::{Closed, Endpoints};
 use super::request::PullId;
 use super::unit::Unit;
@@ -265,7 +265,7 @@ impl RequestQueue {
             debug_assert!(false, "the reply was found to match");
             return;
         };
-        let until_ms = now_ms + backoff.wait_ms(request.tries.saturating_sub(1));
+        let until_ms = now_ms + backoff.after_ms(request.tries.saturating_sub(1));
         request.state = State::Waiting { until_ms };
         self.waiting.insert((until_ms, id));
     }
