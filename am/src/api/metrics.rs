@@ -1,13 +1,26 @@
-//! The job's figures as Prometheus text, from the same view as everything else.
+//! The job's metrics as OpenMetrics text 1.0, which Prometheus reads since version 2.5.
+//!
+//! The process counts nothing for them: each answer is written from the [`JobView`] that the page and JSON show too. So a
+//! metric costs nothing between requests and cannot differ from other displays of the same figure.
 //!
 //! Labels are bounded: slots, the stretches of a recovery, states; of texts from outside the job's and the
 //! application's names alone.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
 
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::{JobState, JobView};
-use heddle_telemetry::metrics::{Metric, Page};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric,
+    MetricEncoder, text,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
 
 use crate::report::format::{phases, word};
 use crate::wall_clock::wall_ms;
@@ -93,71 +106,156 @@ const STATES: [JobState; 7] = [
     JobState::Stopped,
 ];
 
-/// The figures of a job.
-pub(super) fn render(view: &JobView) -> String {
-    let mut page = Page::new();
-    job(&mut page, view);
-    progress(&mut page, view);
-    recoveries(&mut page, view);
-    slots(&mut page, view);
-    page.finish()
+/// Content type of [`render`]'s text.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The metrics of a job.
+pub(super) fn render(view: &Arc<JobView>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(ViewCollector(Arc::clone(view))));
+    let mut out = String::new();
+    text::encode(&mut out, &registry).expect("writing to a string cannot fail");
+    out
 }
 
-fn job(page: &mut Page, view: &JobView) {
+/// Name, type and help of a metric.
+#[derive(Clone, Copy)]
+struct Metric {
+    /// The name of its series: `heddle_…`, ending in the base unit, counters in `_total`.
+    name: &'static str,
+    help: &'static str,
+    kind: MetricType,
+}
+
+impl Metric {
+    /// A metric that only grows while the process lives.
+    const fn counter(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, kind: MetricType::Counter }
+    }
+
+    /// A metric that goes up and down.
+    const fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, kind: MetricType::Gauge }
+    }
+
+    fn sample(
+        self,
+        encoder: MetricEncoder<'_>,
+        value: impl EncodeCounterValue + EncodeGaugeValue,
+    ) -> fmt::Result {
+        match self.kind {
+            MetricType::Counter => ConstCounter::new(value).encode(encoder),
+            _ => ConstGauge::new(value).encode(encoder),
+        }
+    }
+}
+
+/// Writes metrics to an answer.
+struct Page<'e>(DescriptorEncoder<'e>);
+
+impl Page<'_> {
+    /// Adds a metric with one value.
+    fn value(
+        &mut self,
+        metric: Metric,
+        value: impl EncodeCounterValue + EncodeGaugeValue,
+    ) -> fmt::Result {
+        metric.sample(self.begin(metric)?, value)
+    }
+
+    /// Adds a metric with one value per set of labels. A metric without values adds nothing.
+    fn values<L: EncodeLabelSet, V: EncodeCounterValue + EncodeGaugeValue>(
+        &mut self,
+        metric: Metric,
+        samples: impl IntoIterator<Item = (L, V)>,
+    ) -> fmt::Result {
+        let mut samples = samples.into_iter().peekable();
+        if samples.peek().is_none() {
+            return Ok(());
+        }
+        let mut encoder = self.begin(metric)?;
+        samples
+            .try_for_each(|(labels, value)| metric.sample(encoder.encode_family(&labels)?, value))
+    }
+
+    /// OpenMetrics names a counter without the suffix of its series, which the encoder appends.
+    fn begin(&mut self, metric: Metric) -> Result<MetricEncoder<'_>, fmt::Error> {
+        let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
+        self.0.encode_descriptor(name, metric.help, None, metric.kind)
+    }
+}
+
+/// Writes all metrics of a view.
+#[derive(Debug)]
+struct ViewCollector(Arc<JobView>);
+
+impl Collector for ViewCollector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page(encoder);
+        job(&mut page, &self.0)?;
+        progress(&mut page, &self.0)?;
+        recoveries(&mut page, &self.0)?;
+        slots(&mut page, &self.0)
+    }
+}
+
+fn job(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     let run = view.run.to_string();
     let application = view.application.as_ref().map_or("", |application| application.id.as_str());
     let names = [("job", view.name.as_str()), ("run", run.as_str()), ("application", application)];
-    page.values(JOB, [(names, 1.0)]);
-    page.values(BUILD, [([("version", env!("CARGO_PKG_VERSION"))], 1.0)]);
-    let states = STATES.map(|state| (word(&state), f64::from(u8::from(state == view.state))));
-    page.values(STATE, states.iter().map(|(state, value)| ([("state", state.as_str())], *value)));
-    page.value(STARTED, view.started_ms as f64 / 1000.0);
-    page.value(ATTEMPT, f64::from(view.attempt.0));
+    page.values(JOB, [(names, 1_u32)])?;
+    page.values(BUILD, [([("version", env!("CARGO_PKG_VERSION"))], 1_u32)])?;
+    let states = STATES.map(|state| (word(&state), u32::from(state == view.state)));
+    page.values(STATE, states.iter().map(|(state, value)| ([("state", state.as_str())], *value)))?;
+    page.value(STARTED, view.started_ms as f64 / 1000.0)?;
+    page.value(ATTEMPT, view.attempt.0)
 }
 
-fn progress(page: &mut Page, view: &JobView) {
-    page.value(ROWS, view.rows as f64);
-    page.value(ROWS_PER_SECOND, view.rows_per_second);
-    page.value(BAD_RECORDS, view.bad_records as f64);
+fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
+    page.value(ROWS, view.rows)?;
+    page.value(ROWS_PER_SECOND, view.rows_per_second)?;
+    page.value(BAD_RECORDS, view.bad_records)?;
     if let Some(locality) = view.data_locality {
         let by = [("node_local", locality.node_local), ("other", locality.other)];
-        page.values(TASKS_DISPATCHED, by.map(|(name, tasks)| ([("locality", name)], tasks as f64)));
+        page.values(TASKS_DISPATCHED, by.map(|(name, tasks)| ([("locality", name)], tasks)))?;
     }
     let wait = view.storage_wait.as_ref();
     let waiting_ms = wait.map_or(0, |wait| wall_ms().saturating_sub(wait.since_ms));
-    page.value(INPUT_WAIT, waiting_ms as f64 / 1000.0);
-    page.value(INPUT_WAITED, view.history.storage_waited_ms as f64 / 1000.0);
+    page.value(INPUT_WAIT, waiting_ms as f64 / 1000.0)?;
+    page.value(INPUT_WAITED, view.history.storage_waited_ms as f64 / 1000.0)?;
     if let Some(loss) = view.training_loss {
-        page.value(TRAINING_LOSS, loss);
+        page.value(TRAINING_LOSS, loss)?;
     }
     if let Some(scores) = view.evaluations.last() {
-        page.value(TEST_LOG_LOSS, scores.log_loss);
-        page.value(TEST_AUC, scores.auc);
+        page.value(TEST_LOG_LOSS, scores.log_loss)?;
+        page.value(TEST_AUC, scores.auc)?;
     }
-    page.value(PHASE, f64::from(view.phase.0));
-    page.value(TASKS, f64::from(view.tasks));
-    page.value(TASKS_DONE, f64::from(view.tasks_done));
-    page.value(CHECKPOINTS, f64::from(view.checkpoints_taken));
-    page.value(CHECKPOINTS_LATE, view.history.checkpoints_late_total as f64);
+    page.value(PHASE, view.phase.0)?;
+    page.value(TASKS, view.tasks)?;
+    page.value(TASKS_DONE, view.tasks_done)?;
+    page.value(CHECKPOINTS, view.checkpoints_taken)?;
+    page.value(CHECKPOINTS_LATE, view.history.checkpoints_late_total)?;
     if let Some(newest) = view.checkpoints.last() {
-        page.value(CHECKPOINT_TIME, newest.at_ms as f64 / 1000.0);
-        page.value(CHECKPOINT_DURATION, newest.took_ms as f64 / 1000.0);
-        page.value(CHECKPOINT_BYTES, newest.bytes as f64);
+        page.value(CHECKPOINT_TIME, newest.at_ms as f64 / 1000.0)?;
+        page.value(CHECKPOINT_DURATION, newest.took_ms as f64 / 1000.0)?;
+        page.value(CHECKPOINT_BYTES, newest.bytes)?;
     }
+    Ok(())
 }
 
-fn recoveries(page: &mut Page, view: &JobView) {
-    page.value(RECOVERIES, view.recoveries_total as f64);
+fn recoveries(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
+    page.value(RECOVERIES, view.recoveries_total)?;
     if let Some(last) = view.recoveries.last() {
         let known = phases(last)
             .rows()
             .into_iter()
             .filter_map(|(name, ms, _)| ms.map(|ms| ([("stretch", name)], ms as f64 / 1000.0)));
-        page.values(RECOVERY_SECONDS, known);
+        page.values(RECOVERY_SECONDS, known)?;
     }
+    Ok(())
 }
 
-fn slots(page: &mut Page, view: &JobView) {
+fn slots(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     let mut counts: BTreeMap<(String, String), u32> = BTreeMap::new();
     for slot in &view.slots {
         let key = (slot.slot.role.to_string(), word(&slot.state));
@@ -167,19 +265,19 @@ fn slots(page: &mut Page, view: &JobView) {
         SLOTS,
         counts.iter().map(|((role, state), count)| {
             let labels = [("role", role.as_str()), ("state", state.as_str())];
-            (labels, f64::from(*count))
+            (labels, *count)
         }),
-    );
-    page.value(ENDED, view.history.ended_total as f64);
+    )?;
+    page.value(ENDED, view.history.ended_total)?;
     let names: Vec<_> = view.slots.iter().map(|slot| slot.slot.to_string()).collect();
     let slots =
         || names.iter().zip(&view.slots).map(|(name, slot)| ([("slot", name.as_str())], slot));
     let of = |role| slots().filter(move |(_, slot)| slot.slot.role == role);
-    page.values(INCARNATION, slots().map(|(name, slot)| (name, f64::from(slot.incarnation.0))));
-    page.values(MEMORY, slots().map(|(name, slot)| (name, slot.rss_bytes as f64)));
-    page.values(PER_SECOND, slots().map(|(name, slot)| (name, slot.per_second)));
-    page.values(PUSHES, of(Role::Pserver).map(|(name, slot)| (name, slot.total as f64)));
-    page.values(TRAINER_ROWS, of(Role::Trainer).map(|(name, slot)| (name, slot.total as f64)));
+    page.values(INCARNATION, slots().map(|(name, slot)| (name, slot.incarnation.0)))?;
+    page.values(MEMORY, slots().map(|(name, slot)| (name, slot.rss_bytes)))?;
+    page.values(PER_SECOND, slots().map(|(name, slot)| (name, slot.per_second)))?;
+    page.values(PUSHES, of(Role::Pserver).map(|(name, slot)| (name, slot.total)))?;
+    page.values(TRAINER_ROWS, of(Role::Trainer).map(|(name, slot)| (name, slot.total)))
 }
 
 #[cfg(test)]
@@ -192,13 +290,13 @@ mod tests {
 
     #[test]
     fn figures_are_those_of_the_view() {
-        let text = render(&view());
+        let text = render(&Arc::new(view()));
         for expected in [
             "heddle_job_info{job=\"quickstart\",run=\"00000000-0000-0000-0000-000000000007\",application=\"application_1700000000000_0005\"} 1\n",
             "heddle_rows_total 10000\n",
             "heddle_job_state{state=\"finished\"} 1\n",
             "heddle_job_state{state=\"running\"} 0\n",
-            "heddle_input_wait_seconds 0\n",
+            "heddle_input_wait_seconds 0.0\n",
             "heddle_checkpoint_last_duration_seconds 0.12\n",
             "heddle_checkpoint_last_bytes 4096\n",
             "heddle_checkpoints_given_up_total 1\n",
@@ -206,9 +304,20 @@ mod tests {
             "heddle_slots{role=\"trainer\",state=\"running\"} 1\n",
             "heddle_container_incarnation{slot=\"pserver-0\"} 2\n",
             "heddle_pushes_total{slot=\"pserver-0\"} 1000\n",
+            "# HELP heddle_rows Records computed, recomputed ones included.\n# TYPE heddle_rows counter\nheddle_rows_total ",
+            "# TYPE heddle_phase gauge\nheddle_phase ",
         ] {
             assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
         }
+        assert!(text.ends_with("\n# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn metric_without_values_is_left_out() {
+        let mut view = view();
+        view.slots.clear();
+        let text = render(&Arc::new(view));
+        assert!(!text.contains("heddle_container_incarnation"), "{text}");
     }
 
     #[test]
@@ -219,7 +328,7 @@ mod tests {
             ..StorageWaitView::default()
         });
         view.history.storage_waited_ms = 2_500;
-        let text = render(&view);
+        let text = render(&Arc::new(view));
         let value = text
             .lines()
             .find_map(|line| line.strip_prefix("heddle_input_wait_seconds "))
@@ -261,7 +370,7 @@ mod tests {
             let name = name + &tail;
             let (mut told, harmless) = (view(), view());
             told.name.clone_from(&name);
-            let (told, harmless) = (render(&told), render(&harmless));
+            let (told, harmless) = (render(&Arc::new(told)), render(&Arc::new(harmless)));
             prop_assert_eq!(told.split('\n').count(), harmless.split('\n').count());
             let line = told.split('\n').find(|line| line.starts_with("heddle_job_info{"));
             let read = line.and_then(labels).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Public routes: the page, the same as JSON, and metrics as Prometheus text.
+//! Public routes: the page, the same as JSON, and the metrics.
 //!
 //! Every path is compared with a fixed list. No file is behind any of them, so path traversal is impossible. All answers
 //! are rendered from one [`JobView`].
@@ -133,18 +133,16 @@ const PATHS: &[&str] = &[
 
 type Rendered = (StatusCode, &'static str, String);
 
-fn render(path: &str, view: &JobView) -> Rendered {
+fn render(path: &str, view: &Arc<JobView>) -> Rendered {
     match path {
         "/" => (StatusCode::OK, "text/html; charset=utf-8", page::render(view)),
-        "/metrics" => {
-            (StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics::render(view))
-        }
+        "/metrics" => (StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(view)),
         "/api/v1/slots" => json(&view.slots),
         "/api/v1/checkpoints" => json(&view.checkpoints),
         "/api/v1/recoveries" => json(&view.recoveries),
         "/api/v1/evaluations" => json(&view.evaluations),
         "/api/v1/history" => json(&view.history),
-        _ => json(view),
+        _ => json(view.as_ref()),
     }
 }
 

@@ -1,22 +1,20 @@
-//! Logs, metrics, recovery timing and the limit of open files, the same in every process of a job.
+//! Logs, recovery timing and the limit of open files, the same in every process of a job.
 //!
 //! - [`logs`] initialises tracing: stderr for users, and a log file of bounded size ([`rotate`]).
-//! - [`metrics`] writes figures as Prometheus text.
 //! - [`recovery`] shows the timing of a recovery as five rows.
 //! - [`descriptors`] raises the limit of open files.
 //!
-//! Which events are logged, counted and timed is decided by the crates that use this one.
+//! Which events are logged and timed is decided by the crates that use this one.
 //!
 //! ```
-//! use heddle_telemetry::metrics::{Metric, Page};
+//! use heddle_telemetry::recovery::RecoveryPhases;
 //!
-//! let mut page = Page::new();
-//! page.value(Metric::counter("heddle_rows_total", "Records computed."), 12.0);
-//! assert!(page.finish().ends_with("heddle_rows_total 12\n"));
+//! let phases = RecoveryPhases { restart_ms: Some(700), load_ms: Some(40), ..RecoveryPhases::default() };
+//! assert_eq!(phases.total_ms(), 740);
+//! assert!(phases.to_string().contains("0.700 s  to the replacement's registration"));
 //! ```
 
 pub mod descriptors;
 pub mod logs;
-pub mod metrics;
 pub mod recovery;
 pub mod rotate;

@@ -62,8 +62,8 @@ pub fn check_metrics(sources: &[Source]) {
     metrics.0.sort();
     assert!(metrics.0.len() > 20, "only {} metrics were found", metrics.0.len());
     let mut page = String::from(
-        "# Metrics\n\nThe ApplicationMaster serves these in Prometheus text format at `/metrics`. Times are in seconds, \
-         sizes in bytes. A counter never decreases while an ApplicationMaster runs.\n\n\
+        "# Metrics\n\nThe ApplicationMaster serves these as OpenMetrics text at `/metrics`, which Prometheus \
+         reads since version 2.5. Times are in seconds, sizes in bytes. A counter never decreases while an ApplicationMaster runs.\n\n\
          | metric | type | meaning |\n| --- | --- | --- |\n",
     );
     for (name, kind, help) in metrics.0 {
