@@ -27,8 +27,8 @@ use std::fs;
 use heddle_protocol::ids::{Generation, RunId};
 use heddle_protocol::manifest::Salt;
 use heddle_storage::checkpoint::{
-    Checkpoint, CheckpointDir, CheckpointError, ClaimRecord, DamagedCheckpoint, Depth, Newest,
-    OnCorrupt, Owner,
+    CheckpointDir, CheckpointError, ClaimRecord, DamagePolicy, Depth, Newest, Owner,
+    SkippedCheckpoint, StoredCheckpoint,
 };
 use nix::unistd::gethostname;
 use tracing::info;
@@ -54,7 +54,7 @@ pub struct ClaimRequest {
     /// Continue nothing: train from initial values.
     pub fresh: bool,
     /// Whether an older checkpoint may stand in for a damaged one.
-    pub on_corrupt: OnCorrupt,
+    pub on_corrupt: DamagePolicy,
 }
 
 /// What a claim would follow, see [`look`].
@@ -63,9 +63,9 @@ pub struct Followed {
     /// The claim before it.
     pub predecessor: Option<ClaimRecord>,
     /// The checkpoint that it would continue.
-    pub base: Option<Checkpoint>,
+    pub base: Option<StoredCheckpoint>,
     /// Newer ones that are damaged.
-    pub damaged: Vec<DamagedCheckpoint>,
+    pub damaged: Vec<SkippedCheckpoint>,
     fresh: bool,
     claimed: Vec<Generation>,
 }
@@ -84,10 +84,10 @@ pub struct Claimed {
     /// Its generation.
     pub generation: Generation,
     /// The checkpoint that it continues.
-    pub base: Option<Checkpoint>,
+    pub base: Option<StoredCheckpoint>,
     /// Newer ones that are damaged. They are outside the lineage from now on and would be deleted some time, so they are to be set
     /// aside before anything else is done.
-    pub damaged: Vec<DamagedCheckpoint>,
+    pub damaged: Vec<SkippedCheckpoint>,
     /// The claim before it, of a process that is gone.
     pub predecessor: Option<ClaimRecord>,
 }
@@ -396,7 +396,7 @@ mod tests {
             at_ms: 0,
             take_over: false,
             fresh: false,
-            on_corrupt: OnCorrupt::Previous,
+            on_corrupt: DamagePolicy::Previous,
         }
     }
 

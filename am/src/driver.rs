@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_am_core::{
-    Action, ConnectionId, ContainerId, Core, Event, MonotonicMs, Now, OperationId, Outcome, Probe,
-    ReceivedReports, Record, RecordId,
+    Action, ConnectionId, ContainerName, Core, Event, MonotonicMs, Now, OperationId, Outcome,
+    Probe, ReceivedReports, Record, RecordId,
 };
 use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope};
 use heddle_protocol::exit_code::ExitCode;
@@ -52,7 +52,7 @@ pub struct Sources {
     /// The sending half of `events`.
     pub sender: mpsc::UnboundedSender<Event>,
     /// Warnings of the workers, which do not concern the core.
-    pub notices: mpsc::UnboundedReceiver<view::Event>,
+    pub notices: mpsc::UnboundedReceiver<view::JobEvent>,
     /// Orders to stop from outside the API: signals, and the end of the command line's process.
     pub stops: mpsc::UnboundedReceiver<heddle_protocol::control::Operation>,
 }
@@ -239,7 +239,7 @@ impl<C: ContainerSource> Driver<C> {
                 }
                 session.registered = true;
                 self.heard.registered(member, connection);
-                let container = container.map(ContainerId);
+                let container = container.map(ContainerName);
                 if let Some(container) = &container {
                     self.cluster.known(container, member);
                 }
@@ -302,8 +302,8 @@ impl<C: ContainerSource> Driver<C> {
     }
 
     /// Records an event for pages and the report, and writes it to the log and, locally, to standard output.
-    fn publish(&mut self, mut event: view::Event) {
-        if let view::Event::Ended { view, .. } = &mut event {
+    fn publish(&mut self, mut event: view::JobEvent) {
+        if let view::JobEvent::Ended { view, .. } = &mut event {
             // The core's view lacks the history and the placements.
             **view = self.view();
         }

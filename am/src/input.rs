@@ -29,7 +29,7 @@ pub enum InputError {
         /// The configured location.
         location: String,
         /// Why not.
-        source: heddle_storage::LocationError,
+        source: heddle_storage::StorageUrlError,
     },
     /// Nothing there, or not readable.
     #[error("{key} = {location}")]
@@ -123,7 +123,7 @@ pub async fn locality(plan: &InputPlan) -> Locality {
 }
 
 async fn blocks_of(url: &str) -> Vec<BlockPlace> {
-    let Ok(location) = heddle_storage::Location::parse(url) else {
+    let Ok(location) = heddle_storage::StorageUrl::parse(url) else {
         return Vec::new();
     };
     let found = match connect(&location) {
@@ -170,7 +170,7 @@ async fn files(key: &'static str, places: &[Location]) -> Result<Vec<InputFile>,
     let mut found = Vec::new();
     for place in places {
         let shown = place.to_string();
-        let location = heddle_storage::Location::parse(&place.url())
+        let location = heddle_storage::StorageUrl::parse(&place.url())
             .map_err(|source| InputError::Location { key, location: shown.clone(), source })?;
         let failed = |source| InputError::Storage { key, location: shown.clone(), source };
         let storage = connect(&location).map_err(failed)?;

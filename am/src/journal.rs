@@ -178,7 +178,7 @@ impl Journal {
         mut self,
         mut records: mpsc::UnboundedReceiver<(RecordId, Box<Record>)>,
         events: mpsc::UnboundedSender<Event>,
-        notices: mpsc::UnboundedSender<view::Event>,
+        notices: mpsc::UnboundedSender<view::JobEvent>,
     ) {
         self.delete_older().await;
         while let Some(first) = records.recv().await {
@@ -207,7 +207,7 @@ impl Journal {
     async fn append_with_retries(
         &mut self,
         records: &[Record],
-        notices: &mpsc::UnboundedSender<view::Event>,
+        notices: &mpsc::UnboundedSender<view::JobEvent>,
     ) -> Result<(), JournalError> {
         let begun = Instant::now();
         let mut wait = RETRY_FIRST;
@@ -224,7 +224,7 @@ impl Journal {
                 Err(_) => None,
             };
             if let Some(text) = warning {
-                let _driver_is_gone = notices.send(view::Event::Warning { text });
+                let _driver_is_gone = notices.send(view::JobEvent::Warning { text });
             }
             if !retry {
                 return result;

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use heddle_protocol::view::{CheckpointView, EvaluationView, Event, StorageWaitView};
+use heddle_protocol::view::{CheckpointView, EvaluationView, JobEvent, StorageWaitView};
 
 use crate::report::format;
 
@@ -29,21 +29,21 @@ enum Weight {
     Kept,
 }
 
-fn weight(event: &Event) -> Weight {
+fn weight(event: &JobEvent) -> Weight {
     match event {
-        Event::Progress { .. } => Weight::Progress,
-        Event::Started { .. } | Event::CheckpointDamaged { .. } | Event::Ended { .. } => {
+        JobEvent::Progress { .. } => Weight::Progress,
+        JobEvent::Started { .. } | JobEvent::CheckpointDamaged { .. } | JobEvent::Ended { .. } => {
             Weight::Kept
         }
-        Event::Registered { .. }
-        | Event::Lost { .. }
-        | Event::PhaseBegun { .. }
-        | Event::Evaluated(_)
-        | Event::CheckpointCommitted(_)
-        | Event::CheckpointGivenUp { .. }
-        | Event::StorageWait(_)
-        | Event::Recovered(_)
-        | Event::Warning { .. } => Weight::Passing,
+        JobEvent::Registered { .. }
+        | JobEvent::Lost { .. }
+        | JobEvent::PhaseBegun { .. }
+        | JobEvent::Evaluated(_)
+        | JobEvent::CheckpointCommitted(_)
+        | JobEvent::CheckpointGivenUp { .. }
+        | JobEvent::StorageWait(_)
+        | JobEvent::Recovered(_)
+        | JobEvent::Warning { .. } => Weight::Passing,
     }
 }
 
@@ -94,7 +94,7 @@ impl LineQueue {
                 "{} events are not shown: the output was not read for a while",
                 std::mem::take(&mut self.dropped)
             );
-            return serde_json::to_string(&Event::Warning { text }).ok();
+            return serde_json::to_string(&JobEvent::Warning { text }).ok();
         }
         let (weight, line) = self.lines.pop_front()?;
         if weight != Weight::Kept {
@@ -177,7 +177,7 @@ impl Notices {
 static STDOUT: OnceLock<Arc<Notices>> = OnceLock::new();
 
 /// Writes an event to the log and queues it as one line of JSON on standard output. Never blocks.
-pub fn notice(event: &Event) {
+pub fn notice(event: &JobEvent) {
     match serde_json::to_string(event) {
         Ok(line) => {
             STDOUT.get_or_init(|| Notices::start(std::io::stdout())).push(weight(event), line)
@@ -188,46 +188,46 @@ pub fn notice(event: &Event) {
 }
 
 /// Writes an event to the log alone. On YARN standard output is a file that nothing reads.
-pub fn log(event: &Event) {
+pub fn log(event: &JobEvent) {
     match event {
-        Event::Started { run, attempt, address, resumed_from, .. } => {
+        JobEvent::Started { run, attempt, address, resumed_from, .. } => {
             tracing::info!(%run, %attempt, address, resumed_from = ?resumed_from.map(|cut| cut.to_string()), "job_started");
         }
-        Event::Registered { slot, incarnation, pid, host } => {
+        JobEvent::Registered { slot, incarnation, pid, host } => {
             tracing::info!(%slot, %incarnation, pid, host, "container_registered");
         }
-        Event::Lost { slot, incarnation, cause } => {
+        JobEvent::Lost { slot, incarnation, cause } => {
             tracing::info!(%slot, %incarnation, cause, "container_lost");
         }
-        Event::PhaseBegun { phase, text } => tracing::info!(%phase, text, "phase_begun"),
-        Event::Progress { text, rows, rows_per_second, training_loss } => {
+        JobEvent::PhaseBegun { phase, text } => tracing::info!(%phase, text, "phase_begun"),
+        JobEvent::Progress { text, rows, rows_per_second, training_loss } => {
             tracing::debug!(text, rows, rows_per_second, training_loss, "progress");
         }
-        Event::Evaluated(scores) => {
+        JobEvent::Evaluated(scores) => {
             let EvaluationView { pass, log_loss, auc, accuracy, .. } = scores;
             tracing::info!(pass, log_loss, auc, accuracy, "pass_evaluated");
         }
-        Event::CheckpointCommitted(taken) => {
+        JobEvent::CheckpointCommitted(taken) => {
             let CheckpointView { cut, bytes, took_ms, .. } = taken;
             tracing::info!(%cut, bytes, duration_ms = took_ms, "checkpoint_committed");
         }
-        Event::CheckpointGivenUp { cut, reason } => {
+        JobEvent::CheckpointGivenUp { cut, reason } => {
             tracing::info!(%cut, reason, "checkpoint_aborted");
         }
-        Event::StorageWait(wait) => {
+        JobEvent::StorageWait(wait) => {
             let StorageWaitView { file, error, trainers, since_ms, ended_ms } = wait;
             tracing::info!(file, error, trainers, since_ms, ended_ms, "storage_wait_changed");
         }
-        Event::CheckpointDamaged { cut, dir, error } => {
+        JobEvent::CheckpointDamaged { cut, dir, error } => {
             tracing::error!(%cut, dir, error, "checkpoint_damaged");
         }
-        Event::Recovered(recovery) => {
+        JobEvent::Recovered(recovery) => {
             let duration_ms = format::phases(recovery).total_ms();
             let epoch = recovery.epoch_after;
             tracing::info!(cause = recovery.cause, %epoch, duration_ms, "recovery_finished");
         }
-        Event::Warning { text } => tracing::warn!(text, "warning_raised"),
-        Event::Ended { state, exit_code, message, model, .. } => {
+        JobEvent::Warning { text } => tracing::warn!(text, "warning_raised"),
+        JobEvent::Ended { state, exit_code, message, model, .. } => {
             tracing::info!(?state, %exit_code, message, model, "job_ended");
         }
     }

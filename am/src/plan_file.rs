@@ -7,7 +7,9 @@
 use bytes::Bytes;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::plan_file::{PlanFile, PlanFileError};
-use heddle_storage::{Location, LocationError, PathError, StorageError, connect, publish_small};
+use heddle_storage::{
+    PathError, StorageError, StorageUrl, StorageUrlError, connect, publish_small,
+};
 
 /// Why the plan could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +19,7 @@ pub enum WritePlanError {
     Plan(#[from] PlanFileError),
     /// The directory is not a place that files can be written to.
     #[error("cannot write the input plan")]
-    Location(#[from] LocationError),
+    Location(#[from] StorageUrlError),
     /// Its path is too long.
     #[error("cannot write the input plan")]
     Path(#[from] PathError),
@@ -33,7 +35,7 @@ pub enum WritePlanError {
 /// See [`WritePlanError`].
 pub async fn write(plan: &InputPlan, dir: &str) -> Result<PlanFile, WritePlanError> {
     let (file, bytes) = PlanFile::of(plan, dir)?;
-    let location = Location::parse(&file.url)?;
+    let location = StorageUrl::parse(&file.url)?;
     let storage = connect(&location)?;
     publish_small(&*storage, location.path(), Bytes::from(bytes))
         .await

@@ -24,8 +24,8 @@ use heddle_protocol::manifest::{Md5, Salt};
 use heddle_protocol::model::{MODEL_FILE, ModelFile, is_plain_name};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
 use heddle_storage::{
-    Kind, Mode, Op, Reason, Storage, StorageError, StorePath, WriteError, chain, make_dirs, md5_of,
-    read_small, sidecar_line, sidecar_name, write_whole,
+    EntryKind, Mode, Op, Reason, Storage, StorageError, StorePath, WriteError, chain, make_dirs,
+    md5_of, read_small, sidecar_line, sidecar_name, write_whole,
 };
 
 /// A model file has some hundred bytes a file.
@@ -243,7 +243,7 @@ impl Publication<'_> {
     async fn is_in_place(&self, file: &ExportedFile) -> Result<bool, StorageError> {
         let path = self.at(&file.name)?;
         match self.storage.stat(&path).await {
-            Ok(entry) if entry.kind == Kind::File && entry.bytes == file.bytes => {}
+            Ok(entry) if entry.kind == EntryKind::File && entry.bytes == file.bytes => {}
             Ok(_) => return Ok(false),
             Err(error) if error.is_not_found() => return Ok(false),
             Err(error) => return Err(error),
@@ -315,7 +315,7 @@ impl Publication<'_> {
         // Drafts of processes that died; another that is publishing at the moment writes its own again.
         let entries = self.storage.list(self.dir).await.unwrap_or_default();
         for entry in entries {
-            if entry.kind == Kind::File && entry.name().starts_with(DRAFT_PREFIX) {
+            if entry.kind == EntryKind::File && entry.name().starts_with(DRAFT_PREFIX) {
                 let _absent = self.storage.delete_file(&entry.path).await;
             }
         }
@@ -324,7 +324,7 @@ impl Publication<'_> {
     async fn remove_dirs(&self, is_wanted: impl Fn(&str) -> bool) {
         let entries = self.storage.list(self.dir).await.unwrap_or_default();
         for entry in entries {
-            if entry.kind == Kind::Dir
+            if entry.kind == EntryKind::Dir
                 && is_wanted(entry.name())
                 && let Err(error) = self.storage.delete_dir(&entry.path).await
             {

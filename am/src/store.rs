@@ -17,9 +17,9 @@ use heddle_protocol::spec::Permissions;
 use heddle_protocol::view;
 use heddle_storage::chain;
 use heddle_storage::checkpoint::{
-    CheckpointDir, CheckpointError, CommitError, Depth, Newest, OnCorrupt,
+    CheckpointDir, CheckpointError, CommitError, DamagePolicy, Depth, Newest,
 };
-use heddle_storage::{Location, Mode, Storage, StorageError, StorePath, connect};
+use heddle_storage::{Mode, Storage, StorageError, StorageUrl, StorePath, connect};
 use tokio::sync::mpsc;
 
 use crate::delay_warning::DelayWarning;
@@ -57,7 +57,7 @@ pub async fn open_with_retries(
         match CheckpointDir::open_or_create(Arc::clone(storage), root.clone()).await {
             Err(error) if error.is_retryable() && begun.elapsed() < OPEN_TIMEOUT => {
                 if let Some(text) = delay.failed(Instant::now(), &chain(&error)) {
-                    notice(&view::Event::Warning { text });
+                    notice(&view::JobEvent::Warning { text });
                 }
                 tokio::time::sleep(RETRY_WAIT).await;
             }
@@ -71,7 +71,7 @@ pub struct Store {
     /// The checkpoint directory.
     pub dir: CheckpointDir,
     /// Its location, to make URLs of paths in it.
-    pub location: Location,
+    pub location: StorageUrl,
     /// Unique for this process; identifies its files after a lost reply.
     pub salt: Salt,
     /// The run.
@@ -94,7 +94,7 @@ impl Store {
         self,
         mut calls: mpsc::UnboundedReceiver<(CallId, Box<StoreCall>)>,
         events: mpsc::UnboundedSender<Event>,
-        notices: mpsc::UnboundedSender<view::Event>,
+        notices: mpsc::UnboundedSender<view::JobEvent>,
     ) {
         let mut delay = DelayWarning::new("the next checkpoint");
         while let Some((call, what)) = calls.recv().await {
@@ -109,7 +109,7 @@ impl Store {
         &self,
         call: StoreCall,
         delay: &mut DelayWarning,
-        notices: &mpsc::UnboundedSender<view::Event>,
+        notices: &mpsc::UnboundedSender<view::JobEvent>,
     ) -> Stored {
         match call {
             StoreCall::Stage { cut } => self.stage(cut, delay, notices).await,
@@ -160,7 +160,7 @@ impl Store {
         &self,
         cut: CutId,
         delay: &mut DelayWarning,
-        notices: &mpsc::UnboundedSender<view::Event>,
+        notices: &mpsc::UnboundedSender<view::JobEvent>,
     ) -> Stored {
         let begun = Instant::now();
         loop {
@@ -170,7 +170,7 @@ impl Store {
                 _ => delay.over(Instant::now()),
             };
             if let Some(text) = warning {
-                let _driver_is_gone = notices.send(view::Event::Warning { text });
+                let _driver_is_gone = notices.send(view::JobEvent::Warning { text });
             }
             match result {
                 Ok(path) => return Stored::Staged(self.location.with_path(path).to_string()),
@@ -184,7 +184,10 @@ impl Store {
 
     /// A checkpoint as the core names it.
     #[must_use]
-    pub fn checkpoint(&self, checkpoint: heddle_storage::checkpoint::Checkpoint) -> Checkpoint {
+    pub fn checkpoint(
+        &self,
+        checkpoint: heddle_storage::checkpoint::StoredCheckpoint,
+    ) -> Checkpoint {
         Checkpoint {
             dir: self.location.with_path(checkpoint.dir).to_string(),
             manifest: checkpoint.manifest.into(),
@@ -200,7 +203,7 @@ impl Store {
             Err(error) => return failed(&error),
         };
         let found =
-            self.dir.newest_below(&lineage, Some(below), Depth::Full, OnCorrupt::Previous).await;
+            self.dir.newest_below(&lineage, Some(below), Depth::Full, DamagePolicy::Previous).await;
         let Newest { checkpoint, damaged } = match found {
             Ok(found) => found,
             Err(CheckpointError::NoneUsable { .. } | CheckpointError::Lost { .. }) => {
@@ -233,7 +236,7 @@ impl Store {
         checkpoint: CutId,
     ) -> Result<String, PublishError> {
         let location =
-            Location::parse(dir).map_err(|error| PublishError::Taken(error.to_string()))?;
+            StorageUrl::parse(dir).map_err(|error| PublishError::Taken(error.to_string()))?;
         let storage = connect(&location)?;
         let lease = || self.lease.check(Instant::now());
         let publication = Publication {

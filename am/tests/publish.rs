@@ -13,7 +13,7 @@ use heddle_protocol::ids::{Attempt, CutId, Generation, RunId};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::model::{MODEL_FILE, ModelFile, staging_prefix};
 use heddle_storage::checkpoint::{CheckpointDir, ClaimRecord, Owner};
-use heddle_storage::double::{Fault, Faults, Faulty, MemoryStorage};
+use heddle_storage::double::{Faults, Faulty, InjectedFault, MemoryStorage};
 use heddle_storage::{Mode, Storage, StorePath, SummedWriter, read_small, write_whole};
 use uuid::Uuid;
 
@@ -193,7 +193,7 @@ fn is_whole(found: &BTreeMap<String, String>, old: Option<Which>, new: Which, co
 #[tokio::test]
 async fn next_attempt_publishes_after_an_interruption_at_any_call() {
     for old in [None, Some(OLD)] {
-        for fault in Fault::ALL {
+        for fault in InjectedFault::ALL {
             for at in 0.. {
                 let rig = Rig::new().await;
                 if let Some(old) = old {

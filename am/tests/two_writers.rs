@@ -18,11 +18,11 @@ use heddle_protocol::manifest::{
     FORMAT_VERSION, InputPlan, Manifest, Progress, Salt, ShardFile, Work,
 };
 use heddle_storage::checkpoint::{
-    CheckpointDir, ClaimRecord, CommitError, Depth, OnCorrupt, Owner,
+    CheckpointDir, ClaimRecord, CommitError, DamagePolicy, Depth, Owner,
 };
 use heddle_storage::double::{Faults, Faulty, MemoryStorage, run_interleaved};
-use heddle_storage::shard_file::{Header, Section, ShardWriter, Values};
-use heddle_storage::{Location, Storage, StorePath};
+use heddle_storage::shard_file::{Section, ShardHeader, ShardWriter, Values};
+use heddle_storage::{Storage, StorageUrl, StorePath};
 use proptest::prelude::*;
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -52,7 +52,7 @@ async fn prepare(
 ) -> Option<Manifest> {
     let staging = dir.stage(cut, salt).await.ok()?;
     let content = Bytes::from(cut.to_string());
-    let header = Header {
+    let header = ShardHeader {
         run: RUN,
         shard: ShardId(0),
         shards: 1,
@@ -159,7 +159,7 @@ async fn successor(dir: CheckpointDir) -> (Claimed, Vec<CutId>) {
         at_ms: 0,
         take_over: false,
         fresh: false,
-        on_corrupt: OnCorrupt::Fail,
+        on_corrupt: DamagePolicy::Fail,
     };
     let claimed = claim(&dir, &request, &|_: &Owner| Liveness::Unknown).await.expect("claimed");
     let mut parent = claimed.base.as_ref().map(|base| base.manifest.cut);
@@ -197,7 +197,7 @@ fn interleave(start: &Start, choose: impl FnMut() -> bool) {
         }
         let lineage = dir.lineage().await.expect("read");
         let found = dir
-            .newest(&lineage, Depth::Full, OnCorrupt::Fail)
+            .newest(&lineage, Depth::Full, DamagePolicy::Fail)
             .await
             .expect("read")
             .checkpoint
@@ -275,7 +275,7 @@ async fn told(start: &Start, lease: Lease, call: StoreCall) -> Stored {
     let storage: Arc<dyn Storage> = Arc::new(start.memory.clone());
     let store = Store {
         dir: CheckpointDir::existing(storage, root()),
-        location: Location::parse("/ckpt").expect("a location"),
+        location: StorageUrl::parse("/ckpt").expect("a location"),
         salt: STALE,
         run: RUN,
         job: "test".to_owned(),

@@ -19,7 +19,7 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::runs::LocalRun;
 use crate::waiting;
 
@@ -59,7 +59,7 @@ impl Am {
     ///
     /// # Errors
     /// Exit code 6 if it does not respond.
-    pub async fn view(&self) -> Result<JobView, Failure> {
+    pub async fn view(&self) -> Result<JobView, CommandFailure> {
         let exchange = async {
             let mut sender = self.connect().await?;
             match read(&mut sender, get("/api/v1/status", "heddle")?).await {
@@ -78,7 +78,7 @@ impl Am {
     ///
     /// # Errors
     /// Exit code 6 if it does not respond, 5 if it rejects the secret.
-    pub async fn view_with(&self, run: RunId, secret: &Secret) -> Result<JobView, Failure> {
+    pub async fn view_with(&self, run: RunId, secret: &Secret) -> Result<JobView, CommandFailure> {
         let exchange = async {
             let mut sender = self.connect().await?;
             let proof = prove(&mut sender, run, secret).await?;
@@ -100,7 +100,7 @@ impl Am {
         run: RunId,
         secret: &Secret,
         operation: &Operation,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         self.limited(self.limit_of(operation), async {
             let mut sender = self.connect().await?;
             let proof = prove(&mut sender, run, secret).await?;
@@ -146,10 +146,10 @@ impl Am {
         &self,
         limit: Duration,
         exchange: impl Future<Output = Result<T, ExchangeError>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandFailure> {
         let who = &self.who;
         let unreachable = |why: &str| {
-            Failure::new(ExitCode::Unreachable, format!("{who} {why}")).next(&self.next)
+            CommandFailure::new(ExitCode::Unreachable, format!("{who} {why}")).next(&self.next)
         };
         let exchange = tokio::time::timeout(limit, exchange);
         match waiting::on(who, exchange).await {
@@ -157,15 +157,15 @@ impl Am {
             Ok(Err(ExchangeError::Elsewhere(url))) => Err(unreachable(&format!("is behind {url}"))),
             Ok(Err(ExchangeError::NoAddress)) => Err(unreachable("is not listening yet")),
             Ok(Err(ExchangeError::Refused(StatusCode::UNAUTHORIZED, text))) => {
-                Err(Failure::new(ExitCode::Denied, format!("{who}: {text}")))
+                Err(CommandFailure::new(ExitCode::Denied, format!("{who}: {text}")))
             }
             Ok(Err(ExchangeError::Refused(StatusCode::CONFLICT, text))) => {
-                Err(Failure::new(ExitCode::JobFailed, format!("{who} refuses: {text}")))
+                Err(CommandFailure::new(ExitCode::JobFailed, format!("{who} refuses: {text}")))
             }
             Ok(Err(ExchangeError::Refused(status, text))) => {
                 Err(unreachable(&format!("answered {status}: {text}")))
             }
-            Ok(Err(ExchangeError::Other(error))) => Err(Failure::caused(
+            Ok(Err(ExchangeError::Other(error))) => Err(CommandFailure::caused(
                 ExitCode::Unreachable,
                 format!("{who} does not respond"),
                 &*error,
@@ -179,7 +179,7 @@ impl Am {
 ///
 /// # Errors
 /// Exit code 6 if it does not respond.
-pub async fn view(run: &LocalRun) -> Result<JobView, Failure> {
+pub async fn view(run: &LocalRun) -> Result<JobView, CommandFailure> {
     Am::of_run(run).view().await
 }
 
@@ -187,9 +187,9 @@ pub async fn view(run: &LocalRun) -> Result<JobView, Failure> {
 ///
 /// # Errors
 /// Exit code 6 if it does not respond, 5 if it rejects the secret, 1 if it refuses the operation.
-pub async fn operate(run: &LocalRun, operation: &Operation) -> Result<(), Failure> {
+pub async fn operate(run: &LocalRun, operation: &Operation) -> Result<(), CommandFailure> {
     let secret = run.dir.secret().map_err(|error| {
-        Failure::caused(ExitCode::Denied, "cannot read the run's secret", &error)
+        CommandFailure::caused(ExitCode::Denied, "cannot read the run's secret", &error)
     })?;
     Am::of_run(run).operate(run.file.run, &secret, operation).await
 }
@@ -261,9 +261,9 @@ async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<Strin
     Ok(hex::encode(proof))
 }
 
-fn view_of(body: &[u8]) -> Result<JobView, Failure> {
+fn view_of(body: &[u8]) -> Result<JobView, CommandFailure> {
     serde_json::from_slice(body).map_err(|error| {
-        Failure::caused(
+        CommandFailure::caused(
             ExitCode::Unreachable,
             "cannot read the ApplicationMaster's answer as the view of a job",
             &error,
@@ -288,9 +288,9 @@ async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Byte
 ///
 /// # Errors
 /// The system cannot create an event queue.
-pub fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+pub fn runtime() -> Result<tokio::runtime::Runtime, CommandFailure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-        Failure::caused(ExitCode::Internal, "cannot create an event queue", &error)
+        CommandFailure::caused(ExitCode::Internal, "cannot create an event queue", &error)
     })
 }
 

@@ -27,11 +27,11 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
     pub rm_wait: Option<std::time::Duration>,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Train a job on this machine
     Run(run::Args),
     /// Train a job on a YARN cluster
@@ -57,10 +57,10 @@ enum Command {
     Export(export::Args),
     /// Show the values of a job file, or the reference of all keys
     #[command(subcommand)]
-    Config(config::Command),
+    Config(config::ConfigCommand),
     /// List, verify, take and remove checkpoints
     #[command(subcommand)]
-    Checkpoint(checkpoint::Command),
+    Checkpoint(checkpoint::CheckpointCommand),
     /// Print the completion script of a shell
     Completions(completions::Args),
     /// The ApplicationMaster of a run
@@ -84,24 +84,24 @@ pub fn dispatch(cli: Cli) -> CommandResult {
         cluster::set_rm_wait(wait);
     }
     match cli.command {
-        Command::Run(args) => run::run(args, json),
-        Command::Submit(args) => submit::submit(&args, json),
-        Command::Attach(args) => attach::attach(&args, json),
-        Command::Status(args) => status::status(&args, json),
-        Command::List(args) => list::list(&args, json),
-        Command::Prune(args) => prune::prune(&args, json),
-        Command::Logs(args) => logs::logs(&args, json),
-        Command::Report(args) => report::report(&args, json),
-        Command::Kill(args) => kill::kill(&args, json),
-        Command::Scale(args) => scale::scale(&args, json),
-        Command::Predict(args) => predict::predict(&args, json),
-        Command::Export(args) => export::export(&args, json),
-        Command::Config(command) => config::config(command, json),
-        Command::Checkpoint(command) => checkpoint::checkpoint(command, json),
-        Command::Completions(args) => completions::completions(&args, &mut Cli::command()),
-        Command::Am(args) => containers::am(&args),
-        Command::Pserver => containers::pserver(),
-        Command::Trainer => containers::trainer(),
+        CliCommand::Run(args) => run::run(args, json),
+        CliCommand::Submit(args) => submit::submit(&args, json),
+        CliCommand::Attach(args) => attach::attach(&args, json),
+        CliCommand::Status(args) => status::status(&args, json),
+        CliCommand::List(args) => list::list(&args, json),
+        CliCommand::Prune(args) => prune::prune(&args, json),
+        CliCommand::Logs(args) => logs::logs(&args, json),
+        CliCommand::Report(args) => report::report(&args, json),
+        CliCommand::Kill(args) => kill::kill(&args, json),
+        CliCommand::Scale(args) => scale::scale(&args, json),
+        CliCommand::Predict(args) => predict::predict(&args, json),
+        CliCommand::Export(args) => export::export(&args, json),
+        CliCommand::Config(command) => config::config(command, json),
+        CliCommand::Checkpoint(command) => checkpoint::checkpoint(command, json),
+        CliCommand::Completions(args) => completions::completions(&args, &mut Cli::command()),
+        CliCommand::Am(args) => containers::am(&args),
+        CliCommand::Pserver => containers::pserver(),
+        CliCommand::Trainer => containers::trainer(),
     }
 }
 

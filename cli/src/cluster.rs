@@ -12,13 +12,15 @@ use heddle_hadoop::sasl::{DigestError, SaslError};
 use heddle_hadoop::{Configuration, HostPort, User};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{JobSpec, Location};
-use heddle_storage::{Kind, Mode, Reason, Storage, StorageError, StorePath, WriteError, connect};
+use heddle_storage::{
+    EntryKind, Mode, Reason, Storage, StorageError, StorePath, WriteError, connect,
+};
 use heddle_yarn::{
     ApplicationId, CallTimeouts, ClientError, Cluster, ClusterError, YarnClient, rpc_options,
     stated_rm_wait,
 };
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::waiting::{self, HDFS};
 
 /// A cluster and its user. Must be created within a runtime.
@@ -105,9 +107,9 @@ impl ClusterContext {
     ///
     /// # Errors
     /// Exit code 7 if it cannot be read or does not name a cluster, 5 if the user cannot be determined.
-    pub fn load() -> Result<Self, Failure> {
+    pub fn load() -> Result<Self, CommandFailure> {
         let wrong = |error: &dyn std::error::Error| {
-            Failure::caused(ExitCode::Input, "cannot find a cluster in Hadoop's configuration", error).next(
+            CommandFailure::caused(ExitCode::Input, "cannot find a cluster in Hadoop's configuration", error).next(
                 "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml of the cluster",
             )
         };
@@ -117,7 +119,11 @@ impl ClusterContext {
         let secured = text("hadoop.security.authentication")?
             .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
         let user = User::resolve(&environment, secured).map_err(|error| {
-            Failure::caused(ExitCode::Denied, "cannot determine the user to submit as", &error)
+            CommandFailure::caused(
+                ExitCode::Denied,
+                "cannot determine the user to submit as",
+                &error,
+            )
         })?;
         let default = text("fs.defaultFS")?.unwrap_or_default();
         let authority = default
@@ -127,13 +133,13 @@ impl ClusterContext {
             .to_owned();
         if authority.is_empty() {
             let fact = format!("fs.defaultFS must be an hdfs:// URL (got {default:?})");
-            return Err(Failure::new(ExitCode::Input, fact).next(
+            return Err(CommandFailure::new(ExitCode::Input, fact).next(
                 "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml of the cluster",
             ));
         }
         let homes = text("dfs.user.home.dir.prefix")?.unwrap_or_else(|| "/user".to_owned());
         let cluster = cluster_of(&configuration, &user, "heddle").map_err(|e| wrong(&e))?;
-        let root = heddle_storage::Location::Hdfs {
+        let root = heddle_storage::StorageUrl::Hdfs {
             authority: authority.clone(),
             path: StorePath::root(),
         };
@@ -155,7 +161,10 @@ impl ClusterContext {
     ///
     /// # Errors
     /// As [`ClusterContext::load`].
-    pub fn client_naming(&self, application: ApplicationId) -> Result<Option<YarnClient>, Failure> {
+    pub fn client_naming(
+        &self,
+        application: ApplicationId,
+    ) -> Result<Option<YarnClient>, CommandFailure> {
         let enabled = self.configuration.boolean("hadoop.caller.context.enabled", false);
         if !enabled.unwrap_or(false) {
             return Ok(None);
@@ -163,7 +172,7 @@ impl ClusterContext {
         let context = format!("heddle_{application}");
         let cluster = cluster_of(&self.configuration, &self.user, &context);
         let cluster = cluster.map_err(|error| {
-            Failure::caused(
+            CommandFailure::caused(
                 ExitCode::Input,
                 "cannot find a cluster in Hadoop's configuration",
                 &error,
@@ -173,9 +182,9 @@ impl ClusterContext {
     }
 
     /// A location on the default file system.
-    fn place(&self, path: &str) -> Result<Location, Failure> {
+    fn place(&self, path: &str) -> Result<Location, CommandFailure> {
         format!("hdfs://{}{path}", self.authority).parse().map_err(|error| {
-            Failure::caused(ExitCode::Input, format!("{path:?} is not a valid path"), &error)
+            CommandFailure::caused(ExitCode::Input, format!("{path:?} is not a valid path"), &error)
         })
     }
 
@@ -183,7 +192,7 @@ impl ClusterContext {
     ///
     /// # Errors
     /// Never for locations from a job file.
-    pub fn whole(&self, location: &Location) -> Result<Location, Failure> {
+    pub fn whole(&self, location: &Location) -> Result<Location, CommandFailure> {
         match location.scheme() == "hdfs" && location.authority().is_empty() {
             true => self.place(location.path()),
             false => Ok(location.clone()),
@@ -194,9 +203,9 @@ impl ClusterContext {
     ///
     /// # Errors
     /// The name is not valid in a path.
-    pub fn home_of(&self, user: &str) -> Result<Location, Failure> {
+    pub fn home_of(&self, user: &str) -> Result<Location, CommandFailure> {
         if user.is_empty() || user.contains(['/', '\0']) || user == ".." {
-            return Err(Failure::new(
+            return Err(CommandFailure::new(
                 ExitCode::Denied,
                 format!("{user:?} is not a valid user name"),
             ));
@@ -208,7 +217,7 @@ impl ClusterContext {
     ///
     /// # Errors
     /// As [`ClusterContext::home_of`].
-    pub fn home(&self) -> Result<Location, Failure> {
+    pub fn home(&self) -> Result<Location, CommandFailure> {
         self.home_of(self.user.short_name())
     }
 
@@ -216,7 +225,11 @@ impl ClusterContext {
     ///
     /// # Errors
     /// As [`ClusterContext::home_of`].
-    pub fn staging(&self, user: &str, application: ApplicationId) -> Result<Location, Failure> {
+    pub fn staging(
+        &self,
+        user: &str,
+        application: ApplicationId,
+    ) -> Result<Location, CommandFailure> {
         let below = self.home_of(user)?.join(HOME_DIR).join("staging");
         Ok(below.join(&application.to_string()))
     }
@@ -225,7 +238,11 @@ impl ClusterContext {
     ///
     /// # Errors
     /// As [`ClusterContext::home_of`].
-    pub fn reports(&self, user: &str, application: ApplicationId) -> Result<Location, Failure> {
+    pub fn reports(
+        &self,
+        user: &str,
+        application: ApplicationId,
+    ) -> Result<Location, CommandFailure> {
         let below = self.home_of(user)?.join(HOME_DIR).join("reports");
         Ok(below.join(&application.to_string()))
     }
@@ -234,7 +251,7 @@ impl ClusterContext {
     ///
     /// # Errors
     /// Never for locations from a job file.
-    pub fn whole_spec(&self, mut spec: JobSpec) -> Result<JobSpec, Failure> {
+    pub fn whole_spec(&self, mut spec: JobSpec) -> Result<JobSpec, CommandFailure> {
         let data = spec.data.train.iter_mut().chain(&mut spec.data.test);
         let outputs = [&mut spec.checkpoint.dir, &mut spec.output.model];
         let files = spec.yarn.files.iter_mut().chain(&mut spec.yarn.archives);
@@ -249,7 +266,11 @@ impl ClusterContext {
     ///
     /// # Errors
     /// Exit code 5 if that is denied, 6 if the file system does not respond.
-    pub async fn make_dirs(&self, home: &Location, below: &[&str]) -> Result<Location, Failure> {
+    pub async fn make_dirs(
+        &self,
+        home: &Location,
+        below: &[&str],
+    ) -> Result<Location, CommandFailure> {
         let mut at = home.clone();
         for name in below {
             at = at.join(name);
@@ -278,7 +299,7 @@ impl ClusterContext {
     ///
     /// # Errors
     /// Exit code 6 if none listens.
-    pub async fn reach(&self) -> Result<(), Failure> {
+    pub async fn reach(&self) -> Result<(), CommandFailure> {
         let reached = waiting::on(HDFS, self.storage.reach()).await;
         reached.map_err(|error| {
             storage_failure("cannot reach HDFS", &error).next(format!(
@@ -292,7 +313,7 @@ impl ClusterContext {
     ///
     /// # Errors
     /// The file system fails.
-    pub async fn remove_dir(&self, dir: &Location) -> Result<(), Failure> {
+    pub async fn remove_dir(&self, dir: &Location) -> Result<(), CommandFailure> {
         match self.storage.delete_dir(&path_of(dir)?).await {
             Ok(()) => Ok(()),
             Err(error) if error.error().is_not_found() => Ok(()),
@@ -308,7 +329,7 @@ impl ClusterContext {
         &self,
         place: &Location,
         bytes_max: usize,
-    ) -> Result<Option<bytes::Bytes>, Failure> {
+    ) -> Result<Option<bytes::Bytes>, CommandFailure> {
         let path = path_of(place)?;
         let read = heddle_storage::read_small(&*self.storage, &path, bytes_max);
         match waiting::on(HDFS, read).await {
@@ -322,9 +343,9 @@ impl ClusterContext {
     ///
     /// # Errors
     /// The file system fails.
-    pub async fn is_file(&self, place: &Location) -> Result<bool, Failure> {
+    pub async fn is_file(&self, place: &Location) -> Result<bool, CommandFailure> {
         match waiting::on(HDFS, self.storage.stat(&path_of(place)?)).await {
-            Ok(entry) => Ok(entry.kind == Kind::File),
+            Ok(entry) => Ok(entry.kind == EntryKind::File),
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(storage_failure(&format!("cannot read {place}"), &error)),
         }
@@ -334,7 +355,7 @@ impl ClusterContext {
     ///
     /// # Errors
     /// Exit code 5 if it is missing. Other errors are reported by the first use.
-    pub async fn has_home(&self) -> Result<(), Failure> {
+    pub async fn has_home(&self) -> Result<(), CommandFailure> {
         let home = self.home()?;
         match self.is_missing(&home).await {
             true => Err(no_home(&home)),
@@ -352,8 +373,8 @@ impl ClusterContext {
     }
 }
 
-fn no_home(home: &Location) -> Failure {
-    Failure::new(ExitCode::Denied, format!("your home directory {home} does not exist")).next(format!(
+fn no_home(home: &Location) -> CommandFailure {
+    CommandFailure::new(ExitCode::Denied, format!("your home directory {home} does not exist")).next(format!(
         "ask an administrator of the cluster to create it: hdfs dfs -mkdir {0}, then hdfs dfs -chown you {0}",
         home.path()
     ))
@@ -363,38 +384,38 @@ fn no_home(home: &Location) -> Failure {
 ///
 /// # Errors
 /// The path is longer than any storage accepts.
-pub fn path_of(place: &Location) -> Result<StorePath, Failure> {
+pub fn path_of(place: &Location) -> Result<StorePath, CommandFailure> {
     StorePath::parse(place.path())
-        .map_err(|error| Failure::caused(ExitCode::Input, place.to_string(), &error))
+        .map_err(|error| CommandFailure::caused(ExitCode::Input, place.to_string(), &error))
 }
 
 /// The failure for an error of a storage.
 #[must_use]
-pub fn storage_failure(fact: &str, error: &StorageError) -> Failure {
+pub fn storage_failure(fact: &str, error: &StorageError) -> CommandFailure {
     let exit = match &error.reason {
         _ if error.is_refused() => ExitCode::Denied,
         Reason::Unavailable => ExitCode::Unreachable,
         _ => ExitCode::Input,
     };
-    Failure::caused(exit, fact, error)
+    CommandFailure::caused(exit, fact, error)
 }
 
 /// The failure for an error of a call to the ResourceManager.
 #[must_use]
-pub fn client_failure(fact: &str, error: &ClientError) -> Failure {
+pub fn client_failure(fact: &str, error: &ClientError) -> CommandFailure {
     match error {
-        ClientError::NotFound(_) => Failure::caused(ExitCode::Input, fact, error)
+        ClientError::NotFound(_) => CommandFailure::caused(ExitCode::Input, fact, error)
             .next("`heddle list --yarn` shows the applications of the cluster"),
-        ClientError::Denied(_) => Failure::caused(ExitCode::Denied, fact, error),
+        ClientError::Denied(_) => CommandFailure::caused(ExitCode::Denied, fact, error),
         ClientError::Auth(source) => {
-            Failure::caused(ExitCode::Denied, fact, error).next(after_no_login(source))
+            CommandFailure::caused(ExitCode::Denied, fact, error).next(after_no_login(source))
         }
         ClientError::Refused { diagnostics, .. } => {
-            let mut failure = Failure::new(ExitCode::Refused, fact);
+            let mut failure = CommandFailure::new(ExitCode::Refused, fact);
             failure.causes = diagnostics.lines().map(str::to_owned).collect();
             failure
         }
-        ClientError::Waited { .. } | ClientError::Unreachable(_) => Failure::caused(
+        ClientError::Waited { .. } | ClientError::Unreachable(_) => CommandFailure::caused(
             ExitCode::Unreachable,
             fact,
             error,
@@ -402,7 +423,7 @@ pub fn client_failure(fact: &str, error: &ClientError) -> Failure {
         .next(
             "check that HADOOP_CONF_DIR is that of the cluster, and that the ResourceManager runs",
         ),
-        _ => Failure::caused(ExitCode::Unreachable, fact, error),
+        _ => CommandFailure::caused(ExitCode::Unreachable, fact, error),
     }
 }
 
@@ -446,7 +467,7 @@ mod tests {
 
     use super::*;
 
-    fn auth(source: AuthError) -> Failure {
+    fn auth(source: AuthError) -> CommandFailure {
         let address = HostPort::new("rm", 8032);
         let error = ClientError::Auth(RpcError::Auth { address, source });
         client_failure("no list", &error)

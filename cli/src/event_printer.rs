@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use heddle_am::report::format;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Slot;
-use heddle_protocol::spec::{Algorithm, BadRecords, JobSpec, Location};
-use heddle_protocol::view::{Event, JobState, JobView};
+use heddle_protocol::spec::{AlgorithmKind, BadRecords, JobSpec, Location};
+use heddle_protocol::view::{JobEvent, JobState, JobView};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::job_file::short_path;
 use crate::output::{self, ProgressLine};
 use crate::runs::LocalRun;
@@ -44,7 +44,7 @@ impl JobFacts {
             checkpoint_dir: spec.checkpoint.dir.to_string(),
             model: spec.output.model.to_string(),
             quarantine: spec.data.bad_records == BadRecords::Quarantine,
-            data: data.filter(|_| spec.model.algorithm != Algorithm::Custom).cloned(),
+            data: data.filter(|_| spec.model.algorithm != AlgorithmKind::Custom).cloned(),
             logs,
             status,
             seconds: None,
@@ -101,14 +101,14 @@ impl EventPrinter {
     ///
     /// # Errors
     /// Output cannot be written.
-    pub fn line(&mut self, line: &str) -> Result<(), Failure> {
+    pub fn line(&mut self, line: &str) -> Result<(), CommandFailure> {
         let event = parse_event(line);
         if self.json {
             if self.ended.is_some() {
                 return Ok(());
             }
             output::json_line(line)?;
-            if let Some(Event::Ended { exit_code, .. }) = event {
+            if let Some(JobEvent::Ended { exit_code, .. }) = event {
                 self.ended = Some(exit_code);
             }
             return Ok(());
@@ -138,7 +138,7 @@ impl EventPrinter {
     ///
     /// # Errors
     /// Output cannot be written.
-    pub fn take(&mut self, event: Event) -> Result<(), Failure> {
+    pub fn take(&mut self, event: JobEvent) -> Result<(), CommandFailure> {
         if !self.json {
             return self.event(event);
         }
@@ -149,15 +149,15 @@ impl EventPrinter {
             return Ok(());
         }
         output::json(&event)?;
-        if let Event::Ended { exit_code, .. } = event {
+        if let JobEvent::Ended { exit_code, .. } = event {
             self.ended = Some(exit_code);
         }
         Ok(())
     }
 
     /// Whether an event gets a line of JSON: all events do, except progress within [`PROGRESS_EVERY`].
-    fn is_due(&mut self, event: &Event, now: Instant) -> bool {
-        if !matches!(event, Event::Progress { .. }) {
+    fn is_due(&mut self, event: &JobEvent, now: Instant) -> bool {
+        if !matches!(event, JobEvent::Progress { .. }) {
             return true;
         }
         let soon = |at: Instant| now.saturating_duration_since(at) < PROGRESS_EVERY;
@@ -175,9 +175,9 @@ impl EventPrinter {
         }
     }
 
-    fn event(&mut self, event: Event) -> Result<(), Failure> {
+    fn event(&mut self, event: JobEvent) -> Result<(), CommandFailure> {
         match event {
-            Event::Started { run, name, address, resumed_from, .. } => {
+            JobEvent::Started { run, name, address, resumed_from, .. } => {
                 if resumed_from.is_none() {
                     self.rows_before = Some(0);
                 }
@@ -185,17 +185,17 @@ impl EventPrinter {
                     resumed_from.map_or_else(String::new, |cut| format!(", from checkpoint {cut}"));
                 self.say(&format!("{name}: run {}{from}; page {address}", run.short()));
             }
-            Event::Registered { slot, pid, .. } => {
+            JobEvent::Registered { slot, pid, .. } => {
                 if self.lost.remove(&slot) {
                     self.say(&format!("{slot} is replaced by process {pid}"));
                 }
             }
-            Event::Lost { slot, incarnation, cause } => {
+            JobEvent::Lost { slot, incarnation, cause } => {
                 self.lost.insert(slot);
                 self.say(&format!("{slot} ({incarnation}) {cause}"));
             }
-            Event::PhaseBegun { text, .. } => self.progress.show(&text),
-            Event::Progress { text, rows, rows_per_second, training_loss } => {
+            JobEvent::PhaseBegun { text, .. } => self.progress.show(&text),
+            JobEvent::Progress { text, rows, rows_per_second, training_loss } => {
                 self.rows_before.get_or_insert(rows);
                 let loss =
                     training_loss.map_or_else(String::new, |loss| format!("  loss {loss:.4}"));
@@ -205,21 +205,21 @@ impl EventPrinter {
                     format::rate(rows_per_second)
                 ));
             }
-            Event::Evaluated(scores) => self.say(&format::evaluation(&scores)),
-            Event::CheckpointCommitted(taken) => self.say(&format::checkpoint(&taken)),
-            Event::CheckpointGivenUp { cut, reason } => {
+            JobEvent::Evaluated(scores) => self.say(&format::evaluation(&scores)),
+            JobEvent::CheckpointCommitted(taken) => self.say(&format::checkpoint(&taken)),
+            JobEvent::CheckpointGivenUp { cut, reason } => {
                 self.say(&format!("checkpoint {cut} given up: {reason}"));
             }
-            Event::StorageWait(wait) => self.say(&format::storage_wait(&wait)),
-            Event::CheckpointDamaged { cut, dir, error } => {
+            JobEvent::StorageWait(wait) => self.say(&format::storage_wait(&wait)),
+            JobEvent::CheckpointDamaged { cut, dir, error } => {
                 let text = format::checkpoint_damaged(cut, &dir, &error);
                 self.say(&format!("warning: {text}"));
             }
-            Event::Recovered(recovery) => self.say(&format::recovery(&recovery)),
-            Event::Warning { text } => self.say(&format!("warning: {text}")),
+            JobEvent::Recovered(recovery) => self.say(&format::recovery(&recovery)),
+            JobEvent::Warning { text } => self.say(&format!("warning: {text}")),
             // Only the first end counts.
-            Event::Ended { .. } if self.ended.is_some() => {}
-            Event::Ended { state, exit_code, message, model, view } => {
+            JobEvent::Ended { .. } if self.ended.is_some() => {}
+            JobEvent::Ended { state, exit_code, message, model, view } => {
                 self.progress.clear();
                 self.ended = Some(exit_code);
                 self.end(state, exit_code, &message, model.as_deref(), &view)?;
@@ -235,7 +235,7 @@ impl EventPrinter {
         message: &str,
         model: Option<&str>,
         view: &JobView,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         match state {
             JobState::Finished => self.finished(model, view),
             // A requested stop is not an error.
@@ -251,7 +251,7 @@ impl EventPrinter {
                     ExitCode::Killed => "the run was stopped",
                     _ => "the run ended",
                 });
-                let mut failure = Failure::new(exit_code, fact);
+                let mut failure = CommandFailure::new(exit_code, fact);
                 failure.causes = lines.map(str::to_owned).collect();
                 output::failure(&failure.next(format!("logs: {}", self.facts.logs)), false);
                 Ok(())
@@ -260,7 +260,7 @@ impl EventPrinter {
     }
 
     /// Prints the report of a finished job to stdout, scores first.
-    fn finished(&self, model: Option<&str>, view: &JobView) -> Result<(), Failure> {
+    fn finished(&self, model: Option<&str>, view: &JobView) -> Result<(), CommandFailure> {
         let local = |text: &str| short_path(text.trim_start_matches("file://").as_ref());
         if let Some(scores) = view.evaluations.last() {
             output::line(&format::final_scores(scores))?;
@@ -353,7 +353,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// The event of a line of the ApplicationMaster, if this version can parse it.
-fn parse_event(line: &str) -> Option<Event> {
+fn parse_event(line: &str) -> Option<JobEvent> {
     serde_json::from_str(line).ok()
 }
 
@@ -374,13 +374,13 @@ mod tests {
             seconds: None,
         };
         let mut printer = EventPrinter::with(true, facts);
-        let progress = Event::Progress {
+        let progress = JobEvent::Progress {
             text: "pass 1 of 2".to_owned(),
             rows: 1,
             rows_per_second: 1.0,
             training_loss: None,
         };
-        let warning = Event::Warning { text: "late".to_owned() };
+        let warning = JobEvent::Warning { text: "late".to_owned() };
         let begun = Instant::now();
         // An hour of polls, two per second.
         let (mut lines, mut warnings) = (0, 0);

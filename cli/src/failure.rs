@@ -7,7 +7,7 @@ use heddle_protocol::exit_code::ExitCode;
 
 /// The failure of a command.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct CommandFailure {
     /// Its class.
     pub exit: ExitCode,
     /// What failed. May have several lines, each complete in itself.
@@ -19,9 +19,9 @@ pub struct Failure {
 }
 
 /// What a command returns.
-pub type CommandResult = Result<ExitCode, Failure>;
+pub type CommandResult = Result<ExitCode, CommandFailure>;
 
-impl Failure {
+impl CommandFailure {
     /// A fact without a cause.
     pub fn new(exit: ExitCode, fact: impl Display) -> Self {
         Self { exit, fact: fact.to_string(), causes: Vec::new(), next: String::new() }

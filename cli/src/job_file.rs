@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Location;
-use heddle_protocol::spec::file::{Context, Job, read};
+use heddle_protocol::spec::file::{Job, ReadContext, read};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// A job file and its overrides.
 #[derive(Clone, Debug, Args)]
@@ -25,7 +25,7 @@ impl JobArgs {
     ///
     /// # Errors
     /// The file or the working directory does not exist.
-    pub fn job_dir(&self) -> Result<PathBuf, Failure> {
+    pub fn job_dir(&self) -> Result<PathBuf, CommandFailure> {
         let absolute = self.absolute()?;
         Ok(absolute.parent().unwrap_or(Path::new("/")).to_owned())
     }
@@ -34,13 +34,13 @@ impl JobArgs {
     ///
     /// # Errors
     /// The file does not exist.
-    pub fn absolute(&self) -> Result<PathBuf, Failure> {
+    pub fn absolute(&self) -> Result<PathBuf, CommandFailure> {
         std::fs::canonicalize(&self.file).map_err(|error| self.unreadable(&error))
     }
 
-    fn unreadable(&self, error: &std::io::Error) -> Failure {
+    fn unreadable(&self, error: &std::io::Error) -> CommandFailure {
         let fact = format!("cannot read the job file {}", self.file.display());
-        Failure::caused(ExitCode::Input, fact, error)
+        CommandFailure::caused(ExitCode::Input, fact, error)
             .next("`heddle config template > job.toml` writes one to start from")
     }
 
@@ -48,7 +48,7 @@ impl JobArgs {
     ///
     /// # Errors
     /// Exit code 7 with all faults and their places.
-    pub fn read(&self, run_label: &str) -> Result<Job, Failure> {
+    pub fn read(&self, run_label: &str) -> Result<Job, CommandFailure> {
         self.read_with(run_label, None)
     }
 
@@ -56,14 +56,18 @@ impl JobArgs {
     ///
     /// # Errors
     /// Exit code 7 with all faults and their places.
-    pub fn read_with(&self, run_label: &str, outputs: Option<Location>) -> Result<Job, Failure> {
+    pub fn read_with(
+        &self,
+        run_label: &str,
+        outputs: Option<Location>,
+    ) -> Result<Job, CommandFailure> {
         let text = std::fs::read(&self.file).map_err(|error| self.unreadable(&error))?;
         let shown = self.file.display().to_string();
         let text = String::from_utf8(text).map_err(|error| {
             let line = 1 + text_lines(error.as_bytes(), error.utf8_error().valid_up_to());
-            Failure::new(ExitCode::Input, format!("{shown}:{line}: not valid UTF-8"))
+            CommandFailure::new(ExitCode::Input, format!("{shown}:{line}: not valid UTF-8"))
         })?;
-        let context = Context {
+        let context = ReadContext {
             file: shown,
             job_dir: self.job_dir()?,
             working_dir: working_dir()?,
@@ -72,7 +76,7 @@ impl JobArgs {
             run_label: run_label.to_owned(),
         };
         read(&text, &context).map_err(|problems| {
-            Failure::new(ExitCode::Input, problems)
+            CommandFailure::new(ExitCode::Input, problems)
                 .next("`heddle config template` prints every key with its meaning")
         })
     }
@@ -86,9 +90,9 @@ fn text_lines(bytes: &[u8], end: usize) -> usize {
 ///
 /// # Errors
 /// It was removed.
-pub fn working_dir() -> Result<PathBuf, Failure> {
+pub fn working_dir() -> Result<PathBuf, CommandFailure> {
     std::env::current_dir().map_err(|error| {
-        Failure::caused(ExitCode::Input, "cannot find the working directory", &error)
+        CommandFailure::caused(ExitCode::Input, "cannot find the working directory", &error)
     })
 }
 

@@ -11,13 +11,13 @@ use heddle_am::report::format;
 use heddle_protocol::exit_code::ExitCode;
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Writes lines of data to stdout; control characters are replaced.
 ///
 /// # Errors
 /// Stdout is closed (exit 141, quietly) or cannot be written.
-pub fn line(text: &str) -> Result<(), Failure> {
+pub fn line(text: &str) -> Result<(), CommandFailure> {
     raw(&format::plain(text))
 }
 
@@ -30,9 +30,9 @@ pub fn note(text: &str) {
 ///
 /// # Errors
 /// As [`line()`].
-pub fn json(object: &impl Serialize) -> Result<(), Failure> {
+pub fn json(object: &impl Serialize) -> Result<(), CommandFailure> {
     let text = serde_json::to_string(object).map_err(|error| {
-        Failure::caused(ExitCode::Internal, "cannot write the output as JSON", &error)
+        CommandFailure::caused(ExitCode::Internal, "cannot write the output as JSON", &error)
     })?;
     json_line(&text)
 }
@@ -41,7 +41,7 @@ pub fn json(object: &impl Serialize) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As [`line()`].
-pub fn json_line(text: &str) -> Result<(), Failure> {
+pub fn json_line(text: &str) -> Result<(), CommandFailure> {
     raw(&ascii_controls(text))
 }
 
@@ -66,14 +66,14 @@ fn shown_bytes(bytes: &[u8], terminal: bool) -> Cow<'_, [u8]> {
 ///
 /// # Errors
 /// As [`line()`].
-pub fn log_text(text: &str) -> Result<(), Failure> {
+pub fn log_text(text: &str) -> Result<(), CommandFailure> {
     match io::stdout().is_terminal() {
         true => line(text),
         false => raw(text),
     }
 }
 
-fn raw(text: &str) -> Result<(), Failure> {
+fn raw(text: &str) -> Result<(), CommandFailure> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| broken(&error))
 }
@@ -97,17 +97,17 @@ fn ascii_controls(json: &str) -> Cow<'_, str> {
 }
 
 /// The failure of a write to the output: a closed pipe, or a full disk.
-pub fn broken(error: &io::Error) -> Failure {
+pub fn broken(error: &io::Error) -> CommandFailure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => {
-            Failure::new(ExitCode::PipeClosed, "cannot write the output: its reader is gone")
+            CommandFailure::new(ExitCode::PipeClosed, "cannot write the output: its reader is gone")
         }
-        _ => Failure::caused(ExitCode::Denied, "cannot write the output", error),
+        _ => CommandFailure::caused(ExitCode::Denied, "cannot write the output", error),
     }
 }
 
 /// Prints a failure on stderr, as one JSON object if JSON was requested.
-pub fn failure(failure: &Failure, json: bool) {
+pub fn failure(failure: &CommandFailure, json: bool) {
     if failure.exit == ExitCode::PipeClosed {
         // The reader of the output is gone.
         return;

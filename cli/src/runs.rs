@@ -10,7 +10,7 @@ use heddle_protocol::view::{JobState, JobView};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// File of a run directory with the request that started the run.
 const REQUEST_FILE: &str = "request.json";
@@ -30,10 +30,10 @@ pub struct RunRequest {
 ///
 /// # Errors
 /// The home directory is unknown too.
-pub fn work_dir(given: Option<&Path>) -> Result<PathBuf, Failure> {
+pub fn work_dir(given: Option<&Path>) -> Result<PathBuf, CommandFailure> {
     if let Some(given) = given {
         return std::path::absolute(given).map_err(|error| {
-            Failure::caused(ExitCode::Input, "--work-dir is not a valid path", &error)
+            CommandFailure::caused(ExitCode::Input, "--work-dir is not a valid path", &error)
         });
     }
     let absolute =
@@ -42,7 +42,7 @@ pub fn work_dir(given: Option<&Path>) -> Result<PathBuf, Failure> {
     match (absolute("XDG_STATE_HOME"), absolute("HOME")) {
         (Some(state), _) => Ok(state.join("heddle")),
         (None, Some(home)) => Ok(home.join(".local/state/heddle")),
-        (None, None) => Err(Failure::new(
+        (None, None) => Err(CommandFailure::new(
             ExitCode::Input,
             "cannot determine the folder of run directories: neither XDG_STATE_HOME nor HOME is set",
         )
@@ -159,9 +159,9 @@ impl LocalRun {
     ///
     /// # Errors
     /// The run directory cannot be written.
-    pub fn remember(&self, request: &RunRequest) -> Result<(), Failure> {
+    pub fn remember(&self, request: &RunRequest) -> Result<(), CommandFailure> {
         self.dir.write(REQUEST_FILE, request).map_err(|error| {
-            Failure::caused(ExitCode::Denied, "cannot write the run directory", &error)
+            CommandFailure::caused(ExitCode::Denied, "cannot write the run directory", &error)
         })
     }
 }
@@ -187,7 +187,7 @@ pub fn all(work_dir: &Path) -> Vec<LocalRun> {
 ///
 /// # Errors
 /// No run or several runs match.
-pub fn find(work_dir: &Path, id: &str) -> Result<LocalRun, Failure> {
+pub fn find(work_dir: &Path, id: &str) -> Result<LocalRun, CommandFailure> {
     let wanted = id.to_ascii_lowercase();
     let plain = |run: &LocalRun| run.file.run.0.simple().to_string();
     let mut found: Vec<LocalRun> = all(work_dir)
@@ -200,13 +200,15 @@ pub fn find(work_dir: &Path, id: &str) -> Result<LocalRun, Failure> {
         .collect();
     match (found.pop(), found.len()) {
         (Some(run), 0) => Ok(run),
-        (None, _) => {
-            Err(Failure::new(ExitCode::Input, format!("no run {id:?} in {}", work_dir.display()))
-                .next("`heddle list` shows all runs"))
-        }
-        (Some(_), more) => {
-            Err(Failure::new(ExitCode::Usage, format!("{} runs start with {id:?}", more + 1))
-                .next("give more digits; `heddle list` shows all runs"))
-        }
+        (None, _) => Err(CommandFailure::new(
+            ExitCode::Input,
+            format!("no run {id:?} in {}", work_dir.display()),
+        )
+        .next("`heddle list` shows all runs")),
+        (Some(_), more) => Err(CommandFailure::new(
+            ExitCode::Usage,
+            format!("{} runs start with {id:?}", more + 1),
+        )
+        .next("give more digits; `heddle list` shows all runs")),
     }
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use heddle_protocol::manifest::ShardFile;
-use heddle_protocol::view::Event;
+use heddle_protocol::view::JobEvent;
 use heddle_storage::shard_file::{ShardReader, ShardWriter};
 use heddle_storage::{Mode, Storage, StorePath, make_dirs};
 use heddle_tests::checkpoints::{Shape, cut, header};
@@ -212,7 +212,7 @@ fn checkpoint(cluster: &Cluster, round: usize) -> Result<f64> {
     let variables = [("HADOOP_CONF_DIR", conf.as_str()), ("HADOOP_USER_NAME", "alice")];
     let run = Run::start_with(dir.path(), "job.toml", &[], &variables)?;
     let taken = run.wait_event("a checkpoint", CHECKPOINT_LIMIT, |event| match event {
-        Event::CheckpointCommitted(taken) => Some(taken.clone()),
+        JobEvent::CheckpointCommitted(taken) => Some(taken.clone()),
         _ => None,
     })?;
     drop(run);

@@ -10,7 +10,9 @@ use heddle_protocol::manifest::{
 };
 use heddle_storage::StorePath;
 use heddle_storage::checkpoint::{CheckpointDir, ClaimRecord, CommitError, Depth, Owner};
-use heddle_storage::shard_file::{Header, SaveError, Section, ShardReader, ShardWriter, Values};
+use heddle_storage::shard_file::{
+    SaveError, Section, ShardHeader, ShardReader, ShardWriter, Values,
+};
 use uuid::Uuid;
 
 /// The run that makes them.
@@ -65,8 +67,8 @@ pub fn content(cut: CutId, shard: u32, bytes: usize) -> Vec<u8> {
 
 /// What a shard's file begins with: one section of bytes.
 #[must_use]
-pub fn header(cut: CutId, shard: u32, shape: Shape) -> Header {
-    Header {
+pub fn header(cut: CutId, shard: u32, shape: Shape) -> ShardHeader {
+    ShardHeader {
         run: RUN,
         shard: ShardId(shard),
         shards: shape.shards,

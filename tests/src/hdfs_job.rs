@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use heddle_protocol::model::{MODEL_FILE, ModelFile};
-use heddle_protocol::view::Event;
+use heddle_protocol::view::JobEvent;
 use heddle_storage::{Mode, Storage, StorePath, make_dirs, read_small};
 use md5::{Digest, Md5};
 use tempfile::TempDir;
@@ -313,15 +313,15 @@ pub fn sums(files: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, String> {
 
 /// Checkpoints that were committed, by the events of a run.
 #[must_use]
-pub fn commits(events: &[Event]) -> usize {
-    events.iter().filter(|event| matches!(event, Event::CheckpointCommitted(_))).count()
+pub fn commits(events: &[JobEvent]) -> usize {
+    events.iter().filter(|event| matches!(event, JobEvent::CheckpointCommitted(_))).count()
 }
 
 /// Waits for the end of a run that ends well.
 ///
 /// # Errors
 /// It ends otherwise, or not within `limit`.
-pub fn ends_well(run: Run, limit: std::time::Duration) -> Result<Vec<Event>> {
+pub fn ends_well(run: Run, limit: std::time::Duration) -> Result<Vec<JobEvent>> {
     let (code, events, stderr) = run.finish(limit)?;
     let last = events.last().context("no events")?;
     ensure!(code == Some(0), "{code:?}: {last:?}; {stderr}");

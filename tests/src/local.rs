@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use heddle_protocol::ids::Slot;
-use heddle_protocol::view::{Event, JobView, SlotState};
+use heddle_protocol::view::{JobEvent, JobView, SlotState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -91,7 +91,7 @@ fn in_state_of(mut command: Command, dir: &Path, argument: Option<PathBuf>) -> C
 #[derive(Debug)]
 pub struct Run {
     child: Child,
-    events: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<JobEvent>>>,
     stderr: Arc<Mutex<String>>,
 }
 
@@ -146,7 +146,7 @@ impl Run {
         let into = Arc::clone(&events);
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if let Ok(event) = serde_json::from_str::<Event>(&line) {
+                if let Ok(event) = serde_json::from_str::<JobEvent>(&line) {
                     into.lock().unwrap_or_else(PoisonError::into_inner).push(event);
                 }
             }
@@ -169,7 +169,7 @@ impl Run {
 
     /// What has happened so far.
     #[must_use]
-    pub fn events(&self) -> Vec<Event> {
+    pub fn events(&self) -> Vec<JobEvent> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -194,7 +194,7 @@ impl Run {
             .events()
             .iter()
             .find_map(|event| match event {
-                Event::Started { address, .. } => Some(address.clone()),
+                JobEvent::Started { address, .. } => Some(address.clone()),
                 _ => None,
             })
             .with_context(|| format!("the job has not started: {}", self.stderr()))?
@@ -241,7 +241,7 @@ impl Run {
         &self,
         what: &str,
         limit: Duration,
-        mut wanted: impl FnMut(&Event) -> Option<T>,
+        mut wanted: impl FnMut(&JobEvent) -> Option<T>,
     ) -> Result<T> {
         wait_until(what, limit, || {
             self.events()
@@ -255,7 +255,7 @@ impl Run {
     ///
     /// # Errors
     /// When it does not end within `limit`.
-    pub fn finish(mut self, limit: Duration) -> Result<(Option<i32>, Vec<Event>, String)> {
+    pub fn finish(mut self, limit: Duration) -> Result<(Option<i32>, Vec<JobEvent>, String)> {
         let end = Instant::now() + limit;
         let status = loop {
             if let Some(status) = self.child.try_wait()? {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use heddle_agent::{Agent, AgentExit, AmPlace, Environment, Hooks};
+use heddle_agent::{Agent, AgentExit, AmPlace, ContainerEnvironment, Hooks};
 use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
 use heddle_protocol::control::{Command, CommandEnvelope, HeartbeatStats, Report};
 use heddle_protocol::environment::AmAddress;
@@ -66,7 +66,7 @@ impl Server {
     ) -> (Agent, std_mpsc::Receiver<Command>, std_mpsc::Receiver<AgentExit>) {
         let am_file: PathBuf = self.dir.path().join("am.json");
         let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
-        let environment = Environment {
+        let environment = ContainerEnvironment {
             run: self.run,
             member,
             am: AmPlace::File(am_file),

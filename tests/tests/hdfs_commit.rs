@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::CutId;
-use heddle_storage::checkpoint::{CheckpointDir, Depth, OnCorrupt};
-use heddle_storage::double::{Fault, Faults, Faulty};
+use heddle_storage::checkpoint::{CheckpointDir, DamagePolicy, Depth};
+use heddle_storage::double::{Faults, Faulty, InjectedFault};
 use heddle_storage::{Storage, StorePath};
 use heddle_tests::checkpoints::{Shape, check_whole, checkpoint, claim, cut, salt, save};
 use heddle_tests::hadoop::{Cluster, Options};
@@ -47,7 +47,7 @@ async fn check(dir: &CheckpointDir, confirmed: bool) -> Result<CutId> {
         check_whole(dir, *name, SHAPE.bytes).await?;
     }
     let lineage = dir.lineage().await?;
-    let newest = dir.newest(&lineage, Depth::Full, OnCorrupt::Fail).await?;
+    let newest = dir.newest(&lineage, Depth::Full, DamagePolicy::Fail).await?;
     let newest = newest.checkpoint.context("never none")?.manifest.cut;
     let exists = names.contains(&cut(1, NEWEST));
     let expected = cut(1, if exists { NEWEST } else { 2 });
@@ -72,7 +72,7 @@ async fn after(storage: &Arc<dyn Storage>, root: &StorePath, confirmed: bool) ->
 }
 
 /// One sample: a directory of its own, one fault at one call.
-async fn play(storage: Arc<dyn Storage>, call: usize, fault: Fault) -> Result<()> {
+async fn play(storage: Arc<dyn Storage>, call: usize, fault: InjectedFault) -> Result<()> {
     let root = StorePath::parse(&format!("/user/alice/{call}-{fault:?}"))?;
     before(&storage, &root).await?;
     let faults = Faults::at([(call, fault)]);
@@ -104,9 +104,10 @@ async fn a_fault_at_any_call_of_a_checkpoint_costs_nothing_that_was_committed() 
     ensure!(log.len() > 20, "only {} calls: {log:#?}", log.len());
 
     // Every call with one of the faults in turn, the rename with all of them.
-    let mut samples: Vec<_> =
-        (0..log.len()).map(|call| (call, Fault::ALL[call % Fault::ALL.len()])).collect();
-    samples.extend(Fault::ALL.map(|fault| (rename, fault)));
+    let mut samples: Vec<_> = (0..log.len())
+        .map(|call| (call, InjectedFault::ALL[call % InjectedFault::ALL.len()]))
+        .collect();
+    samples.extend(InjectedFault::ALL.map(|fault| (rename, fault)));
     samples.sort_by_key(|(call, fault)| (*call, format!("{fault:?}")));
     samples.dedup();
     let mut playing = JoinSet::new();

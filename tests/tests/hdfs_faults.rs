@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use heddle_protocol::ids::Slot;
-use heddle_protocol::view::{Event, JobView};
+use heddle_protocol::view::{JobEvent, JobView};
 use heddle_storage::{Mode, Storage, StorePath, WriteError};
 use heddle_tests::checkpoints::{content, cut};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
@@ -83,9 +83,9 @@ fn trains_on(run: &mut Run) -> Result<JobView> {
     Ok(after)
 }
 
-fn given_up(event: &Event) -> Option<&str> {
+fn given_up(event: &JobEvent) -> Option<&str> {
     match event {
-        Event::CheckpointGivenUp { reason, .. } => Some(reason),
+        JobEvent::CheckpointGivenUp { reason, .. } => Some(reason),
         _ => None,
     }
 }
@@ -94,8 +94,8 @@ fn warnings(run: &Run) -> Vec<String> {
     run.events()
         .iter()
         .filter_map(|event| match event {
-            Event::Warning { text } => Some(text.clone()),
-            Event::CheckpointGivenUp { cut, reason } => Some(format!("{cut}: {reason}")),
+            JobEvent::Warning { text } => Some(text.clone()),
+            JobEvent::CheckpointGivenUp { cut, reason } => Some(format!("{cut}: {reason}")),
             _ => None,
         })
         .collect()
@@ -149,7 +149,7 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
     kill(run.pid(), Signal::SIGINT)?;
     let (code, events, _) = run.finish(LIMIT)?;
     ensure!(code == Some(130), "{code:?}");
-    let Some(Event::Ended { view, .. }) = events.last() else {
+    let Some(JobEvent::Ended { view, .. }) = events.last() else {
         bail!("{events:?}");
     };
     let given_up: Vec<&str> = events.iter().filter_map(given_up).collect();
@@ -159,7 +159,7 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
         view.history
     );
     let slow = events.iter().any(|event| match event {
-        Event::CheckpointCommitted(taken) => taken.took_ms >= OUTAGE.as_millis() as u64,
+        JobEvent::CheckpointCommitted(taken) => taken.took_ms >= OUTAGE.as_millis() as u64,
         _ => false,
     });
     ensure!(
@@ -170,7 +170,7 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
     let run = job.start(&[], "")?;
     let events = ends_well(run, LIMIT)?;
     let from = events.iter().find_map(|event| match event {
-        Event::Started { resumed_from, .. } => *resumed_from,
+        JobEvent::Started { resumed_from, .. } => *resumed_from,
         _ => None,
     });
     let from = from.context("it continues")?.to_string();
@@ -216,7 +216,7 @@ fn the_applicationmaster_dies_inside_a_commit_and_the_next_run_knows_what_was_do
         let (code, events, _) = run.finish(LIMIT)?;
         ensure!(code.is_some_and(|code| code != 0), "{point}: {code:?}");
         let told = events.iter().rev().find_map(|event| match event {
-            Event::CheckpointCommitted(checkpoint) => Some(checkpoint.cut.to_string()),
+            JobEvent::CheckpointCommitted(checkpoint) => Some(checkpoint.cut.to_string()),
             _ => None,
         });
         let newest = match is_done {
@@ -228,7 +228,7 @@ fn the_applicationmaster_dies_inside_a_commit_and_the_next_run_knows_what_was_do
 
         let events = ends_well(job.start(&[], "")?, LIMIT).context(point)?;
         let from = events.iter().find_map(|event| match event {
-            Event::Started { resumed_from, .. } => *resumed_from,
+            JobEvent::Started { resumed_from, .. } => *resumed_from,
             _ => None,
         });
         let from = from.context("it continues")?.to_string();

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use heddle_storage::{
-    Kind, Mode, Reason, Storage, StorePath, WriteError, find_files, make_dirs, probe, publish_small,
+    EntryKind, Mode, Reason, Storage, StorePath, WriteError, find_files, make_dirs, probe,
+    publish_small,
 };
 use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
 
@@ -104,7 +105,7 @@ async fn hadoop_reads_what_we_wrote_and_we_read_what_it_wrote() -> Result<()> {
         let name = len.to_string();
         ensure!(fs::read(got.join(&name))? == bytes(len), "-get of {len} bytes");
         let status = theirs.storage.stat(&theirs.at(&name)?).await?;
-        ensure!(status.bytes == len as u64 && status.kind == Kind::File, "{status:?}");
+        ensure!(status.bytes == len as u64 && status.kind == EntryKind::File, "{status:?}");
         ensure!(theirs.get(&name, 0).await? == bytes(len), "we read {len} bytes of -put");
         let from = len / 3;
         ensure!(theirs.get(&name, from as u64).await? == bytes(len)[from..]);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use heddle_protocol::ids::Slot;
-use heddle_protocol::view::{Event, JobState, JobView};
+use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::local::{Lot, Run, heddle, kill9, pid_of, program};
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -60,11 +60,11 @@ fn counts(dir: &Path) -> Vec<f32> {
         .collect()
 }
 
-fn ended(events: &[Event]) -> JobView {
+fn ended(events: &[JobEvent]) -> JobView {
     events
         .iter()
         .find_map(|event| match event {
-            Event::Ended { view, .. } => Some((**view).clone()),
+            JobEvent::Ended { view, .. } => Some((**view).clone()),
             _ => None,
         })
         .expect("the end is told")

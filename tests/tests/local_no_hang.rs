@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use heddle_protocol::ids::Slot;
-use heddle_protocol::view::{Event, JobState, JobView};
+use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::local::{Run, heddle, kill9, pid_of, write_libsvm};
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -29,7 +29,7 @@ fn ended(run: Run) -> JobView {
     events
         .into_iter()
         .find_map(|event| match event {
-            Event::Ended { view, .. } => Some(*view),
+            JobEvent::Ended { view, .. } => Some(*view),
             _ => None,
         })
         .expect("the end is told")

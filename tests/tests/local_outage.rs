@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use heddle_protocol::ids::{Incarnation, Slot};
-use heddle_protocol::view::{Event, JobState};
+use heddle_protocol::view::{JobEvent, JobState};
 use heddle_tests::local::{Run, write_libsvm};
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -30,7 +30,7 @@ fn a_pserver_that_trainers_cannot_reach_is_reported_and_replaced() {
         .expect("it starts");
     let warning = run
         .wait_event("a warning", LIMIT, |event| match event {
-            Event::Warning { text } if text.contains("cannot reach") => Some(text.clone()),
+            JobEvent::Warning { text } if text.contains("cannot reach") => Some(text.clone()),
             _ => None,
         })
         .expect("the outage is told");
@@ -59,7 +59,7 @@ fn a_pserver_that_trainers_cannot_reach_is_reported_and_replaced() {
     let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
     assert_eq!(code, Some(0), "{stderr}");
     let ended = events.iter().find_map(|event| match event {
-        Event::Ended { state, view, .. } => Some((*state, view.clone())),
+        JobEvent::Ended { state, view, .. } => Some((*state, view.clone())),
         _ => None,
     });
     let (state, view) = ended.expect("it ended");

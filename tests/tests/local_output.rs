@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use heddle_protocol::view::{Event, JobState};
+use heddle_protocol::view::{JobEvent, JobState};
 use heddle_tests::hadoop::wait::wait_until;
 use heddle_tests::local::{Run, am_pid, command, kill9, write_libsvm};
 use nix::sys::signal::{Signal, kill};
@@ -56,7 +56,7 @@ fn unread(dir: &Path) -> Child {
 }
 
 /// Reads what is left, and how it ended.
-fn rest(mut child: Child) -> (Vec<Event>, Option<i32>) {
+fn rest(mut child: Child) -> (Vec<JobEvent>, Option<i32>) {
     let stdout = child.stdout.take().expect("piped");
     let events = BufReader::new(stdout)
         .lines()
@@ -66,10 +66,10 @@ fn rest(mut child: Child) -> (Vec<Event>, Option<i32>) {
     (events, child.wait().expect("it ends").code())
 }
 
-fn assert_finished(events: &[Event]) {
-    assert!(matches!(events.first(), Some(Event::Started { .. })), "{:?}", events.first());
+fn assert_finished(events: &[JobEvent]) {
+    assert!(matches!(events.first(), Some(JobEvent::Started { .. })), "{:?}", events.first());
     assert!(
-        matches!(events.last(), Some(Event::Ended { state: JobState::Finished, .. })),
+        matches!(events.last(), Some(JobEvent::Ended { state: JobState::Finished, .. })),
         "{:?}",
         events.last()
     );
@@ -108,7 +108,7 @@ fn a_run_ends_with_the_last_words_of_its_process() {
     let run = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
     let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
     assert_eq!(code, Some(1), "{stderr}");
-    let Some(Event::Ended { message, .. }) = events.last() else {
+    let Some(JobEvent::Ended { message, .. }) = events.last() else {
         panic!("{events:?}");
     };
     assert!(
@@ -121,7 +121,7 @@ fn a_run_ends_with_the_last_words_of_its_process() {
 fn a_killed_master_is_told_as_killed() {
     let dir = folder(1_000_000, "");
     let run = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
-    run.wait_event("a pass", LIMIT, |event| matches!(event, Event::Evaluated(_)).then_some(()))
+    run.wait_event("a pass", LIMIT, |event| matches!(event, JobEvent::Evaluated(_)).then_some(()))
         .expect("it trains");
     kill9(am_pid(dir.path()).expect("it runs")).expect("it was alive");
     let (code, _, stderr) = run.finish(LIMIT).expect("it ends");
@@ -133,6 +133,8 @@ fn a_killed_master_is_told_as_killed() {
     // The same command at once: the one before is just going.
     let again = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
     again
-        .wait_event("it goes on", LIMIT, |event| matches!(event, Event::Evaluated(_)).then_some(()))
+        .wait_event("it goes on", LIMIT, |event| {
+            matches!(event, JobEvent::Evaluated(_)).then_some(())
+        })
         .expect("it trains again");
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_protocol::ids::{Role, Slot};
-use heddle_protocol::view::{CheckpointView, Event, JobState, JobView};
+use heddle_protocol::view::{CheckpointView, JobEvent, JobState, JobView};
 use heddle_tests::local::{Ended, Run, heddle, kill9, pid_of, write_libsvm};
 use tempfile::TempDir;
 
@@ -46,10 +46,10 @@ fn model(dir: &Path, name: &str) -> BTreeMap<String, Vec<u8>> {
         .into()
 }
 
-fn finished(run: Run) -> (JobView, Vec<Event>) {
+fn finished(run: Run) -> (JobView, Vec<JobEvent>) {
     let (code, events, stderr) = run.finish(LIMIT).expect("the run ends");
     let view = events.iter().find_map(|event| match event {
-        Event::Ended { view, .. } => Some((**view).clone()),
+        JobEvent::Ended { view, .. } => Some((**view).clone()),
         _ => None,
     });
     let view = view.unwrap_or_else(|| panic!("no end was told: {stderr}"));
@@ -57,9 +57,9 @@ fn finished(run: Run) -> (JobView, Vec<Event>) {
     (view, events)
 }
 
-fn committed(events: &[Event]) -> Vec<CheckpointView> {
+fn committed(events: &[JobEvent]) -> Vec<CheckpointView> {
     let taken = events.iter().filter_map(|event| match event {
-        Event::CheckpointCommitted(taken) => Some(taken.clone()),
+        JobEvent::CheckpointCommitted(taken) => Some(taken.clone()),
         _ => None,
     });
     taken.collect()

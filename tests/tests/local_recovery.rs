@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use heddle_protocol::ids::{Role, Slot};
-use heddle_protocol::view::{Event, JobState, JobView};
+use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::local::{Lot, Run, kill9, pid_of, write_libsvm};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -59,12 +59,12 @@ fn model(dir: &Path, name: &str) -> BTreeMap<String, String> {
     sums
 }
 
-fn finished(run: Run) -> (JobView, Vec<Event>) {
+fn finished(run: Run) -> (JobView, Vec<JobEvent>) {
     let (code, events, stderr) = run.finish(LIMIT).expect("the run ends");
     let view = events
         .iter()
         .find_map(|event| match event {
-            Event::Ended { view, .. } => Some((**view).clone()),
+            JobEvent::Ended { view, .. } => Some((**view).clone()),
             _ => None,
         })
         .unwrap_or_else(|| panic!("no end was told: {stderr}"));
@@ -230,7 +230,7 @@ fn both_roles_at_once_and_the_master_may_die() {
     let again = Run::start(dir.path(), &file, &[]).expect("it starts again");
     let (_, events) = finished(again);
     let resumed = events.iter().find_map(|event| match event {
-        Event::Started { resumed_from, .. } => *resumed_from,
+        JobEvent::Started { resumed_from, .. } => *resumed_from,
         _ => None,
     });
     assert!(resumed.is_some(), "it says from where it continues");

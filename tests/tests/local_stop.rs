@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use heddle_protocol::ids::CutId;
-use heddle_protocol::view::{Event, JobState};
+use heddle_protocol::view::{JobEvent, JobState};
 use heddle_tests::local::{Lot, Run, am_pid, heddle, is_alive, write_libsvm};
 use nix::sys::signal::{Signal, kill};
 
@@ -52,9 +52,9 @@ impl Drop for Load {
     }
 }
 
-fn committed(events: &[Event]) -> Vec<CutId> {
-    let cut = |event: &Event| match event {
-        Event::CheckpointCommitted(view) => Some(view.cut),
+fn committed(events: &[JobEvent]) -> Vec<CutId> {
+    let cut = |event: &JobEvent| match event {
+        JobEvent::CheckpointCommitted(view) => Some(view.cut),
         _ => None,
     };
     events.iter().filter_map(cut).collect()
@@ -72,7 +72,7 @@ fn stop(dir: &Path, wait: Duration, how: &dyn Fn(&Run)) -> (Option<CutId>, CutId
     how(&run);
     let (_, events, stderr) = run.finish(LIMIT).expect("it stops");
     let ended = events.iter().find_map(|event| match event {
-        Event::Ended { state, message, .. } => Some((*state, message.clone())),
+        JobEvent::Ended { state, message, .. } => Some((*state, message.clone())),
         _ => None,
     });
     let (state, message) = ended.unwrap_or_else(|| panic!("no end was told: {stderr}"));
@@ -81,7 +81,7 @@ fn stop(dir: &Path, wait: Duration, how: &dyn Fn(&Run)) -> (Option<CutId>, CutId
     assert!(!stderr.contains("without a new checkpoint"), "{stderr}");
     assert!(!is_alive(am), "its ApplicationMaster is gone");
     let from = events.iter().find_map(|event| match event {
-        Event::Started { resumed_from, .. } => Some(*resumed_from),
+        JobEvent::Started { resumed_from, .. } => Some(*resumed_from),
         _ => None,
     });
     let last = committed(&events).pop().expect("there is one");
@@ -120,7 +120,7 @@ fn a_kill_with_a_checkpoint_ends_with_it() {
         let (from, saved) = stop(dir.path(), Duration::from_millis(300 * n), &|run| {
             let events = run.events();
             let id = events.iter().find_map(|event| match event {
-                Event::Started { run, .. } => Some(run.to_string()),
+                JobEvent::Started { run, .. } => Some(run.to_string()),
                 _ => None,
             });
             let id = id.expect("it started");

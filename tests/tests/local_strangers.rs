@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::ids::{Role, Slot};
-use heddle_protocol::view::{Event, JobState, JobView};
+use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::local::{Run, kill9, pid_of, write_libsvm};
 use heddle_tests::strangers::{Kind, Strangers};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -190,7 +190,7 @@ fn idle_connections_at_a_low_limit_of_files_end_no_job() {
     let late = run
         .events()
         .into_iter()
-        .filter(|event| matches!(event, Event::CheckpointGivenUp { .. }))
+        .filter(|event| matches!(event, JobEvent::CheckpointGivenUp { .. }))
         .count();
     assert!(late <= 1, "the checkpoint under way at a loss, not {late}");
 }
@@ -202,7 +202,7 @@ fn a_job_too_large_for_the_limit_of_files_is_refused() {
         .expect("it starts");
     let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
     assert_eq!(code, Some(7), "{stderr}");
-    let Some(Event::Ended { message, .. }) = events.last() else {
+    let Some(JobEvent::Ended { message, .. }) = events.last() else {
         panic!("{events:?}");
     };
     assert!(message.contains("raise nofile"), "{message}");

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use heddle_client::machine::{Event, Unit};
+use heddle_client::machine::{ClientEvent, Unit};
 use heddle_protocol::control::CutAt;
 use heddle_protocol::frame::Kind;
 use heddle_protocol::ids::Step;
@@ -58,7 +58,8 @@ fn whole_task(scene: &mut Scene, number: usize, task: u32, start: u64) {
     }
     scene.task_done(number, task);
     scene.settle(&[number]);
-    let finished = scene.events(number).iter().any(|event| matches!(event, Event::Finished { .. }));
+    let finished =
+        scene.events(number).iter().any(|event| matches!(event, ClientEvent::Finished { .. }));
     assert!(finished, "task {task} is acknowledged by every shard");
 }
 
@@ -104,8 +105,10 @@ fn a_lane_that_dies_between_staging_its_last_step_and_its_dones_is_ended_by_its_
         scene.send(1, shard, usize::MAX);
         scene.hear(1, shard);
     }
-    let reached =
-        scene.events(1).iter().any(|event| matches!(event, Event::Reached { step: Step(3), .. }));
+    let reached = scene
+        .events(1)
+        .iter()
+        .any(|event| matches!(event, ClientEvent::Reached { step: Step(3), .. }));
     assert!(!reached, "staged everywhere is not reached, else nobody would inherit the lane");
     scene.kill(1);
     scene.settle(&[2]);
@@ -151,7 +154,7 @@ fn a_successor_that_pulls_is_not_overtaken_by_the_trainer_before_it() {
 /// Whether a trainer dropped a lane because shards refused it.
 fn fenced(scene: &mut Scene, number: usize) -> bool {
     let events = scene.events(number);
-    events.iter().any(|event| matches!(event, Event::LaneFenced { .. }))
+    events.iter().any(|event| matches!(event, ClientEvent::LaneFenced { .. }))
 }
 
 /// Lane 1 goes from trainer 2 to trainer 3 while trainer 2 finishes its step. Trainer 3 hears of A "not staged", then
@@ -268,19 +271,19 @@ impl LaneMoves {
         for number in TRAINERS {
             for event in self.scene.events(number) {
                 match event {
-                    Event::Compute { lane, step } => {
+                    ClientEvent::Compute { lane, step } => {
                         self.todo.insert((number, lane.0), step.0);
                     }
-                    Event::Reached { unit: Unit::Lane(lane), step, .. } if step.0 < 3 => {
+                    ClientEvent::Reached { unit: Unit::Lane(lane), step, .. } if step.0 < 3 => {
                         self.todo.insert((number, lane.0), step.0 + 1);
                     }
-                    Event::LaneFenced { grant } => {
+                    ClientEvent::LaneFenced { grant } => {
                         let lane = grant.lane;
                         self.todo.remove(&(number, lane.0));
                         let owner = self.owners[lane.0 as usize];
                         assert_ne!(owner, number, "the owner of lane {lane} is fenced");
                     }
-                    Event::Fault(fault) => panic!("{fault}"),
+                    ClientEvent::Fault(fault) => panic!("{fault}"),
                     _ => {}
                 }
             }
@@ -470,7 +473,7 @@ fn a_task_is_done_only_when_every_shard_marks_it() {
     scene.task_done(1, 0);
     scene.send(1, B, usize::MAX);
     scene.hear(1, B);
-    assert!(!scene.events(1).iter().any(|event| matches!(event, Event::Finished { .. })));
+    assert!(!scene.events(1).iter().any(|event| matches!(event, ClientEvent::Finished { .. })));
     scene.kill(1);
     assert_eq!([A, B].map(|shard| scene.task_on(shard, 0)), [Some((2, false)), Some((0, true))]);
     whole_task(&mut scene, 2, 0, 0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Role;
-use heddle_protocol::view::{Event, JobState, JobView, SlotState};
+use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState};
 use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::yarn_job::{Counting, YarnJob, settled};
@@ -136,7 +136,7 @@ fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
     let (code, events, stderr) = attached.finish(LIMIT)?;
     ensure!(code == Some(3), "{code:?}: {stderr}");
     ensure!(
-        matches!(events.last(), Some(Event::Ended { state: JobState::Stopped, .. })),
+        matches!(events.last(), Some(JobEvent::Ended { state: JobState::Stopped, .. })),
         "{:?}",
         events.last()
     );
@@ -191,7 +191,7 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
     let (_, events, _) = first.finish(LIMIT)?;
     let advice = "submit the job again: it continues from its last checkpoint";
     let told = events.iter().any(|event| match event {
-        Event::Ended { message, .. } => message.contains(advice),
+        JobEvent::Ended { message, .. } => message.contains(advice),
         _ => false,
     });
     ensure!(told, "{events:?}");
@@ -199,7 +199,7 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
     let mut second = job.submit(&long, "")?;
     let view = second.ends_well(LIMIT)?;
     let resumed = second.events().iter().find_map(|event| match event {
-        Event::Started { resumed_from, .. } => Some(*resumed_from),
+        JobEvent::Started { resumed_from, .. } => Some(*resumed_from),
         _ => None,
     });
     let from = resumed.flatten().context("it says from where it goes on")?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use heddle_protocol::ids::CutId;
-use heddle_protocol::view::{Event, JobState, JobView};
+use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob};
@@ -154,7 +154,7 @@ fn datanodes_hang(
     let events = bytes.events();
     let told = |over: bool| {
         let mut waits = events.iter().filter_map(|event| match event {
-            Event::StorageWait(wait) => Some(wait.ended_ms.is_some()),
+            JobEvent::StorageWait(wait) => Some(wait.ended_ms.is_some()),
             _ => None,
         });
         waits.any(|ended| ended == over)

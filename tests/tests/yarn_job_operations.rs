@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use heddle_protocol::ids::Slot;
-use heddle_protocol::view::{CheckpointView, Event, JobState, JobView};
+use heddle_protocol::view::{CheckpointView, JobEvent, JobState, JobView};
 use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::kill9;
@@ -143,7 +143,7 @@ fn a_job_is_left_saved_looked_into_and_stopped_with_a_checkpoint() -> Result<()>
     let killed = job.heddle(&["kill", &id, "--checkpoint"])?;
     ensure!(killed.code == Some(0), "{killed:?}");
     let (code, events, stderr) = attached.finish(LIMIT)?;
-    let Some(Event::Ended { state, exit_code, .. }) = events.last() else {
+    let Some(JobEvent::Ended { state, exit_code, .. }) = events.last() else {
         return Err(anyhow!("{events:?}"));
     };
     ensure!(*state == JobState::Stopped, "{events:?}");

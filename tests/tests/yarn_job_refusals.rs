@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Slot;
-use heddle_protocol::view::{Event, JobState};
+use heddle_protocol::view::{JobEvent, JobState};
 use heddle_tests::hadoop::{Cluster, Options, Shared};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::{Ended, kill9};
@@ -165,7 +165,7 @@ fn a_queue_without_room_ends_the_job_after_its_patience_and_gives_all_back() -> 
     let (code, events, stderr) = submitted.finish(LIMIT)?;
     ensure!(code == Some(4), "{code:?}: {stderr}; {}", submitted.story());
     let told = events.iter().rev().find_map(|event| match event {
-        Event::Ended { message, .. } => Some(message.clone()),
+        JobEvent::Ended { message, .. } => Some(message.clone()),
         _ => None,
     });
     let told = told.context("its end is told")?;
@@ -211,7 +211,7 @@ fn of_two_jobs_with_one_output_the_first_has_it_and_the_other_says_so() -> Resul
     let (code, events, stderr) = late.finish(LIMIT)?;
     ensure!(code == Some(7), "{code:?}: {stderr}; {}", late.story());
     let told = events.iter().rev().find_map(|event| match event {
-        Event::Ended { message, .. } => Some(message.clone()),
+        JobEvent::Ended { message, .. } => Some(message.clone()),
         _ => None,
     });
     let told = told.context("its end is told")?;
@@ -232,7 +232,7 @@ fn of_two_jobs_with_one_output_the_first_has_it_and_the_other_says_so() -> Resul
     let last = job.committed()?.pop().context("checkpoints")?;
     again.ends_well(LIMIT)?;
     let resumed = again.events().iter().find_map(|event| match event {
-        Event::Started { resumed_from, .. } => Some(*resumed_from),
+        JobEvent::Started { resumed_from, .. } => Some(*resumed_from),
         _ => None,
     });
     ensure!(
@@ -285,7 +285,7 @@ fn a_submit_token_makes_one_application_and_a_client_that_dies_is_no_loss() -> R
     let (code, events, stderr) = attached.finish(LIMIT)?;
     ensure!(code == Some(0), "{code:?}: {stderr}; {}", attached.story());
     ensure!(
-        matches!(events.last(), Some(Event::Ended { state: JobState::Finished, .. })),
+        matches!(events.last(), Some(JobEvent::Ended { state: JobState::Finished, .. })),
         "{:?}",
         events.last()
     );

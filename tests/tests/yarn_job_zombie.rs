@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Generation;
-use heddle_protocol::view::{Event, JobView};
+use heddle_protocol::view::{JobEvent, JobView};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::is_alive;
@@ -198,7 +198,7 @@ fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Resul
         settled(view) && view.checkpoints_taken >= 2
     })?;
     let resumed = second.events().iter().find_map(|event| match event {
-        Event::Started { resumed_from, .. } => Some(*resumed_from),
+        JobEvent::Started { resumed_from, .. } => Some(*resumed_from),
         _ => None,
     });
     let from = resumed.flatten().context("it says from where it goes on")?;

@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
 use heddle_am_core::{
-    Action, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Limits, MonotonicMs,
-    Now, Record, StartupState, StoreCall, Stored, SurvivingContainer,
+    Action, Checkpoint, Config, ConnectionId, ContainerName, Core, Event, Exit, Limits,
+    MonotonicMs, Now, Record, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
     Command, HeartbeatStats, PserverState, Report, ShardState, TaskGrant, TaskPosition,
@@ -74,7 +74,7 @@ struct Container {
     connection: ConnectionId,
     /// Of its work.
     epoch: Epoch,
-    container: ContainerId,
+    container: ContainerName,
     shards: Vec<ShardId>,
     tasks: Vec<TaskGrant>,
 }
@@ -159,7 +159,9 @@ impl Rig {
                 self.next += 1;
                 let number = self.next;
                 self.events.push_back(Event::Allocated {
-                    container: ContainerId(format!("container_1700000000000_0001_01_{number:06}")),
+                    container: ContainerName(format!(
+                        "container_1700000000000_0001_01_{number:06}"
+                    )),
                     slot,
                     incarnation,
                     node: format!("node-{:04}.example", number % 1_000),
@@ -188,13 +190,13 @@ impl Rig {
         }
     }
 
-    fn register(&mut self, container: ContainerId, member: Member) {
+    fn register(&mut self, container: ContainerName, member: Member) {
         self.register_with(container, member, None, None);
     }
 
     fn register_with(
         &mut self,
-        container: ContainerId,
+        container: ContainerName,
         member: Member,
         held: Option<PserverState>,
         busy: Option<TrainerState>,

@@ -16,7 +16,7 @@ use crate::record::Record;
 /// The cluster's name of a container; the core only compares it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct ContainerId(pub String);
+pub struct ContainerName(pub String);
 
 /// One control connection. The driver never uses a number twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,12 +75,12 @@ pub enum Action {
     /// Release this container unused.
     Release {
         /// The container.
-        container: ContainerId,
+        container: ContainerName,
     },
     /// Start the process of this member in this container. Answered by `Started` or `Exited`.
     Launch {
         /// The container.
-        container: ContainerId,
+        container: ContainerName,
         /// The member that it becomes.
         member: Member,
     },
@@ -88,7 +88,7 @@ pub enum Action {
     /// Answered by `Exited`; for one that has ended already, nothing.
     Stop {
         /// The container.
-        container: ContainerId,
+        container: ContainerName,
         /// The member that it was.
         member: Member,
         /// Time until it is killed, ms.
@@ -130,7 +130,7 @@ pub enum Action {
         endpoint: SocketAddr,
     },
     /// Report this event to the users of the job.
-    Notice(Box<view::Event>),
+    Notice(Box<view::JobEvent>),
     /// Answer an operator.
     Answer {
         /// The request.

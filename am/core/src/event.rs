@@ -7,7 +7,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
 
-use crate::action::{CallId, Checkpoint, ConnectionId, ContainerId, OperationId, RecordId};
+use crate::action::{CallId, Checkpoint, ConnectionId, ContainerName, OperationId, RecordId};
 use crate::record::Record;
 
 /// Something that happened. The driver turns each input into exactly one event.
@@ -19,7 +19,7 @@ pub enum Event {
     /// The cluster gives a container for this ask. One for an ask that is not open is released.
     Allocated {
         /// The container.
-        container: ContainerId,
+        container: ContainerName,
         /// The ask's slot.
         slot: Slot,
         /// The ask's incarnation.
@@ -31,12 +31,12 @@ pub enum Event {
     /// Its process runs.
     Started {
         /// The container.
-        container: ContainerId,
+        container: ContainerName,
     },
     /// It is over: the process ended, or the cluster says that it completed. Repeats are ignored.
     Exited {
         /// The container.
-        container: ContainerId,
+        container: ContainerName,
         /// How.
         exit: Exit,
         /// Its final output (the end of its stderr), at most some lines; empty if that is not known.
@@ -46,14 +46,14 @@ pub enum Event {
     /// the process has connected meanwhile, the event is ignored.
     NodeUnreachable {
         /// The container.
-        container: ContainerId,
+        container: ContainerName,
         /// What its node does, to follow "trainer-1 is gone: ".
         cause: String,
     },
     /// The cluster may preempt this container for another job.
     Preempting {
         /// The container.
-        container: ContainerId,
+        container: ContainerName,
         /// Time until then, ms; none if the cluster does not report it.
         deadline_ms: Option<u64>,
     },
@@ -71,7 +71,7 @@ pub enum Event {
         /// The member that it reports to be.
         member: Member,
         /// Its container, if the driver has it (needed for those that an earlier attempt started).
-        container: Option<ContainerId>,
+        container: Option<ContainerName>,
         /// Process id.
         pid: u32,
         /// Host name or address of its node.
@@ -190,7 +190,7 @@ pub struct DamagedCheckpoint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SurvivingContainer {
     /// The container.
-    pub container: ContainerId,
+    pub container: ContainerName,
     /// Host name of its node, as in [`Event::Allocated`].
     pub node: String,
 }

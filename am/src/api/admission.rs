@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use heddle_protocol::admission::{self, Admission, Room};
+use heddle_protocol::admission::{self, Room, UnprovenConnections};
 use heddle_telemetry::descriptors::{self, Limit};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -18,7 +18,7 @@ const PROVEN_MAX: usize = 12_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// Without a proof of the secret.
-    pub unproven: admission::Limits,
+    pub unproven: admission::AdmissionLimits,
     /// With it.
     pub proven: usize,
 }
@@ -28,7 +28,7 @@ impl Capacity {
     /// left to files, HDFS and the ResourceManager.
     #[must_use]
     pub fn within(limit: Limit) -> Self {
-        let unproven = admission::Limits::within(limit.0);
+        let unproven = admission::AdmissionLimits::within(limit.0);
         let kept = descriptors::RESERVED.min(limit.0 / 4);
         let left = usize::try_from(limit.0.saturating_sub(kept)).unwrap_or(usize::MAX);
         Self { unproven, proven: left.saturating_sub(unproven.total).clamp(1, PROVEN_MAX) }
@@ -45,7 +45,7 @@ impl Default for Capacity {
 /// The connections of the port.
 pub(super) struct ConnectionTable {
     started: Instant,
-    unproven: Mutex<Admission<Arc<Notify>>>,
+    unproven: Mutex<UnprovenConnections<Arc<Notify>>>,
     /// An unproven connection has left.
     left: Notify,
     proven: Arc<Semaphore>,
@@ -55,13 +55,13 @@ impl ConnectionTable {
     pub(super) fn new(capacity: Capacity) -> Self {
         Self {
             started: Instant::now(),
-            unproven: Mutex::new(Admission::new(capacity.unproven)),
+            unproven: Mutex::new(UnprovenConnections::new(capacity.unproven)),
             left: Notify::new(),
             proven: Arc::new(Semaphore::new(capacity.proven)),
         }
     }
 
-    fn unproven(&self) -> MutexGuard<'_, Admission<Arc<Notify>>> {
+    fn unproven(&self) -> MutexGuard<'_, UnprovenConnections<Arc<Notify>>> {
         self.unproven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use heddle_am_core::{ContainerId, Event, Exit};
+use heddle_am_core::{ContainerName, Event, Exit};
 use heddle_protocol::environment;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_telemetry::descriptors::Limit;
@@ -58,12 +58,12 @@ pub struct LocalCluster {
     launch: LocalLaunch,
     events: Events,
     launcher: mpsc::Sender<LaunchOrder>,
-    alive: BTreeMap<ContainerId, Alive>,
+    alive: BTreeMap<ContainerName, Alive>,
     node: String,
 }
 
 struct LaunchOrder {
-    container: ContainerId,
+    container: ContainerName,
     command: Command,
     /// The file with its standard error.
     stderr: PathBuf,
@@ -144,15 +144,15 @@ impl LocalCluster {
 impl ContainerSource for LocalCluster {
     fn ask(&mut self, ask: ContainerRequest) {
         let ContainerRequest { slot, incarnation, .. } = ask;
-        let container = ContainerId(format!("{slot}-{incarnation}"));
+        let container = ContainerName(format!("{slot}-{incarnation}"));
         self.send(Event::Allocated { container, slot, incarnation, node: self.node.clone() });
     }
 
     fn cancel(&mut self, _slot: Slot, _incarnation: Incarnation) {}
 
-    fn release(&mut self, _container: &ContainerId) {}
+    fn release(&mut self, _container: &ContainerName) {}
 
-    fn launch(&mut self, container: &ContainerId, member: Member) {
+    fn launch(&mut self, container: &ContainerName, member: Member) {
         let not_started = |error: String| Event::Exited {
             container: container.clone(),
             exit: Exit::NotStarted { error },
@@ -178,7 +178,7 @@ impl ContainerSource for LocalCluster {
         }
     }
 
-    fn stop(&mut self, container: &ContainerId, grace_ms: u64) {
+    fn stop(&mut self, container: &ContainerName, grace_ms: u64) {
         let Some(alive) = self.alive.get(container).cloned() else {
             return;
         };

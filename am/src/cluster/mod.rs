@@ -6,7 +6,7 @@
 pub mod local;
 pub mod yarn;
 
-use heddle_am_core::{ContainerId, Event};
+use heddle_am_core::{ContainerName, Event};
 use heddle_protocol::ids::{Incarnation, Member, Slot};
 use heddle_protocol::spec::Bytes;
 use heddle_protocol::view::Placement;
@@ -34,14 +34,14 @@ pub trait ContainerSource {
     /// Cancels a request.
     fn cancel(&mut self, slot: Slot, incarnation: Incarnation);
     /// Releases an unused container.
-    fn release(&mut self, container: &ContainerId);
+    fn release(&mut self, container: &ContainerName);
     /// Starts the member's process in the container. The result is `Started` or `Exited`.
-    fn launch(&mut self, container: &ContainerId, member: Member);
+    fn launch(&mut self, container: &ContainerName, member: Member);
     /// Asks the container's process to end, and kills it after `grace_ms`. The result is `Exited`.
-    fn stop(&mut self, container: &ContainerId, grace_ms: u64);
+    fn stop(&mut self, container: &ContainerName, grace_ms: u64);
 
     /// A container has registered: `member` runs in it.
-    fn known(&mut self, _container: &ContainerId, _member: Member) {}
+    fn known(&mut self, _container: &ContainerName, _member: Member) {}
     /// The connection of this member closed: checks whether its process has ended, where that can be known early.
     fn look(&mut self, _member: Member) {}
     /// Reports the finished share of the job, 0 … 1, for display.

@@ -47,7 +47,7 @@ fn refused(dir: &RunDir, refusal: StartFailure) -> (Outcome, JobView) {
     let outcome = refusal.outcome();
     let view = empty_view(file.as_ref(), refusal.message);
     // The core reports how a job ended; this one never reached the core.
-    notice(&view::Event::Ended {
+    notice(&view::JobEvent::Ended {
         state: outcome.state,
         exit_code: outcome.exit_code,
         message: outcome.message.clone(),

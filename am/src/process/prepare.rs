@@ -19,9 +19,9 @@ use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::{self, JobSpec};
 use heddle_protocol::view::{self, JobState};
 use heddle_storage::checkpoint::{
-    Checkpoint, CheckpointDir, CheckpointError, DamagedCheckpoint, Depth, Health, Owner,
+    CheckpointDir, CheckpointError, Depth, Health, Owner, SkippedCheckpoint, StoredCheckpoint,
 };
-use heddle_storage::{Location, connect};
+use heddle_storage::{StorageUrl, connect};
 use uuid::Uuid;
 
 use super::start_failure::StartFailure;
@@ -46,7 +46,7 @@ const SET_ASIDE_RETRY_WAIT: Duration = Duration::from_secs(2);
 pub(super) struct Prepared {
     pub(super) generation: Generation,
     /// The newest complete checkpoint of the lineage.
-    pub(super) base: Option<Checkpoint>,
+    pub(super) base: Option<StoredCheckpoint>,
     /// Newer ones that are damaged, set aside.
     pub(super) damaged: Vec<heddle_am_core::DamagedCheckpoint>,
     /// All of them.
@@ -135,9 +135,9 @@ pub(super) async fn prepare(
     })
 }
 
-fn checkpoint_location(spec: &JobSpec) -> Result<Location, StartFailure> {
+fn checkpoint_location(spec: &JobSpec) -> Result<StorageUrl, StartFailure> {
     let url = spec.checkpoint.dir.url();
-    Location::parse(&url).map_err(|error| {
+    StorageUrl::parse(&url).map_err(|error| {
         StartFailure::new(
             ExitCode::Input,
             format!("checkpoint.dir is not a valid location (got {url}): {error}"),
@@ -154,8 +154,8 @@ fn claim_request(file: &RunFile, spec: &JobSpec, owner: &Owner, salt: Salt) -> c
         take_over: file.take_over,
         fresh: file.earlier == ResumeMode::Fresh,
         on_corrupt: match spec.checkpoint.on_corrupt {
-            spec::OnCorrupt::Previous => heddle_storage::checkpoint::OnCorrupt::Previous,
-            spec::OnCorrupt::Fail => heddle_storage::checkpoint::OnCorrupt::Fail,
+            spec::OnCorrupt::Previous => heddle_storage::checkpoint::DamagePolicy::Previous,
+            spec::OnCorrupt::Fail => heddle_storage::checkpoint::DamagePolicy::Fail,
         },
     }
 }
@@ -166,7 +166,7 @@ fn warn_if_finished(ended: Option<&Outcome>) {
     else {
         return;
     };
-    notice(&view::Event::Warning {
+    notice(&view::JobEvent::Warning {
         text: format!(
             "this job is finished and its model is {}; to start over, rerun with --fresh; to continue training, raise \
              data.passes and rerun with --resume",
@@ -223,7 +223,7 @@ impl Resumption<'_> {
         {
             return Err(failure);
         }
-        notice(&view::Event::Warning {
+        notice(&view::JobEvent::Warning {
             text: format!(
                 "training starts over: the run in checkpoint.dir has trained no step yet, and {}",
                 failure.message
@@ -239,7 +239,7 @@ impl Resumption<'_> {
         &self,
         dir: &CheckpointDir,
         generation: Generation,
-        base: Option<&Checkpoint>,
+        base: Option<&StoredCheckpoint>,
     ) -> Result<Continuation, StartFailure> {
         let mut history = RecordHistory::read(dir, generation, self.owner).await?;
         if self.earlier == ResumeMode::Fresh && !history.is_ours {
@@ -273,10 +273,10 @@ impl Resumption<'_> {
         let Some(model) = &outcome.model else {
             return false;
         };
-        let Ok(place) = Location::parse(model) else {
+        let Ok(place) = StorageUrl::parse(model) else {
             return false;
         };
-        let wanted = Location::parse(&self.spec.output.model.url());
+        let wanted = StorageUrl::parse(&self.spec.output.model.url());
         if !self.file.default_output && wanted.as_ref() != Ok(&place) {
             return false;
         }
@@ -416,10 +416,10 @@ fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, StartFa
 async fn set_aside(
     dir: &CheckpointDir,
     own: Generation,
-    damaged: Vec<DamagedCheckpoint>,
+    damaged: Vec<SkippedCheckpoint>,
 ) -> Result<Vec<heddle_am_core::DamagedCheckpoint>, StartFailure> {
     let mut moved = Vec::new();
-    for DamagedCheckpoint { cut, error } in damaged {
+    for SkippedCheckpoint { cut, error } in damaged {
         dir.check_highest(own).await?;
         let begun = Instant::now();
         let to = loop {

@@ -8,9 +8,9 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
 use heddle_protocol::manifest::{FORMAT_VERSION, Manifest, Progress, Salt, Work};
 use heddle_protocol::spec::JobSpec;
-use heddle_protocol::spec::file::{Context, read};
+use heddle_protocol::spec::file::{ReadContext, read};
 use heddle_storage::checkpoint::{CheckpointDir, Owner};
-use heddle_storage::shard_file::{Header, Section, ShardWriter, Values};
+use heddle_storage::shard_file::{Section, ShardHeader, ShardWriter, Values};
 use uuid::Uuid;
 
 use super::prepare::{Prepared, prepare};
@@ -26,7 +26,7 @@ fn spec(dir: &Path, sets: &[&str]) -> JobSpec {
          [checkpoint]\ndir = \"{0}/ckpt\"\n[output]\nmodel = \"{0}/model\"\n",
         dir.display()
     );
-    let context = Context {
+    let context = ReadContext {
         file: "job.toml".to_owned(),
         job_dir: dir.to_owned(),
         working_dir: dir.to_owned(),
@@ -78,7 +78,7 @@ async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
     let cut = CutId { generation: prepared.generation, number };
     let staging = dir.stage(cut, salt).await.expect("staged");
     let content = Bytes::from_static(b"marks");
-    let header = Header {
+    let header = ShardHeader {
         run: prepared.store.run,
         shard: ShardId(0),
         shards: 1,

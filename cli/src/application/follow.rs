@@ -6,7 +6,7 @@ use heddle_am::report::JobReport;
 use heddle_protocol::control::Operation;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, RunId};
-use heddle_protocol::view::{Event, JobState, JobView, SlotState, SlotView};
+use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState, SlotView};
 use heddle_yarn::client::FinalApplicationStatus;
 use heddle_yarn::{ApplicationState, ClientError};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,7 +18,7 @@ use super::view_diff::ViewDiff;
 use super::wait_args::{OnInterrupt, WaitArgs};
 use crate::cluster::client_failure;
 use crate::event_printer::{EventPrinter, JobFacts};
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 
 /// Poll intervals: short while the job starts and ends, so that it does not wait for the client, longer during
 /// training.
@@ -131,9 +131,9 @@ struct Signals {
 }
 
 impl Signals {
-    fn register() -> Result<Self, Failure> {
+    fn register() -> Result<Self, CommandFailure> {
         let fail = |error: std::io::Error| {
-            Failure::caused(ExitCode::Internal, "cannot handle signals", &error)
+            CommandFailure::caused(ExitCode::Internal, "cannot handle signals", &error)
         };
         Ok(Self {
             interrupts: signal(SignalKind::interrupt()).map_err(fail)?,
@@ -196,7 +196,7 @@ impl Follower {
     }
 
     /// Polls the ResourceManager, then the ApplicationMaster, and prints new events.
-    async fn look(&mut self, json: bool) -> Result<(), Failure> {
+    async fn look(&mut self, json: bool) -> Result<(), CommandFailure> {
         if self.application.is_over() {
             // The ResourceManager may have forgotten it since.
             return Ok(());
@@ -215,7 +215,7 @@ impl Follower {
             }
             Err(ClientError::NotFound(_)) if self.view.is_some() => {
                 let id = self.application.id();
-                return Err(Failure::new(
+                return Err(CommandFailure::new(
                     ExitCode::Unreachable,
                     format!(
                         "the ResourceManager has forgotten {id}: it was restarted without recovery"
@@ -237,7 +237,7 @@ impl Follower {
         }
     }
 
-    async fn look_inside(&mut self) -> Result<(), Failure> {
+    async fn look_inside(&mut self) -> Result<(), CommandFailure> {
         // An ApplicationMaster that ends or was replaced does not respond; the next poll shows the change.
         if let Ok(view) = self.application.view().await {
             // A wait for the next attempt begins when this one has ended.
@@ -247,7 +247,7 @@ impl Follower {
         Ok(())
     }
 
-    fn tell(&mut self, view: JobView) -> Result<(), Failure> {
+    fn tell(&mut self, view: JobView) -> Result<(), CommandFailure> {
         let address = self.application.report.tracking_url.clone();
         for event in self.changes.to(&view, &address) {
             self.printer.take(event)?;
@@ -286,7 +286,7 @@ impl Follower {
     }
 
     /// Asks the ApplicationMaster to save and end; without one, the ResourceManager kills the application.
-    async fn stop_in_order(&mut self, signals: &mut Signals) -> Result<(), Failure> {
+    async fn stop_in_order(&mut self, signals: &mut Signals) -> Result<(), CommandFailure> {
         if self.view.is_none() {
             return self.kill("killed by its submitter").await;
         }
@@ -308,7 +308,7 @@ impl Follower {
         Ok(())
     }
 
-    async fn kill(&mut self, why: &str) -> Result<(), Failure> {
+    async fn kill(&mut self, why: &str) -> Result<(), CommandFailure> {
         let id = self.application.id();
         self.application
             .cluster
@@ -322,7 +322,7 @@ impl Follower {
     }
 
     /// Prints the end, from the report or else from the ResourceManager's state.
-    async fn end(&mut self) -> Result<ExitCode, Failure> {
+    async fn end(&mut self) -> Result<ExitCode, CommandFailure> {
         self.application.remove_staging().await;
         let report = self.application.last_report().await.unwrap_or_default();
         match report {
@@ -335,7 +335,7 @@ impl Follower {
         Ok(self.printer.ended().unwrap_or(ExitCode::Internal))
     }
 
-    fn reported(&mut self, report: JobReport) -> Result<(), Failure> {
+    fn reported(&mut self, report: JobReport) -> Result<(), CommandFailure> {
         self.tell(report.view.clone())?;
         let facts = &mut self.printer.facts;
         let spent = report.ended_ms.saturating_sub(report.started_ms);
@@ -344,7 +344,7 @@ impl Follower {
         if let Some(model) = &report.model {
             facts.model.clone_from(model);
         }
-        self.printer.take(Event::Ended {
+        self.printer.take(JobEvent::Ended {
             state: report.state,
             exit_code: report.exit_code,
             message: report.message,
@@ -354,7 +354,7 @@ impl Follower {
     }
 
     /// The end of an application whose ApplicationMaster left no report.
-    fn unreported(&mut self) -> Event {
+    fn unreported(&mut self) -> JobEvent {
         let report = &self.application.report;
         let (state, exit) = match (report.state, report.final_status) {
             (_, FinalApplicationStatus::Succeeded) => (JobState::Finished, ExitCode::Ok),
@@ -379,7 +379,7 @@ impl Follower {
             JobView::starting(RunId(Uuid::nil()), &report.name, Attempt(1), started_ms)
         });
         let view = JobView { state, message: message.clone(), ..view };
-        Event::Ended { state, exit_code: exit, message, model: None, view: Box::new(view) }
+        JobEvent::Ended { state, exit_code: exit, message, model: None, view: Box::new(view) }
     }
 }
 

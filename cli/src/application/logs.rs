@@ -12,7 +12,7 @@ use heddle_yarn::{ApplicationId, ContainerId, NodeReport, NodeState};
 
 use super::Application;
 use crate::cluster::path_of;
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::rm_web;
 
@@ -106,7 +106,10 @@ fn elsewhere(
 
 /// All containers that are known: of the ApplicationMaster's view or its report, and those that the
 /// ResourceManager counts, which has the nodes' web addresses.
-async fn sources(application: &Application, wanted: &LogQuery) -> Result<Vec<LogSource>, Failure> {
+async fn sources(
+    application: &Application,
+    wanted: &LogQuery,
+) -> Result<Vec<LogSource>, CommandFailure> {
     let view = match application.is_over() {
         true => application.last_report().await?.map(|report| report.view),
         false => application.view().await.ok(),
@@ -237,7 +240,7 @@ async fn logs(
 async fn kept(
     application: &Application,
     source: &LogSource,
-) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+) -> Result<Vec<(String, Vec<u8>)>, CommandFailure> {
     let folder = application.reports().join("logs").join(&source.name);
     let storage = &*application.cluster.storage;
     let mut files = Vec::new();
@@ -258,7 +261,7 @@ struct Printed {
 }
 
 impl Printed {
-    fn print(&mut self, name: &str, content: Vec<u8>, json: bool) -> Result<(), Failure> {
+    fn print(&mut self, name: &str, content: Vec<u8>, json: bool) -> Result<(), CommandFailure> {
         let empty = Vec::new();
         let before = self.tails.get(name).unwrap_or(&empty);
         let new = news(before, &content);

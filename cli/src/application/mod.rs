@@ -32,7 +32,7 @@ use tokio::sync::OnceCell;
 
 use crate::am_client::Am;
 use crate::cluster::{ClusterContext, SECRET_FILE, client_failure, path_of, storage_failure};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::waiting::{self, HDFS};
 
 pub use follow::follow;
@@ -108,7 +108,7 @@ impl Application {
         cluster: Arc<ClusterContext>,
         report: ApplicationReport,
         spec: Option<JobSpec>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandFailure> {
         // The report for a user without view access names no user; such a user cannot read the files either.
         let user = match report.user.is_empty() {
             true => cluster.user.short_name(),
@@ -128,7 +128,7 @@ impl Application {
     ///
     /// # Errors
     /// Exit code 7 if the cluster has no such application, 6 if it does not respond.
-    pub async fn find(id: ApplicationId) -> Result<Self, Failure> {
+    pub async fn find(id: ApplicationId) -> Result<Self, CommandFailure> {
         let mut found = Self::known(Arc::new(ClusterContext::load()?), id).await?;
         found.spec = waiting::on(HDFS, found.read_spec()).await;
         Ok(found)
@@ -138,7 +138,10 @@ impl Application {
     ///
     /// # Errors
     /// As [`Application::find`].
-    pub async fn known(cluster: Arc<ClusterContext>, id: ApplicationId) -> Result<Self, Failure> {
+    pub async fn known(
+        cluster: Arc<ClusterContext>,
+        id: ApplicationId,
+    ) -> Result<Self, CommandFailure> {
         let report = match cluster.client.report(id).await {
             Ok(report) => report,
             Err(error) => match Self::forgotten(&cluster, id, &error).await {
@@ -255,38 +258,38 @@ impl Application {
     ///
     /// # Errors
     /// Exit code 5 if the secret cannot be read, 6 if the ApplicationMaster does not respond, 1 if it refuses the operation.
-    pub async fn operate(&self, operation: &Operation) -> Result<(), Failure> {
+    pub async fn operate(&self, operation: &Operation) -> Result<(), CommandFailure> {
         let (run, secret) = self.key().await?;
         self.am().await.operate(*run, secret, operation).await
     }
 
     /// What an operation needs: the run and the secret.
-    async fn key(&self) -> Result<&(RunId, Secret), Failure> {
+    async fn key(&self) -> Result<&(RunId, Secret), CommandFailure> {
         self.key.get_or_try_init(|| async { Ok((self.run().await?, self.secret().await?)) }).await
     }
 
-    async fn run(&self) -> Result<RunId, Failure> {
+    async fn run(&self) -> Result<RunId, CommandFailure> {
         let place = self.staging.join("run.json");
         let bytes = self.cluster.read(&place, SMALL_BYTES_MAX).await?;
         let run = bytes.and_then(|bytes| serde_json::from_slice::<RunFile>(&bytes).ok());
         let missing = || {
             let fact = format!("cannot read {place}: it does not exist or belongs to another user");
-            Failure::new(ExitCode::Denied, fact)
+            CommandFailure::new(ExitCode::Denied, fact)
         };
         Ok(run.ok_or_else(missing)?.run)
     }
 
-    async fn secret(&self) -> Result<Secret, Failure> {
+    async fn secret(&self) -> Result<Secret, CommandFailure> {
         let id = self.id();
         let place = self.staging.join(SECRET_FILE);
         let Some(bytes) = self.cluster.read(&place, SMALL_BYTES_MAX).await? else {
-            return Err(Failure::new(
+            return Err(CommandFailure::new(
                 ExitCode::Denied,
                 format!("cannot find the secret of {id} ({place})"),
             ));
         };
         Secret::from_hex(&String::from_utf8_lossy(&bytes))
-            .map_err(|error| Failure::caused(ExitCode::Denied, place.to_string(), &error))
+            .map_err(|error| CommandFailure::caused(ExitCode::Denied, place.to_string(), &error))
     }
 
     async fn read_spec(&self) -> Option<JobSpec> {
@@ -299,7 +302,7 @@ impl Application {
     ///
     /// # Errors
     /// Exit code 6 if it does not respond.
-    pub async fn view(&self) -> Result<JobView, Failure> {
+    pub async fn view(&self) -> Result<JobView, CommandFailure> {
         let am = self.am().await;
         if !am.addresses.is_empty()
             && self.is_own()
@@ -315,7 +318,7 @@ impl Application {
     ///
     /// # Errors
     /// The file system does not respond, or the report belongs to another user.
-    pub async fn last_report(&self) -> Result<Option<JobReport>, Failure> {
+    pub async fn last_report(&self) -> Result<Option<JobReport>, CommandFailure> {
         let failed = |error| storage_failure("cannot read the report", &error);
         let storage = &*self.cluster.storage;
         let listed = waiting::on(HDFS, storage.list(&path_of(&self.reports)?)).await;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use heddle_protocol::ids::{CutId, Incarnation, Slot};
-use heddle_protocol::view::{Event, JobState, JobView, SlotState};
+use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState};
 
 /// What was reported already.
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub struct ViewDiff {
 
 impl ViewDiff {
     /// The events that lead to this view, oldest first. `address` is that of the job's pages.
-    pub fn to(&mut self, view: &JobView, address: &str) -> Vec<Event> {
+    pub fn to(&mut self, view: &JobView, address: &str) -> Vec<JobEvent> {
         let mut events = Vec::new();
         // Before its core has started, an ApplicationMaster's view does not name the checkpoint that the job continues
         // from.
@@ -37,7 +37,7 @@ impl ViewDiff {
             self.begun = true;
             // Checkpoints that are there before one was taken are another run's.
             let resumed = view.checkpoints.iter().rfind(|it| it.at_ms < view.started_ms);
-            events.push(Event::Started {
+            events.push(JobEvent::Started {
                 run: view.run,
                 name: view.name.clone(),
                 attempt: view.attempt,
@@ -45,7 +45,7 @@ impl ViewDiff {
                 resumed_from: resumed.map(|checkpoint| checkpoint.cut),
             });
         } else if view.attempt.0 > self.attempt {
-            events.push(Event::Warning {
+            events.push(JobEvent::Warning {
                 text: format!(
                     "the ApplicationMaster was started again, attempt {}",
                     view.attempt.0
@@ -63,25 +63,25 @@ impl ViewDiff {
         self.slots(view, &mut events);
         if self.phase != Some(view.phase.0) && !view.phase_text.is_empty() {
             self.phase = Some(view.phase.0);
-            events.push(Event::PhaseBegun { phase: view.phase, text: view.phase_text.clone() });
+            events.push(JobEvent::PhaseBegun { phase: view.phase, text: view.phase_text.clone() });
         }
         for scores in &view.evaluations {
             if self.evaluated.insert(scores.pass) {
-                events.push(Event::Evaluated(scores.clone()));
+                events.push(JobEvent::Evaluated(scores.clone()));
             }
         }
         for taken in &view.checkpoints {
             if self.checkpoints.insert(taken.cut) && taken.at_ms >= view.started_ms {
-                events.push(Event::CheckpointCommitted(taken.clone()));
+                events.push(JobEvent::CheckpointCommitted(taken.clone()));
             }
         }
         for recovery in view.recoveries.iter().filter(|recovery| recovery.done) {
             if self.recovered.insert((recovery.at_ms, recovery.slot)) {
-                events.push(Event::Recovered(recovery.clone()));
+                events.push(JobEvent::Recovered(recovery.clone()));
             }
         }
         self.storage_wait(view, &mut events);
-        events.push(Event::Progress {
+        events.push(JobEvent::Progress {
             text: view.phase_text.clone(),
             rows: view.rows,
             rows_per_second: view.rows_per_second,
@@ -91,24 +91,24 @@ impl ViewDiff {
     }
 
     /// A wait is reported when it begins and when it ends.
-    fn storage_wait(&mut self, view: &JobView, events: &mut Vec<Event>) {
+    fn storage_wait(&mut self, view: &JobView, events: &mut Vec<JobEvent>) {
         if let Some(wait) = &view.storage_wait {
             if self.storage_wait.is_none() {
-                events.push(Event::StorageWait(wait.clone()));
+                events.push(JobEvent::StorageWait(wait.clone()));
             }
             self.storage_wait = Some(wait.since_ms);
         } else if self.storage_wait.take().is_some()
             && let Some(over) = view.history.storage_waits.back()
         {
-            events.push(Event::StorageWait(over.clone()));
+            events.push(JobEvent::StorageWait(over.clone()));
         }
     }
 
     /// The view keeps the newest entries and counts all, so the unreported ones are the last.
-    fn losses(&mut self, view: &JobView, events: &mut Vec<Event>) {
+    fn losses(&mut self, view: &JobView, events: &mut Vec<JobEvent>) {
         let history = &view.history;
         for ended in unreported(&history.ended, history.ended_total, &mut self.lost) {
-            events.push(Event::Lost {
+            events.push(JobEvent::Lost {
                 slot: ended.slot,
                 incarnation: ended.incarnation,
                 cause: ended.cause.clone(),
@@ -116,29 +116,29 @@ impl ViewDiff {
         }
         let late = (&history.checkpoints_late, history.checkpoints_late_total);
         for given_up in unreported(late.0, late.1, &mut self.late) {
-            events.push(Event::CheckpointGivenUp {
+            events.push(JobEvent::CheckpointGivenUp {
                 cut: given_up.cut,
                 reason: given_up.reason.clone(),
             });
         }
         let damaged = (&history.checkpoints_damaged, history.checkpoints_damaged_total);
         for damaged in unreported(damaged.0, damaged.1, &mut self.damaged) {
-            events.push(Event::CheckpointDamaged {
+            events.push(JobEvent::CheckpointDamaged {
                 cut: damaged.cut,
                 dir: damaged.dir.clone(),
                 error: damaged.error.clone(),
             });
         }
         for warning in unreported(&history.warnings, history.warnings_total, &mut self.warnings) {
-            events.push(Event::Warning { text: warning.text.clone() });
+            events.push(JobEvent::Warning { text: warning.text.clone() });
         }
     }
 
-    fn slots(&mut self, view: &JobView, events: &mut Vec<Event>) {
+    fn slots(&mut self, view: &JobView, events: &mut Vec<JobEvent>) {
         for slot in &view.slots {
             let up = matches!(slot.state, SlotState::Running | SlotState::Draining);
             if up && self.running.insert((slot.slot, slot.incarnation)) {
-                events.push(Event::Registered {
+                events.push(JobEvent::Registered {
                     slot: slot.slot,
                     incarnation: slot.incarnation,
                     pid: slot.pid,
@@ -178,7 +178,7 @@ mod tests {
     /// The events without the progress that ends every poll.
     fn reported(changes: &mut ViewDiff, view: &JobView) -> Vec<String> {
         let events = changes.to(view, "http://am/");
-        let word = |event: &Event| {
+        let word = |event: &JobEvent| {
             let json = serde_json::to_value(event).unwrap_or_default();
             json["event"].as_str().unwrap_or_default().to_owned()
         };
@@ -224,7 +224,7 @@ mod tests {
         let (mut changes, mut view) = (ViewDiff::default(), view());
         reported(&mut changes, &view);
         let lose = |history: &mut History| {
-            let lost = Event::Lost {
+            let lost = JobEvent::Lost {
                 slot: Slot::trainer(0),
                 incarnation: Incarnation(1),
                 cause: "exited".to_owned(),
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(reported(&mut changes, &view), [""; 0]);
         view.storage_wait = None;
         wait.ended_ms = Some(9_000);
-        Event::StorageWait(wait).record(&mut view.history, 9_000, |_, _| None);
+        JobEvent::StorageWait(wait).record(&mut view.history, 9_000, |_, _| None);
         assert_eq!(view.history.storage_waited_ms, 4_000);
         assert_eq!(reported(&mut changes, &view), ["storage-wait"]);
         assert_eq!(reported(&mut changes, &view), [""; 0]);
@@ -263,7 +263,7 @@ mod tests {
     fn next_attempt_continues_the_counters() {
         let (mut changes, mut view) = (ViewDiff::default(), view());
         reported(&mut changes, &view);
-        let lost = |n: u64| Event::Lost {
+        let lost = |n: u64| JobEvent::Lost {
             slot: Slot::trainer(0),
             incarnation: Incarnation(1),
             cause: n.to_string(),

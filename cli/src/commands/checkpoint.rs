@@ -10,19 +10,19 @@ use heddle_protocol::control::Operation;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_storage::checkpoint::{Candidate, CheckpointDir, CheckpointError, Depth, Health};
-use heddle_storage::{Location, Reason, Storage, StorageError, chain, connect};
+use heddle_storage::{Reason, Storage, StorageError, StorageUrl, chain, connect};
 use serde::Serialize;
 
 use super::{JobRef, RunArgs, WorkDirArgs, application};
 use crate::am_client;
 use crate::application::Application;
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::runs::{self, RunState};
 use crate::waiting;
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CheckpointCommand {
     /// List the checkpoints of a folder or a run
     Ls(CheckpointSource),
     /// Read all bytes of the checkpoints of a folder or a run and compare checksums
@@ -52,13 +52,13 @@ pub struct Remove {
     cut: Option<String>,
 }
 
-pub fn checkpoint(command: Command, json: bool) -> CommandResult {
+pub fn checkpoint(command: CheckpointCommand, json: bool) -> CommandResult {
     let runtime = am_client::runtime()?;
     match command {
-        Command::Ls(dir) => runtime.block_on(list(&dir, Depth::Shallow, json)),
-        Command::Verify(dir) => runtime.block_on(list(&dir, Depth::Full, json)),
-        Command::Now(run) => runtime.block_on(now(&run, json)),
-        Command::Rm(remove) => runtime.block_on(self::remove(&remove, json)),
+        CheckpointCommand::Ls(dir) => runtime.block_on(list(&dir, Depth::Shallow, json)),
+        CheckpointCommand::Verify(dir) => runtime.block_on(list(&dir, Depth::Full, json)),
+        CheckpointCommand::Now(run) => runtime.block_on(now(&run, json)),
+        CheckpointCommand::Rm(remove) => runtime.block_on(self::remove(&remove, json)),
     }
 }
 
@@ -92,13 +92,13 @@ impl CheckpointSource {
     ///
     /// # Errors
     /// The text is neither a path or URL nor the id of a run.
-    pub async fn location(&self) -> Result<Location, Failure> {
+    pub async fn location(&self) -> Result<StorageUrl, CommandFailure> {
         if let Some(id) = application(&self.what)?
             && !Path::new(&self.what).exists()
         {
             let spec = Application::find(id).await?.spec;
             let spec = spec.ok_or_else(|| {
-                Failure::new(ExitCode::Input, format!("cannot read the job of {id}"))
+                CommandFailure::new(ExitCode::Input, format!("cannot read the job of {id}"))
                     .next("pass the folder, checkpoint.dir of its job file")
             })?;
             return location(&spec.checkpoint.dir.url());
@@ -109,7 +109,7 @@ impl CheckpointSource {
             false => {
                 let run = runs::find(&runs::work_dir(self.place.work_dir.as_deref())?, &self.what)?;
                 let spec = run.dir.spec().map_err(|error| {
-                    Failure::caused(ExitCode::Input, "cannot read the run's job", &error)
+                    CommandFailure::caused(ExitCode::Input, "cannot read the run's job", &error)
                 })?;
                 spec.checkpoint.dir.url()
             }
@@ -121,7 +121,7 @@ impl CheckpointSource {
     ///
     /// # Errors
     /// The folder does not hold checkpoints or cannot be read.
-    pub async fn open(&self) -> Result<CheckpointDir, Failure> {
+    pub async fn open(&self) -> Result<CheckpointDir, CommandFailure> {
         let location = self.location().await?;
         let storage = reached(&location).await?;
         waiting::on(&location, CheckpointDir::open(storage, location.path().clone()))
@@ -134,7 +134,7 @@ impl CheckpointSource {
 ///
 /// # Errors
 /// Exit code 6 if it does not respond; 5 or 7 if the configuration is wrong.
-pub async fn reached(location: &Location) -> Result<Arc<dyn Storage>, Failure> {
+pub async fn reached(location: &StorageUrl) -> Result<Arc<dyn Storage>, CommandFailure> {
     let found = async {
         let storage = connect(location)?;
         storage.reach().await?;
@@ -146,8 +146,8 @@ pub async fn reached(location: &Location) -> Result<Arc<dyn Storage>, Failure> {
 }
 
 /// The failure for an error of a storage: exit code and next step follow from its reason.
-pub fn unusable(fact: &str, error: &StorageError) -> Failure {
-    let failure = Failure::caused(exit_code_of(error), fact, error);
+pub fn unusable(fact: &str, error: &StorageError) -> CommandFailure {
+    let failure = CommandFailure::caused(exit_code_of(error), fact, error);
     match &error.reason {
         Reason::Denied => {
             failure.next("on a cluster without security, HADOOP_USER_NAME sets the user")
@@ -162,23 +162,31 @@ pub fn unusable(fact: &str, error: &StorageError) -> Failure {
 ///
 /// # Errors
 /// Exit code 7 if it is not a path or URL.
-pub fn location(text: &str) -> Result<Location, Failure> {
+pub fn location(text: &str) -> Result<StorageUrl, CommandFailure> {
     let absolute = match text.contains("://") {
         true => text.to_owned(),
         false => std::path::absolute(PathBuf::from(text))
             .map_err(|error| {
-                Failure::caused(ExitCode::Input, format!("{text:?} is not a valid path"), &error)
+                CommandFailure::caused(
+                    ExitCode::Input,
+                    format!("{text:?} is not a valid path"),
+                    &error,
+                )
             })?
             .to_string_lossy()
             .into_owned(),
     };
-    Location::parse(&absolute).map_err(|error| {
-        Failure::caused(ExitCode::Input, format!("{text:?} is not a valid path or URL"), &error)
+    StorageUrl::parse(&absolute).map_err(|error| {
+        CommandFailure::caused(
+            ExitCode::Input,
+            format!("{text:?} is not a valid path or URL"),
+            &error,
+        )
     })
 }
 
 /// The failure for an error of a checkpoint directory.
-pub fn failure(fact: &str, error: &CheckpointError) -> Failure {
+pub fn failure(fact: &str, error: &CheckpointError) -> CommandFailure {
     let exit = match error {
         CheckpointError::Storage(error) => return unusable(fact, error),
         CheckpointError::Foreign { .. }
@@ -188,7 +196,7 @@ pub fn failure(fact: &str, error: &CheckpointError) -> Failure {
         error if error.is_fenced() => ExitCode::Fenced,
         _ => ExitCode::Checkpoint,
     };
-    Failure::caused(exit, fact, error)
+    CommandFailure::caused(exit, fact, error)
 }
 
 /// A checkpoint as `--json` shows it.
@@ -248,11 +256,11 @@ async fn list(dir: &CheckpointSource, depth: Depth, json: bool) -> CommandResult
     match (damaged, unread) {
         (0, 0) => Ok(ExitCode::Ok),
         // They are not known to be damaged: a later command may read them.
-        (0, unread) => Err(Failure::new(
+        (0, unread) => Err(CommandFailure::new(
             ExitCode::Unreachable,
             format!("{unread} of {} checkpoints cannot be read at the moment", found.len()),
         )),
-        (damaged, unread) => Err(Failure::new(
+        (damaged, unread) => Err(CommandFailure::new(
             ExitCode::Checkpoint,
             format!("{} of {} checkpoints cannot be used", damaged + unread, found.len()),
         )),
@@ -322,7 +330,7 @@ async fn remove(remove: &Remove, json: bool) -> CommandResult {
                 .is_ok_and(|spec| spec.checkpoint.dir.path() == location.path().as_str())
     });
     if let Some(run) = user {
-        return Err(Failure::new(
+        return Err(CommandFailure::new(
             ExitCode::Fenced,
             format!("run {} uses that folder", run.file.run.short()),
         )
@@ -342,7 +350,7 @@ async fn remove(remove: &Remove, json: bool) -> CommandResult {
 
 impl Remove {
     /// The folder and the checkpoint in it, from two words or one path.
-    fn parse(&self) -> Result<(CheckpointSource, CutId), Failure> {
+    fn parse(&self) -> Result<(CheckpointSource, CutId), CommandFailure> {
         if let Some(cut) = &self.cut {
             return Ok((self.dir.clone(), parse_cut(cut)?));
         }
@@ -360,13 +368,13 @@ impl Remove {
 ///
 /// # Errors
 /// The text has another form.
-pub fn parse_cut(text: &str) -> Result<CutId, Failure> {
+pub fn parse_cut(text: &str) -> Result<CutId, CommandFailure> {
     let parts = text.strip_prefix('g').and_then(|rest| rest.split_once("-c"));
     let numbers = parts
         .and_then(|(generation, number)| Some((generation.parse().ok()?, number.parse().ok()?)));
     match numbers {
         Some((generation, number)) => Ok(CutId { generation: Generation(generation), number }),
-        None => Err(Failure::new(
+        None => Err(CommandFailure::new(
             ExitCode::Usage,
             format!("a checkpoint must be named like g1-c4 (got {text:?})"),
         )),

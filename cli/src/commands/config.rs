@@ -7,23 +7,23 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{Consistency, JobSpec, file::template};
 use serde::Serialize;
 
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::job_file::JobArgs;
 use crate::output;
 use crate::runs;
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum ConfigCommand {
     /// Show each value of a job, its origin, and what it resolves to
     Show(JobArgs),
     /// Print a job file with every key, its meaning and its default
     Template,
 }
 
-pub fn config(command: Command, json: bool) -> CommandResult {
+pub fn config(command: ConfigCommand, json: bool) -> CommandResult {
     match command {
-        Command::Show(job) => show(&job, json),
-        Command::Template => {
+        ConfigCommand::Show(job) => show(&job, json),
+        ConfigCommand::Template => {
             output::line(template().trim_end())?;
             Ok(ExitCode::Ok)
         }
@@ -91,7 +91,7 @@ pub fn effective_batch(spec: &JobSpec) -> String {
     }
 }
 
-fn work_dir(spec: &JobSpec) -> Result<String, Failure> {
+fn work_dir(spec: &JobSpec) -> Result<String, CommandFailure> {
     let dir = match &spec.run.work_dir {
         Some(dir) => dir.clone(),
         None => runs::work_dir(None::<&Path>)?,

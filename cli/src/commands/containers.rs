@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use heddle_agent::{AmPlace, Environment};
+use heddle_agent::{AmPlace, ContainerEnvironment};
 use heddle_am::node_address;
 use heddle_am::staging::SECRET_ALIAS;
 use heddle_hadoop::token::Credentials;
@@ -18,7 +18,7 @@ use heddle_telemetry::descriptors::Limit;
 use heddle_telemetry::logs;
 use heddle_trainer::TrainerError;
 
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 
 #[derive(Debug, clap::Args)]
 pub struct AmArgs {
@@ -32,15 +32,16 @@ pub struct AmArgs {
 
 /// Logs into the container's folder; a container's stderr is a file beside them, for what is worse
 /// than a log line. Raises the limit of open files: each of these processes holds many connections.
-fn init_process(process: &'static str) -> Result<(), Failure> {
+fn init_process(process: &'static str) -> Result<(), CommandFailure> {
     let setup = logs::Setup {
         process,
         dir: heddle_agent::log_dir(),
         stderr: "error",
         ..logs::Setup::default()
     };
-    logs::init(&setup)
-        .map_err(|error| Failure::caused(ExitCode::Internal, "cannot open the log", &error))?;
+    logs::init(&setup).map_err(|error| {
+        CommandFailure::caused(ExitCode::Internal, "cannot open the log", &error)
+    })?;
     Limit::raise();
     Ok(())
 }
@@ -48,24 +49,32 @@ fn init_process(process: &'static str) -> Result<(), Failure> {
 pub fn am(args: &AmArgs) -> CommandResult {
     init_process("am")?;
     let program = std::env::current_exe().map_err(|error| {
-        Failure::caused(ExitCode::Internal, "cannot determine the path of this program", &error)
+        CommandFailure::caused(
+            ExitCode::Internal,
+            "cannot determine the path of this program",
+            &error,
+        )
     })?;
     let ended = match &args.run_dir {
         Some(run_dir) => heddle_am::process::run(run_dir, &program),
         None => heddle_am::process::run_on_yarn(),
     };
-    let code = ended
-        .map_err(|error| Failure::caused(ExitCode::Internal, "cannot start the runtime", &error))?;
+    let code = ended.map_err(|error| {
+        CommandFailure::caused(ExitCode::Internal, "cannot start the runtime", &error)
+    })?;
     std::process::exit(i32::from(code.code()))
 }
 
 /// Parses an environment variable; `absent` if it is not set.
-fn variable<T: std::str::FromStr>(name: &'static str, absent: T) -> Result<T, Failure> {
+fn variable<T: std::str::FromStr>(name: &'static str, absent: T) -> Result<T, CommandFailure> {
     match std::env::var(name) {
         Err(_) => Ok(absent),
         Ok(value) if value.is_empty() => Ok(absent),
         Ok(value) => value.parse().map_err(|_| {
-            Failure::new(ExitCode::Internal, format!("environment variable {name} is {value:?}"))
+            CommandFailure::new(
+                ExitCode::Internal,
+                format!("environment variable {name} is {value:?}"),
+            )
         }),
     }
 }
@@ -73,30 +82,30 @@ fn variable<T: std::str::FromStr>(name: &'static str, absent: T) -> Result<T, Fa
 /// The variable with the path of a container's credentials. (ApplicationConstants.CONTAINER_TOKEN_FILE_ENV_NAME)
 const TOKEN_FILE: &str = "HADOOP_TOKEN_FILE_LOCATION";
 
-fn environment() -> Result<Environment, Failure> {
+fn environment() -> Result<ContainerEnvironment, CommandFailure> {
     let read = if std::env::var_os(AM_DIR).is_some() {
         let file = std::env::var_os(TOKEN_FILE).ok_or_else(|| {
-            Failure::new(
+            CommandFailure::new(
                 ExitCode::Usage,
                 format!("environment variable {TOKEN_FILE} is not set: only a NodeManager starts this command"),
             )
         })?;
-        Environment::with_secret(secret_of_credentials(Path::new(&file))?)
+        ContainerEnvironment::with_secret(secret_of_credentials(Path::new(&file))?)
     } else {
-        Environment::from_process()
+        ContainerEnvironment::from_process()
     };
     read.map_err(|error| {
-        Failure::caused(ExitCode::Usage, "cannot read the container's environment", &error)
+        CommandFailure::caused(ExitCode::Usage, "cannot read the container's environment", &error)
     })
 }
 
 /// Reads the job's secret from a container's credentials. No message contains it.
-fn secret_of_credentials(file: &Path) -> Result<Secret, Failure> {
+fn secret_of_credentials(file: &Path) -> Result<Secret, CommandFailure> {
     let credentials = Credentials::read_file(file).map_err(|error| {
-        Failure::caused(ExitCode::Denied, "cannot read the container's credentials", &error)
+        CommandFailure::caused(ExitCode::Denied, "cannot read the container's credentials", &error)
     })?;
     let missing = || {
-        Failure::new(
+        CommandFailure::new(
             ExitCode::Denied,
             format!("{}: no secret {SECRET_ALIAS} of 64 hexadecimal digits", file.display()),
         )
@@ -107,7 +116,7 @@ fn secret_of_credentials(file: &Path) -> Result<Secret, Failure> {
 }
 
 /// The address of this node, from its address or name. `am`: the ApplicationMaster, to which every node connects.
-fn address_of(host: &str, am: &AmPlace) -> Result<IpAddr, Failure> {
+fn address_of(host: &str, am: &AmPlace) -> Result<IpAddr, CommandFailure> {
     if host == "localhost" {
         // A resolver may return ::1 first, or only that.
         return Ok(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -117,7 +126,7 @@ fn address_of(host: &str, am: &AmPlace) -> Result<IpAddr, Failure> {
         AmPlace::File(_) => Vec::new(),
     };
     node_address::of_node(host, &servers).map_err(|error| {
-        Failure::caused(
+        CommandFailure::caused(
             ExitCode::Input,
             format!("{BIND_HOST}, else NM_HOST, must be an address of this node (got {host})"),
             &error,
@@ -135,7 +144,11 @@ pub fn pserver() -> CommandResult {
         ports: match variable(PORTS, String::new())?.as_str() {
             "" => None,
             text => Some(text.parse::<PortRange>().map_err(|error| {
-                Failure::caused(ExitCode::Internal, format!("environment variable {PORTS}"), &error)
+                CommandFailure::caused(
+                    ExitCode::Internal,
+                    format!("environment variable {PORTS}"),
+                    &error,
+                )
             })?),
         },
     };
@@ -146,7 +159,7 @@ pub fn pserver() -> CommandResult {
         }
         Err(error) => {
             tracing::error!(%error, "pserver cannot run");
-            Err(Failure::caused(ExitCode::Internal, "cannot run the pserver", &error))
+            Err(CommandFailure::caused(ExitCode::Internal, "cannot run the pserver", &error))
         }
     }
 }
@@ -155,12 +168,14 @@ pub fn trainer() -> CommandResult {
     init_process("trainer")?;
     match heddle_trainer::run(environment()?) {
         Ok(()) => Ok(ExitCode::Ok),
-        Err(error @ TrainerError::Environment(_)) => {
-            Err(Failure::caused(ExitCode::Usage, "cannot read the container's environment", &error))
-        }
+        Err(error @ TrainerError::Environment(_)) => Err(CommandFailure::caused(
+            ExitCode::Usage,
+            "cannot read the container's environment",
+            &error,
+        )),
         Err(error) => {
             tracing::error!(%error, "trainer cannot run");
-            Err(Failure::caused(ExitCode::Internal, "cannot run the trainer", &error))
+            Err(CommandFailure::caused(ExitCode::Internal, "cannot run the trainer", &error))
         }
     }
 }

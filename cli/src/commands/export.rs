@@ -5,14 +5,14 @@ use heddle_am::report::format;
 use heddle_am::wall_clock::wall_ms;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::ModelFormat;
-use heddle_storage::Location;
-use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, Depth, OnCorrupt};
+use heddle_storage::StorageUrl;
+use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, DamagePolicy, Depth};
 use heddle_trainer::export::{ExportError, export as write};
 
 use super::WorkDirArgs;
 use super::checkpoint::{CheckpointSource, failure, location, parse_cut, reached, unusable};
 use crate::am_client;
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::waiting;
 
@@ -76,23 +76,23 @@ pub fn export(args: &Args, json: bool) -> CommandResult {
 }
 
 /// The newest complete checkpoint of a folder or run. A damaged one is an error, not skipped.
-async fn newest(what: &CheckpointSource) -> Result<Location, Failure> {
+async fn newest(what: &CheckpointSource) -> Result<StorageUrl, CommandFailure> {
     let place = what.location().await?;
     let dir: CheckpointDir = what.open().await?;
     let find = async {
         let lineage = dir.lineage().await?;
-        let newest = dir.newest(&lineage, Depth::Shallow, OnCorrupt::Fail);
+        let newest = dir.newest(&lineage, Depth::Shallow, DamagePolicy::Fail);
         Ok::<_, CheckpointError>(newest.await?.checkpoint)
     };
     match waiting::on(&place, find).await {
         Ok(Some(checkpoint)) => Ok(place.with_path(checkpoint.dir)),
-        Ok(None) => Err(Failure::new(ExitCode::Input, format!("no checkpoints in {place}"))),
+        Ok(None) => Err(CommandFailure::new(ExitCode::Input, format!("no checkpoints in {place}"))),
         Err(error) => Err(failure("the newest checkpoint cannot be used", &error)
             .next("name another one by its folder; `heddle checkpoint ls` lists them")),
     }
 }
 
-fn refused(error: &ExportError) -> Failure {
+fn refused(error: &ExportError) -> CommandFailure {
     const FACT: &str = "the model was not exported";
     let exit = match error {
         ExportError::Checkpoint(CheckpointError::Storage(error)) | ExportError::Storage(error) => {
@@ -104,5 +104,5 @@ fn refused(error: &ExportError) -> Failure {
         ExportError::Runtime(_) | ExportError::Standard(_) => ExitCode::Internal,
         _ => ExitCode::Input,
     };
-    Failure::caused(exit, FACT, error)
+    CommandFailure::caused(exit, FACT, error)
 }

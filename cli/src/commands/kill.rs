@@ -10,7 +10,7 @@ use super::{JobRef, RunArgs};
 use crate::am_client;
 use crate::application::Application;
 use crate::cluster::client_failure;
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::runs::{LocalRun, RunState};
 
@@ -78,7 +78,7 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Comm
     Ok(ExitCode::Ok)
 }
 
-async fn by_force(application: &Application) -> Result<(), Failure> {
+async fn by_force(application: &Application) -> Result<(), CommandFailure> {
     let id = application.id();
     let killed = application.cluster.client.kill(id, "killed by heddle kill").await;
     killed.map_err(|error| client_failure(&format!("cannot kill {id}"), &error))

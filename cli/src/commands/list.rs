@@ -10,7 +10,7 @@ use super::WorkDirArgs;
 use crate::am_client;
 use crate::application::state_word;
 use crate::cluster::{self, APPLICATION_TYPE, ClusterContext, client_failure};
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::runs::{self, RunState};
 
@@ -130,7 +130,7 @@ pub fn list(args: &Args, json: bool) -> CommandResult {
 }
 
 /// The user's applications, or those of all users, newest first.
-async fn applications(all_users: bool) -> Result<Vec<ApplicationReport>, Failure> {
+async fn applications(all_users: bool) -> Result<Vec<ApplicationReport>, CommandFailure> {
     let cluster = ClusterContext::load()?;
     let mut filter = ApplicationFilter {
         kinds: vec![APPLICATION_TYPE.to_owned()],
@@ -148,7 +148,7 @@ async fn applications(all_users: bool) -> Result<Vec<ApplicationReport>, Failure
     Ok(found)
 }
 
-fn of_cluster(report: &ApplicationReport, json: bool) -> Result<Vec<String>, Failure> {
+fn of_cluster(report: &ApplicationReport, json: bool) -> Result<Vec<String>, CommandFailure> {
     let started_ms = u64::try_from(report.start_time_ms).unwrap_or(0);
     let message = match report.diagnostics.as_str() {
         "N/A" => "",
@@ -172,7 +172,7 @@ fn of_cluster(report: &ApplicationReport, json: bool) -> Result<Vec<String>, Fai
     Ok(vec![line.application, line.name, state, format::time(started_ms), short])
 }
 
-fn of_machine(run: &runs::LocalRun, json: bool) -> Result<Vec<String>, Failure> {
+fn of_machine(run: &runs::LocalRun, json: bool) -> Result<Vec<String>, CommandFailure> {
     let state = run.state();
     let message = run.outcome().map(|outcome| outcome.message).unwrap_or_default();
     if json {

@@ -12,7 +12,7 @@ use super::status::named_or_newest;
 use super::{WorkDirArgs, application};
 use crate::am_client;
 use crate::application::logs::{LogQuery, of_application};
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::runs::{LocalRun, RunState};
 
@@ -76,10 +76,14 @@ struct LogFile {
 }
 
 /// All log files, folder by folder, older (rotated) ones first.
-fn files(run: &LocalRun, slot: &str) -> Result<Vec<LogFile>, Failure> {
+fn files(run: &LocalRun, slot: &str) -> Result<Vec<LogFile>, CommandFailure> {
     let root = run.dir.logs();
     let unreadable = |error: io::Error| {
-        Failure::caused(ExitCode::Input, format!("{} cannot be read", root.display()), &error)
+        CommandFailure::caused(
+            ExitCode::Input,
+            format!("{} cannot be read", root.display()),
+            &error,
+        )
     };
     let mut found = Vec::new();
     for folder in sorted(&root).map_err(unreadable)? {
@@ -120,7 +124,7 @@ struct LogPrinter {
 }
 
 impl LogPrinter {
-    fn copy_new(&mut self, log: &LogFile) -> Result<(), Failure> {
+    fn copy_new(&mut self, log: &LogFile) -> Result<(), CommandFailure> {
         use std::os::unix::fs::MetadataExt;
         let (mut file, inode, length) = match File::open(&log.path).and_then(|file| {
             let metadata = file.metadata()?;
@@ -135,7 +139,7 @@ impl LogPrinter {
             return Ok(());
         }
         let unreadable = |error: io::Error| {
-            Failure::caused(ExitCode::Input, format!("{} cannot be read", log.name), &error)
+            CommandFailure::caused(ExitCode::Input, format!("{} cannot be read", log.name), &error)
         };
         file.seek(SeekFrom::Start(from)).map_err(unreadable)?;
         if !self.json && self.last != Some(inode) {
@@ -156,7 +160,7 @@ impl LogPrinter {
         file: &mut File,
         from: u64,
         length: u64,
-    ) -> io::Result<Result<u64, Failure>> {
+    ) -> io::Result<Result<u64, CommandFailure>> {
         let mut buffer = vec![0; CHUNK];
         let mut at = from;
         let mut out = io::stdout().lock();
@@ -183,7 +187,7 @@ impl LogPrinter {
         log: &LogFile,
         file: &mut File,
         from: u64,
-    ) -> io::Result<Result<u64, Failure>> {
+    ) -> io::Result<Result<u64, CommandFailure>> {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let mut at = from;

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_yarn::ApplicationId;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::runs::{self, LocalRun};
 
 /// A job that was started before, on this machine or on a cluster.
@@ -39,13 +39,17 @@ pub enum JobRef {
 ///
 /// # Errors
 /// Exit code 2 if it starts like an application's id and is malformed.
-pub fn application(text: &str) -> Result<Option<ApplicationId>, Failure> {
+pub fn application(text: &str) -> Result<Option<ApplicationId>, CommandFailure> {
     if !text.starts_with("application_") {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|error| {
-        Failure::caused(ExitCode::Usage, format!("{text:?} is not an application's id"), &error)
-            .next("`heddle list --yarn` shows all applications")
+        CommandFailure::caused(
+            ExitCode::Usage,
+            format!("{text:?} is not an application's id"),
+            &error,
+        )
+        .next("`heddle list --yarn` shows all applications")
     })
 }
 
@@ -72,7 +76,7 @@ impl RunArgs {
     ///
     /// # Errors
     /// No run or several runs match.
-    pub fn find(&self) -> Result<LocalRun, Failure> {
+    pub fn find(&self) -> Result<LocalRun, CommandFailure> {
         runs::find(&runs::work_dir(self.place.work_dir.as_deref())?, &self.run)
     }
 
@@ -80,7 +84,7 @@ impl RunArgs {
     ///
     /// # Errors
     /// No run or several runs match.
-    pub fn named(&self) -> Result<JobRef, Failure> {
+    pub fn named(&self) -> Result<JobRef, CommandFailure> {
         match application(&self.run)? {
             Some(id) => Ok(JobRef::Application(id)),
             None => Ok(JobRef::Run(Box::new(self.find()?))),

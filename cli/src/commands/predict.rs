@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use heddle_protocol::exit_code::ExitCode;
-use heddle_storage::Location;
+use heddle_storage::StorageUrl;
 use heddle_trainer::predict::{
     LinearModel, ModelError, PredictError, Quality, Scored, predict_files, predict_stream,
 };
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::checkpoint::{location, reached, unusable};
 use crate::am_client;
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::waiting;
 
@@ -63,7 +63,7 @@ pub fn predict(args: &Args, json: bool) -> CommandResult {
         let fact = format!("cannot score with {}: it is not a model", args.model);
         match &error {
             ModelError::Storage(error) if !error.is_not_found() => unusable(&fact, error),
-            error => Failure::caused(ExitCode::Input, fact, error),
+            error => CommandFailure::caused(ExitCode::Input, fact, error),
         }
     })?;
     let scored = match &target {
@@ -88,7 +88,7 @@ fn score<W: Write>(
     json: bool,
     model: &LinearModel,
     out: W,
-) -> Result<(Scored, W), Failure> {
+) -> Result<(Scored, W), CommandFailure> {
     let labels = match args.no_labels {
         true => Labels::Absent,
         false => Labels::Optional,
@@ -97,7 +97,7 @@ fn score<W: Write>(
     let scored = match args.data.as_slice() {
         [only] if only == "-" => predict_stream(model, labels, &mut io::stdin().lock(), &mut out),
         files => {
-            let inputs: Vec<Location> =
+            let inputs: Vec<StorageUrl> =
                 files.iter().map(|file| location(file)).collect::<Result<_, _>>()?;
             predict_files(model, labels, &inputs, &mut out)
         }
@@ -119,7 +119,7 @@ fn score<W: Write>(
                 PredictError::Storage(error) | PredictError::Read(ReadError::Storage(error)) => {
                     unusable(FACT, error)
                 }
-                error => Failure::caused(ExitCode::Input, FACT, error),
+                error => CommandFailure::caused(ExitCode::Input, FACT, error),
             })
         }
     }
@@ -139,7 +139,7 @@ struct PredictSummary {
 
 /// Tells how many records were scored and how well the scores fit their labels: on standard output where that holds no
 /// scores, else on standard error.
-fn summarize(scored: &Scored, json: bool, in_file: bool) -> Result<(), Failure> {
+fn summarize(scored: &Scored, json: bool, in_file: bool) -> Result<(), CommandFailure> {
     let quality = scored.quality;
     let text = if json {
         let summary = PredictSummary {
@@ -148,8 +148,9 @@ fn summarize(scored: &Scored, json: bool, in_file: bool) -> Result<(), Failure> 
             auc: quality.and_then(|quality| quality.auc),
             accuracy: quality.map(|quality| quality.accuracy),
         };
-        serde_json::to_string(&summary)
-            .map_err(|error| Failure::caused(ExitCode::Internal, "figures are not JSON", &error))?
+        serde_json::to_string(&summary).map_err(|error| {
+            CommandFailure::caused(ExitCode::Internal, "figures are not JSON", &error)
+        })?
     } else {
         let mut text = format!("rows {}", scored.rows);
         if let Some(Quality { log_loss, auc, accuracy }) = quality {

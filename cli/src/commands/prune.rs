@@ -13,7 +13,7 @@ use heddle_protocol::spec::value::DurationMs;
 use serde::Serialize;
 
 use super::{WorkDirArgs, prune_cluster};
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::runs::{self, LocalRun, RunState};
 
@@ -92,10 +92,10 @@ fn is_removable(state: RunState, unfinished: bool) -> bool {
     }
 }
 
-fn remove(run: &LocalRun) -> Result<(), Failure> {
+fn remove(run: &LocalRun) -> Result<(), CommandFailure> {
     let dir = run.dir.path();
     fs::remove_dir_all(dir).map_err(|error| {
-        Failure::caused(
+        CommandFailure::caused(
             ExitCode::Denied,
             format!("cannot remove the run directory {}", dir.display()),
             &error,

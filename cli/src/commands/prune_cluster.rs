@@ -10,13 +10,13 @@ use heddle_am::staging::HOME_DIR;
 use heddle_am::wall_clock::wall_ms;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{DurationMs, Location};
-use heddle_storage::{Entry, Kind};
+use heddle_storage::{Entry, EntryKind};
 use heddle_yarn::client::ApplicationFilter;
 use heddle_yarn::{ApplicationId, ApplicationReport};
 
 use crate::am_client;
 use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::waiting::{self, HDFS};
 
@@ -48,10 +48,12 @@ impl Folder {
         let (name, kind) = (entry.name(), entry.kind);
         match self {
             Self::Staging | Self::Reports => {
-                kind == Kind::Dir && name.parse::<ApplicationId>().is_ok()
+                kind == EntryKind::Dir && name.parse::<ApplicationId>().is_ok()
             }
-            Self::Data => kind == Kind::Dir && is_hash(name),
-            Self::Bin => kind == Kind::File && name.strip_prefix("heddle-").is_some_and(is_hash),
+            Self::Data => kind == EntryKind::Dir && is_hash(name),
+            Self::Bin => {
+                kind == EntryKind::File && name.strip_prefix("heddle-").is_some_and(is_hash)
+            }
         }
     }
 }
@@ -105,7 +107,7 @@ pub fn prune(older_than: DurationMs, dry_run: bool, json: bool) -> CommandResult
     })
 }
 
-async fn applications(cluster: &ClusterContext) -> Result<Vec<ApplicationReport>, Failure> {
+async fn applications(cluster: &ClusterContext) -> Result<Vec<ApplicationReport>, CommandFailure> {
     let filter = ApplicationFilter {
         kinds: vec![APPLICATION_TYPE.to_owned()],
         users: vec![cluster.user.short_name().to_owned()],
@@ -115,7 +117,7 @@ async fn applications(cluster: &ClusterContext) -> Result<Vec<ApplicationReport>
     known.map_err(|error| client_failure("applications cannot be listed", &error))
 }
 
-async fn list(cluster: &ClusterContext, place: &Location) -> Result<Vec<Entry>, Failure> {
+async fn list(cluster: &ClusterContext, place: &Location) -> Result<Vec<Entry>, CommandFailure> {
     match cluster.storage.list(&path_of(place)?).await {
         Ok(entries) => Ok(entries),
         Err(error) if error.is_not_found() => Ok(Vec::new()),
@@ -123,11 +125,15 @@ async fn list(cluster: &ClusterContext, place: &Location) -> Result<Vec<Entry>, 
     }
 }
 
-async fn remove(cluster: &ClusterContext, at: &Location, entry: &Entry) -> Result<(), Failure> {
+async fn remove(
+    cluster: &ClusterContext,
+    at: &Location,
+    entry: &Entry,
+) -> Result<(), CommandFailure> {
     let path = path_of(at)?;
     let removed = match entry.kind {
-        Kind::Dir => cluster.storage.delete_dir(&path).await,
-        Kind::File | Kind::Other => cluster.storage.delete_file(&path).await,
+        EntryKind::Dir => cluster.storage.delete_dir(&path).await,
+        EntryKind::File | EntryKind::Other => cluster.storage.delete_file(&path).await,
     };
     match removed {
         Err(error) if !error.error().is_not_found() => {
@@ -187,7 +193,7 @@ mod tests {
     use super::*;
     use crate::application::samples::report;
 
-    fn entry(folder: Folder, name: &str, kind: Kind, modified_ms: u64) -> Entry {
+    fn entry(folder: Folder, name: &str, kind: EntryKind, modified_ms: u64) -> Entry {
         let path = format!("/user/alice/.heddle/{}/{name}", folder.name());
         Entry { path: StorePath::parse(&path).expect("absolute"), kind, bytes: 1, modified_ms }
     }
@@ -199,7 +205,7 @@ mod tests {
     #[test]
     fn only_old_unused_entries_of_heddle_are_chosen() {
         use proto::YarnApplicationStateProto::{Finished, Running};
-        let (dir, file) = (Kind::Dir, Kind::File);
+        let (dir, file) = (EntryKind::Dir, EntryKind::File);
         let reports = [
             entry(Folder::Reports, "application_1_0001", dir, 5),
             entry(Folder::Reports, "application_1_0002", dir, 5),

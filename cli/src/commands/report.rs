@@ -10,7 +10,7 @@ use super::status::named_or_newest;
 use super::{WorkDirArgs, application};
 use crate::am_client;
 use crate::application::Application;
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::runs::LocalRun;
 
@@ -30,8 +30,11 @@ pub fn report(args: &Args, json: bool) -> CommandResult {
     let run = named_or_newest(args.run.as_deref(), &args.place)?;
     let (Some(outcome), Some(view)) = (run.outcome(), run.last_view()) else {
         let short = run.file.run.short();
-        return Err(Failure::new(ExitCode::Input, format!("run {short} has not left a report"))
-            .next(format!("`heddle status {short}` shows its state")));
+        return Err(CommandFailure::new(
+            ExitCode::Input,
+            format!("run {short} has not left a report"),
+        )
+        .next(format!("`heddle status {short}` shows its state")));
     };
     if json {
         output::json(&serde_json::json!({
@@ -49,7 +52,7 @@ pub fn report(args: &Args, json: bool) -> CommandResult {
 async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
     let application = Application::find(id).await?;
     let Some(report) = application.last_report().await? else {
-        let failure = Failure::new(ExitCode::Input, format!("{id} has not left a report"));
+        let failure = CommandFailure::new(ExitCode::Input, format!("{id} has not left a report"));
         return Err(match application.is_over() {
             true => failure.next(format!("`heddle status {id}` and `heddle logs {id}` show more")),
             false => failure.next(format!("`heddle status {id}` shows its state")),
@@ -62,7 +65,7 @@ async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-fn print(run: &LocalRun, outcome: &Outcome, view: &JobView) -> Result<(), Failure> {
+fn print(run: &LocalRun, outcome: &Outcome, view: &JobView) -> Result<(), CommandFailure> {
     output::line(&format!(
         "{} {} (exit code {})",
         run.file.name,

@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::config::effective_batch;
 use crate::am_client;
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::job_file::JobArgs;
 use crate::output;
 use crate::runs::{self, LocalRun, RunRequest};
@@ -80,12 +80,12 @@ pub fn run(args: Args, json: bool) -> CommandResult {
     let run = create(&args, &plan)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-            Failure::caused(ExitCode::Internal, "cannot create an event queue", &error)
+            CommandFailure::caused(ExitCode::Internal, "cannot create an event queue", &error)
         })?;
     runtime.block_on(follow::follow(&run, &plan.job.spec, !args.no_checkpoint, json))
 }
 
-fn plan(args: &Args) -> Result<RunPlan, Failure> {
+fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     let id = RunId(Uuid::new_v4());
     let mut job = args.job.read(&id.short())?;
     let given = args.work_dir.as_deref().or(job.spec.run.work_dir.as_deref());
@@ -211,10 +211,10 @@ pub fn data_in_words(input: &InputPlan) -> String {
 }
 
 /// Creates the run directory with all files that the ApplicationMaster needs.
-fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, Failure> {
+fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, CommandFailure> {
     let path = runs::path_of(&plan.work_dir, plan.id.0);
     let unwritable = |error: &dyn std::error::Error| {
-        Failure::caused(
+        CommandFailure::caused(
             ExitCode::Input,
             format!("cannot create the run directory {}", path.display()),
             error,
@@ -222,7 +222,7 @@ fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, Failure> {
         .next("pass another folder with --work-dir")
     };
     let secret = Secret::random().map_err(|error| {
-        Failure::caused(ExitCode::Internal, "cannot generate the job's secret", &error)
+        CommandFailure::caused(ExitCode::Internal, "cannot generate the job's secret", &error)
     })?;
     let file = RunFile {
         run: plan.id,

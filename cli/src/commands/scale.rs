@@ -6,7 +6,7 @@ use heddle_protocol::exit_code::ExitCode;
 use super::{JobRef, RunArgs, WorkDirArgs};
 use crate::am_client;
 use crate::application::Application;
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -24,7 +24,7 @@ pub struct Args {
 
 pub fn scale(args: &Args, json: bool) -> CommandResult {
     let (id, trainers) = parse(&args.words).ok_or_else(|| {
-        Failure::new(ExitCode::Usage, "expected an id, the word trainers, and their number")
+        CommandFailure::new(ExitCode::Usage, "expected an id, the word trainers, and their number")
             .next("for example: heddle scale application_1700000000000_0001 trainers 4")
     })?;
     let operation = Operation::Scale { trainers };

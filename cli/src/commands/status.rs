@@ -14,7 +14,7 @@ use super::{RunArgs, WorkDirArgs, application};
 use crate::am_client;
 use crate::application::{Application, state_word};
 use crate::cluster::ClusterContext;
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::runs::{self, LocalRun, RunState};
 use crate::waiting;
@@ -148,7 +148,7 @@ fn print_json(
     application: &Application,
     left: Option<&JobReport>,
     view: Option<&JobView>,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let known = &application.report;
     output::json(&serde_json::json!({
         "application": application.id().to_string(),
@@ -188,7 +188,7 @@ async fn report_of(application: &Application) -> Option<JobReport> {
 }
 
 /// The report that a job left, if HDFS answers soon.
-async fn on_hdfs(application: &Application) -> Result<Option<JobReport>, Failure> {
+async fn on_hdfs(application: &Application) -> Result<Option<JobReport>, CommandFailure> {
     application.cluster.reach().await?;
     let read = async {
         application.remove_staging().await;
@@ -196,7 +196,10 @@ async fn on_hdfs(application: &Application) -> Result<Option<JobReport>, Failure
     };
     tokio::time::timeout(HDFS_TIMEOUT, read).await.unwrap_or_else(|_| {
         let seconds = HDFS_TIMEOUT.as_secs();
-        Err(Failure::new(ExitCode::Unreachable, format!("HDFS did not respond within {seconds} s")))
+        Err(CommandFailure::new(
+            ExitCode::Unreachable,
+            format!("HDFS did not respond within {seconds} s"),
+        ))
     })
 }
 
@@ -205,7 +208,7 @@ async fn on_hdfs(application: &Application) -> Result<Option<JobReport>, Failure
 fn without_resource_manager(
     id: ApplicationId,
     view: &JobView,
-    failure: &Failure,
+    failure: &CommandFailure,
     json: bool,
 ) -> CommandResult {
     if json {
@@ -224,7 +227,7 @@ fn without_resource_manager(
     Ok(ExitCode::Ok)
 }
 
-fn details(view: &JobView) -> Result<(), Failure> {
+fn details(view: &JobView) -> Result<(), CommandFailure> {
     if !matches!(view.state, JobState::Finished | JobState::Failed | JobState::Stopped) {
         let mut line = format!(
             "{}  {} rows  {} rows/s",
@@ -283,13 +286,16 @@ fn details(view: &JobView) -> Result<(), Failure> {
 ///
 /// # Errors
 /// No run matches.
-pub fn named_or_newest(named: Option<&str>, place: &WorkDirArgs) -> Result<LocalRun, Failure> {
+pub fn named_or_newest(
+    named: Option<&str>,
+    place: &WorkDirArgs,
+) -> Result<LocalRun, CommandFailure> {
     match named {
         Some(named) => RunArgs { run: named.to_owned(), place: place.clone() }.find(),
         None => {
             let work_dir = runs::work_dir(place.work_dir.as_deref())?;
             runs::all(&work_dir).into_iter().next().ok_or_else(|| {
-                Failure::new(ExitCode::Input, format!("no runs in {}", work_dir.display()))
+                CommandFailure::new(ExitCode::Input, format!("no runs in {}", work_dir.display()))
                     .next("`heddle run JOB` starts one")
             })
         }

@@ -25,7 +25,7 @@ const LOG_DIRS: &str = "LOG_DIRS";
 
 /// Settings of a container process.
 #[derive(Clone, Debug)]
-pub struct Environment {
+pub struct ContainerEnvironment {
     /// The run.
     pub run: RunId,
     /// Slot and incarnation of this process.
@@ -88,7 +88,7 @@ pub enum EnvironmentError {
     },
 }
 
-impl Environment {
+impl ContainerEnvironment {
     /// Reads the variables and the secret's file.
     ///
     /// # Errors
@@ -216,14 +216,16 @@ mod tests {
         assert!(error.to_string().contains(SECRET_FILE), "{error}");
         for name in [RUN, SLOT, INCARNATION, AM_FILE] {
             let without = |asked| if asked == name { None } else { of_run(asked) };
-            let error = Environment::from_lookup(without, secret()).expect_err("one is missing");
+            let error =
+                ContainerEnvironment::from_lookup(without, secret()).expect_err("one is missing");
             assert!(error.to_string().contains(name), "{error}");
         }
         for (wrong, value) in [(SLOT, "cook-1"), (AM, "10.0.0.1")] {
             let other = |asked| {
                 if asked == wrong { Some(value.to_owned()) } else { of_yarn(asked) }
             };
-            let error = Environment::from_lookup(other, secret()).expect_err("no such form");
+            let error =
+                ContainerEnvironment::from_lookup(other, secret()).expect_err("no such form");
             assert!(error.to_string().contains(value), "{error}");
         }
     }
@@ -244,10 +246,10 @@ mod tests {
 
     #[test]
     fn variables_of_node_managers_are_used_only_on_yarn() {
-        let run = Environment::from_lookup(of_run, secret()).expect("whole");
+        let run = ContainerEnvironment::from_lookup(of_run, secret()).expect("whole");
         assert_eq!((run.host.as_str(), run.container), ("localhost", None));
         assert_eq!(run.am, AmPlace::File(PathBuf::from("/nowhere/am.json")));
-        let yarn = Environment::from_lookup(of_yarn, secret()).expect("whole");
+        let yarn = ContainerEnvironment::from_lookup(of_yarn, secret()).expect("whole");
         assert_eq!(yarn.host, "node-9");
         assert_eq!(yarn.container, of_run(CONTAINER_ID));
         let AmPlace::Directory { first: Some(first), .. } = yarn.am else {

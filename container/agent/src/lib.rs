@@ -16,6 +16,6 @@ pub mod environment;
 pub mod machine;
 mod shell;
 
-pub use environment::{AmPlace, Environment, EnvironmentError, log_dir};
+pub use environment::{AmPlace, ContainerEnvironment, EnvironmentError, log_dir};
 pub use machine::AgentExit;
 pub use shell::{AddressLookup, Agent, Hooks, ReadHighest, Reporter, leave};

@@ -136,7 +136,7 @@ enum ControlState {
 
 /// The state machine. All times in milliseconds.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct ControlMachine {
     state: ControlState,
     retry: Backoff,
     attempt: Attempt,
@@ -151,7 +151,7 @@ pub struct Machine {
     unconfirmed: VecDeque<ReportEnvelope>,
 }
 
-impl Machine {
+impl ControlMachine {
     /// A container that has just started.
     #[must_use]
     pub fn new(now: u64) -> Self {
@@ -331,8 +331,8 @@ mod tests {
         Input::Line(Box::new(CommandEnvelope { attempt: Attempt(attempt), heard, command }))
     }
 
-    fn connected(now: u64) -> Machine {
-        let mut machine = Machine::new(now);
+    fn connected(now: u64) -> ControlMachine {
+        let mut machine = ControlMachine::new(now);
         assert!(matches!(machine.on(Input::Timer, now)[..], [Output::Connect]));
         assert!(matches!(machine.on(Input::Opened, now)[..], [Output::Register]));
         machine
@@ -442,7 +442,7 @@ mod tests {
     }
 
     /// Times of look-ups from `now` for `for_ms`, while heartbeats and connections fail.
-    fn looks(machine: &mut Machine, now: u64, for_ms: u64) -> Vec<u64> {
+    fn looks(machine: &mut ControlMachine, now: u64, for_ms: u64) -> Vec<u64> {
         let mut looks = Vec::new();
         while machine.deadline() < now + for_ms {
             let at = machine.deadline();

@@ -1,6 +1,6 @@
 //! The trainer's side of the data plane: pulls values and pushes gradients over all shards of a job.
 //!
-//! [`machine::Machine`] decides everything. It takes [`machine::DataRequest`]s and frames of shards, and returns frames
+//! [`machine::ClientMachine`] decides everything. It takes [`machine::DataRequest`]s and frames of shards, and returns frames
 //! and [`machine::Event`]s. It holds no socket, clock or thread, so the same code runs in simulation.
 //! [`shell::Client`] owns the connections and gives training loops a synchronous handle.
 //!

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use heddle_client::gradient::{Gradient, TableGradient};
 use heddle_client::layout::{Layout, Rows, TableShape};
-use heddle_client::machine::{DataRequest, Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
+use heddle_client::machine::{
+    ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, StepPush, Unit,
+};
 use heddle_client::shell::{Client, Settings};
 use heddle_protocol::control::{Phase, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
@@ -152,7 +154,7 @@ fn world(rows: u64, cols: u32, break_after: usize) -> World {
         places: places(endpoint),
     });
     let world = World { client, seen, endpoint };
-    assert!(matches!(world.event(), Event::Begun { .. }));
+    assert!(matches!(world.event(), ClientEvent::Begun { .. }));
     world
 }
 
@@ -183,7 +185,7 @@ fn pull(world: &World, items: Vec<PullItem>) -> PullId {
 }
 
 impl World {
-    fn event(&self) -> Event {
+    fn event(&self) -> ClientEvent {
         self.client.events().recv_timeout(TIMEOUT).expect("an event in time")
     }
 }
@@ -207,7 +209,9 @@ fn values_of_many_pieces_fill_the_callers_buffer() {
         item(Rows::Range(4..4)),
     ];
     let pull = pull(&world, wanted);
-    let Event::Pulled { pull: got, items } = world.event() else { panic!("a pull was asked for") };
+    let ClientEvent::Pulled { pull: got, items } = world.event() else {
+        panic!("a pull was asked for")
+    };
     assert_eq!(got, pull);
     let range: Vec<u64> = (10..rows - 5).collect();
     let keys: Vec<u64> = keys.into_iter().map(u64::from).collect();
@@ -244,13 +248,13 @@ fn reconnect_neither_loses_nor_repeats_parts() {
     let mut outages = Vec::new();
     loop {
         match world.event() {
-            Event::Reached { step, .. } => reached.push(step.0),
-            Event::Unreachable { refused, .. } => {
+            ClientEvent::Reached { step, .. } => reached.push(step.0),
+            ClientEvent::Unreachable { refused, .. } => {
                 assert!(!refused, "the port is open");
                 broken += 1;
             }
-            Event::Outages { members } => outages.push(members),
-            Event::Finished { task: finished, .. } => {
+            ClientEvent::Outages { members } => outages.push(members),
+            ClientEvent::Finished { task: finished, .. } => {
                 assert_eq!(finished, task);
                 break;
             }
@@ -261,7 +265,7 @@ fn reconnect_neither_loses_nor_repeats_parts() {
     assert_eq!(broken, 1);
     assert_eq!(outages, [vec![pserver()], vec![]]);
     pull(&world, vec![item(Rows::Range(0..rows))]);
-    let Event::Pulled { items, .. } = world.event() else { panic!("a pull was asked for") };
+    let ClientEvent::Pulled { items, .. } = world.event() else { panic!("a pull was asked for") };
     let plus_three: Vec<f32> =
         expected(&(0..rows).collect::<Vec<_>>(), u64::from(cols)).iter().map(|v| v + 3.0).collect();
     assert!(items[0].values == plus_three, "a part is missing or was added twice");
@@ -277,15 +281,15 @@ fn refusing_port_is_reported_and_the_new_address_used() {
     let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
     handle.send(DataRequest::Work { epoch: era().epoch, phase, places: places(closed) });
     pull(&world, vec![item(Rows::Range(0..10))]);
-    let Event::Unreachable { member, refused: true } = world.event() else {
+    let ClientEvent::Unreachable { member, refused: true } = world.event() else {
         panic!("no process listens there")
     };
     assert_eq!(member, pserver());
-    let outages = |members| Event::Outages { members };
+    let outages = |members| ClientEvent::Outages { members };
     assert_eq!(world.event(), outages(vec![pserver()]));
     handle.send(DataRequest::Work { epoch: era().epoch, phase, places: places(world.endpoint) });
     assert_eq!(world.event(), outages(vec![]));
-    let Event::Pulled { items, .. } = world.event() else {
+    let ClientEvent::Pulled { items, .. } = world.event() else {
         panic!("the pull continues at the new address")
     };
     assert_eq!(items[0].values, expected(&(0..10).collect::<Vec<_>>(), 1));
@@ -295,5 +299,5 @@ fn refusing_port_is_reported_and_the_new_address_used() {
 fn invalid_request_results_in_a_fault() {
     let world = world(10, 1, 0);
     pull(&world, vec![item(Rows::Keys(vec![3, 3]))]);
-    assert!(matches!(world.event(), Event::Fault(_)));
+    assert!(matches!(world.event(), ClientEvent::Fault(_)));
 }

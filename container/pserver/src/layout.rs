@@ -3,7 +3,7 @@
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, RunId, Step};
 use heddle_protocol::spec::Optimizer;
 use heddle_shard::ShardConfig;
-use heddle_storage::shard_file::{Header, Rows, Section, Table, Values};
+use heddle_storage::shard_file::{Section, ShardHeader, ShardRows, Table, Values};
 
 /// Name of the section with the dedup state, as version 1 of the format has it.
 const DEDUP_STATE: &str = "once-only";
@@ -19,7 +19,7 @@ pub(crate) struct Moment {
 }
 
 /// The header of the file of a shard.
-pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> Header {
+pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> ShardHeader {
     let sections = config.sections();
     let mut tables: Vec<Table> = Vec::new();
     let mut listed = vec![Section {
@@ -36,7 +36,7 @@ pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> 
                 id: section.table,
                 name: section.name.clone(),
                 cols: section.cols,
-                rows: Rows::Dense {
+                rows: ShardRows::Dense {
                     first: section.rows.start,
                     count: section.rows.end - section.rows.start,
                 },
@@ -50,7 +50,7 @@ pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> 
             count: section.values() as u64,
         });
     }
-    Header {
+    ShardHeader {
         run: moment.run,
         shard: config.shard,
         shards: config.shards,
@@ -67,7 +67,7 @@ pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> 
 ///
 /// # Errors
 /// The first difference.
-pub(crate) fn check(config: &ShardConfig, found: &Header) -> Result<(), String> {
+pub(crate) fn check(config: &ShardConfig, found: &ShardHeader) -> Result<(), String> {
     let moment = Moment {
         run: found.run,
         cut: found.cut,

@@ -13,7 +13,7 @@
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let environment: heddle_agent::Environment = unimplemented!();
+//! # let environment: heddle_agent::ContainerEnvironment = unimplemented!();
 //! use heddle_pserver::{Options, run};
 //!
 //! let exit = run(environment, Options { threads: 4, ..Options::default() })?;

@@ -9,7 +9,7 @@ use heddle_protocol::manifest::ShardFile;
 use heddle_shard::{ContentError, Shard, ShardConfig};
 use heddle_storage::checkpoint::{CheckpointError, Damage};
 use heddle_storage::shard_file::ShardReader;
-use heddle_storage::{Location, LocationError, chain};
+use heddle_storage::{StorageUrl, StorageUrlError, chain};
 
 use crate::layout;
 
@@ -32,7 +32,7 @@ pub(crate) struct LoadJob {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error(transparent)]
-    Location(#[from] LocationError),
+    Location(#[from] StorageUrlError),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// The manifest does not have a file for the shard.
@@ -99,7 +99,7 @@ pub(crate) async fn load(job: &LoadJob) -> Result<Box<Shard>, LoadError> {
 }
 
 async fn read(config: &ShardConfig, dir: &str, file: &ShardFile) -> Result<Box<Shard>, LoadError> {
-    let location = Location::parse(dir)?;
+    let location = StorageUrl::parse(dir)?;
     let storage = heddle_storage::connect(&location).map_err(CheckpointError::from)?;
     let mut reader = ShardReader::open(&*storage, location.path(), file).await?;
     let shown = || format!("{dir}/{}", file.file);

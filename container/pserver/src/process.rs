@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, bounded};
-use heddle_agent::{Agent, AgentExit, Environment, Hooks};
+use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks};
 use heddle_protocol::control::{HeartbeatStats, PserverState, Report};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Epoch, RunId};
@@ -54,7 +54,7 @@ impl Default for Options {
 ///
 /// # Errors
 /// No port is free, or the system cannot create a thread.
-pub fn run(environment: Environment, options: Options) -> io::Result<AgentExit> {
+pub fn run(environment: ContainerEnvironment, options: Options) -> io::Result<AgentExit> {
     let (inputs, queue) = bounded(INPUTS_MAX);
     let hook = Hook::from_process(environment.member);
     let (threads, endpoints) =
@@ -119,7 +119,7 @@ fn start_thread(
 }
 
 fn hooks(
-    environment: &Environment,
+    environment: &ContainerEnvironment,
     endpoints: Vec<SocketAddr>,
     threads: Vec<DataThreadHandle>,
     status: Arc<PserverStatus>,

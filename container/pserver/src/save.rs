@@ -14,7 +14,7 @@ use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::manifest::ShardFile;
 use heddle_shard::{ShardConfig, SnapshotGone};
 use heddle_storage::shard_file::{SaveError, ShardWriter};
-use heddle_storage::{Location, LocationError, Reason, StorageError, chain};
+use heddle_storage::{Reason, StorageError, StorageUrl, StorageUrlError, chain};
 
 use crate::layout::{self, Moment};
 use crate::message::{Buffer, DataCommand, DataThreadHandle};
@@ -48,7 +48,7 @@ pub(crate) enum SaveFailure {
     #[error("the cut is over")]
     Gone,
     #[error(transparent)]
-    Location(#[from] LocationError),
+    Location(#[from] StorageUrlError),
     #[error(transparent)]
     Storage(#[from] StorageError),
     #[error(transparent)]
@@ -146,7 +146,7 @@ async fn retry<T, F: Future<Output = Result<T, SaveFailure>>>(
 }
 
 async fn save_once(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
-    let location = Location::parse(&job.staging)?;
+    let location = StorageUrl::parse(&job.staging)?;
     let storage = heddle_storage::connect(&location)?;
     let state = dedup_state(job)?;
     let header = layout::header(&job.config, job.moment, state.len() as u64);

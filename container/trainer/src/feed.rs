@@ -18,7 +18,7 @@ use heddle_protocol::backoff::Backoff;
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::BadRecords;
-use heddle_storage::{Location, Storage, connect};
+use heddle_storage::{Storage, StorageUrl, connect};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -382,10 +382,10 @@ impl FeedThread {
         let range = plan.tasks(self.settings.training).get(task.0 as usize).ok_or_else(missing)?;
         let file = plan.files.get(range.file as usize).ok_or_else(missing)?;
         let location =
-            Location::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
+            StorageUrl::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
         let key = match &location {
-            Location::Local(_) => "file".to_owned(),
-            Location::Hdfs { authority, .. } => format!("hdfs {authority}"),
+            StorageUrl::Local(_) => "file".to_owned(),
+            StorageUrl::Hdfs { authority, .. } => format!("hdfs {authority}"),
         };
         let storage = match self.storages.get(&key) {
             Some(storage) => Arc::clone(storage),

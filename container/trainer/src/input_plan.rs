@@ -6,7 +6,7 @@ use heddle_protocol::backoff::Backoff;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::plan_file::{PLAN_BYTES_MAX, PlanFile, PlanFileError};
 use heddle_storage::{
-    Location, LocationError, Op, Reason, StorageError, chain, connect, read_small,
+    Op, Reason, StorageError, StorageUrl, StorageUrlError, chain, connect, read_small,
 };
 
 /// Waits between attempts.
@@ -22,7 +22,7 @@ pub enum InputPlanError {
     Runtime(#[source] std::io::Error),
     /// The welcome does not name a valid location.
     #[error("cannot read the input plan")]
-    Location(#[from] LocationError),
+    Location(#[from] StorageUrlError),
     /// The file cannot be read, and a retry does not help.
     #[error("cannot read the input plan")]
     Storage(#[from] StorageError),
@@ -65,7 +65,7 @@ async fn read_with_retries(file: &PlanFile) -> Result<InputPlan, InputPlanError>
 }
 
 async fn read_once(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
-    let location = Location::parse(&file.url)?;
+    let location = StorageUrl::parse(&file.url)?;
     let storage = connect(&location)?;
     let most = usize::try_from(file.bytes).unwrap_or(usize::MAX);
     if most > PLAN_BYTES_MAX {

@@ -13,9 +13,9 @@ use heddle_protocol::ids::{Lane, PhaseNo, TableId, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::file::{Context, read};
+use heddle_protocol::spec::file::{ReadContext, read};
 use heddle_protocol::spec::{JobSpec, Optimizer, PhaseKind, TableSpec, phase_count, phase_kind};
-use heddle_storage::{LocalStorage, Location, find_files};
+use heddle_storage::{LocalStorage, StorageUrl, find_files};
 use heddle_trainer::algorithm::{Algorithm, LogisticRegression, StepWork};
 use heddle_trainer::reader::{BadPolicy, Labels, RecordFormat, TaskReader};
 
@@ -24,7 +24,7 @@ fn wait<F: Future>(future: F) -> F::Output {
 }
 
 fn files(pattern: &heddle_protocol::spec::Location) -> Vec<InputFile> {
-    let location = Location::parse(&pattern.url()).expect("a location");
+    let location = StorageUrl::parse(&pattern.url()).expect("a location");
     wait(find_files(&LocalStorage, location.path()))
         .expect("the quick start's data")
         .into_iter()
@@ -261,7 +261,7 @@ fn the_quick_start_reaches_its_quality_and_repeats_to_the_bit() {
 fn quickstart(dir: &Path) -> JobSpec {
     let dir = dir.canonicalize().expect("the quick start's folder");
     let text = std::fs::read_to_string(dir.join("job.toml")).expect("the quick start's job file");
-    let context = Context {
+    let context = ReadContext {
         file: "job.toml".to_owned(),
         job_dir: dir.clone(),
         working_dir: dir,

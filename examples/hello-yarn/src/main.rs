@@ -24,13 +24,13 @@ use args::ContainerArgs;
 
 #[derive(Parser)]
 #[command(about)]
-struct Cli {
+struct HelloCli {
     #[command(subcommand)]
-    command: Command,
+    command: HelloCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum HelloCommand {
     /// Run a command in containers and wait until all have succeeded
     Submit {
         /// Set the queue
@@ -50,9 +50,9 @@ enum Command {
 // One thread is enough: an ApplicationMaster mostly waits.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Submit { queue, attempts, work } => submit(queue, attempts, work).await,
-        Command::Am(work) => am::run(work).await,
+    let result = match HelloCli::parse().command {
+        HelloCommand::Submit { queue, attempts, work } => submit(queue, attempts, work).await,
+        HelloCommand::Am(work) => am::run(work).await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

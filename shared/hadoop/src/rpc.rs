@@ -35,7 +35,7 @@ mod outstanding;
 mod remote;
 pub mod session;
 
-pub use backoff::Backoff;
+pub use backoff::JitteredBackoff;
 pub use client::{Login, RpcClient, RpcProxy};
 pub use error::{CallOutcome, RpcError};
 pub use options::{CallOptions, Retry, RpcOptions};

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 /// How many unproven connections are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct AdmissionLimits {
     /// Of all peers together, at least 1.
     pub total: usize,
     /// Of one address, before it loses its own oldest.
@@ -35,14 +35,14 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-impl Default for Limits {
+impl Default for AdmissionLimits {
     /// 512 connections, 64 of one address, 250 ms: about 17 MiB of an HTTP server, 2,000 new connections a second.
     fn default() -> Self {
         Self { total: 512, per_peer: 64, grace: Duration::from_millis(250) }
     }
 }
 
-impl Limits {
+impl AdmissionLimits {
     /// The default, or less where the process may open few files: an eighth of them.
     #[must_use]
     pub fn within(files: u64) -> Self {
@@ -71,18 +71,18 @@ struct Unproven<H> {
 }
 
 /// The unproven connections of one listener. `H` is the caller's way to close one.
-pub struct Admission<H> {
-    limits: Limits,
+pub struct UnprovenConnections<H> {
+    limits: AdmissionLimits,
     /// By number; numbers are given in the order of arrival.
     connections: BTreeMap<u64, Unproven<H>>,
     peers: BTreeMap<IpAddr, BTreeSet<u64>>,
     next: u64,
 }
 
-impl<H> Admission<H> {
+impl<H> UnprovenConnections<H> {
     /// An empty list.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: AdmissionLimits) -> Self {
         Self { limits, connections: BTreeMap::new(), peers: BTreeMap::new(), next: 0 }
     }
 
@@ -170,8 +170,8 @@ mod tests {
 
     const GRACE: Duration = Duration::from_millis(100);
 
-    fn book(total: usize, per_peer: usize) -> Admission<u64> {
-        Admission::new(Limits { total, per_peer, grace: GRACE })
+    fn book(total: usize, per_peer: usize) -> UnprovenConnections<u64> {
+        UnprovenConnections::new(AdmissionLimits { total, per_peer, grace: GRACE })
     }
 
     fn ms(ms: u64) -> Duration {
@@ -184,7 +184,7 @@ mod tests {
 
     /// Takes a connection; which one was closed for it.
     fn take(
-        book: &mut Admission<u64>,
+        book: &mut UnprovenConnections<u64>,
         from: u8,
         at: u64,
         handle: u64,
@@ -257,10 +257,10 @@ mod tests {
 
     #[test]
     fn few_descriptors_mean_few_unproven_connections() {
-        assert_eq!(Limits::within(1_048_576), Limits::default());
-        let few = Limits::within(1024);
+        assert_eq!(AdmissionLimits::within(1_048_576), AdmissionLimits::default());
+        let few = AdmissionLimits::within(1024);
         assert_eq!((few.total, few.per_peer), (128, 64));
-        let fewer = Limits::within(64);
+        let fewer = AdmissionLimits::within(64);
         assert_eq!((fewer.total, fewer.per_peer), (16, 8));
     }
 }

@@ -1,4 +1,4 @@
-//! The public view of a job: its state ([`JobView`]) and its events ([`Event`]).
+//! The public view of a job: its state ([`JobView`]) and its events ([`JobEvent`]).
 //!
 //! The web page, the JSON interface, `heddle status` and the end report show these types and no
 //! others, so that they cannot disagree. Times of day are milliseconds since 1970, spans are
@@ -296,7 +296,7 @@ impl JobView {
 /// Something that happened, in the order it did. One JSON object a line on the ApplicationMaster's standard output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
-pub enum Event {
+pub enum JobEvent {
     /// The job begins.
     Started {
         /// The run.
@@ -392,7 +392,7 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl JobEvent {
     /// Records the event, which happened at `at_ms` (milliseconds since 1970). `placement` is the container of the event's
     /// slot and incarnation, where there is one and it is known.
     pub fn record(

@@ -4,7 +4,7 @@ use globset::{GlobBuilder, GlobMatcher};
 
 use crate::error::{Op, Reason, StorageError};
 use crate::path::StorePath;
-use crate::store::{Entry, Kind, Storage};
+use crate::store::{Entry, EntryKind, Storage};
 
 /// Most files that one pattern may name: the input plan is kept in the manifest and in the AM's
 /// memory, and a pattern beyond this is a mistake more often than a wish.
@@ -48,9 +48,9 @@ fn is_hidden(name: &str) -> bool {
 async fn plain(storage: &dyn Storage, path: &StorePath) -> Result<Vec<Entry>, StorageError> {
     let entry = storage.stat(path).await?;
     match entry.kind {
-        Kind::File => Ok(vec![entry]),
-        Kind::Dir => Ok(files_in(storage, path).await?),
-        Kind::Other => Err(StorageError::new(
+        EntryKind::File => Ok(vec![entry]),
+        EntryKind::Dir => Ok(files_in(storage, path).await?),
+        EntryKind::Other => Err(StorageError::new(
             Op::Open,
             storage.show(path),
             Reason::Unsupported("neither a file nor a directory".to_owned()),
@@ -60,7 +60,7 @@ async fn plain(storage: &dyn Storage, path: &StorePath) -> Result<Vec<Entry>, St
 
 async fn files_in(storage: &dyn Storage, dir: &StorePath) -> Result<Vec<Entry>, StorageError> {
     let children = storage.list(dir).await?;
-    Ok(children.into_iter().filter(|e| e.kind == Kind::File && !is_hidden(e.name())).collect())
+    Ok(children.into_iter().filter(|e| e.kind == EntryKind::File && !is_hidden(e.name())).collect())
 }
 
 /// One name of a pattern.
@@ -126,8 +126,9 @@ async fn walk(storage: &dyn Storage, pattern: &StorePath) -> Result<Vec<Entry>, 
                     to_visit.push((dir.clone(), depth + 1));
                 }
                 let children = storage.list(&dir).await?;
-                let dirs =
-                    children.into_iter().filter(|e| e.kind == Kind::Dir && !is_hidden(e.name()));
+                let dirs = children
+                    .into_iter()
+                    .filter(|e| e.kind == EntryKind::Dir && !is_hidden(e.name()));
                 to_visit.extend(dirs.map(|entry| (entry.path, depth)));
             }
         }
@@ -149,10 +150,10 @@ async fn take(
     to_visit: &mut Vec<(StorePath, usize)>,
 ) -> Result<(), StorageError> {
     match entry.kind {
-        Kind::File if last => found.push(entry),
-        Kind::Dir if last => found.extend(files_in(storage, &entry.path).await?),
-        Kind::Dir => to_visit.push((entry.path, depth)),
-        Kind::File | Kind::Other => {}
+        EntryKind::File if last => found.push(entry),
+        EntryKind::Dir if last => found.extend(files_in(storage, &entry.path).await?),
+        EntryKind::Dir => to_visit.push((entry.path, depth)),
+        EntryKind::File | EntryKind::Other => {}
     }
     Ok(())
 }

@@ -35,7 +35,7 @@ use tokio::sync::OnceCell;
 use crate::error::{Op, Reason, StorageError, WriteError, chain};
 use crate::path::StorePath;
 use crate::store::{
-    BlockPlace, Entry, FileVersion, Kind, Mode, OpenedVersion, Reader, Storage, Writer,
+    BlockPlace, Entry, EntryKind, FileVersion, Mode, OpenedVersion, Reader, Storage, Writer,
 };
 use calls::{CALL, Calls};
 use connect::NewFiles;
@@ -227,17 +227,17 @@ impl HdfsStorage {
         self.read(op, path, |client, path| async move { client.get_file_info(&path).await }).await
     }
 
-    async fn delete(&self, path: &StorePath, wanted: Kind) -> Result<(), WriteError> {
+    async fn delete(&self, path: &StorePath, wanted: EntryKind) -> Result<(), WriteError> {
         let status = self.status(Op::Delete, path).await.map_err(WriteError::NotDone)?;
         let refuse = |reason| {
             Err(WriteError::NotDone(StorageError::new(Op::Delete, self.show(path), reason)))
         };
         match (wanted, status.isdir) {
-            (Kind::File, true) => return refuse(Reason::IsADirectory),
-            (Kind::Dir, false) => return refuse(Reason::NotADirectory),
+            (EntryKind::File, true) => return refuse(Reason::IsADirectory),
+            (EntryKind::Dir, false) => return refuse(Reason::NotADirectory),
             _ => {}
         }
-        let recursive = wanted == Kind::Dir;
+        let recursive = wanted == EntryKind::Dir;
         let deleted = self
             .change(Op::Delete, path, move |client, path| async move {
                 client.delete(&path, recursive).await
@@ -250,7 +250,7 @@ impl HdfsStorage {
 fn entry(path: StorePath, status: &FileStatus) -> Entry {
     Entry {
         path,
-        kind: if status.isdir { Kind::Dir } else { Kind::File },
+        kind: if status.isdir { EntryKind::Dir } else { EntryKind::File },
         bytes: if status.isdir { 0 } else { status.length as u64 },
         modified_ms: status.modification_time,
     }
@@ -427,11 +427,11 @@ impl Storage for HdfsStorage {
     }
 
     async fn delete_file(&self, path: &StorePath) -> Result<(), WriteError> {
-        self.delete(path, Kind::File).await
+        self.delete(path, EntryKind::File).await
     }
 
     async fn delete_dir(&self, path: &StorePath) -> Result<(), WriteError> {
-        self.delete(path, Kind::Dir).await
+        self.delete(path, EntryKind::Dir).await
     }
 
     async fn blocks(&self, path: &StorePath) -> Result<Vec<BlockPlace>, StorageError> {

@@ -10,9 +10,9 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use heddle_storage::{Location, Mode, connect, read_small, write_whole};
+//! use heddle_storage::{StorageUrl, Mode, connect, read_small, write_whole};
 //!
-//! let location = Location::parse(&format!("file://{}/heddle-{}", std::env::temp_dir().display(), std::process::id()))?;
+//! let location = StorageUrl::parse(&format!("file://{}/heddle-{}", std::env::temp_dir().display(), std::process::id()))?;
 //! let storage = connect(&location)?;
 //! write_whole(&*storage, location.path(), Mode::FILE, "content".into()).await?;
 //! assert_eq!(read_small(&*storage, location.path(), 100).await?, "content");
@@ -48,13 +48,13 @@ pub use glob::find_files;
 #[cfg(feature = "hdfs")]
 pub use hdfs::HdfsStorage;
 pub use local::LocalStorage;
-pub use location::{Location, LocationError};
+pub use location::{StorageUrl, StorageUrlError};
 pub use numbered::{NumberedError, read_highest};
 pub use path::{PathError, StorePath};
 pub use probe::{check_place, probe, try_place};
 pub use sidecar::{SIDECAR_SUFFIX, SidecarError, read_sidecar, sidecar_line, sidecar_name};
 pub use store::{
-    BlockPlace, Entry, FileVersion, Kind, Mode, OpenedVersion, Reader, Storage, Writer,
+    BlockPlace, Entry, EntryKind, FileVersion, Mode, OpenedVersion, Reader, Storage, Writer,
 };
 pub use summed::{Summed, SummedWriter, md5_of, publish_small, write_whole};
 
@@ -64,13 +64,13 @@ pub use summed::{Summed, SummedWriter, md5_of, publish_small, write_whole};
 /// # Errors
 /// The configuration cannot be read or does not name such a storage; `Unsupported` for `hdfs://` in a build without the
 /// feature `hdfs`.
-pub fn connect(location: &Location) -> Result<Arc<dyn Storage>, StorageError> {
+pub fn connect(location: &StorageUrl) -> Result<Arc<dyn Storage>, StorageError> {
     match location {
-        Location::Local(_) => Ok(Arc::new(LocalStorage)),
+        StorageUrl::Local(_) => Ok(Arc::new(LocalStorage)),
         #[cfg(feature = "hdfs")]
-        Location::Hdfs { authority, .. } => Ok(HdfsStorage::connect(authority)?),
+        StorageUrl::Hdfs { authority, .. } => Ok(HdfsStorage::connect(authority)?),
         #[cfg(not(feature = "hdfs"))]
-        Location::Hdfs { .. } => Err(StorageError::new(
+        StorageUrl::Hdfs { .. } => Err(StorageError::new(
             Op::Open,
             location,
             Reason::Unsupported("this build has no hdfs:// storage".to_owned()),
@@ -113,7 +113,7 @@ pub async fn make_dirs(
     let mut at = path.clone();
     loop {
         match storage.stat(&at).await {
-            Ok(entry) if entry.kind == Kind::Dir => break,
+            Ok(entry) if entry.kind == EntryKind::Dir => break,
             Ok(_) => {
                 return Err(StorageError::new(Op::Mkdir, storage.show(&at), Reason::NotADirectory));
             }
@@ -134,7 +134,7 @@ pub async fn make_dirs(
             Err(error) if error.error().is_exists() => {}
             // It does not matter which process created the directory, so a look-up resolves the outcome.
             Err(WriteError::Unknown(error)) => match storage.stat(dir).await {
-                Ok(entry) if entry.kind == Kind::Dir => {}
+                Ok(entry) if entry.kind == EntryKind::Dir => {}
                 _ => return Err(error),
             },
             Err(WriteError::NotDone(error)) => return Err(error),

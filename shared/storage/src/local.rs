@@ -17,7 +17,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
-use crate::store::{Entry, Kind, Mode, Reader, Storage, Writer};
+use crate::store::{Entry, EntryKind, Mode, Reader, Storage, Writer};
 
 /// Bytes of one read: large enough that the hop to a blocking thread (some 10 µs) is small beside
 /// the read itself (about 100 µs from the page cache), small enough to stay in the cache.
@@ -55,16 +55,16 @@ fn sync_parent(op: Op, path: &Path) -> Result<(), WriteError> {
 
 fn entry(path: StorePath, meta: &fs::Metadata) -> Entry {
     let kind = match () {
-        () if meta.is_file() => Kind::File,
-        () if meta.is_dir() => Kind::Dir,
-        () => Kind::Other,
+        () if meta.is_file() => EntryKind::File,
+        () if meta.is_dir() => EntryKind::Dir,
+        () => EntryKind::Other,
     };
     let modified_ms = meta
         .modified()
         .ok()
         .and_then(|time| time.duration_since(UNIX_EPOCH).ok())
         .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
-    Entry { path, kind, bytes: if kind == Kind::File { meta.len() } else { 0 }, modified_ms }
+    Entry { path, kind, bytes: if kind == EntryKind::File { meta.len() } else { 0 }, modified_ms }
 }
 
 #[async_trait]
@@ -163,7 +163,7 @@ impl Storage for LocalStorage {
                         if fs::symlink_metadata(child.path()).is_ok() {
                             entries.push(Entry {
                                 path,
-                                kind: Kind::Other,
+                                kind: EntryKind::Other,
                                 bytes: 0,
                                 modified_ms: 0,
                             });

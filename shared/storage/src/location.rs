@@ -11,7 +11,7 @@ use crate::path::{PathError, StorePath};
 /// `hdfs:///path` (the cluster's `fs.defaultFS`). Paths relative to something are the business of
 /// whoever knows what they are relative to; here they are refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Location {
+pub enum StorageUrl {
     /// On this machine's file system.
     Local(StorePath),
     /// On an HDFS.
@@ -25,7 +25,7 @@ pub enum Location {
 
 /// Why a text is no location.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LocationError {
+pub enum StorageUrlError {
     /// A scheme other than `file` and `hdfs`.
     #[error("'{text}': unknown scheme '{scheme}' (known: file, hdfs)")]
     Scheme {
@@ -51,21 +51,21 @@ pub enum LocationError {
     },
 }
 
-impl Location {
+impl StorageUrl {
     /// Reads a location.
     ///
     /// # Errors
     /// On an unknown scheme, a host in a `file` URL, a bad authority or a bad or relative path.
-    pub fn parse(text: &str) -> Result<Self, LocationError> {
+    pub fn parse(text: &str) -> Result<Self, StorageUrlError> {
         let path_of = |path: &str| {
             StorePath::parse(path)
-                .map_err(|source| LocationError::Path { text: text.to_owned(), source })
+                .map_err(|source| StorageUrlError::Path { text: text.to_owned(), source })
         };
         let Some((scheme, rest)) = text.split_once("://") else {
             return Ok(Self::Local(path_of(text.strip_prefix("file:").unwrap_or(text))?));
         };
         match scheme {
-            "file" if !rest.starts_with('/') => Err(LocationError::FileHost(text.to_owned())),
+            "file" if !rest.starts_with('/') => Err(StorageUrlError::FileHost(text.to_owned())),
             "file" => Ok(Self::Local(path_of(rest)?)),
             "hdfs" => {
                 let (authority, path) = match rest.find('/') {
@@ -74,11 +74,11 @@ impl Location {
                 };
                 let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
                 if !authority.chars().all(plain) {
-                    return Err(LocationError::Authority(text.to_owned()));
+                    return Err(StorageUrlError::Authority(text.to_owned()));
                 }
                 Ok(Self::Hdfs { authority: authority.to_owned(), path: path_of(path)? })
             }
-            _ => Err(LocationError::Scheme { text: text.to_owned(), scheme: scheme.to_owned() }),
+            _ => Err(StorageUrlError::Scheme { text: text.to_owned(), scheme: scheme.to_owned() }),
         }
     }
 
@@ -104,16 +104,16 @@ impl Location {
     }
 }
 
-impl FromStr for Location {
-    type Err = LocationError;
+impl FromStr for StorageUrl {
+    type Err = StorageUrlError;
 
-    fn from_str(text: &str) -> Result<Self, LocationError> {
+    fn from_str(text: &str) -> Result<Self, StorageUrlError> {
         Self::parse(text)
     }
 }
 
 /// A local path is shown bare, as people type it.
-impl fmt::Display for Location {
+impl fmt::Display for StorageUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(path) => write!(f, "{path}"),
@@ -128,7 +128,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn shown(text: &str) -> String {
-        Location::parse(text).expect("a valid location").to_string()
+        StorageUrl::parse(text).expect("a valid location").to_string()
     }
 
     #[test]
@@ -143,18 +143,18 @@ mod tests {
 
     #[test]
     fn others_are_refused_by_reason() {
-        assert!(matches!(Location::parse("s3://b/a"), Err(LocationError::Scheme { .. })));
-        assert!(matches!(Location::parse("file://host/a"), Err(LocationError::FileHost(_))));
-        assert!(matches!(Location::parse("hdfs://a b/c"), Err(LocationError::Authority(_))));
-        assert!(matches!(Location::parse("data/x"), Err(LocationError::Path { .. })));
-        assert!(matches!(Location::parse("hdfs://nn/../x"), Err(LocationError::Path { .. })));
+        assert!(matches!(StorageUrl::parse("s3://b/a"), Err(StorageUrlError::Scheme { .. })));
+        assert!(matches!(StorageUrl::parse("file://host/a"), Err(StorageUrlError::FileHost(_))));
+        assert!(matches!(StorageUrl::parse("hdfs://a b/c"), Err(StorageUrlError::Authority(_))));
+        assert!(matches!(StorageUrl::parse("data/x"), Err(StorageUrlError::Path { .. })));
+        assert!(matches!(StorageUrl::parse("hdfs://nn/../x"), Err(StorageUrlError::Path { .. })));
     }
 
     proptest! {
         #[test]
         fn what_parses_is_shown_as_what_parses(text in "(file://|hdfs://|/)?[a-z./:0-9]{0,30}") {
-            if let Ok(location) = Location::parse(&text) {
-                prop_assert_eq!(Location::parse(&location.to_string()), Ok(location));
+            if let Ok(location) = StorageUrl::parse(&text) {
+                prop_assert_eq!(StorageUrl::parse(&location.to_string()), Ok(location));
             }
         }
     }

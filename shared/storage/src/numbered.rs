@@ -4,8 +4,8 @@
 use bytes::Bytes;
 
 use crate::error::StorageError;
-use crate::location::{Location, LocationError};
-use crate::store::Kind;
+use crate::location::{StorageUrl, StorageUrlError};
+use crate::store::EntryKind;
 use crate::{connect, read_small};
 
 /// Why a numbered file could not be read.
@@ -13,7 +13,7 @@ use crate::{connect, read_small};
 pub enum NumberedError {
     /// The directory is no place of a storage.
     #[error(transparent)]
-    Location(#[from] LocationError),
+    Location(#[from] StorageUrlError),
     /// The storage did not give it.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -29,7 +29,7 @@ pub async fn read_highest(
     extension: &str,
     bytes_max: usize,
 ) -> Result<Option<Bytes>, NumberedError> {
-    let location = Location::parse(dir)?;
+    let location = StorageUrl::parse(dir)?;
     let storage = connect(&location)?;
     let entries = match storage.list(location.path()).await {
         Ok(entries) => entries,
@@ -38,7 +38,7 @@ pub async fn read_highest(
     };
     let highest = entries
         .iter()
-        .filter(|entry| entry.kind == Kind::File)
+        .filter(|entry| entry.kind == EntryKind::File)
         .filter_map(|entry| Some((number(entry.name(), extension)?, &entry.path)))
         .max();
     match highest {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::checkpoint::hidden_probe_name;
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
-use crate::store::{Kind, Mode, Storage};
+use crate::store::{EntryKind, Mode, Storage};
 
 /// Looks whether a directory that is there or is to be made suits for durable files, as far as that can be known
 /// without writing: the nearest one above it that exists is a directory and passes [`Storage::check_dir`]. Returns
@@ -24,7 +24,7 @@ pub async fn check_place(
     let mut at = dir.clone();
     loop {
         match storage.stat(&at).await {
-            Ok(entry) if entry.kind == Kind::Dir => {
+            Ok(entry) if entry.kind == EntryKind::Dir => {
                 storage.check_dir(&at).await?;
                 return Ok(at);
             }

@@ -28,7 +28,7 @@ impl Mode {
 
 /// File or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A file (links are followed).
     File,
     /// A directory.
@@ -43,7 +43,7 @@ pub struct Entry {
     /// The full path.
     pub path: StorePath,
     /// File or directory.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Length in bytes; 0 for directories.
     pub bytes: u64,
     /// Time of the last change, in milliseconds since 1970. **For people only:** nothing in Heddle

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use heddle_protocol::ids::{CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step, TableId};
 use heddle_protocol::manifest::ShardFile;
 use heddle_storage::checkpoint::CheckpointDir;
-use heddle_storage::shard_file::{Header, Rows, Section, ShardWriter, Table, Values};
+use heddle_storage::shard_file::{Section, ShardHeader, ShardRows, ShardWriter, Table, Values};
 use heddle_storage::{LocalStorage, StorePath};
 use uuid::Uuid;
 
@@ -31,9 +31,9 @@ fn documented(heading: &str, table: usize) -> (String, Vec<Vec<String>>) {
     (section, rows)
 }
 
-async fn shard_file(dir: &Path) -> (ShardFile, Header) {
+async fn shard_file(dir: &Path) -> (ShardFile, ShardHeader) {
     let generation = Generation(2);
-    let header = Header {
+    let header = ShardHeader {
         run: RunId(Uuid::from_u128(1)),
         shard: ShardId(3),
         shards: 4,
@@ -45,7 +45,7 @@ async fn shard_file(dir: &Path) -> (ShardFile, Header) {
             id: TableId(0),
             name: "w".to_owned(),
             cols: 1,
-            rows: Rows::Dense { first: 0, count: 20 },
+            rows: ShardRows::Dense { first: 0, count: 20 },
             optimizer: "sgd".to_owned(),
         }],
         sections: vec![

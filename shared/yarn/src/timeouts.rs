@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use heddle_hadoop::configuration::{Configuration, PropertyError, TimeUnit};
-use heddle_hadoop::rpc::{Backoff, RpcOptions};
+use heddle_hadoop::rpc::{JitteredBackoff, RpcOptions};
 
 /// Longest pause between two rounds over the ResourceManagers, even if a site sets more: an ApplicationMaster whose last
 /// heartbeat is older than this commits nothing.
@@ -81,7 +81,7 @@ pub fn rpc_options(configuration: &Configuration) -> Result<RpcOptions, Property
         .or(interval)
         .unwrap_or(options.backoff.max)
         .clamp(first, PAUSE_MAX);
-    Ok(RpcOptions { backoff: Backoff { first, max }, ..options })
+    Ok(RpcOptions { backoff: JitteredBackoff { first, max }, ..options })
 }
 
 /// A time in milliseconds that a file sets. 0 and negative values mean no limit.
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(CallTimeouts::of(&defaults), Ok(CallTimeouts::default()));
         assert_eq!(stated_rm_wait(&defaults), Ok(None));
         let options = rpc_options(&defaults).expect("the defaults read");
-        assert_eq!(options.backoff, Backoff::default());
+        assert_eq!(options.backoff, JitteredBackoff::default());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use heddle_agent::{Agent, AmPlace, Environment, Hooks, Reporter};
+use heddle_agent::{Agent, AmPlace, ContainerEnvironment, Hooks, Reporter};
 use heddle_protocol::control::{
     Command, HeartbeatStats, PserverState, Report, ShardState, TaskGrant, TaskPosition,
     TrainerState,
@@ -20,7 +20,7 @@ use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Slot, S
 use heddle_protocol::manifest::{Md5, ShardFile};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::task_set::TaskSet;
-use heddle_storage::{Location, sidecar_line, sidecar_name};
+use heddle_storage::{StorageUrl, sidecar_line, sidecar_name};
 use md5::Digest as _;
 
 use super::master::{ADDRESS, SECRET};
@@ -254,7 +254,7 @@ impl Containers {
                             continue;
                         };
                         look(&world).members.insert(member.slot, (container.to_owned(), member));
-                        let environment = Environment {
+                        let environment = ContainerEnvironment {
                             run: RUN,
                             member,
                             am: AmPlace::File(address.clone()),
@@ -307,7 +307,11 @@ fn master(size: Size, dir: &Path, attempt: u32) -> anyhow::Result<(Child, ChildS
     Ok((child, stdin))
 }
 
-fn hooks(environment: &Environment, world: &World, commands: &Sender<(Member, Command)>) -> Hooks {
+fn hooks(
+    environment: &ContainerEnvironment,
+    world: &World,
+    commands: &Sender<(Member, Command)>,
+) -> Hooks {
     let (member, host) = (environment.member, environment.host.clone());
     let container = environment.container.clone();
     let (registered, beaten, commands) = (Arc::clone(world), Arc::clone(world), commands.clone());
@@ -410,7 +414,7 @@ fn save(staging: &str, shard: ShardId) -> anyhow::Result<ShardFile> {
     let uuid = uuid::Uuid::new_v4();
     let file = ShardFile::name(shard, uuid);
     let md5 = Md5(md5::Md5::digest(CONTENT).into());
-    let dir = Location::parse(staging)?;
+    let dir = StorageUrl::parse(staging)?;
     let dir = Path::new(dir.path().as_str());
     std::fs::write(dir.join(&file), CONTENT)?;
     std::fs::write(dir.join(sidecar_name(&file)), sidecar_line(md5, &file))?;

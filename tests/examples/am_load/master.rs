@@ -19,7 +19,7 @@ use heddle_am::journal::{self, Journal};
 use heddle_am::lease::Lease;
 use heddle_am::store::Store;
 use heddle_am_core::{
-    Config, ContainerId, Core, Event, Exit, Limits, StartupState, SurvivingContainer,
+    Config, ContainerName, Core, Event, Exit, Limits, StartupState, SurvivingContainer,
 };
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::Secret;
@@ -28,8 +28,8 @@ use heddle_protocol::manifest::Salt;
 use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::phase_count;
 use heddle_protocol::view::JobView;
-use heddle_storage::checkpoint::{CheckpointDir, OnCorrupt, Owner};
-use heddle_storage::{LocalStorage, Location};
+use heddle_storage::checkpoint::{CheckpointDir, DamagePolicy, Owner};
+use heddle_storage::{LocalStorage, StorageUrl};
 use heddle_telemetry::descriptors::Limit;
 use tokio::sync::{mpsc, watch};
 
@@ -48,7 +48,7 @@ fn say(text: &str) {
 /// Grants everything at once.
 struct Granting {
     events: Events,
-    members: BTreeMap<ContainerId, Member>,
+    members: BTreeMap<ContainerName, Member>,
 }
 
 impl Granting {
@@ -57,8 +57,8 @@ impl Granting {
     }
 }
 
-fn container(slot: Slot, incarnation: Incarnation) -> ContainerId {
-    ContainerId(format!("container_{slot}_{}", incarnation.0))
+fn container(slot: Slot, incarnation: Incarnation) -> ContainerName {
+    ContainerName(format!("container_{slot}_{}", incarnation.0))
 }
 
 impl ContainerSource for Granting {
@@ -74,15 +74,15 @@ impl ContainerSource for Granting {
 
     fn cancel(&mut self, _slot: Slot, _incarnation: Incarnation) {}
 
-    fn release(&mut self, _container: &ContainerId) {}
+    fn release(&mut self, _container: &ContainerName) {}
 
-    fn launch(&mut self, container: &ContainerId, member: Member) {
+    fn launch(&mut self, container: &ContainerName, member: Member) {
         self.members.insert(container.clone(), member);
         let member = serde_json::to_string(&member).unwrap_or_default();
         say(&format!("launch {} {member}", container.0));
     }
 
-    fn stop(&mut self, container: &ContainerId, _grace_ms: u64) {
+    fn stop(&mut self, container: &ContainerName, _grace_ms: u64) {
         self.tell(Event::Exited {
             container: container.clone(),
             exit: Exit::Signal(9),
@@ -111,7 +111,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
     let (spec, plan) = (size.spec(), size.plan());
     let place = dir.join("checkpoints");
     std::fs::create_dir_all(&place)?;
-    let location = Location::parse(place.to_str().context("UTF-8")?)?;
+    let location = StorageUrl::parse(place.to_str().context("UTF-8")?)?;
     let storage = Arc::new(LocalStorage);
     let checkpoints = CheckpointDir::open_or_create(storage, location.path().clone()).await?;
     let salt = Salt(uuid::Uuid::new_v4());
@@ -122,7 +122,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
         at_ms: 0,
         take_over: true,
         fresh: false,
-        on_corrupt: OnCorrupt::Previous,
+        on_corrupt: DamagePolicy::Previous,
     };
     let gone = |_: &Owner| Liveness::Gone;
     let claimed = claim::claim(&checkpoints, &request, &gone).await?;
@@ -134,7 +134,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
         Ok(text) => text
             .lines()
             .map(|name| SurvivingContainer {
-                container: ContainerId(name.to_owned()),
+                container: ContainerName(name.to_owned()),
                 node: "node".to_owned(),
             })
             .collect(),
@@ -217,7 +217,7 @@ fn hear_the_cluster(events: Events) {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             if let Some(container) = line.strip_prefix("exit ") {
                 let _ending = events.send(Event::Exited {
-                    container: ContainerId(container.to_owned()),
+                    container: ContainerName(container.to_owned()),
                     exit: Exit::Code(1),
                     text: String::new(),
                 });

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_am_core::{
-    Action, Config, ConnectionId, ContainerId, Core, Event, MonotonicMs, Now, ReceivedReports,
+    Action, Config, ConnectionId, ContainerName, Core, Event, MonotonicMs, Now, ReceivedReports,
     StartupState, SurvivingContainer,
 };
 use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope};
@@ -130,7 +130,7 @@ impl Am {
     pub fn line(
         &mut self,
         connection: ConnectionId,
-        container: &ContainerId,
+        container: &ContainerName,
         line: ReportEnvelope,
     ) -> Result<(Option<Event>, bool), String> {
         let Some(session) = self.sessions.get_mut(&connection) else {

@@ -12,7 +12,7 @@ use heddle_client::layout::{Layout, Rows, TableShape};
 use heddle_protocol::ids::{Lane, PhaseNo, RunId, ShardId, TableId, TaskId};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::spec::{
-    Algorithm, AmSpec, BadRecords, Bytes, CheckpointSpec, Consistency, DataFormat, DataSpec,
+    AlgorithmKind, AmSpec, BadRecords, Bytes, CheckpointSpec, Consistency, DataFormat, DataSpec,
     DurationMs, Every, JobSpec, ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt,
     Optimizer, OutputSpec, PhaseKind, PserverSpec, RunSpec, Share, TableKind, TableSpec, TaskSize,
     TrainerSpec, TrainingSpec, phase_kind,
@@ -297,7 +297,7 @@ impl Job {
                 bad_records: BadRecords::Fail,
             },
             model: ModelSpec {
-                algorithm: Algorithm::Custom,
+                algorithm: AlgorithmKind::Custom,
                 features: 1,
                 l2: 0.0,
                 standardise: false,

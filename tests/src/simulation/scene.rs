@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use heddle_client::machine::{
-    Closed, DataRequest, Era, Event, Machine, PullAt, PullId, PullItem, RequestFrame, StepPush,
-    Unit,
+    ClientEvent, ClientMachine, Closed, DataRequest, Era, PullAt, PullId, PullItem, RequestFrame,
+    StepPush, Unit,
 };
 use heddle_protocol::control::{CutAt, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::frame::{Header, Kind, Status};
@@ -26,12 +26,12 @@ pub const A: usize = 0;
 pub const B: usize = 1;
 
 struct Client {
-    machine: Machine,
+    machine: ClientMachine,
     member: Member,
     conns: [Option<Conn>; 2],
     /// Replies on their way, by shard.
     replies: [VecDeque<ShardEffect>; 2],
-    events: VecDeque<Event>,
+    events: VecDeque<ClientEvent>,
     pulls: u64,
 }
 
@@ -110,7 +110,7 @@ impl Scene {
     pub fn join(&mut self, number: usize) {
         let member = Member { slot: Slot::trainer(number as u32), incarnation: Incarnation(1) };
         let client = Client {
-            machine: Machine::new(self.job.layout()),
+            machine: ClientMachine::new(self.job.layout()),
             member,
             conns: [None, None],
             replies: Default::default(),
@@ -306,7 +306,7 @@ impl Scene {
     }
 
     /// What a trainer was told since it was asked last.
-    pub fn events(&mut self, number: usize) -> Vec<Event> {
+    pub fn events(&mut self, number: usize) -> Vec<ClientEvent> {
         std::mem::take(&mut self.client(number).events).into()
     }
 
@@ -315,7 +315,7 @@ impl Scene {
         self.hand_out(number, lane);
         self.settle(&[number]);
         self.events(number).into_iter().find_map(|event| match event {
-            Event::Compute { lane: of, step } if of == Lane(lane) => Some(step.0),
+            ClientEvent::Compute { lane: of, step } if of == Lane(lane) => Some(step.0),
             _ => None,
         })
     }
@@ -403,11 +403,11 @@ impl Scene {
         self.request(number, DataRequest::Pull { era, pull, at, items: vec![item] });
         self.settle(&[number]);
         let events = &mut self.client(number).events;
-        let at = events
-            .iter()
-            .position(|event| matches!(event, Event::Pulled { pull: of, .. } if *of == pull))?;
+        let at = events.iter().position(
+            |event| matches!(event, ClientEvent::Pulled { pull: of, .. } if *of == pull),
+        )?;
         match events.remove(at) {
-            Some(Event::Pulled { items, .. }) => {
+            Some(ClientEvent::Pulled { items, .. }) => {
                 Some(items.into_iter().flat_map(|item| item.values).collect())
             }
             _ => None,

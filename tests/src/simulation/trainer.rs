@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use heddle_client::gradient::Gradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::{
-    DataRequest, Era, Event, Machine, PullAt, PullId, PullItem, StepPush, Unit,
+    ClientEvent, ClientMachine, DataRequest, Era, PullAt, PullId, PullItem, StepPush, Unit,
 };
 use heddle_protocol::control::{
     Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TrainerState,
@@ -61,7 +61,7 @@ struct Running {
 /// One trainer's process.
 pub struct Trainer {
     /// Its side of the data plane.
-    pub machine: Machine,
+    pub machine: ClientMachine,
     job: Job,
     phase: Option<Phase>,
     /// The next step of each lane that is to be computed.
@@ -86,7 +86,7 @@ impl Trainer {
     #[must_use]
     pub fn new(job: Job) -> Self {
         Self {
-            machine: Machine::new(job.layout()),
+            machine: ClientMachine::new(job.layout()),
             job,
             phase: None,
             lanes: BTreeMap::new(),
@@ -236,26 +236,26 @@ impl Trainer {
         Ok(())
     }
 
-    fn event(&mut self, event: Event, out: &mut Vec<Output>) -> Result<(), String> {
+    fn event(&mut self, event: ClientEvent, out: &mut Vec<Output>) -> Result<(), String> {
         let Some(era) = self.machine.era() else {
             return Ok(());
         };
         match event {
-            Event::Begun { .. } => {
+            ClientEvent::Begun { .. } => {
                 self.lanes.clear();
                 self.hand_outs.clear();
                 self.tasks.clear();
                 self.running = None;
                 self.pulls.clear();
             }
-            Event::Compute { lane, step } => {
+            ClientEvent::Compute { lane, step } => {
                 self.lanes.insert(lane, step.0);
                 self.go_on_lane(era, lane);
             }
-            Event::Ended { lane } => {
+            ClientEvent::Ended { lane } => {
                 self.lanes.insert(lane, u64::MAX);
             }
-            Event::LaneFenced { grant } => {
+            ClientEvent::LaneFenced { grant } => {
                 if self.hand_outs.get(&grant.lane) == Some(&grant.hand_out) {
                     self.lanes.remove(&grant.lane);
                     self.hand_outs.remove(&grant.lane);
@@ -266,13 +266,13 @@ impl Trainer {
                     }));
                 }
             }
-            Event::Pulled { pull, items } => {
+            ClientEvent::Pulled { pull, items } => {
                 if let Some(what) = self.pulls.remove(&pull) {
                     let values = items.into_iter().flat_map(|item| item.values).collect();
                     out.push(Output::Labour(Labour(Work::Compute(era, what, values))));
                 }
             }
-            Event::Reached { unit, .. } => {
+            ClientEvent::Reached { unit, .. } => {
                 if self.stepped != Some(era.epoch) {
                     self.stepped = Some(era.epoch);
                     out.push(Output::Report(Report::Stepping { epoch: era.epoch }));
@@ -284,7 +284,7 @@ impl Trainer {
                 }
                 self.go_on(era);
             }
-            Event::Finished { task, attempt, cut } => {
+            ClientEvent::Finished { task, attempt, cut } => {
                 let metrics = Box::new(self.metrics(task));
                 out.push(Output::Report(Report::TaskFinished {
                     epoch: era.epoch,
@@ -297,14 +297,16 @@ impl Trainer {
                 self.running.take_if(|running| running.grant.task == task);
                 self.go_on(era);
             }
-            Event::AtBarrier { cut, epoch, tasks } => {
+            ClientEvent::AtBarrier { cut, epoch, tasks } => {
                 out.push(Output::Report(Report::AtBarrier { cut, epoch, tasks }))
             }
-            Event::Unreachable { member, .. } => {
+            ClientEvent::Unreachable { member, .. } => {
                 out.push(Output::Report(Report::Unreachable { member }))
             }
-            Event::Outages { members } => self.outages = members,
-            Event::NotFinite { .. } | Event::Fault(_) => return Err(format!("{event:?}")),
+            ClientEvent::Outages { members } => self.outages = members,
+            ClientEvent::NotFinite { .. } | ClientEvent::Fault(_) => {
+                return Err(format!("{event:?}"));
+            }
         }
         Ok(())
     }

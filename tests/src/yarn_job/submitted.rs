@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use heddle_protocol::ids::Slot;
-use heddle_protocol::view::{Event, JobState, JobView};
+use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_yarn::client::ContainerReport;
 use heddle_yarn::{ApplicationId, ApplicationReport, ContainerId, YarnClient};
 use nix::unistd::Pid;
@@ -26,7 +26,7 @@ const SUBMIT: Duration = Duration::from_secs(120);
 pub struct Submitted<'c> {
     cluster: &'c Cluster,
     client: Child,
-    events: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<JobEvent>>>,
     stderr: Arc<Mutex<String>>,
     runtime: Runtime,
     yarn: YarnClient,
@@ -61,7 +61,7 @@ impl<'c> Submitted<'c> {
         let (into, into_id) = (Arc::clone(&events), Arc::clone(&id));
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                if let Ok(event) = serde_json::from_str::<Event>(&line) {
+                if let Ok(event) = serde_json::from_str::<JobEvent>(&line) {
                     lock(&into).push(event);
                 } else if let Ok(said) = serde_json::from_str::<serde_json::Value>(&line)
                     && let Some(id) = said["application"].as_str()
@@ -105,7 +105,7 @@ impl<'c> Submitted<'c> {
 
     /// What has happened so far, as the client tells it.
     #[must_use]
-    pub fn events(&self) -> Vec<Event> {
+    pub fn events(&self) -> Vec<JobEvent> {
         lock(&self.events).clone()
     }
 
@@ -303,7 +303,7 @@ impl<'c> Submitted<'c> {
     ///
     /// # Errors
     /// When it does not end within `limit`.
-    pub fn finish(&mut self, limit: Duration) -> Result<(Option<i32>, Vec<Event>, String)> {
+    pub fn finish(&mut self, limit: Duration) -> Result<(Option<i32>, Vec<JobEvent>, String)> {
         let end = Instant::now() + limit;
         let status = loop {
             if let Some(status) = self.client.try_wait()? {
@@ -330,7 +330,7 @@ impl<'c> Submitted<'c> {
     pub fn ends_well(&mut self, limit: Duration) -> Result<JobView> {
         let (code, events, _) = self.finish(limit)?;
         let ended = events.iter().rev().find_map(|event| match event {
-            Event::Ended { view, message, .. } => Some((view, message)),
+            JobEvent::Ended { view, message, .. } => Some((view, message)),
             _ => None,
         });
         let (view, message) =

@@ -143,7 +143,7 @@ impl Checkpoints {
         for id in cut.asked_by {
             ctx.answer(id, Ok(format!("checkpoint {} committed in {}", cut.id, view.dir)));
         }
-        ctx.notice(view::Event::CheckpointCommitted(view));
+        ctx.notice(view::JobEvent::CheckpointCommitted(view));
         CommitOutcome::Committed(Committed { reason: cut.reason })
     }
 }

@@ -139,7 +139,7 @@ impl Checkpoints {
 
     /// Reports a checkpoint that is not used.
     pub(crate) fn report_damaged(cut: CutId, dir: String, error: String, ctx: &mut Context) {
-        ctx.notice(view::Event::CheckpointDamaged { cut, dir, error });
+        ctx.notice(view::JobEvent::CheckpointDamaged { cut, dir, error });
     }
 
     /// A cut is wanted.

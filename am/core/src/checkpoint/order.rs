@@ -193,7 +193,7 @@ impl Checkpoints {
             ctx.answer(id, Err(format!("checkpoint {} was given up: {failure}", cut.id)));
         }
         let reason = failure.text.clone();
-        ctx.notice(view::Event::CheckpointGivenUp { cut: cut.id, reason });
+        ctx.notice(view::JobEvent::CheckpointGivenUp { cut: cut.id, reason });
         Some(CutEnded { reason: cut.reason, failure })
     }
 

@@ -128,7 +128,7 @@ fn wait(action: &Action) -> Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::{CallId, ConnectionId, ContainerId, StoreCall};
+    use crate::action::{CallId, ConnectionId, ContainerName, StoreCall};
     use crate::outcome::Outcome;
     use heddle_protocol::exit_code::ExitCode;
     use heddle_protocol::ids::{CutId, Generation, PhaseNo, Step};
@@ -157,7 +157,7 @@ mod tests {
         gate.push(visible());
         let second = gate.journal(record());
         gate.push(visible());
-        gate.push(Action::Release { container: ContainerId("c".to_owned()) });
+        gate.push(Action::Release { container: ContainerName("c".to_owned()) });
         assert_eq!(
             gate.take().len(),
             3,

@@ -280,12 +280,12 @@ impl Context {
     }
 
     /// Reports an event to the users of the job.
-    pub(crate) fn notice(&mut self, event: view::Event) {
+    pub(crate) fn notice(&mut self, event: view::JobEvent) {
         self.push(Action::Notice(Box::new(event)));
     }
 
     /// Reports something unexpected that the job survives.
     pub(crate) fn warn(&mut self, text: String) {
-        self.notice(view::Event::Warning { text });
+        self.notice(view::JobEvent::Warning { text });
     }
 }

@@ -235,7 +235,7 @@ impl Core {
         let outcome = outcome.clone();
         self.stage.go(JobStage::Over(outcome.state));
         self.ctx.clear_all_deadlines();
-        self.ctx.notice(view::Event::Ended {
+        self.ctx.notice(view::JobEvent::Ended {
             state: outcome.state,
             exit_code: outcome.exit_code,
             message: outcome.message.clone(),

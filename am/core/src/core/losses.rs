@@ -4,7 +4,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role, Slot};
 
 use super::Core;
-use crate::action::ContainerId;
+use crate::action::ContainerName;
 use crate::event::Exit;
 use crate::failure::JobFailure;
 use crate::fleet::registration::ContainerEnd;
@@ -14,7 +14,7 @@ use crate::stage::recovery_timing::JobPosition;
 
 impl Core {
     /// A container has ended.
-    pub(super) fn exited(&mut self, container: &ContainerId, exit: &Exit, text: &str) {
+    pub(super) fn exited(&mut self, container: &ContainerName, exit: &Exit, text: &str) {
         match self.fleet.exited(container, exit, text, &mut self.ctx) {
             ContainerEnd::NothingFollows => {}
             ContainerEnd::Lost(loss) => self.lose(loss),
@@ -109,7 +109,7 @@ impl Core {
     /// The cluster may preempt a container.
     pub(super) fn preemption_announced(
         &mut self,
-        container: &ContainerId,
+        container: &ContainerName,
         deadline_ms: Option<u64>,
     ) {
         let Some(slot) = self.fleet.preemption_announced(container) else {

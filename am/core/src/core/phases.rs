@@ -43,7 +43,7 @@ impl Core {
     fn notice_phase(&mut self) {
         let phase = self.work.phase();
         let text = phase_text(&self.ctx.config().spec, phase);
-        self.ctx.notice(view::Event::PhaseBegun { phase, text });
+        self.ctx.notice(view::JobEvent::PhaseBegun { phase, text });
     }
 
     /// Dispatches the work of the phase, if enough trainers are there.

@@ -7,7 +7,7 @@ use heddle_protocol::ids::{Epoch, PhaseNo, Role, Slot};
 use heddle_protocol::view::{self, JobState};
 
 use super::Core;
-use crate::action::{Action, ContainerId};
+use crate::action::{Action, ContainerName};
 use crate::checkpoint::Checkpoints;
 use crate::context::deadlines::Purpose;
 use crate::event::{DamagedCheckpoint, StartupState, SurvivingContainer};
@@ -86,7 +86,7 @@ impl Core {
             at_ms: self.ctx.wall_ms(),
         });
         let config = self.ctx.config();
-        self.ctx.notice(view::Event::Started {
+        self.ctx.notice(view::JobEvent::Started {
             run: config.run,
             name: config.spec.name.clone(),
             attempt,
@@ -111,7 +111,8 @@ impl Core {
     }
 
     fn adopt(&mut self, kept: Vec<SurvivingContainer>) {
-        let containers: Vec<ContainerId> = kept.iter().map(|kept| kept.container.clone()).collect();
+        let containers: Vec<ContainerName> =
+            kept.iter().map(|kept| kept.container.clone()).collect();
         self.fleet.adopt(kept.into_iter().map(|kept| (kept.container, kept.node)));
         let takeover_ms = self.ctx.limits().takeover_ms;
         self.ctx.set_deadline(Purpose::Takeover, self.ctx.now() + takeover_ms);

@@ -14,7 +14,7 @@ use heddle_protocol::ids::{Member, Role};
 use super::restart_policy::{Cause, FailureClass};
 use super::slots::{RegisteredContainer, SlotStatus};
 use super::{Fleet, Loss};
-use crate::action::{Action, ConnectionId, ContainerId};
+use crate::action::{Action, ConnectionId, ContainerName};
 use crate::config::Limits;
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
@@ -51,7 +51,7 @@ impl Fleet {
     /// The node of a container is unreachable or is killing it.
     pub(crate) fn node_unreachable(
         &mut self,
-        container: &ContainerId,
+        container: &ContainerName,
         cause: &str,
         ctx: &mut Context,
     ) -> Option<Loss> {

@@ -22,7 +22,7 @@ use heddle_protocol::control::{Command, HeartbeatStats, Welcome};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 use heddle_protocol::view::StorageWaitView;
 
-use crate::action::{Action, ConnectionId, ContainerId};
+use crate::action::{Action, ConnectionId, ContainerName};
 use crate::config::Config;
 use crate::context::Context;
 use crate::time::MonotonicMs;
@@ -88,7 +88,7 @@ pub(crate) struct Fleet {
     /// Nodes that will be gone soon, and when the cluster reported it.
     leaving_nodes: BTreeMap<String, MonotonicMs>,
     /// Containers that the cluster may preempt.
-    preempted: BTreeSet<ContainerId>,
+    preempted: BTreeSet<ContainerName>,
     join_batching: JoinBatching,
     /// The members of the job as the pservers were last sent them.
     members: Arc<Command>,
@@ -149,7 +149,7 @@ impl Fleet {
     }
 
     /// Containers that an earlier attempt left may register.
-    pub(crate) fn adopt(&mut self, containers: impl IntoIterator<Item = (ContainerId, String)>) {
+    pub(crate) fn adopt(&mut self, containers: impl IntoIterator<Item = (ContainerName, String)>) {
         self.adopting = true;
         for (container, node) in containers {
             self.slots.containers.insert(container, ContainerInfo::on(node));
@@ -160,14 +160,14 @@ impl Fleet {
     pub(crate) fn stop_adopting(&mut self, ctx: &mut Context) {
         self.adopting = false;
         let unidentified = self.slots.containers.iter().filter(|(_, info)| info.member.is_none());
-        let unidentified: Vec<ContainerId> = unidentified.map(|(id, _)| id.clone()).collect();
+        let unidentified: Vec<ContainerName> = unidentified.map(|(id, _)| id.clone()).collect();
         for container in unidentified {
             self.stop_container(&container, 0, ctx);
         }
     }
 
     /// Whether this container of an earlier attempt may still register.
-    pub(crate) fn may_register(&self, container: &ContainerId) -> bool {
+    pub(crate) fn may_register(&self, container: &ContainerName) -> bool {
         let info = self.slots.containers.get(container);
         info.is_some_and(|info| info.member.is_none() && !info.given_up)
     }
@@ -396,7 +396,7 @@ impl Fleet {
             holder.as_ref().is_some_and(|holder| holder.draining.is_some() && !holder.joined);
         if (holder.is_some() || had_container) && !drained {
             let cause = cause.words.clone();
-            ctx.notice(heddle_protocol::view::Event::Lost { slot, incarnation, cause });
+            ctx.notice(heddle_protocol::view::JobEvent::Lost { slot, incarnation, cause });
         }
         if let Some(error) = self.crash_loop(ctx) {
             return LossOutcome::CrashLoop(error);
@@ -432,7 +432,7 @@ impl Fleet {
     }
 
     /// Stops a container that the cluster has not reported as ended.
-    fn stop_container(&mut self, container: &ContainerId, grace_ms: u64, ctx: &mut Context) {
+    fn stop_container(&mut self, container: &ContainerName, grace_ms: u64, ctx: &mut Context) {
         if let Some(info) = self.slots.containers.get_mut(container) {
             info.ours = true;
             let container = container.clone();
@@ -445,7 +445,7 @@ impl Fleet {
 
     /// Ends all containers and asks.
     pub(crate) fn stop_all(&mut self, grace_ms: u64, ctx: &mut Context) {
-        let containers: Vec<ContainerId> = self.slots.containers.keys().cloned().collect();
+        let containers: Vec<ContainerName> = self.slots.containers.keys().cloned().collect();
         for container in containers {
             self.stop_container(&container, grace_ms, ctx);
         }

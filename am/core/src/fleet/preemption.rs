@@ -15,7 +15,7 @@ use heddle_protocol::ids::{Role, Slot};
 use super::restart_policy::FailureClass;
 use super::slots::SlotStatus;
 use super::{Fleet, Loss};
-use crate::action::ContainerId;
+use crate::action::ContainerName;
 use crate::context::Context;
 
 /// A node that still exists this long after the notice is a node like others.
@@ -23,7 +23,7 @@ const NOTICE_MS: u64 = 3_600_000;
 
 impl Fleet {
     /// The cluster may preempt a container. Returns its slot; a repeated notice is one notice.
-    pub(crate) fn preemption_announced(&mut self, container: &ContainerId) -> Option<Slot> {
+    pub(crate) fn preemption_announced(&mut self, container: &ContainerName) -> Option<Slot> {
         let member = self.slots.containers.get(container)?.member?;
         let current = self.slots.container(member.slot) == Some(container);
         (current && self.preempted.insert(container.clone())).then_some(member.slot)

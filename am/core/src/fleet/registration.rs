@@ -15,7 +15,7 @@ use heddle_protocol::view;
 use super::restart_policy::{self, Cause, FailureClass};
 use super::slots::{Admission, ContainerInfo, RegisteredContainer, SlotStatus};
 use super::{Fleet, Loss};
-use crate::action::{Action, ConnectionId, ContainerId};
+use crate::action::{Action, ConnectionId, ContainerName};
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
 use crate::event::Exit;
@@ -25,7 +25,7 @@ use crate::event::Exit;
 pub(crate) struct Registration {
     pub connection: ConnectionId,
     pub member: Member,
-    pub container: Option<ContainerId>,
+    pub container: Option<ContainerName>,
     pub pid: u32,
     pub host: String,
     pub endpoints: Vec<SocketAddr>,
@@ -97,7 +97,7 @@ impl Fleet {
     /// The cluster has granted a container for an ask.
     pub(crate) fn allocated(
         &mut self,
-        container: ContainerId,
+        container: ContainerName,
         slot: Slot,
         incarnation: Incarnation,
         node: String,
@@ -124,7 +124,7 @@ impl Fleet {
     /// A container has ended.
     pub(crate) fn exited(
         &mut self,
-        container: &ContainerId,
+        container: &ContainerName,
         exit: &Exit,
         text: &str,
         ctx: &mut Context,
@@ -154,7 +154,7 @@ impl Fleet {
                 Ok(()) => class = FailureClass::None,
                 Err(end) => {
                     // The report names it among those that failed, not among those that ran to the end.
-                    ctx.notice(view::Event::Lost {
+                    ctx.notice(view::JobEvent::Lost {
                         slot: member.slot,
                         incarnation: member.incarnation,
                         cause: restart_policy::words(exit),
@@ -300,7 +300,7 @@ impl Fleet {
         self.send(member.slot, Arc::clone(&self.welcome), ctx);
         if !again {
             let (slot, incarnation) = (member.slot, member.incarnation);
-            ctx.notice(view::Event::Registered { slot, incarnation, pid, host });
+            ctx.notice(view::JobEvent::Registered { slot, incarnation, pid, host });
         }
         Some(AcceptedRegistration { again, replaced: before.filter(|(old, _)| *old != member) })
     }
@@ -309,7 +309,7 @@ impl Fleet {
         &mut self,
         connection: ConnectionId,
         member: Member,
-        container: Option<&ContainerId>,
+        container: Option<&ContainerName>,
         reason: String,
         ctx: &mut Context,
     ) {

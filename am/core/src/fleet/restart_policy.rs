@@ -128,7 +128,7 @@ pub(crate) fn words(exit: &Exit) -> String {
 }
 
 #[derive(Clone, Debug)]
-struct Failure {
+struct FailureRecord {
     at: MonotonicMs,
     member: Member,
     node: String,
@@ -141,7 +141,7 @@ struct Failure {
 /// The failures within the window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FailureHistory {
-    failures: VecDeque<Failure>,
+    failures: VecDeque<FailureRecord>,
 }
 
 impl FailureHistory {
@@ -157,7 +157,14 @@ impl FailureHistory {
     ) {
         if class != FailureClass::None {
             let (node, error) = (node.to_owned(), error.to_owned());
-            self.failures.push_back(Failure { at: now, member, node, class, progress, error });
+            self.failures.push_back(FailureRecord {
+                at: now,
+                member,
+                node,
+                class,
+                progress,
+                error,
+            });
         }
     }
 
@@ -214,7 +221,7 @@ impl FailureHistory {
     ) -> Option<String> {
         self.forget(now, limits.failure_window_ms);
         // Half points, so that a kill weighs half of a failure.
-        let weight = |failure: &Failure| match failure.class {
+        let weight = |failure: &FailureRecord| match failure.class {
             FailureClass::Failure => 2,
             FailureClass::Killed if failure.progress == progress => 1,
             FailureClass::Killed | FailureClass::None => 0,

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use heddle_protocol::control::HeartbeatStats;
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 
-use crate::action::{ConnectionId, ContainerId};
+use crate::action::{ConnectionId, ContainerName};
 use crate::time::MonotonicMs;
 
 /// Incarnations of a generation start above this multiple, so that a new attempt, which cannot know how
@@ -33,7 +33,7 @@ const INCARNATIONS_PER_GENERATION: u32 = 100_000;
 pub(crate) struct RegisteredContainer {
     pub member: Member,
     /// Not known of one that an earlier attempt started.
-    pub container: Option<ContainerId>,
+    pub container: Option<ContainerName>,
     pub pid: u32,
     pub host: String,
     /// Pserver: one per data thread.
@@ -67,7 +67,7 @@ pub(crate) enum SlotStatus {
     /// A container has been asked for.
     Asked,
     /// A container was given and its process is being started; it has not registered yet.
-    Starting { container: ContainerId, since: MonotonicMs },
+    Starting { container: ContainerName, since: MonotonicMs },
     /// A registered container.
     Held(Box<RegisteredContainer>),
 }
@@ -110,7 +110,7 @@ impl ContainerInfo {
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     pub entries: BTreeMap<Slot, SlotEntry>,
-    pub containers: BTreeMap<ContainerId, ContainerInfo>,
+    pub containers: BTreeMap<ContainerName, ContainerInfo>,
     /// Connections of holders. A holder's older connection is forgotten as soon as a newer one registers.
     pub connections: BTreeMap<ConnectionId, Slot>,
     /// A slot may have to be asked for: looking for it walks all of them.
@@ -251,7 +251,7 @@ impl Slots {
     /// The cluster granted a container for this ask. Returns the member to launch in it; none: it is not needed.
     pub(crate) fn allocated(
         &mut self,
-        container: &ContainerId,
+        container: &ContainerName,
         slot: Slot,
         incarnation: Incarnation,
         node: String,
@@ -370,7 +370,7 @@ impl Slots {
     }
 
     /// Empties a slot. Returns the container to stop, if there is one that the cluster has not reported as ended.
-    pub(crate) fn vacate(&mut self, slot: Slot, not_before: MonotonicMs) -> Option<ContainerId> {
+    pub(crate) fn vacate(&mut self, slot: Slot, not_before: MonotonicMs) -> Option<ContainerName> {
         let entry = self.entries.get_mut(&slot);
         debug_assert!(entry.is_some(), "{slot} is a slot of the job");
         let entry = entry?;
@@ -395,7 +395,7 @@ impl Slots {
     }
 
     /// The container in a slot, starting or registered.
-    pub(crate) fn container(&self, slot: Slot) -> Option<&ContainerId> {
+    pub(crate) fn container(&self, slot: Slot) -> Option<&ContainerName> {
         match &self.entries.get(&slot)?.place {
             SlotStatus::Empty { .. } | SlotStatus::Asked => None,
             SlotStatus::Starting { container, .. } => Some(container),

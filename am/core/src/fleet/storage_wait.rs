@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use heddle_protocol::control::InputWait;
 use heddle_protocol::ids::Slot;
-use heddle_protocol::view::{Event, StorageWaitView};
+use heddle_protocol::view::{JobEvent, StorageWaitView};
 
 use super::Fleet;
 use crate::context::Context;
@@ -61,7 +61,7 @@ impl Fleet {
                     error: wait.error.clone(),
                 };
                 self.storage_wait.view = Some(view.clone());
-                ctx.notice(Event::StorageWait(view));
+                ctx.notice(JobEvent::StorageWait(view));
             }
         }
     }
@@ -73,7 +73,7 @@ impl Fleet {
         }
         if let Some(mut view) = self.storage_wait.view.take() {
             view.ended_ms = Some(ctx.wall_ms());
-            ctx.notice(Event::StorageWait(view));
+            ctx.notice(JobEvent::StorageWait(view));
         }
     }
 }

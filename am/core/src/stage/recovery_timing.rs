@@ -226,7 +226,7 @@ impl RecoveryTimings {
                     recovery.view.resume_ms = Some(now.since(from));
                 }
                 recovery.view.done = true;
-                ctx.notice(view::Event::Recovered(recovery.view.clone()));
+                ctx.notice(view::JobEvent::Recovered(recovery.view.clone()));
             }
         }
     }

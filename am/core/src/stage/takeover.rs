@@ -19,7 +19,7 @@ use heddle_protocol::control::{PserverState, Report, ShardState, TrainerState};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Slot, Step, TaskId};
 use heddle_protocol::task_set::TaskSet;
 
-use crate::action::{ConnectionId, ContainerId};
+use crate::action::{ConnectionId, ContainerName};
 use crate::fleet::Fleet;
 use crate::stage::shard_map::ShardMap;
 use crate::work::queue::QueueProgress;
@@ -34,7 +34,7 @@ pub(crate) struct Takeover {
     timed_out: bool,
     /// Containers that had not registered when last looked at. Only the last is looked at, and none comes back that has
     /// been taken off, so all looks together cost as much as one at each.
-    unidentified: Vec<ContainerId>,
+    unidentified: Vec<ContainerName>,
     /// Every shard is held; none: to be looked up, since a pserver has come or gone. It is asked with each trainer's
     /// registration.
     has_all_shards: Option<bool>,
@@ -42,7 +42,7 @@ pub(crate) struct Takeover {
 
 impl Takeover {
     /// These containers of an earlier attempt may register.
-    pub(crate) fn new(unidentified: Vec<ContainerId>) -> Self {
+    pub(crate) fn new(unidentified: Vec<ContainerName>) -> Self {
         Self { unidentified, ..Self::default() }
     }
 

@@ -7,7 +7,7 @@ use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::{Algorithm, BadRecords, JobSpec, PhaseKind, phase_kind};
+use heddle_protocol::spec::{AlgorithmKind, BadRecords, JobSpec, PhaseKind, phase_kind};
 use heddle_protocol::view::{self, EvaluationView};
 
 use super::JobWork;
@@ -71,7 +71,7 @@ impl JobWork {
         }
         let config = ctx.config();
         if let Some(message) = self.statistics.third_class(training, negatives)
-            && config.spec.model.algorithm == Algorithm::LogisticRegression
+            && config.spec.model.algorithm == AlgorithmKind::LogisticRegression
         {
             return Err(JobFailure::new(ExitCode::Input, message));
         }
@@ -124,7 +124,7 @@ impl JobWork {
             _ => ctx.journal_decision(record),
         };
         self.evaluations.push((phase, scores.clone()));
-        ctx.notice(view::Event::Evaluated(scores));
+        ctx.notice(view::JobEvent::Evaluated(scores));
     }
 
     /// Whether training ends before this phase: it is beyond the last, or it follows an evaluation and

@@ -20,7 +20,7 @@ use heddle_protocol::ids::{Generation, HandOut, Lane, Member};
 /// The owner of each lane.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
-    owners: Vec<Option<Owner>>,
+    owners: Vec<Option<LaneOwner>>,
     /// The lanes of each owner, as indices into `owners`.
     of: BTreeMap<Member, BTreeSet<usize>>,
     /// Lanes that no trainer runs.
@@ -31,7 +31,7 @@ pub(crate) struct Lanes {
 
 /// Which trainer runs a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Owner {
+struct LaneOwner {
     member: Member,
     hand_out: HandOut,
 }
@@ -55,7 +55,7 @@ impl Lanes {
     /// The lanes of a trainer, ascending.
     pub(crate) fn of(&self, member: Member) -> Vec<LaneGrant> {
         let grant = |&index: &usize| {
-            let Owner { hand_out, .. } = (*self.owners.get(index)?)?;
+            let LaneOwner { hand_out, .. } = (*self.owners.get(index)?)?;
             let lane = Lane(index as u32);
             Some(LaneGrant { lane, hand_out })
         };
@@ -75,7 +75,7 @@ impl Lanes {
             if let Some(owner) = self.owners.get(index)
                 && owner.is_none_or(|owner| owner.hand_out < hand_out)
             {
-                self.assign(index, Some(Owner { member, hand_out }));
+                self.assign(index, Some(LaneOwner { member, hand_out }));
             }
         }
     }
@@ -97,17 +97,17 @@ impl Lanes {
     fn hand_out(&mut self, index: usize, member: Member) {
         self.last.count = self.last.count.saturating_add(1);
         let hand_out = self.last;
-        self.assign(index, Some(Owner { member, hand_out }));
+        self.assign(index, Some(LaneOwner { member, hand_out }));
     }
 
     /// The one place that changes a lane's owner.
-    fn assign(&mut self, index: usize, owner: Option<Owner>) {
+    fn assign(&mut self, index: usize, owner: Option<LaneOwner>) {
         let Some(entry) = self.owners.get_mut(index) else {
             debug_assert!(false, "lane {index} is a lane of the job");
             return;
         };
         match std::mem::replace(entry, owner) {
-            Some(Owner { member, .. }) => {
+            Some(LaneOwner { member, .. }) => {
                 if let Some(lanes) = self.of.get_mut(&member) {
                     lanes.remove(&index);
                     if lanes.is_empty() {
@@ -120,7 +120,7 @@ impl Lanes {
             }
         }
         match owner {
-            Some(Owner { member, .. }) => {
+            Some(LaneOwner { member, .. }) => {
                 self.of.entry(member).or_default().insert(index);
             }
             None => {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     fn grants(lanes: &Lanes) -> Vec<Option<(Member, HandOut)>> {
-        let grant = |owner: &Option<Owner>| owner.map(|owner| (owner.member, owner.hand_out));
+        let grant = |owner: &Option<LaneOwner>| owner.map(|owner| (owner.member, owner.hand_out));
         lanes.owners.iter().map(grant).collect()
     }
 

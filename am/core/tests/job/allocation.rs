@@ -1,6 +1,6 @@
 //! The allocation timeout counts the containers that are there, and ends with allocation.
 
-use heddle_am_core::{ContainerId, Core, Event};
+use heddle_am_core::{ContainerName, Core, Event};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::spec::Consistency;
@@ -76,7 +76,7 @@ fn a_running_job_whose_pserver_went_with_the_applicationmaster_goes_on_with_the_
     let gone = job.pserver(0);
     job.processes.remove(&gone);
     let container = |process: &crate::harness::Process| process.container.clone();
-    let kept: Vec<ContainerId> = job.processes.values().filter_map(container).collect();
+    let kept: Vec<ContainerName> = job.processes.values().filter_map(container).collect();
     for process in job.processes.values_mut() {
         process.connection = None;
     }
@@ -103,7 +103,7 @@ fn trainers_that_register_after_a_hopeless_takeover_are_taken_in() {
     job.kill(job.pserver(0));
     let living: Vec<Member> = job.processes.keys().copied().collect();
     let container = |process: &crate::harness::Process| process.container.clone();
-    let kept: Vec<ContainerId> = job.processes.values().filter_map(container).collect();
+    let kept: Vec<ContainerName> = job.processes.values().filter_map(container).collect();
     for process in job.processes.values_mut() {
         process.connection = None;
     }
@@ -137,7 +137,7 @@ fn a_kept_container_that_stays_silent_after_a_hopeless_takeover_is_stopped() {
     job.kill(job.pserver(0));
     let silent = job.trainer(1);
     let container = |process: &crate::harness::Process| process.container.clone();
-    let kept: Vec<ContainerId> = job.processes.values().filter_map(container).collect();
+    let kept: Vec<ContainerName> = job.processes.values().filter_map(container).collect();
     for process in job.processes.values_mut() {
         process.connection = None;
     }

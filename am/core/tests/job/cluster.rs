@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_am_core::{ContainerId, Core, Event, Exit, Locality, Probe, Record, StoreCall};
+use heddle_am_core::{ContainerName, Core, Event, Exit, Locality, Probe, Record, StoreCall};
 use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
@@ -266,8 +266,8 @@ fn a_slot_that_ran_out_of_memory_asks_for_more_once_and_then_the_job_says_what_t
     assert_eq!(job.memory.len(), 1, "others ask for what the spec says");
     let pserver = job.pserver(0);
     job.exit(pserver, out());
-    let lost = |notice: &heddle_protocol::view::Event| {
-        matches!(notice, heddle_protocol::view::Event::Lost { slot, cause, .. }
+    let lost = |notice: &heddle_protocol::view::JobEvent| {
+        matches!(notice, heddle_protocol::view::JobEvent::Lost { slot, cause, .. }
             if *slot == pserver.slot && cause.contains("used more memory"))
     };
     assert_eq!(job.notices.iter().filter(|notice| lost(notice)).count(), 2);
@@ -398,7 +398,7 @@ fn many_trainers_that_come_at_once_join_in_few_lists() {
 /// The ApplicationMaster dies with everybody alive.
 fn restart(job: &mut Job) {
     let container = |process: &crate::harness::Process| process.container.clone();
-    let kept: Vec<ContainerId> = job.processes.values().filter_map(container).collect();
+    let kept: Vec<ContainerName> = job.processes.values().filter_map(container).collect();
     for process in job.processes.values_mut() {
         process.connection = None;
     }
@@ -447,7 +447,7 @@ fn a_trainer_that_gave_all_back_to_an_earlier_attempt_is_let_go_and_replaced() {
 
 #[test]
 fn kept_containers_of_a_run_that_left_no_state_or_is_over_are_given_back() {
-    let kept = vec![ContainerId("old".to_owned())];
+    let kept = vec![ContainerName("old".to_owned())];
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.recover(2, 2, kept.clone());
     assert_eq!(job.released, kept);

@@ -5,7 +5,7 @@ use heddle_protocol::control::{Command, CutAt};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Generation, Lane, PhaseNo, Step, TaskId};
 use heddle_protocol::spec::{Consistency, DurationMs, Every};
-use heddle_protocol::view::{Event as Notice, JobState};
+use heddle_protocol::view::{JobEvent as Notice, JobState};
 
 use crate::harness::{Job, lanes_of, spec};
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, CallId, Checkpoint, Config, ConnectionId, ContainerId, Core, Event, Exit, Limits,
+    Action, CallId, Checkpoint, Config, ConnectionId, ContainerName, Core, Event, Exit, Limits,
     MonotonicMs, Now, OperationId, Outcome, Probe, Record, RecordId, StartupState, StoreCall,
     Stored, SurvivingContainer,
 };
@@ -22,7 +22,7 @@ use heddle_protocol::manifest::{InputFile, InputPlan, Manifest, Md5, ShardFile, 
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::{
-    Algorithm, AmSpec, BadRecords, Bytes, CheckpointSpec, Consistency, DataFormat, DataSpec,
+    AlgorithmKind, AmSpec, BadRecords, Bytes, CheckpointSpec, Consistency, DataFormat, DataSpec,
     DurationMs, Every, JobSpec, ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt,
     Optimizer, OutputSpec, PserverSpec, RunSpec, Share, TaskSize, TrainerSpec, TrainingSpec,
 };
@@ -46,7 +46,7 @@ pub fn spec(consistency: Consistency) -> JobSpec {
             bad_records: BadRecords::Fail,
         },
         model: ModelSpec {
-            algorithm: Algorithm::LogisticRegression,
+            algorithm: AlgorithmKind::LogisticRegression,
             features: 10,
             l2: 0.0,
             standardise: false,
@@ -145,7 +145,7 @@ const ALL: Auto = Auto {
 /// A pretended container.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
-    pub container: Option<ContainerId>,
+    pub container: Option<ContainerName>,
     pub connection: Option<ConnectionId>,
     pub epoch: Epoch,
     pub phase: Option<Phase>,
@@ -172,9 +172,9 @@ pub struct Job {
     pub checkpoints: Vec<Checkpoint>,
     pub asks: BTreeSet<(Slot, Incarnation)>,
     pub stopped: Vec<Member>,
-    pub released: Vec<ContainerId>,
+    pub released: Vec<ContainerName>,
     pub probes: Vec<Member>,
-    pub notices: Vec<view::Event>,
+    pub notices: Vec<view::JobEvent>,
     pub answers: BTreeMap<OperationId, Result<String, String>>,
     pub refused: Vec<Member>,
     /// Of all asks: nodes not wanted, where any; hosts preferred; memory other than the spec's.
@@ -268,7 +268,7 @@ impl Job {
     }
 
     /// An attempt begins with what is recorded and committed so far.
-    pub fn recover(&mut self, attempt: u32, generation: u32, kept: Vec<ContainerId>) {
+    pub fn recover(&mut self, attempt: u32, generation: u32, kept: Vec<ContainerName>) {
         let on_node = |container| SurvivingContainer { container, node: "node".to_owned() };
         let recovered = StartupState {
             attempt: Attempt(attempt),
@@ -511,7 +511,7 @@ impl Job {
 
     pub fn grant(&mut self, slot: Slot, incarnation: Incarnation) {
         self.next_container += 1;
-        let container = ContainerId(format!("c{}", self.next_container));
+        let container = ContainerName(format!("c{}", self.next_container));
         self.asks.remove(&(slot, incarnation));
         self.events.push_back(Event::Allocated {
             container,

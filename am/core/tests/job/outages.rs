@@ -2,7 +2,7 @@
 
 use heddle_protocol::ids::{Member, Slot};
 use heddle_protocol::spec::Consistency;
-use heddle_protocol::view::{Event as Notice, JobState};
+use heddle_protocol::view::{JobEvent as Notice, JobState};
 
 use crate::harness::{Job, spec};
 

@@ -6,7 +6,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Lane, Slot, Step, TaskId};
 use heddle_protocol::spec::{BadRecords, Consistency, DurationMs, Every, OnCorrupt};
-use heddle_protocol::view::{Event as Notice, JobState};
+use heddle_protocol::view::{JobEvent as Notice, JobState};
 
 use crate::harness::{Job, lanes_of, position, spec};
 

@@ -1,7 +1,7 @@
 //! Asking, starting, registering, and giving up on it.
 
 use heddle_am_core::{
-    Action, ContainerId, DamagedCheckpoint, Event, Exit, MonotonicMs, Now, Probe, StartupState,
+    Action, ContainerName, DamagedCheckpoint, Event, Exit, MonotonicMs, Now, Probe, StartupState,
 };
 use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
@@ -48,7 +48,7 @@ fn without_trainers_the_speed_is_zero_and_not_minus_zero() {
 
 fn allocated(name: &str, slot: Slot, incarnation: u32) -> Event {
     Event::Allocated {
-        container: ContainerId(name.to_owned()),
+        container: ContainerName(name.to_owned()),
         slot,
         incarnation: Incarnation(incarnation),
         node: "node".to_owned(),
@@ -69,7 +69,10 @@ fn more_containers_than_asked_for_are_given_back() {
     let mut job = Job::bsp();
     job.on(allocated("extra", Slot::pserver(0), 1));
     job.on(allocated("nobody's", Slot::trainer(77), 1));
-    assert_eq!(job.released, [ContainerId("extra".to_owned()), ContainerId("nobody's".to_owned())]);
+    assert_eq!(
+        job.released,
+        [ContainerName("extra".to_owned()), ContainerName("nobody's".to_owned())]
+    );
     assert_eq!(job.processes.len(), 4);
 }
 
@@ -95,7 +98,7 @@ fn a_grant_for_an_ask_that_was_withdrawn_is_given_back() {
     job.operate(1, Operation::Scale { trainers: 1 });
     assert!(!job.asks.contains(&(Slot::trainer(1), Incarnation(1))), "the ask is withdrawn");
     job.on(allocated("late", Slot::trainer(1), 1));
-    assert_eq!(job.released, [ContainerId("late".to_owned())]);
+    assert_eq!(job.released, [ContainerName("late".to_owned())]);
 }
 
 #[test]
@@ -110,7 +113,7 @@ fn the_end_of_a_container_told_twice_is_one_failure_and_one_replacement() {
     job.on(Event::Exited { container, exit: Exit::Code(1), text: String::new() });
     assert_eq!(job.trainer(0), again, "nothing was replaced a second time");
     job.on(Event::Exited {
-        container: ContainerId("never seen".to_owned()),
+        container: ContainerName("never seen".to_owned()),
         exit: Exit::Code(1),
         text: String::new(),
     });

@@ -1,12 +1,12 @@
 //! An operator's orderly stop ends with a checkpoint, and which step a BSP cut names.
 
-use heddle_am_core::{ContainerId, Core, OperationId, StoreCall, Stored};
+use heddle_am_core::{ContainerName, Core, OperationId, StoreCall, Stored};
 use heddle_protocol::control::{CutAt, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, Step};
 use heddle_protocol::spec::{Consistency, Every};
-use heddle_protocol::view::{Event as Notice, JobState};
+use heddle_protocol::view::{JobEvent as Notice, JobState};
 
 use crate::harness::{Job, spec};
 
@@ -152,7 +152,7 @@ fn a_stop_in_a_takeover_saves_what_the_containers_hold() {
     let mut job = Job::bsp();
     let everybody: Vec<Member> = job.processes.keys().copied().collect();
     let container = |process: &crate::harness::Process| process.container.clone();
-    let kept: Vec<ContainerId> = job.processes.values().filter_map(container).collect();
+    let kept: Vec<ContainerName> = job.processes.values().filter_map(container).collect();
     for process in job.processes.values_mut() {
         process.connection = None;
     }

@@ -1,7 +1,7 @@
 //! Trainers that wait for the storage of their input.
 
 use heddle_protocol::control::{HeartbeatStats, InputWait};
-use heddle_protocol::view::{Event as Notice, StorageWaitView};
+use heddle_protocol::view::{JobEvent as Notice, StorageWaitView};
 
 use crate::harness::Job;
 

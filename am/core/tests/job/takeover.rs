@@ -1,6 +1,6 @@
 //! The ApplicationMaster starts again: with containers that live, without, and after everything was done.
 
-use heddle_am_core::{ContainerId, Core, Event, Exit, Record};
+use heddle_am_core::{ContainerName, Core, Event, Exit, Record};
 use heddle_protocol::control::{
     Command, LaneGrant, PserverState, Report, ShardState, TaskPosition, TrainerState,
 };
@@ -9,13 +9,13 @@ use heddle_protocol::ids::{
     TaskId,
 };
 use heddle_protocol::spec::Consistency;
-use heddle_protocol::view::{Event as Notice, JobState};
+use heddle_protocol::view::{JobEvent as Notice, JobState};
 
 use crate::harness::{Job, Process, spec};
 
 /// The ApplicationMaster dies; a new one starts and knows the containers that live.
 fn restart(job: &mut Job, generation: u32) {
-    let kept: Vec<ContainerId> =
+    let kept: Vec<ContainerName> =
         job.processes.values().filter_map(|process| process.container.clone()).collect();
     for process in job.processes.values_mut() {
         process.connection = None;
@@ -437,7 +437,7 @@ fn a_trainer_that_shards_refuse_its_lane_gets_it_again() {
 #[test]
 fn containers_that_never_speak_up_are_given_back() {
     let mut job = Job::bsp();
-    let container = ContainerId("forgotten".to_owned());
+    let container = ContainerName("forgotten".to_owned());
     job.processes.insert(
         Member { slot: Slot::trainer(1), incarnation: Incarnation(0) },
         Process { container: Some(container.clone()), ..Process::default() },

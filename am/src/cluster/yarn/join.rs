@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use heddle_am_core::{ContainerId, SurvivingContainer};
+use heddle_am_core::{ContainerName, SurvivingContainer};
 use heddle_hadoop::Token;
 use heddle_storage::chain;
 use heddle_yarn::am::Registered;
@@ -93,7 +93,7 @@ pub async fn join(
                 RmEvent::Recovered(container) => {
                     containers.kept(&container);
                     kept.push(SurvivingContainer {
-                        container: ContainerId(container.id.to_string()),
+                        container: ContainerName(container.id.to_string()),
                         node: container.node.host.clone(),
                     });
                 }

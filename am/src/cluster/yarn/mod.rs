@@ -13,7 +13,7 @@ mod node_calls;
 mod order;
 mod rm_session;
 
-use heddle_am_core::ContainerId;
+use heddle_am_core::ContainerName;
 use heddle_protocol::ids::{Incarnation, Member, Slot};
 use heddle_protocol::view::Placement;
 use heddle_yarn::{AmError, FinalStatus};
@@ -43,7 +43,7 @@ impl YarnCluster {
     /// Sends an order about a container. An id that a container reported may be any text; ids of YARN parse.
     fn about(
         &self,
-        container: &ContainerId,
+        container: &ContainerName,
         order: impl FnOnce(heddle_yarn::ContainerId) -> ClusterOrder,
     ) {
         if let Ok(id) = container.0.parse() {
@@ -76,19 +76,19 @@ impl ContainerSource for YarnCluster {
         self.order(ClusterOrder::Cancel(slot, incarnation));
     }
 
-    fn release(&mut self, container: &ContainerId) {
+    fn release(&mut self, container: &ContainerName) {
         self.about(container, ClusterOrder::Release);
     }
 
-    fn launch(&mut self, container: &ContainerId, member: Member) {
+    fn launch(&mut self, container: &ContainerName, member: Member) {
         self.about(container, |id| ClusterOrder::Launch(id, member));
     }
 
-    fn stop(&mut self, container: &ContainerId, grace_ms: u64) {
+    fn stop(&mut self, container: &ContainerName, grace_ms: u64) {
         self.about(container, |id| ClusterOrder::Stop(id, grace_ms));
     }
 
-    fn known(&mut self, container: &ContainerId, member: Member) {
+    fn known(&mut self, container: &ContainerName, member: Member) {
         self.about(container, |id| ClusterOrder::Known(id, member));
     }
 

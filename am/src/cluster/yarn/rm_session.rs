@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
-use heddle_am_core::{ContainerId, Event, Exit};
+use heddle_am_core::{ContainerName, Event, Exit};
 use heddle_storage::chain;
 use heddle_yarn::am::Preemption;
 use heddle_yarn::{
@@ -338,7 +338,7 @@ impl RmSession {
                 if let Some(held) = self.containers.held(id) {
                     let host = held.node.host.clone();
                     self.containers.is_back(&host);
-                    self.send(Event::Started { container: ContainerId(id.to_string()) });
+                    self.send(Event::Started { container: ContainerName(id.to_string()) });
                 }
             }
             Done::NotStarted { id, exit, unreachable } => {
@@ -402,7 +402,7 @@ impl RmSession {
                 am.forget(ask);
                 self.place(id);
                 if crowded {
-                    crate::notices::log(&heddle_protocol::view::Event::Warning {
+                    crate::notices::log(&heddle_protocol::view::JobEvent::Warning {
                         text: format!(
                             "{} shares the node {} with another pserver: no other node had room",
                             member.slot, node.host
@@ -411,7 +411,7 @@ impl RmSession {
                 }
                 tracing::info!(%member, container = %id, %node, "container_allocated");
                 self.send(Event::Allocated {
-                    container: ContainerId(id.to_string()),
+                    container: ContainerName(id.to_string()),
                     slot: member.slot,
                     incarnation: member.incarnation,
                     node: node.host,
@@ -454,13 +454,13 @@ impl RmSession {
             self.containers.is_unreachable(&host, self.now());
         }
         self.send(Event::NodeUnreachable {
-            container: ContainerId(id.to_string()),
+            container: ContainerName(id.to_string()),
             cause: cause.to_owned(),
         });
     }
 
     fn exited(&self, id: heddle_yarn::ContainerId, exit: Exit, text: String) {
-        self.send(Event::Exited { container: ContainerId(id.to_string()), exit, text });
+        self.send(Event::Exited { container: ContainerName(id.to_string()), exit, text });
     }
 
     fn node(&mut self, report: &NodeReport) {
@@ -485,7 +485,7 @@ impl RmSession {
         for id in named.collect::<BTreeSet<_>>() {
             if self.containers.held(*id).is_some() {
                 self.send(Event::Preempting {
-                    container: ContainerId(id.to_string()),
+                    container: ContainerName(id.to_string()),
                     deadline_ms: None,
                 });
             }

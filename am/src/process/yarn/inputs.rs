@@ -13,7 +13,7 @@ use heddle_protocol::ids::Attempt;
 use heddle_protocol::spec::JobSpec;
 use heddle_protocol::view::{JobView, Placement};
 use heddle_storage::Mode;
-use heddle_storage::{Location, StorageError, chain, connect, make_dirs, publish_small};
+use heddle_storage::{StorageError, StorageUrl, chain, connect, make_dirs, publish_small};
 use heddle_yarn::{AmEnvironment, CallTimeouts, Cluster, ClusterError, rpc_options};
 
 use crate::attempt_history;
@@ -184,7 +184,7 @@ impl SubmittedFiles {
     /// Where attempts keep what they saw, for the next one; nothing where that place has no storage.
     pub(super) fn past(&self) -> Option<attempt_history::HistoryDir> {
         let dir = format!("{}/past", self.yarn.staging.trim_end_matches('/'));
-        let location = Location::parse(&dir).ok()?;
+        let location = StorageUrl::parse(&dir).ok()?;
         Some(attempt_history::HistoryDir {
             storage: connect(&location).ok()?,
             dir: location.path().clone(),
@@ -200,7 +200,7 @@ impl SubmittedFiles {
             )
         };
         let url = self.am_dir();
-        let location = Location::parse(&url).map_err(|error| {
+        let location = StorageUrl::parse(&url).map_err(|error| {
             StartFailure::new(ExitCode::Internal, format!("staging = {url}: {error}"))
         })?;
         let storage = connect(&location).map_err(|error| failed(&error))?;

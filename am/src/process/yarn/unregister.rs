@@ -17,7 +17,7 @@ use heddle_am_core::Outcome;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Bytes;
 use heddle_protocol::view::{self, ApplicationView, JobState, JobView};
-use heddle_storage::{Location, Storage, StorePath, chain, connect};
+use heddle_storage::{Storage, StorageUrl, StorePath, chain, connect};
 use heddle_yarn::client::ApplicationFilter;
 use heddle_yarn::{ApplicationReport, ApplicationState, FinalStatus, YarnClient};
 
@@ -87,7 +87,7 @@ impl<'a> Unregistration<'a> {
             false => Fenced::Not,
         };
         if fenced == Fenced::Not {
-            log(&view::Event::Ended {
+            log(&view::JobEvent::Ended {
                 state: outcome.state,
                 exit_code: outcome.exit_code,
                 message: outcome.message.clone(),
@@ -256,8 +256,8 @@ impl<'a> Unregistration<'a> {
         }
     }
 
-    fn storage(&self, url: &str) -> Option<(std::sync::Arc<dyn Storage>, Location)> {
-        let location = match Location::parse(url) {
+    fn storage(&self, url: &str) -> Option<(std::sync::Arc<dyn Storage>, StorageUrl)> {
+        let location = match StorageUrl::parse(url) {
             Ok(location) => location,
             Err(error) => {
                 tracing::warn!(url, error = chain(&error), "location_invalid");

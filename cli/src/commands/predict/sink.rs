@@ -8,13 +8,13 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_storage::{
-    Location, Storage, StorageError, StorePath, WriteError, chain, connect, make_dirs,
+    Storage, StorageError, StorageUrl, StorePath, WriteError, chain, connect, make_dirs,
 };
 use uuid::Uuid;
 
 use crate::am_client;
 use crate::commands::checkpoint::unusable;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -38,18 +38,18 @@ impl Sink {
     ///
     /// # Errors
     /// The target exists and `overwrite` is false, or the storage rejects the draft.
-    pub(super) fn create(target: &Location, overwrite: bool) -> Result<Self, Failure> {
+    pub(super) fn create(target: &StorageUrl, overwrite: bool) -> Result<Self, CommandFailure> {
         let fact = format!("cannot write --output {target}");
         let storage = connect(target).map_err(|error| unusable(&fact, &error))?;
         let path = target.path().clone();
         let draft = path
             .sibling(&format!(".{}.{}", path.name(), Uuid::new_v4().simple()))
-            .map_err(|error| Failure::caused(ExitCode::Input, &fact, &error))?;
+            .map_err(|error| CommandFailure::caused(ExitCode::Input, &fact, &error))?;
         let begin = async {
             if !overwrite {
                 match storage.stat(&path).await {
                     Ok(_) => {
-                        return Err(Failure::new(
+                        return Err(CommandFailure::new(
                             ExitCode::Input,
                             format!("--output {target} already exists"),
                         )
@@ -89,7 +89,7 @@ impl Sink {
         };
         let writing = std::thread::Builder::new().name("scores".to_owned()).spawn(write).map_err(
             |error| {
-                Failure::caused(
+                CommandFailure::caused(
                     ExitCode::Internal,
                     "cannot start the thread that writes the scores",
                     &error,
@@ -111,13 +111,13 @@ impl Sink {
     ///
     /// # Errors
     /// The storage fails, or the target exists meanwhile.
-    pub(super) fn publish(mut self) -> Result<(), Failure> {
+    pub(super) fn publish(mut self) -> Result<(), CommandFailure> {
         let fact = format!("cannot write {}", self.storage.show(&self.target));
         let handed = self.hand_over();
         let written = self.end();
         handed
             .and(written)
-            .map_err(|error| Failure::caused(ExitCode::Unreachable, &fact, &error))?;
+            .map_err(|error| CommandFailure::caused(ExitCode::Unreachable, &fact, &error))?;
         let named = async {
             match self.overwrite {
                 true => self.storage.replace(&self.draft, &self.target).await,

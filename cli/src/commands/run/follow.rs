@@ -9,7 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use heddle_protocol::control::Operation;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::JobSpec;
-use heddle_protocol::view::Event;
+use heddle_protocol::view::JobEvent;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,14 +18,14 @@ use tokio::task::JoinHandle;
 use super::watch::watch;
 use crate::am_client;
 use crate::event_printer::EventPrinter;
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::job_file::short_path;
 use crate::runs::LocalRun;
 
 /// Starts the ApplicationMaster, with pipes to it and its standard error in a file.
-fn start(run: &LocalRun) -> Result<Child, Failure> {
+fn start(run: &LocalRun) -> Result<Child, CommandFailure> {
     let internal = |what: &str, error: &dyn std::error::Error| {
-        Failure::caused(ExitCode::Internal, what, error)
+        CommandFailure::caused(ExitCode::Internal, what, error)
     };
     let program = std::env::current_exe()
         .map_err(|error| internal("cannot determine the path of this program", &error))?;
@@ -56,7 +56,7 @@ fn start(run: &LocalRun) -> Result<Child, Failure> {
 /// It cannot be started, died without an outcome, or the output cannot be written.
 pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool) -> CommandResult {
     let no_signals = |error: std::io::Error| {
-        Failure::caused(ExitCode::Internal, "cannot handle signals", &error)
+        CommandFailure::caused(ExitCode::Internal, "cannot handle signals", &error)
     };
     let mut interrupts = signal(SignalKind::interrupt()).map_err(no_signals)?;
     let mut terminations = signal(SignalKind::terminate()).map_err(no_signals)?;
@@ -65,7 +65,7 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
     let _leash = child.stdin.take();
     let Some(stdout) = child.stdout.take() else {
         let fact = "the ApplicationMaster has no standard output";
-        return Err(Failure::new(ExitCode::Internal, fact));
+        return Err(CommandFailure::new(ExitCode::Internal, fact));
     };
     let mut lines = BufReader::new(stdout).lines();
     let mut printer = EventPrinter::new(json, spec, run);
@@ -117,11 +117,11 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
 
 /// Prints the end of the job from the outcome file, which was written before, where its line did not arrive: the pipe
 /// was full for long.
-fn print_missing_end(run: &LocalRun, printer: &mut EventPrinter) -> Result<(), Failure> {
+fn print_missing_end(run: &LocalRun, printer: &mut EventPrinter) -> Result<(), CommandFailure> {
     if printer.ended().is_none()
         && let (Some(outcome), Some(view)) = (run.outcome(), run.last_view())
     {
-        printer.take(Event::Ended {
+        printer.take(JobEvent::Ended {
             state: outcome.state,
             exit_code: outcome.exit_code,
             message: outcome.message,
@@ -133,7 +133,7 @@ fn print_missing_end(run: &LocalRun, printer: &mut EventPrinter) -> Result<(), F
 }
 
 /// A stop operation in progress; it is answered when the last checkpoint exists.
-type StopRequest = JoinHandle<Result<(), Failure>>;
+type StopRequest = JoinHandle<Result<(), CommandFailure>>;
 
 /// Sends the stop operation from a task, so that the loop continues to print events and to handle a second Ctrl-C.
 fn send_stop(run: &LocalRun, checkpoint: bool) -> StopRequest {
@@ -150,13 +150,17 @@ fn send_stop(run: &LocalRun, checkpoint: bool) -> StopRequest {
 ///
 /// # Cancel safety
 /// A running operation continues.
-async fn refused(order: &mut Option<StopRequest>) -> Failure {
+async fn refused(order: &mut Option<StopRequest>) -> CommandFailure {
     if let Some(sent) = order {
         let answer = sent.await;
         *order = None;
         // A task that panicked has reported it; its operation counts as failed.
         if let Err(failure) = answer.unwrap_or_else(|error| {
-            Err(Failure::caused(ExitCode::Internal, "cannot send the stop operation", &error))
+            Err(CommandFailure::caused(
+                ExitCode::Internal,
+                "cannot send the stop operation",
+                &error,
+            ))
         }) {
             return failure;
         }
@@ -166,14 +170,15 @@ async fn refused(order: &mut Option<StopRequest>) -> Failure {
 
 /// The failure of an ApplicationMaster that ended without an outcome: its final output and the folder of its logs. A
 /// kill by a signal is not an internal error.
-fn died(run: &LocalRun, status: Option<ExitStatus>) -> Failure {
+fn died(run: &LocalRun, status: Option<ExitStatus>) -> CommandFailure {
     let logs = run.dir.logs().join("am");
     let text = std::fs::read_to_string(logs.join("stderr")).unwrap_or_default();
     let (exit, how) = how_it_ended(status);
-    let mut failure = Failure::new(exit, format!("the ApplicationMaster {how}")).next(format!(
-        "see {}; run the job again to continue it from its last checkpoint",
-        short_path(&logs)
-    ));
+    let mut failure =
+        CommandFailure::new(exit, format!("the ApplicationMaster {how}")).next(format!(
+            "see {}; run the job again to continue it from its last checkpoint",
+            short_path(&logs)
+        ));
     let last: Vec<&str> = text.lines().rev().take(5).collect();
     failure.causes = last.into_iter().rev().map(str::to_owned).collect();
     failure

@@ -17,14 +17,14 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::am_client;
 use crate::commands::checkpoint::{self, unusable};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Checks what can be checked; returns files and tasks. Where checkpoints and model are to be on a cluster's file
 /// system a few small files are made and removed again, since only that tells of quotas, safe mode and rights.
 ///
 /// # Errors
 /// Exit code 7 with the wrong key; 5 if access is denied or a quota is used up, 6 if a storage does not respond.
-pub fn check(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, Failure> {
+pub fn check(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, CommandFailure> {
     check_as_far(spec, overwrite, true)
 }
 
@@ -32,15 +32,19 @@ pub fn check(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, Failure> {
 ///
 /// # Errors
 /// As [`check`].
-pub fn look(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, Failure> {
+pub fn look(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, CommandFailure> {
     check_as_far(spec, overwrite, false)
 }
 
-fn check_as_far(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<InputPlan, Failure> {
+fn check_as_far(
+    spec: &JobSpec,
+    overwrite: bool,
+    trying: bool,
+) -> Result<InputPlan, CommandFailure> {
     let ports = spec.network.ports.map(|range| range.ports().count());
     let needed = 1 + (spec.pservers.count * spec.pservers.vcores) as usize;
     if ports.is_some_and(|ports| ports < needed) {
-        return Err(Failure::new(
+        return Err(CommandFailure::new(
             ExitCode::Input,
             format!(
                 "network.ports: {} ports, at least {needed} are needed: one for the ApplicationMaster and one for each data thread",
@@ -64,7 +68,7 @@ pub async fn on_storage(
     spec: &JobSpec,
     overwrite: bool,
     trying: bool,
-) -> Result<InputPlan, Failure> {
+) -> Result<InputPlan, CommandFailure> {
     for (key, place) in places(spec) {
         on_cluster(key, place).await?;
     }
@@ -80,11 +84,11 @@ pub async fn on_storage(
 ///
 /// # Cancel safety
 /// None: small files may be left.
-pub async fn outputs_take(spec: &JobSpec, overwrite: bool) -> Result<(), Failure> {
+pub async fn outputs_take(spec: &JobSpec, overwrite: bool) -> Result<(), CommandFailure> {
     outputs(spec, overwrite, true).await
 }
 
-async fn outputs(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<(), Failure> {
+async fn outputs(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<(), CommandFailure> {
     // Both run to their end, so that the failure of one leaves no files of the other.
     let (checkpoints, model) = tokio::join!(
         checkpoints(&spec.checkpoint.dir, trying),
@@ -93,14 +97,14 @@ async fn outputs(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<(), Fa
     checkpoints.and(model)
 }
 
-fn unreadable(error: &InputError) -> Failure {
+fn unreadable(error: &InputError) -> CommandFailure {
     let exit = match error {
         InputError::Storage { source, .. } => exit_code_of(source),
         InputError::Location { .. } | InputError::Empty { .. } | InputError::TooMany(_) => {
             ExitCode::Input
         }
     };
-    Failure::caused(exit, "the data cannot be read", error)
+    CommandFailure::caused(exit, "the data cannot be read", error)
 }
 
 /// All places of a job with their keys.
@@ -113,7 +117,7 @@ fn places(spec: &JobSpec) -> impl Iterator<Item = (&'static str, &Location)> {
 }
 
 /// Checks that the storage of a remote location responds.
-async fn on_cluster(key: &str, place: &Location) -> Result<(), Failure> {
+async fn on_cluster(key: &str, place: &Location) -> Result<(), CommandFailure> {
     let Some((location, fact)) = remote(key, place)? else {
         return Ok(());
     };
@@ -125,14 +129,14 @@ async fn on_cluster(key: &str, place: &Location) -> Result<(), Failure> {
 fn remote(
     key: &str,
     place: &Location,
-) -> Result<Option<(heddle_storage::Location, String)>, Failure> {
+) -> Result<Option<(heddle_storage::StorageUrl, String)>, CommandFailure> {
     let fact = format!("{key} = {place} cannot be used");
-    let location = heddle_storage::Location::parse(&place.url())
-        .map_err(|error| Failure::caused(ExitCode::Input, &fact, &error))?;
+    let location = heddle_storage::StorageUrl::parse(&place.url())
+        .map_err(|error| CommandFailure::caused(ExitCode::Input, &fact, &error))?;
     Ok((!location.is_local()).then_some((location, fact)))
 }
 
-async fn checkpoints(dir: &Location, trying: bool) -> Result<(), Failure> {
+async fn checkpoints(dir: &Location, trying: bool) -> Result<(), CommandFailure> {
     let Some((location, fact)) = remote("checkpoint.dir", dir)? else {
         return Ok(());
     };
@@ -142,7 +146,7 @@ async fn checkpoints(dir: &Location, trying: bool) -> Result<(), Failure> {
         .map_err(|error| checkpoint::failure(&fact, &error))
 }
 
-async fn model(output: &OutputSpec, overwrite: bool, trying: bool) -> Result<(), Failure> {
+async fn model(output: &OutputSpec, overwrite: bool, trying: bool) -> Result<(), CommandFailure> {
     let dir = &output.model;
     let Some((location, fact)) = remote("output.model", dir)? else {
         return Ok(());
@@ -173,25 +177,25 @@ async fn model(output: &OutputSpec, overwrite: bool, trying: bool) -> Result<(),
 }
 
 /// The folder exists and is writable, or the nearest one above it is.
-fn writable(key: &str, place: &Location) -> Result<(), Failure> {
+fn writable(key: &str, place: &Location) -> Result<(), CommandFailure> {
     let Some(path) = place.as_local() else {
         return Ok(());
     };
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let fact = format!("{key} = {place} cannot be written");
     if !existing.is_dir() {
-        let mut failure = Failure::new(ExitCode::Input, fact);
+        let mut failure = CommandFailure::new(ExitCode::Input, fact);
         failure.causes.push(format!("{} is not a folder", existing.display()));
         return Err(failure);
     }
     access(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
-        let mut failure = Failure::caused(ExitCode::Input, fact, &error);
+        let mut failure = CommandFailure::caused(ExitCode::Input, fact, &error);
         failure.causes.insert(0, format!("{}", existing.display()));
         failure
     })
 }
 
-fn output_is_free(output: &OutputSpec, overwrite: bool) -> Result<(), Failure> {
+fn output_is_free(output: &OutputSpec, overwrite: bool) -> Result<(), CommandFailure> {
     let entries = output.model.as_local().and_then(|dir| std::fs::read_dir(dir).ok());
     let names: Vec<String> = entries
         .into_iter()
@@ -222,17 +226,17 @@ fn in_the_way(names: &[String], formats: &[ModelFormat]) -> Option<String> {
     files.into_iter().find(|name| has(name)).map(str::to_owned)
 }
 
-fn taken(model: &Location, name: &str) -> Failure {
+fn taken(model: &Location, name: &str) -> CommandFailure {
     let what = match name {
         MODEL_FILE => "holds a model already".to_owned(),
         name => format!("holds a file {name} already"),
     };
-    Failure::new(ExitCode::Input, format!("output.model = {model} {what}"))
+    CommandFailure::new(ExitCode::Input, format!("output.model = {model} {what}"))
         .next("--overwrite replaces it when the new one is done; or give another output.model")
 }
 
 /// `trainers.command` names something that can be executed.
-fn program(command: &[String]) -> Result<(), Failure> {
+fn program(command: &[String]) -> Result<(), CommandFailure> {
     let Some(program) = command.first() else {
         return Ok(());
     };
@@ -245,7 +249,7 @@ fn program(command: &[String]) -> Result<(), Failure> {
     };
     match found {
         true => Ok(()),
-        false => Err(Failure::new(
+        false => Err(CommandFailure::new(
             ExitCode::Input,
             format!("trainers.command: {program} is not there or not executable"),
         )),

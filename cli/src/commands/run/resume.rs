@@ -8,11 +8,11 @@ use std::path::Path;
 
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{Difference, JobSpec};
-use heddle_storage::checkpoint::{CheckpointDir, Depth, OnCorrupt};
-use heddle_storage::{Location, connect};
+use heddle_storage::checkpoint::{CheckpointDir, DamagePolicy, Depth};
+use heddle_storage::{StorageUrl, connect};
 
 use crate::commands::checkpoint::parse_cut;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::runs::{self, LocalRun};
 
 /// A run that can be continued.
@@ -65,11 +65,11 @@ fn has_checkpoint(dir: &Path) -> bool {
 pub async fn is_untrained(found: &UnfinishedRun) -> bool {
     let newest = async {
         let spec = found.run.dir.spec().ok()?;
-        let location = Location::parse(&spec.checkpoint.dir.url()).ok()?;
+        let location = StorageUrl::parse(&spec.checkpoint.dir.url()).ok()?;
         let storage = connect(&location).ok()?;
         let dir = CheckpointDir::existing(storage, location.path().clone());
         let lineage = dir.lineage().await.ok()?;
-        let newest = dir.newest(&lineage, Depth::Shallow, OnCorrupt::Fail);
+        let newest = dir.newest(&lineage, Depth::Shallow, DamagePolicy::Fail);
         newest.await.ok()?.checkpoint
     };
     newest.await.is_some_and(|checkpoint| checkpoint.manifest.is_untrained())
@@ -79,10 +79,10 @@ pub async fn is_untrained(found: &UnfinishedRun) -> bool {
 ///
 /// # Errors
 /// ExitCode code 7 with the keys that differ.
-pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), Failure> {
+pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), CommandFailure> {
     let short = found.run.file.run.short();
     let before = found.run.dir.spec().map_err(|error| {
-        Failure::caused(
+        CommandFailure::caused(
             ExitCode::Input,
             format!("cannot read the job of the unfinished run {short}"),
             &error,
@@ -111,7 +111,7 @@ pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), 
         true => "pass --resume to continue it with the new values, or --fresh to start over",
         false => "restore the values that may not change on resume, or pass --fresh to start over",
     };
-    let mut failure = Failure::new(
+    let mut failure = CommandFailure::new(
         ExitCode::Input,
         format!("the unfinished run {short} of this job has other values"),
     )

@@ -14,7 +14,7 @@ use heddle_yarn::{
 };
 
 use crate::cluster::{APPLICATION_TYPE, ClusterContext};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Older failures of attempts do not count: a job of several weeks may lose more than two nodes.
 const FAILURES_VALIDITY: Duration = Duration::from_secs(3600);
@@ -30,9 +30,9 @@ pub fn submission(
     resources: &Resources,
     files: &BTreeMap<String, StagedFile>,
     secret: &Secret,
-) -> Result<Submission, Failure> {
+) -> Result<Submission, CommandFailure> {
     let unfit = |error: &dyn std::error::Error| {
-        Failure::caused(ExitCode::Input, "yarn.env cannot be handed over", error)
+        CommandFailure::caused(ExitCode::Input, "yarn.env cannot be handed over", error)
     };
     let mut context =
         LaunchContext::new(&command(&["am", "--yarn"], &spec.yarn.env)).map_err(|e| unfit(&e))?;
@@ -74,10 +74,14 @@ pub fn submission(
 }
 
 /// The job's secret, and on a secured cluster the tokens that we were given ourselves.
-fn credentials(cluster: &ClusterContext, secret: &Secret) -> Result<Vec<u8>, Failure> {
+fn credentials(cluster: &ClusterContext, secret: &Secret) -> Result<Vec<u8>, CommandFailure> {
     let mut credentials = match cluster.secured {
         true => Credentials::of_environment(&cluster.configuration).map_err(|error| {
-            Failure::caused(ExitCode::Denied, "the tokens of this session cannot be read", &error)
+            CommandFailure::caused(
+                ExitCode::Denied,
+                "the tokens of this session cannot be read",
+                &error,
+            )
         })?,
         false => Credentials::new(),
     };
@@ -87,11 +91,11 @@ fn credentials(cluster: &ClusterContext, secret: &Secret) -> Result<Vec<u8>, Fai
     Ok(credentials.encode())
 }
 
-fn local_resource(file: &StagedFile) -> Result<LocalResource, Failure> {
+fn local_resource(file: &StagedFile) -> Result<LocalResource, CommandFailure> {
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     Ok(LocalResource {
         url: file.url.parse().map_err(|error| {
-            Failure::caused(ExitCode::Internal, "a place without a URL", &error)
+            CommandFailure::caused(ExitCode::Internal, "a place without a URL", &error)
         })?,
         size: number(file.bytes),
         timestamp_ms: number(file.modified_ms),

@@ -27,7 +27,7 @@ use super::run::preflight::{on_storage, outputs_take};
 use crate::am_client;
 use crate::application::{self, Application};
 use crate::cluster::{ClusterContext, client_failure};
-use crate::failure::{CommandResult, Failure};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::waiting::{self, HDFS};
 
@@ -55,7 +55,7 @@ use upload::{Upload, Uploads};
 const TIDY_LIMIT: Duration = Duration::from_secs(10);
 
 /// The trial of the outputs, which must run to its end.
-type OutputTrial = JoinHandle<Result<(), Failure>>;
+type OutputTrial = JoinHandle<Result<(), CommandFailure>>;
 
 /// Waits for SIGINT or SIGTERM.
 async fn interrupted() -> ExitCode {
@@ -170,7 +170,7 @@ async fn ready(
     cluster: &Arc<ClusterContext>,
     args: &Args,
     trying: &mut Option<OutputTrial>,
-) -> Result<Ready, Failure> {
+) -> Result<Ready, CommandFailure> {
     cluster.has_home().await?;
     let run = RunId(Uuid::new_v4());
     let (job, continued) = read_job(cluster, args, run).await?;
@@ -186,7 +186,7 @@ async fn ready(
         resume::check_resume(base, &future)?;
     }
     let program = program.await.map_err(|error| {
-        Failure::caused(ExitCode::Internal, "cannot read the program", &error)
+        CommandFailure::caused(ExitCode::Internal, "cannot read the program", &error)
     })??;
     let to = cluster.home()?.join(HOME_DIR).join("bin").join(&program.name);
     let mut notes = cleared.notes;
@@ -226,7 +226,7 @@ async fn read_job(
     cluster: &ClusterContext,
     args: &Args,
     run: RunId,
-) -> Result<(Job, Option<String>), Failure> {
+) -> Result<(Job, Option<String>), CommandFailure> {
     let outputs = cluster.home()?.join("heddle");
     let mut job_args = args.job.clone();
     job_args.set.splice(0..0, args.keys.as_sets());
@@ -256,7 +256,7 @@ async fn check(
     spec: &JobSpec,
     future: &mut JobSpec,
     trying: &mut Option<OutputTrial>,
-) -> Result<JobChecks, Failure> {
+) -> Result<JobChecks, CommandFailure> {
     // Runs in parallel and to its end, because it removes the files that it creates.
     *trying = (!args.dry_run).then(|| {
         let (spec, overwrite) = (spec.clone(), args.overwrite);
@@ -278,7 +278,7 @@ async fn check(
     let checked = checked.await;
     if let Some(trying) = trying {
         let tried = trying.await.map_err(|error| {
-            Failure::caused(ExitCode::Internal, "cannot test the outputs", &error)
+            CommandFailure::caused(ExitCode::Internal, "cannot test the outputs", &error)
         })?;
         // The other checks have better messages.
         if checked.is_ok() {
@@ -294,11 +294,11 @@ async fn hand_over(
     cluster: &Arc<ClusterContext>,
     args: &Args,
     ready: &Ready,
-) -> Result<ApplicationReport, Failure> {
+) -> Result<ApplicationReport, CommandFailure> {
     let staging = cluster.staging(cluster.user.short_name(), ready.application)?;
     let handed = tokio::select! {
         handed = stage_and_submit(cluster, args, ready, &staging) => handed,
-        exit = interrupted() => Err(Failure::new(exit, "interrupted before the submission")),
+        exit = interrupted() => Err(CommandFailure::new(exit, "interrupted before the submission")),
     };
     if let Err(failure) = &handed {
         if matches!(failure.exit, ExitCode::Interrupted | ExitCode::Terminated) {
@@ -321,9 +321,9 @@ async fn stage_and_submit(
     args: &Args,
     ready: &Ready,
     staging: &Location,
-) -> Result<ApplicationReport, Failure> {
+) -> Result<ApplicationReport, CommandFailure> {
     let secret = Secret::random().map_err(|error| {
-        Failure::caused(ExitCode::Internal, "cannot generate the job's secret", &error)
+        CommandFailure::caused(ExitCode::Internal, "cannot generate the job's secret", &error)
     })?;
     let run = RunFile {
         run: ready.run,
@@ -369,12 +369,12 @@ fn print_submitted(
     report: &ApplicationReport,
     run: Option<RunId>,
     json: bool,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let id = report.id.to_string();
     if let Some(path) = &args.app_id_file {
         std::fs::write(path, format!("{id}\n")).map_err(|error| {
             let fact = format!("cannot write --app-id-file {}", path.display());
-            Failure::caused(ExitCode::Input, fact, &error)
+            CommandFailure::caused(ExitCode::Input, fact, &error)
                 .next(format!("{id} runs; `heddle attach {id}` follows it"))
         })?;
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::upload::Uploads;
 use crate::commands::config::effective_batch;
 use crate::commands::run::data_in_words;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::output;
 use crate::rm_web::AllocationSteps;
 
@@ -107,7 +107,7 @@ impl SubmitPlan {
     ///
     /// # Errors
     /// Output cannot be written.
-    pub fn print(&self, spec: &JobSpec, json: bool) -> Result<(), Failure> {
+    pub fn print(&self, spec: &JobSpec, json: bool) -> Result<(), CommandFailure> {
         match json {
             true => output::json(&self.as_json(spec)),
             false => {

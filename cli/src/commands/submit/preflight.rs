@@ -13,7 +13,7 @@ use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
 
 use super::plan::{QueueView, RolePlan, roles};
 use crate::cluster::{ClusterContext, client_failure};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::rm_web::{self, AllocationSteps};
 
 /// The cluster's answers about a job.
@@ -36,12 +36,12 @@ pub struct ClusterCheck {
 ///
 /// # Errors
 /// ExitCode code 7 with the key.
-pub fn outputs_are_shared(spec: &JobSpec) -> Result<(), Failure> {
+pub fn outputs_are_shared(spec: &JobSpec) -> Result<(), CommandFailure> {
     for (key, place) in
         [("checkpoint.dir", &spec.checkpoint.dir), ("output.model", &spec.output.model)]
     {
         if place.as_local().is_some() {
-            return Err(Failure::new(
+            return Err(CommandFailure::new(
                 ExitCode::Input,
                 format!("{key} must be on HDFS, since containers cannot write to this machine (got {place})"),
             )
@@ -57,7 +57,7 @@ pub fn outputs_are_shared(spec: &JobSpec) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Exit code 7 if it does not exist or is not executable.
-pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
+pub fn trainer_program(spec: &mut JobSpec) -> Result<(), CommandFailure> {
     let Some(program) = spec.trainers.command.first_mut() else {
         return Ok(());
     };
@@ -68,7 +68,8 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
     let executable = |path: &Path| {
         path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
-    let wrong = |what: &str| Failure::new(ExitCode::Input, format!("trainers.command: {what}"));
+    let wrong =
+        |what: &str| CommandFailure::new(ExitCode::Input, format!("trainers.command: {what}"));
     if !executable(path) {
         return Err(wrong(&format!("{program} does not exist or is not executable")));
     }
@@ -79,7 +80,8 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), Failure> {
         spec.yarn.files.push(file);
     }
     *program = name;
-    spec.check().map_err(|error| Failure::caused(ExitCode::Input, "trainers.command", &error))
+    spec.check()
+        .map_err(|error| CommandFailure::caused(ExitCode::Input, "trainers.command", &error))
 }
 
 /// The default queue (`YarnConfiguration.DEFAULT_QUEUE_NAME`); mapping rules apply to it.
@@ -90,7 +92,10 @@ const DEFAULT_QUEUE: &str = "default";
 /// # Errors
 /// Exit code 4 if the cluster cannot grant the request, 5 if the ResourceManager rejects the login, 6 if it does not
 /// respond.
-pub async fn cluster(cluster: &ClusterContext, spec: &JobSpec) -> Result<ClusterCheck, Failure> {
+pub async fn cluster(
+    cluster: &ClusterContext,
+    spec: &JobSpec,
+) -> Result<ClusterCheck, CommandFailure> {
     let client = &cluster.client;
     let name = &spec.yarn.queue;
     let asked = async {
@@ -181,7 +186,7 @@ fn queue_view(
     acls: &[QueueAcls],
     user: &str,
     notes: &mut Vec<String>,
-) -> Result<QueueView, Failure> {
+) -> Result<QueueView, CommandFailure> {
     let mut note = |what: &str| {
         notes.push(format!("yarn.queue = {name:?}: {what}; the ResourceManager decides"));
     };
@@ -205,7 +210,7 @@ fn queue_view(
         QueueState::Running => {}
         QueueState::Stopped if name != DEFAULT_QUEUE => {
             let fact = format!("yarn.queue = {name:?}: is stopped");
-            return Err(Failure::new(ExitCode::Refused, fact)
+            return Err(CommandFailure::new(ExitCode::Refused, fact)
                 .next("name another queue, or ask an administrator to start this one"));
         }
         QueueState::Stopped => note("it is stopped"),
@@ -235,7 +240,7 @@ fn fits(
     maximum: &Resources,
     nodes: &[NodeReport],
     spec: &JobSpec,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, CommandFailure> {
     let asked = &role.asked;
     let key = role.key;
     types.check(asked, maximum).map_err(|error| {
@@ -249,7 +254,7 @@ fn fits(
                 "yarn.memory-overhead comes on top of memory; the limit is yarn.scheduler.maximum-allocation-* of the cluster",
             ),
         };
-        Failure::new(ExitCode::Refused, format!("{what}: {error}")).next(next)
+        CommandFailure::new(ExitCode::Refused, format!("{what}: {error}")).next(next)
     })?;
     let label = spec.yarn.node_label.as_deref();
     let labelled: Vec<&NodeReport> = nodes
@@ -296,7 +301,7 @@ fn steps(cluster: &ClusterContext) -> AllocationSteps {
 ///
 /// # Errors
 /// Exit code 7 if one is not a readable file.
-pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, Failure> {
+pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, CommandFailure> {
     let mut local = Vec::new();
     let files = spec.yarn.files.iter().map(|file| ("yarn.files", file));
     let archives = spec.yarn.archives.iter().map(|file| ("yarn.archives", file));
@@ -305,13 +310,13 @@ pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, Failur
             continue;
         };
         let wrong = |error: &dyn std::error::Error| {
-            Failure::caused(ExitCode::Input, format!("{key}: {}", path.display()), error)
+            CommandFailure::caused(ExitCode::Input, format!("{key}: {}", path.display()), error)
         };
         let opened = std::fs::File::open(path).map_err(|error| wrong(&error))?;
         let metadata = opened.metadata().map_err(|error| wrong(&error))?;
         if !metadata.is_file() {
             let fact = format!("{key}: {} is not a file", path.display());
-            return Err(Failure::new(ExitCode::Input, fact)
+            return Err(CommandFailure::new(ExitCode::Input, fact)
                 .next("pack a folder into an archive and name it in yarn.archives"));
         }
         local.push((file.name.clone(), path.to_owned(), metadata.len()));

@@ -8,7 +8,7 @@ use heddle_protocol::spec::JobSpec;
 use sha2::{Digest, Sha256};
 
 use super::elf;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The newest glibc that the oldest systems in use have (CentOS 7); the released program needs no newer one.
 const GLIBC_OLDEST: (u32, u32) = (2, 17);
@@ -30,23 +30,28 @@ pub struct Program {
 ///
 /// # Errors
 /// Exit code 7 if it cannot be read or is not a Linux program for x86-64.
-pub fn read(spec: &JobSpec) -> Result<Program, Failure> {
+pub fn read(spec: &JobSpec) -> Result<Program, CommandFailure> {
     let path = match &spec.submit.binary {
         Some(path) => path.clone(),
         None => std::env::current_exe().map_err(|error| {
-            Failure::caused(ExitCode::Internal, "cannot determine the path of this program", &error)
+            CommandFailure::caused(
+                ExitCode::Internal,
+                "cannot determine the path of this program",
+                &error,
+            )
         })?,
     };
     let unreadable = |error: &io::Error| {
         let fact = format!("cannot read the program {}", path.display());
-        Failure::caused(ExitCode::Input, fact, error)
+        CommandFailure::caused(ExitCode::Input, fact, error)
     };
     let (digest, bytes) = digest(&path).map_err(|error| unreadable(&error))?;
     let needs = elf::newest_glibc(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => {
-            Failure::new(ExitCode::Input, format!("submit.binary = {}: {error}", path.display()))
-                .next("set submit.binary to the heddle program for Linux on x86-64")
-        }
+        io::ErrorKind::InvalidData => CommandFailure::new(
+            ExitCode::Input,
+            format!("submit.binary = {}: {error}", path.display()),
+        )
+        .next("set submit.binary to the heddle program for Linux on x86-64"),
         _ => unreadable(&error),
     })?;
     let note = needs.filter(|needs| *needs > GLIBC_OLDEST).map(|(major, minor)| {

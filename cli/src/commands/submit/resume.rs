@@ -8,13 +8,13 @@ use heddle_protocol::ids::CutId;
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::checkpoint::{Candidate, CheckpointDir, Depth, Health};
-use heddle_storage::{Entry, Kind, connect};
+use heddle_storage::{Entry, EntryKind, connect};
 use heddle_yarn::ApplicationState;
 use heddle_yarn::client::ApplicationFilter;
 
 use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
 use crate::commands::checkpoint;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// The label in the default folders of the run to continue; `None` without such a run.
 ///
@@ -24,7 +24,7 @@ pub async fn label(
     cluster: &ClusterContext,
     outputs: &Location,
     name: &str,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, CommandFailure> {
     let entries = match cluster.storage.list(&path_of(outputs)?).await {
         Ok(entries) => entries,
         Err(error) if error.is_not_found() => return Ok(None),
@@ -50,13 +50,13 @@ fn newest<'e>(entries: &'e [Entry], name: &str) -> Option<(&'e Entry, &'e str)> 
     let ours = |entry: &'e Entry| {
         let label = entry.name().strip_prefix(name)?.strip_prefix('-')?;
         let plain = label.len() == 8 && label.bytes().all(|b| b.is_ascii_hexdigit());
-        (plain && entry.kind == Kind::Dir).then_some((entry, label))
+        (plain && entry.kind == EntryKind::Dir).then_some((entry, label))
     };
     entries.iter().filter_map(ours).max_by_key(|(entry, _)| entry.modified_ms)
 }
 
 /// Whether a job of the user with that name runs on the cluster.
-async fn runs(cluster: &ClusterContext, name: &str) -> Result<bool, Failure> {
+async fn runs(cluster: &ClusterContext, name: &str) -> Result<bool, CommandFailure> {
     let filter = ApplicationFilter {
         states: vec![
             ApplicationState::New,
@@ -79,7 +79,7 @@ async fn runs(cluster: &ClusterContext, name: &str) -> Result<bool, Failure> {
 ///
 /// # Errors
 /// The file system fails, or a checkpoint cannot be read.
-pub async fn base(dir: &Location) -> Result<Option<ResumePoint>, Failure> {
+pub async fn base(dir: &Location) -> Result<Option<ResumePoint>, CommandFailure> {
     let fact = format!("checkpoint.dir = {dir}");
     let location = checkpoint::location(&dir.url())?;
     let storage = connect(&location).map_err(|error| storage_failure(&fact, &error))?;
@@ -115,7 +115,7 @@ pub struct ResumePoint {
 ///
 /// # Errors
 /// Exit code 7 naming the key with both values.
-pub fn check_resume(base: &ResumePoint, spec: &JobSpec) -> Result<(), Failure> {
+pub fn check_resume(base: &ResumePoint, spec: &JobSpec) -> Result<(), CommandFailure> {
     // The ApplicationMaster decides about a checkpoint of another version.
     let Ok(before) = serde_json::from_value::<JobSpec>(base.spec.clone()) else {
         return Ok(());
@@ -127,7 +127,7 @@ pub fn check_resume(base: &ResumePoint, spec: &JobSpec) -> Result<(), Failure> {
     let Some(never) = never else {
         return Ok(());
     };
-    Err(Failure::new(
+    Err(CommandFailure::new(
         ExitCode::Input,
         format!(
             "data.passes must not be lowered on resume (got {}, the run in checkpoint.dir has {}, checkpoint {})",
@@ -147,7 +147,7 @@ mod tests {
     fn entry(name: &str, modified_ms: u64) -> Entry {
         Entry {
             path: StorePath::parse(&format!("/u/heddle/{name}")).unwrap(),
-            kind: Kind::Dir,
+            kind: EntryKind::Dir,
             bytes: 0,
             modified_ms,
         }

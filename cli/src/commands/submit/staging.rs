@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use super::shipped;
 use super::upload::{self, Upload, Uploads};
 use crate::cluster::{ClusterContext, SECRET_FILE};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Data files that are sent in parallel. Each mostly waits for acknowledgements and buffers one or two MiB.
 const UPLOADS_AT_ONCE: usize = 16;
@@ -49,7 +49,7 @@ pub async fn stage(
     cluster: &Arc<ClusterContext>,
     content: &StagingContent<'_>,
     uploads: &Uploads,
-) -> Result<StagedFiles, Failure> {
+) -> Result<StagedFiles, CommandFailure> {
     make_dirs(cluster, content, uploads).await?;
     let kept = cluster.reports(cluster.user.short_name(), content.application)?;
     let mut sending: Uploading = JoinSet::new();
@@ -99,7 +99,7 @@ async fn make_dirs(
     cluster: &ClusterContext,
     content: &StagingContent<'_>,
     uploads: &Uploads,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let home = cluster.home()?;
     let id = content.application.to_string();
     let own = [HOME_DIR, "staging", &id];
@@ -123,9 +123,12 @@ async fn make_dirs(
     Ok(())
 }
 
-fn encoded(what: &str, bytes: Result<Vec<u8>, serde_json::Error>) -> Result<Vec<u8>, Failure> {
+fn encoded(
+    what: &str,
+    bytes: Result<Vec<u8>, serde_json::Error>,
+) -> Result<Vec<u8>, CommandFailure> {
     bytes.map_err(|error| {
-        Failure::caused(ExitCode::Internal, format!("cannot encode {what}"), &error)
+        CommandFailure::caused(ExitCode::Internal, format!("cannot encode {what}"), &error)
     })
 }
 
@@ -135,13 +138,13 @@ fn folder_of(place: &Location) -> String {
     path.rsplit('/').nth(1).unwrap_or_default().to_owned()
 }
 
-type Uploading = JoinSet<Result<(String, StagedFile), Failure>>;
+type Uploading = JoinSet<Result<(String, StagedFile), CommandFailure>>;
 
-async fn collect(mut sending: Uploading) -> Result<BTreeMap<String, StagedFile>, Failure> {
+async fn collect(mut sending: Uploading) -> Result<BTreeMap<String, StagedFile>, CommandFailure> {
     let mut all = BTreeMap::new();
     while let Some(sent) = sending.join_next().await {
         let (name, file) = sent.map_err(|error| {
-            Failure::caused(ExitCode::Internal, "an upload task failed", &error)
+            CommandFailure::caused(ExitCode::Internal, "an upload task failed", &error)
         })??;
         // Local data has no name in work directories.
         if !name.is_empty() {

@@ -16,7 +16,7 @@ use heddle_yarn::{ApplicationId, ApplicationReport};
 use tokio::task::JoinSet;
 
 use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Directories that one submission removes; the next submission removes more.
 const AT_ONCE: usize = 16;
@@ -29,7 +29,7 @@ pub async fn collect(cluster: Arc<ClusterContext>) {
     let _best_effort = tokio::time::timeout(LIMIT, try_collect(&cluster)).await;
 }
 
-async fn try_collect(cluster: &Arc<ClusterContext>) -> Result<(), Failure> {
+async fn try_collect(cluster: &Arc<ClusterContext>) -> Result<(), CommandFailure> {
     let all = cluster.home()?.join(HOME_DIR).join("staging");
     let entries = cluster
         .storage
@@ -79,7 +79,7 @@ fn left(entries: &[Entry], known: &[ApplicationReport]) -> Vec<ApplicationId> {
 
 #[cfg(test)]
 mod tests {
-    use heddle_storage::{Kind, StorePath};
+    use heddle_storage::{EntryKind, StorePath};
     use heddle_yarn::proto;
 
     use super::*;
@@ -89,7 +89,7 @@ mod tests {
         let path = format!("/user/alice/.heddle/staging/{name}");
         Entry {
             path: StorePath::parse(&path).expect("absolute"),
-            kind: Kind::Dir,
+            kind: EntryKind::Dir,
             bytes: 0,
             modified_ms: 0,
         }

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::upload;
 use crate::cluster::{ClusterContext, client_failure, path_of};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// How long another submitter may take from its file to its application.
 const APPEARS: Duration = Duration::from_secs(20);
@@ -27,7 +27,7 @@ const BYTES_MAX: usize = 1000;
 ///
 /// # Errors
 /// The user has no home.
-pub fn place(cluster: &ClusterContext, token: &str) -> Result<Location, Failure> {
+pub fn place(cluster: &ClusterContext, token: &str) -> Result<Location, CommandFailure> {
     let name = hex::encode(Sha256::digest(token.as_bytes()));
     Ok(cluster.home()?.join(HOME_DIR).join("tokens").join(&name))
 }
@@ -39,7 +39,7 @@ pub fn place(cluster: &ClusterContext, token: &str) -> Result<Location, Failure>
 pub async fn find(
     cluster: &ClusterContext,
     place: &Location,
-) -> Result<Option<ApplicationReport>, Failure> {
+) -> Result<Option<ApplicationReport>, CommandFailure> {
     let begun = Instant::now();
     loop {
         let Some(bytes) = cluster.read(place, BYTES_MAX).await? else {
@@ -73,7 +73,7 @@ pub async fn take(
     cluster: &ClusterContext,
     place: &Location,
     id: ApplicationId,
-) -> Result<bool, Failure> {
+) -> Result<bool, CommandFailure> {
     cluster.make_dirs(&cluster.home()?, &[HOME_DIR, "tokens"]).await?;
     match upload::put(cluster, id.to_string().into_bytes(), place).await {
         Ok(_) => Ok(true),
@@ -88,11 +88,11 @@ pub async fn take(
 ///
 /// # Errors
 /// The file system does not do it.
-pub async fn remove(cluster: &ClusterContext, place: &Location) -> Result<(), Failure> {
+pub async fn remove(cluster: &ClusterContext, place: &Location) -> Result<(), CommandFailure> {
     match cluster.storage.delete_file(&path_of(place)?).await {
         Ok(()) => Ok(()),
         Err(error) if error.error().is_not_found() => Ok(()),
-        Err(error) => Err(Failure::caused(
+        Err(error) => Err(CommandFailure::caused(
             ExitCode::Unreachable,
             format!("{place} cannot be removed"),
             &error,

@@ -17,7 +17,7 @@ use tokio::io::AsyncReadExt;
 
 use super::program::{self, Program};
 use crate::cluster::{ClusterContext, path_of, storage_failure};
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// Bytes of a chunk.
 const CHUNK: usize = 1 << 20;
@@ -98,7 +98,7 @@ impl Uploads {
 pub async fn local_data(
     cluster: &ClusterContext,
     spec: &mut JobSpec,
-) -> Result<Vec<Upload>, Failure> {
+) -> Result<Vec<Upload>, CommandFailure> {
     let mut found: Vec<(usize, usize, Entry)> = Vec::new();
     let lists = [("data.train", &spec.data.train), ("data.test", &spec.data.test)];
     for (list, (key, places)) in lists.into_iter().enumerate() {
@@ -107,7 +107,7 @@ pub async fn local_data(
                 continue;
             };
             let failed = |error: &dyn std::error::Error| {
-                Failure::caused(ExitCode::Input, format!("{key} = {place}"), error)
+                CommandFailure::caused(ExitCode::Input, format!("{key} = {place}"), error)
             };
             let pattern = StorePath::parse(&path.to_string_lossy()).map_err(|e| failed(&e))?;
             let entries = find_files(&LocalStorage, &pattern).await.map_err(|e| failed(&e))?;
@@ -117,7 +117,7 @@ pub async fn local_data(
     let total: u64 = found.iter().map(|(_, _, entry)| entry.bytes).sum();
     let limit = spec.submit.upload_limit;
     if total > limit.0 {
-        return Err(Failure::new(
+        return Err(CommandFailure::new(
             ExitCode::Input,
             format!(
                 "local data of data.train and data.test must not exceed submit.upload-limit = {limit} (got {})",
@@ -136,7 +136,11 @@ pub async fn local_data(
     for (n, (list, _, entry)) in found.iter().enumerate() {
         let path = PathBuf::from(entry.path.as_str());
         let unreadable = |error: &std::io::Error| {
-            Failure::caused(ExitCode::Input, format!("cannot read {}", path.display()), error)
+            CommandFailure::caused(
+                ExitCode::Input,
+                format!("cannot read {}", path.display()),
+                error,
+            )
         };
         let (digest, bytes) = program::digest(&path).map_err(|error| unreadable(&error))?;
         let name = format!("{list}-{n:06}-{}", plain(entry.name()));
@@ -175,7 +179,7 @@ fn plain(name: &str) -> String {
 pub async fn send_once(
     cluster: &ClusterContext,
     upload: &Upload,
-) -> Result<(StagedFile, bool), Failure> {
+) -> Result<(StagedFile, bool), CommandFailure> {
     let path = path_of(&upload.to)?;
     if let Ok(entry) = cluster.storage.stat(&path).await
         && entry.bytes == upload.bytes
@@ -188,7 +192,7 @@ pub async fn send_once(
     let unique = format!(".{}.{}", path.name(), uuid::Uuid::new_v4().simple());
     let new = path
         .sibling(&unique)
-        .map_err(|error| Failure::caused(ExitCode::Input, upload.to.to_string(), &error))?;
+        .map_err(|error| CommandFailure::caused(ExitCode::Input, upload.to.to_string(), &error))?;
     write_file(cluster, &upload.from, &new).await?;
     match cluster.storage.rename(&new, &path).await {
         Ok(()) => {}
@@ -215,7 +219,7 @@ pub async fn send(
     cluster: &ClusterContext,
     from: &Path,
     to: &Location,
-) -> Result<StagedFile, Failure> {
+) -> Result<StagedFile, CommandFailure> {
     write_file(cluster, from, &path_of(to)?).await?;
     stat(cluster, to).await
 }
@@ -228,7 +232,7 @@ pub async fn put(
     cluster: &ClusterContext,
     bytes: Vec<u8>,
     to: &Location,
-) -> Result<StagedFile, Failure> {
+) -> Result<StagedFile, CommandFailure> {
     let write = async {
         let mut writer = cluster.storage.create(&path_of_write(to)?, Mode::FILE).await?;
         writer.write(Bytes::from(bytes)).await?;
@@ -244,9 +248,13 @@ fn path_of_write(to: &Location) -> Result<StorePath, WriteError> {
     StorePath::parse(to.path()).map_err(|error| WriteError::NotDone(error.into()))
 }
 
-async fn write_file(cluster: &ClusterContext, from: &Path, to: &StorePath) -> Result<(), Failure> {
+async fn write_file(
+    cluster: &ClusterContext,
+    from: &Path,
+    to: &StorePath,
+) -> Result<(), CommandFailure> {
     let unreadable = |error: std::io::Error| {
-        Failure::caused(ExitCode::Input, format!("cannot read {}", from.display()), &error)
+        CommandFailure::caused(ExitCode::Input, format!("cannot read {}", from.display()), &error)
     };
     let failed = |error: WriteError| {
         let fact = format!("cannot write {}", cluster.storage.show(to));
@@ -270,7 +278,10 @@ async fn write_file(cluster: &ClusterContext, from: &Path, to: &StorePath) -> Re
 ///
 /// # Errors
 /// The file does not exist or cannot be read.
-pub async fn stat(cluster: &ClusterContext, place: &Location) -> Result<StagedFile, Failure> {
+pub async fn stat(
+    cluster: &ClusterContext,
+    place: &Location,
+) -> Result<StagedFile, CommandFailure> {
     let entry = cluster
         .storage
         .stat(&path_of(place)?)

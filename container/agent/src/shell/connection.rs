@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 
 use super::leader::{self, LeaderError};
 use super::outgoing::OutgoingLines;
-use crate::environment::{AmPlace, Environment};
+use crate::environment::{AmPlace, ContainerEnvironment};
 
 /// Longest time for opening a connection. After it the machine retries.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ pub(super) enum ConnectionError {
 
 /// Opens a connection and reads it to its end. Lines that arrive go to `events`.
 pub(super) async fn connect(
-    environment: &Environment,
+    environment: &ContainerEnvironment,
     leader: Option<AmAddress>,
     connection: u64,
     events: &mpsc::UnboundedSender<(u64, ConnectionEvent)>,
@@ -101,7 +101,7 @@ pub(super) async fn connect(
 }
 
 async fn open(
-    environment: &Environment,
+    environment: &ContainerEnvironment,
     stream: TcpStream,
 ) -> Result<(OutgoingLines, Incoming), ConnectionError> {
     let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await?;

@@ -21,8 +21,8 @@ use heddle_protocol::lines::encode_line;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use crate::environment::{AmPlace, Environment};
-use crate::machine::{AgentExit, Input, Machine, Output};
+use crate::environment::{AmPlace, ContainerEnvironment};
+use crate::machine::{AgentExit, ControlMachine, Input, Output};
 use connection::{ConnectionError, ConnectionEvent, connect};
 pub use leader::{AddressLookup, ReadHighest};
 use outgoing::OutgoingLines;
@@ -78,7 +78,7 @@ impl Agent {
     ///
     /// # Errors
     /// If the system provides no thread or no event queue.
-    pub fn start(environment: Environment, hooks: Hooks) -> std::io::Result<Self> {
+    pub fn start(environment: ContainerEnvironment, hooks: Hooks) -> std::io::Result<Self> {
         let (reports, queue) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("control".into()).spawn(move || {
@@ -95,10 +95,10 @@ impl Agent {
 }
 
 struct ControlThread {
-    environment: Arc<Environment>,
+    environment: Arc<ContainerEnvironment>,
     hooks: Hooks,
     started: Instant,
-    machine: Machine,
+    machine: ControlMachine,
     /// Lines to the ApplicationMaster while a connection is open.
     lines: Option<OutgoingLines>,
     connection: u64,
@@ -118,7 +118,7 @@ struct ControlThread {
 }
 
 impl ControlThread {
-    fn new(environment: Environment, hooks: Hooks) -> Self {
+    fn new(environment: ContainerEnvironment, hooks: Hooks) -> Self {
         let (events, received) = mpsc::unbounded_channel();
         let (finds, found) = mpsc::unbounded_channel();
         let leader = match &environment.am {
@@ -134,7 +134,7 @@ impl ControlThread {
             environment: Arc::new(environment),
             hooks,
             started: Instant::now(),
-            machine: Machine::new(0),
+            machine: ControlMachine::new(0),
             lines: None,
             connection: 0,
             lost_at: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use heddle_protocol::frame::{Header, Kind};
 use heddle_protocol::ids::{CutId, ShardId};
 
-use super::event::Event;
+use super::event::ClientEvent;
 use super::in_flight::{RequestPurpose, RequestQueue};
 use super::parts;
 use super::unit::{Era, Unit};
@@ -23,7 +23,7 @@ pub(super) struct MachineContext {
     /// The last cut whose barrier was sent; number 0 before the first.
     pub(super) cut: CutId,
     pub(super) requests: RequestQueue,
-    pub(super) events: VecDeque<Event>,
+    pub(super) events: VecDeque<ClientEvent>,
 }
 
 impl MachineContext {
@@ -38,7 +38,7 @@ impl MachineContext {
     }
 
     pub(super) fn fault(&mut self, fault: Fault) {
-        self.events.push_back(Event::Fault(fault));
+        self.events.push_back(ClientEvent::Fault(fault));
     }
 
     /// A header of the current era.

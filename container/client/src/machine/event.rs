@@ -12,7 +12,7 @@ use crate::gradient::Gradient;
 
 /// A report to the training program. Events are in the order in which things happened.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum ClientEvent {
     /// A new era. All pulls, steps, lanes and tasks of the previous era are dropped; later events belong to the new one.
     Begun {
         /// The new era.

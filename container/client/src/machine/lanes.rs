@@ -7,7 +7,7 @@
 //!   │ └─ Unsure ◀─┘ (ASK_AGAIN_MS later)
 //!   └── a pull is rejected as stale: another trainer has completed the step
 //!
-//! any state ──▶ dropped, `Event::LaneFenced`: a later hand-out has asked a shard
+//! any state ──▶ dropped, `ClientEvent::LaneFenced`: a later hand-out has asked a shard
 //! ```
 //!
 //! A take-over asks every shard for the lane's status; [`super::takeover`] decides what follows. The replies are of
@@ -22,7 +22,7 @@ use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{HandOut, Lane, ShardId, Step};
 
 use super::context::MachineContext;
-use super::event::Event;
+use super::event::ClientEvent;
 use super::in_flight::RequestPurpose;
 use super::pulls::Pulls;
 use super::request::StepPush;
@@ -157,14 +157,14 @@ impl LaneRun {
             }
             LaneState::Ending(pushed) => {
                 let PushedStep { step, end, gradient, mut next, .. } = *pushed;
-                context.events.push_back(Event::Reached {
+                context.events.push_back(ClientEvent::Reached {
                     unit: Unit::Lane(lane),
                     step,
                     cut: context.cut,
                     gradient: Arc::try_unwrap(gradient).unwrap_or_default(),
                 });
                 if end {
-                    context.events.push_back(Event::Ended { lane });
+                    context.events.push_back(ClientEvent::Ended { lane });
                 } else if let Some(push) = next.pop_front() {
                     self.start_step(lane, push, next, context);
                 } else {
@@ -182,10 +182,10 @@ impl LaneRun {
     fn proceed(&mut self, lane: Lane, next: Option<Step>, context: &mut MachineContext) {
         if let Some(step) = next {
             self.state = LaneState::Computing { step };
-            context.events.push_back(Event::Compute { lane, step });
+            context.events.push_back(ClientEvent::Compute { lane, step });
         } else {
             self.state = LaneState::Ended;
-            context.events.push_back(Event::Ended { lane });
+            context.events.push_back(ClientEvent::Ended { lane });
         }
     }
 
@@ -235,7 +235,7 @@ impl RunningLanes {
         debug_assert!(hand_out.is_some(), "a lane is dropped together with its frames");
         if let Some(hand_out) = hand_out {
             let grant = LaneGrant { lane, hand_out };
-            context.events.push_back(Event::LaneFenced { grant });
+            context.events.push_back(ClientEvent::LaneFenced { grant });
         }
     }
 

@@ -1,4 +1,4 @@
-//! The client without sockets. Requests of the training program and frames of shards go in; frames to send and [`Event`]s
+//! The client without sockets. Requests of the training program and frames of shards go in; frames to send and [`ClientEvent`]s
 //! come out. It has no clock: times are milliseconds of any monotonic clock, passed as arguments.
 //!
 //! ```text
@@ -39,7 +39,7 @@ use heddle_protocol::ids::{CutId, Epoch, Member};
 use crate::error::Fault;
 use crate::layout::Layout;
 pub use connections::Closed;
-pub use event::Event;
+pub use event::ClientEvent;
 pub use in_flight::{FrameCounters, RequestFrame};
 pub use request::{DataRequest, PullAt, PullId, PullItem, StepPush};
 pub use tasks::UNREACHED_STEPS_MAX;
@@ -54,18 +54,18 @@ use tasks::Tasks;
 
 /// The state machine of one trainer's client.
 #[derive(Debug)]
-pub struct Machine {
+pub struct ClientMachine {
     context: MachineContext,
     pulls: Pulls,
     lanes: RunningLanes,
     tasks: Tasks,
     /// The report of the last barrier, for repeats of its cut.
-    at_barrier: Option<Event>,
-    /// As last reported by [`Event::Outages`].
+    at_barrier: Option<ClientEvent>,
+    /// As last reported by [`ClientEvent::Outages`].
     outages: Vec<Member>,
 }
 
-impl Machine {
+impl ClientMachine {
     /// A client that has the tables and no work. It waits for [`DataRequest::Work`].
     #[must_use]
     pub fn new(layout: Layout) -> Self {
@@ -148,7 +148,7 @@ impl Machine {
             self.pulls.clear();
             self.lanes.clear();
             self.tasks.clear();
-            self.context.events.push_back(Event::Begun { era });
+            self.context.events.push_back(ClientEvent::Begun { era });
         }
         self.context.requests.place(places, now_ms);
         self.report_outages();
@@ -163,7 +163,7 @@ impl Machine {
             header.phase = self.context.header(Kind::Barrier).phase;
             self.context.requests.send_barrier(header);
             self.context.cut = cut;
-            self.at_barrier = Some(Event::AtBarrier { cut, epoch, tasks: self.positions() });
+            self.at_barrier = Some(ClientEvent::AtBarrier { cut, epoch, tasks: self.positions() });
         }
         self.context.events.extend(self.at_barrier.clone());
     }
@@ -177,7 +177,7 @@ impl Machine {
     /// A connection closed or could not be opened. The machine asks for another try later.
     pub fn closed(&mut self, endpoint: SocketAddr, how: Closed, now_ms: u64) {
         if let Some((member, refused)) = self.context.requests.closed(endpoint, how, now_ms) {
-            self.context.events.push_back(Event::Unreachable { member, refused });
+            self.context.events.push_back(ClientEvent::Unreachable { member, refused });
         }
         self.report_outages();
     }
@@ -193,7 +193,7 @@ impl Machine {
         self.context.requests.connections.wants(endpoint)
     }
 
-    /// Whether [`Machine::next_frame`] may return a frame. The queue may contain dropped requests only.
+    /// Whether [`ClientMachine::next_frame`] may return a frame. The queue may contain dropped requests only.
     #[must_use]
     pub fn has_frames(&self, endpoint: SocketAddr) -> bool {
         self.context.requests.connections.has_queued(endpoint)
@@ -205,11 +205,11 @@ impl Machine {
     }
 
     /// The next event for the training program.
-    pub fn next_event(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<ClientEvent> {
         self.context.events.pop_front()
     }
 
-    /// When [`Machine::timer`] or [`Machine::next_connect`] is due, ms.
+    /// When [`ClientMachine::timer`] or [`ClientMachine::next_connect`] is due, ms.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         [self.context.requests.next_deadline(), self.lanes.next_deadline()]
@@ -224,7 +224,7 @@ impl Machine {
         self.lanes.timer(now_ms, &mut self.pulls, &mut self.context);
     }
 
-    /// The destination of a reply's values, before the reply is passed to [`Machine::frame`]. None: the values belong to no
+    /// The destination of a reply's values, before the reply is passed to [`ClientMachine::frame`]. None: the values belong to no
     /// request any more; discard them.
     pub fn destination(&mut self, endpoint: SocketAddr, reply: &Header) -> Option<&mut [f32]> {
         if !self.is_current(reply) {
@@ -244,7 +244,7 @@ impl Machine {
         self.pulls.values(*pull, *item, values.clone())
     }
 
-    /// A whole reply has arrived. Its values, if any, are where [`Machine::destination`] pointed.
+    /// A whole reply has arrived. Its values, if any, are where [`ClientMachine::destination`] pointed.
     pub fn frame(&mut self, endpoint: SocketAddr, reply: &Header, now_ms: u64) {
         let current = self.is_current(reply);
         let requests = &mut self.context.requests;
@@ -264,7 +264,12 @@ impl Machine {
             (_, Status::NotFinite) if is_push => {
                 if let Some(unit) = unit {
                     let (step, table, shard) = (asked.step, asked.table, asked.shard);
-                    self.context.events.push_back(Event::NotFinite { unit, step, table, shard });
+                    self.context.events.push_back(ClientEvent::NotFinite {
+                        unit,
+                        step,
+                        table,
+                        shard,
+                    });
                 }
                 self.answered(asked.request, reply, now_ms);
             }
@@ -277,7 +282,7 @@ impl Machine {
         }
     }
 
-    /// [`Machine::destination`] and [`Machine::frame`] in one, for values that are in memory already.
+    /// [`ClientMachine::destination`] and [`ClientMachine::frame`] in one, for values that are in memory already.
     pub fn frame_with(
         &mut self,
         endpoint: SocketAddr,
@@ -297,7 +302,7 @@ impl Machine {
         let members = self.context.requests.connections.outages();
         if members != self.outages {
             self.outages.clone_from(&members);
-            self.context.events.push_back(Event::Outages { members });
+            self.context.events.push_back(ClientEvent::Outages { members });
         }
     }
 

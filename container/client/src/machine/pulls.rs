@@ -8,7 +8,7 @@ use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::TableId;
 
 use super::context::MachineContext;
-use super::event::Event;
+use super::event::ClientEvent;
 use super::in_flight::RequestPurpose;
 use super::request::{PullAt, PullId, PullItem};
 use super::unit::Unit;
@@ -86,7 +86,7 @@ impl Pulls {
             state.pull_item(header, (pull, index), item, context);
         }
         if state.missing == 0 {
-            context.events.push_back(Event::Pulled { pull, items: state.finish() });
+            context.events.push_back(ClientEvent::Pulled { pull, items: state.finish() });
         } else {
             self.0.insert(pull, state);
         }
@@ -112,7 +112,7 @@ impl Pulls {
         if state.missing == 0
             && let Some(state) = self.0.remove(&pull)
         {
-            context.events.push_back(Event::Pulled { pull, items: state.finish() });
+            context.events.push_back(ClientEvent::Pulled { pull, items: state.finish() });
         }
     }
 

@@ -1,4 +1,4 @@
-//! Requests to the machine: one type from the training loop to [`super::Machine::on`].
+//! Requests to the machine: one type from the training loop to [`super::ClientMachine::on`].
 
 use heddle_protocol::control::{LaneGrant, Phase, ShardPlace, TaskGrant};
 use heddle_protocol::ids::{CutId, Epoch, Lane, Step, TableId, TaskId};

@@ -13,7 +13,7 @@ use heddle_protocol::ids::{Step, TaskAttempt, TaskId};
 use heddle_protocol::mutation::Mutation;
 
 use super::context::MachineContext;
-use super::event::Event;
+use super::event::ClientEvent;
 use super::in_flight::RequestPurpose;
 use super::request::StepPush;
 use super::unit::Unit;
@@ -155,7 +155,7 @@ impl Tasks {
         while held.in_flight.front().is_some_and(|oldest| oldest.missing == 0)
             && let Some(reached) = held.in_flight.pop_front()
         {
-            context.events.push_back(Event::Reached {
+            context.events.push_back(ClientEvent::Reached {
                 unit: Unit::Task(task),
                 step: reached.step,
                 cut: context.cut,
@@ -176,7 +176,7 @@ impl Tasks {
         if *missing == 0 {
             let attempt = *attempt;
             self.0.remove(&task);
-            context.events.push_back(Event::Finished { task, attempt, cut: context.cut });
+            context.events.push_back(ClientEvent::Finished { task, attempt, cut: context.cut });
         }
     }
 

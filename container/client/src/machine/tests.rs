@@ -52,18 +52,18 @@ fn places(shards: u32, moved: u16) -> Vec<ShardPlace> {
 
 /// A machine over two shards, each at its own endpoint, connected. Table 0 has 8 rows of 2, table 1 one row of 1.
 struct World {
-    machine: Machine,
+    machine: ClientMachine,
     now_ms: u64,
 }
 
 impl World {
     fn new() -> Self {
         let tables = vec![TableShape { rows: 8, cols: 2 }, TableShape { rows: 1, cols: 1 }];
-        let machine = Machine::new(Layout::new(2, tables).expect("sound tables"));
+        let machine = ClientMachine::new(Layout::new(2, tables).expect("sound tables"));
         let mut world = Self { machine, now_ms: 0 };
         world.work(epoch(0), places(2, 0));
         world.connect_all();
-        assert!(matches!(world.event(), Some(Event::Begun { .. })));
+        assert!(matches!(world.event(), Some(ClientEvent::Begun { .. })));
         world
     }
 
@@ -85,7 +85,7 @@ impl World {
         self.machine.era().expect("work was given")
     }
 
-    fn event(&mut self) -> Option<Event> {
+    fn event(&mut self) -> Option<ClientEvent> {
         self.machine.next_event()
     }
 
@@ -178,9 +178,9 @@ fn gradient() -> Gradient {
     Gradient { tables: vec![weights, bias] }
 }
 
-fn reached(event: Option<Event>) -> (Unit, u64) {
+fn reached(event: Option<ClientEvent>) -> (Unit, u64) {
     match event {
-        Some(Event::Reached { unit, step, .. }) => (unit, step.0),
+        Some(ClientEvent::Reached { unit, step, .. }) => (unit, step.0),
         other => panic!("expected a step reached, got {other:?}"),
     }
 }
@@ -191,7 +191,7 @@ fn reached(event: Option<Event>) -> (Unit, u64) {
 fn bsp_step_is_reached_when_all_dones_are_acknowledged() {
     let mut world = World::new();
     world.take_over([(0, 0, 0); 2]);
-    assert_eq!(world.event(), Some(Event::Compute { lane: LANE, step: Step(0) }));
+    assert_eq!(world.event(), Some(ClientEvent::Compute { lane: LANE, step: Step(0) }));
     world.push(Unit::Lane(LANE), 0, gradient(), false);
     let parts = [world.sent(0), world.sent(1)];
     world.acknowledge(&parts[0]);
@@ -250,7 +250,7 @@ fn steps_pushed_ahead_are_sent_one_by_one() {
     let (push, done) = (Kind::Push, Kind::Done);
     assert_eq!(seen, [(push, 0), (Kind::Pull, 2), (done, 0), (push, 1), (done, 1), (done, 2)]);
     let ended = std::iter::from_fn(|| world.event()).last();
-    assert_eq!(ended, Some(Event::Ended { lane: LANE }));
+    assert_eq!(ended, Some(ClientEvent::Ended { lane: LANE }));
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn successor_computes_again_when_no_shard_has_done() {
     for staged in [0, flags::STAGED] {
         let mut world = World::new();
         world.take_over([(3, flags::STAGED, 9), (3, staged, 0)]);
-        assert_eq!(world.event(), Some(Event::Compute { lane: LANE, step: Step(3) }));
+        assert_eq!(world.event(), Some(ClientEvent::Compute { lane: LANE, step: Step(3) }));
         assert!(world.sent(0).is_empty() && world.sent(1).is_empty());
     }
 }
@@ -278,7 +278,7 @@ fn successor_sends_only_missing_dones() {
         );
         assert_eq!(world.event(), None);
         world.acknowledge(&dones);
-        assert_eq!(world.event(), Some(Event::Compute { lane: LANE, step: Step(4) }));
+        assert_eq!(world.event(), Some(ClientEvent::Compute { lane: LANE, step: Step(4) }));
     }
 }
 
@@ -289,7 +289,7 @@ fn successor_completes_the_end_of_a_lane() {
     let dones = world.sent(1);
     assert_eq!((dones[0].kind, dones[0].rows, dones[0].flags), (Kind::Done, 9, flags::END));
     world.acknowledge(&dones);
-    assert_eq!(world.event(), Some(Event::Ended { lane: LANE }));
+    assert_eq!(world.event(), Some(ClientEvent::Ended { lane: LANE }));
 
     let mut world = World::new();
     world.take_over([(3, flags::END | flags::DONE, 0), (3, 0, 0)]);
@@ -298,7 +298,7 @@ fn successor_completes_the_end_of_a_lane() {
 
     let mut world = World::new();
     world.take_over([(9, flags::END, 0), (9, flags::END, 0)]);
-    assert_eq!(world.event(), Some(Event::Ended { lane: LANE }));
+    assert_eq!(world.event(), Some(ClientEvent::Ended { lane: LANE }));
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn stale_pull_drops_the_work_and_asks_again() {
     let dones = world.sent(0);
     assert_eq!(dones.iter().map(|h| (h.kind, h.step)).collect::<Vec<_>>(), [(Kind::Done, Step(1))]);
     world.acknowledge(&dones);
-    assert_eq!(world.event(), Some(Event::Compute { lane: LANE, step: Step(2) }));
+    assert_eq!(world.event(), Some(ClientEvent::Compute { lane: LANE, step: Step(2) }));
     let mut late = pulls[0].reply(Kind::Values, Status::Ok);
     late.value_bytes = 8 * 4;
     world.machine.frame_with(endpoint(0), &late, &[1.0; 8], 0);
@@ -348,9 +348,9 @@ fn lane_without_data_sends_one_done_per_shard() {
     );
     world.acknowledge(&dones);
     assert_eq!(reached(world.event()), (Unit::Lane(LANE), 0));
-    assert_eq!(world.event(), Some(Event::Ended { lane: LANE }));
+    assert_eq!(world.event(), Some(ClientEvent::Ended { lane: LANE }));
     world.push(Unit::Lane(LANE), 1, gradient(), false);
-    assert_eq!(world.event(), Some(Event::Fault(RequestError::LaneEnded(LANE).into())));
+    assert_eq!(world.event(), Some(ClientEvent::Fault(RequestError::LaneEnded(LANE).into())));
 }
 
 #[test]
@@ -444,7 +444,7 @@ proptest! {
             reply.value_bytes = values.len() as u32 * 4;
             world.machine.frame_with(endpoint(frame.header.shard.0 as u16), &reply, &values, 0);
         }
-        let Some(Event::Pulled { items, .. }) = world.event() else { panic!("all answers came") };
+        let Some(ClientEvent::Pulled { items, .. }) = world.event() else { panic!("all answers came") };
         let expected: Vec<f32> = keys.iter().flat_map(|&k| [k as f32, -(k as f32)]).collect();
         prop_assert_eq!(&items[0].values, &expected);
         prop_assert_eq!(&items[0].rows, &Rows::Keys(keys));
@@ -492,7 +492,8 @@ fn task_is_finished_when_all_shards_marked_it_done() {
     assert_eq!(world.event(), None);
     assert_eq!(world.machine.positions().len(), 1, "until then it is unfinished");
     world.acknowledge(&marks[1..]);
-    let finished = Event::Finished { task: TASK, attempt: TaskAttempt(1), cut: CutId::default() };
+    let finished =
+        ClientEvent::Finished { task: TASK, attempt: TaskAttempt(1), cut: CutId::default() };
     assert_eq!(world.event(), Some(finished));
     assert!(world.machine.positions().is_empty());
 }
@@ -517,7 +518,7 @@ fn shard_behind_the_grant_is_a_fault() {
     world.refuse(&parts[0], Status::OutOfOrder);
     assert!(matches!(
         world.event(),
-        Some(Event::Fault(Fault::Refused { status: Status::OutOfOrder, .. }))
+        Some(ClientEvent::Fault(Fault::Refused { status: Status::OutOfOrder, .. }))
     ));
 }
 
@@ -527,13 +528,13 @@ fn steps_of_a_task_are_consecutive_and_bounded() {
     world.hold(TASK);
     world.push(Unit::Task(TASK), 1, gradient(), false);
     let step = RequestError::Step { task: TASK, got: Step(1), expected: Step(0) };
-    assert_eq!(world.event(), Some(Event::Fault(step.into())));
+    assert_eq!(world.event(), Some(ClientEvent::Fault(step.into())));
     for step in 0..=UNREACHED_STEPS_MAX as u64 {
         world.push(Unit::Task(TASK), step, gradient(), false);
     }
     assert_eq!(
         world.event(),
-        Some(Event::Fault(RequestError::TooManySteps(Unit::Task(TASK)).into()))
+        Some(ClientEvent::Fault(RequestError::TooManySteps(Unit::Task(TASK)).into()))
     );
 }
 
@@ -545,7 +546,7 @@ fn part_with_nan_is_reported_and_counts_as_seen() {
     let parts = [world.sent(0), world.sent(1)].concat();
     world.refuse(&parts[0], Status::NotFinite);
     world.acknowledge(&parts[1..]);
-    let reported = Event::NotFinite {
+    let reported = ClientEvent::NotFinite {
         unit: Unit::Task(TASK),
         step: Step(0),
         table: TableId(0),
@@ -563,7 +564,7 @@ fn reply_of_an_old_epoch_is_ignored() {
     world.pull(1, PullAt::Now, Rows::Range(0..8));
     let old = [world.sent(0), world.sent(1)].concat();
     world.work(epoch(1), places(2, 0));
-    assert!(matches!(world.event(), Some(Event::Begun { era }) if era.epoch == epoch(1)));
+    assert!(matches!(world.event(), Some(ClientEvent::Begun { era }) if era.epoch == epoch(1)));
     world.pull(1, PullAt::Now, Rows::Range(0..8));
     for request in &old {
         let mut reply = request.reply(Kind::Values, Status::Ok);
@@ -650,8 +651,8 @@ fn unacknowledged_frames_are_resent_in_order() {
     world.acknowledge(&sent[..1]);
     world.machine.closed(endpoint(0), Closed::Broke, 0);
     let member = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
-    assert_eq!(world.event(), Some(Event::Unreachable { member, refused: false }));
-    assert_eq!(world.event(), Some(Event::Outages { members: vec![member] }));
+    assert_eq!(world.event(), Some(ClientEvent::Unreachable { member, refused: false }));
+    assert_eq!(world.event(), Some(ClientEvent::Outages { members: vec![member] }));
     world.push(Unit::Task(TASK), 2, gradient(), false);
     assert!(world.machine.next_frame(endpoint(0)).is_none());
     world.now_ms = world.machine.next_deadline().expect("a reconnect is due");
@@ -675,7 +676,7 @@ fn outage_is_reported_once_and_a_refusal_once_more() {
     let refused: Vec<_> = reported
         .iter()
         .filter_map(|event| match event {
-            Event::Unreachable { refused, .. } => Some(*refused),
+            ClientEvent::Unreachable { refused, .. } => Some(*refused),
             _ => None,
         })
         .collect();
@@ -688,7 +689,7 @@ fn outage_is_listed_until_the_connection_is_open() {
     let outages = |world: &mut World| {
         std::iter::from_fn(|| world.machine.next_event())
             .filter_map(|event| match event {
-                Event::Outages { members } => Some(members),
+                ClientEvent::Outages { members } => Some(members),
                 _ => None,
             })
             .last()
@@ -717,7 +718,7 @@ fn barrier_follows_whole_steps_while_pulls_are_parked() {
     world.pull(1, PullAt::Now, Rows::Range(0..8));
     world.on(DataRequest::Barrier { cut: cut(4), epoch: epoch(0) });
     world.push(Unit::Task(TASK), 1, gradient(), false);
-    let Some(Event::AtBarrier { cut: at, tasks, .. }) = world.event() else {
+    let Some(ClientEvent::AtBarrier { cut: at, tasks, .. }) = world.event() else {
         panic!("nothing holds it back")
     };
     assert_eq!((at, tasks.len(), tasks[0].task, tasks[0].step), (cut(4), 1, TASK, Step(0)));
@@ -744,7 +745,9 @@ fn later_reports_carry_the_cut_and_barriers_repeat() {
         .filter(|h| h.kind == Kind::Push)
         .collect();
     world.acknowledge(&parts);
-    assert!(matches!(world.event(), Some(Event::Reached { cut: said, .. }) if said == cut(2)));
+    assert!(
+        matches!(world.event(), Some(ClientEvent::Reached { cut: said, .. }) if said == cut(2))
+    );
     world.on(DataRequest::Barrier { cut: cut(2), epoch: epoch(0) });
     assert_eq!(world.event(), first, "positions of the barrier, not of now");
     assert!(world.kinds(0).is_empty());
@@ -783,11 +786,11 @@ fn mismatched_reply_is_a_fault() {
     short.value_bytes = 4;
     assert!(world.machine.destination(endpoint(0), &short).is_none());
     world.machine.frame(endpoint(0), &short, 0);
-    assert!(matches!(world.event(), Some(Event::Fault(Fault::Answer { .. }))));
+    assert!(matches!(world.event(), Some(ClientEvent::Fault(Fault::Answer { .. }))));
     world.refuse(&pulls[1], Status::BadRange);
     assert!(matches!(
         world.event(),
-        Some(Event::Fault(Fault::Refused { status: Status::BadRange, .. }))
+        Some(ClientEvent::Fault(Fault::Refused { status: Status::BadRange, .. }))
     ));
 }
 

@@ -7,7 +7,7 @@ use heddle_protocol::frame::{HEADER_BYTES, Header};
 use tokio::net::TcpStream;
 
 use super::state::ClientState;
-use crate::machine::Machine;
+use crate::machine::ClientMachine;
 
 /// Room for some hundred acknowledgements, or the start of a large reply whose rest bypasses the buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -50,7 +50,7 @@ impl Incoming {
     }
 
     /// One system call: into the expected values, and into the buffer after them.
-    fn read_once(&mut self, machine: &mut Machine, stream: &TcpStream) -> io::Result<usize> {
+    fn read_once(&mut self, machine: &mut ClientMachine, stream: &TcpStream) -> io::Result<usize> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0 {
@@ -78,7 +78,7 @@ impl Incoming {
     }
 
     /// Passes whole frames to the machine.
-    fn consume(&mut self, machine: &mut Machine, now_ms: u64) -> io::Result<()> {
+    fn consume(&mut self, machine: &mut ClientMachine, now_ms: u64) -> io::Result<()> {
         loop {
             let ready = &self.buffer[self.start..self.end];
             let Some((header, filled)) = &mut self.current else {

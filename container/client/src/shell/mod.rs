@@ -2,7 +2,7 @@
 //!
 //! The thread runs a single-threaded runtime. It waits for requests of the training program, for sockets and for the
 //! machine's next deadline, passes each to the machine and performs the results. It decides nothing. Training loops are
-//! synchronous code: they send [`DataRequest`]s to a [`Handle`] and receive [`Event`]s from a channel.
+//! synchronous code: they send [`DataRequest`]s to a [`Handle`] and receive [`ClientEvent`]s from a channel.
 //!
 //! Queues. Requests: a training loop has at most a pull and a step in flight for each lane, or
 //! [`crate::machine::UNREACHED_STEPS_MAX`] steps for each task. The channel therefore has no limit of its own, and sending
@@ -27,7 +27,7 @@ use std::time::Duration;
 use crossbeam::channel::Receiver;
 use tokio::sync::mpsc;
 
-use crate::machine::{DataRequest, Event};
+use crate::machine::{ClientEvent, DataRequest};
 pub use settings::{FrameWatch, Settings, Watch};
 use state::ClientState;
 
@@ -35,11 +35,11 @@ use state::ClientState;
 #[derive(Debug)]
 pub struct Client {
     handle: Handle,
-    events: Receiver<Event>,
+    events: Receiver<ClientEvent>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Sends requests to a client from any thread. Sending never blocks and keeps the order; [`Event`]s report the results.
+/// Sends requests to a client from any thread. Sending never blocks and keeps the order; [`ClientEvent`]s report the results.
 /// After the client was dropped it does nothing.
 #[derive(Clone, Debug)]
 pub struct Handle {
@@ -78,7 +78,7 @@ impl Client {
 
     /// Events, in order. Disconnects only when the client is gone.
     #[must_use]
-    pub fn events(&self) -> &Receiver<Event> {
+    pub fn events(&self) -> &Receiver<ClientEvent> {
         &self.events
     }
 }

@@ -10,13 +10,13 @@ use crossbeam::channel::Sender;
 use tokio::sync::Notify;
 
 use super::settings::Settings;
-use crate::machine::{Event, Machine};
+use crate::machine::{ClientEvent, ClientMachine};
 
 /// The machine, its events, and the tasks of its connections.
 pub(super) struct ClientState {
     pub(super) settings: Settings,
-    pub(super) machine: RefCell<Machine>,
-    events: Sender<Event>,
+    pub(super) machine: RefCell<ClientMachine>,
+    events: Sender<ClientEvent>,
     started: Instant,
     pub(super) connections: RefCell<BTreeMap<SocketAddr, EndpointTask>>,
     serial: Cell<u64>,
@@ -41,9 +41,9 @@ pub(super) struct NewConnection {
 }
 
 impl ClientState {
-    pub(super) fn new(settings: Settings, events: Sender<Event>) -> Self {
+    pub(super) fn new(settings: Settings, events: Sender<ClientEvent>) -> Self {
         Self {
-            machine: RefCell::new(Machine::new(settings.layout.clone())),
+            machine: RefCell::new(ClientMachine::new(settings.layout.clone())),
             settings,
             events,
             started: Instant::now(),

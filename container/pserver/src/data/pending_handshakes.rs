@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use heddle_protocol::admission::{Admission, Limits, Room};
+use heddle_protocol::admission::{AdmissionLimits, Room, UnprovenConnections};
 use heddle_telemetry::descriptors::Limit;
 use tokio::sync::Notify;
 
@@ -15,7 +15,7 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// The connections of one data thread that are not authenticated.
 pub(super) struct PendingHandshakes {
-    admission: RefCell<Admission<Rc<Notify>>>,
+    admission: RefCell<UnprovenConnections<Rc<Notify>>>,
     /// One has left.
     left: Notify,
     started: Instant,
@@ -24,9 +24,9 @@ pub(super) struct PendingHandshakes {
 impl PendingHandshakes {
     /// As many as a process with this limit of open files can have.
     pub(super) fn within(limit: Limit) -> Self {
-        let limits = Limits { grace: GRACE, ..Limits::within(limit.0) };
+        let limits = AdmissionLimits { grace: GRACE, ..AdmissionLimits::within(limit.0) };
         Self {
-            admission: RefCell::new(Admission::new(limits)),
+            admission: RefCell::new(UnprovenConnections::new(limits)),
             left: Notify::new(),
             started: Instant::now(),
         }

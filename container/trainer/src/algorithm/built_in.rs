@@ -1,6 +1,6 @@
 //! The algorithms that a job file selects by name.
 
-use heddle_protocol::spec::{Algorithm as AlgorithmName, JobSpec};
+use heddle_protocol::spec::{AlgorithmKind, JobSpec};
 
 use super::{Algorithm, LogisticRegression};
 
@@ -8,7 +8,7 @@ use super::{Algorithm, LogisticRegression};
 #[must_use]
 pub fn built_in(spec: &JobSpec) -> Option<Box<dyn Algorithm>> {
     match spec.model.algorithm {
-        AlgorithmName::LogisticRegression => Some(Box::new(LogisticRegression::new(spec))),
-        AlgorithmName::Custom => None,
+        AlgorithmKind::LogisticRegression => Some(Box::new(LogisticRegression::new(spec))),
+        AlgorithmKind::Custom => None,
     }
 }

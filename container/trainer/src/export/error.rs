@@ -2,7 +2,7 @@
 
 use heddle_protocol::failure::ErrorClass;
 use heddle_storage::checkpoint::CheckpointError;
-use heddle_storage::{LocationError, PathError, StorageError};
+use heddle_storage::{PathError, StorageError, StorageUrlError};
 
 /// Why a model could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum ExportError {
     Storage(#[from] StorageError),
     /// Not a location.
     #[error("not a valid location")]
-    Location(#[from] LocationError),
+    Location(#[from] StorageUrlError),
     /// A name that is too long.
     #[error("not a valid path")]
     Path(#[from] PathError),

@@ -18,9 +18,9 @@ use heddle_protocol::control::ExportedFile;
 use heddle_protocol::ids::Member;
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, staging_prefix};
 use heddle_protocol::spec::{JobSpec, ModelFormat};
-use heddle_storage::checkpoint::{Checkpoint, Depth};
+use heddle_storage::checkpoint::{Depth, StoredCheckpoint};
 use heddle_storage::{
-    Location, Mode, Storage, StorageError, StorePath, connect, make_dirs, write_whole,
+    Mode, Storage, StorageError, StorageUrl, StorePath, connect, make_dirs, write_whole,
 };
 
 pub use error::ExportError;
@@ -53,7 +53,7 @@ pub fn export_for(
     checkpoint: &str,
     dir: &str,
 ) -> Result<Exported, ExportError> {
-    let (checkpoint, dir) = (Location::parse(checkpoint)?, Location::parse(dir)?);
+    let (checkpoint, dir) = (StorageUrl::parse(checkpoint)?, StorageUrl::parse(dir)?);
     wait(async {
         let storage = connect(&dir)?;
         let mode = file_mode(spec, &*storage);
@@ -63,7 +63,7 @@ pub fn export_for(
             None => checkpoint.clone(),
         };
         let prefix = staging_prefix(&checkpoints.to_string());
-        let checkpoint = Checkpoint::at(&checkpoint, Depth::Shallow).await?;
+        let checkpoint = StoredCheckpoint::at(&checkpoint, Depth::Shallow).await?;
         let (name, path) = new_dir(&*storage, dir.path(), &format!("{prefix}{member}")).await?;
         let written = export_into(checkpoint, &spec.output.formats, &*storage, mode, &path).await;
         let files = or_remove(written, &*storage, &path).await?;
@@ -99,15 +99,15 @@ async fn or_remove<T>(
 /// # Errors
 /// See [`ExportError`].
 pub fn export(
-    checkpoint: &Location,
+    checkpoint: &StorageUrl,
     formats: &[ModelFormat],
-    dir: &Location,
+    dir: &StorageUrl,
     at_ms: u64,
 ) -> Result<Exported, ExportError> {
     wait(async {
         let storage = connect(dir)?;
         // First what is read: a typing error there makes no directory.
-        let checkpoint = Checkpoint::at(checkpoint, Depth::Shallow).await?;
+        let checkpoint = StoredCheckpoint::at(checkpoint, Depth::Shallow).await?;
         let is_new = match storage.list(dir.path()).await {
             Ok(found) if found.is_empty() => false,
             Ok(_) => return Err(ExportError::Exists(storage.show(dir.path()))),
@@ -167,7 +167,7 @@ async fn new_dir(
 
 async fn export_into(
     // Sums are checked as files are read; a look at names and lengths was enough before.
-    (from, checkpoint): (Arc<dyn Storage>, Checkpoint),
+    (from, checkpoint): (Arc<dyn Storage>, StoredCheckpoint),
     formats: &[ModelFormat],
     storage: &dyn Storage,
     mode: Mode,

@@ -1,8 +1,8 @@
 //! A checkpoint as the source of a model: its job and its tables.
 
 use heddle_protocol::spec::table::WEIGHTS;
-use heddle_protocol::spec::{Algorithm, DataFormat, JobSpec, TableSpec};
-use heddle_storage::checkpoint::Checkpoint;
+use heddle_protocol::spec::{AlgorithmKind, DataFormat, JobSpec, TableSpec};
+use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{Mode, Storage};
 
 use super::error::ExportError;
@@ -17,7 +17,7 @@ pub(super) struct ModelOrigin {
 /// A checkpoint as the source of a model.
 pub(super) struct Model<'a> {
     pub(super) from: &'a dyn Storage,
-    pub(super) checkpoint: &'a Checkpoint,
+    pub(super) checkpoint: &'a StoredCheckpoint,
     pub(super) origin: &'a ModelOrigin,
     /// Of the files that are written.
     pub(super) mode: Mode,
@@ -25,7 +25,7 @@ pub(super) struct Model<'a> {
 
 impl Model<'_> {
     pub(super) fn is_linear(&self) -> bool {
-        self.origin.spec.model.algorithm == Algorithm::LogisticRegression
+        self.origin.spec.model.algorithm == AlgorithmKind::LogisticRegression
     }
 
     pub(super) fn tables(&self) -> Vec<TableSpec> {

@@ -1,7 +1,7 @@
 //! The values of a table out of a checkpoint's shard files, in the order of its rows.
 
 use heddle_protocol::spec::{TableSpec, shard_rows};
-use heddle_storage::shard_file::{Rows, ShardReader};
+use heddle_storage::shard_file::{ShardReader, ShardRows};
 
 use super::error::ExportError;
 use super::model::Model;
@@ -92,8 +92,8 @@ impl<'a> TableStream<'a> {
         let table = header.tables.iter().find(|table| table.id == self.table.id);
         let table = table.ok_or_else(|| wrong("no such table".to_owned()))?;
         let found = match table.rows {
-            Rows::Dense { first, count } => first..first.saturating_add(count),
-            Rows::Sparse { .. } => return Err(wrong("a sparse table".to_owned())),
+            ShardRows::Dense { first, count } => first..first.saturating_add(count),
+            ShardRows::Sparse { .. } => return Err(wrong("a sparse table".to_owned())),
         };
         if found != rows || table.cols != self.table.cols {
             return Err(wrong(format!("{found:?} of {} columns", table.cols)));

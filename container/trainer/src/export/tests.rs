@@ -14,7 +14,7 @@ use heddle_protocol::manifest::{
 use heddle_protocol::model::{MODEL_FILE, ModelFile};
 use heddle_protocol::spec::shard_rows;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
-use heddle_storage::shard_file::{Header, Rows, Section, ShardWriter, Table, Values};
+use heddle_storage::shard_file::{Section, ShardHeader, ShardRows, ShardWriter, Table, Values};
 use heddle_storage::{LocalStorage, Op, Reason};
 use uuid::Uuid;
 
@@ -27,12 +27,12 @@ const SHARDS: u32 = 3;
 
 struct Rig {
     dir: tempfile::TempDir,
-    checkpoint: Location,
+    checkpoint: StorageUrl,
 }
 
 impl Rig {
-    fn path(&self, name: &str) -> Location {
-        Location::parse(self.dir.path().join(name).to_str().expect("utf-8")).expect("a location")
+    fn path(&self, name: &str) -> StorageUrl {
+        StorageUrl::parse(self.dir.path().join(name).to_str().expect("utf-8")).expect("a location")
     }
 }
 
@@ -72,7 +72,7 @@ fn checkpoint(spec: &JobSpec, tables: &[Vec<f32>]) -> Rig {
             progress: Progress::default(),
         };
         let committed = dir.commit(manifest, salt, &|| Ok(())).await.expect("committed");
-        Location::parse(committed.dir.as_str()).expect("a location")
+        StorageUrl::parse(committed.dir.as_str()).expect("a location")
     });
     Rig { dir, checkpoint }
 }
@@ -88,7 +88,7 @@ async fn write_shard(
     let tables = spec.tables();
     let rows: Vec<Range<u64>> =
         tables.iter().map(|table| shard_rows(table.rows, shard, SHARDS)).collect();
-    let mut header = Header {
+    let mut header = ShardHeader {
         run: RunId(Uuid::from_u128(1)),
         shard,
         shards: SHARDS,
@@ -105,7 +105,7 @@ async fn write_shard(
             id: table.id,
             name: table.name.clone(),
             cols: table.cols,
-            rows: Rows::Dense { first: rows.start, count },
+            rows: ShardRows::Dense { first: rows.start, count },
             optimizer: "sgd".to_owned(),
         });
         for name in ["z", "values"] {

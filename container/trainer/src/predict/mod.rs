@@ -13,7 +13,7 @@ use heddle_input::{TaskLength, compression_of, plan_tasks};
 use heddle_metrics::Auc;
 use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_storage::{Location, Storage, StorageError, connect, find_files};
+use heddle_storage::{Storage, StorageError, StorageUrl, connect, find_files};
 
 pub use model::{LinearModel, ModelError};
 
@@ -144,7 +144,7 @@ impl<'a> Scorer<'a> {
 pub fn predict_files(
     model: &LinearModel,
     labels: Labels,
-    inputs: &[Location],
+    inputs: &[StorageUrl],
     out: &mut dyn Write,
 ) -> Result<Scored, PredictError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

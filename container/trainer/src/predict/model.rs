@@ -7,7 +7,7 @@ use heddle_protocol::model::{MODEL_FILE, ModelFile, ModelFileError};
 use heddle_protocol::spec::DataFormat;
 use heddle_protocol::spec::table::{BIAS, WEIGHTS};
 use heddle_storage::{
-    Kind, Location, PathError, Storage, StorageError, StorePath, connect, read_small,
+    EntryKind, PathError, Storage, StorageError, StorageUrl, StorePath, connect, read_small,
 };
 
 use crate::export::{SAFETENSORS_FILE, TEXT_FILE, TensorHeader, TensorHeaderError};
@@ -68,7 +68,7 @@ impl LinearModel {
     ///
     /// # Errors
     /// See [`ModelError`].
-    pub fn open(location: &Location) -> Result<Self, ModelError> {
+    pub fn open(location: &StorageUrl) -> Result<Self, ModelError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ModelError::Form(error.to_string()))?;
         runtime.block_on(async {
@@ -201,7 +201,7 @@ impl LinearModel {
 
 /// The file of the model at `path`.
 async fn find(storage: &dyn Storage, path: &StorePath) -> Result<StorePath, ModelError> {
-    if storage.stat(path).await?.kind != Kind::Dir {
+    if storage.stat(path).await?.kind != EntryKind::Dir {
         return Ok(path.clone());
     }
     let mut dir = path.clone();

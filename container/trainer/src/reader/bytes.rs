@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
-use heddle_storage::{FileVersion, Location, OpenedVersion, Reader, Storage, StorePath};
+use heddle_storage::{FileVersion, OpenedVersion, Reader, Storage, StorageUrl, StorePath};
 
 use super::ReadError;
 use crate::storage_wait::{ReaderWait, Watched};
@@ -100,7 +100,7 @@ impl TaskBytes {
         range: TaskRange,
     ) -> Result<Self, ReadError> {
         let location =
-            Location::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
+            StorageUrl::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
         let path = location.path().clone();
         let packed = file.compression == Compression::Gzip;
         let early = if packed { 0 } else { range.start.saturating_sub(1) };
@@ -116,7 +116,7 @@ impl TaskBytes {
             }
         };
         Ok(Self {
-            local: matches!(location, Location::Local(_)),
+            local: matches!(location, StorageUrl::Local(_)),
             storage,
             path,
             reader,

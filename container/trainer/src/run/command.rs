@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use heddle_agent::{AmPlace, Environment};
+use heddle_agent::{AmPlace, ContainerEnvironment};
 use heddle_protocol::environment::{AM_FILE, LOG_DIR, SECRET_FILE};
 
 /// The job's secret in the work directory, for its owner alone.
@@ -23,7 +23,7 @@ const AM: &str = "heddle-am.json";
 /// The program that this job's trainers are to be in place of the built-in one, if this process has to start it:
 /// `heddle run` starts it itself.
 pub(super) fn in_place_of<'a>(
-    environment: &Environment,
+    environment: &ContainerEnvironment,
     command: &'a [String],
 ) -> Option<(&'a String, &'a [String])> {
     match environment.am {
@@ -34,7 +34,7 @@ pub(super) fn in_place_of<'a>(
 
 /// Executes the program in this process's place. Returns only why it could not.
 pub(super) fn become_program(
-    environment: &Environment,
+    environment: &ContainerEnvironment,
     program: &str,
     arguments: &[String],
 ) -> io::Error {
@@ -45,7 +45,10 @@ pub(super) fn become_program(
 }
 
 /// Writes the files and tells the variables that a child of `heddle run` would have.
-fn prepare(environment: &Environment, dir: &Path) -> io::Result<Vec<(&'static str, OsString)>> {
+fn prepare(
+    environment: &ContainerEnvironment,
+    dir: &Path,
+) -> io::Result<Vec<(&'static str, OsString)>> {
     let dir = std::path::absolute(dir)?;
     let secret = write_private(&dir, SECRET, environment.secret.to_hex().as_bytes())?;
     let mut variables = vec![(SECRET_FILE, secret.into_os_string())];
@@ -82,8 +85,8 @@ mod tests {
 
     use super::*;
 
-    fn environment(am: AmPlace) -> Environment {
-        Environment {
+    fn environment(am: AmPlace) -> ContainerEnvironment {
+        ContainerEnvironment {
             run: RunId(uuid::Uuid::nil()),
             member: Member { slot: Slot::trainer(0), incarnation: Incarnation(1) },
             am,
@@ -93,7 +96,7 @@ mod tests {
         }
     }
 
-    fn on_yarn() -> Environment {
+    fn on_yarn() -> ContainerEnvironment {
         environment(AmPlace::Directory {
             first: Some(AmAddress {
                 address: ([127, 0, 0, 1], 4000).into(),

@@ -17,9 +17,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crossbeam::channel::{Receiver, bounded, select, unbounded};
-use heddle_agent::{Agent, AgentExit, Environment, Hooks, Reporter};
+use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, Reporter};
 use heddle_client::layout::Layout;
-use heddle_client::machine::Event;
+use heddle_client::machine::ClientEvent;
 use heddle_client::shell::{Client, Settings};
 use heddle_protocol::control::{Command, Report, Welcome};
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -91,7 +91,7 @@ pub enum TrainerError {
 ///
 /// # Errors
 /// See [`TrainerError`].
-pub fn run(environment: Environment) -> Result<(), TrainerError> {
+pub fn run(environment: ContainerEnvironment) -> Result<(), TrainerError> {
     let place = environment.clone();
     run_with(environment, move |spec| {
         if let Some((program, arguments)) = command::in_place_of(&place, &spec.trainers.command) {
@@ -113,7 +113,7 @@ pub fn run(environment: Environment) -> Result<(), TrainerError> {
 /// }
 /// ```
 pub fn main_with(algorithm: impl FnOnce(&JobSpec) -> Box<dyn Algorithm>) -> ExitCode {
-    let ran = Environment::from_process()
+    let ran = ContainerEnvironment::from_process()
         .map_err(TrainerError::from)
         .and_then(|environment| run_with(environment, |spec| Ok(algorithm(spec))));
     match ran {
@@ -126,7 +126,7 @@ pub fn main_with(algorithm: impl FnOnce(&JobSpec) -> Box<dyn Algorithm>) -> Exit
 }
 
 fn run_with(
-    environment: Environment,
+    environment: ContainerEnvironment,
     algorithm: impl FnOnce(&JobSpec) -> Result<Box<dyn Algorithm>, TrainerError>,
 ) -> Result<(), TrainerError> {
     let status = SharedStatus::default();
@@ -167,7 +167,7 @@ fn run_with(
 
 /// Carries out orders of the ApplicationMaster.
 struct Orders {
-    environment: Environment,
+    environment: ContainerEnvironment,
     welcome: Box<Welcome>,
     reporter: Reporter,
     exports: Exports,
@@ -179,7 +179,7 @@ impl Orders {
         &self,
         trainer: &mut Trainer<P>,
         ordered: &Receiver<Command>,
-        events: &Receiver<Event>,
+        events: &Receiver<ClientEvent>,
         read: &Receiver<(FeedId, FeedItem)>,
     ) -> Result<(), TrainerError> {
         loop {
@@ -246,7 +246,7 @@ impl Orders {
 }
 
 fn control_hooks(
-    environment: &Environment,
+    environment: &ContainerEnvironment,
     status: &SharedStatus,
     orders: crossbeam::channel::Sender<Command>,
 ) -> Hooks {

@@ -4,7 +4,7 @@
 use heddle_client::machine::DataRequest;
 use heddle_client::shell::Handle;
 
-/// Takes requests to the data plane. [`heddle_client::machine::Event`]s report the results.
+/// Takes requests to the data plane. [`heddle_client::machine::ClientEvent`]s report the results.
 pub trait DataPlane: Send {
     /// Sends a request. Never blocks.
     fn send(&mut self, request: DataRequest);

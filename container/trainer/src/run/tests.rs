@@ -10,7 +10,9 @@ use std::time::Duration;
 use crossbeam::channel::{Receiver, bounded};
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
-use heddle_client::machine::{DataRequest, Era, Event, PullAt, PullId, PullItem, StepPush, Unit};
+use heddle_client::machine::{
+    ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, StepPush, Unit,
+};
 use heddle_input::{TaskLength, plan_input};
 use heddle_protocol::control::{Command, LaneGrant, Phase, Report, Sharing, TaskGrant};
 use heddle_protocol::ids::{
@@ -18,7 +20,7 @@ use heddle_protocol::ids::{
 };
 use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{self, *};
+use heddle_protocol::spec::*;
 use heddle_storage::{LocalStorage, Storage, StorePath};
 
 use super::feeds::Feeds;
@@ -72,7 +74,7 @@ impl Algorithm for Counting {
 struct Shards {
     era: Option<Era>,
     table: Vec<f32>,
-    events: VecDeque<Event>,
+    events: VecDeque<ClientEvent>,
     parked: Vec<(Lane, Step, PullId, Vec<PullItem>)>,
     lanes: BTreeMap<Lane, LaneMark>,
     tasks: BTreeMap<TaskId, TaskGrant>,
@@ -97,7 +99,7 @@ impl Shards {
             };
             item.values = rows.into_iter().map(|row| self.table[row]).collect();
         }
-        self.events.push_back(Event::Pulled { pull, items });
+        self.events.push_back(ClientEvent::Pulled { pull, items });
     }
 
     fn apply(&mut self, push: &StepPush) {
@@ -125,9 +127,14 @@ impl Shards {
                 lane.ended = push.end;
                 self.apply(&push);
                 let (unit, gradient) = (Unit::Lane(name), Default::default());
-                self.events.push_back(Event::Reached { unit, step: push.step, cut, gradient });
+                self.events.push_back(ClientEvent::Reached {
+                    unit,
+                    step: push.step,
+                    cut,
+                    gradient,
+                });
                 if push.end {
-                    self.events.push_back(Event::Ended { lane: name });
+                    self.events.push_back(ClientEvent::Ended { lane: name });
                 }
             }
         }
@@ -149,7 +156,7 @@ impl DataPlane for Arc<Mutex<Shards>> {
         match request {
             DataRequest::Work { epoch, phase, .. } => shards.begin(Era { epoch, phase: phase.no }),
             DataRequest::Barrier { cut, epoch } => {
-                shards.events.push_back(Event::AtBarrier { cut, epoch, tasks: vec![] });
+                shards.events.push_back(ClientEvent::AtBarrier { cut, epoch, tasks: vec![] });
             }
             DataRequest::TakeOver { era, grant } => shards.take_over(era, grant),
             DataRequest::ReleaseLane { lane, .. } => {
@@ -163,7 +170,11 @@ impl DataPlane for Arc<Mutex<Shards>> {
             }
             DataRequest::EndTask { task, .. } => {
                 let attempt = shards.tasks.remove(&task).expect("a held task").attempt;
-                shards.events.push_back(Event::Finished { task, attempt, cut: CutId::default() });
+                shards.events.push_back(ClientEvent::Finished {
+                    task,
+                    attempt,
+                    cut: CutId::default(),
+                });
             }
             DataRequest::Pull { era, pull, at, items } => shards.pull(era, pull, at, items),
             DataRequest::PushStep { era, unit, push } => shards.push_step(era, unit, push),
@@ -178,7 +189,7 @@ impl Shards {
             self.parked.clear();
             self.lanes.clear();
             self.tasks.clear();
-            self.events.push_back(Event::Begun { era });
+            self.events.push_back(ClientEvent::Begun { era });
         }
     }
 
@@ -186,7 +197,7 @@ impl Shards {
         assert_eq!(self.era, Some(era));
         let stand = self.stand;
         self.lanes.insert(lane, LaneMark { applied: stand, staged: None, ended: false });
-        self.events.push_back(Event::Compute { lane, step: Step(stand) });
+        self.events.push_back(ClientEvent::Compute { lane, step: Step(stand) });
     }
 
     fn pull(&mut self, era: Era, pull: PullId, at: PullAt, items: Vec<PullItem>) {
@@ -212,7 +223,7 @@ impl Shards {
                 assert!(self.tasks.contains_key(&task), "a push of a task that is not held");
                 self.apply(&push);
                 let (step, cut, gradient) = (push.step, CutId::default(), Default::default());
-                self.events.push_back(Event::Reached { unit, step, cut, gradient });
+                self.events.push_back(ClientEvent::Reached { unit, step, cut, gradient });
             }
             Unit::Lane(lane) => {
                 let mark = self.lanes.get_mut(&lane).expect("a lane that is run");
@@ -468,7 +479,7 @@ fn a_fenced_lane_is_reported_and_taken_over_when_it_is_given_again() {
     let mut rig = Rig::new(&[8], true);
     rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 1 });
     rig.lanes(EPOCH, &[0], &[]);
-    let fenced = |count| Event::LaneFenced { grant: lane_grant(0, count) };
+    let fenced = |count| ClientEvent::LaneFenced { grant: lane_grant(0, count) };
     let told = |rig: &Rig| {
         let reports = rig.reports.lock().unwrap();
         let is = |report: &&Report| matches!(report, Report::LaneFenced { lane, .. } if *lane == lane_grant(0, 1));
@@ -578,7 +589,7 @@ pub(crate) fn sample() -> JobSpec {
             bad_records: BadRecords::Fail,
         },
         model: ModelSpec {
-            algorithm: spec::Algorithm::LogisticRegression,
+            algorithm: AlgorithmKind::LogisticRegression,
             features: 1000,
             l2: 0.0,
             standardise: false,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use heddle_client::machine::{DataRequest, Era, Event, PullAt, PullId, PullItem, Unit};
+use heddle_client::machine::{ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, Unit};
 use heddle_protocol::control::{Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
@@ -212,24 +212,26 @@ impl<P: DataPlane> Trainer<P> {
     }
 
     /// Takes an event of the data plane.
-    pub(super) fn event(&mut self, event: Event) {
+    pub(super) fn event(&mut self, event: ClientEvent) {
         match event {
-            Event::Begun { era } => self.begun = Some(era),
-            Event::Unreachable { member, .. } => self.reports.send(Report::Unreachable { member }),
-            Event::Outages { members } => self.status.lock().beat.unreachable = members,
-            Event::Fault(fault) => self.reports.internal(chain(&fault)),
+            ClientEvent::Begun { era } => self.begun = Some(era),
+            ClientEvent::Unreachable { member, .. } => {
+                self.reports.send(Report::Unreachable { member })
+            }
+            ClientEvent::Outages { members } => self.status.lock().beat.unreachable = members,
+            ClientEvent::Fault(fault) => self.reports.internal(chain(&fault)),
             // The ApplicationMaster ignores a barrier that is reported twice.
-            Event::AtBarrier { cut, epoch, tasks } => {
+            ClientEvent::AtBarrier { cut, epoch, tasks } => {
                 self.reports.passed(cut);
                 self.reports.send(Report::AtBarrier { cut, epoch, tasks });
             }
-            Event::Compute { .. }
-            | Event::LaneFenced { .. }
-            | Event::Ended { .. }
-            | Event::Pulled { .. }
-            | Event::Reached { .. }
-            | Event::Finished { .. }
-            | Event::NotFinite { .. } => {
+            ClientEvent::Compute { .. }
+            | ClientEvent::LaneFenced { .. }
+            | ClientEvent::Ended { .. }
+            | ClientEvent::Pulled { .. }
+            | ClientEvent::Reached { .. }
+            | ClientEvent::Finished { .. }
+            | ClientEvent::NotFinite { .. } => {
                 let current = self.work.as_ref().map(|work| work.era);
                 if current.is_some() && current == self.begun {
                     self.work_event(event);
@@ -240,23 +242,23 @@ impl<P: DataPlane> Trainer<P> {
     }
 
     /// Takes an event of the present work.
-    fn work_event(&mut self, event: Event) {
+    fn work_event(&mut self, event: ClientEvent) {
         match event {
-            Event::Compute { lane, step } => self.compute_from(lane, step),
-            Event::LaneFenced { grant } => self.lane_fenced(grant),
+            ClientEvent::Compute { lane, step } => self.compute_from(lane, step),
+            ClientEvent::LaneFenced { grant } => self.lane_fenced(grant),
             // Nothing more is computed for it. Its pipeline may still owe the report of its last task.
-            Event::Ended { lane } => tracing::debug!(%lane, "lane ended"),
-            Event::Pulled { pull, items } => self.pulled(pull, items),
-            Event::Reached { unit, step, cut, .. } => self.reached(unit, step, cut),
-            Event::Finished { task, attempt, cut } => self.finished(task, attempt, cut),
-            Event::NotFinite { unit, step, table, shard } => {
+            ClientEvent::Ended { lane } => tracing::debug!(%lane, "lane ended"),
+            ClientEvent::Pulled { pull, items } => self.pulled(pull, items),
+            ClientEvent::Reached { unit, step, cut, .. } => self.reached(unit, step, cut),
+            ClientEvent::Finished { task, attempt, cut } => self.finished(task, attempt, cut),
+            ClientEvent::NotFinite { unit, step, table, shard } => {
                 self.not_finite(unit, step, &format!("table {table}, shard {shard}"))
             }
-            Event::Begun { .. }
-            | Event::AtBarrier { .. }
-            | Event::Unreachable { .. }
-            | Event::Outages { .. }
-            | Event::Fault(_) => {}
+            ClientEvent::Begun { .. }
+            | ClientEvent::AtBarrier { .. }
+            | ClientEvent::Unreachable { .. }
+            | ClientEvent::Outages { .. }
+            | ClientEvent::Fault(_) => {}
         }
     }
 

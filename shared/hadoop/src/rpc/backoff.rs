@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Pauses that double from `first` up to `max`, each multiplied by a random factor of 0.5 to 1.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
+pub struct JitteredBackoff {
     /// First pause. Default 200 ms.
     pub first: Duration,
     /// Longest pause. Default 2 s: an ApplicationMaster reconnects well within its expiry, and a server receives one call
@@ -12,13 +12,13 @@ pub struct Backoff {
     pub max: Duration,
 }
 
-impl Default for Backoff {
+impl Default for JitteredBackoff {
     fn default() -> Self {
         Self { first: Duration::from_millis(200), max: Duration::from_secs(2) }
     }
 }
 
-impl Backoff {
+impl JitteredBackoff {
     /// The pause before round `round` (0 for the first pause). `random` is any random number.
     pub fn pause(&self, round: u32, random: u64) -> Duration {
         let doubled = self.first.saturating_mul(2_u32.saturating_pow(round.min(31))).min(self.max);
@@ -33,8 +33,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const BACKOFF: Backoff =
-        Backoff { first: Duration::from_millis(100), max: Duration::from_secs(1) };
+    const BACKOFF: JitteredBackoff =
+        JitteredBackoff { first: Duration::from_millis(100), max: Duration::from_secs(1) };
 
     proptest! {
         #[test]

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::backoff::Backoff;
+use super::backoff::JitteredBackoff;
 use super::error::{AuthError, CallOutcome, RpcError};
 use super::options::Retry;
 
@@ -33,7 +33,7 @@ pub fn decide(
     retry: Retry,
     servers: usize,
     failures: u32,
-    backoff: &Backoff,
+    backoff: &JitteredBackoff,
     random: u64,
 ) -> Decision {
     match (retry, error.outcome()) {
@@ -72,8 +72,8 @@ mod tests {
     use crate::rpc::error::{ConnectError, LostCause, ProtocolError};
     use crate::sasl::SaslError;
 
-    const BACKOFF: Backoff =
-        Backoff { first: Duration::from_millis(100), max: Duration::from_secs(1) };
+    const BACKOFF: JitteredBackoff =
+        JitteredBackoff { first: Duration::from_millis(100), max: Duration::from_secs(1) };
     /// A random number that makes the jitter's factor 1.
     const EVEN: u64 = 512;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::backoff::Backoff;
+use super::backoff::JitteredBackoff;
 use crate::configuration::{Configuration, PropertyError, TimeUnit, ValueProblem};
 
 /// Settings of an [`RpcClient`](super::RpcClient). The defaults are Hadoop's, where Hadoop has one.
@@ -25,7 +25,7 @@ pub struct RpcOptions {
     /// Longest request in bytes (`ipc.maximum.data.length`, which the server enforces). Default 128 MiB.
     pub request_max: usize,
     /// Pauses between the rounds over all servers.
-    pub backoff: Backoff,
+    pub backoff: JitteredBackoff,
     /// Caller context for the servers' audit logs (`hadoop.caller.context`), at most 128 bytes by default. Default none.
     pub caller_context: Option<String>,
 }
@@ -39,7 +39,7 @@ impl Default for RpcOptions {
             idle_timeout: Duration::from_secs(10),
             response_max: 128 << 20,
             request_max: 128 << 20,
-            backoff: Backoff::default(),
+            backoff: JitteredBackoff::default(),
             caller_context: None,
         }
     }

@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 
 use super::check_cluster::check_cluster;
-use super::file::section::Section;
+use super::file::section::SpecSection;
 use super::job::JobSpec;
 use super::limits::{COLS_MAX, ROWS_MAX, SpecError, VALUES_MAX, rule};
-use super::options::{Algorithm, Consistency, ModelFormat, TaskSize};
+use super::options::{AlgorithmKind, Consistency, ModelFormat, TaskSize};
 use super::table::{Optimizer, TableKind};
 use super::value::{Bytes, DurationMs};
 
@@ -58,7 +58,7 @@ impl JobSpec {
 
     fn check_model(&self) -> Result<(), SpecError> {
         let model = &self.model;
-        let custom = model.algorithm == Algorithm::Custom;
+        let custom = model.algorithm == AlgorithmKind::Custom;
         rule(model.l2.is_finite() && model.l2 >= 0.0, "model.l2", || {
             format!("is {}, must be at least 0", model.l2)
         })?;
@@ -168,7 +168,7 @@ impl JobSpec {
             "names a format twice".to_owned()
         })?;
         rule(
-            self.model.algorithm != Algorithm::Custom || !formats.contains(&ModelFormat::Text),
+            self.model.algorithm != AlgorithmKind::Custom || !formats.contains(&ModelFormat::Text),
             "output.formats",
             || "\"text\" is for linear models, not for algorithm \"custom\"".to_owned(),
         )?;
@@ -291,7 +291,8 @@ mod tests {
         );
         assert!(refused(|spec| spec.training.early_stop = 1).contains("data.test is not set"));
         assert!(
-            refused(|spec| spec.model.algorithm = Algorithm::Custom).contains("[[model.table]]")
+            refused(|spec| spec.model.algorithm = AlgorithmKind::Custom)
+                .contains("[[model.table]]")
         );
     }
 

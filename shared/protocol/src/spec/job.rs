@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::SpecError;
 use super::options::{
-    Algorithm, BadRecords, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
+    AlgorithmKind, BadRecords, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
 };
 use super::sections::{
     AmSpec, CheckpointSpec, DataSpec, ModelSpec, NetworkSpec, OutputSpec, PserverSpec, RunSpec,
@@ -80,8 +80,8 @@ impl JobSpec {
     pub fn tables(&self) -> Vec<TableSpec> {
         let model = &self.model;
         match model.algorithm {
-            Algorithm::Custom => model.tables.clone(),
-            Algorithm::LogisticRegression => {
+            AlgorithmKind::Custom => model.tables.clone(),
+            AlgorithmKind::LogisticRegression => {
                 let dense = |id, name: &str, rows, cols, optimizer, l2| TableSpec {
                     id: TableId(id),
                     name: name.to_owned(),
@@ -133,7 +133,7 @@ pub fn sample() -> JobSpec {
             bad_records: BadRecords::Fail,
         },
         model: ModelSpec {
-            algorithm: Algorithm::LogisticRegression,
+            algorithm: AlgorithmKind::LogisticRegression,
             features: 10,
             l2: 0.0,
             standardise: false,

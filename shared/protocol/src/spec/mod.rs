@@ -31,7 +31,7 @@ pub use limits::SpecError;
 pub use location::Location;
 pub use memory_retry::MemoryRetry;
 pub use options::{
-    Algorithm, BadRecords, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
+    AlgorithmKind, BadRecords, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
 };
 pub use phase::{PhaseKind, Stage, phase_count, phase_kind};
 pub use pserver_memory::PserverMemory;

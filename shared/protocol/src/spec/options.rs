@@ -43,7 +43,7 @@ pub enum BadRecords {
 /// What computes the gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Algorithm {
+pub enum AlgorithmKind {
     /// Binary classification with a bias; labels −1/+1 or 0/1.
     LogisticRegression,
     /// The program of `trainers.command`, on the tables of `[[model.table]]`.
@@ -51,8 +51,10 @@ pub enum Algorithm {
 }
 
 /// The words of `model.algorithm`.
-pub(super) const ALGORITHMS: &[(&str, Algorithm)] =
-    &[("logistic-regression", Algorithm::LogisticRegression), ("custom", Algorithm::Custom)];
+pub(super) const ALGORITHMS: &[(&str, AlgorithmKind)] = &[
+    ("logistic-regression", AlgorithmKind::LogisticRegression),
+    ("custom", AlgorithmKind::Custom),
+];
 /// Words of `model.algorithm` that are not available yet.
 pub(super) const ALGORITHMS_TO_COME: &[&str] = &[
     "linear-regression",

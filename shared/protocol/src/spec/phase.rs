@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::job::JobSpec;
-use super::options::Algorithm;
+use super::options::AlgorithmKind;
 use crate::ids::PhaseNo;
 
 /// What a phase does.
@@ -54,8 +54,8 @@ pub enum Stage {
 /// How many measurements come before the first pass.
 fn measures(spec: &JobSpec) -> u32 {
     match spec.model.algorithm {
-        Algorithm::LogisticRegression if spec.model.standardise => 2,
-        Algorithm::LogisticRegression | Algorithm::Custom => 0,
+        AlgorithmKind::LogisticRegression if spec.model.standardise => 2,
+        AlgorithmKind::LogisticRegression | AlgorithmKind::Custom => 0,
     }
 }
 

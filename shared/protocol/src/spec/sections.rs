@@ -11,7 +11,7 @@ use super::limits::{
 };
 use super::location::Location;
 use super::options::{
-    ALGORITHMS, ALGORITHMS_TO_COME, Algorithm, BadRecords, CONSISTENCIES, Consistency,
+    ALGORITHMS, ALGORITHMS_TO_COME, AlgorithmKind, BadRecords, CONSISTENCIES, Consistency,
     DATA_FORMATS, DataFormat, ModelFormat, NAN_POLICIES, NanPolicy, ON_CORRUPT, OnCorrupt,
     TaskSize,
 };
@@ -54,9 +54,9 @@ section! {
 section! {
     (take, key)
     pub struct ModelSpec = ["model"] "What is trained." {
-        key algorithm: Algorithm = "model.algorithm", Value("\"logistic-regression\""), Never, read(take.choice(key, ALGORITHMS, ALGORITHMS_TO_COME)),
+        key algorithm: AlgorithmKind = "model.algorithm", Value("\"logistic-regression\""), Never, read(take.choice(key, ALGORITHMS, ALGORITHMS_TO_COME)),
             "\"logistic-regression\" (labels -1/+1 or 0/1, with a bias), or \"custom\" (the program of trainers.command on the tables of [[model.table]]).";
-        /// 1 to [`ROWS_MAX`](super::limits::ROWS_MAX) − 1; 0 for [`Algorithm::Custom`].
+        /// 1 to [`ROWS_MAX`](super::limits::ROWS_MAX) − 1; 0 for [`AlgorithmKind::Custom`].
         key features: u64 = "model.features", Absent("1000000"), Never, read(values::features(take, key, algorithm)),
             "Number of features; an index above it is a bad record. Needed unless the algorithm is \"custom\".";
         /// Strength of the objective's ½·l2·‖w‖², at least 0.
@@ -168,7 +168,7 @@ section! {
 }
 
 section! {
-    (take, key, algorithm: Option<Algorithm>)
+    (take, key, algorithm: Option<AlgorithmKind>)
     pub struct OutputSpec = ["output"] "What comes out." {
         key model: Location = "output.model", Value("\"\""), Freely, read(paths::output(take, key, "model")),
             "Folder of the model. Empty: ./out/<name>-<run>/model, on YARN heddle/<name>-<run>/model in your home.";

@@ -194,7 +194,7 @@ fn push_bounded<T>(kept: &mut VecDeque<T>, one: T) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::Event;
+    use crate::view::JobEvent;
 
     #[test]
     fn the_newest_losses_are_kept_and_all_are_counted() {
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn warnings_are_kept_with_their_time() {
         let mut history = History::default();
-        let event = Event::Warning { text: "the journal is 5 s late".into() };
+        let event = JobEvent::Warning { text: "the journal is 5 s late".into() };
         event.record(&mut history, 7, |_, _| None);
         assert_eq!(history.warnings_total, 1);
         let expected = WarningView { at_ms: 7, text: "the journal is 5 s late".into() };

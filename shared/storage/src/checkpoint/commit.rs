@@ -20,13 +20,13 @@ use heddle_protocol::manifest::{Manifest, Salt};
 use super::CheckpointError;
 use super::files::{Depth, DirEntries, check_shards};
 use super::layout::{MANIFEST, STAGING, is_shard_name, staging_name};
-use super::load::{Checkpoint, read_manifest};
+use super::load::{StoredCheckpoint, read_manifest};
 use super::root::DirRoot;
 use crate::digest::sum_of;
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 use crate::sidecar::{SIDECAR_SUFFIX, sidecar_line, sidecar_name};
-use crate::store::{Kind, Mode};
+use crate::store::{EntryKind, Mode};
 use crate::summed::write_whole;
 
 /// Attempts of a rename whose outcome is unknown, before the commit fails with `Unknown`. Each attempt has its own deadline.
@@ -119,7 +119,7 @@ pub(super) async fn commit(
     mut manifest: Manifest,
     salt: Salt,
     gate: CommitGate<'_>,
-) -> Result<Checkpoint, CommitError> {
+) -> Result<StoredCheckpoint, CommitError> {
     manifest.salt = salt;
     let (cut, own) = (manifest.cut, manifest.cut.generation);
     let path = staging_of(root, cut, salt).map_err(CommitError::not_done)?;
@@ -145,7 +145,7 @@ pub(super) async fn commit(
 }
 
 /// What an earlier try did, when the staging directory is not there any more.
-async fn already(root: &DirRoot, cut: CutId, salt: Salt) -> Result<Checkpoint, CommitError> {
+async fn already(root: &DirRoot, cut: CutId, salt: Salt) -> Result<StoredCheckpoint, CommitError> {
     match final_of(root, cut, salt).await.map_err(CommitError::Unknown)? {
         Final::Ours(checkpoint) => Ok(*checkpoint),
         Final::Theirs => Err(theirs(cut)),
@@ -163,7 +163,7 @@ async fn final_of(root: &DirRoot, cut: CutId, salt: Salt) -> Result<Final, Check
     }
     match read_manifest(&*root.storage, &dir).await {
         Ok(manifest) if manifest.salt == salt => {
-            Ok(Final::Ours(Box::new(Checkpoint { dir, manifest })))
+            Ok(Final::Ours(Box::new(StoredCheckpoint { dir, manifest })))
         }
         Ok(_) => Ok(Final::Theirs),
         // Ours was durable and readable before the rename, so what cannot be parsed is not ours.
@@ -174,7 +174,7 @@ async fn final_of(root: &DirRoot, cut: CutId, salt: Salt) -> Result<Final, Check
 
 enum Final {
     Absent,
-    Ours(Box<Checkpoint>),
+    Ours(Box<StoredCheckpoint>),
     Theirs,
 }
 
@@ -209,7 +209,7 @@ impl<'a> Staging<'a> {
         for entry in listed.entries() {
             let name = entry.name();
             let of = name.strip_suffix(SIDECAR_SUFFIX).unwrap_or(name);
-            if entry.kind == Kind::File && is_shard_name(name) && !wanted.contains(of) {
+            if entry.kind == EntryKind::File && is_shard_name(name) && !wanted.contains(of) {
                 delete_quietly_gone(self.dir, &entry.path).await?;
             }
         }
@@ -259,14 +259,14 @@ async fn delete_quietly_gone(dir: &DirRoot, path: &StorePath) -> Result<(), Chec
 
 impl Sealed<'_> {
     /// Gives the directory its final name, replacing nothing.
-    async fn publish(self, salt: Salt) -> Result<Checkpoint, CommitError> {
+    async fn publish(self, salt: Salt) -> Result<StoredCheckpoint, CommitError> {
         let Self { staging, manifest } = self;
         let (dir, cut) = (staging.dir, manifest.cut);
         let to = dir.checkpoint_dir(cut).map_err(CommitError::not_done)?;
         let mut unknown = None;
         for _ in 0..RENAME_TRIES {
             let error = match dir.storage.rename(&staging.path, &to).await {
-                Ok(()) => return Ok(Checkpoint { dir: to, manifest }),
+                Ok(()) => return Ok(StoredCheckpoint { dir: to, manifest }),
                 Err(WriteError::NotDone(error))
                     if unknown.is_none() && !error.is_exists() && !error.is_not_found() =>
                 {

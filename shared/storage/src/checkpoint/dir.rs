@@ -12,9 +12,9 @@ use super::commit::{self, CommitError, CommitGate};
 use super::files::Depth;
 use super::layout::{CLAIMS, DAMAGED, JOURNAL, STAGING};
 use super::lineage::{ClaimRecord, Lineage};
-use super::load::Checkpoint;
+use super::load::StoredCheckpoint;
 use super::remove::{self, Swept};
-use super::restore::{self, Candidate, Newest, OnCorrupt};
+use super::restore::{self, Candidate, DamagePolicy, Newest};
 use super::root::DirRoot;
 use super::scratch::probe_root;
 use crate::path::StorePath;
@@ -206,7 +206,11 @@ impl CheckpointDir {
     ///
     /// # Errors
     /// `Unknown` if there is none of that name, `Damaged`, `Newer`, `Storage`.
-    pub async fn load(&self, cut: CutId, depth: Depth) -> Result<Checkpoint, CheckpointError> {
+    pub async fn load(
+        &self,
+        cut: CutId,
+        depth: Depth,
+    ) -> Result<StoredCheckpoint, CheckpointError> {
         self.root.load(cut, depth).await
     }
 
@@ -237,7 +241,7 @@ impl CheckpointDir {
         manifest: Manifest,
         salt: Salt,
         gate: CommitGate<'_>,
-    ) -> Result<Checkpoint, CommitError> {
+    ) -> Result<StoredCheckpoint, CommitError> {
         commit::commit(&self.root, manifest, salt, gate).await
     }
 
@@ -280,13 +284,13 @@ impl CheckpointDir {
     /// # Errors
     /// - `Storage`: one could not be read just now; nothing older was tried.
     /// - `Newer`: one is of a later version; nothing older was tried.
-    /// - `Damaged`: the newest is damaged and `on_corrupt` is [`OnCorrupt::Fail`].
+    /// - `Damaged`: the newest is damaged and `on_corrupt` is [`DamagePolicy::Fail`].
     /// - `NoneUsable`, `Lost`: there were checkpoints and none can be used.
     pub async fn newest(
         &self,
         lineage: &Lineage,
         depth: Depth,
-        on_corrupt: OnCorrupt,
+        on_corrupt: DamagePolicy,
     ) -> Result<Newest, CheckpointError> {
         self.newest_below(lineage, None, depth, on_corrupt).await
     }
@@ -301,7 +305,7 @@ impl CheckpointDir {
         lineage: &Lineage,
         below: Option<CutId>,
         depth: Depth,
-        on_corrupt: OnCorrupt,
+        on_corrupt: DamagePolicy,
     ) -> Result<Newest, CheckpointError> {
         restore::newest_below(&self.root, lineage, below, depth, on_corrupt).await
     }

@@ -13,7 +13,7 @@ use super::{CheckpointError, Damage};
 use crate::error::StorageError;
 use crate::path::StorePath;
 use crate::shard_file::{ShardReader, check_sidecar};
-use crate::store::{Entry, Kind, Storage};
+use crate::store::{Entry, EntryKind, Storage};
 
 /// Extent of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(super) async fn check_shards(
     for file in files {
         let damage = match listed.0.get(&file.file) {
             None => Damage::Missing,
-            Some(entry) if entry.kind == Kind::Dir => Damage::NotAFile,
+            Some(entry) if entry.kind == EntryKind::Dir => Damage::NotAFile,
             Some(entry) if entry.bytes != file.bytes => {
                 Damage::Length { expected: file.bytes, found: entry.bytes }
             }

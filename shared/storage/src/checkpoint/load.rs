@@ -12,18 +12,18 @@ use crate::error::{Reason, StorageError};
 use crate::path::StorePath;
 use crate::sidecar::{SIDECAR_BYTES_MAX, SidecarError, read_sidecar, sidecar_name};
 use crate::store::Storage;
-use crate::{Location, read_small};
+use crate::{StorageUrl, read_small};
 
 /// A complete checkpoint.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Checkpoint {
+pub struct StoredCheckpoint {
     /// Its directory.
     pub dir: StorePath,
     /// Its manifest.
     pub manifest: Manifest,
 }
 
-impl Checkpoint {
+impl StoredCheckpoint {
     /// Reads and checks the checkpoint in a directory. All names in it are relative, so a copy elsewhere is valid too.
     ///
     /// # Errors
@@ -44,7 +44,7 @@ impl Checkpoint {
     /// # Errors
     /// As [`load`](Self::load).
     pub async fn at(
-        location: &Location,
+        location: &StorageUrl,
         depth: Depth,
     ) -> Result<(Arc<dyn Storage>, Self), CheckpointError> {
         let storage = crate::connect(location)?;

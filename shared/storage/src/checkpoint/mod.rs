@@ -44,9 +44,9 @@ pub use dir::CheckpointDir;
 pub use files::Depth;
 pub(crate) use layout::hidden_probe_name;
 pub use lineage::{ClaimRecord, Lineage, Owner};
-pub use load::Checkpoint;
+pub use load::StoredCheckpoint;
 pub use remove::Swept;
-pub use restore::{Candidate, DamagedCheckpoint, Health, Newest, OnCorrupt};
+pub use restore::{Candidate, DamagePolicy, Health, Newest, SkippedCheckpoint};
 
 /// How a file differs from what was written.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ use super::lineage::Lineage;
 use super::root::DirRoot;
 use crate::error::{StorageError, WriteError};
 use crate::path::StorePath;
-use crate::store::Kind;
+use crate::store::EntryKind;
 
 /// Complete checkpoints that always remain.
 const KEEP_MIN: usize = 2;
@@ -153,7 +153,7 @@ async fn sweep(root: &DirRoot, own: Generation) -> Result<usize, CheckpointError
     let own_staging = root.under(&[STAGING, &own.to_string()])?;
     root.make(&own_staging).await?;
     for entry in root.children(&staging).await? {
-        if entry.kind != Kind::Dir {
+        if entry.kind != EntryKind::Dir {
             continue;
         }
         let aside = match (generation_of(entry.name()), staged_of(entry.name())) {
@@ -187,7 +187,7 @@ async fn sweep_own(
             Some(StagingEntry::Trash(_) | StagingEntry::Old(_) | StagingEntry::Probe(_)) => true,
             None => false,
         };
-        if orphan && entry.kind == Kind::Dir {
+        if orphan && entry.kind == EntryKind::Dir {
             delete_tree(root, &entry.path).await?;
             swept += 1;
         }

@@ -14,14 +14,14 @@ use super::CheckpointError;
 use super::files::Depth;
 use super::layout::{DAMAGED, damaged_name, damaged_of};
 use super::lineage::Lineage;
-use super::load::Checkpoint;
+use super::load::StoredCheckpoint;
 use super::root::DirRoot;
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 
 /// Reaction to a damaged newest checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnCorrupt {
+pub enum DamagePolicy {
     /// Use the next older one.
     Previous,
     /// Fail.
@@ -32,7 +32,7 @@ pub enum OnCorrupt {
 #[derive(Debug)]
 pub enum Health {
     /// Every check passed.
-    Good(Box<Checkpoint>),
+    Good(Box<StoredCheckpoint>),
     /// Damaged, of a later version, or unavailable.
     Bad(CheckpointError),
 }
@@ -42,7 +42,7 @@ const LOOKS: u32 = 8;
 
 /// A damaged checkpoint that was skipped.
 #[derive(Debug)]
-pub struct DamagedCheckpoint {
+pub struct SkippedCheckpoint {
     /// Its name.
     pub cut: CutId,
     /// Its damage.
@@ -53,10 +53,10 @@ pub struct DamagedCheckpoint {
 #[derive(Debug, Default)]
 pub struct Newest {
     /// The newest that passes the checks; none only where the lineage has never had one.
-    pub checkpoint: Option<Checkpoint>,
+    pub checkpoint: Option<StoredCheckpoint>,
     /// Newer ones that are damaged, newest first. They are where they were: whoever owns the directory sets them aside
     /// ([`set_aside`](super::CheckpointDir::set_aside)) and says so.
-    pub damaged: Vec<DamagedCheckpoint>,
+    pub damaged: Vec<SkippedCheckpoint>,
 }
 
 /// What going through the checkpoints gave.
@@ -117,7 +117,7 @@ pub(super) async fn newest_below(
     lineage: &Lineage,
     below: Option<CutId>,
     depth: Depth,
-    on_corrupt: OnCorrupt,
+    on_corrupt: DamagePolicy,
 ) -> Result<Newest, CheckpointError> {
     for _ in 0..LOOKS {
         match look(root, lineage, below, depth, on_corrupt).await? {
@@ -140,7 +140,7 @@ async fn look(
     lineage: &Lineage,
     below: Option<CutId>,
     depth: Depth,
-    on_corrupt: OnCorrupt,
+    on_corrupt: DamagePolicy,
 ) -> Result<Look, CheckpointError> {
     let mut damaged = Vec::new();
     let names = root.names().await?;
@@ -159,11 +159,11 @@ async fn look(
                 if !root.names().await?.contains(&cut) {
                     return Ok(Look::Moved);
                 }
-                if !error.is_damage() || on_corrupt == OnCorrupt::Fail {
+                if !error.is_damage() || on_corrupt == DamagePolicy::Fail {
                     return Err(error);
                 }
                 error!(%cut, error = %chain(&error), "a checkpoint is damaged");
-                damaged.push(DamagedCheckpoint { cut, error });
+                damaged.push(SkippedCheckpoint { cut, error });
             }
         }
     }

@@ -11,12 +11,12 @@ use super::layout::{
     CLAIMS, JOURNAL, MANIFEST, MARKER, cut_of, generation_of, is_hidden_probe_name,
 };
 use super::lineage::{ClaimRecord, Lineage};
-use super::load::Checkpoint;
+use super::load::StoredCheckpoint;
 use super::{CheckpointError, Damage};
 use crate::error::{StorageError, WriteError};
 use crate::path::StorePath;
 use crate::read_small;
-use crate::store::{Entry, Kind, Mode, Storage};
+use crate::store::{Entry, EntryKind, Mode, Storage};
 use crate::summed::{is_draft_of, publish_small};
 
 /// Largest marker or claim that is read.
@@ -113,7 +113,7 @@ impl DirRoot {
         let children = self.children(&self.at(JOURNAL)?).await?;
         let mut found: Vec<_> = children
             .iter()
-            .filter(|entry| entry.kind == Kind::Dir)
+            .filter(|entry| entry.kind == EntryKind::Dir)
             .filter_map(|entry| generation_of(entry.name()))
             .collect();
         found.sort_unstable();
@@ -230,7 +230,7 @@ impl DirRoot {
         let children = self.storage.list(&self.path).await?;
         let mut found: Vec<_> = children
             .iter()
-            .filter(|entry| entry.kind == Kind::Dir)
+            .filter(|entry| entry.kind == EntryKind::Dir)
             .filter_map(|entry| cut_of(entry.name()))
             .collect();
         found.sort_unstable();
@@ -253,7 +253,7 @@ impl DirRoot {
         &self,
         cut: CutId,
         depth: Depth,
-    ) -> Result<Checkpoint, CheckpointError> {
+    ) -> Result<StoredCheckpoint, CheckpointError> {
         let dir = self.checkpoint_dir(cut)?;
         if let Err(error) = self.storage.stat(&dir).await {
             return Err(if error.is_not_found() {
@@ -262,7 +262,7 @@ impl DirRoot {
                 error.into()
             });
         }
-        let checkpoint = Checkpoint::load(&*self.storage, &dir, depth).await?;
+        let checkpoint = StoredCheckpoint::load(&*self.storage, &dir, depth).await?;
         if checkpoint.manifest.cut != cut {
             let file = self.show(&dir.join(MANIFEST).map_err(StorageError::from)?);
             let damage =
@@ -292,7 +292,7 @@ impl DirRoot {
             Err(WriteError::NotDone(error)) => Err(error.into()),
             // It does not matter which process created the directory, so a look-up resolves the outcome.
             Err(WriteError::Unknown(error)) => match self.storage.stat(path).await {
-                Ok(entry) if entry.kind == Kind::Dir => Ok(()),
+                Ok(entry) if entry.kind == EntryKind::Dir => Ok(()),
                 _ => Err(error.into()),
             },
         }

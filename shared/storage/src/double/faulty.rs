@@ -17,7 +17,7 @@ use crate::store::{Entry, Mode, Reader, Storage, Writer};
 
 /// What happens at one call that changes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum InjectedFault {
     /// It is not done, and the caller knows.
     NotDone,
     /// It is done, and the reply is lost.
@@ -33,7 +33,7 @@ pub enum Fault {
     CrashHalfway,
 }
 
-impl Fault {
+impl InjectedFault {
     /// All that any storage shows.
     pub const ALL: [Self; 5] = [
         Self::NotDone,
@@ -52,7 +52,7 @@ impl Fault {
 /// Which call fails how; shared by a storage and its writers.
 #[derive(Debug, Default)]
 pub struct Faults {
-    at: BTreeMap<usize, Fault>,
+    at: BTreeMap<usize, InjectedFault>,
     calls: AtomicUsize,
     dead: AtomicBool,
     log: Mutex<Vec<String>>,
@@ -66,7 +66,7 @@ impl Faults {
     }
 
     /// These faults at these calls (counted from 0 over all calls that change something).
-    pub fn at(faults: impl IntoIterator<Item = (usize, Fault)>) -> Arc<Self> {
+    pub fn at(faults: impl IntoIterator<Item = (usize, InjectedFault)>) -> Arc<Self> {
         Arc::new(Self { at: faults.into_iter().collect(), ..Self::default() })
     }
 
@@ -123,18 +123,18 @@ impl Faults {
             || StorageError::new(op, place.clone(), Reason::Unavailable).because("made to fail");
         match fault {
             None => effect.await,
-            Some(Fault::NotDone) => Err(WriteError::NotDone(lost())),
-            Some(Fault::NotDoneUnknown) => Err(WriteError::Unknown(lost())),
-            Some(Fault::DoneUnknown) => {
+            Some(InjectedFault::NotDone) => Err(WriteError::NotDone(lost())),
+            Some(InjectedFault::NotDoneUnknown) => Err(WriteError::Unknown(lost())),
+            Some(InjectedFault::DoneUnknown) => {
                 // What the storage itself refuses, it refuses in a reply that is lost too.
                 let _lost = effect.await;
                 Err(WriteError::Unknown(lost()))
             }
-            Some(Fault::CrashBefore | Fault::CrashHalfway) => {
+            Some(InjectedFault::CrashBefore | InjectedFault::CrashHalfway) => {
                 self.dead.store(true, Ordering::Relaxed);
                 Err(WriteError::Unknown(lost()))
             }
-            Some(Fault::CrashAfter) => {
+            Some(InjectedFault::CrashAfter) => {
                 let _unheard = effect.await;
                 self.dead.store(true, Ordering::Relaxed);
                 Err(WriteError::Unknown(lost()))
@@ -274,7 +274,7 @@ impl Storage for Faulty {
     }
 
     async fn delete_dir(&self, path: &StorePath) -> Result<(), WriteError> {
-        if self.faults.at.get(&self.faults.calls()) == Some(&Fault::CrashHalfway)
+        if self.faults.at.get(&self.faults.calls()) == Some(&InjectedFault::CrashHalfway)
             && !self.faults.is_dead()
         {
             let children = self.inner.list(path).await.unwrap_or_default();

@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
-use crate::store::{Entry, Kind, Mode, Reader, Storage, Writer};
+use crate::store::{Entry, EntryKind, Mode, Reader, Storage, Writer};
 
 #[derive(Debug, Default)]
 struct Inode {
@@ -139,8 +139,8 @@ impl MemoryStorage {
 
     fn entry(path: &StorePath, node: &Node) -> Entry {
         let (kind, bytes) = match node {
-            Node::Dir => (Kind::Dir, 0),
-            Node::File(inode) => (Kind::File, lock(inode).visible().len() as u64),
+            Node::Dir => (EntryKind::Dir, 0),
+            Node::File(inode) => (EntryKind::File, lock(inode).visible().len() as u64),
         };
         Entry { path: path.clone(), kind, bytes, modified_ms: 0 }
     }

@@ -6,5 +6,5 @@
 mod faulty;
 mod memory;
 
-pub use faulty::{Fault, Faults, Faulty, run_interleaved};
+pub use faulty::{Faults, Faulty, InjectedFault, run_interleaved};
 pub use memory::MemoryStorage;

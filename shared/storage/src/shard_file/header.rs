@@ -69,7 +69,7 @@ impl Section {
 /// The rows of a table that the shard holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
-pub enum Rows {
+pub enum ShardRows {
     /// Rows `first .. first + count` of a dense table.
     Dense {
         /// First row.
@@ -84,7 +84,7 @@ pub enum Rows {
     },
 }
 
-impl Rows {
+impl ShardRows {
     /// Number of rows.
     pub fn count(self) -> u64 {
         match self {
@@ -103,14 +103,14 @@ pub struct Table {
     /// Values per row.
     pub cols: u32,
     /// Which rows.
-    pub rows: Rows,
+    pub rows: ShardRows,
     /// The optimizer whose state is saved beside the values, by its name in the job file.
     pub optimizer: String,
 }
 
 /// What a shard file says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Header {
+pub struct ShardHeader {
     /// The run.
     pub run: RunId,
     /// The shard.
@@ -180,7 +180,7 @@ pub(super) fn aligned(offset: u64) -> Option<u64> {
     offset.checked_next_multiple_of(ALIGN)
 }
 
-impl Header {
+impl ShardHeader {
     /// Checks that tables and sections fit each other.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl Header {
             if self.tables[..index].iter().any(|other| other.id == table.id) {
                 return wrong(format!("table {} twice", table.id));
             }
-            if let Rows::Dense { first, count } = table.rows
+            if let ShardRows::Dense { first, count } = table.rows
                 && first.checked_add(count).is_none()
             {
                 return wrong(format!("table {}: no such rows", table.id));
@@ -295,7 +295,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
     use uuid::Uuid;
 
-    pub(crate) fn header(shard: u32, shards: u32, rows: u64) -> Header {
+    pub(crate) fn header(shard: u32, shards: u32, rows: u64) -> ShardHeader {
         let section = |table, name: &str, values, count| Section {
             table,
             name: name.to_owned(),
@@ -303,7 +303,7 @@ pub(crate) mod tests {
             count,
         };
         let generation = Generation(1);
-        Header {
+        ShardHeader {
             run: RunId(Uuid::from_u128(9)),
             shard: ShardId(shard),
             shards,
@@ -315,7 +315,7 @@ pub(crate) mod tests {
                 id: TableId(0),
                 name: "weights".to_owned(),
                 cols: 2,
-                rows: Rows::Dense { first: u64::from(shard) * rows, count: rows },
+                rows: ShardRows::Dense { first: u64::from(shard) * rows, count: rows },
                 optimizer: "ftrl".to_owned(),
             }],
             sections: vec![
@@ -326,12 +326,12 @@ pub(crate) mod tests {
         }
     }
 
-    fn contradiction(change: impl FnOnce(&mut Header)) -> String {
+    fn contradiction(change: impl FnOnce(&mut ShardHeader)) -> String {
         let mut wrong = header(0, 2, 10);
         change(&mut wrong);
         assert!(wrong.encode().is_err(), "the writer let it pass");
         let json = serde_json::to_vec(&wrong).expect("JSON");
-        Header::decode(&json).expect_err("refused").to_string()
+        ShardHeader::decode(&json).expect_err("refused").to_string()
     }
 
     #[test]
@@ -341,7 +341,7 @@ pub(crate) mod tests {
         assert_eq!(bytes.len() % 64, 0);
         let length = decode_prologue(bytes.first_chunk().expect("long enough")).expect("ours");
         let json = &bytes[PROLOGUE_BYTES..PROLOGUE_BYTES + length];
-        assert_eq!(Header::decode(json).expect("read"), header);
+        assert_eq!(ShardHeader::decode(json).expect("read"), header);
         let start = bytes.len() as u64;
         assert_eq!(header.layout(length as u64).expect("fits"), (start, start + 128 + 128 + 64));
     }
@@ -374,7 +374,7 @@ pub(crate) mod tests {
         );
         assert!(contradiction(|h| h.sections[1].count = u64::MAX / 2).contains("ftrl.z"));
         assert!(
-            contradiction(|h| h.tables[0].rows = Rows::Dense { first: u64::MAX, count: 10 })
+            contradiction(|h| h.tables[0].rows = ShardRows::Dense { first: u64::MAX, count: 10 })
                 .contains("no such rows")
         );
     }
@@ -411,10 +411,10 @@ pub(crate) mod tests {
             let mut json = serde_json::to_vec(&header(0, 2, 10)).expect("JSON");
             let len = json.len();
             json[at % len] = byte;
-            if let Ok(header) = Header::decode(&json) {
+            if let Ok(header) = ShardHeader::decode(&json) {
                 let _ = header.layout(len as u64);
             }
-            let _ = Header::decode(&json[..cut % len]);
+            let _ = ShardHeader::decode(&json[..cut % len]);
         }
 
         #[test]

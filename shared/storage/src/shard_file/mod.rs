@@ -23,7 +23,7 @@ mod tests;
 mod write;
 
 pub use header::{
-    FormatError, HEADER_BYTES_MAX, Header, Rows, SHARD_VERSION, Section, Table, Values,
+    FormatError, HEADER_BYTES_MAX, SHARD_VERSION, Section, ShardHeader, ShardRows, Table, Values,
 };
 pub(crate) use read::check_sidecar;
 pub use read::{Piece, ShardReader};

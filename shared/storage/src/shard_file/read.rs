@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use heddle_protocol::manifest::{Md5, ShardFile};
 
-use super::header::{ALIGN, FormatError, Header, PROLOGUE_BYTES, decode_prologue};
+use super::header::{ALIGN, FormatError, PROLOGUE_BYTES, ShardHeader, decode_prologue};
 use crate::checkpoint::{CheckpointError, Damage};
 use crate::digest::Digester;
 use crate::error::{Op, Reason, StorageError};
@@ -19,7 +19,7 @@ const VALUE_BYTES_MAX: usize = 8;
 /// A run of one section's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Index into [`Header::sections`].
+    /// Index into [`ShardHeader::sections`].
     pub section: usize,
     /// Where in the section it begins, in bytes.
     pub offset: u64,
@@ -35,7 +35,7 @@ pub struct Piece {
 #[derive(Debug)]
 pub struct ShardReader {
     source: SummedReader,
-    header: Header,
+    header: ShardHeader,
     section: usize,
     /// Bytes of the section given out so far.
     given: u64,
@@ -73,7 +73,7 @@ impl ShardReader {
         let json_bytes = decode_prologue(prologue).map_err(format)?;
         // Within the bound of HEADER_BYTES_MAX, and read as it comes: a lying length costs nothing.
         let json = source.take(json_bytes).await?;
-        let header = Header::decode(&json).map_err(format)?;
+        let header = ShardHeader::decode(&json).map_err(format)?;
         let (start, end) = header.layout(json_bytes as u64).map_err(format)?;
         if end != found {
             return Err(format(FormatError::Length { expected: end, found }));
@@ -89,7 +89,7 @@ impl ShardReader {
     }
 
     /// What the file says of itself.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &ShardHeader {
         &self.header
     }
 
@@ -121,7 +121,7 @@ impl ShardReader {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    pub async fn check(mut self) -> Result<Header, CheckpointError> {
+    pub async fn check(mut self) -> Result<ShardHeader, CheckpointError> {
         while self.next().await?.is_some() {}
         Ok(self.header)
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use heddle_protocol::manifest::ShardFile;
 use uuid::Uuid;
 
-use super::header::{ALIGN, FormatError, Header};
+use super::header::{ALIGN, FormatError, ShardHeader};
 use crate::error::StorageError;
 use crate::path::StorePath;
 use crate::store::{Mode, Storage};
@@ -40,7 +40,7 @@ pub enum SaveError {
 #[derive(Debug)]
 pub struct ShardWriter {
     file: SummedWriter,
-    header: Header,
+    header: ShardHeader,
     uuid: Uuid,
     /// The section being written; behind the last one when all are.
     section: usize,
@@ -56,7 +56,7 @@ impl ShardWriter {
     pub async fn create(
         storage: &dyn Storage,
         dir: &StorePath,
-        header: Header,
+        header: ShardHeader,
     ) -> Result<Self, SaveError> {
         let uuid = Uuid::new_v4();
         let start = header.encode()?;

@@ -192,22 +192,22 @@ impl World {
     }
 
     /// Takes in what people are told; says whether a run without faults has that too.
-    pub(super) fn note(&mut self, event: &view::Event) {
+    pub(super) fn note(&mut self, event: &view::JobEvent) {
         self.tell(format_args!("AM: {}", Brief(event)));
         match event {
-            view::Event::Lost { .. }
-            | view::Event::CheckpointGivenUp { .. }
-            | view::Event::CheckpointDamaged { .. }
-            | view::Event::StorageWait(_)
-            | view::Event::Recovered(_)
-            | view::Event::Warning { .. } => self.coverage.changed(),
-            view::Event::Started { .. }
-            | view::Event::Registered { .. }
-            | view::Event::PhaseBegun { .. }
-            | view::Event::Progress { .. }
-            | view::Event::Evaluated(_)
-            | view::Event::CheckpointCommitted(_)
-            | view::Event::Ended { .. } => {}
+            view::JobEvent::Lost { .. }
+            | view::JobEvent::CheckpointGivenUp { .. }
+            | view::JobEvent::CheckpointDamaged { .. }
+            | view::JobEvent::StorageWait(_)
+            | view::JobEvent::Recovered(_)
+            | view::JobEvent::Warning { .. } => self.coverage.changed(),
+            view::JobEvent::Started { .. }
+            | view::JobEvent::Registered { .. }
+            | view::JobEvent::PhaseBegun { .. }
+            | view::JobEvent::Progress { .. }
+            | view::JobEvent::Evaluated(_)
+            | view::JobEvent::CheckpointCommitted(_)
+            | view::JobEvent::Ended { .. } => {}
         }
     }
 

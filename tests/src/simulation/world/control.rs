@@ -1,7 +1,7 @@
 //! Control connections, from both ends.
 
 use heddle_agent::machine as agent;
-use heddle_am_core::{ConnectionId, ContainerId};
+use heddle_am_core::{ConnectionId, ContainerName};
 use heddle_protocol::control::{CommandEnvelope, Report, ReportEnvelope};
 use heddle_protocol::ids::Attempt;
 
@@ -57,7 +57,7 @@ impl World {
             return Ok(());
         };
         let number = link.container;
-        let container = ContainerId(number.to_string());
+        let container = ContainerName(number.to_string());
         let connection = ConnectionId(control);
         let registers = matches!(line.report, Report::Register { .. });
         let (event, confirm) = am.line(connection, &container, line)?;

@@ -4,7 +4,7 @@ mod network;
 mod processes;
 mod storage;
 
-use heddle_am_core::{ContainerId, Event, Exit, OperationId};
+use heddle_am_core::{ContainerName, Event, Exit, OperationId};
 use heddle_protocol::control::Operation;
 use heddle_protocol::ids::Role;
 
@@ -93,7 +93,7 @@ impl World {
             }
             Fault::Preempt => {
                 let preempting = |container| Event::Preempting { container, deadline_ms: None };
-                Ok(self.cluster_says(chance, |n| preempting(ContainerId(n.to_string()))))
+                Ok(self.cluster_says(chance, |n| preempting(ContainerName(n.to_string()))))
             }
             Fault::NodeLeaves => {
                 let leaving = |n| Event::NodeLeaving { node: node_of(n) };

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, ContainerId, Event, Exit, Outcome, Probe, Record, StoreCall, Stored, SurvivingContainer,
+    Action, ContainerName, Event, Exit, Outcome, Probe, Record, StoreCall, Stored,
+    SurvivingContainer,
 };
 use heddle_protocol::control::Command;
 use heddle_protocol::exit_code::ExitCode;
@@ -21,7 +22,7 @@ impl World {
         let alive = self.containers.keys().filter(|n| !self.lost.contains(n));
         let kept = alive
             .map(|n| SurvivingContainer {
-                container: ContainerId(n.to_string()),
+                container: ContainerName(n.to_string()),
                 node: node_of(*n),
             })
             .collect();
@@ -160,7 +161,7 @@ impl World {
                     }
                     let number = self.number();
                     let event = Event::Allocated {
-                        container: ContainerId(number.to_string()),
+                        container: ContainerName(number.to_string()),
                         slot,
                         incarnation,
                         node: node_of(number),
@@ -223,7 +224,7 @@ impl World {
     }
 
     /// The cluster takes a container back: its process, if it has one, ends some time.
-    fn release(&mut self, attempt: u32, container: ContainerId) {
+    fn release(&mut self, attempt: u32, container: ContainerName) {
         let number = container.0.parse().unwrap_or_default();
         let exit = Exit::ByCluster { error: "released".to_owned() };
         if self.containers.contains_key(&number) {

@@ -100,7 +100,7 @@ enum Body {
 
 struct Container {
     member: Member,
-    agent: agent::Machine,
+    agent: agent::ControlMachine,
     /// The attempt that it connects to.
     address: u32,
     control: Option<u64>,

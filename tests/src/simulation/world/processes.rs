@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use heddle_agent::machine as agent;
-use heddle_am_core::{ContainerId, Event, Exit};
+use heddle_am_core::{ContainerName, Event, Exit};
 use heddle_protocol::control::{Command, HeartbeatStats, Report, ReportEnvelope};
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role};
 
@@ -17,7 +17,7 @@ use super::log::Brief;
 use super::{Body, Container, Item, Wire, World};
 
 impl World {
-    pub(super) fn launch(&mut self, attempt: u32, container: &ContainerId, member: Member) {
+    pub(super) fn launch(&mut self, attempt: u32, container: &ContainerName, member: Member) {
         let Ok(number) = container.0.parse::<u64>() else {
             return;
         };
@@ -28,7 +28,7 @@ impl World {
             ))),
             Role::Trainer => Body::Trainer(Box::new(Trainer::new(self.job.clone()))),
         };
-        let agent = agent::Machine::new(self.now_ms);
+        let agent = agent::ControlMachine::new(self.now_ms);
         let memory = self.asked.remove(&member);
         self.containers.insert(
             number,
@@ -81,7 +81,7 @@ impl World {
         }
         if !self.lost.remove(&number) {
             let event = Event::Exited {
-                container: ContainerId(number.to_string()),
+                container: ContainerName(number.to_string()),
                 exit,
                 text: String::new(),
             };

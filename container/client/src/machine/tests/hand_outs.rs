@@ -28,7 +28,7 @@ fn fenced_lane_is_dropped_in_any_state() {
         let mut world = World::new();
         let frames = of(&mut world);
         world.refuse(&frames[0], Status::Fenced);
-        let fenced = Event::LaneFenced { grant: grant(LANE, 1) };
+        let fenced = ClientEvent::LaneFenced { grant: grant(LANE, 1) };
         assert_eq!(world.event(), Some(fenced));
         frames[1..].iter().for_each(|other| {
             world.reply(other, Kind::Ack, Status::Ok);
@@ -40,7 +40,7 @@ fn fenced_lane_is_dropped_in_any_state() {
         world.push(Unit::Lane(LANE), 1, gradient(), false);
         assert_eq!(world.kinds(0), [] as [Kind; 0], "the lane is not run here");
         world.take_over([(1, 0, 0); 2]);
-        assert!(matches!(world.event(), Some(Event::Compute { .. })));
+        assert!(matches!(world.event(), Some(ClientEvent::Compute { .. })));
     };
     refused(|world| {
         let era = world.era();
@@ -80,5 +80,5 @@ fn newer_hand_out_asks_again_and_older_one_is_ignored() {
         assert_eq!(asked[0].hand_out, grant(LANE, 2).hand_out);
         world.stand(&asked[0], 0, 0, 0);
     }
-    assert!(matches!(world.event(), Some(Event::Compute { .. })));
+    assert!(matches!(world.event(), Some(ClientEvent::Compute { .. })));
 }

@@ -7,7 +7,7 @@ use super::raw::Origin;
 
 /// What the reading of a job file depends on besides its text.
 #[derive(Clone, Debug)]
-pub struct Context {
+pub struct ReadContext {
     /// The file as it is named in messages.
     pub file: String,
     /// Folder of the job file, absolute: what its paths are relative to.

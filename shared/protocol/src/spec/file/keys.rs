@@ -8,7 +8,7 @@ use super::super::sections::{
 };
 use super::super::yarn::{SubmitSpec, YarnSpec};
 use super::key::{Group, Key};
-use super::section::Section;
+use super::section::SpecSection;
 
 /// The sections in the order of the reference.
 pub const GROUPS: &[Group] = &[

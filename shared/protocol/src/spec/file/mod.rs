@@ -21,7 +21,7 @@ pub mod template;
 mod tests;
 pub(super) mod values;
 
-pub use context::{Context, Shown};
+pub use context::{ReadContext, Shown};
 pub use key::{Fallback, Group, Key, ResumeRule};
 pub use keys::{GROUPS, keys};
 pub use problem::{Problem, Problems};

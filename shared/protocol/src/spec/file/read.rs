@@ -9,7 +9,7 @@ use super::super::sections::{
     RunSpec, TrainerSpec, TrainingSpec,
 };
 use super::super::yarn::{SubmitSpec, YarnSpec};
-use super::context::{Context, Shown};
+use super::context::{ReadContext, Shown};
 use super::key::Fallback;
 use super::keys::{self, GROUPS};
 use super::problem::{Problem, Problems};
@@ -33,7 +33,7 @@ pub struct Job {
 ///
 /// # Errors
 /// All problems of single values, each with its place; else the first rule that the values break together.
-pub fn read(text: &str, context: &Context) -> Result<Job, Problems> {
+pub fn read(text: &str, context: &ReadContext) -> Result<Job, Problems> {
     let mut table = raw::parse_file(&context.file, text).map_err(|p| Problems(vec![p]))?;
     let mut problems = Vec::new();
     for set in &context.sets {

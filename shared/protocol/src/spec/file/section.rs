@@ -21,7 +21,7 @@ use super::key::Group;
 use crate::spec::limits::SpecError;
 
 /// A section of the job file.
-pub(in crate::spec) trait Section {
+pub(in crate::spec) trait SpecSection {
     /// Its name, its documentation and its keys.
     const GROUP: Group;
 
@@ -58,7 +58,7 @@ macro_rules! section {
             )+
         }
 
-        impl $crate::spec::file::section::Section for $spec {
+        impl $crate::spec::file::section::SpecSection for $spec {
             const GROUP: $crate::spec::file::key::Group = $crate::spec::file::key::Group {
                 name: $name,
                 doc: $about,

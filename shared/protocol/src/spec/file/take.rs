@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use super::super::value::ValueError;
-use super::context::{Context, Shown};
+use super::context::{ReadContext, Shown};
 use super::key::{Fallback, Key};
 use super::problem::Problem;
 use super::raw::{self, Origin, Raw, RawValue};
@@ -13,7 +13,7 @@ use super::scalar::{real_of, text_of};
 
 /// Takes keys. Each method notes a problem and returns `None` where the value is not accepted.
 pub(in crate::spec) struct Take<'c> {
-    pub(super) context: &'c Context,
+    pub(super) context: &'c ReadContext,
     given: BTreeMap<&'static str, Raw>,
     pub(super) name: String,
     shown: BTreeMap<&'static str, Shown>,
@@ -33,7 +33,7 @@ pub(super) struct Taken {
 
 impl<'c> Take<'c> {
     pub(super) fn new(
-        context: &'c Context,
+        context: &'c ReadContext,
         given: BTreeMap<&'static str, Raw>,
         problems: Vec<Problem>,
     ) -> Self {
@@ -52,7 +52,7 @@ impl<'c> Take<'c> {
     /// # Panics
     /// When a default is not valid, which a test excludes.
     pub(in crate::spec) fn defaults<T>(read: impl FnOnce(&mut Take<'_>) -> Option<T>) -> T {
-        let context = Context {
+        let context = ReadContext {
             file: String::new(),
             job_dir: PathBuf::from("/"),
             working_dir: PathBuf::from("/"),

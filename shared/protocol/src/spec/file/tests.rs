@@ -4,15 +4,15 @@
 
 use proptest::prelude::*;
 
-use super::super::options::{Algorithm, BadRecords, Consistency, ModelFormat};
+use super::super::options::{AlgorithmKind, BadRecords, Consistency, ModelFormat};
 use super::super::table::Optimizer;
 use super::super::value::{Bytes, Every};
 use super::*;
 
 const SMALL: &str = "name = \"ctr\"\n[data]\ntrain = \"train.libsvm\"\n[model]\nfeatures = 10\n";
 
-fn context(sets: &[&str]) -> Context {
-    Context {
+fn context(sets: &[&str]) -> ReadContext {
+    ReadContext {
         file: "job.toml".to_owned(),
         job_dir: "/jobs/ctr".into(),
         working_dir: "/home/u".into(),
@@ -46,7 +46,7 @@ fn a_small_file_is_a_job_of_defaults() {
     assert_eq!(job.spec.data.train[0].to_string(), "/jobs/ctr/train.libsvm");
     assert_eq!(job.spec.data.index_base, 1);
     assert_eq!(job.spec.pservers.memory, Bytes::mib(512));
-    assert_eq!(job.spec.model.algorithm, Algorithm::LogisticRegression);
+    assert_eq!(job.spec.model.algorithm, AlgorithmKind::LogisticRegression);
     assert!(matches!(job.spec.model.optimizer, Optimizer::Ftrl { .. }));
     assert!(job.default_checkpoint_dir && job.default_output);
 }

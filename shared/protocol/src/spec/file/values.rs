@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::limits::ROWS_MAX;
 use super::super::memory_retry::MemoryRetry;
-use super::super::options::{Algorithm, BadRecords, DataFormat, ModelFormat, TaskSize};
+use super::super::options::{AlgorithmKind, BadRecords, DataFormat, ModelFormat, TaskSize};
 use super::super::table::{Optimizer, TableSpec};
 use super::super::value::{Bytes, BytesPerSecond};
 use super::key::Key;
@@ -61,9 +61,9 @@ pub(in crate::spec) fn bad_records(raw: &Raw) -> Result<BadRecords, String> {
 pub(in crate::spec) fn features(
     take: &mut Take<'_>,
     key: &'static Key,
-    algorithm: Option<Algorithm>,
+    algorithm: Option<AlgorithmKind>,
 ) -> Option<u64> {
-    if take.given(key) || algorithm != Some(Algorithm::Custom) {
+    if take.given(key) || algorithm != Some(AlgorithmKind::Custom) {
         take.number(key, 1, ROWS_MAX - 1)
     } else {
         take.absent(key);
@@ -98,7 +98,7 @@ pub(in crate::spec) fn bandwidth(take: &mut Take<'_>, key: &'static Key) -> Opti
 pub(in crate::spec) fn formats(
     take: &mut Take<'_>,
     key: &'static Key,
-    algorithm: Option<Algorithm>,
+    algorithm: Option<AlgorithmKind>,
 ) -> Option<Vec<ModelFormat>> {
     let is_given = take.given(key);
     let formats = take.with(key, |raw| {
@@ -112,7 +112,7 @@ pub(in crate::spec) fn formats(
             })
             .collect::<Result<Vec<_>, _>>()
     });
-    if algorithm == Some(Algorithm::Custom) && !is_given {
+    if algorithm == Some(AlgorithmKind::Custom) && !is_given {
         take.resolved(key, "[\"safetensors\"]");
         return Some(vec![ModelFormat::Safetensors]);
     }

@@ -2,7 +2,7 @@
 //! before and after. Whatever happens, what was committed can be restored and nothing is half there.
 
 use super::*;
-use crate::double::{Fault, Faults, Faulty, MemoryStorage};
+use crate::double::{Faults, Faulty, InjectedFault, MemoryStorage};
 use crate::local::LocalStorage;
 
 const SHARDS: u32 = 3;
@@ -35,7 +35,7 @@ async fn check(dir: &CheckpointDir, confirmed: bool, context: &str) -> CutId {
         assert_whole(dir, *name, context).await;
     }
     let lineage = dir.lineage().await.expect("read");
-    let newest = dir.newest(&lineage, Depth::Full, OnCorrupt::Fail).await;
+    let newest = dir.newest(&lineage, Depth::Full, DamagePolicy::Fail).await;
     let newest =
         newest.unwrap_or_else(|error| panic!("{error}\n{context}")).checkpoint.expect("never none");
     let newest = newest.manifest.cut;
@@ -77,7 +77,7 @@ async fn every_call_of_a_checkpoint_may_fail_in_every_way() {
     after(&undisturbed, &root, true, "undisturbed").await;
 
     for call in 0..calls {
-        for fault in Fault::ALL {
+        for fault in InjectedFault::ALL {
             for power_loss in [false, true] {
                 if power_loss && !fault.is_crash() {
                     continue;
@@ -118,8 +118,10 @@ async fn two_faults_in_one_checkpoint_lose_nothing_either() {
     let (from, calls) = (seal.expect("a manifest is written"), faults.calls() + 2);
     for first in from..calls {
         for second in first + 1..calls {
-            for one in [Fault::NotDone, Fault::DoneUnknown, Fault::NotDoneUnknown] {
-                for two in Fault::ALL {
+            for one in
+                [InjectedFault::NotDone, InjectedFault::DoneUnknown, InjectedFault::NotDoneUnknown]
+            {
+                for two in InjectedFault::ALL {
                     let faults = Faults::at([(first, one), (second, two)]);
                     let storage: Arc<dyn Storage> = Arc::new(start.copy());
                     let confirmed = disturbed(&storage, &root, &faults).await;
@@ -147,7 +149,7 @@ async fn the_real_file_system_keeps_the_same_promises() {
     copy_tree(at("start").as_str(), at("undisturbed").as_str());
     assert!(disturbed(&storage, &at("undisturbed"), &faults).await);
     for call in 0..faults.calls() {
-        for fault in Fault::ALL.into_iter().chain([Fault::CrashHalfway]) {
+        for fault in InjectedFault::ALL.into_iter().chain([InjectedFault::CrashHalfway]) {
             let root = at(&format!("{call}-{fault:?}"));
             copy_tree(at("start").as_str(), root.as_str());
             let faults = Faults::at([(call, fault)]);
@@ -159,7 +161,7 @@ async fn the_real_file_system_keeps_the_same_promises() {
                 &context,
             )
             .await;
-            if fault == Fault::CrashAfter {
+            if fault == InjectedFault::CrashAfter {
                 after(&storage, &root, confirmed, &context).await;
             }
             std::fs::remove_dir_all(root.as_str()).expect("removed");

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::path::StorePath;
-use crate::shard_file::{Header, Section, ShardReader, ShardWriter, Values};
+use crate::shard_file::{Section, ShardHeader, ShardReader, ShardWriter, Values};
 use crate::store::Storage;
 
 pub(super) const RUN: RunId = RunId(Uuid::from_u128(77));
@@ -59,9 +59,9 @@ fn content(cut: CutId, shard: u32) -> Vec<u8> {
     format!("{cut} shard {shard}").into_bytes()
 }
 
-fn header(cut: CutId, shard: u32, shards: u32) -> Header {
+fn header(cut: CutId, shard: u32, shards: u32) -> ShardHeader {
     let count = content(cut, shard).len() as u64;
-    Header {
+    ShardHeader {
         run: RUN,
         shard: ShardId(shard),
         shards,

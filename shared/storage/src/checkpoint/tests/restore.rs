@@ -42,7 +42,7 @@ impl Place {
             .clone()
     }
 
-    async fn newest(&self, on_corrupt: OnCorrupt) -> Result<Option<u32>, CheckpointError> {
+    async fn newest(&self, on_corrupt: DamagePolicy) -> Result<Option<u32>, CheckpointError> {
         let lineage = self.dir.lineage().await.expect("read");
         let found = self.dir.newest(&lineage, Depth::Full, on_corrupt).await?;
         let number = |cut: CutId| cut.number;
@@ -81,11 +81,11 @@ async fn every_damage_of_the_newest_leads_to_the_one_before_or_stops() {
         };
         place.memory.damage(&place.file(3, &name), change);
         assert_eq!(
-            place.newest(OnCorrupt::Previous).await.expect("the one before"),
+            place.newest(DamagePolicy::Previous).await.expect("the one before"),
             Some(2),
             "change {index}"
         );
-        let error = place.newest(OnCorrupt::Fail).await.expect_err("stops");
+        let error = place.newest(DamagePolicy::Fail).await.expect_err("stops");
         assert!(
             error.is_damage() && error.to_string().contains("/ckpt/g1-c3/"),
             "change {index}: {error}"
@@ -105,7 +105,7 @@ async fn a_missing_file_is_damage() {
         };
         place.dir.storage().delete_file(&place.file(3, &name)).await.expect("deleted");
         assert_eq!(
-            place.newest(OnCorrupt::Previous).await.expect("the one before"),
+            place.newest(DamagePolicy::Previous).await.expect("the one before"),
             Some(2),
             "{name}"
         );
@@ -121,7 +121,7 @@ async fn sidecars_in_other_spellings_are_good() {
         let (sum, rest) = text.split_at(32);
         *bytes = format!("{}{}\r\n", sum.to_uppercase(), rest.trim_end()).into_bytes();
     });
-    assert_eq!(place.newest(OnCorrupt::Fail).await.expect("good"), Some(3));
+    assert_eq!(place.newest(DamagePolicy::Fail).await.expect("good"), Some(3));
 }
 
 /// Writes a manifest with a good sum, as another program would.
@@ -139,7 +139,7 @@ async fn replace_manifest(place: &Place, change: impl FnOnce(&mut serde_json::Va
 async fn a_manifest_of_a_later_version_stops_whatever_the_policy() {
     let place = place().await;
     replace_manifest(&place, |json| json["format_version"] = 3.into()).await;
-    let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
+    let error = place.newest(DamagePolicy::Previous).await.expect_err("stops");
     assert!(!error.is_damage());
     assert!(
         error.to_string().ends_with("it has format version 3, this program reads up to 2"),
@@ -151,10 +151,10 @@ async fn a_manifest_of_a_later_version_stops_whatever_the_policy() {
 async fn a_manifest_that_lists_a_shard_twice_or_speaks_of_another_cut_is_damage() {
     let twice = place().await;
     replace_manifest(&twice, |json| json["shards"][1] = json["shards"][0].clone()).await;
-    assert_eq!(twice.newest(OnCorrupt::Previous).await.expect("the one before"), Some(2));
+    assert_eq!(twice.newest(DamagePolicy::Previous).await.expect("the one before"), Some(2));
     let other = place().await;
     replace_manifest(&other, |json| json["cut"]["number"] = 7.into()).await;
-    assert_eq!(other.newest(OnCorrupt::Previous).await.expect("the one before"), Some(2));
+    assert_eq!(other.newest(DamagePolicy::Previous).await.expect("the one before"), Some(2));
 }
 
 #[tokio::test]
@@ -168,13 +168,13 @@ async fn with_all_damaged_it_is_an_error_and_never_a_fresh_start() {
             .await
             .expect("deleted");
     }
-    let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
+    let error = place.newest(DamagePolicy::Previous).await.expect_err("stops");
     assert!(matches!(error, CheckpointError::NoneUsable { damaged: 3, .. }), "{error}");
     // Set aside they still count as having been there; twice is once.
     for number in [1, 2, 3, 3] {
         place.dir.set_aside(cut(1, number)).await.expect("set aside");
     }
-    let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
+    let error = place.newest(DamagePolicy::Previous).await.expect_err("stops");
     assert!(matches!(error, CheckpointError::NoneUsable { damaged: 3, .. }), "{error}");
 }
 
@@ -190,7 +190,7 @@ async fn a_base_that_is_gone_without_a_trace_is_an_error() {
             .await
             .expect("deleted");
     }
-    let error = place.newest(OnCorrupt::Previous).await.expect_err("stops");
+    let error = place.newest(DamagePolicy::Previous).await.expect_err("stops");
     assert!(
         matches!(error, CheckpointError::Lost { cut: lost, .. } if lost == cut(1, 3)),
         "{error}"
@@ -205,7 +205,7 @@ async fn a_directory_that_never_had_one_has_none() {
         assert!(dir.write_claim(&claim_of(generation, None)).await.expect("claimed"));
         let lineage = dir.lineage().await.expect("read");
         let found =
-            dir.newest(&lineage, Depth::Full, OnCorrupt::Fail).await.expect("none is an answer");
+            dir.newest(&lineage, Depth::Full, DamagePolicy::Fail).await.expect("none is an answer");
         assert_eq!(found.checkpoint, None);
         assert!(found.damaged.is_empty());
     }
@@ -284,7 +284,7 @@ async fn what_cannot_be_read_just_now_stops_and_lets_no_older_one_in() {
         let dir = CheckpointDir::existing(storage, path("/ckpt"));
         let lineage = dir.lineage().await.expect("read");
         let error =
-            dir.newest(&lineage, Depth::Full, OnCorrupt::Previous).await.expect_err("stops");
+            dir.newest(&lineage, Depth::Full, DamagePolicy::Previous).await.expect_err("stops");
         assert!(error.is_retryable() && !error.is_damage(), "{error}");
         // Nor is anything deleted for lack of knowing.
         let kept = place.memory.paths();
@@ -370,8 +370,9 @@ async fn a_manifest_that_lists_what_is_not_there_is_not_committed() {
 async fn a_copy_elsewhere_is_as_good_as_the_original() {
     let place = place().await;
     place.dir.storage().rename(&path("/ckpt/g1-c3"), &path("/copy")).await.expect("moved");
-    let found =
-        Checkpoint::load(&**place.dir.storage(), &path("/copy"), Depth::Full).await.expect("whole");
+    let found = StoredCheckpoint::load(&**place.dir.storage(), &path("/copy"), Depth::Full)
+        .await
+        .expect("whole");
     assert_eq!(found.manifest.cut, cut(1, 3));
 }
 

@@ -1,6 +1,6 @@
 //! Processes that end, are given up, stand still, or whose clocks jump.
 
-use heddle_am_core::{ContainerId, Event, Exit, StoreCall};
+use heddle_am_core::{ContainerName, Event, Exit, StoreCall};
 use heddle_protocol::ids::{Role, Slot};
 
 use super::super::super::chance::Chance;
@@ -26,7 +26,7 @@ impl World {
             self.choose(&self.of_role(role), chance).filter(|number| self.lost.insert(*number));
         let Some(number) = number else { return false };
         let event = Event::Exited {
-            container: ContainerId(number.to_string()),
+            container: ContainerName(number.to_string()),
             exit: Exit::NodeLost,
             text: String::new(),
         };
