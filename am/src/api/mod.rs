@@ -14,7 +14,6 @@
 mod admission;
 mod command_stream;
 mod connections;
-mod escape;
 mod gate;
 mod metrics;
 mod page;

@@ -1,16 +1,17 @@
 //! The web page: the job, its containers, checkpoints and recoveries as plain HTML that needs no script.
 //!
-//! All text from outside is escaped. Links into the job are relative, because YARN's proxy serves the page under another
-//! path. Links to logs lead to the NodeManagers' own pages.
+//! `maud` escapes every text, and all attributes are in double quotes. [`plain`] replaces control characters in texts
+//! from outside. Such a text must not be used in a script or a style. Links into the job are relative, because YARN's
+//! proxy serves the page under another path. Links to logs lead to the NodeManagers' own pages.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 
 use heddle_protocol::view::{JobState, JobView, Placement, SlotView};
 use heddle_telemetry::recovery::seconds;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::escape::escape;
 use crate::report::format::{
-    data_locality, phases, rate, size, storage_wait, thousands, time, word,
+    data_locality, phases, plain, rate, size, storage_wait, thousands, time, word,
 };
 
 /// Most rows of a table: a longer page is slow and unreadable. JSON has all.
@@ -22,117 +23,113 @@ vertical-align:top}th:first-child,td:first-child,td.t,th.t{text-align:left}h1{fo
 p.m{white-space:pre-wrap;background:#f4f4f4;padding:.5em}\
 @media(prefers-color-scheme:dark){body{color:#ddd;background:#181818}a{color:#8bf}p.m{background:#282828}}";
 
-/// A cell of a table.
-enum Cell {
-    /// A text from anywhere.
-    Text(String),
-    /// A figure, to the right.
-    Figure(String),
-    /// A link, where there is one.
-    Link(Option<String>, &'static str),
-}
-
-fn text(value: impl Display) -> Cell {
-    Cell::Text(value.to_string())
-}
-
-fn figure(value: impl Display) -> Cell {
-    Cell::Figure(value.to_string())
-}
-
-fn ms(value: Option<u64>) -> Cell {
-    Cell::Figure(value.map_or_else(|| "–".to_owned(), seconds))
-}
-
 /// The page.
 pub(super) fn render(view: &JobView) -> String {
-    let name = escape(&view.name);
+    let name = plain(&view.name);
     let is_over = matches!(view.state, JobState::Finished | JobState::Failed | JobState::Stopped);
-    // A job that is over changes no more, and soon answers no more.
-    let refresh = match is_over {
-        true => "",
-        false => "<meta http-equiv=\"refresh\" content=\"5\">",
-    };
-    let mut out = format!(
-        "<!DOCTYPE html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{name}</title>{refresh}\
-         <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head><body><h1>{name}</h1>"
-    );
-    headline(&mut out, view);
-    containers(&mut out, view);
-    masters(&mut out, view);
-    ended(&mut out, view);
-    recoveries(&mut out, view);
-    checkpoints(&mut out, view);
-    evaluations(&mut out, view);
-    warnings(&mut out, view);
-    out.push_str(
-        "<p><a href=\"api/v1/job\">job as JSON</a> · <a href=\"metrics\">metrics</a></p></body></html>\n",
-    );
-    out
-}
-
-fn paragraph(out: &mut String, class: &str, content: &str) {
-    // Writing to a string does not fail.
-    let _ = write!(out, "<p{class}>{}</p>", escape(content));
-}
-
-fn headline(out: &mut String, view: &JobView) {
-    let mut line = word(&view.state);
-    if !view.phase_text.is_empty() {
-        let _ = write!(line, " · {}, step {}", view.phase_text, view.step);
-    }
-    if view.tasks > 0 {
-        let _ = write!(line, " · task {} of {}", view.tasks_done, view.tasks);
-    }
-    let _ = write!(line, " · {} rows, {} rows/s", thousands(view.rows), rate(view.rows_per_second));
-    if let Some(loss) = view.training_loss {
-        let _ = write!(line, " · training loss {loss:.4}");
-    }
-    paragraph(out, "", &line);
-    let mut line = match &view.application {
-        Some(application) => {
-            let queue = match application.queue.as_str() {
-                "" => String::new(),
-                queue => format!(", queue {queue}"),
-            };
-            format!("{}, user {}{queue} · ", application.id, application.user)
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                title { (name) }
+                // A job that is over changes no more, and soon answers no more.
+                @if !is_over { meta http-equiv="refresh" content="5"; }
+                meta name="viewport" content="width=device-width";
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (name) }
+                (headline(view))
+                (containers(view))
+                (masters(view))
+                (ended(view))
+                (recoveries(view))
+                (checkpoints(view))
+                (checkpoints_late(view))
+                (checkpoints_damaged(view))
+                (evaluations(view))
+                (warnings(view))
+                p { a href="api/v1/job" { "job as JSON" } " · " a href="metrics" { "metrics" } }
+            }
         }
-        None => String::new(),
+        "\n"
     };
-    let _ = write!(
-        line,
-        "attempt {} · epoch {} · run {} · since {}",
-        view.attempt,
-        view.epoch,
-        view.run,
-        time(view.started_ms)
-    );
-    paragraph(out, "", &line);
-    if view.bad_records > 0 {
-        let line = format!("{} bad records left out", thousands(view.bad_records));
-        paragraph(out, "", &line);
-    }
-    if let Some(locality) = view.data_locality {
-        paragraph(out, "", &data_locality(locality));
-    }
-    if let Some(wait) = &view.storage_wait {
-        paragraph(out, " class=\"m\"", &storage_wait(wait));
-    }
-    if !view.message.is_empty() {
-        paragraph(out, " class=\"m\"", &view.message);
+    page.into_string()
+}
+
+fn headline(view: &JobView) -> Markup {
+    html! {
+        p {
+            (word(&view.state))
+            @if !view.phase_text.is_empty() { " · " (plain(&view.phase_text)) ", step " (view.step) }
+            @if view.tasks > 0 { " · task " (view.tasks_done) " of " (view.tasks) }
+            " · " (thousands(view.rows)) " rows, " (rate(view.rows_per_second)) " rows/s"
+            @if let Some(loss) = view.training_loss { " · training loss " (format!("{loss:.4}")) }
+        }
+        p {
+            @if let Some(application) = &view.application {
+                (plain(&application.id)) ", user " (plain(&application.user))
+                @if !application.queue.is_empty() { ", queue " (plain(&application.queue)) }
+                " · "
+            }
+            "attempt " (view.attempt) " · epoch " (view.epoch) " · run " (view.run)
+            " · since " (time(view.started_ms))
+        }
+        @if view.bad_records > 0 { p { (thousands(view.bad_records)) " bad records left out" } }
+        @if let Some(locality) = view.data_locality { p { (data_locality(locality)) } }
+        @if let Some(wait) = &view.storage_wait { p.m { (plain(&storage_wait(wait))) } }
+        @if !view.message.is_empty() { p.m { (plain(&view.message)) } }
     }
 }
 
-fn logs(view: &JobView, placement: Option<&Placement>) -> Cell {
+/// A cell with a text from anywhere, to the left.
+fn text(value: impl Display) -> Markup {
+    html! { td.t { (plain(&value.to_string())) } }
+}
+
+/// A cell with a figure, to the right.
+fn figure(value: impl Display) -> Markup {
+    html! { td { (plain(&value.to_string())) } }
+}
+
+/// A cell with a duration.
+fn ms(value: Option<u64>) -> Markup {
+    figure(value.map_or_else(|| "–".to_owned(), seconds))
+}
+
+/// A cell with a link to a container's logs, where there is one.
+fn logs(view: &JobView, placement: Option<&Placement>) -> Markup {
     let user = view.application.as_ref().map_or("", |application| application.user.as_str());
-    Cell::Link(placement.and_then(|placement| placement.log_url(user)), "logs")
+    html! {
+        td {
+            @if let Some(url) = placement.and_then(|placement| placement.log_url(user)) {
+                a rel="noreferrer" href=(plain(&url)) { "logs" }
+            }
+        }
+    }
 }
 
-fn container(placement: Option<&Placement>) -> Cell {
+fn container(placement: Option<&Placement>) -> Markup {
     text(placement.map_or("", |placement| placement.container.as_str()))
 }
 
-fn containers(out: &mut String, view: &JobView) {
+/// A table, unless it is empty.
+fn table(title: &str, head: &[&str], rows: impl ExactSizeIterator<Item = Markup>) -> Markup {
+    let count = rows.len();
+    html! {
+        @if count > 0 {
+            h2 { (title) }
+            table {
+                tr { @for cell in head { th { (cell) } } }
+                @for row in rows.take(ROWS_MAX) { tr { (row) } }
+            }
+        }
+        @if count > ROWS_MAX { p { "and " (count - ROWS_MAX) " more, see the JSON" } }
+    }
+}
+
+fn containers(view: &JobView) -> Markup {
     let head = [
         "slot",
         "incarnation",
@@ -149,72 +146,55 @@ fn containers(out: &mut String, view: &JobView) {
         (Some(placement), "") => placement.node.clone(),
         (_, host) => host.to_owned(),
     };
-    table(
-        out,
-        "Containers",
-        &head,
-        view.slots.len(),
-        view.slots.iter().map(|slot| {
-            vec![
-                text(slot.slot),
-                figure(slot.incarnation),
-                text(word(&slot.state)),
-                text(node(slot)),
-                figure(rate(slot.per_second)),
-                figure(thousands(slot.total)),
-                figure(size(slot.rss_bytes)),
-                figure(slot.pid),
-                container(slot.placement.as_ref()),
-                logs(view, slot.placement.as_ref()),
-            ]
-        }),
-    );
+    let rows = view.slots.iter().map(|slot| {
+        html! {
+            (text(slot.slot))
+            (figure(slot.incarnation))
+            (text(word(&slot.state)))
+            (text(node(slot)))
+            (figure(rate(slot.per_second)))
+            (figure(thousands(slot.total)))
+            (figure(size(slot.rss_bytes)))
+            (figure(slot.pid))
+            (container(slot.placement.as_ref()))
+            (logs(view, slot.placement.as_ref()))
+        }
+    });
+    table("Containers", &head, rows)
 }
 
-fn masters(out: &mut String, view: &JobView) {
-    let masters = &view.history.masters;
-    table(
-        out,
-        "ApplicationMasters, newest first",
-        &["attempt", "node", "container", "logs"],
-        masters.len(),
-        masters.iter().rev().map(|master| {
-            let placement = Some(&master.placement);
-            vec![
-                figure(master.attempt),
-                text(&master.placement.node),
-                container(placement),
-                logs(view, placement),
-            ]
-        }),
-    );
+fn masters(view: &JobView) -> Markup {
+    let rows = view.history.masters.iter().rev().map(|master| {
+        let placement = Some(&master.placement);
+        html! {
+            (figure(master.attempt))
+            (text(&master.placement.node))
+            (container(placement))
+            (logs(view, placement))
+        }
+    });
+    table("ApplicationMasters, newest first", &["attempt", "node", "container", "logs"], rows)
 }
 
-fn ended(out: &mut String, view: &JobView) {
+fn ended(view: &JobView) -> Markup {
     let head = ["slot", "incarnation", "when", "how it ended", "node", "container", "logs"];
-    let ended = &view.history.ended;
-    table(
-        out,
-        "Containers that ended, newest first",
-        &head,
-        ended.len(),
-        ended.iter().rev().map(|ended| {
-            let placement = ended.placement.as_ref();
-            vec![
-                text(ended.slot),
-                figure(ended.incarnation),
-                text(time(ended.at_ms)),
-                text(&ended.cause),
-                text(placement.map_or("", |placement| placement.node.as_str())),
-                container(placement),
-                logs(view, placement),
-            ]
-        }),
-    );
+    let rows = view.history.ended.iter().rev().map(|ended| {
+        let placement = ended.placement.as_ref();
+        html! {
+            (text(ended.slot))
+            (figure(ended.incarnation))
+            (text(time(ended.at_ms)))
+            (text(&ended.cause))
+            (text(placement.map_or("", |placement| placement.node.as_str())))
+            (container(placement))
+            (logs(view, placement))
+        }
+    });
+    table("Containers that ended, newest first", &head, rows)
 }
 
 /// The five rows of each recovery stand in five columns here, so that recoveries are compared at a glance.
-fn recoveries(out: &mut String, view: &JobView) {
+fn recoveries(view: &JobView) -> Markup {
     let head = [
         "recovery",
         "when",
@@ -231,157 +211,83 @@ fn recoveries(out: &mut String, view: &JobView) {
         true => format!("Recoveries, newest first, of {}", view.recoveries_total),
         false => "Recoveries, newest first".to_owned(),
     };
-    table(
-        out,
-        &title,
-        &head,
-        view.recoveries.len(),
-        view.recoveries.iter().rev().map(|recovery| {
-            let five = phases(recovery);
-            let mut cells = vec![
-                text(&recovery.cause),
-                text(time(recovery.at_ms)),
-                text(match recovery.epoch_before == recovery.epoch_after {
-                    true => format!("{} stays", recovery.epoch_before),
-                    false => format!("{} → {}", recovery.epoch_before, recovery.epoch_after),
-                }),
-                text(recovery.base.map_or_else(|| "–".to_owned(), |base| base.to_string())),
-            ];
-            cells.extend(five.rows().into_iter().map(|(_, value, _)| ms(value)));
-            cells.push(match recovery.done {
-                true => ms(Some(five.total_ms())),
-                false => text("under way"),
-            });
-            cells
-        }),
-    );
+    let rows = view.recoveries.iter().rev().map(|recovery| {
+        let five = phases(recovery);
+        html! {
+            (text(&recovery.cause))
+            (text(time(recovery.at_ms)))
+            @if recovery.epoch_before == recovery.epoch_after {
+                (text(format_args!("{} stays", recovery.epoch_before)))
+            } @else {
+                (text(format_args!("{} → {}", recovery.epoch_before, recovery.epoch_after)))
+            }
+            (text(recovery.base.map_or_else(|| "–".to_owned(), |base| base.to_string())))
+            @for (_, value, _) in five.rows() { (ms(value)) }
+            @if recovery.done { (ms(Some(five.total_ms()))) } @else { (text("under way")) }
+        }
+    });
+    table(&title, &head, rows)
 }
 
-fn checkpoints(out: &mut String, view: &JobView) {
+fn checkpoints(view: &JobView) -> Markup {
     let head = ["checkpoint", "when", "phase", "step", "took", "size", "directory"];
-    let taken = &view.checkpoints;
     let title = format!("Checkpoints, newest first ({} taken)", view.checkpoints_taken);
-    table(
-        out,
-        &title,
-        &head,
-        taken.len(),
-        taken.iter().rev().map(|taken| {
-            vec![
-                text(taken.cut),
-                text(time(taken.at_ms)),
-                figure(taken.phase),
-                figure(taken.step),
-                ms(Some(taken.took_ms)),
-                figure(size(taken.bytes)),
-                text(&taken.dir),
-            ]
-        }),
-    );
-    let late = &view.history.checkpoints_late;
+    let rows = view.checkpoints.iter().rev().map(|taken| {
+        html! {
+            (text(taken.cut))
+            (text(time(taken.at_ms)))
+            (figure(taken.phase))
+            (figure(taken.step))
+            (ms(Some(taken.took_ms)))
+            (figure(size(taken.bytes)))
+            (text(&taken.dir))
+        }
+    });
+    table(&title, &head, rows)
+}
+
+fn checkpoints_late(view: &JobView) -> Markup {
     let title =
         format!("Checkpoints given up, newest first ({})", view.history.checkpoints_late_total);
-    table(
-        out,
-        &title,
-        &["checkpoint", "when", "why"],
-        late.len(),
-        late.iter()
-            .rev()
-            .map(|late| vec![text(late.cut), text(time(late.at_ms)), text(&late.reason)]),
-    );
-    let damaged = &view.history.checkpoints_damaged;
-    if !damaged.is_empty() {
-        let title = format!(
-            "Checkpoints damaged and set aside, newest first ({})",
-            view.history.checkpoints_damaged_total
-        );
-        table(
-            out,
-            &title,
-            &["checkpoint", "when", "now in", "what is wrong"],
-            damaged.len(),
-            damaged.iter().rev().map(|damaged| {
-                vec![
-                    text(damaged.cut),
-                    text(time(damaged.at_ms)),
-                    text(&damaged.dir),
-                    text(&damaged.error),
-                ]
-            }),
-        );
-    }
+    let rows = view.history.checkpoints_late.iter().rev().map(|late| {
+        html! { (text(late.cut)) (text(time(late.at_ms))) (text(&late.reason)) }
+    });
+    table(&title, &["checkpoint", "when", "why"], rows)
 }
 
-fn warnings(out: &mut String, view: &JobView) {
-    let all = &view.history.warnings;
-    if all.is_empty() {
-        return;
-    }
-    let title = format!("Warnings, newest first ({})", view.history.warnings_total);
-    let rows = all.iter().rev().map(|warning| vec![text(time(warning.at_ms)), text(&warning.text)]);
-    table(out, &title, &["when", "warning"], all.len(), rows);
-}
-
-fn evaluations(out: &mut String, view: &JobView) {
-    let head = ["pass", "rows", "log-loss", "auc", "accuracy"];
-    let all = &view.evaluations;
-    table(
-        out,
-        "Evaluations",
-        &head,
-        all.len(),
-        all.iter().map(|scores| {
-            vec![
-                figure(scores.pass.saturating_add(1)),
-                figure(thousands(scores.rows)),
-                figure(format_args!("{:.4}", scores.log_loss)),
-                figure(format_args!("{:.4}", scores.auc)),
-                figure(format_args!("{:.4}", scores.accuracy)),
-            ]
-        }),
-    );
-}
-
-/// A table, unless it is empty.
-fn table(
-    out: &mut String,
-    title: &str,
-    head: &[&str],
-    count: usize,
-    rows: impl Iterator<Item = Vec<Cell>>,
-) {
-    if count == 0 {
-        return;
-    }
-    // Writing to a string does not fail, here and below.
-    let _ = write!(out, "<h2>{}</h2><table><tr>", escape(title));
-    for cell in head {
-        let _ = write!(out, "<th>{}</th>", escape(cell));
-    }
-    out.push_str("</tr>");
-    for row in rows.take(ROWS_MAX) {
-        out.push_str("<tr>");
-        for cell in row {
-            let _ = match cell {
-                Cell::Text(content) => write!(out, "<td class=\"t\">{}</td>", escape(&content)),
-                Cell::Figure(content) => write!(out, "<td>{}</td>", escape(&content)),
-                Cell::Link(Some(url), label) => write!(
-                    out,
-                    "<td><a rel=\"noreferrer\" href=\"{}\">{}</a></td>",
-                    escape(&url),
-                    escape(label)
-                ),
-                Cell::Link(None, _) => write!(out, "<td></td>"),
-            };
+fn checkpoints_damaged(view: &JobView) -> Markup {
+    let total = view.history.checkpoints_damaged_total;
+    let title = format!("Checkpoints damaged and set aside, newest first ({total})");
+    let rows = view.history.checkpoints_damaged.iter().rev().map(|damaged| {
+        html! {
+            (text(damaged.cut))
+            (text(time(damaged.at_ms)))
+            (text(&damaged.dir))
+            (text(&damaged.error))
         }
-        out.push_str("</tr>");
-    }
-    out.push_str("</table>");
-    if count > ROWS_MAX {
-        let more = format!("and {} more, see the JSON", count - ROWS_MAX);
-        paragraph(out, "", &more);
-    }
+    });
+    table(&title, &["checkpoint", "when", "now in", "what is wrong"], rows)
+}
+
+fn evaluations(view: &JobView) -> Markup {
+    let rows = view.evaluations.iter().map(|scores| {
+        html! {
+            (figure(scores.pass.saturating_add(1)))
+            (figure(thousands(scores.rows)))
+            (figure(format_args!("{:.4}", scores.log_loss)))
+            (figure(format_args!("{:.4}", scores.auc)))
+            (figure(format_args!("{:.4}", scores.accuracy)))
+        }
+    });
+    table("Evaluations", &["pass", "rows", "log-loss", "auc", "accuracy"], rows)
+}
+
+fn warnings(view: &JobView) -> Markup {
+    let title = format!("Warnings, newest first ({})", view.history.warnings_total);
+    let rows = view.history.warnings.iter().rev().map(|warning| {
+        html! { (text(time(warning.at_ms))) (text(&warning.text)) }
+    });
+    table(&title, &["when", "warning"], rows)
 }
 
 #[cfg(test)]
@@ -433,6 +339,32 @@ mod tests {
         view
     }
 
+    /// What a browser reads out of escaped text.
+    fn shown(html: &str) -> String {
+        html.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&")
+    }
+
+    /// The content of the cell of a text, and the value of an attribute with the same text.
+    fn escaped(value: &str) -> [String; 2] {
+        let (cell, link) =
+            (text(value).into_string(), html! { a href=(plain(value)); }.into_string());
+        let cell =
+            cell.strip_prefix("<td class=\"t\">").and_then(|cell| cell.strip_suffix("</td>"));
+        let link = link.strip_prefix("<a href=\"").and_then(|link| link.strip_suffix("\">"));
+        [cell.unwrap_or("no cell <").to_owned(), link.unwrap_or("no link <").to_owned()]
+    }
+
+    #[test]
+    fn names_from_outside_cannot_become_markup() {
+        for (outside, html) in [
+            ("<script>'\"&", "&lt;script&gt;'&quot;&amp;"),
+            ("\0\u{1b}[31m", "\u{fffd}\u{fffd}[31m"),
+            ("&lt;", "&amp;lt;"),
+        ] {
+            assert_eq!(escaped(outside), [html, html]);
+        }
+    }
+
     #[test]
     fn the_page_shows_what_an_operator_asks() {
         let page = render(&view());
@@ -476,6 +408,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_text_is_shown_as_it_is_and_has_no_markup(text in any::<String>(), tail in "[<>&\"'a;#]{0,40}") {
+            let text = text + &tail;
+            for html in escaped(&text) {
+                prop_assert!(!html.contains(['<', '>', '"', '\0']));
+                prop_assert_eq!(shown(&html), plain(&text));
+            }
+        }
+
         #[test]
         fn no_text_from_outside_adds_a_tag(text in any::<String>(), tail in "[<>\"'&/a-z= ]{0,60}") {
             let hostile = told(&(text + &tail));
