@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the file that clusters get and reads its dynamic symbols: nothing newer than glibc 2.17, no library
-# that an old system lacks.
+# that an old system lacks. It must contain no fail points.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,6 +21,11 @@ if not versions or max(versions) > (2, 17):
     sys.exit(f"{binary} needs glibc versions {sorted(versions)}, expected none above 2.17")
 if libraries - known:
     sys.exit(f"{binary} needs {sorted(libraries - known)}, which an old system may lack")
+with open(binary, "rb") as file:
+    program = file.read()
+for text in (b"FAILPOINTS", b"before-unregister"):
+    if text in program:
+        sys.exit(f"{binary} contains fail points: {text.decode()}")
 newest = ".".join(map(str, max(versions)))
 print(f"{binary}: newest symbol GLIBC_{newest}, needs {', '.join(sorted(libraries))}")
 PYTHON

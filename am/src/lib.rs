@@ -20,7 +20,6 @@ pub mod cluster;
 mod delay_warning;
 pub mod driver;
 mod encoded;
-mod hook;
 pub mod input;
 pub mod journal;
 pub mod lease;

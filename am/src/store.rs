@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_am_core::{CallId, Checkpoint, DamagedCheckpoint, Event, StoreCall, Stored};
+use heddle_fail_points::fail_point;
 use heddle_protocol::control::ExportedFile;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::Failure;
@@ -23,7 +24,6 @@ use heddle_storage::{Mode, Storage, StorageError, StorageUrl, StorePath, connect
 use tokio::sync::mpsc;
 
 use crate::delay_warning::DelayWarning;
-use crate::hook::{Point, strike};
 use crate::lease::Lease;
 use crate::notices::notice;
 use crate::publish::{Publication, PublishError};
@@ -115,15 +115,15 @@ impl Store {
             StoreCall::Stage { cut } => self.stage(cut, delay, notices).await,
             StoreCall::Commit { manifest, .. } => {
                 let cut = manifest.cut;
-                strike(Point::BeforeManifest, cut);
+                fail_point!("before-manifest", cut = cut);
                 // The claim is checked by the commit itself.
                 let gate = || {
-                    strike(Point::BeforeRename, cut);
+                    fail_point!("before-rename", cut = cut);
                     self.lease.check(Instant::now())
                 };
                 match self.dir.commit(*manifest, self.salt, &gate).await {
                     Ok(checkpoint) => {
-                        strike(Point::AfterRename, cut);
+                        fail_point!("after-rename", cut = cut);
                         Stored::Committed(Box::new(self.checkpoint(checkpoint)))
                     }
                     Err(CommitError::Fenced(error)) => Stored::Fenced { error },
@@ -137,7 +137,7 @@ impl Store {
             }
             StoreCall::Discard { cut, .. } => done(self.dir.discard(cut, self.salt).await),
             StoreCall::Retain { keep, generation, base } => {
-                strike(Point::BeforeDelete, base);
+                fail_point!("before-delete", cut = base);
                 done(self.dir.retain(keep as usize, generation, Some(base)).await)
             }
             StoreCall::OlderBase { below, .. } => self.older_base(below).await,

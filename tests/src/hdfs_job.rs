@@ -138,11 +138,11 @@ impl<'c> HdfsJob<'c> {
         format!("hdfs://{}/ckpt", self.root)
     }
 
-    /// Starts `heddle run`; `hook` is what `HEDDLE_TEST_HOOK` orders.
+    /// Starts `heddle run`; `fail_points` is its variable `FAILPOINTS`.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(&self, arguments: &[&str], hook: &str) -> Result<Run> {
+    pub fn start(&self, arguments: &[&str], fail_points: &str) -> Result<Run> {
         let conf = self.cluster.conf_dir().display().to_string();
         Run::start_with(
             self.path(),
@@ -151,7 +151,7 @@ impl<'c> HdfsJob<'c> {
             &[
                 ("HADOOP_CONF_DIR", &conf),
                 ("HADOOP_USER_NAME", self.user),
-                ("HEDDLE_TEST_HOOK", hook),
+                ("FAILPOINTS", fail_points),
             ],
         )
     }

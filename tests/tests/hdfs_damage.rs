@@ -56,7 +56,7 @@ struct Finished<'c> {
 fn finished<'c>(cluster: &'c Cluster, name: &str) -> Result<Finished<'c>> {
     let shape = Shape { every: "1 pass", ..Shape::passes(3) };
     let job = HdfsJob::new(cluster, name, shape)?;
-    ends_well(job.start(&[], "pause:20")?, LIMIT)?;
+    ends_well(job.start(&[], "step-computed=sleep(20)")?, LIMIT)?;
     let checkpoints = job.verify()?;
     ensure!(checkpoints.len() >= 2, "{checkpoints:?}");
     let newest = checkpoints.last().context("two at least")?;
@@ -170,7 +170,7 @@ fn datanodes_that_are_away_during_a_recovery_do_not_cost_the_newest_checkpoint()
     let cluster = cluster()?;
     let shape = Shape { local_data: true, ..Shape::passes(30) };
     let job = HdfsJob::new(&cluster, "away", shape)?;
-    let mut run = job.start(&[], "pause:20")?;
+    let mut run = job.start(&[], "step-computed=sleep(20)")?;
     run.wait_for("checkpoints", LIMIT, |view| view.checkpoints_taken >= 3)?;
     for datanode in DATANODES {
         cluster.kill(datanode)?;

@@ -106,7 +106,7 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
     let cluster = cluster()?;
     let shape = Shape { local_data: true, ..Shape::passes(60) };
     let job = HdfsJob::new(&cluster, "daemons", shape)?;
-    let mut run = job.start(&[], "pause:30")?;
+    let mut run = job.start(&[], "step-computed=sleep(30)")?;
     checkpoints(&mut run, 2)?;
 
     // A DataNode, for as long as it takes: two are enough for the next checkpoint.
@@ -185,7 +185,7 @@ fn all_datanodes_are_gone_for_a_while_under_a_job_whose_data_they_have() -> Resu
     let cluster = cluster()?;
     let shape = Shape::passes(20);
     let job = HdfsJob::new(&cluster, "data", shape)?;
-    let mut run = job.start(&[], "pause:10")?;
+    let mut run = job.start(&[], "step-computed=sleep(10)")?;
     checkpoints(&mut run, 1)?;
     for datanode in DATANODES {
         cluster.kill(datanode)?;
@@ -212,7 +212,8 @@ fn the_applicationmaster_dies_inside_a_commit_and_the_next_run_knows_what_was_do
         ("before-delete", true),
     ] {
         let job = HdfsJob::new(&cluster, point, shape)?;
-        let run = job.start(&[], &format!("pause:30,die:{point}:cut=3"))?;
+        let run =
+            job.start(&[], &format!("step-computed=sleep(30);{point}=return(exit,cut=g1-c3)"))?;
         let (code, events, _) = run.finish(LIMIT)?;
         ensure!(code.is_some_and(|code| code != 0), "{point}: {code:?}");
         let told = events.iter().rev().find_map(|event| match event {
@@ -250,7 +251,7 @@ fn quotas_delay_checkpoints_and_keep_the_old_ones() -> Result<()> {
     let cluster = cluster()?;
     let shape = Shape::passes(30);
     let job = HdfsJob::new(&cluster, "quota", shape)?;
-    let mut run = job.start(&[], "pause:20")?;
+    let mut run = job.start(&[], "step-computed=sleep(20)")?;
     checkpoints(&mut run, 2)?;
     // A block that is begun counts whole, 128 MiB times three.
     for (what, names, bytes) in [("names", Some(1), None), ("bytes", None, Some(1 << 20))] {
@@ -286,7 +287,7 @@ fn safe_mode_delays_checkpoints_and_refuses_beginnings() -> Result<()> {
     let cluster = cluster()?;
     let shape = Shape::passes(30);
     let job = HdfsJob::new(&cluster, "safe", shape)?;
-    let mut run = job.start(&[], "pause:20")?;
+    let mut run = job.start(&[], "step-computed=sleep(20)")?;
     checkpoints(&mut run, 2)?;
     cluster.dfsadmin(&["-safemode", "enter"])?;
     let said = warnings(&run).len();

@@ -56,7 +56,7 @@ fn a_failover_of_the_namenodes_during_the_run_costs_no_checkpoint_and_no_byte() 
     let cluster = Cluster::start(Options { namenodes: 2, ..Options::hdfs() })?;
     let shape = Shape::passes(8);
     let job = HdfsJob::new(&cluster, "failover", shape)?;
-    let mut run = job.start(&[], "pause:30")?;
+    let mut run = job.start(&[], "step-computed=sleep(30)")?;
     let before = run.wait_for("checkpoints", LIMIT, |view| view.checkpoints_taken >= 2)?;
     // Dead, not asked: whoever has a connection to it loses it in the middle of whatever it did.
     cluster.kill(Daemon::NameNode(1))?;

@@ -21,7 +21,8 @@ fn metadata() -> Metadata {
 /// Which of our packages each of our packages may use outside its tests.
 fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
     BTreeMap::from([
-        ("heddle-hadoop", &[][..]),
+        ("heddle-fail-points", &[][..]),
+        ("heddle-hadoop", &[]),
         ("heddle-yarn", &["heddle-hadoop"]),
         ("heddle-md5-lanes", &[]),
         ("heddle-protocol", &[]),
@@ -31,12 +32,13 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("heddle-am-core", &["heddle-metrics", "heddle-protocol"]),
         ("heddle-storage", &["heddle-hadoop", "heddle-md5-lanes", "heddle-protocol"]),
         ("heddle-shard", &["heddle-protocol"]),
-        ("heddle-client", &["heddle-protocol"]),
+        ("heddle-client", &["heddle-fail-points", "heddle-protocol"]),
         ("heddle-agent", &["heddle-protocol"]),
         (
             "heddle-am",
             &[
                 "heddle-am-core",
+                "heddle-fail-points",
                 "heddle-hadoop",
                 "heddle-input",
                 "heddle-protocol",
@@ -49,6 +51,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
             "heddle-pserver",
             &[
                 "heddle-agent",
+                "heddle-fail-points",
                 "heddle-protocol",
                 "heddle-shard",
                 "heddle-storage",
@@ -60,6 +63,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
             &[
                 "heddle-agent",
                 "heddle-client",
+                "heddle-fail-points",
                 "heddle-input",
                 "heddle-metrics",
                 "heddle-protocol",
@@ -73,6 +77,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "heddle-agent",
                 "heddle-am",
                 "heddle-am-core",
+                "heddle-fail-points",
                 "heddle-hadoop",
                 "heddle-input",
                 "heddle-protocol",

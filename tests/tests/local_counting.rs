@@ -73,7 +73,7 @@ fn ended(events: &[JobEvent]) -> JobView {
 /// Runs the job, kills `kills` processes in running steps, and returns the rows and the last view.
 fn count_with_kills(consistency: &str, kills: u32) -> (Vec<f32>, JobView) {
     let dir = folder(consistency);
-    let slow = [("HEDDLE_TEST_HOOK", "pause:30")];
+    let slow = [("FAILPOINTS", "step-computed=sleep(30)")];
     let mut run = Run::start_with(dir.path(), "job.toml", &[], &slow).expect("it starts");
     let mut lot = Lot(u64::from(kills));
     for _ in 0..kills {

@@ -58,7 +58,7 @@ fn uneven(consistency: &str, trainers: u32) -> (tempfile::TempDir, Run) {
     write_libsvm(&data, "long", 1, 900, 50, 5, 1).expect("data");
     write_libsvm(&data, "tiny", 6, 3, 50, 5, 2).expect("data");
     job(dir.path(), consistency, 5, trainers);
-    let slow = [("HEDDLE_TEST_HOOK", "pause:15")];
+    let slow = [("FAILPOINTS", "step-computed=sleep(15)")];
     let run = Run::start_with(dir.path(), "job.toml", &[], &slow).expect("it starts");
     (dir, run)
 }

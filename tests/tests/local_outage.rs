@@ -24,9 +24,10 @@ fn a_pserver_that_trainers_cannot_reach_is_reported_and_replaced() {
     std::fs::write(dir.path().join("job.toml"), text).expect("a job file");
     // Takes connections and answers none, as a firewall that drops packets looks from outside after a while.
     let wall = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    let hook = format!("detour:pserver-0.1:{}", wall.local_addr().expect("an address"));
+    let wall_address = wall.local_addr().expect("an address");
+    let detour = format!("shard-place=return({wall_address},holder=pserver-0.1)");
     let begun = Instant::now();
-    let mut run = Run::start_with(dir.path(), "job.toml", &[], &[("HEDDLE_TEST_HOOK", &hook)])
+    let mut run = Run::start_with(dir.path(), "job.toml", &[], &[("FAILPOINTS", &detour)])
         .expect("it starts");
     let warning = run
         .wait_event("a warning", LIMIT, |event| match event {

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(240);
 /// Makes each step take 25 ms, so that a job can be met in the middle.
-const SLOW: [(&str, &str); 1] = [("HEDDLE_TEST_HOOK", "pause:25")];
+const SLOW: [(&str, &str); 1] = [("FAILPOINTS", "step-computed=sleep(25)")];
 
 fn folder() -> TempDir {
     let dir = tempfile::tempdir().expect("a folder");

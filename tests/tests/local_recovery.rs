@@ -149,7 +149,7 @@ fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
     let dir = folder();
     let (expected, calm) = undisturbed(dir.path());
     let file = job(dir.path(), "killed", 3);
-    let slow = [("HEDDLE_TEST_HOOK", "pause:25")];
+    let slow = [("FAILPOINTS", "step-computed=sleep(25)")];
     let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
     let mut lot = Lot(20);
     let mut rollbacks = 0;
@@ -182,15 +182,18 @@ fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
 fn deaths_between_the_frames_of_a_step_change_no_byte() {
     let dir = folder();
     let (expected, _) = undisturbed(dir.path());
-    for (name, hook) in [
-        ("between-shards", "die:between-shards:step=30:lane=1"),
-        ("before-done", "die:before-done:step=31:lane=0"),
-        ("pserver-staged", "die:staged:step=32"),
+    for (name, fail_points) in [
+        (
+            "between-shards",
+            "frame-sent=return(exit,incarnation=1,kind=Push,step=30,lane=1,changed=peer)",
+        ),
+        ("before-done", "frame-sent=return(exit,incarnation=1,kind=Done,step=31,lane=0)"),
+        ("pserver-staged", "frame-received=return(exit,incarnation=1,kind=Done,step=32)"),
     ] {
         let file = job(dir.path(), name, 2);
-        let run = Run::start_with(dir.path(), &file, &[], &[("HEDDLE_TEST_HOOK", hook)]);
+        let run = Run::start_with(dir.path(), &file, &[], &[("FAILPOINTS", fail_points)]);
         let (view, _) = finished(run.expect("it starts"));
-        assert!(!view.recoveries.is_empty(), "{name}: the hook did not strike");
+        assert!(!view.recoveries.is_empty(), "{name}: no process exited");
         assert_eq!(model(dir.path(), name), expected, "{name}");
     }
 }
@@ -200,7 +203,7 @@ fn both_roles_at_once_and_the_master_may_die() {
     let dir = folder();
     let (expected, _) = undisturbed(dir.path());
     let file = job(dir.path(), "master", 2);
-    let slow = [("HEDDLE_TEST_HOOK", "pause:25")];
+    let slow = [("FAILPOINTS", "step-computed=sleep(25)")];
     let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
     let view = running(&mut run);
     kill9(pid_of(&view, Slot::pserver(0)).expect("runs")).expect("alive");

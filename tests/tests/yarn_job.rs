@@ -101,7 +101,7 @@ fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
     let mut command =
         job.submit_command(&["--detach", "--name", "my-job", "--queue", "default"])?;
     command.args(["--tags", "Red,blue", "--priority", "3", "--app-id-file", "id"]);
-    command.args(job.shell("pause:60", "")?);
+    command.args(job.shell("step-computed=sleep(60)", "")?);
     command.args(["--set", "data.passes=8"]);
     let output = command.output()?;
     ensure!(output.status.success(), "{output:?}");
@@ -154,7 +154,7 @@ fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
 #[test]
 fn pages_stand_behind_the_proxy_and_lead_to_the_report_afterwards() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "page", SHAPE)?;
-    let mut submitted = job.submit(&[], "pause:60")?;
+    let mut submitted = job.submit(&[], "step-computed=sleep(60)")?;
     submitted.wait_for("it trains from a checkpoint", LIMIT, |view| {
         settled(view) && view.checkpoints_taken > 0
     })?;
@@ -184,7 +184,7 @@ fn pages_stand_behind_the_proxy_and_lead_to_the_report_afterwards() -> Result<()
 fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "continued", SHAPE)?;
     let long = ["--set", "data.passes=8"];
-    let mut first = job.submit(&long, "pause:40")?;
+    let mut first = job.submit(&long, "step-computed=sleep(40)")?;
     first.wait_for("checkpoints", LIMIT, |view| settled(view) && view.checkpoints_taken >= 3)?;
     first.kill()?;
     first.wait_gone(LIMIT)?;
@@ -214,10 +214,11 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
 fn two_jobs_run_side_by_side_and_one_of_them_shrinks_and_grows() -> Result<()> {
     let cluster = cluster()?;
     let beside = YarnJob::bsp(cluster, "beside", SHAPE)?;
-    let mut other = beside.submit(&[], "pause:60")?;
+    let mut other = beside.submit(&[], "step-computed=sleep(60)")?;
     let counting = Counting::new(cluster, "scaled", "asp", 60)?;
     let large = ["--set", "pservers.count=3", "--set", "trainers.max=6"];
-    let mut submitted = counting.job.submit(&large, "pause:40:{slow}")?;
+    let mut submitted =
+        counting.job.submit(&large, "step-computed=return(sleep=40,while={slow})")?;
     let trainers = |view: &JobView| {
         let all = view.slots.iter().filter(|place| place.slot.role == Role::Trainer);
         all.filter(|place| place.state == SlotState::Running).count()

@@ -168,7 +168,8 @@ fn a_namenode_that_hangs_and_a_dead_datanode_cost_checkpoints_their_punctuality_
 {
     let cluster = Cluster::start(Options { datanodes: 3, ..Options::default() })?;
     let jobs = Jobs::new(&cluster)?;
-    let [bytes, counts] = jobs.all().map(|job| job.submit(&[], "pause:60:{slow}"));
+    let [bytes, counts] =
+        jobs.all().map(|job| job.submit(&[], "step-computed=return(sleep=60,while={slow})"));
     let mut submitted = [bytes?, counts?];
     namenode_hangs(&cluster, &jobs, &mut submitted).context("the NameNode hangs")?;
     datanode_dies(&cluster, &jobs, &mut submitted).context("a DataNode dies")?;

@@ -91,7 +91,11 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
     // The shell that is to become the second ApplicationMaster reads this file first: until it goes on there is none.
     // There are several shells, one in another, and the first one sleeps for all.
     let delay = "case \"$CONTAINER_ID$SLEPT\" in *_02_000001) export SLEPT=yes; sleep 10;; esac";
-    let mut submitted = job.job().submit_with_shell(&[], "pause:25:{slow},tell:pushes", delay)?;
+    let mut submitted = job.job().submit_with_shell(
+        &[],
+        "step-computed=return(sleep=25,while={slow});log-pushes=return(on)",
+        delay,
+    )?;
     for slot in [Slot::trainer(1), Slot::pserver(0)] {
         let watch = Watch::in_a_step(&mut submitted, 2)?;
         kill9(watch.process(slot)?.pid)?;
@@ -151,7 +155,7 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
 fn pushes_taken(submitted: &Submitted<'_>) -> u64 {
     let logs = submitted.logs("pserver.log");
     let last = |log: &String| {
-        let line = log.lines().rfind(|line| line.contains("taken so far"))?;
+        let line = log.lines().rfind(|line| line.contains("pushes_counted"))?;
         let number = line.split("pushes=").nth(1)?;
         number.split_whitespace().next()?.parse::<u64>().ok()
     };
@@ -235,7 +239,7 @@ fn slots(processes: &[Process]) -> BTreeSet<Slot> {
 /// A node with its containers, a NodeManager alone, the ResourceManager. Containers whose NodeManager died live on
 /// beside their replacements, until they hear that they are not wanted.
 fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
-    let mut submitted = job.job().submit(&SPREAD, "pause:40:{slow}")?;
+    let mut submitted = job.job().submit(&SPREAD, "step-computed=return(sleep=40,while={slow})")?;
 
     let (watch, manager, lost) = in_a_step_on_a_node(cluster, &mut submitted)?;
     lose_node(cluster, &mut submitted, &watch, manager, &lost)?;

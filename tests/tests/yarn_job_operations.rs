@@ -49,7 +49,7 @@ fn after_two_passes(view: &JobView) -> Option<&CheckpointView> {
 fn a_killed_jobs_checkpoint_exports_the_model_of_a_run_that_ended_there() -> Result<()> {
     let shape = |passes| Shape { passes, every: "1 pass", local_data: false };
     let job = YarnJob::bsp(cluster()?, "exported", shape(40))?;
-    let mut submitted = job.submit(&[], "pause:40:{slow}")?;
+    let mut submitted = job.submit(&[], "step-computed=return(sleep=40,while={slow})")?;
     let view = submitted.wait_for("a checkpoint after two passes", LIMIT, |view| {
         after_two_passes(view).is_some()
     })?;
@@ -113,9 +113,9 @@ fn followed(
 fn a_job_is_left_saved_looked_into_and_stopped_with_a_checkpoint() -> Result<()> {
     let shape = Shape { passes: 400, every: "10min", local_data: false };
     let job = YarnJob::bsp(cluster()?, "operated", shape)?;
-    let hook = job.shell("pause:40:{slow}", "")?;
+    let shell = job.shell("step-computed=return(sleep=40,while={slow})", "")?;
     let begun = Instant::now();
-    let arguments = ["--wait-timeout", "2s", &hook[0], &hook[1]];
+    let arguments = ["--wait-timeout", "2s", &shell[0], &shell[1]];
     let left = job.submit_and_wait(&arguments)?;
     ensure!(left.code == Some(124), "{left:?}");
     ensure!(begun.elapsed() >= Duration::from_secs(2), "{left:?}");
@@ -195,7 +195,7 @@ fn written_down(job: &YarnJob<'_>, submitted: &Submitted<'_>) -> Result<()> {
 fn the_loss_of_an_applicationmaster_keeps_history_and_is_a_recovery() -> Result<()> {
     let shape = Shape { passes: 400, every: "20 steps", local_data: false };
     let job = YarnJob::bsp(cluster()?, "history", shape)?;
-    let mut submitted = job.submit(&[], "pause:40:{slow}")?;
+    let mut submitted = job.submit(&[], "step-computed=return(sleep=40,while={slow})")?;
     submitted.wait_for("it trains", LIMIT, |view| {
         settled(view) && view.rows > 0 && view.checkpoints_taken > 0
     })?;

@@ -72,14 +72,17 @@ fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
     let counting = Counting::new(cluster, "gives-way", "asp", 10)?;
     // A pass has four tasks of two such steps for each trainer: whoever is taken is in the middle of one, and mostly
     // cannot hand it back in the half second that is left.
-    let mut first = counting.job.submit(&["--set", "trainers.max=15"], "pause:8000:{slow}")?;
+    let mut first = counting
+        .job
+        .submit(&["--set", "trainers.max=15"], "step-computed=return(sleep=8000,while={slow})")?;
     first.wait_for("it has the whole cluster", LIMIT, |view| {
         settled(view) && trainers(view) == ALL
     })?;
 
     let shape = Shape::passes(2);
     let job = YarnJob::bsp(cluster, "is-given-way", shape)?;
-    let mut second = job.submit(&["--queue", "other"], "pause:500:{slow}")?;
+    let mut second =
+        job.submit(&["--queue", "other"], "step-computed=return(sleep=500,while={slow})")?;
     second.wait_for("the other queue's job has its containers", LIMIT, settled)?;
     // Its five containers, its ApplicationMaster's among them, are trainers of the first job, which asks for them again.
     let shrunk = first.wait_for("it has what is left", LIMIT, |view| trainers(view) == ALL - 5)?;
@@ -115,7 +118,7 @@ fn a_renewed_token_opens_new_connections_and_the_old_one_is_not_needed() -> Resu
     // Three minutes at this pace, a second or two without the pauses.
     let shape = Shape::passes(18);
     let job = YarnJob::bsp(cluster, "token-roll", shape)?;
-    let mut submitted = job.submit(&[], "pause:250:{slow}")?;
+    let mut submitted = job.submit(&[], "step-computed=return(sleep=250,while={slow})")?;
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let renewed = || {
         let logs = submitted.logs("am.log");
@@ -154,25 +157,25 @@ fn an_attempt_after_a_lost_goodbye_trains_nothing() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let shape = Shape::passes(1);
     // It dies before the ResourceManager hears of the end, or with the answer on its way: then nobody follows.
-    for (hook, attempts) in [("die:before-unregister", 2), ("die:after-unregister", 1)] {
-        let job = YarnJob::bsp(cluster, &hook.replace(':', "-"), shape)?;
-        let mut submitted = job.submit(&[], hook)?;
+    for (point, attempts) in [("before-unregister", 2), ("after-unregister", 1)] {
+        let job = YarnJob::bsp(cluster, point, shape)?;
+        let mut submitted = job.submit(&[], &format!("{point}=return(exit,attempt=1)"))?;
         let view = submitted.ends_well(LIMIT)?;
-        ensure!(view.state == JobState::Finished, "{hook}: {view:#?}");
+        ensure!(view.state == JobState::Finished, "{point}: {view:#?}");
         let report = submitted.report()?;
         ensure!(
             report.final_status == FinalApplicationStatus::Succeeded
                 && report.attempt.is_some_and(|attempt| attempt.attempt == attempts),
-            "{hook}: {report:?}"
+            "{point}: {report:?}"
         );
         let logs = submitted.logs("stderr");
         let later: Vec<_> = logs.keys().filter(|id| id.contains("_02_")).collect();
         ensure!(
             later.len() + 1 == usize::try_from(attempts)?,
-            "{hook}: an ApplicationMaster and nothing else: {later:?}"
+            "{point}: an ApplicationMaster and nothing else: {later:?}"
         );
         job.same_as_local(shape)?;
-        ensure!(!job.heddle_names("staging")?.contains(&submitted.id), "{hook}: staging is gone");
+        ensure!(!job.heddle_names("staging")?.contains(&submitted.id), "{point}: staging is gone");
         submitted.wait_gone(LIMIT).context("nobody is left")?;
     }
     Ok(())

@@ -179,7 +179,8 @@ fn a_queue_without_room_ends_the_job_after_its_patience_and_gives_all_back() -> 
 #[test]
 fn a_second_job_with_the_same_places_is_refused_and_names_the_first() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "twice", LONG)?;
-    let mut first = job.submit(&["--set", "yarn.view-acl=bob,dr.who"], "pause:60")?;
+    let mut first =
+        job.submit(&["--set", "yarn.view-acl=bob,dr.who"], "step-computed=sleep(60)")?;
     first.wait_for("it trains", LIMIT, settled)?;
     // Its page is for those whom its owner names, too.
     for friend in ["/", "/?user.name=bob"] {
@@ -197,7 +198,7 @@ fn a_second_job_with_the_same_places_is_refused_and_names_the_first() -> Result<
 #[test]
 fn of_two_jobs_with_one_output_the_first_has_it_and_the_other_says_so() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "shared", LONG)?;
-    let mut late = job.submit(&[], "pause:60:{slow}")?;
+    let mut late = job.submit(&[], "step-computed=return(sleep=60,while={slow})")?;
     late.wait_for("it trains", LIMIT, settled)?;
     let other = format!("checkpoint.dir={}/ckpt-of-the-first", job.url());
     let mut early = job.submit(&["--set", &other, "--set", "data.passes=2"], "")?;
@@ -249,7 +250,7 @@ fn of_two_jobs_with_one_output_the_first_has_it_and_the_other_says_so() -> Resul
 #[test]
 fn what_a_killed_application_left_goes_with_the_next_submission() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "left", LONG)?;
-    let first = job.submit(&[], "pause:60")?;
+    let first = job.submit(&[], "step-computed=sleep(60)")?;
     // Nobody is left who would tidy up.
     kill9(first.client_pid())?;
     first.kill()?;
@@ -273,8 +274,8 @@ fn what_a_killed_application_left_goes_with_the_next_submission() -> Result<()> 
 fn a_submit_token_makes_one_application_and_a_client_that_dies_is_no_loss() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "token", SHAPE)?;
     let token = ["--submit-token", "nightly-2026-11-21"];
-    let first = job.submit(&token, "pause:60")?;
-    let second = job.submit(&token, "pause:60")?;
+    let first = job.submit(&token, "step-computed=sleep(60)")?;
+    let second = job.submit(&token, "step-computed=sleep(60)")?;
     ensure!(first.id == second.id, "{} and {}", first.id, second.id);
     kill9(first.client_pid())?;
     kill9(second.client_pid())?;
@@ -302,7 +303,7 @@ fn a_container_over_its_memory_is_told_with_both_figures_and_asked_for_again_wit
     // The shell that becomes the trainer first starts what eats the container's memory: tail keeps a line without end.
     let hog = "case \"$HEDDLE_SLOT-$HEDDLE_INCARNATION\" in\n\
                trainer-1-1) { head -c 400000000 /dev/zero; sleep 30; } 2>/dev/null | tail >/dev/null 2>&1 & ;;\nesac";
-    let mut submitted = job.submit_with_shell(&[], "pause:80", hog)?;
+    let mut submitted = job.submit_with_shell(&[], "step-computed=sleep(80)", hog)?;
     let view = submitted.wait_for("the trainer is replaced", LIMIT, |view| {
         settled(view) && view.history.ended_total > 0
     })?;
@@ -352,7 +353,7 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 fn secrets_are_in_credentials_and_nowhere_else() -> Result<()> {
     let cluster = cluster()?;
     let job = YarnJob::bsp(cluster, "secrets", LONG)?;
-    let mut submitted = job.submit(&[], "pause:60")?;
+    let mut submitted = job.submit(&[], "step-computed=sleep(60)")?;
     submitted.wait_for("it trains", LIMIT, settled)?;
     let id = submitted.id.clone();
     let secret =

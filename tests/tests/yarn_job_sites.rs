@@ -131,7 +131,7 @@ fn job_and_commands_follow_a_failover_of_the_resourcemanager() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let shape = Shape { passes: 18, ..SHAPE };
     let job = YarnJob::bsp(cluster, "failover", shape)?;
-    let mut submitted = job.submit(&[], "pause:250:{slow}")?;
+    let mut submitted = job.submit(&[], "step-computed=return(sleep=250,while={slow})")?;
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let am = submitted.am(1)?;
     for process in &watch.processes {
@@ -191,7 +191,7 @@ fn job_leaves_a_node_that_is_taken_out_of_service() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let shape = Shape { passes: 18, ..SHAPE };
     let job = YarnJob::bsp(cluster, "decommissioned", shape)?;
-    let mut submitted = job.submit(&[], "pause:250:{slow}")?;
+    let mut submitted = job.submit(&[], "step-computed=return(sleep=250,while={slow})")?;
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let am = submitted.am(1)?.node;
     let leaving = watch
@@ -238,7 +238,7 @@ fn labelled_job_runs_on_the_nodes_with_its_label_alone() -> Result<()> {
     cluster.rmadmin(&["-replaceLabelsOnNode", &labelled])?;
     let job = YarnJob::bsp(cluster, "labelled", SHAPE)?;
     let arguments = ["--queue", "lab", "--set", "yarn.node-label=gold"];
-    let mut submitted = job.submit(&arguments, "pause:60:{slow}")?;
+    let mut submitted = job.submit(&arguments, "step-computed=return(sleep=60,while={slow})")?;
     submitted.wait_for("it trains", LIMIT, settled)?;
     let nodes = nodes(&submitted);
     ensure!(nodes.len() == 5 && nodes.iter().all(|node| *node == gold), "{nodes:?}");
@@ -254,7 +254,8 @@ fn trainers_have_the_gpus_that_they_ask_for() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let job = YarnJob::bsp(cluster, "gpus", SHAPE)?;
     let gpus = "trainers.resources={ \"yarn.io/gpu\" = 2 }";
-    let mut submitted = job.submit(&["--set", gpus], "pause:60:{slow}")?;
+    let mut submitted =
+        job.submit(&["--set", gpus], "step-computed=return(sleep=60,while={slow})")?;
     let view = submitted.wait_for("it trains", LIMIT, settled)?;
     let mut hosts = Vec::new();
     for place in &view.slots {
@@ -308,7 +309,7 @@ fn tasks_run_on_the_nodes_that_store_their_blocks() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let counts = Counting::new(cluster, "locality", "asp", 20)?;
     let four = ["--set", "trainers.min=4", "--set", "trainers.max=4"];
-    let mut submitted = counts.job.submit(&four, "pause:2:{slow}")?;
+    let mut submitted = counts.job.submit(&four, "step-computed=return(sleep=2,while={slow})")?;
     submitted.ends_well(LIMIT)?;
     counts.check()?;
     let report = counts.job.heddle(&["report", &submitted.id])?;

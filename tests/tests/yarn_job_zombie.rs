@@ -72,7 +72,7 @@ fn durable_at_rest(job: &YarnJob<'_>) -> Result<BTreeSet<String>> {
     })
 }
 
-/// The first ApplicationMaster, once it has stopped itself at the point that its hook names.
+/// The first ApplicationMaster, once it has stopped itself at its fail point.
 fn stopped(submitted: &Submitted<'_>) -> Result<Process> {
     wait_until("it stops itself", LIMIT, || {
         let am = submitted.am(1)?;
@@ -102,7 +102,9 @@ fn wakes_and_ends(cluster: &Cluster, submitted: &Submitted<'_>, zombie: &Process
 }
 
 /// Late enough that an old checkpoint is to be deleted.
-const STOP_AT: &str = "cut=4";
+const STOP_AT: &str = "g1-c4";
+/// Each step takes 0.1 s more until the test ends that.
+const SLOW: &str = "step-computed=return(sleep=100,while={slow})";
 
 /// Three jobs, whose first ApplicationMasters stop in the middle of a checkpoint and wake when their successors have
 /// committed.
@@ -110,7 +112,7 @@ fn wakes_in_a_checkpoint(cluster: &Cluster, expected: &Model) -> Result<()> {
     let mut jobs = Vec::new();
     for point in ["before-manifest", "before-rename", "before-delete"] {
         let job = YarnJob::bsp(cluster, point, SHAPE)?;
-        let submitted = job.submit(&[], &format!("pause:100:{{slow}},stop:{point}:{STOP_AT}"))?;
+        let submitted = job.submit(&[], &format!("{SLOW};{point}=return(stop,cut={STOP_AT})"))?;
         jobs.push((point, job, submitted));
     }
     let mut zombies = Vec::new();
@@ -176,7 +178,7 @@ fn wakes_beside_its_successor(
 /// the old one, whatever that does then.
 fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Result<()> {
     let job = YarnJob::bsp(cluster, "again", SHAPE)?;
-    let mut first = job.submit(&[], "pause:100:{slow}")?;
+    let mut first = job.submit(&[], SLOW)?;
     first.wait_for("checkpoints", LIMIT, |view| settled(view) && view.checkpoints_taken >= 2)?;
     let zombie = first.am(1)?;
     kill(zombie.pid, Signal::SIGSTOP)?;
@@ -193,7 +195,7 @@ fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Resul
         Ok(())
     })?;
     let newest = job.committed()?.pop().context("checkpoints")?;
-    let mut second = job.submit(&[], "pause:100:{slow}")?;
+    let mut second = job.submit(&[], SLOW)?;
     second.wait_for("the new application commits", LIMIT, |view| {
         settled(view) && view.checkpoints_taken >= 2
     })?;

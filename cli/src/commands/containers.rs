@@ -48,6 +48,7 @@ fn init_process(process: &'static str) -> Result<(), CommandFailure> {
 
 pub fn am(args: &AmArgs) -> CommandResult {
     init_process("am")?;
+    heddle_fail_points::setup(&[]);
     let program = std::env::current_exe().map_err(|error| {
         CommandFailure::caused(
             ExitCode::Internal,

@@ -145,7 +145,6 @@ fn world(rows: u64, cols: u32, break_after: usize) -> World {
         run: run(),
         member: Member { slot: Slot::trainer(0), incarnation: Incarnation(1) },
         secret: secret(),
-        watch: None,
     })
     .expect("a thread");
     client.handle().send(DataRequest::Work {

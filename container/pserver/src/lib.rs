@@ -26,7 +26,6 @@ mod coordinator;
 mod data;
 mod data_threads;
 mod exit_on_panic;
-mod hook;
 mod job;
 mod layout;
 mod load;

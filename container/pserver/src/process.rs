@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, bounded};
 use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks};
+use heddle_fail_points::fail_value;
 use heddle_protocol::control::{HeartbeatStats, PserverState, Report};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Epoch, RunId};
@@ -17,7 +18,6 @@ use tokio::sync::Notify;
 use crate::coordinator::Coordinator;
 use crate::data;
 use crate::exit_on_panic::ExitOnPanic;
-use crate::hook::Hook;
 use crate::message::{CoordinatorInput, DataCommand, DataThreadHandle, ThreadState};
 use crate::status::PserverStatus;
 use crate::workers::Workers;
@@ -56,10 +56,12 @@ impl Default for Options {
 /// No port is free, or the system cannot create a thread.
 pub fn run(environment: ContainerEnvironment, options: Options) -> io::Result<AgentExit> {
     let (inputs, queue) = bounded(INPUTS_MAX);
-    let hook = Hook::from_process(environment.member);
+    heddle_fail_points::setup(&[("incarnation", environment.member.incarnation.0)]);
     let (threads, endpoints) =
-        start_threads(environment.run, &environment.secret, options, hook, &inputs)?;
-    hook.log_pushes(&threads);
+        start_threads(environment.run, &environment.secret, options, &inputs)?;
+    if fail_value!("log-pushes").is_some() {
+        log_pushes(threads.clone());
+    }
     let workers = Workers::start(&inputs)?;
     let status = Arc::new(PserverStatus::default());
     let hooks = hooks(&environment, endpoints, threads.clone(), Arc::clone(&status), inputs);
@@ -68,12 +70,22 @@ pub fn run(environment: ContainerEnvironment, options: Options) -> io::Result<Ag
         .run(&queue))
 }
 
+/// Logs the number of applied pushes fifty times a second, for tests that watch a pserver without an ApplicationMaster.
+fn log_pushes(threads: Vec<DataThreadHandle>) {
+    std::thread::spawn(move || {
+        loop {
+            let pushes: u64 = threads.iter().map(|thread| thread.counters.read().0).sum();
+            tracing::info!(pushes, "pushes_counted");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+}
+
 /// Binds and starts the data threads. Returns their handles and addresses.
 pub(crate) fn start_threads(
     run: RunId,
     secret: &Secret,
     options: Options,
-    hook: Hook,
     reports: &Sender<CoordinatorInput>,
 ) -> io::Result<(Vec<DataThreadHandle>, Vec<SocketAddr>)> {
     let mut threads = Vec::new();
@@ -81,7 +93,7 @@ pub(crate) fn start_threads(
     let listeners = data::bind(options.host, options.ports, options.threads.max(1))?;
     for (index, listener) in listeners.into_iter().enumerate() {
         endpoints.push(listener.local_addr()?);
-        threads.push(start_thread((index, listener), run, secret, hook, reports)?);
+        threads.push(start_thread((index, listener), run, secret, reports)?);
     }
     Ok((threads, endpoints))
 }
@@ -90,7 +102,6 @@ fn start_thread(
     (index, listener): (usize, TcpListener),
     run: RunId,
     secret: &Secret,
-    hook: Hook,
     reports: &Sender<CoordinatorInput>,
 ) -> io::Result<DataThreadHandle> {
     let (commands, queue) = bounded(COMMANDS_MAX);
@@ -105,7 +116,6 @@ fn start_thread(
         wake: Arc::clone(&thread.wake),
         reports: reports.clone(),
         counters: Arc::clone(&thread.counters),
-        hook,
     };
     std::thread::Builder::new().name(format!("data-{index}")).spawn(move || {
         let _guard = ExitOnPanic;

@@ -13,7 +13,6 @@ use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::TableSpec;
 
 use crate::coordinator::Coordinator;
-use crate::hook::Hook;
 use crate::job::PserverJob;
 use crate::message::CoordinatorInput;
 use crate::process::{INPUTS_MAX, Options, start_threads};
@@ -52,13 +51,8 @@ impl Standalone {
     /// No port is free, or the system cannot create a thread.
     pub fn start(settings: StandaloneSettings) -> io::Result<Self> {
         let (inputs, queue) = bounded(INPUTS_MAX);
-        let (threads, endpoints) = start_threads(
-            settings.run,
-            &settings.secret,
-            settings.options,
-            Hook::default(),
-            &inputs,
-        )?;
+        let (threads, endpoints) =
+            start_threads(settings.run, &settings.secret, settings.options, &inputs)?;
         let workers = Workers::start(&inputs)?;
         // The caller receives the reports, or accepts that they take memory.
         let (report, reports) = unbounded();

@@ -25,7 +25,7 @@ pub fn measure(cluster: &Cluster) -> Result<()> {
     let job = YarnJob::bsp(cluster, "recoveries", SHAPE)?;
     let mut runs: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
     for name in ["trainer", "pserver"] {
-        let mut submitted = job.submit(&["--fresh"], "pause:20")?;
+        let mut submitted = job.submit(&["--fresh"], "step-computed=sleep(20)")?;
         for round in 0..ROUNDS {
             let slot = match name {
                 "trainer" => Slot::trainer(round as u32 % 2),
@@ -41,7 +41,7 @@ pub fn measure(cluster: &Cluster) -> Result<()> {
     // A job of its own for each: new pservers are on two nodes, replacements are where there is room.
     for name in ["NodeManager", "ApplicationMaster"] {
         for round in 0..ROUNDS {
-            let mut submitted = job.submit(&["--fresh"], "pause:20")?;
+            let mut submitted = job.submit(&["--fresh"], "step-computed=sleep(20)")?;
             let figures = match name {
                 "NodeManager" => node(cluster, &mut submitted)?,
                 _ => master(&mut submitted)?,

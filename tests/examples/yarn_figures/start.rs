@@ -50,7 +50,7 @@ const SHAPE: Shape = Shape { passes: 2, every: "1 pass", local_data: false };
 fn heddle(job: &YarnJob<'_>) -> Result<Command> {
     let mut command = job.submit_command(&["--json", "--set", "pservers.count=1"])?;
     command.args(["--set", "trainers.min=1", "--set", "trainers.max=1"]);
-    command.args(job.shell("pause:15,tell:pushes", "")?);
+    command.args(job.shell("step-computed=sleep(15);log-pushes=return(on)", "")?);
     Ok(command)
 }
 

@@ -79,7 +79,7 @@ impl<'c> YarnJob<'c> {
             .env("XDG_STATE_HOME", self.path().join("state"))
             .env("HADOOP_CONF_DIR", self.cluster.conf_dir())
             .env("HADOOP_USER_NAME", self.user)
-            .env_remove("HEDDLE_TEST_HOOK");
+            .env_remove("FAILPOINTS");
         Ok(command)
     }
 
@@ -93,7 +93,7 @@ impl<'c> YarnJob<'c> {
         Ok(command)
     }
 
-    /// Ends the pauses that a hook `pause:MS:{slow}` has ordered, so that the job is soon over.
+    /// Ends the sleeps of fail points with the condition `while={slow}`, so that the job is soon over.
     ///
     /// # Errors
     /// The disk.
@@ -101,13 +101,13 @@ impl<'c> YarnJob<'c> {
         Ok(std::fs::remove_file(self.path().join("slow"))?)
     }
 
-    /// Submits it; `hook` is what `HEDDLE_TEST_HOOK` orders in every container, in which `{slow}` stands for a file
-    /// that is there until [`YarnJob::hurry`].
+    /// Submits it; `fail_points` is the variable `FAILPOINTS` of every container, in which `{slow}` stands for
+    /// a file that exists until [`YarnJob::hurry`].
     ///
     /// # Errors
     /// It is refused; with the client's words.
-    pub fn submit(&self, arguments: &[&str], hook: &str) -> Result<Submitted<'c>> {
-        self.submit_with_shell(arguments, hook, "")
+    pub fn submit(&self, arguments: &[&str], fail_points: &str) -> Result<Submitted<'c>> {
+        self.submit_with_shell(arguments, fail_points, "")
     }
 
     /// As [`YarnJob::submit`]; `script` is what the shell of each container does before it becomes a process of the job.
@@ -117,11 +117,11 @@ impl<'c> YarnJob<'c> {
     pub fn submit_with_shell(
         &self,
         arguments: &[&str],
-        hook: &str,
+        fail_points: &str,
         script: &str,
     ) -> Result<Submitted<'c>> {
         let mut command = self.submit_command(arguments)?;
-        command.arg("--json").args(self.shell(hook, script)?);
+        command.arg("--json").args(self.shell(fail_points, script)?);
         Submitted::start(self.cluster, command, None)
     }
 
@@ -131,12 +131,12 @@ impl<'c> YarnJob<'c> {
     ///
     /// # Errors
     /// The disk.
-    pub fn shell(&self, hook: &str, script: &str) -> Result<[String; 2]> {
+    pub fn shell(&self, fail_points: &str, script: &str) -> Result<[String; 2]> {
         let file = self.path().join("before.sh");
         let slow = self.path().join("slow");
         std::fs::write(&slow, "")?;
-        let hook = hook.replace("{slow}", &slow.display().to_string());
-        std::fs::write(&file, format!("export HEDDLE_TEST_HOOK='{hook}'\n{script}\n"))?;
+        let fail_points = fail_points.replace("{slow}", &slow.display().to_string());
+        std::fs::write(&file, format!("export FAILPOINTS='{fail_points}'\n{script}\n"))?;
         Ok(["--env".to_owned(), format!("BASH_ENV={}", file.display())])
     }
 

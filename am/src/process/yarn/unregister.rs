@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heddle_am_core::Outcome;
+use heddle_fail_points::fail_point;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Bytes;
 use heddle_protocol::view::{self, ApplicationView, JobState, JobView};
@@ -23,7 +24,6 @@ use heddle_yarn::{ApplicationReport, ApplicationState, FinalStatus, YarnClient};
 
 use super::inputs::{ContainerInputs, SubmittedFiles};
 use crate::cluster::yarn::YarnCluster;
-use crate::hook::{UnregisterPoint, strike_at_unregister};
 use crate::notices::log;
 use crate::process::prepare::is_transient;
 use crate::process::start_failure::StartFailure;
@@ -139,12 +139,12 @@ impl<'a> Unregistration<'a> {
             JobState::Stopped => FinalStatus::Killed,
             _ => FinalStatus::Failed,
         };
-        strike_at_unregister(UnregisterPoint::Before, self.inputs.attempt());
+        fail_point!("before-unregister", attempt = self.inputs.attempt());
         let finished = self.cluster.finish(status, diagnostics(&report, &url), tracking).await;
         match finished {
             Ok(()) => {
                 tracing::info!(?status, "application_unregistered");
-                strike_at_unregister(UnregisterPoint::After, self.inputs.attempt());
+                fail_point!("after-unregister", attempt = self.inputs.attempt());
                 self.clear().await;
             }
             // The next attempt finds the outcome in the journal.

@@ -28,7 +28,7 @@ use crossbeam::channel::Receiver;
 use tokio::sync::mpsc;
 
 use crate::machine::{ClientEvent, DataRequest};
-pub use settings::{FrameWatch, Settings, Watch};
+pub use settings::Settings;
 use state::ClientState;
 
 /// A running client: a thread with its connections. Dropping it closes them and ends the thread.

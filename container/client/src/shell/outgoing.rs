@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 
+use heddle_fail_points::fail_point;
 use heddle_protocol::frame::HEADER_BYTES;
 use tokio::net::TcpStream;
 
@@ -61,9 +62,14 @@ impl Outgoing {
             && self.bytes < BYTES_MAX
             && let Some(frame) = machine.next_frame(endpoint)
         {
-            if let Some(watch) = &state.settings.watch {
-                (watch.0)(endpoint, &frame.header);
-            }
+            // Frames of earlier calls for other connections are in their sockets, as far as those had room.
+            fail_point!(
+                "frame-sent",
+                kind = format_args!("{:?}", frame.header.kind),
+                step = frame.header.step,
+                lane = frame.header.unit,
+                peer = endpoint,
+            );
             self.bytes += HEADER_BYTES + frame.header.payload_bytes();
             self.frames.push_back((frame.header.encode(), frame.payload));
         }

@@ -4,6 +4,7 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use heddle_fail_points::fail_point;
 use heddle_protocol::frame::FrameError;
 use heddle_protocol::handshake::Verdict;
 use heddle_shard::{Conn, Flow};
@@ -162,7 +163,11 @@ impl FrameLoop<'_> {
             let Some(frame) = self.received.front(self.conn)? else {
                 break;
             };
-            self.thread.hook.strike(&frame.header);
+            fail_point!(
+                "frame-received",
+                kind = format_args!("{:?}", frame.header.kind),
+                step = frame.header.step,
+            );
             let flow = self
                 .thread
                 .with_shards(Some(self.conn), |shards, _, out| shards.on_frame(&frame, out));

@@ -27,7 +27,6 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
-use crate::hook::Hook;
 use crate::message::{CoordinatorInput, DataCommand, ThreadCounters};
 use pending_handshakes::PendingHandshakes;
 use thread::DataThread;
@@ -48,7 +47,6 @@ pub(crate) struct DataThreadSetup {
     pub(crate) wake: Arc<Notify>,
     pub(crate) reports: Sender<CoordinatorInput>,
     pub(crate) counters: Arc<ThreadCounters>,
-    pub(crate) hook: Hook,
 }
 
 /// Runs the thread until its commands end.
@@ -58,9 +56,8 @@ pub(crate) struct DataThreadSetup {
 pub(crate) fn run(setup: DataThreadSetup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     setup.listener.set_nonblocking(true)?;
-    let DataThreadSetup { index, listener, run, secret, commands, wake, reports, counters, hook } =
-        setup;
-    let thread = Rc::new(DataThread::new(index, (run, secret), reports, counters, hook));
+    let DataThreadSetup { index, listener, run, secret, commands, wake, reports, counters } = setup;
+    let thread = Rc::new(DataThread::new(index, (run, secret), reports, counters));
     let handshakes = Rc::new(PendingHandshakes::within(Limit::now()));
     LocalSet::new().block_on(&runtime, async move {
         let listener = TcpListener::from_std(listener)?;
@@ -185,7 +182,6 @@ mod tests {
             wake: Arc::clone(&wake),
             reports,
             counters: Arc::default(),
-            hook: Hook::default(),
         };
         let thread = std::thread::spawn(move || run(setup));
         let give = |command| {

@@ -13,7 +13,6 @@ use heddle_shard::{Conn, ShardEffect, ShardSet};
 use tokio::sync::Notify;
 
 use super::reply_buffer::ReplyBuffer;
-use crate::hook::Hook;
 use crate::message::{
     CoordinatorInput, DataAnswer, DataCommand, DataReport, ThreadCounters, ThreadState,
 };
@@ -29,7 +28,6 @@ pub(super) struct DataThread {
     effects: RefCell<Vec<ShardEffect>>,
     reports: Sender<CoordinatorInput>,
     counters: Arc<ThreadCounters>,
-    pub(super) hook: Hook,
     /// Some connection has a frame that the shards did not take.
     pub(super) blocked: Cell<bool>,
     started: Instant,
@@ -51,7 +49,6 @@ impl DataThread {
         (run, secret): (RunId, Secret),
         reports: Sender<CoordinatorInput>,
         counters: Arc<ThreadCounters>,
-        hook: Hook,
     ) -> Self {
         Self {
             index,
@@ -62,7 +59,6 @@ impl DataThread {
             effects: RefCell::default(),
             reports,
             counters,
-            hook,
             blocked: Cell::new(false),
             started: Instant::now(),
         }

@@ -3,7 +3,6 @@
 mod command;
 mod exports;
 mod feeds;
-mod hooks;
 mod pipeline;
 mod plane;
 mod reports;
@@ -28,14 +27,12 @@ use heddle_storage::chain;
 
 use exports::Exports;
 use feeds::Feeds;
-pub use hooks::TEST_HOOK;
 pub use plane::DataPlane;
 
 use crate::algorithm::{Algorithm, built_in};
 use crate::export;
 use crate::feed::{FeedId, FeedItem};
 use crate::input_plan::{self, InputPlanError};
-use hooks::TestHooks;
 use reports::LoopReports;
 use status::SharedStatus;
 use trainer::Trainer;
@@ -129,6 +126,7 @@ fn run_with(
     environment: ContainerEnvironment,
     algorithm: impl FnOnce(&JobSpec) -> Result<Box<dyn Algorithm>, TrainerError>,
 ) -> Result<(), TrainerError> {
+    heddle_fail_points::setup(&[("incarnation", environment.member.incarnation.0)]);
     let status = SharedStatus::default();
     let (orders, ordered) = unbounded();
     let hooks = control_hooks(&environment, &status, orders);
@@ -142,13 +140,11 @@ fn run_with(
     if let Err(error) = &made {
         reporter.send(Report::Fatal { failure: Failure::new(ErrorClass::Input, chain(error)) });
     }
-    let hooks = TestHooks::from_process(environment.member);
     let client = Client::start(Settings {
         layout: Layout::of(&welcome.spec)?,
         run: welcome.run,
         member: environment.member,
         secret: environment.secret.clone(),
-        watch: hooks.watch(),
     })
     .map_err(TrainerError::Thread)?;
     let (items, read) = bounded(ITEMS_MAX);
@@ -160,7 +156,7 @@ fn run_with(
     let feeds = Feeds::new(plan, quarantine, status.waits(), items);
     let reports = LoopReports::new(Box::new(move |report| reports.send(report)));
     let (plane, spec) = (client.handle(), welcome.spec.clone());
-    let mut trainer = Trainer::new(spec, algorithm, plane, reports, status, hooks, feeds);
+    let mut trainer = Trainer::new(spec, algorithm, plane, reports, status, feeds);
     let orders = Orders { environment, welcome, reporter, exports: Exports::default() };
     orders.run(&mut trainer, &ordered, client.events(), &read)
 }

@@ -24,7 +24,6 @@ use heddle_protocol::spec::*;
 use heddle_storage::{LocalStorage, Storage, StorePath};
 
 use super::feeds::Feeds;
-use super::hooks::TestHooks;
 use super::plane::DataPlane;
 use super::reports::LoopReports;
 use super::status::SharedStatus;
@@ -273,7 +272,6 @@ impl Rig {
             Arc::clone(&shards),
             LoopReports::new(Box::new(move |report| heard.lock().unwrap().push(report))),
             status.clone(),
-            TestHooks::default(),
             Feeds::new(plan, dir.path().join("bad"), status.waits(), items),
         );
         Self { _dir: dir, trainer, shards, items: read, reports }

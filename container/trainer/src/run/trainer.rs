@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use heddle_client::machine::{ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, Unit};
+use heddle_fail_points::{fail_point, fail_value};
 use heddle_protocol::control::{Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
@@ -17,7 +18,6 @@ use heddle_protocol::spec::{JobSpec, NanPolicy, PhaseKind, phase_kind};
 use heddle_storage::chain;
 
 use super::feeds::Feeds;
-use super::hooks::{TestHooks, When};
 use super::pipeline::{Pipeline, PipelineAction};
 use super::plane::DataPlane;
 use super::reports::LoopReports;
@@ -33,7 +33,6 @@ pub(super) struct Trainer<P> {
     plane: P,
     reports: LoopReports,
     status: SharedStatus,
-    hooks: TestHooks,
     pub(super) feeds: Feeds,
     /// Pulls so far; the last one has this number.
     pulls: u64,
@@ -53,7 +52,6 @@ impl<P: DataPlane> Trainer<P> {
         plane: P,
         reports: LoopReports,
         status: SharedStatus,
-        hooks: TestHooks,
         feeds: Feeds,
     ) -> Self {
         Self {
@@ -62,7 +60,6 @@ impl<P: DataPlane> Trainer<P> {
             plane,
             reports,
             status,
-            hooks,
             feeds,
             pulls: 0,
             work: None,
@@ -75,9 +72,7 @@ impl<P: DataPlane> Trainer<P> {
     /// The ApplicationMaster ordered something. Commands that are not for the loop are the caller's.
     pub(super) fn command(&mut self, command: Command) {
         match command {
-            Command::Work { epoch, phase, places } => {
-                self.new_work(epoch, phase, self.hooks.places(places))
-            }
+            Command::Work { epoch, phase, places } => self.new_work(epoch, phase, detoured(places)),
             Command::Lanes { epoch, phase, lanes, task_steps } => {
                 self.lanes(epoch, phase, lanes, task_steps)
             }
@@ -413,7 +408,7 @@ impl<P: DataPlane> Trainer<P> {
             let started = Instant::now();
             let action = pipeline.next_action(&mut *self.algorithm);
             if let Some(PipelineAction::Push(_) | PipelineAction::Computed) = &action {
-                self.hooks.computed(started.elapsed());
+                fail_point!("step-computed");
                 self.computed += started.elapsed();
                 let metrics = pipeline.metrics();
                 let evaluated = matches!(action, Some(PipelineAction::Computed));
@@ -429,10 +424,7 @@ impl<P: DataPlane> Trainer<P> {
                     pipeline.pulling(pull);
                 }
                 Some(PipelineAction::Push(push)) => {
-                    let step = push.step;
-                    self.hooks.pushing(When::BeforePush, unit, step);
                     self.plane.send(DataRequest::PushStep { era, unit, push });
-                    self.hooks.pushing(When::AfterPush, unit, step);
                 }
                 Some(PipelineAction::Computed) => self.stepped(),
                 Some(PipelineAction::TaskEnd { task, steps, metrics }) => {
@@ -499,4 +491,14 @@ impl<P: DataPlane> Trainer<P> {
             self.status.publish(work.lowest_step(), work.busy(self.reports.cut()));
         }
     }
+}
+
+/// Where shards are served. A fail point replaces the endpoint of a pserver, for tests of a network that drops packets.
+fn detoured(mut places: Vec<ShardPlace>) -> Vec<ShardPlace> {
+    for place in &mut places {
+        if let Some(endpoint) = fail_value!("shard-place", holder = place.holder) {
+            place.endpoint = endpoint.parse().unwrap_or(place.endpoint);
+        }
+    }
+    places
 }
