@@ -363,7 +363,7 @@ impl<C: ContainerSource> Driver<C> {
 /// A span is made for each epoch: a field that is recorded again would be printed twice.
 fn span(about: &About, epoch: Option<Epoch>) -> Span {
     let epoch = epoch.map(tracing::field::display);
-    tracing::info_span!("job", job = about.job, attempt = %about.attempt, epoch)
+    tracing::info_span!(parent: None, "job", job = about.job, attempt = %about.attempt, epoch)
 }
 
 /// Finished share of the job, 0 … 1, as if all phases took the same time.

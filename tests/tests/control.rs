@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use heddle_agent::{Agent, AgentExit, AmPlace, ContainerEnvironment, Hooks};
+use heddle_agent::{Agent, AgentExit, AmPlace, ContainerEnvironment, Hooks, LogContext};
 use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
 use heddle_protocol::control::{Command, CommandEnvelope, HeartbeatStats, Report};
 use heddle_protocol::environment::AmAddress;
@@ -100,6 +100,7 @@ impl Server {
                 let _gone = exits.send(exit);
             }),
             read_highest: None,
+            log: LogContext::new(member.slot),
         };
         (Agent::start(environment, hooks).expect("a thread"), commanded, exited)
     }

@@ -155,11 +155,11 @@ pub fn pserver() -> CommandResult {
     };
     match heddle_pserver::run(environment, options) {
         Ok(end) => {
-            tracing::info!(%end, "container ends");
+            tracing::info!(%end, "container_stopped");
             heddle_agent::leave(&end)
         }
         Err(error) => {
-            tracing::error!(%error, "pserver cannot run");
+            tracing::error!(%error, "pserver_failed");
             Err(CommandFailure::caused(ExitCode::Internal, "cannot run the pserver", &error))
         }
     }
@@ -175,7 +175,7 @@ pub fn trainer() -> CommandResult {
             &error,
         )),
         Err(error) => {
-            tracing::error!(%error, "trainer cannot run");
+            tracing::error!(%error, "trainer_failed");
             Err(CommandFailure::caused(ExitCode::Internal, "cannot run the trainer", &error))
         }
     }

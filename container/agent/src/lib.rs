@@ -18,4 +18,4 @@ mod shell;
 
 pub use environment::{AmPlace, ContainerEnvironment, EnvironmentError, log_dir};
 pub use machine::AgentExit;
-pub use shell::{AddressLookup, Agent, Hooks, ReadHighest, Reporter, leave};
+pub use shell::{AddressLookup, Agent, Hooks, LogContext, ReadHighest, Reporter, leave};

@@ -192,6 +192,12 @@ impl ControlMachine {
         }
     }
 
+    /// The highest known attempt.
+    #[must_use]
+    pub fn attempt(&self) -> Attempt {
+        self.attempt
+    }
+
     /// Handles an event at the time `now`. Returns the actions that follow from it, in order.
     pub fn on(&mut self, input: Input, now: u64) -> Vec<Output> {
         match input {

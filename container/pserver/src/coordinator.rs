@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
-use heddle_agent::AgentExit;
+use heddle_agent::{AgentExit, LogContext};
 use heddle_protocol::control::{Base, Command, CutAt, Phase, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
@@ -100,17 +100,28 @@ impl Coordinator {
     }
 
     /// Runs until the agent ends the process.
-    pub(crate) fn run(mut self, inputs: &Receiver<CoordinatorInput>) -> AgentExit {
-        let exit = self.handle_inputs(inputs);
+    pub(crate) fn run(
+        mut self,
+        inputs: &Receiver<CoordinatorInput>,
+        log: &LogContext,
+    ) -> AgentExit {
+        let exit = self.handle_inputs(inputs, log);
         self.threads.end();
         exit
     }
 
-    fn handle_inputs(&mut self, inputs: &Receiver<CoordinatorInput>) -> AgentExit {
+    fn handle_inputs(
+        &mut self,
+        inputs: &Receiver<CoordinatorInput>,
+        log: &LogContext,
+    ) -> AgentExit {
         let exit = loop {
             match inputs.recv() {
                 Ok(CoordinatorInput::Exit(exit)) => break exit,
-                Ok(input) => self.on(input),
+                Ok(input) => {
+                    let _entered = log.span().entered();
+                    self.on(input);
+                }
                 Err(_) => return AgentExit::Stopped("all senders are gone".to_owned()),
             }
         };
@@ -134,12 +145,15 @@ impl Coordinator {
             CoordinatorInput::Saved { cut, epoch, shard, result } => {
                 self.busy -= 1;
                 match result {
-                    Ok(Some(file)) => (self.send_report)(Report::Saved { cut, epoch, file }),
+                    Ok(Some(file)) => {
+                        tracing::info!(%cut, %shard, bytes = file.bytes, "shard_saved");
+                        (self.send_report)(Report::Saved { cut, epoch, file })
+                    }
                     Ok(None) => {
-                        tracing::info!(%cut, %shard, "cut ended while a shard was being saved")
+                        tracing::info!(%cut, %shard, "shard_save_abandoned")
                     }
                     Err(failure) => {
-                        tracing::warn!(%cut, %shard, error = failure.text, "cannot save a shard");
+                        tracing::warn!(%cut, %shard, error = failure.text, "shard_not_saved");
                         (self.send_report)(Report::SaveFailed { cut, epoch, shard, failure });
                     }
                 }
@@ -158,7 +172,7 @@ impl Coordinator {
             Command::Welcome(welcome) => {
                 let checked = PserverJob::check_files(&welcome, self.threads.len(), Limit::now());
                 if let Err(error) = checked {
-                    tracing::error!(%error, "this container cannot serve the job");
+                    tracing::error!(%error, "open_files_limit_too_low");
                     // Another node may allow more. The job shows the last line of stderr to its user.
                     eprintln!("{error}");
                     std::process::exit(TOO_FEW_FILES);
@@ -171,6 +185,7 @@ impl Coordinator {
                 self.load_shards(epoch, shards, base, phase, step)
             }
             Command::Begin { epoch, phase } => {
+                tracing::info!(%epoch, phase = %phase.no, "phase_begun");
                 let report = Report::Begun { epoch, phase: phase.no };
                 self.threads.ask(report, None, |ask| DataCommand::Begin { ask, epoch, phase });
             }
@@ -181,6 +196,7 @@ impl Coordinator {
                 self.begin_cut(cut, epoch, phase, &at, staging)
             }
             Command::CutEnd { cut, committed } => {
+                tracing::info!(%cut, committed, "cut_ended");
                 self.threads.broadcast(|| DataCommand::CutEnd { cut, committed });
                 if self.cut.as_ref().is_some_and(|own| own.cut == cut) {
                     self.cut = None;
@@ -195,7 +211,7 @@ impl Coordinator {
             | Command::Barrier { .. }
             | Command::Drain
             | Command::Export { .. } => {
-                tracing::debug!("ignored a command that is not for pservers")
+                tracing::debug!("command_ignored")
             }
         }
     }
@@ -226,6 +242,7 @@ impl Coordinator {
     fn begin_cut(&mut self, cut: CutId, epoch: Epoch, phase: PhaseNo, at: &CutAt, staging: String) {
         let known = self.cut.as_ref().is_some_and(|own| own.cut >= cut);
         if !known {
+            tracing::info!(%cut, %epoch, %phase, "cut_begun");
             self.cut = Some(CurrentCut { cut, phase, staging, early: Some(Vec::new()) });
         }
         // A repeated cut changes nothing in the data threads; they only answer.
@@ -260,7 +277,7 @@ impl Coordinator {
                 self.save(cut, epoch, shard, step);
             }
             ShardReport::CutAborted { shard, cut, step, reason } => {
-                tracing::info!(%cut, %shard, reason, "cut aborted");
+                tracing::info!(%cut, %shard, reason, "cut_aborted");
                 (self.send_report)(Report::CutAborted { cut, epoch, shard, step, reason });
             }
             ShardReport::PhaseEnded { .. } => {}
@@ -309,7 +326,7 @@ impl Coordinator {
             }
             return;
         }
-        tracing::info!(%epoch, shards = shards.len(), base = ?base.as_ref().map(|base| base.cut), "loading shards");
+        tracing::info!(%epoch, shards = shards.len(), base = ?base.as_ref().map(|base| base.cut), "shard_load_started");
         self.epoch = epoch;
         self.status.set_epoch(epoch);
         self.cut = None;
@@ -421,7 +438,7 @@ impl Coordinator {
             load_ms,
         };
         loading.outcome = Some(report.clone());
-        tracing::info!(epoch = %self.epoch, from_memory, from_storage = loading.from_storage, load_ms, "shards ready");
+        tracing::info!(epoch = %self.epoch, shards = total, from_memory, from_storage = loading.from_storage, duration_ms = load_ms, "shards_loaded");
         (self.send_report)(report);
     }
 
@@ -432,7 +449,7 @@ impl Coordinator {
         };
         let report = Report::LoadFailed { epoch: self.epoch, failure: Failure::new(class, error) };
         loading.outcome = Some(report.clone());
-        tracing::error!(epoch = %self.epoch, ?class, error, "cannot load shards");
+        tracing::error!(epoch = %self.epoch, ?class, error, "shards_not_loaded");
         (self.send_report)(report);
     }
 }

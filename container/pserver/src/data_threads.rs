@@ -47,7 +47,7 @@ impl DataThreads {
     pub(crate) fn send(&self, thread: usize, command: DataCommand) {
         let sent = self.threads.get(thread).map(|thread| thread.send(command));
         if !matches!(sent, Some(Ok(()))) {
-            tracing::error!(thread, "a data thread has ended");
+            tracing::error!(thread, "data_thread_ended");
         }
     }
 
@@ -81,7 +81,7 @@ impl DataThreads {
         };
         pending.threads -= 1;
         if let Err(error) = result {
-            tracing::info!(%error, "stale command ignored");
+            tracing::info!(%error, "stale_command_ignored");
             pending.report = None;
         }
         if pending.threads > 0 {

@@ -7,7 +7,7 @@ pub(crate) struct ExitOnPanic;
 impl Drop for ExitOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!("a thread of the pserver panicked");
+            tracing::error!("thread_panicked");
             std::process::exit(10);
         }
     }

@@ -84,11 +84,11 @@ pub(crate) async fn load(job: &LoadJob) -> Result<Box<Shard>, LoadError> {
     loop {
         match read(&job.config, dir, file).await {
             Err(error) if error.is_wrong_sum() && wrong_sums + 1 < WRONG_SUMS => {
-                tracing::warn!(shard = %job.config.shard, error = chain(&error), "wrong sum of a checkpoint file; reading it again");
+                tracing::warn!(error = chain(&error), "shard_file_sum_wrong");
                 wrong_sums += 1;
             }
             Err(error) if error.is_retryable() && tries < TRIES => {
-                tracing::warn!(shard = %job.config.shard, error = chain(&error), tries, "cannot read a checkpoint file; retrying");
+                tracing::warn!(error = chain(&error), tries, "shard_file_not_read");
                 tokio::time::sleep(wait).await;
                 wait *= 2;
                 tries += 1;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, bounded};
-use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks};
+use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, LogContext};
 use heddle_fail_points::fail_value;
 use heddle_protocol::control::{HeartbeatStats, PserverState, Report};
 use heddle_protocol::handshake::Secret;
@@ -56,6 +56,8 @@ impl Default for Options {
 /// No port is free, or the system cannot create a thread.
 pub fn run(environment: ContainerEnvironment, options: Options) -> io::Result<AgentExit> {
     let (inputs, queue) = bounded(INPUTS_MAX);
+    let log = LogContext::new(environment.member.slot);
+    let _entered = log.span().entered();
     heddle_fail_points::setup(&[("incarnation", environment.member.incarnation.0)]);
     let (threads, endpoints) =
         start_threads(environment.run, &environment.secret, options, &inputs)?;
@@ -64,10 +66,10 @@ pub fn run(environment: ContainerEnvironment, options: Options) -> io::Result<Ag
     }
     let workers = Workers::start(&inputs)?;
     let status = Arc::new(PserverStatus::default());
-    let hooks = hooks(&environment, endpoints, threads.clone(), Arc::clone(&status), inputs);
+    let hooks = hooks(&environment, &log, endpoints, threads.clone(), Arc::clone(&status), inputs);
     let reporter = Agent::start(environment, hooks)?.reporter();
     Ok(Coordinator::new(threads, workers, Box::new(move |report| reporter.send(report)), status)
-        .run(&queue))
+        .run(&queue, &log))
 }
 
 /// Logs the number of applied pushes fifty times a second, for tests that watch a pserver without an ApplicationMaster.
@@ -117,11 +119,13 @@ fn start_thread(
         reports: reports.clone(),
         counters: Arc::clone(&thread.counters),
     };
+    let span = tracing::Span::current();
     std::thread::Builder::new().name(format!("data-{index}")).spawn(move || {
         let _guard = ExitOnPanic;
+        let _entered = span.entered();
         if let Err(error) = data::run(setup) {
             // Its shards cannot be served any more. A container that ended is replaced.
-            tracing::error!(index, %error, "a data thread ended");
+            tracing::error!(index, %error, "data_thread_ended");
             std::process::exit(10);
         }
     })?;
@@ -130,6 +134,7 @@ fn start_thread(
 
 fn hooks(
     environment: &ContainerEnvironment,
+    log: &LogContext,
     endpoints: Vec<SocketAddr>,
     threads: Vec<DataThreadHandle>,
     status: Arc<PserverStatus>,
@@ -140,7 +145,7 @@ fn hooks(
     let container = environment.container.clone();
     let send = |inputs: &Sender<CoordinatorInput>, input| {
         if inputs.try_send(input).is_err() {
-            tracing::error!("cannot send to the coordinator: its queue is full or closed");
+            tracing::error!("coordinator_queue_full");
             std::process::exit(10);
         }
     };
@@ -163,6 +168,7 @@ fn hooks(
         }),
         exit: Box::new(move |exit| send(&exits, CoordinatorInput::Exit(exit))),
         read_highest: Some(read_highest()),
+        log: log.clone(),
     }
 }
 
@@ -222,7 +228,7 @@ fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats 
     (beat.phase, beat.step) = lowest.unwrap_or_default();
     let limit = status.memory_bytes();
     if limit > 0 && beat.rss_bytes > limit {
-        tracing::warn!(resident = beat.rss_bytes, limit, "memory in use exceeds pservers.memory");
+        tracing::warn!(resident = beat.rss_bytes, limit, "memory_limit_exceeded");
     }
     beat
 }

@@ -117,9 +117,14 @@ impl SaveFailure {
 /// # Errors
 /// The cut is over, or the storage failed.
 pub(crate) async fn save(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
-    retry(RETRY_FIRST, |error| {
-        tracing::warn!(shard = %job.config.shard, cut = %job.moment.cut, error = chain(error), "cannot write a shard's file; retrying with another file");
-    }, || save_once(job)).await
+    retry(
+        RETRY_FIRST,
+        |error| {
+            tracing::warn!(cut = %job.moment.cut, error = chain(error), "shard_file_not_written");
+        },
+        || save_once(job),
+    )
+    .await
 }
 
 /// Runs `once` until it succeeds or fails for good. `on_failure` gets the failures in between.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
-use heddle_agent::AgentExit;
+use heddle_agent::{AgentExit, LogContext};
 use heddle_protocol::control::{Command, Report};
 use heddle_protocol::handshake::Secret;
-use heddle_protocol::ids::RunId;
+use heddle_protocol::ids::{RunId, Slot};
 use heddle_protocol::spec::TableSpec;
 
 use crate::coordinator::Coordinator;
@@ -70,7 +70,7 @@ impl Standalone {
                     Arc::new(PserverStatus::default()),
                 );
                 coordinator.set_job(job);
-                coordinator.run(&queue)
+                coordinator.run(&queue, &LogContext::new(Slot::pserver(0)))
             })?;
         Ok(Self { inputs, reports, endpoints, coordinator: Some(coordinator) })
     }

@@ -4,7 +4,9 @@ use std::io;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 use heddle_protocol::failure::Failure;
+use heddle_protocol::ids::ShardId;
 use heddle_storage::chain;
+use tracing::Span;
 
 use crate::exit_on_panic::ExitOnPanic;
 use crate::load::{self, LoadJob};
@@ -23,9 +25,18 @@ pub(crate) enum WorkerJob {
     Load(Box<LoadJob>),
 }
 
-/// Sends jobs to the workers.
+impl WorkerJob {
+    fn shard(&self) -> ShardId {
+        match self {
+            Self::Save(job) => job.config.shard,
+            Self::Load(job) => job.config.shard,
+        }
+    }
+}
+
+/// Sends jobs to the workers, each with the span of its log lines.
 pub(crate) struct Workers {
-    jobs: Sender<WorkerJob>,
+    jobs: Sender<(Span, WorkerJob)>,
 }
 
 impl Workers {
@@ -48,18 +59,19 @@ impl Workers {
     }
 
     pub(crate) fn give(&self, job: WorkerJob) {
-        if self.jobs.send(job).is_err() {
-            tracing::error!("the workers have ended");
+        if self.jobs.send((Span::current(), job)).is_err() {
+            tracing::error!("workers_ended");
         }
     }
 }
 
 fn work(
     runtime: &tokio::runtime::Runtime,
-    queue: &Receiver<WorkerJob>,
+    queue: &Receiver<(Span, WorkerJob)>,
     results: &Sender<CoordinatorInput>,
 ) {
-    for job in queue {
+    for (span, job) in queue {
+        let _entered = tracing::info_span!(parent: &span, "shard", shard = %job.shard()).entered();
         let result = match job {
             WorkerJob::Save(job) => {
                 let result = match runtime.block_on(save::save(&job)) {

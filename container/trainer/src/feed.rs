@@ -151,7 +151,9 @@ impl Feed {
             start,
             step: 0,
         };
+        let span = tracing::Span::current();
         std::thread::Builder::new().name("reader".to_owned()).spawn(move || {
+            let _entered = span.entered();
             // It ends early only when the training loop has dropped the feed.
             let _ended = thread.run(tasks, &known);
         })?;
@@ -292,7 +294,7 @@ impl FeedThread {
                 return Ok(Err(error));
             }
             let wait = backoff.next_wait();
-            tracing::warn!(%task, error = chain(&error), wait_ms = wait.as_millis() as u64, "task could not be read, retrying");
+            tracing::warn!(%task, error = chain(&error), wait_ms = wait.as_millis() as u64, "task_not_read");
             // The wait begins here at the latest, also where the storage failed at once.
             self.wait.begin();
             self.wait.failed(chain(&error));

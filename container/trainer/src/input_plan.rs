@@ -54,7 +54,7 @@ async fn read_with_retries(file: &PlanFile) -> Result<InputPlan, InputPlanError>
                         url = file.url,
                         waited_s = begun.elapsed().as_secs(),
                         error = chain(&error),
-                        "cannot read the input plan, retrying"
+                        "input_plan_not_read"
                     );
                 }
                 tokio::time::sleep(backoff.next_wait()).await;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use heddle_agent::{Agent, AmPlace, ContainerEnvironment, Hooks, Reporter};
+use heddle_agent::{Agent, AmPlace, ContainerEnvironment, Hooks, LogContext, Reporter};
 use heddle_protocol::control::{
     Command, HeartbeatStats, PserverState, Report, ShardState, TaskGrant, TaskPosition,
     TrainerState,
@@ -351,6 +351,7 @@ fn hooks(
             }
         }),
         read_highest: None,
+        log: LogContext::new(member.slot),
     }
 }
 

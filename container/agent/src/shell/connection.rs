@@ -107,7 +107,7 @@ async fn open(
     let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
         if let Err(error) = driver.await {
-            tracing::debug!(%error, "control connection broke");
+            tracing::debug!(%error, "control_connection_broke");
         }
     });
     let wrong = |error: &dyn std::fmt::Display| ConnectionError::Protocol(error.to_string());

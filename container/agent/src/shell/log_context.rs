@@ -66,6 +66,33 @@ impl LogFields {
     fn new_span(&self) -> Span {
         let (attempt, epoch) =
             (self.attempt.map(tracing::field::display), self.epoch.map(tracing::field::display));
-        tracing::info_span!("container", job = self.job, attempt, epoch, slot = %self.slot)
+        tracing::info_span!(parent: None, "container", job = self.job, attempt, epoch, slot = %self.slot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::control::{Phase, Sharing};
+    use heddle_protocol::ids::{Generation, PhaseNo};
+
+    use super::*;
+
+    /// Epoch and attempt after a `Work` command.
+    fn after(log: &LogContext, attempt: u32, epoch: Epoch) -> (Option<Attempt>, Option<Epoch>) {
+        let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
+        log.follow(Attempt(attempt), &Command::Work { epoch, phase, places: Vec::new() });
+        let fields = log.0.lock().expect("no thread panicked");
+        (fields.attempt, fields.epoch)
+    }
+
+    #[test]
+    fn span_follows_attempt_and_epoch() {
+        let log = LogContext::new(Slot::trainer(1));
+        let (first, second) = (Epoch::first(Generation(1)), Epoch::first(Generation(2)));
+        assert_eq!(after(&log, 1, first), (Some(Attempt(1)), Some(first)));
+        assert_eq!(after(&log, 2, second), (Some(Attempt(2)), Some(second)));
+        assert_eq!(after(&log, 2, first), (Some(Attempt(2)), Some(second)), "the epoch is stale");
+        log.follow(Attempt(3), &Command::Drain);
+        assert_eq!(after(&log, 3, second), (Some(Attempt(3)), Some(second)));
     }
 }

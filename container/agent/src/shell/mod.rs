@@ -8,6 +8,7 @@
 
 mod connection;
 mod leader;
+mod log_context;
 mod outgoing;
 
 use std::pin::pin;
@@ -25,6 +26,7 @@ use crate::environment::{AmPlace, ContainerEnvironment};
 use crate::machine::{AgentExit, ControlMachine, Input, Output};
 use connection::{ConnectionError, ConnectionEvent, connect};
 pub use leader::{AddressLookup, ReadHighest};
+pub use log_context::LogContext;
 use outgoing::OutgoingLines;
 
 /// How soon waiting bytes are tried again.
@@ -42,6 +44,8 @@ pub struct Hooks {
     pub exit: Box<dyn FnMut(AgentExit) + Send>,
     /// Reads [`AmPlace::Directory`]. Without it the process finds only the first ApplicationMaster.
     pub read_highest: Option<ReadHighest>,
+    /// The span of log lines, which follows the commands.
+    pub log: LogContext,
 }
 
 /// Sends reports to the ApplicationMaster, in order, each at least once while the process lives. Clones share the order.
@@ -174,7 +178,7 @@ impl ControlThread {
                         ConnectionEvent::SecretRefused => Input::SecretRefused,
                         ConnectionEvent::Line(line) => Input::Line(line),
                         ConnectionEvent::Ended(why) => {
-                            tracing::debug!(why, "control connection ended");
+                            tracing::debug!(why, "control_connection_ended");
                             self.lines = None;
                             self.lost();
                             Input::Closed
@@ -196,6 +200,7 @@ impl ControlThread {
                     Input::Timer
                 }
             };
+            let _entered = self.hooks.log.span().entered();
             let now = self.now();
             for output in self.machine.on(input, now) {
                 self.perform(output);
@@ -215,7 +220,7 @@ impl ControlThread {
         tokio::spawn(async move {
             let found = leader::look(&environment.am, read_highest).await;
             if let Err(error) = &found {
-                tracing::debug!(%error, "cannot find the ApplicationMaster");
+                tracing::debug!(%error, "am_not_found");
             }
             let _ended = finds.send(found.ok());
         });
@@ -229,7 +234,8 @@ impl ControlThread {
         if known >= Some(found.attempt) {
             return None;
         }
-        tracing::info!(address = %found.address, attempt = found.attempt.0, "ApplicationMaster found");
+        let log = self.hooks.log.span();
+        tracing::info!(parent: &log, address = %found.address, newest_attempt = found.attempt.0, "am_found");
         let attempt = found.attempt;
         self.leader = Some(found);
         Some(attempt)
@@ -239,6 +245,7 @@ impl ControlThread {
     fn lost(&mut self) {
         if std::mem::take(&mut self.open) {
             self.lost_at = Some(Instant::now());
+            tracing::info!(parent: &self.hooks.log.span(), "control_connection_lost");
         }
     }
 
@@ -291,7 +298,14 @@ impl ControlThread {
                 self.send(&ReportEnvelope { seq: 0, report });
             }
             Output::Send(line) => self.send(&line),
-            Output::Deliver(command) => (self.hooks.command)(*command),
+            Output::Deliver(command) => {
+                self.hooks.log.follow(self.machine.attempt(), &command);
+                if let Command::Welcome(welcome) = &*command {
+                    let _renewed = self.hooks.log.span().entered();
+                    tracing::info!(run = %welcome.run, "container_registered");
+                }
+                (self.hooks.command)(*command)
+            }
             Output::Close => {
                 self.lines = None;
             }
@@ -304,7 +318,7 @@ impl ControlThread {
         match encode_line(line) {
             Ok(bytes) => {
                 if !lines.send(&bytes) {
-                    tracing::warn!("report queue full; closing control connection");
+                    tracing::warn!("control_connection_closed_queue_full");
                     self.lines = None;
                     // The machine connects again when it receives the end as an event.
                     if let Some(task) = self.task.take() {
@@ -314,7 +328,7 @@ impl ControlThread {
                     let _ended = self.events.send((self.connection, ConnectionEvent::Ended(why)));
                 }
             }
-            Err(error) => tracing::error!(%error, "cannot encode a report as JSON"),
+            Err(error) => tracing::error!(%error, "report_not_encoded"),
         }
     }
 }

@@ -56,12 +56,12 @@ pub(super) async fn run(state: Rc<ClientState>, connection: NewConnection) {
         Ok(stream) if state.is_current(endpoint, serial) => {
             state.machine.borrow_mut().opened(endpoint);
             let error = serve(&state, endpoint, serial, &wake, &stream).await;
-            tracing::debug!(%endpoint, %error, "data connection closed");
+            tracing::debug!(%endpoint, %error, "data_connection_closed");
             Closed::Broke
         }
         Ok(_) => return,
         Err(error) => {
-            tracing::debug!(%endpoint, error = &error as &dyn std::error::Error, "cannot open data connection");
+            tracing::debug!(%endpoint, error = &error as &dyn std::error::Error, "data_connection_not_opened");
             error.how()
         }
     };

@@ -71,7 +71,7 @@ pub(super) async fn serve(
     // Removes the connection in every case, including a drop of this task.
     let _guard = RemoveOnDrop { thread, conn };
     handshake::answer(&mut stream, Verdict::Welcome).await?;
-    tracing::debug!(%member, %conn, "data connection opened");
+    tracing::debug!(%member, %conn, "data_connection_opened");
     let received = ReceiveBuffer::new();
     let connection = &*connection;
     FrameLoop { thread, connection, conn, stream, received, blocked: false }.run().await

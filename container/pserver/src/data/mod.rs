@@ -75,13 +75,13 @@ async fn accept(thread: Rc<DataThread>, handshakes: Rc<PendingHandshakes>, liste
                 let thread = Rc::clone(&thread);
                 tokio::task::spawn_local(async move {
                     if let Err(error) = connection::serve(&thread, stream, handshake).await {
-                        tracing::debug!(%peer, %error, "data connection closed");
+                        tracing::debug!(%peer, %error, "data_connection_closed");
                     }
                 });
             }
             Err(error) => {
                 // Most likely out of descriptors. Open connections continue, and one may close soon.
-                tracing::warn!(%error, "cannot accept a data connection");
+                tracing::warn!(%error, "data_connection_not_accepted");
                 tokio::time::sleep(TICK).await;
             }
         }

@@ -132,7 +132,7 @@ impl DataThread {
             // The job would wait for the lost report without a limit. A container that ended is replaced.
             Err(TrySendError::Full(_)) => {
                 let thread = self.index;
-                tracing::error!(thread, "cannot report to the coordinator: its queue is full");
+                tracing::error!(thread, "coordinator_queue_full");
                 std::process::exit(10);
             }
         }

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crossbeam::channel::{Receiver, bounded, select, unbounded};
-use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, Reporter};
+use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, LogContext, Reporter};
 use heddle_client::layout::Layout;
 use heddle_client::machine::ClientEvent;
 use heddle_client::shell::{Client, Settings};
@@ -24,6 +24,8 @@ use heddle_protocol::control::{Command, Report, Welcome};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::spec::JobSpec;
 use heddle_storage::chain;
+use tracing::Span;
+use tracing::span::EnteredSpan;
 
 use exports::Exports;
 use feeds::Feeds;
@@ -129,13 +131,15 @@ fn run_with(
     heddle_fail_points::setup(&[("incarnation", environment.member.incarnation.0)]);
     let status = SharedStatus::default();
     let (orders, ordered) = unbounded();
-    let hooks = control_hooks(&environment, &status, orders);
+    let log = LogContext::new(environment.member.slot);
+    let hooks = control_hooks(&environment, &log, &status, orders);
     let agent = Agent::start(environment.clone(), hooks).map_err(TrainerError::Thread)?;
     let reporter = agent.reporter();
 
     let Some(welcome) = wait_for_welcome(&ordered) else {
         return Ok(());
     };
+    let entered = log.span().entered();
     let made = algorithm(&welcome.spec);
     if let Err(error) = &made {
         reporter.send(Report::Fatal { failure: Failure::new(ErrorClass::Input, chain(error)) });
@@ -157,26 +161,29 @@ fn run_with(
     let reports = LoopReports::new(Box::new(move |report| reports.send(report)));
     let (plane, spec) = (client.handle(), welcome.spec.clone());
     let mut trainer = Trainer::new(spec, algorithm, plane, reports, status, feeds);
-    let orders = Orders { environment, welcome, reporter, exports: Exports::default() };
-    orders.run(&mut trainer, &ordered, client.events(), &read)
+    let orders = Orders { environment, log, welcome, reporter, exports: Exports::default() };
+    orders.run(&mut trainer, &ordered, client.events(), &read, entered)
 }
 
 /// Carries out orders of the ApplicationMaster.
 struct Orders {
     environment: ContainerEnvironment,
+    log: LogContext,
     welcome: Box<Welcome>,
     reporter: Reporter,
     exports: Exports,
 }
 
 impl Orders {
-    /// Waits on all sources and hands what comes to the training loop, until the control thread is gone.
+    /// Waits on all sources and hands what comes to the training loop, until the control thread is gone. `entered` is
+    /// the span of log lines; each command renews it, so steps cost nothing.
     fn run<P: DataPlane>(
         &self,
         trainer: &mut Trainer<P>,
         ordered: &Receiver<Command>,
         events: &Receiver<ClientEvent>,
         read: &Receiver<(FeedId, FeedItem)>,
+        mut entered: EnteredSpan,
     ) -> Result<(), TrainerError> {
         loop {
             if let Some(error) = trainer.no_thread() {
@@ -185,11 +192,15 @@ impl Orders {
             }
             // Orders before anything else: a new epoch makes what is waiting worthless.
             while let Ok(command) = ordered.try_recv() {
+                entered = self.renewed(entered);
                 self.command(trainer, command);
             }
             select! {
                 recv(ordered) -> command => match command {
-                    Ok(command) => self.command(trainer, command),
+                    Ok(command) => {
+                        entered = self.renewed(entered);
+                        self.command(trainer, command)
+                    }
                     // The control thread lives as long as the process.
                     Err(_) => return Ok(()),
                 },
@@ -202,6 +213,11 @@ impl Orders {
                 },
             }
         }
+    }
+
+    fn renewed(&self, before: EnteredSpan) -> EnteredSpan {
+        drop(before);
+        self.log.span().entered()
     }
 
     fn command<P: DataPlane>(&self, trainer: &mut Trainer<P>, command: Command) {
@@ -222,7 +238,9 @@ impl Orders {
             return;
         }
         let exports = self.exports.clone();
+        let span = Span::current();
         let body = move || {
+            let _entered = span.entered();
             let report = match export::export_for(&spec, member, &checkpoint, &dir) {
                 Ok(exported) => {
                     Report::Exported { checkpoint, dir: exported.dir, files: exported.files }
@@ -236,13 +254,14 @@ impl Orders {
             reports.send(report);
         };
         if let Err(error) = std::thread::Builder::new().name("export".to_owned()).spawn(body) {
-            tracing::error!(%error, "cannot start a thread for the export");
+            tracing::error!(%error, "export_not_started");
         }
     }
 }
 
 fn control_hooks(
     environment: &ContainerEnvironment,
+    log: &LogContext,
     status: &SharedStatus,
     orders: crossbeam::channel::Sender<Command>,
 ) -> Hooks {
@@ -267,12 +286,13 @@ fn control_hooks(
         }),
         exit: Box::new(|exit| {
             match &exit {
-                AgentExit::Stopped(reason) => tracing::info!(reason, "stopped"),
-                other => tracing::warn!(%other, "ending"),
+                AgentExit::Stopped(reason) => tracing::info!(reason, "container_stopped"),
+                other => tracing::warn!(reason = %other, "container_ended"),
             }
             heddle_agent::leave(&exit)
         }),
         read_highest: Some(read_highest()),
+        log: log.clone(),
     }
 }
 
@@ -291,7 +311,7 @@ fn wait_for_welcome(ordered: &Receiver<Command>) -> Option<Box<Welcome>> {
     loop {
         match ordered.recv().ok()? {
             Command::Welcome(welcome) => return Some(welcome),
-            other => tracing::debug!(?other, "an order before the welcome"),
+            other => tracing::debug!(?other, "command_ignored"),
         }
     }
 }

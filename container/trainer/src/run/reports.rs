@@ -51,7 +51,7 @@ impl LoopReports {
     }
 
     fn fatal(&mut self, class: ErrorClass, error: String) {
-        tracing::error!(?class, error, "training cannot continue");
+        tracing::error!(?class, error, "training_failed");
         self.send(Report::Fatal { failure: Failure::new(class, error) });
     }
 

@@ -74,12 +74,13 @@ impl<P: DataPlane> Trainer<P> {
         match command {
             Command::Work { epoch, phase, places } => self.new_work(epoch, phase, detoured(places)),
             Command::Lanes { epoch, phase, lanes, task_steps } => {
+                tracing::info!(%epoch, %phase, lanes = lanes.len(), "lanes_assigned");
                 self.lanes(epoch, phase, lanes, task_steps)
             }
             Command::Tasks { epoch, phase, tasks } => self.tasks(epoch, phase, tasks),
             Command::Barrier { cut, epoch } => self.plane.send(DataRequest::Barrier { cut, epoch }),
             Command::Drain => self.drain(),
-            other => tracing::debug!(?other, "not an order for the training loop"),
+            other => tracing::debug!(?other, "command_ignored"),
         }
         self.publish();
     }
@@ -98,7 +99,7 @@ impl<P: DataPlane> Trainer<P> {
             self.work = None;
             return self.reports.internal(format!("the job has no phase {}", phase.no));
         };
-        tracing::info!(%epoch, phase = %phase.no, ?kind, "phase begun");
+        tracing::info!(%epoch, phase = %phase.no, ?kind, "phase_begun");
         let training = kind.reads_training_data();
         let constants = self.algorithm.constants(kind);
         let ready = if constants.is_empty() {
@@ -186,6 +187,7 @@ impl<P: DataPlane> Trainer<P> {
 
     /// Gives everything back. The ApplicationMaster answers with the order to stop.
     fn drain(&mut self) {
+        tracing::info!("drain_started");
         self.drained = true;
         let Some(work) = &mut self.work else {
             // Nothing was handed out yet. The ApplicationMaster waits for this answer all the same.
@@ -211,6 +213,7 @@ impl<P: DataPlane> Trainer<P> {
         match event {
             ClientEvent::Begun { era } => self.begun = Some(era),
             ClientEvent::Unreachable { member, .. } => {
+                tracing::info!(%member, "pserver_unreachable");
                 self.reports.send(Report::Unreachable { member })
             }
             ClientEvent::Outages { members } => self.status.lock().beat.unreachable = members,
@@ -242,7 +245,7 @@ impl<P: DataPlane> Trainer<P> {
             ClientEvent::Compute { lane, step } => self.compute_from(lane, step),
             ClientEvent::LaneFenced { grant } => self.lane_fenced(grant),
             // Nothing more is computed for it. Its pipeline may still owe the report of its last task.
-            ClientEvent::Ended { lane } => tracing::debug!(%lane, "lane ended"),
+            ClientEvent::Ended { lane } => tracing::debug!(%lane, "lane_ended"),
             ClientEvent::Pulled { pull, items } => self.pulled(pull, items),
             ClientEvent::Reached { unit, step, cut, .. } => self.reached(unit, step, cut),
             ClientEvent::Finished { task, attempt, cut } => self.finished(task, attempt, cut),
@@ -375,7 +378,7 @@ impl<P: DataPlane> Trainer<P> {
     fn not_finite(&mut self, unit: Unit, step: Step, place: &str) {
         match self.spec.training.nan {
             NanPolicy::Skip => {
-                tracing::warn!(?unit, %step, place, "gradient with NaN or infinity left out")
+                tracing::warn!(?unit, %step, place, "gradient_left_out")
             }
             NanPolicy::Fail => self.reports.not_finite(unit, step, place),
         }
@@ -464,7 +467,7 @@ impl<P: DataPlane> Trainer<P> {
 
     /// A task cannot be read. What becomes of it, and of the job, is the ApplicationMaster's business.
     fn task_failed(&mut self, unit: Unit, task: TaskId, retryable: bool, error: String) {
-        tracing::error!(%task, error, "task failed");
+        tracing::error!(%task, error, "task_failed");
         let Some(work) = &mut self.work else { return };
         let Era { epoch, phase } = work.era;
         let mut attempt = TaskAttempt(0);
