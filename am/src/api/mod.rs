@@ -10,6 +10,21 @@
 //!
 //! Containers and operators prove the secret before the server reads a body of theirs; other clients can change nothing.
 //! All of it is on one port. The driver decides: this module turns requests into [`ApiInput`]s and sends lines back.
+//!
+//! # Why there is no routing framework
+//!
+//! `axum` 0.8 was considered. It would replace the `match` over paths, the answer 405 and the limit of an operator's
+//! body: about 35 of the 312 lines of `session`. It would add as many:
+//!
+//! - a table of routes, with a layer for the headers of every answer and for the texts of 404 and 405;
+//! - an extractor for the proof, which must reject a client without the secret before another one reads the body;
+//! - an extension that carries the connection's challenge and permit to each handler.
+//!
+//! The rest would stay. `axum::serve` has no limit of the time and bytes of a head, no deadline of a connection and no
+//! limit per peer, and cannot close the oldest unproven connection for a new one. So `connections` (125 lines) and
+//! `admission` (138 without tests) would remain on hyper, with an adapter from tower's service to hyper's. `gate`,
+//! `viewers`, the handshake, the two streams of a session and the cache of answers are rules of this server. axum also
+//! brings nine crates that the program does not have.
 
 mod admission;
 mod command_stream;
