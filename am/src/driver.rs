@@ -231,7 +231,15 @@ impl<C: ContainerSource> Driver<C> {
             return;
         };
         match line.report {
-            Report::Register { member: named, pid, host, container, endpoints, held, busy } => {
+            Report::Register {
+                member: named,
+                pid,
+                host,
+                container,
+                endpoints,
+                pserver_state,
+                trainer_state,
+            } => {
                 if named != member {
                     tracing::warn!(%member, %named, "registration_rejected_wrong_member");
                     self.closed(connection);
@@ -250,8 +258,8 @@ impl<C: ContainerSource> Driver<C> {
                     pid,
                     host,
                     endpoints,
-                    held,
-                    busy,
+                    pserver_state,
+                    trainer_state,
                 });
             }
             report => {
@@ -285,8 +293,8 @@ impl<C: ContainerSource> Driver<C> {
         let Some(session) = self.sessions.get_mut(&connection) else {
             return;
         };
-        let heard = self.heard.highest(session.member);
-        let head = CommandEnvelope { attempt: self.about.attempt, heard, command: None };
+        let acknowledged = self.heard.highest(session.member);
+        let head = CommandEnvelope { attempt: self.about.attempt, acknowledged, command: None };
         let command = match command.map(|command| self.encoded.get(&command)).transpose() {
             Ok(command) => command,
             Err(error) => {

@@ -31,7 +31,7 @@ use heddle_protocol::view::{ApplicationView, JobState, JobView, Placement, SlotS
 use serde::{Deserialize, Serialize};
 
 /// Version of [`JobReport`]'s form. Fields are only ever added under one version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// A job on YARN that is over. Times of day are milliseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -287,7 +287,7 @@ impl EventPrinter {
                 format!(
                     "{} taken{}, in {}",
                     view.checkpoints_taken,
-                    match view.history.checkpoints_late_total {
+                    match view.history.checkpoints_given_up_total {
                         0 => String::new(),
                         late => format!(", {late} given up and taken later"),
                     },

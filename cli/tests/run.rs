@@ -185,7 +185,7 @@ fn status_logs_and_kill_take_the_first_digits_of_the_run() {
 
     let output = bench.heddle(&["status", short, "--json"]);
     let status: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(status["standing"], "running", "{status}");
+    assert_eq!(status["state"], "running", "{status}");
     assert_eq!(status["view"]["run"], run.as_str());
 
     let output = bench.heddle(&["logs", short, "--slot", "am"]);

@@ -54,7 +54,7 @@ async fn server() -> Server {
 
 /// Sends a command; whether it was queued.
 fn drain(lines: &mut api::CommandStream) -> bool {
-    let head = CommandEnvelope { attempt: Attempt(1), heard: 0, command: None };
+    let head = CommandEnvelope { attempt: Attempt(1), acknowledged: 0, command: None };
     let command = serde_json::to_vec(&Command::Drain).expect("JSON");
     lines.send(&head, Some(command.into()))
 }
@@ -85,8 +85,8 @@ impl Server {
                     host: "localhost".into(),
                     container: None,
                     endpoints: Vec::new(),
-                    held: None,
-                    busy: None,
+                    pserver_state: None,
+                    trainer_state: None,
                 })
             }),
             beat: Box::new(move || {

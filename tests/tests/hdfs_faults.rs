@@ -154,7 +154,7 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
     };
     let given_up: Vec<&str> = events.iter().filter_map(given_up).collect();
     ensure!(
-        view.history.checkpoints_late_total == given_up.len() as u64,
+        view.history.checkpoints_given_up_total == given_up.len() as u64,
         "{:#?} and {given_up:#?}",
         view.history
     );

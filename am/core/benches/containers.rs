@@ -198,8 +198,8 @@ impl Rig {
         &mut self,
         container: ContainerName,
         member: Member,
-        held: Option<PserverState>,
-        busy: Option<TrainerState>,
+        pserver_state: Option<PserverState>,
+        trainer_state: Option<TrainerState>,
     ) {
         self.next += 1;
         let connection = ConnectionId(self.next);
@@ -227,8 +227,8 @@ impl Rig {
             pid: 1,
             host: format!("node-{:04}.example", self.next % 1_000),
             endpoints,
-            held,
-            busy,
+            pserver_state,
+            trainer_state,
         });
         self.events.push_back(Event::ClusterHeard);
     }

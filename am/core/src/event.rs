@@ -79,9 +79,9 @@ pub enum Event {
         /// Pserver: one address per data thread.
         endpoints: Vec<SocketAddr>,
         /// Pserver: the shards that it holds already.
-        held: Option<PserverState>,
+        pserver_state: Option<PserverState>,
         /// Trainer: the work that it has already.
-        busy: Option<TrainerState>,
+        trainer_state: Option<TrainerState>,
     },
     /// Any later line of a registered container, heartbeats included. [`Report::Register`] never comes this way.
     Report {

@@ -56,7 +56,7 @@ const TASKS_DONE: Metric =
     Metric::gauge("heddle_phase_tasks_done", "Tasks of the phase that are done.");
 const CHECKPOINTS: Metric =
     Metric::counter("heddle_checkpoints_total", "Checkpoints committed in this run.");
-const CHECKPOINTS_LATE: Metric = Metric::counter(
+const CHECKPOINTS_GIVEN_UP: Metric = Metric::counter(
     "heddle_checkpoints_given_up_total",
     "Cuts that became no checkpoint in this attempt.",
 );
@@ -234,7 +234,7 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     page.value(TASKS, view.tasks)?;
     page.value(TASKS_DONE, view.tasks_done)?;
     page.value(CHECKPOINTS, view.checkpoints_taken)?;
-    page.value(CHECKPOINTS_LATE, view.history.checkpoints_late_total)?;
+    page.value(CHECKPOINTS_GIVEN_UP, view.history.checkpoints_given_up_total)?;
     if let Some(newest) = view.checkpoints.last() {
         page.value(CHECKPOINT_TIME, newest.at_ms as f64 / 1000.0)?;
         page.value(CHECKPOINT_DURATION, newest.took_ms as f64 / 1000.0)?;

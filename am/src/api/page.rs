@@ -42,11 +42,11 @@ pub(super) fn render(view: &JobView) -> String {
                 h1 { (name) }
                 (headline(view))
                 (containers(view))
-                (masters(view))
+                (attempts(view))
                 (ended(view))
                 (recoveries(view))
                 (checkpoints(view))
-                (checkpoints_late(view))
+                (checkpoints_given_up(view))
                 (checkpoints_damaged(view))
                 (evaluations(view))
                 (warnings(view))
@@ -163,12 +163,12 @@ fn containers(view: &JobView) -> Markup {
     table("Containers", &head, rows)
 }
 
-fn masters(view: &JobView) -> Markup {
-    let rows = view.history.masters.iter().rev().map(|master| {
-        let placement = Some(&master.placement);
+fn attempts(view: &JobView) -> Markup {
+    let rows = view.history.attempts.iter().rev().map(|attempt| {
+        let placement = Some(&attempt.placement);
         html! {
-            (figure(master.attempt))
-            (text(&master.placement.node))
+            (figure(attempt.attempt))
+            (text(&attempt.placement.node))
             (container(placement))
             (logs(view, placement))
         }
@@ -246,11 +246,11 @@ fn checkpoints(view: &JobView) -> Markup {
     table(&title, &head, rows)
 }
 
-fn checkpoints_late(view: &JobView) -> Markup {
+fn checkpoints_given_up(view: &JobView) -> Markup {
     let title =
-        format!("Checkpoints given up, newest first ({})", view.history.checkpoints_late_total);
-    let rows = view.history.checkpoints_late.iter().rev().map(|late| {
-        html! { (text(late.cut)) (text(time(late.at_ms))) (text(&late.reason)) }
+        format!("Checkpoints given up, newest first ({})", view.history.checkpoints_given_up_total);
+    let rows = view.history.checkpoints_given_up.iter().rev().map(|aborted| {
+        html! { (text(aborted.cut)) (text(time(aborted.at_ms))) (text(&aborted.reason)) }
     });
     table(&title, &["checkpoint", "when", "why"], rows)
 }
@@ -321,8 +321,8 @@ mod tests {
             ended.cause = text.into();
             ended.placement = None;
         }
-        for late in &mut view.history.checkpoints_late {
-            late.reason = text.into();
+        for aborted in &mut view.history.checkpoints_given_up {
+            aborted.reason = text.into();
         }
         for warning in &mut view.history.warnings {
             warning.text = text.into();

@@ -7,7 +7,7 @@ use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::Attempt;
 use heddle_protocol::spec::{JobSpec, phase_count};
-use heddle_protocol::view::{ApplicationView, JobView, MasterView, Placement};
+use heddle_protocol::view::{ApplicationView, AttemptView, JobView, Placement};
 use heddle_telemetry::descriptors::Limit;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -39,7 +39,7 @@ pub(super) struct JobContext<'a, C> {
     pub(super) cluster: C,
     pub(super) kept: Vec<SurvivingContainer>,
     /// The container of this ApplicationMaster, on YARN.
-    pub(super) master: Option<Placement>,
+    pub(super) placement: Option<Placement>,
     /// Where the history of attempts is kept, on YARN.
     pub(super) past: Option<attempt_history::HistoryDir>,
     pub(super) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
@@ -57,8 +57,8 @@ pub(super) async fn run_job<C: ContainerSource>(
         Some(place) if attempt.0 > 1 => place.read().await,
         _ => attempt_history::AttemptHistory::default(),
     };
-    if let Some(placement) = context.master {
-        before.history.note_master(MasterView { attempt, placement });
+    if let Some(placement) = context.placement {
+        before.history.add_attempt(AttemptView { attempt, placement });
     }
     let recovered = StartupState {
         attempt,

@@ -162,7 +162,7 @@ async fn run(
         application: Some(unregistration.application.clone()),
         cluster,
         kept,
-        master: Some(inputs.placement()),
+        placement: Some(inputs.placement()),
         past: files.past(),
         events,
         stops: stopped,

@@ -107,12 +107,12 @@ pub(crate) fn view() -> JobView {
 fn add_history(view: &mut JobView) {
     view.history.ended.push_back(lost_pserver());
     view.history.ended_total = 1;
-    view.history.checkpoints_late.push_back(AbortedCheckpointView {
+    view.history.checkpoints_given_up.push_back(AbortedCheckpointView {
         cut: cut(2),
         at_ms: 1_700_000_011_000,
         reason: "pserver-0 was lost before its shards were saved".into(),
     });
-    view.history.checkpoints_late_total = 1;
+    view.history.checkpoints_given_up_total = 1;
     view.history.checkpoints_damaged.push_back(DamagedCheckpointView {
         cut: cut(1),
         at_ms: 1_700_000_004_000,

@@ -77,7 +77,7 @@ fn rows(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         "checkpoints",
         format_args!(
             "{} taken, {} given up{newest}",
-            view.checkpoints_taken, view.history.checkpoints_late_total
+            view.checkpoints_taken, view.history.checkpoints_given_up_total
         ),
     )?;
     row(f, "checkpoint dir", one_line(&report.checkpoint_dir))?;
@@ -105,7 +105,7 @@ fn sections(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     section(f, "Checkpoints", &view.checkpoints, |taken| {
         format!("{}  {}", format::time(taken.at_ms), format::checkpoint(taken))
     })?;
-    section(f, "Checkpoints given up", &history.checkpoints_late, |late| {
+    section(f, "Checkpoints given up", &history.checkpoints_given_up, |late| {
         format!("{}  {}  {}", format::time(late.at_ms), late.cut, plain(&late.reason))
     })?;
     section(f, "Waits for storage", &history.storage_waits, |wait| {

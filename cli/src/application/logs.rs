@@ -204,12 +204,12 @@ fn of_view(view: &JobView) -> Vec<LogSource> {
             failed: true,
         })
     });
-    let masters = view.history.masters.iter().map(|master| LogSource {
-        name: format!("am-{}", master.attempt),
-        placement: master.placement.clone(),
+    let attempts = view.history.attempts.iter().map(|attempt| LogSource {
+        name: format!("am-{}", attempt.attempt),
+        placement: attempt.placement.clone(),
         failed: false,
     });
-    running.chain(ended).chain(masters).collect()
+    running.chain(ended).chain(attempts).collect()
 }
 
 /// `nm:8042` of `http://nm:8042/node/containerlogs/…`.

@@ -54,7 +54,7 @@ impl ViewDiff {
             // The new one counts on from what the old one had written down.
             let history = &view.history;
             self.lost = self.lost.min(history.ended_total);
-            self.late = self.late.min(history.checkpoints_late_total);
+            self.late = self.late.min(history.checkpoints_given_up_total);
             self.damaged = self.damaged.min(history.checkpoints_damaged_total);
             self.warnings = self.warnings.min(history.warnings_total);
         }
@@ -114,7 +114,7 @@ impl ViewDiff {
                 cause: ended.cause.clone(),
             });
         }
-        let late = (&history.checkpoints_late, history.checkpoints_late_total);
+        let late = (&history.checkpoints_given_up, history.checkpoints_given_up_total);
         for given_up in unreported(late.0, late.1, &mut self.late) {
             events.push(JobEvent::CheckpointGivenUp {
                 cut: given_up.cut,

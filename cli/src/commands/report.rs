@@ -84,7 +84,7 @@ fn print(run: &LocalRun, outcome: &Outcome, view: &JobView) -> Result<(), Comman
             "checkpoints",
             format!(
                 "{} taken, {} given up",
-                view.checkpoints_taken, view.history.checkpoints_late_total
+                view.checkpoints_taken, view.history.checkpoints_given_up_total
             ),
         ),
     ];

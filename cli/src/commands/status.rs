@@ -58,7 +58,7 @@ pub fn status(args: &Args, json: bool) -> CommandResult {
         output::json(&serde_json::json!({
             "run": run.file.run,
             "name": run.file.name,
-            "standing": state,
+            "state": state,
             "outcome": run.outcome(),
             "view": view,
         }))?;
@@ -153,7 +153,7 @@ fn print_json(
     output::json(&serde_json::json!({
         "application": application.id().to_string(),
         "name": known.name,
-        "standing": state_word(known),
+        "state": state_word(known),
         "user": known.user,
         "queue": known.queue,
         "tracking_url": known.tracking_url,
@@ -215,7 +215,7 @@ fn without_resource_manager(
         output::json(&serde_json::json!({
             "application": id.to_string(),
             "name": view.name,
-            "standing": "running",
+            "state": "running",
             "view": view,
         }))?;
     }

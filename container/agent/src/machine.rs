@@ -247,7 +247,7 @@ impl ControlMachine {
         self.retry.reset();
         self.look.reset();
         self.look_at = now;
-        while self.unconfirmed.front().is_some_and(|line| line.seq <= down.heard) {
+        while self.unconfirmed.front().is_some_and(|line| line.seq <= down.acknowledged) {
             self.unconfirmed.pop_front();
         }
         match down.command {
@@ -333,8 +333,8 @@ mod tests {
         }))
     }
 
-    fn line(attempt: u32, heard: u64, command: Option<Command>) -> Input {
-        Input::Line(Box::new(CommandEnvelope { attempt: Attempt(attempt), heard, command }))
+    fn line(attempt: u32, acknowledged: u64, command: Option<Command>) -> Input {
+        Input::Line(Box::new(CommandEnvelope { attempt: Attempt(attempt), acknowledged, command }))
     }
 
     fn connected(now: u64) -> ControlMachine {

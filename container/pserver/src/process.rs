@@ -151,15 +151,15 @@ fn hooks(
     };
     Hooks {
         register: Box::new(move || {
-            let held = held(&of_register, STATE_LIMIT).ok()?;
+            let pserver_state = held(&of_register, STATE_LIMIT).ok()?;
             Some(Report::Register {
                 member,
                 pid: std::process::id(),
                 host: host.clone(),
                 container: container.clone(),
                 endpoints: endpoints.clone(),
-                held,
-                busy: None,
+                pserver_state,
+                trainer_state: None,
             })
         }),
         beat: Box::new(move || beat(&threads, &status)),

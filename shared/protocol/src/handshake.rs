@@ -45,7 +45,7 @@ pub const HEADER_ANSWER: &str = "heddle-answer";
 /// HTTP header of the client's proof, in hexadecimal (the request that follows on the connection).
 pub const HEADER_PROOF: &str = "heddle-proof";
 const MAGIC: [u8; 4] = *b"HDLH";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// The job's random secret. Never printed.
 #[derive(Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ pub use history::{
     AbortedCheckpointView, DamagedCheckpointView, EndedView, FirstFigures, History,
     StorageWaitView, WarningView,
 };
-pub use placement::{ApplicationView, MasterView, Placement};
+pub use placement::{ApplicationView, AttemptView, Placement};
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

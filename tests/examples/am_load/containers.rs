@@ -328,8 +328,8 @@ fn hooks(
                     Role::Pserver => vec![([127, 0, 0, 1], 1).into()],
                     Role::Trainer => Vec::new(),
                 },
-                held: held(&seen, member),
-                busy: busy(&seen, member),
+                pserver_state: held(&seen, member),
+                trainer_state: busy(&seen, member),
             })
         }),
         beat: Box::new(move || {

@@ -137,8 +137,15 @@ impl Am {
             return Ok((None, false));
         };
         let of = session.member;
-        if let Report::Register { member, pid, host, container: _, endpoints, held, busy } =
-            line.report
+        if let Report::Register {
+            member,
+            pid,
+            host,
+            container: _,
+            endpoints,
+            pserver_state,
+            trainer_state,
+        } = line.report
         {
             session.registered = true;
             self.heard.registered(member, connection);
@@ -151,8 +158,8 @@ impl Am {
                     pid,
                     host,
                     endpoints,
-                    held,
-                    busy,
+                    pserver_state,
+                    trainer_state,
                 }),
                 false,
             ));
@@ -198,7 +205,7 @@ impl Am {
         let session = self.sessions.get(&connection)?;
         (!session.disconnected).then(|| CommandEnvelope {
             attempt: self.attempt,
-            heard: self.heard.highest(session.member),
+            acknowledged: self.heard.highest(session.member),
             command,
         })
     }

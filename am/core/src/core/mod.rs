@@ -133,12 +133,12 @@ impl Core {
                 pid,
                 host,
                 endpoints,
-                held,
-                busy,
+                pserver_state,
+                trainer_state,
             } => {
                 let registration =
                     Registration { connection, member, container, pid, host, endpoints };
-                self.registered(registration, held, busy);
+                self.registered(registration, pserver_state, trainer_state);
             }
             Event::Report { connection, report } => self.report(connection, *report),
             Event::Closed { connection } => self.fleet.closed(connection, &mut self.ctx),

@@ -46,8 +46,8 @@ impl Core {
     pub(super) fn registered(
         &mut self,
         registration: Registration,
-        held: Option<PserverState>,
-        busy: Option<TrainerState>,
+        pserver_state: Option<PserverState>,
+        trainer_state: Option<TrainerState>,
     ) {
         let member = registration.member;
         let refusal = match self.stage.kind() {
@@ -75,15 +75,15 @@ impl Core {
             }
         }
         match member.slot.role {
-            Role::Pserver => self.pserver_registered(member.slot, again, held),
-            Role::Trainer => self.trainer_registered(member, again, busy),
+            Role::Pserver => self.pserver_registered(member.slot, again, pserver_state),
+            Role::Trainer => self.trainer_registered(member, again, trainer_state),
         }
     }
 
     /// Sends a pserver all that holds now; what it did already it only answers.
-    fn pserver_registered(&mut self, slot: Slot, again: bool, held: Option<PserverState>) {
+    fn pserver_registered(&mut self, slot: Slot, again: bool, pserver_state: Option<PserverState>) {
         if let Some(takeover) = self.stage.takeover() {
-            return takeover.pserver_registered(slot, held);
+            return takeover.pserver_registered(slot, pserver_state);
         }
         self.fleet.send_members_to(slot, &mut self.ctx);
         self.load_shards(slot);
@@ -94,17 +94,22 @@ impl Core {
             let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
             self.fleet.send(slot, Command::Begin { epoch, phase }, &mut self.ctx);
         }
-        if let Some(held) = held.filter(|held| held.epoch == self.ctx.epoch()) {
-            for shard in held.shards.iter().filter(|shard| shard.ended) {
-                self.shard_ended(slot, held.epoch, shard.phase, shard.shard, shard.step);
+        if let Some(state) = pserver_state.filter(|state| state.epoch == self.ctx.epoch()) {
+            for shard in state.shards.iter().filter(|shard| shard.ended) {
+                self.shard_ended(slot, state.epoch, shard.phase, shard.shard, shard.step);
             }
         }
         self.checkpoints.order_again(slot, self.stage.map(), &self.fleet, &mut self.ctx);
     }
 
-    fn trainer_registered(&mut self, member: Member, again: bool, busy: Option<TrainerState>) {
+    fn trainer_registered(
+        &mut self,
+        member: Member,
+        again: bool,
+        trainer_state: Option<TrainerState>,
+    ) {
         if let Some(takeover) = self.stage.takeover() {
-            return takeover.trainer_registered(member, busy);
+            return takeover.trainer_registered(member, trainer_state);
         }
         self.work.forget_doubtful(member);
         if self.stage.export().is_some() {
@@ -118,7 +123,7 @@ impl Core {
             let work = self.work.command(self.stage.map(), &self.fleet, &self.ctx);
             self.fleet.send(member.slot, work, &mut self.ctx);
             self.work.send_lanes(member, &self.fleet, &mut self.ctx);
-            self.work.registered_again(member, busy.as_ref(), &self.ctx);
+            self.work.registered_again(member, trainer_state.as_ref(), &self.ctx);
         }
         self.checkpoints.send_barrier_again(member, &self.fleet, &mut self.ctx);
         if self.fleet.member(member).is_some_and(|holder| holder.draining.is_some()) {

@@ -415,8 +415,8 @@ impl Job {
             pid: 1,
             host: "localhost".to_owned(),
             endpoints: if member.slot.role == Role::Pserver { vec![port(0)] } else { Vec::new() },
-            held: (member.slot.role == Role::Pserver && !fresh).then(|| process.held()),
-            busy: (member.slot.role == Role::Trainer && !fresh).then(|| process.busy()),
+            pserver_state: (member.slot.role == Role::Pserver && !fresh).then(|| process.held()),
+            trainer_state: (member.slot.role == Role::Trainer && !fresh).then(|| process.busy()),
         };
         self.events.push_back(event);
     }

@@ -28,11 +28,16 @@ fn restart(job: &mut Job, generation: u32) {
 }
 
 /// Registers and says what a test wants it to say, whatever the harness believes.
-fn says(job: &mut Job, member: Member, held: Option<PserverState>, busy: Option<TrainerState>) {
+fn says(
+    job: &mut Job,
+    member: Member,
+    pserver_state: Option<PserverState>,
+    trainer_state: Option<TrainerState>,
+) {
     let process = job.processes.get_mut(&member).unwrap();
     let container = process.container.clone();
     let connection = heddle_am_core::ConnectionId(
-        1_000_000 + u64::from(member.slot.index) + if held.is_some() { 500 } else { 0 },
+        1_000_000 + u64::from(member.slot.index) + if pserver_state.is_some() { 500 } else { 0 },
     );
     process.connection = Some(connection);
     let endpoints = if member.slot.role == Role::Pserver {
@@ -47,8 +52,8 @@ fn says(job: &mut Job, member: Member, held: Option<PserverState>, busy: Option<
         pid: 1,
         host: "localhost".to_owned(),
         endpoints,
-        held,
-        busy,
+        pserver_state,
+        trainer_state,
     });
 }
 

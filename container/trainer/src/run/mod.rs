@@ -265,7 +265,7 @@ fn control_hooks(
     status: &SharedStatus,
     orders: crossbeam::channel::Sender<Command>,
 ) -> Hooks {
-    let (member, busy, beat) = (environment.member, status.clone(), status.clone());
+    let (member, status_of, beat) = (environment.member, status.clone(), status.clone());
     let (host, container) = (environment.host.clone(), environment.container.clone());
     Hooks {
         register: Box::new(move || {
@@ -275,8 +275,8 @@ fn control_hooks(
                 host: host.clone(),
                 container: container.clone(),
                 endpoints: Vec::new(),
-                held: None,
-                busy: busy.lock().busy.clone(),
+                pserver_state: None,
+                trainer_state: status_of.lock().trainer_state.clone(),
             })
         }),
         beat: Box::new(move || beat.beat()),

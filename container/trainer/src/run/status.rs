@@ -18,7 +18,7 @@ pub(super) struct Inner {
     /// For the next heartbeat.
     pub(super) beat: HeartbeatStats,
     /// For the next registration; `None` before the first order.
-    pub(super) busy: Option<TrainerState>,
+    pub(super) trainer_state: Option<TrainerState>,
     /// Waits of readers.
     waits: StorageWaits,
 }
@@ -54,10 +54,11 @@ impl SharedStatus {
     }
 
     /// Replaces the position that heartbeats and registrations report.
-    pub(super) fn publish(&self, step: Step, busy: TrainerState) {
+    pub(super) fn publish(&self, step: Step, trainer_state: TrainerState) {
         let mut inner = self.lock();
-        (inner.beat.epoch, inner.beat.phase, inner.beat.step) = (busy.epoch, busy.phase, step);
-        inner.busy = Some(busy);
+        (inner.beat.epoch, inner.beat.phase, inner.beat.step) =
+            (trainer_state.epoch, trainer_state.phase, step);
+        inner.trainer_state = Some(trainer_state);
     }
 
     /// A heartbeat's figures.

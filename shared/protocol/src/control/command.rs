@@ -112,7 +112,7 @@ pub struct CommandEnvelope {
     pub attempt: Attempt,
     /// The highest [`ReportEnvelope::seq`](super::ReportEnvelope::seq) that this attempt has received;
     /// the container does not repeat reports up to it.
-    pub heard: u64,
+    pub acknowledged: u64,
     /// The command; `None` where the line only confirms reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Command>,
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_line_put_together_from_its_parts_reads_as_one() {
-        let head = CommandEnvelope { attempt: Attempt(3), heard: 70, command: None };
+        let head = CommandEnvelope { attempt: Attempt(3), acknowledged: 70, command: None };
         let command = Command::Refused { reason: "replaced".to_owned() };
         let whole = CommandEnvelope { command: Some(command.clone()), ..head.clone() };
         let mut line = head.open().expect("no command yet");

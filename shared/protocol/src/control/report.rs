@@ -14,7 +14,7 @@ use crate::metrics::TaskMetrics;
 /// A line from a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReportEnvelope {
-    /// Counted from 1 over the container's life; reports not confirmed by [`CommandEnvelope::heard`](super::CommandEnvelope::heard) are sent again, in order,
+    /// Counted from 1 over the container's life; reports not acknowledged by [`CommandEnvelope::acknowledged`](super::CommandEnvelope::acknowledged) are sent again, in order,
     /// after the registration of a new connection. 0: registrations and heartbeats, which are not repeated.
     pub seq: u64,
     /// The report.
@@ -40,9 +40,9 @@ pub enum Report {
         /// Pserver: one address per data thread.
         endpoints: Vec<SocketAddr>,
         /// Pserver: its state.
-        held: Option<PserverState>,
+        pserver_state: Option<PserverState>,
         /// Trainer: its state.
-        busy: Option<TrainerState>,
+        trainer_state: Option<TrainerState>,
     },
     /// Alive.
     Heartbeat(HeartbeatStats),

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::placement::{MasterView, Placement};
+use super::placement::{AttemptView, Placement};
 use crate::ids::{CutId, Incarnation, Slot};
 
 /// Entries that are kept of each kind. People still read a page of 500 rows; of more losses the log gives a better
@@ -110,10 +110,10 @@ pub struct History {
     pub ended_total: u64,
     /// Cuts that did not become checkpoints, oldest first; the newest 500.
     #[serde(default)]
-    pub checkpoints_late: VecDeque<AbortedCheckpointView>,
+    pub checkpoints_given_up: VecDeque<AbortedCheckpointView>,
     /// How many there were.
     #[serde(default)]
-    pub checkpoints_late_total: u64,
+    pub checkpoints_given_up_total: u64,
     /// Times in which trainers waited for the storage of their input, oldest first; the newest 500.
     #[serde(default)]
     pub storage_waits: VecDeque<StorageWaitView>,
@@ -137,7 +137,7 @@ pub struct History {
     pub warnings_total: u64,
     /// The containers of this ApplicationMaster and of those before it, on YARN; the newest 500.
     #[serde(default)]
-    pub masters: VecDeque<MasterView>,
+    pub attempts: VecDeque<AttemptView>,
     /// The first figures of this attempt.
     #[serde(default)]
     pub first_figures: Option<FirstFigures>,
@@ -145,8 +145,8 @@ pub struct History {
 
 impl History {
     /// The container of an ApplicationMaster that starts.
-    pub fn note_master(&mut self, master: MasterView) {
-        push_bounded(&mut self.masters, master);
+    pub fn add_attempt(&mut self, attempt: AttemptView) {
+        push_bounded(&mut self.attempts, attempt);
     }
 
     /// A container that ended before the job did.
@@ -157,8 +157,8 @@ impl History {
 
     /// A cut that did not become a checkpoint.
     pub(super) fn add_aborted(&mut self, aborted: AbortedCheckpointView) {
-        self.checkpoints_late_total = self.checkpoints_late_total.saturating_add(1);
-        push_bounded(&mut self.checkpoints_late, aborted);
+        self.checkpoints_given_up_total = self.checkpoints_given_up_total.saturating_add(1);
+        push_bounded(&mut self.checkpoints_given_up, aborted);
     }
 
     /// A wait for storage; one that has not ended is not counted.

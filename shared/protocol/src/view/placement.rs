@@ -31,7 +31,7 @@ pub struct Placement {
 
 /// The container of an ApplicationMaster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MasterView {
+pub struct AttemptView {
     /// The attempt.
     pub attempt: Attempt,
     /// Its container.

@@ -397,7 +397,7 @@ fn endpoints(job: &Job, number: u64) -> Vec<SocketAddr> {
 }
 
 fn register(number: u64, container: &Container) -> Report {
-    let (endpoints, held, busy) = match &container.body {
+    let (endpoints, pserver_state, trainer_state) = match &container.body {
         Body::Pserver(pserver) => (pserver.endpoints.clone(), pserver.held(), None),
         Body::Trainer(trainer) => (Vec::new(), None, trainer.busy()),
     };
@@ -407,8 +407,8 @@ fn register(number: u64, container: &Container) -> Report {
         host: "node".to_owned(),
         container: None,
         endpoints,
-        held,
-        busy,
+        pserver_state,
+        trainer_state,
     }
 }
 
