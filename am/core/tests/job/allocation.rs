@@ -1,4 +1,4 @@
-//! The allocation timeout counts the containers that are there, and ends with allocation.
+//! The allocation timeout counts registered containers, and ends when allocation ends.
 
 use heddle_am_core::{ContainerName, Core, Event};
 use heddle_protocol::exit_code::ExitCode;
@@ -15,11 +15,11 @@ fn wait(job: &mut Job) {
 }
 
 #[test]
-fn a_model_that_takes_longer_to_write_than_allocation_may_is_written() {
+fn export_may_take_longer_than_the_allocation_timeout() {
     let mut job = Job::bsp();
     job.auto.export = false;
     job.end_phase(5);
-    // The ApplicationMaster dies in the export; the next one finds the final checkpoint.
+    // The ApplicationMaster is lost in the export; the next attempt finds the final checkpoint.
     let mut next = job.successor();
     next.auto.export = false;
     next.recover(2, 2, Vec::new());
@@ -29,7 +29,7 @@ fn a_model_that_takes_longer_to_write_than_allocation_may_is_written() {
 }
 
 #[test]
-fn a_model_that_no_container_comes_for_is_not_waited_for_without_end() {
+fn export_without_a_container_ends_after_its_timeout() {
     let mut job = Job::bsp();
     job.auto.export = false;
     job.end_phase(5);
@@ -41,7 +41,7 @@ fn a_model_that_no_container_comes_for_is_not_waited_for_without_end() {
 }
 
 #[test]
-fn a_load_that_takes_longer_than_allocation_may_is_waited_for() {
+fn load_may_take_longer_than_the_allocation_timeout() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.auto.hold = false;
     job.start();
@@ -56,7 +56,7 @@ fn a_load_that_takes_longer_than_allocation_may_is_waited_for() {
 }
 
 #[test]
-fn a_container_lost_before_the_start_is_waited_for_from_then_on() {
+fn container_lost_before_the_start_is_awaited_from_its_loss() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.auto.hold = false;
     job.start();
@@ -71,7 +71,7 @@ fn a_container_lost_before_the_start_is_waited_for_from_then_on() {
 
 /// The ApplicationMaster and a pserver were on one node, and no container comes for the pserver.
 #[test]
-fn a_running_job_whose_pserver_went_with_the_applicationmaster_goes_on_with_the_others() {
+fn pserver_lost_with_the_am_leaves_its_shards_to_the_others() {
     let mut job = Job::bsp();
     let gone = job.pserver(0);
     job.processes.remove(&gone);
@@ -95,9 +95,9 @@ fn a_running_job_whose_pserver_went_with_the_applicationmaster_goes_on_with_the_
     assert!(job.outcome.is_none(), "{:?}", job.outcome);
 }
 
-/// Two pservers in different epochs: a rollback, whoever else registers.
+/// Two pservers in different epochs: a rollback, whatever other containers register.
 #[test]
-fn trainers_that_register_after_a_hopeless_takeover_are_taken_in() {
+fn trainers_that_register_after_a_failed_takeover_are_accepted() {
     let mut job = Job::bsp();
     job.auto.hold = false;
     job.kill(job.pserver(0));
@@ -123,15 +123,15 @@ fn trainers_that_register_after_a_hopeless_takeover_are_taken_in() {
         job.registers(*member);
     }
     assert_eq!(job.refused, []);
-    assert_eq!(job.trainers(), trainers, "nobody was replaced");
+    assert_eq!(job.trainers(), trainers, "no container was replaced");
     assert_eq!(job.core.view().state, JobState::Running);
     job.pass(60_000);
     assert_eq!(job.trainers(), trainers);
 }
 
-/// One that does not come holds nothing for ever.
+/// A container that never registers holds its slot for a limited time.
 #[test]
-fn a_kept_container_that_stays_silent_after_a_hopeless_takeover_is_stopped() {
+fn silent_kept_container_is_stopped_after_a_failed_takeover() {
     let mut job = Job::bsp();
     job.auto.hold = false;
     job.kill(job.pserver(0));

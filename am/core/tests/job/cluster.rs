@@ -1,4 +1,4 @@
-//! What a cluster does to a job: silence, preemption, nodes that go, memory, data that is near, scaling.
+//! Events of a cluster: silence, preemption, decommissioning, memory, data locality, scaling.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use heddle_protocol::view::{DataLocality, JobState};
 
 use crate::harness::{Job, spec};
 
-/// On a cluster whose ResourceManager has to be heard every ten seconds.
+/// On a cluster whose ResourceManager must respond every ten seconds.
 fn leased(consistency: Consistency) -> Job {
     let mut config = Job::new(spec(consistency), 40, 0).config;
     config.cluster_lease_ms = Some(10_000);
@@ -48,7 +48,7 @@ fn drained(job: &mut Job, member: Member) {
     job.report(member, up);
 }
 
-/// The cut that was just ordered is snapped and saved everywhere.
+/// All pservers take the snapshot of the newest cut and save it.
 fn save(job: &mut Job) {
     let cut = job.cut();
     job.snap_all(cut, 50);
@@ -56,7 +56,7 @@ fn save(job: &mut Job) {
 }
 
 #[test]
-fn what_is_due_while_the_resource_manager_is_silent_is_done_when_it_answers() {
+fn deadlines_during_silence_of_the_resource_manager_act_later() {
     let mut job = leased(Consistency::Asp);
     job.operate(1, Operation::Checkpoint);
     let from = job.calls.len();
@@ -84,7 +84,7 @@ fn nothing_is_deleted_while_the_resource_manager_is_silent() {
 }
 
 #[test]
-fn a_pserver_lost_while_the_resource_manager_is_silent_is_recovered_from_without_it() {
+fn pserver_loss_is_recovered_without_the_resource_manager() {
     let mut job = leased(Consistency::Asp);
     job.operate(1, Operation::Checkpoint);
     job.now += 10_001;
@@ -97,14 +97,14 @@ fn a_pserver_lost_while_the_resource_manager_is_silent_is_recovered_from_without
 }
 
 #[test]
-fn a_process_that_stood_still_does_not_lead_before_it_has_heard_the_resource_manager() {
+fn suspended_am_awaits_the_resource_manager_before_it_commands() {
     let mut job = leased(Consistency::Asp);
     job.auto.save = false;
     job.operate(1, Operation::Checkpoint);
     let cut = job.cut();
     job.snap_all(cut, 50);
     let from = job.calls.len();
-    // Stopped for a quarter of an hour; every deadline is late by that.
+    // The process is suspended for a quarter of an hour; every deadline is late by that.
     job.now += 900_000;
     job.save_all(cut);
     assert!(stores(&job, from).is_empty());
@@ -122,7 +122,7 @@ fn vanish(job: &mut Job, member: Member) {
 }
 
 #[test]
-fn a_trainer_that_is_away_and_whose_node_is_silent_is_replaced_without_waiting_for_either() {
+fn trainer_without_connection_on_a_silent_node_is_replaced() {
     let mut job = Job::asp(40);
     let trainer = job.trainer(0);
     vanish(&mut job, trainer);
@@ -140,7 +140,7 @@ fn a_trainer_that_is_away_and_whose_node_is_silent_is_replaced_without_waiting_f
 }
 
 #[test]
-fn a_pserver_is_not_lost_because_its_node_is_silent() {
+fn pserver_is_not_lost_because_its_node_is_silent() {
     let mut job = Job::asp(40);
     let pserver = job.pserver(0);
     job.disconnect(pserver);
@@ -153,7 +153,7 @@ fn a_pserver_is_not_lost_because_its_node_is_silent() {
 }
 
 #[test]
-fn a_preempted_trainer_hands_back_its_work_and_its_slot_asks_again() {
+fn preempted_trainer_is_drained_and_its_slot_requested_again() {
     let mut job = Job::asp(40);
     let trainer = job.trainer(0);
     let held = job.process(trainer).tasks.clone();
@@ -171,7 +171,7 @@ fn a_preempted_trainer_hands_back_its_work_and_its_slot_asks_again() {
 }
 
 #[test]
-fn preemptions_without_end_end_no_job() {
+fn any_number_of_preemptions_ends_no_job() {
     let mut job = Job::asp(40);
     for _ in 0..50 {
         let trainer = job.trainer(1);
@@ -184,7 +184,7 @@ fn preemptions_without_end_end_no_job() {
 }
 
 #[test]
-fn a_preempted_pserver_is_cut_if_there_is_time_and_stays() {
+fn preempted_pserver_is_saved_if_there_is_time_and_stays() {
     let mut job = Job::asp(40);
     let pserver = job.pserver(0);
     let from = job.calls.len();
@@ -198,7 +198,7 @@ fn a_preempted_pserver_is_cut_if_there_is_time_and_stays() {
 }
 
 #[test]
-fn a_pserver_that_is_gone_in_a_moment_is_not_cut() {
+fn pserver_preempted_at_once_is_not_saved() {
     let mut job = Job::asp(40);
     let from = job.calls.len();
     let pserver = job.pserver(1);
@@ -207,7 +207,7 @@ fn a_pserver_that_is_gone_in_a_moment_is_not_cut() {
     assert!(job.warned("no time"));
 }
 
-/// Everybody but pserver-0 and trainer-0 on another node than those.
+/// All containers but pserver-0 and trainer-0 are on another node than those.
 fn on_two_nodes(consistency: Consistency) -> Job {
     let mut job = Job::new(spec(consistency), 40, 0);
     job.node = |slot| format!("node-{}", slot.index);
@@ -216,7 +216,7 @@ fn on_two_nodes(consistency: Consistency) -> Job {
 }
 
 #[test]
-fn a_node_that_leaves_is_left_by_its_trainers_at_once_and_by_its_pservers_after_a_cut() {
+fn decommissioned_node_loses_trainers_now_pservers_after_a_cut() {
     let mut job = on_two_nodes(Consistency::Asp);
     let (pserver, trainer) = (job.pserver(0), job.trainer(0));
     let (other, elsewhere) = (job.pserver(1), job.trainer(1));
@@ -241,7 +241,7 @@ fn a_node_that_leaves_is_left_by_its_trainers_at_once_and_by_its_pservers_after_
 }
 
 #[test]
-fn what_only_starts_on_a_node_that_leaves_starts_elsewhere() {
+fn container_that_starts_on_a_decommissioned_node_moves() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.node = |slot| format!("node-{}", slot.index);
     job.auto.register = false;
@@ -253,7 +253,7 @@ fn what_only_starts_on_a_node_that_leaves_starts_elsewhere() {
 }
 
 #[test]
-fn a_slot_that_ran_out_of_memory_asks_for_more_once_and_then_the_job_says_what_to_raise() {
+fn slot_out_of_memory_gets_more_once_then_the_key_is_named() {
     let mut job = Job::bsp();
     let out = || Exit::OutOfMemory { error: "70 MB of 64 MB used".to_owned() };
     let pserver = job.pserver(0);
@@ -280,7 +280,7 @@ fn a_slot_that_ran_out_of_memory_asks_for_more_once_and_then_the_job_says_what_t
 }
 
 #[test]
-fn a_crash_loop_ends_with_the_last_lines_that_the_program_wrote() {
+fn crash_loop_ends_with_the_final_output_of_the_program() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.auto.register = false;
     job.start();
@@ -304,11 +304,11 @@ fn a_crash_loop_ends_with_the_last_lines_that_the_program_wrote() {
 }
 
 #[test]
-fn tasks_go_to_trainers_on_whose_host_they_lie_and_asks_name_those_hosts() {
+fn tasks_and_requests_prefer_hosts_that_store_the_input() {
     let mut config = Job::new(spec(Consistency::Asp), 8, 0).config;
     config.locality = Arc::new(Locality {
         hosts: vec!["node-0".to_owned(), "node-1".to_owned()],
-        // Odd tasks lie on node-0, even ones on node-1.
+        // node-0 stores odd tasks, node-1 even ones.
         train: (0..8).map(|task| vec![(task + 1) % 2]).collect(),
         test: Vec::new(),
     });
@@ -332,7 +332,7 @@ fn tasks_go_to_trainers_on_whose_host_they_lie_and_asks_name_those_hosts() {
 }
 
 #[test]
-fn a_job_that_gets_too_few_containers_says_what_the_cluster_said_and_gives_all_back() {
+fn job_with_too_few_containers_fails_with_the_clusters_reason() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.auto.cluster = false;
     job.start();
@@ -358,7 +358,7 @@ fn a_job_that_gets_too_few_containers_says_what_the_cluster_said_and_gives_all_b
 }
 
 #[test]
-fn an_operators_number_of_trainers_outlives_the_attempt_and_not_the_run() {
+fn operators_number_of_trainers_lasts_as_long_as_the_run() {
     let mut few = spec(Consistency::Asp);
     few.trainers.min = 1;
     let mut job = Job::started(few, 40, 0);
@@ -378,7 +378,7 @@ fn an_operators_number_of_trainers_outlives_the_attempt_and_not_the_run() {
 }
 
 #[test]
-fn many_trainers_that_come_at_once_join_in_few_lists() {
+fn trainers_that_register_together_join_in_few_lists() {
     let mut many = spec(Consistency::Asp);
     (many.trainers.min, many.trainers.max) = (2, 200);
     many.checkpoint.every = Every::Time(DurationMs::secs(600));
@@ -395,7 +395,7 @@ fn many_trainers_that_come_at_once_join_in_few_lists() {
     assert!(job.process(pserver).members.contains(&back), "one that is replaced joins at once");
 }
 
-/// The ApplicationMaster dies with everybody alive.
+/// The ApplicationMaster is lost and all containers stay alive.
 fn restart(job: &mut Job) {
     let container = |process: &crate::harness::Process| process.container.clone();
     let kept: Vec<ContainerName> = job.processes.values().filter_map(container).collect();
@@ -409,7 +409,7 @@ fn restart(job: &mut Job) {
 }
 
 #[test]
-fn after_a_takeover_pservers_never_hear_that_there_are_no_trainers() {
+fn takeover_never_sends_pservers_an_empty_list_of_trainers() {
     for mut job in [Job::asp(40), Job::bsp()] {
         let everybody: Vec<Member> = job.processes.keys().copied().collect();
         restart(&mut job);
@@ -430,7 +430,7 @@ fn after_a_takeover_pservers_never_hear_that_there_are_no_trainers() {
 }
 
 #[test]
-fn a_trainer_that_gave_all_back_to_an_earlier_attempt_is_let_go_and_replaced() {
+fn trainer_drained_by_an_earlier_attempt_is_replaced() {
     for mut job in [Job::asp(40), Job::bsp()] {
         let everybody: Vec<Member> = job.processes.keys().copied().collect();
         restart(&mut job);
@@ -446,7 +446,7 @@ fn a_trainer_that_gave_all_back_to_an_earlier_attempt_is_let_go_and_replaced() {
 }
 
 #[test]
-fn kept_containers_of_a_run_that_left_no_state_or_is_over_are_given_back() {
+fn kept_containers_of_a_run_without_state_are_released() {
     let kept = vec![ContainerName("old".to_owned())];
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.recover(2, 2, kept.clone());
@@ -461,14 +461,14 @@ fn kept_containers_of_a_run_that_left_no_state_or_is_over_are_given_back() {
 }
 
 #[test]
-fn a_kept_container_that_is_refused_is_given_back_and_holds_nobody_up() {
+fn rejected_kept_container_is_released_and_not_awaited() {
     let mut few = spec(Consistency::Asp);
     few.trainers.min = 1;
     let mut job = Job::started(few, 40, 0);
     job.operate(1, Operation::Scale { trainers: 1 });
     job.auto.exit = false;
     let gone = job.trainer(1);
-    // It never handed back, and the attempt that asked it to is gone.
+    // The drain never ended, and the attempt that ordered it is gone.
     let everybody: Vec<Member> = job.processes.keys().copied().collect();
     restart(&mut job);
     for member in everybody {

@@ -1,4 +1,4 @@
-//! Cuts that go wrong, and what must not be in a manifest.
+//! Cuts that fail, and what a manifest must not contain.
 
 use heddle_am_core::{Event, OperationId, StoreCall, Stored};
 use heddle_protocol::control::{Command, CutAt, Operation, Report};
@@ -41,7 +41,7 @@ fn ended(job: &Job, cut: CutId) -> bool {
 }
 
 #[test]
-fn trainers_are_told_only_when_all_pservers_have_answered() {
+fn trainers_are_notified_after_all_pservers_answered() {
     let mut job = Job::asp(40);
     job.auto.arm = false;
     job.operate(1, Operation::Checkpoint);
@@ -58,7 +58,7 @@ fn trainers_are_told_only_when_all_pservers_have_answered() {
 }
 
 #[test]
-fn a_task_finished_after_the_barrier_is_not_done_in_the_manifest() {
+fn task_done_after_the_barrier_is_not_done_in_the_manifest() {
     let (mut job, cut) = asp_with_open_cut();
     let (t0, t1) = (job.trainer(0), job.trainer(1));
     let task = job.process(t0).tasks[0].task;
@@ -72,7 +72,7 @@ fn a_task_finished_after_the_barrier_is_not_done_in_the_manifest() {
 }
 
 #[test]
-fn who_falls_out_of_the_set_counts_with_the_last_step_that_all_shards_acknowledged() {
+fn lost_trainer_counts_with_its_last_step_on_all_shards() {
     let (mut job, cut) = asp_with_open_cut();
     let (t0, t1) = (job.trainer(0), job.trainer(1));
     let grant = job.process(t0).tasks[0];
@@ -91,7 +91,7 @@ fn who_falls_out_of_the_set_counts_with_the_last_step_that_all_shards_acknowledg
 }
 
 #[test]
-fn deaths_of_trainers_shrink_the_set_and_the_cut_goes_on() {
+fn losses_of_trainers_shrink_the_cut_and_it_continues() {
     let (mut job, cut) = asp_with_open_cut();
     job.auto.register = false;
     job.kill(job.trainer(0));
@@ -102,7 +102,7 @@ fn deaths_of_trainers_shrink_the_set_and_the_cut_goes_on() {
 }
 
 #[test]
-fn nobody_joins_between_the_order_and_the_last_snapshot() {
+fn no_trainer_joins_between_the_cut_order_and_the_last_snapshot() {
     let (mut job, cut) = asp_with_open_cut();
     job.kill(job.trainer(0));
     let joiner = job.trainer(0);
@@ -119,7 +119,7 @@ fn nobody_joins_between_the_order_and_the_last_snapshot() {
 }
 
 #[test]
-fn what_a_joiner_reports_with_an_older_cut_is_not_of_the_cut() {
+fn joiners_report_with_an_older_cut_is_not_part_of_the_cut() {
     let (mut job, cut) = asp_with_open_cut();
     job.kill(job.trainer(0));
     let joiner = job.trainer(0);
@@ -134,7 +134,7 @@ fn what_a_joiner_reports_with_an_older_cut_is_not_of_the_cut() {
 }
 
 #[test]
-fn a_shard_that_lets_go_ends_the_cut_and_frees_joins() {
+fn shard_that_aborts_ends_the_cut_and_lets_trainers_join() {
     let (mut job, cut) = asp_with_open_cut();
     job.kill(job.trainer(0));
     job.kill(job.trainer(1));
@@ -156,7 +156,7 @@ fn a_shard_that_lets_go_ends_the_cut_and_frees_joins() {
 }
 
 #[test]
-fn a_cut_that_takes_too_long_is_given_up_and_the_job_goes_on() {
+fn cut_that_exceeds_its_timeout_is_given_up_and_the_job_runs_on() {
     let (mut job, cut) = asp_with_open_cut();
     job.pass(60_000);
     assert!(ended(&job, cut));
@@ -169,7 +169,7 @@ fn a_cut_that_takes_too_long_is_given_up_and_the_job_goes_on() {
 }
 
 #[test]
-fn a_pserver_lost_before_it_has_saved_ends_the_cut_and_its_files_are_swept() {
+fn pserver_lost_before_it_saved_aborts_the_cut() {
     let (mut job, cut) = asp_with_open_cut();
     for member in job.trainers() {
         barrier(&mut job, member, cut, 0);
@@ -222,7 +222,7 @@ fn shards_at_different_steps_never_become_one_checkpoint() {
 }
 
 #[test]
-fn a_step_named_too_late_is_named_again_further_ahead() {
+fn cut_step_named_too_late_is_named_again_further_ahead() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Checkpoint);
     let (first, CutAt::Steps(named)) = (job.cut(), job.cut_at()) else {
@@ -250,7 +250,7 @@ fn a_step_named_too_late_is_named_again_further_ahead() {
 }
 
 #[test]
-fn a_phase_that_ends_before_the_named_step_is_cut_at_its_end_and_the_final_cut_is_that_one() {
+fn phase_that_ends_before_the_cut_step_is_cut_at_its_end() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Checkpoint);
     let (cut, CutAt::Steps(named)) = (job.cut(), job.cut_at()) else { panic!("BSP names a step") };
@@ -269,7 +269,7 @@ fn a_phase_that_ends_before_the_named_step_is_cut_at_its_end_and_the_final_cut_i
 }
 
 #[test]
-fn the_final_cut_replaces_an_open_one() {
+fn final_cut_replaces_an_open_one() {
     let mut job = Job::bsp();
     job.auto.snap = false;
     job.operate(1, Operation::Checkpoint);
@@ -284,7 +284,7 @@ fn the_final_cut_replaces_an_open_one() {
 }
 
 #[test]
-fn the_final_cut_is_tried_again_and_then_fails_the_job() {
+fn final_cut_is_retried_and_then_fails_the_job() {
     for (class, cause, exit_code) in [
         (ErrorClass::Denied, "cannot create /c/.staging/g1: no space left", ExitCode::Denied),
         (
@@ -310,7 +310,7 @@ fn the_final_cut_is_tried_again_and_then_fails_the_job() {
 }
 
 #[test]
-fn an_unknown_outcome_of_a_commit_is_asked_again_and_nothing_is_deleted() {
+fn unknown_outcome_of_a_commit_is_queried_and_nothing_deleted() {
     let mut job = Job::bsp();
     job.auto.store = false;
     job.end_phase(3);
@@ -335,7 +335,7 @@ fn an_unknown_outcome_of_a_commit_is_asked_again_and_nothing_is_deleted() {
 }
 
 #[test]
-fn nothing_is_committed_while_the_resource_manager_is_not_heard() {
+fn nothing_is_committed_while_the_resource_manager_is_silent() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.config.cluster_lease_ms = Some(10_000);
     let mut job = Job::with(job.config);
@@ -352,7 +352,7 @@ fn nothing_is_committed_while_the_resource_manager_is_not_heard() {
 }
 
 #[test]
-fn a_save_that_fails_ends_the_cut_and_it_is_tried_again_later() {
+fn failed_save_aborts_the_cut_and_it_is_retried_later() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Checkpoint);
     let cut = job.cut();
@@ -374,7 +374,7 @@ fn a_save_that_fails_ends_the_cut_and_it_is_tried_again_later() {
 }
 
 #[test]
-fn a_checkpoint_in_an_evaluation_is_taken_at_once_and_the_evaluation_starts_anew() {
+fn evaluation_starts_again_after_a_checkpoint_in_it() {
     let mut with_test = spec(Consistency::Bsp);
     with_test.data.test = with_test.data.train.clone();
     let mut job = Job::started(with_test, 4, 5);
@@ -396,7 +396,7 @@ fn a_checkpoint_in_an_evaluation_is_taken_at_once_and_the_evaluation_starts_anew
 }
 
 #[test]
-fn a_pserver_that_reconnects_hears_of_the_open_cut_again() {
+fn pserver_that_reconnects_gets_the_open_cut_again() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Checkpoint);
     let p0 = job.pserver(0);
@@ -408,7 +408,7 @@ fn a_pserver_that_reconnects_hears_of_the_open_cut_again() {
 }
 
 #[test]
-fn a_due_cut_whose_directory_cannot_be_made_does_not_stop_training_at_the_end_of_a_pass() {
+fn cut_without_a_directory_does_not_stop_the_next_pass() {
     let mut spec = spec(Consistency::Asp);
     spec.data.passes = 3;
     spec.checkpoint.every = Every::Passes(1);
@@ -433,7 +433,7 @@ fn a_due_cut_whose_directory_cannot_be_made_does_not_stop_training_at_the_end_of
 }
 
 #[test]
-fn a_shard_that_lacks_room_fails_the_final_cut_as_denied() {
+fn shard_without_disk_space_fails_the_final_cut_as_denied() {
     for (class, exit_code) in [
         (ErrorClass::Denied, ExitCode::Denied),
         (ErrorClass::Unreachable, ExitCode::Unreachable),

@@ -1,4 +1,4 @@
-//! Early stop is decided from all evaluations, whatever happens to the ApplicationMaster and to its journal.
+//! Early stop is decided from all evaluations, through losses of the ApplicationMaster and outages of its journal.
 
 use heddle_am_core::{Event, RecordId, Stored};
 use heddle_protocol::control::{Command, Operation, Report};
@@ -17,7 +17,7 @@ fn evaluated_job(early_stop: u32) -> Job {
     Job::started(patient, 4, 2)
 }
 
-/// The evaluation under way ends with this loss.
+/// The current evaluation ends with this loss.
 fn evaluate(job: &mut Job, loss: f64) {
     for member in job.trainers() {
         let process = job.process(member).clone();
@@ -66,7 +66,7 @@ fn no_phase_follows_an_evaluation_whose_score_is_not_recorded() {
 }
 
 #[test]
-fn a_job_that_stops_early_says_why_and_which_pass_its_model_is_of() {
+fn early_stop_reports_its_reason_and_the_pass_of_the_model() {
     let mut job = evaluated_job(2);
     for loss in [0.5, 0.4, 0.45, 0.41] {
         job.end_phase(3);
@@ -86,7 +86,7 @@ fn a_job_that_stops_early_says_why_and_which_pass_its_model_is_of() {
 /// A checkpoint of the state before the last pass becomes durable after the evaluation that ends training: it is not the
 /// final one.
 #[test]
-fn a_checkpoint_committed_after_the_last_score_is_not_the_final_one() {
+fn checkpoint_committed_after_the_last_score_is_not_final() {
     let mut job = evaluated_job(1);
     job.end_phase(3);
     job.auto.store = false;
@@ -107,7 +107,7 @@ fn a_checkpoint_committed_after_the_last_score_is_not_the_final_one() {
 }
 
 #[test]
-fn without_early_stop_training_goes_on_while_the_journal_hangs() {
+fn training_without_early_stop_runs_on_while_the_journal_hangs() {
     let mut job = evaluated_job(0);
     job.end_phase(3);
     job.auto.journal = false;
@@ -119,7 +119,7 @@ fn without_early_stop_training_goes_on_while_the_journal_hangs() {
 
 /// A manifest that lacks the score of the first pass: the others stay with their passes.
 #[test]
-fn a_score_that_a_manifest_lacks_shifts_no_other() {
+fn score_that_a_manifest_lacks_shifts_no_other_score() {
     let mut job = evaluated_job(0);
     for loss in [0.5, 0.4, 0.3] {
         job.end_phase(3);

@@ -21,7 +21,7 @@ fn exporter(job: &Job) -> heddle_protocol::ids::Member {
     job.sent.iter().rev().find(|(_, command)| matches!(command, Command::Export { .. })).unwrap().0
 }
 
-/// The one who was told to write the model has written it.
+/// The trainer that was ordered to export has written the model.
 fn exports(job: &mut Job) {
     let up =
         Report::Exported { checkpoint: checkpoint(job), dir: "d".to_owned(), files: Vec::new() };
@@ -33,7 +33,7 @@ fn checkpoint(job: &Job) -> String {
 }
 
 #[test]
-fn a_trainer_that_dies_while_it_writes_the_model_is_followed_by_another() {
+fn trainer_lost_during_the_export_is_followed_by_another() {
     let mut job = exporting();
     let first = exporter(&job);
     job.kill(first);
@@ -55,7 +55,7 @@ fn a_trainer_that_dies_while_it_writes_the_model_is_followed_by_another() {
 }
 
 #[test]
-fn an_exporter_whose_connection_breaks_is_ordered_again_and_no_other_trainer_is() {
+fn exporter_that_reconnects_is_ordered_again_and_no_other() {
     let mut job = exporting();
     let first = exporter(&job);
     let from = job.sent.len();
@@ -95,7 +95,7 @@ fn only_the_elected_trainer_and_the_right_checkpoint_count() {
 }
 
 #[test]
-fn an_export_that_keeps_failing_fails_the_job_and_says_how_to_try_again() {
+fn export_that_keeps_failing_fails_the_job_with_the_next_step() {
     for (class, cause, exit_code) in [
         (ErrorClass::Denied, "no space left", ExitCode::Denied),
         (ErrorClass::Unreachable, "cannot be reached or read just now", ExitCode::Unreachable),
@@ -118,7 +118,7 @@ fn an_export_that_keeps_failing_fails_the_job_and_says_how_to_try_again() {
 }
 
 #[test]
-fn a_pserver_lost_while_the_model_is_written_changes_nothing() {
+fn pserver_lost_during_the_export_changes_nothing() {
     let mut job = exporting();
     let epoch = job.core.view().epoch;
     job.kill(job.pserver(0));
@@ -128,7 +128,7 @@ fn a_pserver_lost_while_the_model_is_written_changes_nothing() {
 }
 
 #[test]
-fn the_outcome_is_recorded_before_anybody_is_told_to_stop() {
+fn outcome_is_recorded_before_containers_are_stopped() {
     let mut job = exporting();
     job.auto.journal = false;
     job.auto.exit = false;
@@ -147,11 +147,11 @@ fn the_outcome_is_recorded_before_anybody_is_told_to_stop() {
     assert_eq!(stops(&job), 4);
     assert!(job.outcome.is_none(), "containers still end");
     job.pass(35_000);
-    assert!(job.outcome.is_some(), "but nobody waits for ever");
+    assert!(job.outcome.is_some(), "but the wait is bounded");
 }
 
 #[test]
-fn a_stop_takes_a_checkpoint_first_and_the_job_can_go_on_from_there() {
+fn stop_takes_a_checkpoint_that_the_job_can_continue_from() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Stop { checkpoint: true });
     assert!(job.outcome.is_none());
@@ -165,7 +165,7 @@ fn a_stop_takes_a_checkpoint_first_and_the_job_can_go_on_from_there() {
 }
 
 #[test]
-fn a_second_stop_does_not_wait_for_the_checkpoint() {
+fn second_stop_does_not_wait_for_the_checkpoint() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Stop { checkpoint: true });
     job.operate(2, Operation::Stop { checkpoint: true });
@@ -174,7 +174,7 @@ fn a_second_stop_does_not_wait_for_the_checkpoint() {
 }
 
 #[test]
-fn a_stop_whose_checkpoint_fails_stops_all_the_same_and_says_so() {
+fn stop_with_a_failed_checkpoint_ends_and_reports_it() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Stop { checkpoint: true });
     job.pass(60_000);
@@ -184,7 +184,7 @@ fn a_stop_whose_checkpoint_fails_stops_all_the_same_and_says_so() {
 }
 
 #[test]
-fn a_kill_saves_nothing() {
+fn kill_saves_no_checkpoint() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Kill);
     let outcome = job.outcome.clone().unwrap();
@@ -193,7 +193,7 @@ fn a_kill_saves_nothing() {
 }
 
 #[test]
-fn a_fenced_attempt_writes_deletes_and_commands_nothing() {
+fn fenced_attempt_writes_deletes_and_commands_nothing() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Checkpoint);
     let (calls, records, sent) = (job.calls.len(), job.records.len(), job.sent.len());
@@ -205,7 +205,7 @@ fn a_fenced_attempt_writes_deletes_and_commands_nothing() {
 }
 
 #[test]
-fn a_store_that_says_fenced_ends_the_attempt() {
+fn fenced_store_ends_the_attempt() {
     let mut job = Job::bsp();
     job.auto.store = false;
     job.operate(1, Operation::Checkpoint);
@@ -214,7 +214,7 @@ fn a_store_that_says_fenced_ends_the_attempt() {
 }
 
 #[test]
-fn a_model_that_another_job_published_first_ends_the_job_and_fences_nobody() {
+fn model_published_by_another_job_fails_the_job_unfenced() {
     let mut job = exporting();
     job.auto.store = false;
     exports(&mut job);
@@ -225,7 +225,7 @@ fn a_model_that_another_job_published_first_ends_the_job_and_fences_nobody() {
 }
 
 #[test]
-fn a_model_that_lacks_room_to_be_published_is_tried_again_and_then_refused() {
+fn publication_without_disk_space_is_retried_then_denied() {
     let mut job = exporting();
     job.auto.store = false;
     exports(&mut job);
@@ -242,7 +242,7 @@ fn a_model_that_lacks_room_to_be_published_is_tried_again_and_then_refused() {
 }
 
 #[test]
-fn a_fatal_report_ends_the_job_with_its_exit_code() {
+fn fatal_report_ends_the_job_with_its_exit_code() {
     let mut job = Job::bsp();
     let trainer = job.trainer(0);
     job.report(
@@ -257,7 +257,7 @@ fn a_fatal_report_ends_the_job_with_its_exit_code() {
 }
 
 #[test]
-fn a_task_that_trainers_keep_failing_on_ends_the_job_and_bad_data_does_at_once() {
+fn task_that_keeps_failing_ends_the_job_and_bad_data_at_once() {
     let mut job = Job::asp(4);
     for error in 1..=4 {
         assert!(job.outcome.is_none(), "{error}");
@@ -300,7 +300,7 @@ fn a_task_that_trainers_keep_failing_on_ends_the_job_and_bad_data_does_at_once()
 }
 
 #[test]
-fn bad_records_are_counted_once_per_task_and_too_many_end_the_job() {
+fn bad_records_count_once_per_task_and_too_many_end_the_job() {
     let mut tolerant = spec(Consistency::Bsp);
     tolerant.data.bad_records = BadRecords::Skip(3);
     let mut job = Job::started(tolerant, 4, 0);
@@ -317,14 +317,14 @@ fn bad_records_are_counted_once_per_task_and_too_many_end_the_job() {
     };
     job.report(t0, steps(0, 2));
     job.report(t0, steps(0, 2));
-    assert!(job.outcome.is_none(), "the same task told again");
+    assert!(job.outcome.is_none(), "the same task reported again");
     assert_eq!(job.core.view().bad_records, 2);
     job.report(t0, steps(1, 2));
     assert_eq!(job.outcome.as_ref().unwrap().exit_code, ExitCode::Input);
 }
 
 #[test]
-fn a_cluster_that_refuses_the_job_ends_it_with_its_words() {
+fn job_refused_by_the_cluster_ends_with_its_diagnostics() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.auto.cluster = false;
     job.start();
@@ -346,7 +346,7 @@ fn without_an_output_directory_no_model_is_written() {
 }
 
 #[test]
-fn a_clock_that_goes_back_is_taken_as_standing_still() {
+fn clock_that_goes_back_counts_as_stopped() {
     let mut job = Job::bsp();
     let now = Now { mono: MonotonicMs(0), wall_ms: 0 };
     let actions: Vec<Action> = job.core.on(Event::Timer, now);

@@ -1,4 +1,4 @@
-//! Nothing goes wrong.
+//! Jobs without a failure.
 
 use heddle_am_core::{Record, StoreCall};
 use heddle_protocol::control::{Command, CutAt};
@@ -10,7 +10,7 @@ use heddle_protocol::view::{JobEvent as Notice, JobState};
 use crate::harness::{Job, lanes_of, spec};
 
 #[test]
-fn a_bsp_job_runs_from_the_first_ask_to_the_published_model() {
+fn bsp_job_runs_from_the_first_request_to_the_model() {
     let mut job = Job::bsp();
     assert_eq!(job.core.view().state, JobState::Running);
     assert_eq!(job.checkpoints.len(), 1, "checkpoint 0 precedes the first step");
@@ -32,7 +32,7 @@ fn a_bsp_job_runs_from_the_first_ask_to_the_published_model() {
 }
 
 #[test]
-fn an_asp_job_hands_out_every_task_once_and_ends() {
+fn asp_job_dispatches_every_task_once_and_ends() {
     let mut job = Job::asp(7);
     job.finish_all();
     assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Finished);
@@ -83,7 +83,7 @@ fn phases_follow_each_other_through_begin_and_begun() {
 }
 
 #[test]
-fn a_checkpoint_every_second_pass_is_taken_between_phases_and_the_last_is_the_final_one() {
+fn checkpoint_of_every_second_pass_is_cut_between_phases() {
     let mut spec = spec(Consistency::Bsp);
     spec.data.passes = 4;
     spec.checkpoint.every = Every::Passes(2);
@@ -99,7 +99,7 @@ fn a_checkpoint_every_second_pass_is_taken_between_phases_and_the_last_is_the_fi
 }
 
 #[test]
-fn a_timed_cut_of_a_bsp_job_names_a_step_ahead() {
+fn timed_cut_of_a_bsp_job_names_a_step_ahead() {
     let mut spec = spec(Consistency::Bsp);
     spec.checkpoint.every = Every::Time(DurationMs::secs(10));
     let mut job = Job::started(spec, 4, 0);
@@ -119,7 +119,7 @@ fn a_timed_cut_of_a_bsp_job_names_a_step_ahead() {
 }
 
 #[test]
-fn a_cut_of_an_asp_job_holds_the_queue_of_the_barriers() {
+fn cut_of_an_asp_job_holds_the_queue_of_the_barriers() {
     let mut job = Job::asp(20);
     let (t0, t1) = (job.trainer(0), job.trainer(1));
     let first = job.process(t0).tasks[0];
@@ -155,7 +155,7 @@ fn a_cut_of_an_asp_job_holds_the_queue_of_the_barriers() {
 }
 
 #[test]
-fn the_first_epoch_is_the_first_of_the_generation() {
+fn first_epoch_is_the_first_of_the_generation() {
     let job = Job::bsp();
     assert_eq!(job.core.view().epoch, Epoch::first(Generation(1)));
 }

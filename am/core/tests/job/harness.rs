@@ -1,5 +1,5 @@
-//! A driver without IO: performs what the core asks for on pretended containers, journal and store, and lets a test
-//! hold back, drop or forge any of it.
+//! A driver without IO: performs the core's actions on simulated containers, journal and store. A test can delay, drop
+//! or forge each of them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view;
 use uuid::Uuid;
 
-/// A small job: 2 pservers, 2 trainers, 4 shards, 2 lanes, one pass, a checkpoint now and then.
+/// A small job: 2 pservers, 2 trainers, 4 shards, 2 lanes, one pass, periodic checkpoints.
 pub fn spec(consistency: Consistency) -> JobSpec {
     let location = |text: &str| text.parse().expect("an absolute path is a location");
     JobSpec {
@@ -92,7 +92,7 @@ pub fn spec(consistency: Consistency) -> JobSpec {
     }
 }
 
-/// So many tasks of ten bytes each.
+/// This number of tasks of ten bytes each.
 pub fn plan(train: u32, test: u32) -> InputPlan {
     let file = |url: &str, tasks: u32| InputFile {
         url: url.to_owned(),
@@ -110,7 +110,7 @@ pub fn plan(train: u32, test: u32) -> InputPlan {
     }
 }
 
-/// What the pretended driver does by itself; a test switches off what it wants to do by hand.
+/// What the driver does by itself; a test switches off what it does by hand.
 #[derive(Clone, Copy, Debug)]
 pub struct Auto {
     pub journal: bool,
@@ -142,7 +142,7 @@ const ALL: Auto = Auto {
     exit: true,
 };
 
-/// A pretended container.
+/// A simulated container.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
     pub container: Option<ContainerName>,
@@ -153,7 +153,7 @@ pub struct Process {
     pub shards: Vec<ShardId>,
     pub lanes: Vec<LaneGrant>,
     pub tasks: Vec<TaskGrant>,
-    /// Highest cut heard of.
+    /// Highest cut received.
     pub cut: CutId,
     pub members: Vec<Member>,
 }
@@ -177,7 +177,7 @@ pub struct Job {
     pub notices: Vec<view::JobEvent>,
     pub answers: BTreeMap<OperationId, Result<String, String>>,
     pub refused: Vec<Member>,
-    /// Of all asks: nodes not wanted, where any; hosts preferred; memory other than the spec's.
+    /// Of all requests: excluded nodes, preferred hosts, memory other than the spec's.
     pub avoided: Vec<Vec<String>>,
     pub preferred: BTreeMap<Slot, Vec<String>>,
     pub memory: Vec<(Slot, Bytes)>,
@@ -251,7 +251,7 @@ impl Job {
         Self::started(spec(Consistency::Bsp), 4, 0)
     }
 
-    /// ASP with so many tasks, started, all trainers at work.
+    /// ASP with this number of tasks, started, all trainers at work.
     pub fn asp(tasks: u32) -> Self {
         Self::started(spec(Consistency::Asp), tasks, 0)
     }
@@ -267,7 +267,7 @@ impl Job {
         self.recover(1, 1, Vec::new());
     }
 
-    /// An attempt begins with what is recorded and committed so far.
+    /// An attempt begins with the records and checkpoints so far.
     pub fn recover(&mut self, attempt: u32, generation: u32, kept: Vec<ContainerName>) {
         let on_node = |container| SurvivingContainer { container, node: "node".to_owned() };
         let recovered = StartupState {
@@ -282,7 +282,7 @@ impl Job {
         self.on(Event::Startup(Box::new(recovered)));
     }
 
-    /// One event and all that follows from it by itself.
+    /// Handles one event and all events that the driver makes from its actions.
     pub fn on(&mut self, event: Event) {
         self.events.push_back(event);
         while let Some(event) = self.events.pop_front() {
@@ -293,7 +293,7 @@ impl Job {
         }
     }
 
-    /// Time goes by; every deadline on the way fires; whoever is alive beats.
+    /// Time passes; every deadline on the way fires; all living containers send heartbeats.
     pub fn pass(&mut self, ms: u64) {
         let end = self.now + ms;
         loop {
@@ -311,7 +311,7 @@ impl Job {
         }
     }
 
-    /// Time goes by in silence.
+    /// Time passes without a heartbeat.
     pub fn pass_silently(&mut self, ms: u64) {
         let end = self.now + ms;
         while let Some(at) = self.core.next_deadline().filter(|at| at.0 <= end) {
@@ -355,7 +355,7 @@ impl Job {
     /// The member that fills a slot now.
     pub fn at(&self, slot: Slot) -> Member {
         let here = |member: &&Member| member.slot == slot;
-        *self.processes.keys().rev().find(here).unwrap_or_else(|| panic!("nobody is in {slot}"))
+        *self.processes.keys().rev().find(here).unwrap_or_else(|| panic!("{slot} is empty"))
     }
 
     pub fn pserver(&self, index: u32) -> Member {
@@ -370,7 +370,7 @@ impl Job {
         &self.processes[&member]
     }
 
-    /// The process dies; the cluster tells at once, as it does locally.
+    /// The process ends; the cluster reports it at once, as a local one does.
     pub fn kill(&mut self, member: Member) {
         if let Some(container) =
             self.processes.remove(&member).and_then(|process| process.container)
@@ -532,7 +532,7 @@ impl Job {
         self.on(Event::Timer);
     }
 
-    /// The store does what the call says.
+    /// The store performs the call.
     pub fn store(&mut self, id: CallId) {
         let (_, call) =
             self.calls.iter().find(|(call, _)| *call == id).expect("it was called").clone();
@@ -670,7 +670,7 @@ impl Job {
         self.processes.keys().copied().filter(|member| member.slot.role == Role::Trainer).collect()
     }
 
-    /// BSP: the phase ends everywhere after so many steps.
+    /// BSP: the phase ends on all shards after this number of steps.
     pub fn end_phase(&mut self, step: u64) {
         for member in self.pservers() {
             let process = self.processes.get_mut(&member).expect("it is there");
@@ -682,12 +682,12 @@ impl Job {
         }
     }
 
-    /// A task is finished by whom it was handed to.
+    /// The trainer that has a task finishes it.
     pub fn finish(&mut self, member: Member, task: TaskId) {
         self.finish_with(member, task, 0);
     }
 
-    /// The same with so many bad records in the task.
+    /// The same with this number of bad records in the task.
     pub fn finish_with(&mut self, member: Member, task: TaskId, bad_records: u64) {
         let process = self.processes.get_mut(&member).expect("it is there");
         let at =
@@ -700,7 +700,7 @@ impl Job {
         self.report(member, up);
     }
 
-    /// All trainers finish what they hold until nobody holds anything.
+    /// All trainers finish their tasks until no trainer has one.
     pub fn finish_all(&mut self) {
         while let Some((member, task)) = self
             .processes
@@ -711,7 +711,7 @@ impl Job {
         }
     }
 
-    /// The open cut's name, as the last `Cut` command says.
+    /// The open cut's name, from the last `Cut` command.
     pub fn cut(&self) -> CutId {
         let cut = self.sent.iter().rev().find_map(|(_, command)| match command {
             Command::Cut { cut, .. } => Some(*cut),
@@ -728,7 +728,7 @@ impl Job {
         at.expect("a cut was ordered")
     }
 
-    /// Commands that a member was sent since `from`.
+    /// Commands to a member since `from`.
     pub fn told(&self, member: Member, from: usize) -> Vec<&Command> {
         self.sent[from..]
             .iter()

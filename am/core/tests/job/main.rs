@@ -1,7 +1,7 @@
 //! The job's core as its driver sees it: schedules of events, the actions that come out, the state that remains.
 //!
-//! Nothing here has a socket, a file or a clock. Each test is named after what it shows; most are schedules that
-//! break the obvious protocol.
+//! There are no sockets, files or clocks. The name of a test is its claim; most are schedules that break a simpler
+//! protocol.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod allocation;

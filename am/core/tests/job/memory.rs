@@ -1,4 +1,4 @@
-//! Containers that are killed for their memory or by signal 9, noticed by their port before the cluster reports it.
+//! Containers that are killed for their memory or by signal 9, and whose refused port is seen before the cluster's report.
 
 use heddle_am_core::{Exit, Probe};
 use heddle_protocol::exit_code::ExitCode;
@@ -33,7 +33,7 @@ fn by_port() -> Job {
 }
 
 #[test]
-fn a_pserver_out_of_memory_that_its_port_told_first_asks_for_more() {
+fn pserver_out_of_memory_gets_more_though_its_port_showed_first() {
     let mut job = by_port();
     job.auto.cluster = false;
     let first = dies(&mut job);
@@ -48,7 +48,7 @@ fn a_pserver_out_of_memory_that_its_port_told_first_asks_for_more() {
 }
 
 #[test]
-fn a_container_that_starts_with_too_little_memory_is_replaced_before_it_loads() {
+fn container_with_too_little_memory_is_replaced_before_it_loads() {
     let mut job = by_port();
     job.auto.register = false;
     let first = dies(&mut job);
@@ -60,7 +60,7 @@ fn a_container_that_starts_with_too_little_memory_is_replaced_before_it_loads() 
 }
 
 #[test]
-fn a_replacement_of_the_old_size_does_not_use_up_a_retry() {
+fn replacement_of_the_old_size_uses_no_retry() {
     let mut job = by_port();
     let first = dies(&mut job);
     let second = job.pserver(0);
@@ -82,7 +82,7 @@ fn a_replacement_of_the_old_size_does_not_use_up_a_retry() {
 }
 
 #[test]
-fn a_kill_loop_that_the_port_tells_is_paced_and_ends_the_job() {
+fn kill_loop_shown_by_refused_ports_backs_off_and_ends_the_job() {
     let mut job = by_port();
     let begun = job.now;
     let mut kills = 0;
@@ -106,7 +106,7 @@ fn a_kill_loop_that_the_port_tells_is_paced_and_ends_the_job() {
 }
 
 #[test]
-fn a_kill_loop_on_a_node_that_reports_nothing_ends_the_job_too() {
+fn kill_loop_on_a_silent_node_ends_the_job() {
     let mut job = by_port();
     for _ in 0..8 {
         if job.core.view().state == JobState::Failed {
@@ -122,13 +122,13 @@ fn a_kill_loop_on_a_node_that_reports_nothing_ends_the_job_too() {
 }
 
 #[test]
-fn losses_that_the_cluster_explains_do_not_count_though_the_port_told_first() {
+fn losses_that_the_cluster_explains_do_not_count_as_failures() {
     for exit in [Exit::NodeLost, Exit::Preempted] {
         let mut job = by_port();
         for loss in 0..30 {
             let pserver = dies(&mut job);
             reported(&mut job, pserver, exit.clone());
-            // A little later than the pause that an unexplained death costs.
+            // A little later than the back-off after an unexplained loss.
             job.pass(1_000);
             assert!(job.outcome.is_none(), "{exit:?}, {loss}");
         }

@@ -13,7 +13,7 @@ fn job(trainers: u32) -> Job {
     Job::started(many, 4, 0)
 }
 
-/// Time goes by; all beat each second, and these trainers name a pserver that they cannot reach.
+/// Time passes; all send heartbeats each second, and these trainers name a pserver that they cannot reach.
 fn hold(job: &mut Job, seconds: u64, trainers: &[u32], pserver: Slot) {
     let targets: Vec<(Member, Member)> =
         trainers.iter().map(|index| (job.trainer(*index), job.at(pserver))).collect();
@@ -38,7 +38,7 @@ fn warnings(job: &Job) -> Vec<String> {
 }
 
 #[test]
-fn an_outage_is_told_after_seconds_with_both_ends_and_once() {
+fn outage_is_reported_once_with_both_ends_after_seconds() {
     let mut job = job(3);
     hold(&mut job, 4, &[1], Slot::pserver(0));
     assert!(warnings(&job).is_empty(), "connections break and come back");
@@ -67,7 +67,7 @@ fn trainers_that_started_at_different_times_blame_the_pserver() {
 }
 
 #[test]
-fn a_pserver_that_most_trainers_cannot_reach_is_replaced() {
+fn pserver_that_most_trainers_cannot_reach_is_replaced() {
     let mut job = job(3);
     let (pserver, trainers) = (job.pserver(0), job.trainers());
     hold(&mut job, 59, &[0, 2], Slot::pserver(0));
@@ -83,7 +83,7 @@ fn a_pserver_that_most_trainers_cannot_reach_is_replaced() {
 }
 
 #[test]
-fn a_trainer_that_alone_cannot_reach_a_pserver_is_replaced_and_nothing_is_rolled_back() {
+fn trainer_that_alone_lacks_a_pserver_is_replaced_in_place() {
     let mut job = job(3);
     let (epoch, trainer) = (job.core.view().epoch, job.trainer(1));
     hold(&mut job, 65, &[1], Slot::pserver(0));
@@ -92,7 +92,7 @@ fn a_trainer_that_alone_cannot_reach_a_pserver_is_replaced_and_nothing_is_rolled
 }
 
 #[test]
-fn a_trainer_that_is_alone_goes_first_and_then_its_pserver() {
+fn lone_trainer_is_replaced_first_and_then_its_pserver() {
     let mut job = job(1);
     let (trainer, pserver) = (job.trainer(0), job.pserver(1));
     hold(&mut job, 65, &[0], Slot::pserver(1));
@@ -132,7 +132,7 @@ fn one_decision_at_a_time() {
 }
 
 #[test]
-fn a_path_that_stays_cut_ends_the_job_in_the_end() {
+fn lasting_network_partition_ends_the_job() {
     let mut job = job(2);
     for _ in 0..150 {
         if job.core.view().state == JobState::Failed {

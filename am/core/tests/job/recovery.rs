@@ -37,18 +37,18 @@ fn bsp_beyond_a_checkpoint() -> Job {
 }
 
 #[test]
-fn a_lost_pserver_brings_everybody_back_to_the_last_checkpoint() {
+fn lost_pserver_rolls_all_shards_back_to_the_last_checkpoint() {
     let mut job = bsp_beyond_a_checkpoint();
     let (survivors, base) = (job.pserver(1), job.checkpoints[1].manifest.cut);
     let (from, trainers) = (job.sent.len(), job.trainers());
     job.kill(job.pserver(0));
     assert_eq!(holds(&job, from), [epoch(1), epoch(1)], "the survivor and the replacement");
-    assert_eq!(job.pserver(1), survivors, "nobody else restarts");
+    assert_eq!(job.pserver(1), survivors, "no other container restarts");
     assert_eq!(job.trainers(), trainers);
     let Some((_, Command::LoadShards { base: Some(told), phase, step, .. })) =
         job.sent[from..].iter().find(|(_, command)| matches!(command, Command::LoadShards { .. }))
     else {
-        panic!("nobody was told to return")
+        panic!("no trainer was ordered to return")
     };
     assert_eq!((told.cut, phase.no.0, *step), (base, 0, Step(5)));
     assert_eq!(told.files.len(), 2, "the files of its own shards");
@@ -78,7 +78,7 @@ fn a_lost_pserver_brings_everybody_back_to_the_last_checkpoint() {
 }
 
 #[test]
-fn trainers_hear_of_the_epoch_only_when_all_shards_are_held() {
+fn trainers_get_the_epoch_after_all_shards_are_loaded() {
     let mut job = Job::bsp();
     job.auto.hold = false;
     let from = job.sent.len();
@@ -101,7 +101,7 @@ fn trainers_hear_of_the_epoch_only_when_all_shards_are_held() {
 }
 
 #[test]
-fn nobody_hears_of_an_epoch_before_its_record_is_durable() {
+fn epoch_is_sent_only_after_its_record_is_durable() {
     let mut job = Job::bsp();
     job.auto.journal = false;
     let from = job.sent.len();
@@ -115,7 +115,7 @@ fn nobody_hears_of_an_epoch_before_its_record_is_durable() {
 }
 
 #[test]
-fn a_second_loss_starts_again_with_the_next_epoch() {
+fn second_loss_starts_again_with_the_next_epoch() {
     let mut job = Job::bsp();
     job.auto.hold = false;
     job.kill(job.pserver(0));
@@ -143,7 +143,7 @@ fn a_second_loss_starts_again_with_the_next_epoch() {
 }
 
 #[test]
-fn without_any_checkpoint_it_returns_to_initial_values() {
+fn rollback_without_a_checkpoint_returns_to_initial_values() {
     let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
     job.auto.store = false;
     job.start();
@@ -175,7 +175,7 @@ fn reports_of_the_epoch_before_a_rollback_are_ignored() {
 }
 
 #[test]
-fn a_phase_end_of_the_epoch_before_is_ignored() {
+fn phase_end_of_the_epoch_before_is_ignored() {
     let mut job = Job::bsp();
     let p1 = job.pserver(1);
     let shards = job.process(p1).shards.clone();
@@ -210,7 +210,7 @@ fn a_phase_end_of_the_epoch_before_is_ignored() {
 }
 
 #[test]
-fn what_was_finished_after_the_checkpoint_is_todo_again_and_what_was_before_is_not() {
+fn rollback_repeats_only_tasks_done_after_the_checkpoint() {
     let mut job = Job::asp(12);
     let t0 = job.trainer(0);
     let before = job.process(t0).tasks[0].task;
@@ -267,7 +267,7 @@ fn bad_records_before_the_checkpoint_count_after_a_rollback() {
 }
 
 #[test]
-fn survivors_take_the_shards_of_one_that_is_not_replaced_in_time() {
+fn survivors_take_the_shards_of_a_pserver_without_replacement() {
     let mut job = Job::bsp();
     job.auto.cluster = false;
     job.kill(job.pserver(0));
@@ -289,7 +289,7 @@ fn survivors_take_the_shards_of_one_that_is_not_replaced_in_time() {
 }
 
 #[test]
-fn a_damaged_checkpoint_leads_to_the_one_before_it_loudly() {
+fn damaged_checkpoint_is_reported_and_the_one_before_restored() {
     let mut job = bsp_beyond_a_checkpoint();
     job.auto.hold = false;
     let (older, damaged) = (job.checkpoints[0].manifest.cut, job.checkpoints[1].manifest.cut);
@@ -318,7 +318,7 @@ fn a_damaged_checkpoint_leads_to_the_one_before_it_loudly() {
 }
 
 #[test]
-fn a_damaged_checkpoint_ends_the_job_if_the_spec_says_so_or_nothing_older_is_whole() {
+fn damaged_checkpoint_fails_the_job_by_spec_or_without_an_older() {
     for (on_corrupt, words) in
         [(OnCorrupt::Fail, "damaged"), (OnCorrupt::Previous, "no earlier valid checkpoint")]
     {
@@ -342,7 +342,7 @@ fn a_damaged_checkpoint_ends_the_job_if_the_spec_says_so_or_nothing_older_is_who
 }
 
 #[test]
-fn an_unreadable_checkpoint_is_tried_again_and_never_replaced_by_an_older_one() {
+fn unreadable_checkpoint_is_retried_and_never_replaced() {
     let mut job = bsp_beyond_a_checkpoint();
     let base = job.checkpoints[1].manifest.cut;
     job.auto.hold = false;
@@ -372,7 +372,7 @@ fn an_unreadable_checkpoint_is_tried_again_and_never_replaced_by_an_older_one() 
 }
 
 #[test]
-fn a_rollback_waits_for_the_commit_that_decides_where_it_goes() {
+fn rollback_waits_for_the_commit_that_decides_its_base() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Checkpoint);
     let cut = job.cut();
@@ -396,7 +396,7 @@ fn a_rollback_waits_for_the_commit_that_decides_where_it_goes() {
 }
 
 #[test]
-fn both_pservers_and_a_trainer_at_once_are_one_recovery_each_and_the_job_ends_well() {
+fn three_losses_at_once_are_three_recoveries() {
     let mut job = bsp_beyond_a_checkpoint();
     job.kill(job.pserver(0));
     job.kill(job.trainer(1));
@@ -412,7 +412,7 @@ fn both_pservers_and_a_trainer_at_once_are_one_recovery_each_and_the_job_ends_we
 }
 
 #[test]
-fn a_loss_between_phases_returns_to_the_checkpoint_too() {
+fn loss_between_phases_returns_to_the_checkpoint() {
     let mut two = spec(Consistency::Bsp);
     two.data.passes = 2;
     let mut job = Job::started(two, 4, 0);
@@ -428,7 +428,7 @@ fn a_loss_between_phases_returns_to_the_checkpoint_too() {
 }
 
 #[test]
-fn a_lost_trainers_lanes_go_to_the_others_and_half_of_them_come_back_to_its_replacement() {
+fn lanes_of_a_lost_trainer_are_shared_with_its_replacement() {
     let mut job = Job::bsp();
     job.auto.register = false;
     let (t0, t1) = (job.trainer(0), job.trainer(1));
@@ -451,7 +451,7 @@ fn a_lost_trainers_lanes_go_to_the_others_and_half_of_them_come_back_to_its_repl
 }
 
 #[test]
-fn an_asp_trainers_tasks_go_on_at_the_step_that_all_shards_acknowledged() {
+fn asp_tasks_continue_at_the_step_that_all_shards_acknowledged() {
     let mut job = Job::asp(3);
     job.auto.register = false;
     let (t0, t1) = (job.trainer(0), job.trainer(1));
@@ -476,7 +476,7 @@ fn an_asp_trainers_tasks_go_on_at_the_step_that_all_shards_acknowledged() {
 }
 
 #[test]
-fn a_trainer_that_comes_back_gets_its_work_again_and_what_it_lacks_is_done_by_somebody() {
+fn trainer_that_reconnects_gets_its_tasks_and_lost_ones_move() {
     let mut job = Job::asp(4);
     let t0 = job.trainer(0);
     let lost = job.processes.get_mut(&t0).unwrap().tasks.remove(0);
@@ -492,7 +492,7 @@ fn a_trainer_that_comes_back_gets_its_work_again_and_what_it_lacks_is_done_by_so
 }
 
 #[test]
-fn a_journal_that_fails_ends_the_job_before_anybody_hears_more() {
+fn journal_that_fails_ends_the_job_before_further_commands() {
     let mut job = Job::bsp();
     job.auto.journal = false;
     job.kill(job.pserver(0));
@@ -508,14 +508,14 @@ fn a_journal_that_fails_ends_the_job_before_anybody_hears_more() {
     assert_eq!(job.sent.len(), from);
 }
 
-/// Cuts that were begun since call `from`.
+/// Cuts that began after call `from`.
 fn staged(job: &Job, from: usize) -> usize {
     let calls = job.calls[from..].iter();
     calls.filter(|(_, call)| matches!(call, StoreCall::Stage { .. })).count()
 }
 
 #[test]
-fn losses_more_often_than_checkpoints_are_due_do_not_push_them_back() {
+fn frequent_losses_do_not_delay_periodic_checkpoints() {
     for consistency in [Consistency::Asp, Consistency::Bsp] {
         let mut often = spec(consistency);
         often.checkpoint.every = Every::Time(DurationMs::secs(4));
@@ -533,13 +533,13 @@ fn losses_more_often_than_checkpoints_are_due_do_not_push_them_back() {
         assert_eq!(staged(&job, from), 0);
         job.pass(1_000);
         assert_eq!(staged(&job, from), 1, "four seconds after the last one");
-        // It is lost with a pserver: the next one does not wait for a whole period, nor is the state saved
-        // anew that everybody has just returned to.
+        // It is lost with a pserver: the next one does not wait for a whole period, and the state that all shards
+        // returned to is not saved again.
         lose(&mut job);
         assert_eq!(staged(&job, from), 1);
         job.pass(1_000);
         assert_eq!(staged(&job, from), 2);
-        // Nor where it comes due while shards are loading.
+        // The same holds if its deadline passes while shards are loading.
         lose(&mut job);
         job.auto.hold = false;
         lose(&mut job);
@@ -553,9 +553,9 @@ fn losses_more_often_than_checkpoints_are_due_do_not_push_them_back() {
     }
 }
 
-/// Processes are killed at random; that the same task was under way each time says nothing of the task.
+/// Processes are killed at random. The same task ran each time, and that proves no fault of the task.
 #[test]
-fn kills_do_not_blame_the_task_that_was_under_way() {
+fn kills_do_not_count_against_the_task_that_ran() {
     let mut job = Job::asp(3);
     let task = TaskId(0);
     for _ in 0..6 {

@@ -10,7 +10,7 @@ use heddle_protocol::view::JobState;
 use crate::harness::{Job, spec};
 
 #[test]
-fn a_welcome_is_small_whatever_the_input() {
+fn welcome_is_small_for_any_input() {
     let job = Job::asp(100_000);
     let welcomes: Vec<&Command> = job
         .sent

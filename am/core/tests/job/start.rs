@@ -1,4 +1,4 @@
-//! Asking, starting, registering, and giving up on it.
+//! Requests, launches, registrations, and their timeouts.
 
 use heddle_am_core::{
     Action, ContainerName, DamagedCheckpoint, Event, Exit, MonotonicMs, Now, Probe, StartupState,
@@ -17,7 +17,7 @@ fn job() -> Job {
 }
 
 #[test]
-fn a_checkpoint_that_was_found_damaged_is_reported_at_the_start() {
+fn damaged_checkpoint_is_reported_at_the_start() {
     let mut job = job();
     let cut = CutId { generation: Generation(1), number: 5 };
     let damaged = DamagedCheckpoint {
@@ -56,7 +56,7 @@ fn allocated(name: &str, slot: Slot, incarnation: u32) -> Event {
 }
 
 #[test]
-fn every_slot_asks_once_however_often_the_core_is_woken() {
+fn every_slot_is_requested_once_for_any_number_of_ticks() {
     let mut job = job();
     job.auto.cluster = false;
     job.start();
@@ -65,19 +65,19 @@ fn every_slot_asks_once_however_often_the_core_is_woken() {
 }
 
 #[test]
-fn more_containers_than_asked_for_are_given_back() {
+fn containers_beyond_the_request_are_released() {
     let mut job = Job::bsp();
     job.on(allocated("extra", Slot::pserver(0), 1));
-    job.on(allocated("nobody's", Slot::trainer(77), 1));
+    job.on(allocated("unknown", Slot::trainer(77), 1));
     assert_eq!(
         job.released,
-        [ContainerName("extra".to_owned()), ContainerName("nobody's".to_owned())]
+        [ContainerName("extra".to_owned()), ContainerName("unknown".to_owned())]
     );
     assert_eq!(job.processes.len(), 4);
 }
 
 #[test]
-fn a_container_granted_twice_is_launched_once() {
+fn container_granted_twice_is_launched_once() {
     let mut job = job();
     job.auto.cluster = false;
     job.start();
@@ -89,7 +89,7 @@ fn a_container_granted_twice_is_launched_once() {
 }
 
 #[test]
-fn a_grant_for_an_ask_that_was_withdrawn_is_given_back() {
+fn grant_for_a_withdrawn_request_is_released() {
     let mut with_max = spec(Consistency::Bsp);
     with_max.trainers.min = 1;
     let mut job = Job::new(with_max, 4, 0);
@@ -102,7 +102,7 @@ fn a_grant_for_an_ask_that_was_withdrawn_is_given_back() {
 }
 
 #[test]
-fn the_end_of_a_container_told_twice_is_one_failure_and_one_replacement() {
+fn container_end_reported_twice_is_one_failure() {
     let mut job = Job::bsp();
     let trainer = job.trainer(0);
     let container = job.process(trainer).container.clone().unwrap();
@@ -121,7 +121,7 @@ fn the_end_of_a_container_told_twice_is_one_failure_and_one_replacement() {
 }
 
 #[test]
-fn a_container_that_ends_before_it_registers_is_replaced_once() {
+fn container_that_ends_before_it_registers_is_replaced_once() {
     let mut job = job();
     job.auto.register = false;
     job.start();
@@ -138,7 +138,7 @@ fn a_container_that_ends_before_it_registers_is_replaced_once() {
 }
 
 #[test]
-fn one_that_registers_after_its_time_is_refused_and_the_replacement_holds_the_slot() {
+fn container_that_registers_after_its_timeout_is_rejected() {
     let mut job = job();
     job.auto.register = false;
     job.auto.exit = false;
@@ -155,7 +155,7 @@ fn one_that_registers_after_its_time_is_refused_and_the_replacement_holds_the_sl
 }
 
 #[test]
-fn a_superseded_incarnation_is_refused_for_ever() {
+fn stale_incarnation_is_always_rejected() {
     let mut job = Job::bsp();
     let zombie = job.trainer(0);
     let process = job.process(zombie).clone();
@@ -166,7 +166,7 @@ fn a_superseded_incarnation_is_refused_for_ever() {
 }
 
 #[test]
-fn somebody_whom_nobody_asked_for_is_refused() {
+fn process_that_was_not_launched_is_rejected() {
     let mut job = Job::bsp();
     for member in [
         Member { slot: Slot::trainer(0), incarnation: Incarnation(99) },
@@ -178,7 +178,7 @@ fn somebody_whom_nobody_asked_for_is_refused() {
 }
 
 #[test]
-fn a_crash_loop_is_paced_and_ends_the_job_with_the_last_error() {
+fn crash_loop_backs_off_and_ends_the_job_with_the_last_error() {
     let mut job = job();
     job.auto.register = false;
     job.start();
@@ -209,7 +209,7 @@ fn failures_spread_over_days_do_not_end_the_job() {
     for _ in 0..20 {
         job.exit(job.trainer(0), Exit::Code(1));
         job.pass(60_000);
-        // The rest of the day in one jump: the driver was not asked.
+        // The rest of the day in one jump: the driver did not run.
         job.now += 86_400_000;
         job.on(Event::Timer);
     }
@@ -218,7 +218,7 @@ fn failures_spread_over_days_do_not_end_the_job() {
 }
 
 #[test]
-fn preemption_is_nobodys_failure() {
+fn preemption_does_not_count_as_a_failure() {
     let mut job = Job::bsp();
     for _ in 0..50 {
         job.exit(job.trainer(0), Exit::Preempted);
@@ -228,7 +228,7 @@ fn preemption_is_nobodys_failure() {
 }
 
 #[test]
-fn too_few_containers_in_time_end_the_job_and_say_how_many_came() {
+fn too_few_containers_end_the_job_with_their_number() {
     let mut job = job();
     job.auto.cluster = false;
     job.start();
@@ -243,7 +243,7 @@ fn too_few_containers_in_time_end_the_job_and_say_how_many_came() {
 }
 
 #[test]
-fn training_starts_with_the_least_number_of_trainers_and_later_ones_join() {
+fn training_starts_with_the_minimum_of_trainers_and_others_join() {
     let mut few = spec(Consistency::Bsp);
     few.trainers.min = 1;
     let mut job = Job::new(few, 4, 0);
@@ -267,7 +267,7 @@ fn training_starts_with_the_least_number_of_trainers_and_later_ones_join() {
 }
 
 #[test]
-fn a_refused_port_is_a_death_in_the_same_moment() {
+fn refused_port_is_a_loss_at_once() {
     let mut job = Job::bsp();
     let pserver = job.pserver(0);
     job.auto.exit = false;
@@ -279,7 +279,7 @@ fn a_refused_port_is_a_death_in_the_same_moment() {
 }
 
 #[test]
-fn a_broken_connection_alone_kills_nobody() {
+fn broken_connection_alone_loses_no_container() {
     let mut job = Job::bsp();
     let everybody: Vec<Member> = job.processes.keys().copied().collect();
     for member in &everybody {
@@ -299,7 +299,7 @@ fn a_broken_connection_alone_kills_nobody() {
 }
 
 #[test]
-fn silence_is_suspected_then_fatal() {
+fn silent_container_is_suspected_then_lost() {
     let mut job = Job::bsp();
     let silent = job.trainer(0);
     let connection = job.processes.get_mut(&silent).unwrap().connection.take();
@@ -312,7 +312,7 @@ fn silence_is_suspected_then_fatal() {
 }
 
 #[test]
-fn a_driver_that_stood_still_declares_nobody_dead() {
+fn driver_that_was_suspended_declares_no_container_lost() {
     let mut job = Job::bsp();
     let everybody: Vec<Member> = job.processes.keys().copied().collect();
     job.now += 15 * 60_000;
@@ -322,7 +322,7 @@ fn a_driver_that_stood_still_declares_nobody_dead() {
 }
 
 #[test]
-fn hearsay_starts_a_probe_and_kills_nobody() {
+fn report_of_another_process_starts_a_probe_and_no_loss() {
     let mut job = Job::bsp();
     let (pserver, trainer) = (job.pserver(0), job.trainer(0));
     job.report(trainer, Report::Unreachable { member: pserver });
@@ -332,7 +332,7 @@ fn hearsay_starts_a_probe_and_kills_nobody() {
 }
 
 #[test]
-fn scaling_down_drains_and_scaling_up_asks_again() {
+fn scaling_down_drains_and_scaling_up_requests_again() {
     let mut many = spec(Consistency::Asp);
     many.trainers.min = 1;
     let mut job = Job::started(many, 20, 0);
@@ -344,7 +344,7 @@ fn scaling_down_drains_and_scaling_up_asks_again() {
     let (epoch, phase) = (job.process(t1).epoch, job.process(t1).phase.unwrap().no);
     let tasks = held.iter().map(|grant| crate::harness::position(*grant, 5)).collect();
     job.report(t1, Report::Drained { epoch, phase, tasks });
-    assert!(!job.processes.contains_key(&t1), "it is told to stop");
+    assert!(!job.processes.contains_key(&t1), "it is ordered to stop");
     assert_eq!(job.core.view().recoveries, [], "that was no loss");
     while job.process(t0).tasks.iter().all(|grant| grant.task != held[0].task) {
         let task = job.process(t0).tasks[0].task;
@@ -359,7 +359,7 @@ fn scaling_down_drains_and_scaling_up_asks_again() {
 }
 
 #[test]
-fn the_same_events_give_the_same_actions() {
+fn same_events_give_the_same_actions() {
     let run = || {
         let mut job = Job::bsp();
         job.kill(job.pserver(1));
@@ -382,7 +382,7 @@ fn nothing_follows_the_end() {
 }
 
 #[test]
-fn why_a_container_ended_is_heard_even_after_its_end() {
+fn cause_of_an_end_is_accepted_after_the_end() {
     let mut job = Job::bsp();
     let trainer = job.trainer(0);
     let connection = job.process(trainer).connection.unwrap();
@@ -397,7 +397,7 @@ fn why_a_container_ended_is_heard_even_after_its_end() {
 }
 
 #[test]
-fn a_zombies_last_words_are_not_heard() {
+fn last_report_of_a_stale_process_is_ignored() {
     let mut job = Job::bsp();
     job.auto.exit = false;
     let pserver = job.pserver(0);
@@ -410,7 +410,7 @@ fn a_zombies_last_words_are_not_heard() {
 }
 
 #[test]
-fn a_crash_that_the_port_told_before_the_cluster_did_counts_too() {
+fn crash_that_the_refused_port_shows_first_counts() {
     let mut job = Job::bsp();
     job.auto.exit = false;
     for crash in 0.. {

@@ -1,4 +1,4 @@
-//! An operator's orderly stop ends with a checkpoint, and which step a BSP cut names.
+//! An operator's orderly stop ends with a checkpoint; and the choice of the step of a BSP cut.
 
 use heddle_am_core::{ContainerName, Core, OperationId, StoreCall, Stored};
 use heddle_protocol::control::{CutAt, Operation, Report};
@@ -20,7 +20,7 @@ fn named(job: &Job) -> u64 {
     }
 }
 
-/// A shard stands at `step`, beyond the step of the open cut.
+/// A shard is at `step`, beyond the step of the open cut.
 fn passed(job: &mut Job, step: u64) {
     let (pserver, cut) = (job.pserver(0), job.cut());
     let process = job.process(pserver);
@@ -34,7 +34,7 @@ fn passed(job: &mut Job, step: u64) {
     job.report(pserver, up);
 }
 
-/// The open cut is snapped and saved at the step that it names.
+/// All pservers take the snapshot of the open cut at its step and save it.
 fn save(job: &mut Job) {
     let (cut, step) = (job.cut(), named(job));
     job.snap_all(cut, step);
@@ -57,7 +57,7 @@ fn stopped_with_checkpoint(job: &Job, checkpoints: usize) {
 }
 
 #[test]
-fn a_stop_whose_step_was_passed_names_a_later_one() {
+fn stop_whose_step_was_passed_names_a_later_one() {
     let mut job = Job::bsp();
     job.operate(1, STOP);
     let first = job.cut();
@@ -72,7 +72,7 @@ fn a_stop_whose_step_was_passed_names_a_later_one() {
 }
 
 #[test]
-fn an_order_whose_steps_are_always_passed_is_given_up_in_an_operators_words() {
+fn operators_cut_whose_steps_all_passed_is_given_up() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Checkpoint);
     for step in 1..=7 {
@@ -88,7 +88,7 @@ fn an_order_whose_steps_are_always_passed_is_given_up_in_an_operators_words() {
 }
 
 #[test]
-fn a_stop_tries_its_checkpoint_again_while_there_is_time() {
+fn stop_retries_its_checkpoint_while_there_is_time() {
     let mut job = Job::bsp();
     job.auto.store = false;
     job.operate(1, STOP);
@@ -103,7 +103,7 @@ fn a_stop_tries_its_checkpoint_again_while_there_is_time() {
 }
 
 #[test]
-fn a_stop_whose_storage_stays_away_ends_within_the_timeout_of_one_checkpoint() {
+fn stop_without_storage_ends_within_one_checkpoint_timeout() {
     let mut job = Job::bsp();
     job.operate(1, STOP);
     job.auto.store = false;
@@ -137,7 +137,7 @@ fn a_stop_whose_storage_stays_away_ends_within_the_timeout_of_one_checkpoint() {
 }
 
 #[test]
-fn a_pserver_lost_in_a_stop_ends_the_job_at_the_last_checkpoint() {
+fn pserver_lost_in_a_stop_ends_the_job_at_the_last_checkpoint() {
     let mut job = Job::bsp();
     job.operate(1, STOP);
     let pserver = job.pserver(0);
@@ -148,7 +148,7 @@ fn a_pserver_lost_in_a_stop_ends_the_job_at_the_last_checkpoint() {
 }
 
 #[test]
-fn a_stop_in_a_takeover_saves_what_the_containers_hold() {
+fn stop_in_a_takeover_saves_the_shards_of_kept_containers() {
     let mut job = Job::bsp();
     let everybody: Vec<Member> = job.processes.keys().copied().collect();
     let container = |process: &crate::harness::Process| process.container.clone();
@@ -187,7 +187,7 @@ fn cuts(job: &Job) -> usize {
 }
 
 #[test]
-fn a_step_that_is_far_away_is_not_waited_for_with_an_open_cut() {
+fn distant_cut_step_is_not_awaited_with_an_open_cut() {
     let mut job = every_steps(100_000, 1);
     let before = cuts(&job);
     for second in 1..=120 {

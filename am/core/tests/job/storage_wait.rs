@@ -19,14 +19,14 @@ fn notices(job: &Job) -> Vec<StorageWaitView> {
 }
 
 #[test]
-fn a_wait_lasts_from_the_first_trainer_to_the_last() {
+fn wait_lasts_from_the_first_trainer_to_the_last() {
     let mut job = Job::bsp();
     let (one, other) = (job.trainer(0), job.trainer(1));
     job.beat(one, waits(4_000, ""));
     let first = job.core.view().storage_wait.unwrap();
     assert_eq!((first.trainers, first.error.as_str()), (1, ""));
     assert_eq!(first.file, "hdfs://nn/in");
-    // The other one has waited for longer, and has an answer.
+    // The other trainer has waited longer and reads again.
     job.beat(other, waits(5_000, "connection refused"));
     let both = job.core.view().storage_wait.unwrap();
     assert_eq!((both.trainers, both.error.as_str()), (2, "connection refused"));
@@ -45,7 +45,7 @@ fn a_wait_lasts_from_the_first_trainer_to_the_last() {
 }
 
 #[test]
-fn a_short_wait_is_not_reported() {
+fn short_wait_is_not_reported() {
     let mut job = Job::bsp();
     let one = job.trainer(0);
     job.beat(one, waits(2_999, "connection refused"));
@@ -54,7 +54,7 @@ fn a_short_wait_is_not_reported() {
 }
 
 #[test]
-fn a_wait_ends_with_the_container_that_waits() {
+fn wait_ends_with_the_container_that_waits() {
     let mut job = Job::bsp();
     let one = job.trainer(0);
     job.beat(one, waits(10_000, ""));

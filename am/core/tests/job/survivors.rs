@@ -1,4 +1,4 @@
-//! A lost pserver is not replaced in time: who takes its shards, and how they come back. And loads that fail together.
+//! A lost pserver is not replaced in time: survivors take its shards and return them. And loads that fail together.
 
 use heddle_am_core::{Event, Record};
 use heddle_protocol::control::{Command, Operation, Report};
@@ -27,7 +27,7 @@ fn save(job: &mut Job) {
 }
 
 #[test]
-fn shards_that_do_not_fit_into_the_survivors_memory_wait_for_the_replacement() {
+fn shards_that_exceed_survivors_memory_await_the_replacement() {
     let mut job = Job::started(full(), 4, 0);
     job.auto.cluster = false;
     job.kill(job.pserver(0));
@@ -49,7 +49,7 @@ fn shards_that_do_not_fit_into_the_survivors_memory_wait_for_the_replacement() {
 }
 
 #[test]
-fn survivors_with_room_for_a_part_take_that_part_at_most() {
+fn survivors_take_at_most_the_shards_that_fit() {
     let mut three = full();
     three.pservers.count = 3;
     three.pservers.shards = 6;
@@ -70,7 +70,7 @@ fn survivors_with_room_for_a_part_take_that_part_at_most() {
 }
 
 #[test]
-fn shards_go_back_to_a_late_replacement_right_after_a_checkpoint() {
+fn shards_return_to_a_late_replacement_after_a_checkpoint() {
     let mut job = Job::bsp();
     job.auto.cluster = false;
     job.kill(job.pserver(0));
@@ -101,7 +101,7 @@ fn shards_go_back_to_a_late_replacement_right_after_a_checkpoint() {
 }
 
 #[test]
-fn a_rollback_gives_shards_back_without_a_checkpoint_of_its_own() {
+fn rollback_returns_shards_without_a_checkpoint_of_its_own() {
     let mut three = spec(Consistency::Bsp);
     three.pservers.count = 3;
     three.pservers.shards = 6;

@@ -1,4 +1,4 @@
-//! The ApplicationMaster starts again: with containers that live, without, and after everything was done.
+//! A new attempt starts: with surviving containers, without any, and after the job is complete.
 
 use heddle_am_core::{ContainerName, Core, Event, Exit, Record};
 use heddle_protocol::control::{
@@ -13,7 +13,7 @@ use heddle_protocol::view::{JobEvent as Notice, JobState};
 
 use crate::harness::{Job, Process, spec};
 
-/// The ApplicationMaster dies; a new one starts and knows the containers that live.
+/// The ApplicationMaster is lost; a new attempt starts with the surviving containers.
 fn restart(job: &mut Job, generation: u32) {
     let kept: Vec<ContainerName> =
         job.processes.values().filter_map(|process| process.container.clone()).collect();
@@ -28,7 +28,7 @@ fn restart(job: &mut Job, generation: u32) {
 }
 
 /// Registers and says what a test wants it to say, whatever the harness believes.
-fn says(
+fn registers_with(
     job: &mut Job,
     member: Member,
     pserver_state: Option<PserverState>,
@@ -81,14 +81,14 @@ fn held(
     PserverState::new(epoch, CutId::default(), shards.collect())
 }
 
-/// What a shard knows of a task: the next step, or nothing if it is marked done.
+/// A shard's progress of a task: the next step, or none if it is marked done.
 type Mark = (TaskId, Option<Step>);
 
 fn task(task: u32, step: u64, done: bool) -> Mark {
     (TaskId(task), (!done).then_some(Step(step)))
 }
 
-/// What the store calls of a restarted attempt's handed-out tasks say.
+/// The tasks that a restarted attempt dispatches, with their first steps.
 fn grants(job: &Job, from: usize) -> Vec<(TaskId, Step)> {
     let tasks = job.sent[from..].iter().filter_map(|(_, command)| match command {
         Command::Tasks { tasks, .. } => Some(tasks.iter().map(|grant| (grant.task, grant.start))),
@@ -100,12 +100,15 @@ fn grants(job: &Job, from: usize) -> Vec<(TaskId, Step)> {
 }
 
 #[test]
-fn a_takeover_raises_no_epoch_and_nobody_is_rolled_back() {
+fn takeover_raises_no_epoch_and_rolls_no_shard_back() {
     let mut job = Job::bsp();
     let everybody: Vec<Member> = job.processes.keys().copied().collect();
     let before = job.core.view().epoch;
     restart(&mut job, 2);
-    assert!(job.asks.is_empty(), "nobody is replaced because the ApplicationMaster restarted");
+    assert!(
+        job.asks.is_empty(),
+        "no container is replaced because the ApplicationMaster restarted"
+    );
     for member in &everybody {
         job.registers(*member);
     }
@@ -123,7 +126,7 @@ fn a_takeover_raises_no_epoch_and_nobody_is_rolled_back() {
 }
 
 #[test]
-fn the_loss_of_the_applicationmaster_is_a_recovery() {
+fn loss_of_the_application_master_is_a_recovery() {
     let mut job = Job::bsp();
     let everybody: Vec<Member> = job.processes.keys().copied().collect();
     restart(&mut job, 2);
@@ -150,13 +153,13 @@ fn the_loss_of_the_applicationmaster_is_a_recovery() {
     assert_eq!(recovery.epoch_before, recovery.epoch_after);
     let told = |notice: &&Notice| matches!(notice, Notice::Recovered(_));
     assert_eq!(job.notices.iter().filter(told).count(), 1);
-    // Later heartbeats say the same again.
+    // Later heartbeats repeat it.
     job.beat(everybody[1], |beat| beat.control_lost_ms = Some(9_000));
     assert_eq!(job.core.view().recoveries, view.recoveries);
 }
 
 #[test]
-fn an_applicationmaster_lost_with_a_pserver_is_a_recovery_with_a_rollback() {
+fn am_lost_with_a_pserver_is_one_recovery_with_a_rollback() {
     let mut job = Job::bsp();
     let gone = job.pserver(0);
     job.processes.remove(&gone);
@@ -175,7 +178,7 @@ fn an_applicationmaster_lost_with_a_pserver_is_a_recovery_with_a_rollback() {
 }
 
 #[test]
-fn a_missing_shard_leads_to_a_rollback_in_an_epoch_of_the_new_generation() {
+fn missing_shard_rolls_back_in_an_epoch_of_the_generation() {
     let mut job = Job::bsp();
     job.kill(job.pserver(0));
     let gone = job.pserver(0);
@@ -191,7 +194,7 @@ fn a_missing_shard_leads_to_a_rollback_in_an_epoch_of_the_new_generation() {
 }
 
 #[test]
-fn a_pserver_that_was_lost_before_the_attempt_began_is_not_waited_for() {
+fn pserver_lost_before_the_attempt_began_is_not_awaited() {
     let mut job = Job::bsp();
     let gone = job.pserver(0);
     // The ApplicationMaster and a pserver were on one node.
@@ -204,11 +207,11 @@ fn a_pserver_that_was_lost_before_the_attempt_began_is_not_waited_for() {
     }
     assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
     assert_eq!(job.core.view().state, JobState::Running);
-    assert_eq!(job.now, began, "nobody else could have come");
+    assert_eq!(job.now, began, "no other container could have come");
 }
 
 #[test]
-fn a_container_whose_node_ends_or_falls_silent_during_the_takeover_is_not_waited_for() {
+fn takeover_does_not_wait_for_containers_of_lost_nodes() {
     let mut job = Job::bsp();
     let (lost, silent) = (job.pserver(0), job.trainer(0));
     let container = |job: &Job, member| job.process(member).container.clone().unwrap();
@@ -230,7 +233,7 @@ fn a_container_whose_node_ends_or_falls_silent_during_the_takeover_is_not_waited
 }
 
 #[test]
-fn a_container_that_nobody_vouched_for_is_welcome_when_it_comes_after_all() {
+fn kept_container_without_a_report_may_register_later() {
     let mut job = Job::bsp();
     let epoch = job.core.view().epoch;
     let late = job.pserver(0);
@@ -249,8 +252,8 @@ fn a_container_that_nobody_vouched_for_is_welcome_when_it_comes_after_all() {
 }
 
 #[test]
-fn a_shard_behind_the_journals_epoch_leads_to_a_rollback_from_the_first_step() {
-    // Epoch 1 is journaled, pserver 0 has returned, pserver 1 has not heard of it.
+fn shard_behind_the_journals_epoch_rolls_back_to_the_first_step() {
+    // Epoch 1 is journaled, pserver 0 has returned, pserver 1 has not received it.
     let mut job = Job::bsp();
     let first = job.core.view().epoch;
     job.auto.hold = false;
@@ -259,9 +262,9 @@ fn a_shard_behind_the_journals_epoch_leads_to_a_rollback_from_the_first_step() {
     let second = job.core.view().epoch;
     job.auto.hold = true;
     restart(&mut job, 2);
-    says(&mut job, p0, Some(held(second, 0, &[0, 2], |_| (0, false, Vec::new()))), None);
+    registers_with(&mut job, p0, Some(held(second, 0, &[0, 2], |_| (0, false, Vec::new()))), None);
     assert_ne!(job.process(p1).epoch, second);
-    says(&mut job, p1, Some(held(first, 0, &[1, 3], |_| (3, false, Vec::new()))), None);
+    registers_with(&mut job, p1, Some(held(first, 0, &[1, 3], |_| (3, false, Vec::new()))), None);
     assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
     assert_eq!(
         job.process(p0).epoch,
@@ -275,7 +278,7 @@ fn a_shard_behind_the_journals_epoch_leads_to_a_rollback_from_the_first_step() {
 }
 
 #[test]
-fn an_epoch_that_the_journal_lacks_leads_to_a_rollback() {
+fn epoch_that_the_journal_lacks_leads_to_a_rollback() {
     let mut job = Job::bsp();
     job.auto.journal = false;
     job.kill(job.pserver(0));
@@ -288,13 +291,13 @@ fn an_epoch_that_the_journal_lacks_leads_to_a_rollback() {
     let (p0, p1) = (job.pserver(0), job.pserver(1));
     restart(&mut job, 2);
     let lost = Epoch { generation: Generation(1), count: 1 };
-    says(&mut job, p0, Some(held(lost, 0, &[0, 2], |_| (0, false, Vec::new()))), None);
-    says(&mut job, p1, Some(held(lost, 0, &[1, 3], |_| (0, false, Vec::new()))), None);
+    registers_with(&mut job, p0, Some(held(lost, 0, &[0, 2], |_| (0, false, Vec::new()))), None);
+    registers_with(&mut job, p1, Some(held(lost, 0, &[1, 3], |_| (0, false, Vec::new()))), None);
     assert_eq!(job.core.view().epoch, Epoch::first(Generation(2)));
 }
 
 #[test]
-fn a_task_restarts_at_the_lowest_step_that_a_shard_names_and_at_0_if_one_knows_none() {
+fn task_restarts_at_the_lowest_step_of_all_shards() {
     let mut job = Job::asp(6);
     let epoch = job.core.view().epoch;
     let (p0, p1) = (job.pserver(0), job.pserver(1));
@@ -302,14 +305,14 @@ fn a_task_restarts_at_the_lowest_step_that_a_shard_names_and_at_0_if_one_knows_n
         job.processes.remove(&trainer);
     }
     restart(&mut job, 2);
-    says(
+    registers_with(
         &mut job,
         p0,
         Some(held(epoch, 0, &[0, 2], |_| (0, false, vec![task(0, 4, false), task(1, 7, false)]))),
         None,
     );
     let from = job.sent.len();
-    says(
+    registers_with(
         &mut job,
         p1,
         Some(held(epoch, 0, &[1, 3], |_| (0, false, vec![task(0, 2, false)]))),
@@ -322,7 +325,7 @@ fn a_task_restarts_at_the_lowest_step_that_a_shard_names_and_at_0_if_one_knows_n
 }
 
 #[test]
-fn a_task_is_done_only_if_every_shard_marks_it() {
+fn task_is_done_only_if_every_shard_marks_it() {
     let mut job = Job::asp(6);
     let epoch = job.core.view().epoch;
     let (p0, p1) = (job.pserver(0), job.pserver(1));
@@ -331,21 +334,21 @@ fn a_task_is_done_only_if_every_shard_marks_it() {
     }
     restart(&mut job, 2);
     let marks = |shard: u32| (0, false, vec![task(0, 9, true), task(1, 9, shard == 1)]);
-    says(&mut job, p0, Some(held(epoch, 0, &[0, 2], marks)), None);
-    says(&mut job, p1, Some(held(epoch, 0, &[1, 3], marks)), None);
+    registers_with(&mut job, p0, Some(held(epoch, 0, &[0, 2], marks)), None);
+    registers_with(&mut job, p1, Some(held(epoch, 0, &[1, 3], marks)), None);
     assert_eq!(job.core.view().tasks_done, 1);
 }
 
 #[test]
-fn the_phase_is_the_lowest_that_a_shard_names_and_the_next_one_is_begun_for_all() {
+fn takeover_continues_in_the_lowest_phase_of_all_shards() {
     let mut two = spec(Consistency::Bsp);
     two.data.passes = 2;
     let mut job = Job::started(two, 4, 0);
     let epoch = job.core.view().epoch;
     let (p0, p1) = (job.pserver(0), job.pserver(1));
     restart(&mut job, 2);
-    says(&mut job, p0, Some(held(epoch, 1, &[0, 2], |_| (0, false, Vec::new()))), None);
-    says(&mut job, p1, Some(held(epoch, 0, &[1, 3], |_| (7, true, Vec::new()))), None);
+    registers_with(&mut job, p0, Some(held(epoch, 1, &[0, 2], |_| (0, false, Vec::new()))), None);
+    registers_with(&mut job, p1, Some(held(epoch, 0, &[1, 3], |_| (7, true, Vec::new()))), None);
     for member in job.trainers() {
         job.registers(member);
     }
@@ -354,7 +357,7 @@ fn the_phase_is_the_lowest_that_a_shard_names_and_the_next_one_is_begun_for_all(
 }
 
 #[test]
-fn trainers_keep_the_tasks_they_are_at_and_their_hand_outs_count() {
+fn trainers_keep_their_tasks_and_hand_outs_in_a_takeover() {
     let mut job = Job::asp(6);
     let (trainers, pservers) = (job.trainers(), job.pservers());
     let kept: Vec<_> =
@@ -396,7 +399,7 @@ fn trainers_keep_their_lanes() {
 }
 
 #[test]
-fn a_lane_given_after_a_takeover_has_a_higher_hand_out_than_any_before() {
+fn lane_hand_out_after_a_takeover_exceeds_all_before() {
     let mut job = Job::bsp();
     let (t0, t1) = (job.trainer(0), job.trainer(1));
     let before = job.process(t0).lanes[0];
@@ -411,9 +414,9 @@ fn a_lane_given_after_a_takeover_has_a_higher_hand_out_than_any_before() {
     assert!(moved.expect("it runs both").hand_out > before.hand_out);
 }
 
-/// The attempt before gave the lane to a trainer that asked the shards, and both are gone.
+/// The attempt before gave the lane to a trainer that queried the shards, and both are gone.
 #[test]
-fn a_trainer_that_shards_refuse_its_lane_gets_it_again() {
+fn trainer_whose_lane_shards_reject_gets_it_again() {
     let mut job = Job::bsp();
     let t0 = job.trainer(0);
     let before = job.process(t0).lanes[0];
@@ -440,7 +443,7 @@ fn a_trainer_that_shards_refuse_its_lane_gets_it_again() {
 }
 
 #[test]
-fn containers_that_never_speak_up_are_given_back() {
+fn kept_containers_that_never_register_are_released() {
     let mut job = Job::bsp();
     let container = ContainerName("forgotten".to_owned());
     job.processes.insert(
@@ -458,7 +461,7 @@ fn containers_that_never_speak_up_are_given_back() {
 }
 
 #[test]
-fn a_second_run_goes_on_from_the_newest_checkpoint() {
+fn second_run_continues_from_the_newest_checkpoint() {
     let mut job = Job::bsp();
     job.operate(1, heddle_protocol::control::Operation::Stop { checkpoint: true });
     let cut = job.cut();
@@ -479,7 +482,7 @@ fn a_second_run_goes_on_from_the_newest_checkpoint() {
 }
 
 #[test]
-fn a_run_whose_training_was_over_only_writes_its_model() {
+fn run_with_completed_training_only_exports_its_model() {
     let mut job = Job::bsp();
     job.auto.export = false;
     job.end_phase(9);
@@ -496,7 +499,7 @@ fn a_run_whose_training_was_over_only_writes_its_model() {
 }
 
 #[test]
-fn a_job_that_has_finished_is_never_run_again() {
+fn finished_job_is_never_run_again() {
     let mut job = Job::bsp();
     job.end_phase(9);
     let outcome = job.outcome.clone().unwrap();
@@ -508,7 +511,7 @@ fn a_job_that_has_finished_is_never_run_again() {
 }
 
 #[test]
-fn scores_between_two_checkpoints_survive_in_the_journal_and_a_rollback_forgets_them() {
+fn journaled_scores_survive_a_takeover_but_not_a_rollback() {
     let mut with_test = spec(Consistency::Bsp);
     with_test.data.passes = 3;
     with_test.data.test = with_test.data.train.clone();
@@ -529,7 +532,7 @@ fn scores_between_two_checkpoints_survive_in_the_journal_and_a_rollback_forgets_
 }
 
 #[test]
-fn an_older_container_never_takes_the_place_of_one_that_this_attempt_started() {
+fn older_container_never_takes_the_slot_of_a_newer_one() {
     let mut job = Job::bsp();
     let old = job.trainer(0);
     let process = job.process(old).clone();
