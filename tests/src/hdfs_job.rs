@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::hadoop::Cluster;
 use crate::local::{Ended, Run, heddle_with, write_libsvm};
+use crate::logs;
 
 /// No model of these tests is larger.
 const MODEL_BYTES_MAX: usize = 1 << 20;
@@ -138,13 +139,13 @@ impl<'c> HdfsJob<'c> {
         format!("hdfs://{}/ckpt", self.root)
     }
 
-    /// Starts `heddle run`; `fail_points` is its variable `FAILPOINTS`.
+    /// Starts `heddle run`, with [any](logs::ANY) lines in its logs; `fail_points` is its variable `FAILPOINTS`.
     ///
     /// # Errors
     /// It cannot be started.
     pub fn start(&self, arguments: &[&str], fail_points: &str) -> Result<Run> {
         let conf = self.cluster.conf_dir().display().to_string();
-        Run::start_with(
+        let run = Run::start_with(
             self.path(),
             "job.toml",
             arguments,
@@ -153,7 +154,8 @@ impl<'c> HdfsJob<'c> {
                 ("HADOOP_USER_NAME", self.user),
                 ("FAILPOINTS", fail_points),
             ],
-        )
+        )?;
+        Ok(run.expecting(logs::ANY))
     }
 
     /// Runs a command to its end.

@@ -4,6 +4,7 @@ pub mod checkpoints;
 pub mod hadoop;
 pub mod hdfs_job;
 pub mod local;
+pub mod logs;
 pub mod simulation;
 pub mod strangers;
 pub mod yarn_job;

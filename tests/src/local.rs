@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 
 use crate::hadoop::http::request_ok;
 use crate::hadoop::wait::wait_until;
+use crate::logs;
 
 /// A program of this workspace, built before the tests run (`cargo build --workspace --bins`).
 ///
@@ -91,6 +92,10 @@ fn in_state_of(mut command: Command, dir: &Path, argument: Option<PathBuf>) -> C
 #[derive(Debug)]
 pub struct Run {
     child: Child,
+    /// Folder of the run directories.
+    runs: PathBuf,
+    /// Texts of WARN and ERROR lines that the logs may have.
+    expected: Vec<String>,
     events: Arc<Mutex<Vec<JobEvent>>>,
     stderr: Arc<Mutex<String>>,
 }
@@ -114,7 +119,7 @@ impl Run {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> Result<Self> {
-        Self::watch(command(dir)?, job, arguments, variables)
+        Self::watch(dir, command(dir)?, job, arguments, variables)
     }
 
     /// As [`Run::start`], with a hard limit of open files for the command line and all that it starts.
@@ -124,10 +129,11 @@ impl Run {
     pub fn start_limited(dir: &Path, job: &str, arguments: &[&str], files: u32) -> Result<Self> {
         let mut shell = Command::new("sh");
         shell.args(["-c", "ulimit -n \"$0\" && exec \"$@\""]).arg(files.to_string());
-        Self::watch(in_state_of(shell, dir, Some(program("heddle")?)), job, arguments, &[])
+        Self::watch(dir, in_state_of(shell, dir, Some(program("heddle")?)), job, arguments, &[])
     }
 
     fn watch(
+        dir: &Path,
         mut command: Command,
         job: &str,
         arguments: &[&str],
@@ -164,7 +170,15 @@ impl Run {
                     .push_str(&String::from_utf8_lossy(&chunk[..read]));
             }
         });
-        Ok(Self { child, events, stderr })
+        let runs = dir.join("state/heddle/runs");
+        Ok(Self { child, runs, expected: Vec::new(), events, stderr })
+    }
+
+    /// Accepts WARN and ERROR lines that contain one of these texts; see [`logs`].
+    #[must_use]
+    pub fn expecting(mut self, texts: &[&str]) -> Self {
+        self.expected.extend(texts.iter().map(|&text| text.to_owned()));
+        self
     }
 
     /// What has happened so far.
@@ -254,7 +268,8 @@ impl Run {
     /// Waits for the end and returns the exit code and the last event.
     ///
     /// # Errors
-    /// When it does not end within `limit`.
+    /// When it does not end within `limit`, or ends with code 0 and a WARN or ERROR line that is not
+    /// [expected](Self::expecting).
     pub fn finish(mut self, limit: Duration) -> Result<(Option<i32>, Vec<JobEvent>, String)> {
         let end = Instant::now() + limit;
         let status = loop {
@@ -269,7 +284,23 @@ impl Run {
         };
         // The readers end with the pipes; give them the moment that takes.
         std::thread::sleep(Duration::from_millis(100));
+        if status.success() {
+            self.check_logs()?;
+        }
         Ok((status.code(), self.events(), self.stderr()))
+    }
+
+    fn check_logs(&self) -> Result<()> {
+        let events = self.events();
+        for event in &events {
+            if let JobEvent::Started { run, .. } = event {
+                let logs = logs::logs_below(&self.runs.join(run.to_string()).join("logs"));
+                ensure!(!logs.is_empty(), "run {run} has no logs below {}", self.runs.display());
+                let logs = logs.iter().map(|(process, log)| (process.as_str(), log.as_str()));
+                logs::check(logs, &self.expected)?;
+            }
+        }
+        Ok(())
     }
 }
 

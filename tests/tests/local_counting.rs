@@ -8,6 +8,7 @@ use std::time::Duration;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::local::{Lot, Run, heddle, kill9, pid_of, program};
+use heddle_tests::logs::KILLS;
 
 const LIMIT: Duration = Duration::from_secs(240);
 const FILES: u64 = 8;
@@ -97,7 +98,7 @@ fn count_with_kills(consistency: &str, kills: u32) -> (Vec<f32>, JobView) {
             .expect("noticed");
         std::thread::sleep(Duration::from_millis(lot.below(100)));
     }
-    let (code, events, stderr) = run.finish(LIMIT).expect("the run ends");
+    let (code, events, stderr) = run.expecting(KILLS).finish(LIMIT).expect("the run ends");
     assert_eq!(code, Some(0), "{stderr}");
     (counts(dir.path()), ended(&events))
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::local::{Run, heddle, kill9, pid_of, write_libsvm};
+use heddle_tests::logs::KILLS;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -115,7 +116,7 @@ fn a_trainer_that_dies_in_a_cut_and_its_successor_that_joins_hold_nobody_up() {
         checkpoint_now(dir.path(), &run);
         run.wait_for("a checkpoint after it", LIMIT, |view| view.checkpoints_taken > taken)
             .expect("cuts are taken again");
-        ended(run);
+        ended(run.expecting(KILLS));
     }
 }
 
@@ -149,5 +150,5 @@ fn the_recovery_of_a_pserver_is_told_in_five_rows() {
     ] {
         assert!(ms.is_some(), "{row} is missing: {recovery:?}");
     }
-    ended(run);
+    ended(run.expecting(KILLS));
 }

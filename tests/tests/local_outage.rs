@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use heddle_protocol::ids::{Incarnation, Slot};
 use heddle_protocol::view::{JobEvent, JobState};
 use heddle_tests::local::{Run, write_libsvm};
+use heddle_tests::logs::KILLS;
 
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -57,6 +58,8 @@ fn a_pserver_that_trainers_cannot_reach_is_reported_and_replaced() {
             "nobody else is at fault: {slot:?}"
         );
     }
+    // The warning above, and the end of the pserver that was replaced.
+    let run = run.expecting(KILLS).expecting(&["warning_raised"]);
     let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
     assert_eq!(code, Some(0), "{stderr}");
     let ended = events.iter().find_map(|event| match event {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::view::{CheckpointView, JobEvent, JobState, JobView};
 use heddle_tests::local::{Ended, Run, heddle, kill9, pid_of, write_libsvm};
+use heddle_tests::logs::KILLS;
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -114,7 +115,7 @@ fn two_pservers_and_then_all_of_them_die_at_once_and_no_byte_changes() {
         assert_eq!(trainers(&after), trainers(&view), "trainers survive");
         taken = after.checkpoints_taken + 1;
     }
-    finished(run);
+    finished(run.expecting(KILLS));
     assert_eq!(model(dir.path(), "killed"), model(dir.path(), "calm"));
 }
 

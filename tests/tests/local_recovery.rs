@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::local::{Lot, Run, kill9, pid_of, write_libsvm};
+use heddle_tests::logs::KILLS;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -163,7 +164,7 @@ fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
         println!("kill {kill} of {slot}: {took:?}, now phase {} step {}", after.phase, after.step);
         std::thread::sleep(Duration::from_millis(lot.below(200)));
     }
-    let (view, _) = finished(run);
+    let (view, _) = finished(run.expecting(KILLS));
     assert_eq!(model(dir.path(), "killed"), expected);
     assert_eq!(view.epoch.count, rollbacks, "the epoch counts rollbacks and nothing else");
     assert_eq!(view.recoveries.len(), 20);
@@ -192,7 +193,7 @@ fn deaths_between_the_frames_of_a_step_change_no_byte() {
     ] {
         let file = job(dir.path(), name, 2);
         let run = Run::start_with(dir.path(), &file, &[], &[("FAILPOINTS", fail_points)]);
-        let (view, _) = finished(run.expect("it starts"));
+        let (view, _) = finished(run.expect("it starts").expecting(KILLS));
         assert!(!view.recoveries.is_empty(), "{name}: no process exited");
         assert_eq!(model(dir.path(), name), expected, "{name}");
     }

@@ -8,6 +8,7 @@ use heddle_protocol::ids::Role;
 use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState};
 use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
+use heddle_tests::logs::SMALL_NODES;
 use heddle_tests::yarn_job::{Counting, YarnJob, settled};
 use heddle_yarn::ApplicationState;
 use heddle_yarn::client::FinalApplicationStatus;
@@ -69,7 +70,7 @@ fn the_quick_start_ends_with_the_line_that_it_ends_with_locally() -> Result<()> 
 #[test]
 fn a_bsp_job_has_the_bytes_of_a_local_run_and_leaves_a_report_and_no_staging() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "bytes", SHAPE)?;
-    let mut submitted = job.submit(&[], "")?;
+    let mut submitted = job.submit(&[], "")?.expecting(SMALL_NODES);
     let id = submitted.id.clone();
     let view = submitted.ends_well(LIMIT)?;
     ensure!(view.epoch.count == 0 && view.recoveries.is_empty(), "{view:#?}");
@@ -89,7 +90,7 @@ fn a_bsp_job_has_the_bytes_of_a_local_run_and_leaves_a_report_and_no_staging() -
 fn local_data_is_uploaded_and_gives_the_same_bytes() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "uploaded", SHAPE)?;
     let data = format!("data.train={}/data/*.libsvm", job.path().display());
-    let mut submitted = job.submit(&["--set", &data], "")?;
+    let mut submitted = job.submit(&["--set", &data], "")?.expecting(SMALL_NODES);
     submitted.ends_well(LIMIT)?;
     job.same_as_local(SHAPE)?;
     Ok(())
@@ -154,7 +155,7 @@ fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
 #[test]
 fn pages_stand_behind_the_proxy_and_lead_to_the_report_afterwards() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "page", SHAPE)?;
-    let mut submitted = job.submit(&[], "step-computed=sleep(60)")?;
+    let mut submitted = job.submit(&[], "step-computed=sleep(60)")?.expecting(SMALL_NODES);
     submitted.wait_for("it trains from a checkpoint", LIMIT, |view| {
         settled(view) && view.checkpoints_taken > 0
     })?;
@@ -214,7 +215,7 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
 fn two_jobs_run_side_by_side_and_one_of_them_shrinks_and_grows() -> Result<()> {
     let cluster = cluster()?;
     let beside = YarnJob::bsp(cluster, "beside", SHAPE)?;
-    let mut other = beside.submit(&[], "step-computed=sleep(60)")?;
+    let mut other = beside.submit(&[], "step-computed=sleep(60)")?.expecting(SMALL_NODES);
     let counting = Counting::new(cluster, "scaled", "asp", 60)?;
     let large = ["--set", "pservers.count=3", "--set", "trainers.max=6"];
     let mut submitted =

@@ -13,6 +13,7 @@ use heddle_protocol::view::{CheckpointView, JobEvent, JobState, JobView};
 use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::kill9;
+use heddle_tests::logs::SMALL_NODES;
 use heddle_tests::yarn_job::{Submitted, YarnJob, settled};
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -75,7 +76,7 @@ fn a_killed_jobs_checkpoint_exports_the_model_of_a_run_that_ended_there() -> Res
 fn data_and_model_on_hdfs_are_predicted_with_as_here() -> Result<()> {
     let shape = Shape { passes: 2, every: "20 steps", local_data: false };
     let job = YarnJob::bsp(cluster()?, "predicted", shape)?;
-    job.submit(&[], "")?.ends_well(LIMIT)?;
+    job.submit(&[], "")?.expecting(SMALL_NODES).ends_well(LIMIT)?;
     let here = job.local_model(shape)?;
     ensure!(!here.is_empty(), "a local model");
     let predict = |model: &str, data: &str| {

@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 use super::processes::{Process, processes};
 use crate::hadoop::http::request_ok;
 use crate::hadoop::{Cluster, wait_until};
+use crate::logs;
 
 /// Longest wait for an application id: a copy of the program goes to HDFS before.
 const SUBMIT: Duration = Duration::from_secs(120);
@@ -31,6 +32,8 @@ pub struct Submitted<'c> {
     runtime: Runtime,
     yarn: YarnClient,
     address: Mutex<Option<SocketAddr>>,
+    /// Texts of WARN and ERROR lines that the logs may have; `None` for no check.
+    expected: Option<Vec<String>>,
     /// The application's id.
     pub id: String,
 }
@@ -86,6 +89,7 @@ impl<'c> Submitted<'c> {
             runtime,
             yarn,
             address: Mutex::default(),
+            expected: None,
             id: String::new(),
         };
         let end = Instant::now() + SUBMIT;
@@ -101,6 +105,14 @@ impl<'c> Submitted<'c> {
             ensure!(Instant::now() < end, "no application: {}", this.stderr());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Makes [`ends_well`](Self::ends_well) fail on WARN and ERROR lines that contain none of these texts; see [`logs`].
+    #[must_use]
+    pub fn expecting(mut self, texts: &[&str]) -> Self {
+        let expected = self.expected.get_or_insert_default();
+        expected.extend(texts.iter().map(|&text| text.to_owned()));
+        self
     }
 
     /// What has happened so far, as the client tells it.
@@ -326,7 +338,7 @@ impl<'c> Submitted<'c> {
     /// Waits for an end that is good and returns the last view.
     ///
     /// # Errors
-    /// It is not; with its story.
+    /// It is not; with its story. A log has a WARN or ERROR line that is not [expected](Self::expecting).
     pub fn ends_well(&mut self, limit: Duration) -> Result<JobView> {
         let (code, events, _) = self.finish(limit)?;
         let ended = events.iter().rev().find_map(|event| match event {
@@ -341,6 +353,13 @@ impl<'c> Submitted<'c> {
             self.id,
             self.story()
         );
+        if let Some(expected) = &self.expected {
+            for name in logs::LOG_FILES {
+                let logs = self.logs(name);
+                let logs = logs.iter().map(|(process, log)| (process.as_str(), log.as_str()));
+                logs::check(logs, expected)?;
+            }
+        }
         Ok((**view).clone())
     }
 }

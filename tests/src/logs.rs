@@ -1,0 +1,113 @@
+//! WARN and ERROR lines that a test does not expect fail it.
+//!
+//! | job | check |
+//! | --- | --- |
+//! | `heddle run` on local files ([`Run`](crate::local::Run)) | `finish` of a run that ends with code 0; expects none unless the test names some |
+//! | `heddle run` on HDFS ([`HdfsJob`](crate::hdfs_job::HdfsJob)) | none: most of these tests inject faults of HDFS |
+//! | an application on YARN ([`Submitted`](crate::yarn_job::Submitted)) | `ends_well`, only in tests that call `expecting` |
+//!
+//! The logs are those of the ApplicationMaster's attempts and of all containers. A job that fails is not checked: its
+//! errors are what its test reads.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+/// Accepts every line: for jobs with faults whose warnings depend on the moment of the fault.
+pub const ANY: &[&str] = &[""];
+
+/// What may follow when processes of a run are killed: a saver loses the directory of a cut that was given up, and a process
+/// that was replaced ends.
+pub const KILLS: &[&str] = &["shard_not_saved", "shard_file_not_written", "container_ended"];
+
+/// What a job on YARN may report without a fault: the nodes of a test cluster are small.
+pub const SMALL_NODES: &[&str] = &["no other node had room"];
+
+/// The log files of a process.
+pub const LOG_FILES: [&str; 3] = ["am.log", "pserver.log", "trainer.log"];
+
+/// Fails if one of these logs, each with the name of its process, has a WARN or ERROR line that contains none of the
+/// texts in `expected`.
+///
+/// # Errors
+/// The lines, each with its process.
+pub fn check<'a>(
+    logs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    expected: &[String],
+) -> Result<()> {
+    let mut lines = Vec::new();
+    for (process, log) in logs {
+        lines.extend(unexpected(log, expected).map(|line| format!("{process}: {line}")));
+    }
+    ensure!(lines.is_empty(), "unexpected lines in logs:\n{}", lines.join("\n"));
+    Ok(())
+}
+
+fn unexpected<'a>(log: &'a str, expected: &[String]) -> impl Iterator<Item = &'a str> {
+    log.lines()
+        .filter(|line| is_warning(line))
+        .filter(|line| !expected.iter().any(|text| line.contains(text)))
+}
+
+/// A line is a time, a level, spans and an event. Other lines continue the one before.
+fn is_warning(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let is_time = words.next().is_some_and(|time| {
+        time.starts_with(|first: char| first.is_ascii_digit()) && time.ends_with('Z')
+    });
+    is_time && matches!(words.next(), Some("WARN" | "ERROR"))
+}
+
+/// The logs below `dir`, which has a folder for each process: their paths and content.
+#[must_use]
+pub fn logs_below(dir: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for folder in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        for name in LOG_FILES {
+            if let Ok(bytes) = std::fs::read(folder.path().join(name)) {
+                let process = folder.path().join(name).display().to_string();
+                found.push((process, String::from_utf8_lossy(&bytes).into_owned()));
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = "\
+        2026-11-22T18:30:45.927907Z  INFO job{job=\"a\" attempt=1}: job_started text=\" WARN ERROR \"\n\
+        2026-11-22T18:30:45.927957Z  WARN container{job=\"a\" slot=trainer-0}: report_late wait_ms=3\n\
+        2026-11-22T18:30:46.927957Z ERROR container{job=\"a\" slot=pserver-0}: shards_not_loaded\n\
+        ERROR of a program that is quoted\n";
+
+    #[test]
+    fn planted_lines_fail_a_test_that_does_not_expect_them() {
+        let checked = |expected: &[&str]| {
+            let expected: Vec<String> = expected.iter().map(|&text| text.to_owned()).collect();
+            check([("am", "no log"), ("trainer-0", LOG)], &expected).map_err(|e| e.to_string())
+        };
+        let error = checked(&[]).expect_err("two lines");
+        assert!(error.contains("trainer-0: 2026-11-22T18:30:45.927957Z  WARN"), "{error}");
+        assert_eq!(error.lines().count(), 3, "{error}");
+        let error = checked(&["report_late"]).expect_err("one line");
+        assert!(error.contains("shards_not_loaded") && error.lines().count() == 2, "{error}");
+        assert_eq!(checked(&["report_late", "shards_not_loaded"]), Ok(()));
+        assert_eq!(checked(ANY), Ok(()));
+    }
+
+    #[test]
+    fn logs_of_all_processes_of_a_run_are_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        for (process, name) in [("am", "am.log"), ("pserver-0-1", "pserver.log")] {
+            std::fs::create_dir(dir.path().join(process)).expect("a folder");
+            std::fs::write(dir.path().join(process).join(name), LOG).expect("a file");
+        }
+        let logs = logs_below(dir.path());
+        assert_eq!(logs.len(), 2);
+        let logs = logs.iter().map(|(process, log)| (process.as_str(), log.as_str()));
+        assert!(check(logs, &[]).is_err());
+    }
+}
