@@ -3,6 +3,8 @@
 
 use heddle_client::machine::DataRequest;
 use heddle_client::shell::Handle;
+use heddle_fail_points::fail_value;
+use heddle_protocol::control::ShardPlace;
 
 /// Takes requests to the data plane. [`heddle_client::machine::ClientEvent`]s report the results.
 pub trait DataPlane: Send {
@@ -14,4 +16,14 @@ impl DataPlane for Handle {
     fn send(&mut self, request: DataRequest) {
         Handle::send(self, request);
     }
+}
+
+/// Where shards are served. A fail point replaces the endpoint of a pserver, for tests of a network that drops packets.
+pub(super) fn detoured(mut places: Vec<ShardPlace>) -> Vec<ShardPlace> {
+    for place in &mut places {
+        if let Some(endpoint) = fail_value!("shard-place", holder = place.holder) {
+            place.endpoint = endpoint.parse().unwrap_or(place.endpoint);
+        }
+    }
+    places
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use heddle_client::machine::{ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, Unit};
-use heddle_fail_points::{fail_point, fail_value};
+use heddle_fail_points::fail_point;
 use heddle_protocol::control::{Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
@@ -19,7 +19,7 @@ use heddle_storage::chain;
 
 use super::feeds::Feeds;
 use super::pipeline::{Pipeline, PipelineAction};
-use super::plane::DataPlane;
+use super::plane::{DataPlane, detoured};
 use super::reports::LoopReports;
 use super::status::SharedStatus;
 use super::work::{Readiness, RunningTask, TrainerWork};
@@ -494,14 +494,4 @@ impl<P: DataPlane> Trainer<P> {
             self.status.publish(work.lowest_step(), work.busy(self.reports.cut()));
         }
     }
-}
-
-/// Where shards are served. A fail point replaces the endpoint of a pserver, for tests of a network that drops packets.
-fn detoured(mut places: Vec<ShardPlace>) -> Vec<ShardPlace> {
-    for place in &mut places {
-        if let Some(endpoint) = fail_value!("shard-place", holder = place.holder) {
-            place.endpoint = endpoint.parse().unwrap_or(place.endpoint);
-        }
-    }
-    places
 }
