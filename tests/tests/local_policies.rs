@@ -257,7 +257,8 @@ fn training_ends_early_when_the_test_loss_gets_no_better() {
         "--set",
         "model.optimizer={ kind = \"sgd\", rate = 30.0 }",
     ];
-    let (view, _) = finished(Run::start(dir.path(), &file, &arguments).expect("it starts"));
+    let run = Run::start(dir.path(), &file, &arguments).expect("it starts");
+    let (view, _) = finished(run.expecting(&["training stops early"]));
     let losses: Vec<f64> = view.evaluations.iter().map(|scores| scores.log_loss).collect();
     assert!(losses.len() < 60, "{losses:?}");
     let (before, lately) = losses.split_at(losses.len() - 2);
