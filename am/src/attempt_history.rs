@@ -1,4 +1,4 @@
-//! History of earlier attempts of an ApplicationMaster on YARN: recoveries, losses and counters. It is kept in the staging
+//! History of earlier attempts of an ApplicationMaster on YARN: recoveries, losses, counters and events. It is kept in the staging
 //! directory, so that the next attempt's pages and report show it.
 //!
 //! A file of at most some 500 KiB is written when something changed, at the most every two seconds, under a new name;
@@ -10,12 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_protocol::ids::Attempt;
-use heddle_protocol::view::{History, JobView, RECOVERIES_MAX, RecoveryView};
+use heddle_protocol::view::{
+    History, JobView, NumberedEvent, RECOVERIES_MAX, RecoveryView, readable_events,
+};
 use heddle_storage::{
     Mode, Storage, StorageError, StorePath, chain, make_dirs, publish_small, read_small,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+
+use crate::event_log::EventLog;
 
 /// From one look at the job to the next.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -36,12 +40,15 @@ pub struct AttemptHistory {
     pub checkpoints_taken: u32,
     /// What went wrong and is over.
     pub history: History,
+    /// The newest events, oldest first.
+    #[serde(default, deserialize_with = "readable_events")]
+    pub events: Vec<NumberedEvent>,
 }
 
 impl AttemptHistory {
     /// What a job has behind it.
     #[must_use]
-    pub fn of(view: &JobView) -> Self {
+    pub fn of(view: &JobView, events: Vec<NumberedEvent>) -> Self {
         let over = view.recoveries.iter().filter(|recovery| recovery.done);
         let mut recoveries: Vec<RecoveryView> = over.cloned().collect();
         recoveries.drain(..recoveries.len().saturating_sub(RECOVERIES_MAX));
@@ -52,6 +59,7 @@ impl AttemptHistory {
             checkpoints_taken: view.checkpoints_taken,
             // Each attempt counts its own speed.
             history: History { first_figures: None, ..view.history.clone() },
+            events,
         }
     }
 
@@ -115,8 +123,13 @@ impl HistoryDir {
     }
 
     /// Writes down what the job has behind it, whenever that changes, until the view is not renewed any more.
-    pub async fn keep(self, attempt: Attempt, view: watch::Receiver<Arc<JobView>>) {
-        self.keep_every(LOOK_EVERY, attempt, view).await;
+    pub async fn keep(
+        self,
+        attempt: Attempt,
+        view: watch::Receiver<Arc<JobView>>,
+        events: EventLog,
+    ) {
+        self.keep_every(LOOK_EVERY, attempt, view, events).await;
     }
 
     async fn keep_every(
@@ -124,12 +137,14 @@ impl HistoryDir {
         every: Duration,
         attempt: Attempt,
         mut view: watch::Receiver<Arc<JobView>>,
+        events: EventLog,
     ) {
         // Not the view of now: what it has may be news that is written nowhere yet.
         let mut written = AttemptHistory::default();
         let (mut number, mut before) = (0u64, None);
         while view.changed().await.is_ok() {
-            let now = AttemptHistory::of(&view.borrow_and_update().clone());
+            let view = view.borrow_and_update().clone();
+            let now = AttemptHistory::of(&view, events.recent());
             if now != written {
                 number += 1;
                 match self.write(attempt, number, &now).await {
@@ -177,6 +192,7 @@ mod tests {
     use heddle_storage::LocalStorage;
 
     use super::*;
+    use crate::event_log::EventOutput;
     use crate::report::samples;
 
     fn place(dir: &tempfile::TempDir) -> HistoryDir {
@@ -186,13 +202,19 @@ mod tests {
         }
     }
 
+    fn log() -> EventLog {
+        let log = EventLog::new(Attempt(1), EventOutput::LogOnly);
+        log.warn("the journal is 5 s late".to_owned());
+        log
+    }
+
     #[tokio::test]
     async fn next_attempt_continues_the_counters() {
         let dir = tempfile::tempdir().unwrap();
         let place = place(&dir);
         assert_eq!(place.read().await, AttemptHistory::default());
         let view = samples::view();
-        let past = AttemptHistory::of(&view);
+        let past = AttemptHistory::of(&view, log().recent());
         assert_eq!(past.history.ended_total, 1);
         place.write(Attempt(9), 1, &AttemptHistory::default()).await.unwrap();
         place.write(Attempt(10), 2, &past).await.unwrap();
@@ -218,18 +240,18 @@ mod tests {
             view.recoveries_total = count as u64;
             view
         };
-        let past = AttemptHistory::of(&view(RECOVERIES_MAX, 1));
+        let past = AttemptHistory::of(&view(RECOVERIES_MAX, 1), Vec::new());
         let mut next = view(3, 2);
         past.precede(&mut next);
         assert_eq!(next.recoveries.len(), RECOVERIES_MAX);
         assert_eq!(next.recoveries_total, RECOVERIES_MAX as u64 + 3);
         let epochs: Vec<u32> = next.recoveries.iter().map(|it| it.epoch_before.count).collect();
         assert_eq!(epochs[RECOVERIES_MAX - 4..], [1, 2, 2, 2]);
-        let again = AttemptHistory::of(&next);
+        let again = AttemptHistory::of(&next, Vec::new());
         assert_eq!(again.recoveries_total, RECOVERIES_MAX as u64 + 3);
         // One under way is counted by the attempt that sees its end.
         next.recoveries[RECOVERIES_MAX - 1].done = false;
-        let again = AttemptHistory::of(&next);
+        let again = AttemptHistory::of(&next, Vec::new());
         assert_eq!(again.recoveries_total, RECOVERIES_MAX as u64 + 2);
     }
 
@@ -239,7 +261,7 @@ mod tests {
         let place = place(&dir);
         let (sender, view) = watch::channel(Arc::new(samples::view()));
         let every = Duration::from_millis(1);
-        let keeping = tokio::spawn(place.clone().keep_every(every, Attempt(1), view));
+        let keeping = tokio::spawn(place.clone().keep_every(every, Attempt(1), view, log()));
         for n in 1..=3u32 {
             let mut view = samples::view();
             view.checkpoints_taken += n;

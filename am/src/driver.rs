@@ -25,13 +25,15 @@ use crate::api::{ApiInput, CommandStream};
 use crate::attempt_history::AttemptHistory;
 use crate::cluster::{ContainerRequest, ContainerSource};
 use crate::encoded::Encoded;
-use crate::notices::{log, notice};
+use crate::event_log::EventLog;
 use crate::wall_clock::wall_ms;
 
 /// Shortest time between two updates of the view. Making a view walks every slot.
 const VIEW_EVERY: Duration = Duration::from_millis(200);
 /// Longest time between two updates of the view, also when nothing happens.
 const VIEW_LATEST: Duration = Duration::from_secs(1);
+/// Shortest time between two progress events.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// Timeout of a port probe. On the same network a refusal or an answer takes milliseconds.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -95,8 +97,9 @@ pub struct Driver<C> {
     answers: HashMap<OperationId, oneshot::Sender<Result<(), String>>>,
     next_operation: u64,
     outcome: Option<Outcome>,
-    /// Past losses, aborted checkpoints and warnings, for display.
-    history: view::History,
+    events: EventLog,
+    /// The last published progress, and when.
+    progress: (Option<view::JobEvent>, Instant),
     /// Carries job, attempt and epoch to all log lines of the loop.
     span: Span,
 }
@@ -110,9 +113,9 @@ impl<C: ContainerSource> Driver<C> {
         workers: WorkerQueues,
         sources: Sources,
         view: watch::Sender<Arc<view::JobView>>,
+        events: EventLog,
     ) -> Self {
         let started = Instant::now();
-        let history = about.past.history.clone();
         let span = span(&about, None);
         Self {
             core,
@@ -129,7 +132,8 @@ impl<C: ContainerSource> Driver<C> {
             answers: HashMap::new(),
             next_operation: 1,
             outcome: None,
-            history,
+            events,
+            progress: (None, started),
             span,
         }
     }
@@ -172,14 +176,33 @@ impl<C: ContainerSource> Driver<C> {
         self.view_at = Instant::now();
         let view = self.view();
         self.cluster.progress(done(&view, self.about.phases));
+        self.publish_progress(&view);
         self.view.send_replace(Arc::new(view));
+    }
+
+    /// Publishes the figures of the training where they have changed.
+    fn publish_progress(&mut self, view: &view::JobView) {
+        let (last, at) = &self.progress;
+        if view.state != view::JobState::Running || at.elapsed() < PROGRESS_EVERY {
+            return;
+        }
+        let progress = view::JobEvent::Progress {
+            text: view.phase_text.clone(),
+            rows: view.rows,
+            rows_per_second: view.rows_per_second,
+            training_loss: view.training_loss,
+        };
+        if last.as_ref() != Some(&progress) {
+            self.progress = (Some(progress.clone()), Instant::now());
+            self.publish(progress);
+        }
     }
 
     /// The core's view with placements, application and history.
     fn view(&self) -> view::JobView {
         let mut view = self.core.view();
         view.application.clone_from(&self.about.application);
-        view.history.clone_from(&self.history);
+        view.history = self.events.history();
         self.about.past.precede(&mut view);
         for slot in &mut view.slots {
             slot.placement =
@@ -309,20 +332,15 @@ impl<C: ContainerSource> Driver<C> {
         }
     }
 
-    /// Records an event for pages and the report, and writes it to the log and, locally, to standard output.
+    /// Adds an event to the log of events.
     fn publish(&mut self, mut event: view::JobEvent) {
         if let view::JobEvent::Ended { view, .. } = &mut event {
             // The core's view lacks the history and the placements.
             **view = self.view();
         }
         let cluster = &self.cluster;
-        event.record(&mut self.history, wall_ms(), |slot, incarnation| {
-            cluster.placement(Member { slot, incarnation })
-        });
-        match self.about.application {
-            None => notice(&event),
-            Some(_) => log(&event),
-        }
+        self.events
+            .publish(event, |slot, incarnation| cluster.placement(Member { slot, incarnation }));
     }
 
     fn perform(&mut self, action: Action) {

@@ -20,6 +20,8 @@ pub mod cluster;
 mod delay_warning;
 pub mod driver;
 mod encoded;
+pub mod event_log;
+mod event_ring;
 pub mod input;
 pub mod journal;
 pub mod lease;

@@ -27,7 +27,9 @@ use std::collections::BTreeMap;
 use heddle_am_core::Outcome;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, Incarnation, RunId, Slot};
-use heddle_protocol::view::{ApplicationView, JobState, JobView, Placement, SlotState};
+use heddle_protocol::view::{
+    ApplicationView, JobState, JobView, NumberedEvent, Placement, SlotState, readable_events,
+};
 use serde::{Deserialize, Serialize};
 
 /// Version of [`JobReport`]'s form. Fields are only ever added under one version.
@@ -69,6 +71,9 @@ pub struct JobReport {
     pub asked: Vec<RequestedContainers>,
     /// Every container that this attempt knew, by slot and filling.
     pub containers: Vec<ContainerSummary>,
+    /// The newest events, oldest first: a reader that has followed the job prints what it has not seen.
+    #[serde(default, deserialize_with = "readable_events")]
+    pub events: Vec<NumberedEvent>,
     /// The job as it stood: rows, evaluations, checkpoints, recoveries with their five rows.
     pub view: JobView,
 }
@@ -115,6 +120,8 @@ pub struct ReportFacts {
     pub checkpoint_dir: String,
     /// What was asked of the cluster.
     pub asked: Vec<RequestedContainers>,
+    /// The newest events.
+    pub events: Vec<NumberedEvent>,
 }
 
 impl JobReport {
@@ -137,6 +144,7 @@ impl JobReport {
             rows_per_second: speed(view, facts.ended_ms),
             test: view.evaluations.last().map(format::final_scores),
             asked: facts.asked,
+            events: facts.events,
             containers: containers(view, outcome.state),
             view: view.clone(),
         }

@@ -24,8 +24,8 @@ use heddle_storage::{Mode, Storage, StorageError, StorageUrl, StorePath, connect
 use tokio::sync::mpsc;
 
 use crate::delay_warning::DelayWarning;
+use crate::event_log::EventLog;
 use crate::lease::Lease;
-use crate::notices::notice;
 use crate::publish::{Publication, PublishError};
 use crate::wall_clock::wall_ms;
 
@@ -50,6 +50,7 @@ pub fn exit_code_of(error: &StorageError) -> ExitCode {
 pub async fn open_with_retries(
     storage: &Arc<dyn Storage>,
     root: &StorePath,
+    events: &EventLog,
 ) -> Result<CheckpointDir, CheckpointError> {
     let begun = Instant::now();
     let mut delay = DelayWarning::new("opening the checkpoint directory");
@@ -57,7 +58,7 @@ pub async fn open_with_retries(
         match CheckpointDir::open_or_create(Arc::clone(storage), root.clone()).await {
             Err(error) if error.is_retryable() && begun.elapsed() < OPEN_TIMEOUT => {
                 if let Some(text) = delay.failed(Instant::now(), &chain(&error)) {
-                    notice(&view::JobEvent::Warning { text });
+                    events.warn(text);
                 }
                 tokio::time::sleep(RETRY_WAIT).await;
             }

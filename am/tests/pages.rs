@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_am::api::{self, ApiState, Capacity, PageGate, Pages, Viewers, WebProxy};
+use heddle_am::event_log::{EventLog, EventOutput};
 use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::Environment;
 use heddle_protocol::handshake::{
     Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES, Secret,
 };
 use heddle_protocol::ids::{Attempt, RunId};
-use heddle_protocol::view::JobView;
+use heddle_protocol::view::{EventPage, JobView};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -36,8 +37,10 @@ async fn server(gate: Option<Arc<PageGate>>) -> Server {
     let (inputs, _) = mpsc::channel(1);
     let view = JobView::starting(run, "<img src=x onerror=alert(1)>", Attempt(1), 0);
     let (sender, view) = watch::channel(Arc::new(view));
+    let log = EventLog::new(Attempt(1), EventOutput::LogOnly);
+    log.warn("late".to_owned());
     let shared =
-        Arc::new(ApiState { run, secret: secret.clone(), inputs, pages: Pages::new(view) });
+        Arc::new(ApiState { run, secret: secret.clone(), inputs, pages: Pages::new(view, log) });
     tokio::spawn(api::serve(listener, shared, gate, Capacity::default()));
     Server { address, run, secret, _view: sender }
 }
@@ -72,7 +75,15 @@ impl Server {
 #[tokio::test]
 async fn every_page_is_escaped_uncached_and_runs_nothing() {
     let server = server(None).await;
-    for path in ["/", "/?x=1", "/metrics", "/api/v1/job", "/api/v1/status", "/api/v1/slots"] {
+    for path in [
+        "/",
+        "/?x=1",
+        "/metrics",
+        "/api/v1/job",
+        "/api/v1/status",
+        "/api/v1/slots",
+        "/api/v1/events",
+    ] {
         let (status, head, body) = server.ask("GET", path).await;
         assert_eq!(status, 200, "{path}");
         for header in
@@ -126,6 +137,7 @@ async fn other_paths_and_methods_are_rejected() {
     }
     assert_eq!(server.ask("POST", "/v1/operator").await.0, 401);
     assert_eq!(server.ask("GET", "/v1/status").await.0, 401);
+    assert_eq!(server.ask("GET", "/v1/events?from=0").await.0, 401);
 }
 
 #[tokio::test]
@@ -141,6 +153,18 @@ async fn clients_are_redirected_to_the_proxy_but_operators_are_served() {
     assert_eq!(server.ask("GET", "/metrics").await.0, 200, "scrapers know no proxy");
     assert_eq!(server.ask("POST", "/v1/operator").await.0, 401, "no redirect for commands");
 
+    let view: JobView = serde_json::from_str(&proven_page(&server, "/v1/status").await).unwrap();
+    assert_eq!(view.run, server.run);
+    let page: EventPage =
+        serde_json::from_str(&proven_page(&server, "/v1/events?from=0").await).unwrap();
+    assert_eq!((page.attempt, page.first, page.next, page.events.len()), (Attempt(1), 0, 1, 1));
+    let page: EventPage =
+        serde_json::from_str(&proven_page(&server, "/v1/events?from=1").await).unwrap();
+    assert_eq!((page.next, page.events), (1, Vec::new()));
+}
+
+/// The body of a page for an operator that proves the secret.
+async fn proven_page(server: &Server, path: &str) -> String {
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let hello = Hello::new(server.run, None).unwrap();
     let hex_hello = hex::encode(hello.encode());
@@ -159,7 +183,7 @@ async fn clients_are_redirected_to_the_proxy_but_operators_are_served() {
     hex::decode_to_slice(line.trim(), &mut answer).unwrap();
     let proof = hello.client_proof(&server.secret, Channel::Operator, &answer).unwrap();
     let asked = format!(
-        "GET /v1/status HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{HEADER_PROOF}: {}\r\n\r\n",
+        "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{HEADER_PROOF}: {}\r\n\r\n",
         hex::encode(proof)
     );
     stream.write_all(asked.as_bytes()).await.unwrap();
@@ -167,8 +191,7 @@ async fn clients_are_redirected_to_the_proxy_but_operators_are_served() {
     tokio::time::timeout(LIMIT, stream.read_to_string(&mut told)).await.unwrap().unwrap();
     let (head, body) = told.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    let view: JobView = serde_json::from_str(body).unwrap();
-    assert_eq!(view.run, server.run);
+    body.to_owned()
 }
 
 #[tokio::test]

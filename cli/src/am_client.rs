@@ -11,12 +11,13 @@ use heddle_protocol::handshake::{
 };
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::DurationMs;
-use heddle_protocol::view::JobView;
+use heddle_protocol::view::{EventPage, JobView};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::LOCATION;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
 use crate::failure::CommandFailure;
@@ -60,9 +61,21 @@ impl Am {
     /// # Errors
     /// Exit code 6 if it does not respond.
     pub async fn view(&self) -> Result<JobView, CommandFailure> {
+        parsed(&self.page("/api/v1/status").await?, "the view of a job")
+    }
+
+    /// Reads the events of the job from number `from` on, as [`view`](Self::view) does.
+    ///
+    /// # Errors
+    /// Exit code 6 if it does not respond.
+    pub async fn events(&self, from: u64) -> Result<EventPage, CommandFailure> {
+        parsed(&self.page(&format!("/api/v1/events?from={from}")).await?, "events of a job")
+    }
+
+    async fn page(&self, path: &str) -> Result<Bytes, CommandFailure> {
         let exchange = async {
             let mut sender = self.connect().await?;
-            match read(&mut sender, get("/api/v1/status", "heddle")?).await {
+            match read(&mut sender, get(path, "heddle")?).await {
                 Err(ExchangeError::Elsewhere(url)) => {
                     let (host, path) = parts(&url).ok_or(ExchangeError::NoAddress)?;
                     let mut sender = dial(&*host).await?;
@@ -71,7 +84,7 @@ impl Am {
                 read => read,
             }
         };
-        view_of(&self.limited(ANSWER_LIMIT, exchange).await?)
+        self.limited(ANSWER_LIMIT, exchange).await
     }
 
     /// Reads the view with the job's secret, without a proxy.
@@ -79,16 +92,39 @@ impl Am {
     /// # Errors
     /// Exit code 6 if it does not respond, 5 if it rejects the secret.
     pub async fn view_with(&self, run: RunId, secret: &Secret) -> Result<JobView, CommandFailure> {
+        parsed(&self.page_with(run, secret, "/v1/status").await?, "the view of a job")
+    }
+
+    /// Reads the events of the job from number `from` on, as [`view_with`](Self::view_with) does.
+    ///
+    /// # Errors
+    /// Exit code 6 if it does not respond, 5 if it rejects the secret.
+    pub async fn events_with(
+        &self,
+        run: RunId,
+        secret: &Secret,
+        from: u64,
+    ) -> Result<EventPage, CommandFailure> {
+        let path = format!("/v1/events?from={from}");
+        parsed(&self.page_with(run, secret, &path).await?, "events of a job")
+    }
+
+    async fn page_with(
+        &self,
+        run: RunId,
+        secret: &Secret,
+        path: &str,
+    ) -> Result<Bytes, CommandFailure> {
         let exchange = async {
             let mut sender = self.connect().await?;
             let proof = prove(&mut sender, run, secret).await?;
-            let request = Request::get("/v1/status")
+            let request = Request::get(path)
                 .header(hyper::header::HOST, "heddle")
                 .header(HEADER_PROOF, proof)
                 .body(Full::default())?;
             read(&mut sender, request).await
         };
-        view_of(&self.limited(ANSWER_LIMIT, exchange).await?)
+        self.limited(ANSWER_LIMIT, exchange).await
     }
 
     /// Sends an operation; returns when it is done.
@@ -261,13 +297,10 @@ async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<Strin
     Ok(hex::encode(proof))
 }
 
-fn view_of(body: &[u8]) -> Result<JobView, CommandFailure> {
+fn parsed<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, CommandFailure> {
     serde_json::from_slice(body).map_err(|error| {
-        CommandFailure::caused(
-            ExitCode::Unreachable,
-            "cannot read the ApplicationMaster's answer as the view of a job",
-            &error,
-        )
+        let fact = format!("cannot read the ApplicationMaster's answer as {what}");
+        CommandFailure::caused(ExitCode::Unreachable, fact, &error)
     })
 }
 

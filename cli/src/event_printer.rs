@@ -104,7 +104,9 @@ impl EventPrinter {
     pub fn line(&mut self, line: &str) -> Result<(), CommandFailure> {
         let event = parse_event(line);
         if self.json {
-            if self.ended.is_some() {
+            let now = Instant::now();
+            let is_due = event.as_ref().is_none_or(|event| self.is_due(event, now));
+            if self.ended.is_some() || !is_due {
                 return Ok(());
             }
             output::json_line(line)?;

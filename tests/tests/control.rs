@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use heddle_agent::{Agent, AgentExit, AmPlace, ContainerEnvironment, Hooks, LogContext};
 use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
+use heddle_am::event_log::{EventLog, EventOutput};
 use heddle_protocol::control::{Command, CommandEnvelope, HeartbeatStats, Report};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -43,7 +44,8 @@ async fn server() -> Server {
     let address = listener.local_addr().expect("bound");
     let (inputs, receiver) = mpsc::channel(64);
     let (_keep, view) = watch::channel(Arc::new(view(run)));
-    let shared = ApiState { run, secret: secret.clone(), inputs, pages: Pages::new(view) };
+    let log = EventLog::new(Attempt(1), EventOutput::LogOnly);
+    let shared = ApiState { run, secret: secret.clone(), inputs, pages: Pages::new(view, log) };
     tokio::spawn(api::serve(listener, Arc::new(shared), None, Capacity::default()));
     let dir = tempfile::tempdir().expect("a folder");
     let am = AmAddress { address, attempt: Attempt(1), pid: 1 };

@@ -1,7 +1,7 @@
 //! Public routes: the page, the same as JSON, and the metrics.
 //!
-//! Every path is compared with a fixed list. No file is behind any of them, so path traversal is impossible. All answers
-//! are rendered from one [`JobView`].
+//! Every path is compared with a fixed list. No file is behind any of them, so path traversal is impossible. Answers are
+//! rendered from one [`JobView`], or are events that are JSON already.
 //!
 //! Unauthenticated clients may send requests at any rate, and rendering shares a thread with heartbeats. So answers are
 //! cached: page and metrics for a second, JSON until the view changes, and any of them for twenty times as long as it
@@ -23,6 +23,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use super::{metrics, page};
+use crate::event_log::EventLog;
 
 /// Shortest time between two renderings of the page and of the metrics.
 const RENDER_EVERY: Duration = Duration::from_secs(1);
@@ -45,9 +46,10 @@ impl PageAnswer {
     }
 }
 
-/// The pages of the job: cached answers from the latest view.
+/// The pages of the job: cached answers from the latest view, and its events.
 pub struct Pages {
     view: watch::Receiver<Arc<JobView>>,
+    events: EventLog,
     kept: Mutex<BTreeMap<&'static str, CachedAnswer>>,
     held: Arc<AtomicUsize>,
 }
@@ -78,14 +80,47 @@ impl Drop for Counted {
 }
 
 impl Pages {
-    /// Pages of this view.
+    /// Pages of this view and these events.
     #[must_use]
-    pub fn new(view: watch::Receiver<Arc<JobView>>) -> Self {
-        Self { view, kept: Mutex::default(), held: Arc::default() }
+    pub fn new(view: watch::Receiver<Arc<JobView>>, events: EventLog) -> Self {
+        Self { view, events, kept: Mutex::default(), held: Arc::default() }
     }
 
-    /// The answer to GET of this path; the query is ignored.
-    pub(super) fn read(&self, path: &str) -> PageAnswer {
+    /// The answer to GET of this path. The query counts for [`EVENTS`] only.
+    pub(super) fn read(&self, path: &str, query: Option<&str>) -> PageAnswer {
+        match path {
+            EVENTS => self.events(query.unwrap_or_default()),
+            _ => self.rendered(path),
+        }
+    }
+
+    /// The events from the number that the query names, `from=N`. Their JSON is ready, so an answer costs one copy.
+    fn events(&self, query: &str) -> PageAnswer {
+        let from = query.split('&').find_map(|pair| pair.strip_prefix("from="));
+        let Ok(from) = from.unwrap_or("0").parse() else {
+            let text = format!(
+                "from must be the number of an event (got {:?})\n",
+                from.unwrap_or_default()
+            );
+            return PageAnswer::text(StatusCode::BAD_REQUEST, text);
+        };
+        if self.is_full() {
+            return slow_clients();
+        }
+        let body = self.counted(self.events.page(from));
+        PageAnswer { status: StatusCode::OK, kind: "application/json", body }
+    }
+
+    fn is_full(&self) -> bool {
+        self.held.load(Ordering::Relaxed) >= HELD_BYTES_MAX
+    }
+
+    fn counted(&self, body: String) -> Bytes {
+        self.held.fetch_add(body.len(), Ordering::Relaxed);
+        Bytes::from_owner(Counted { body, held: Arc::clone(&self.held) })
+    }
+
+    fn rendered(&self, path: &str) -> PageAnswer {
         let Some(path) = PATHS.iter().find(|known| **known == path).copied() else {
             return PageAnswer::text(StatusCode::NOT_FOUND, "no such page\n".to_owned());
         };
@@ -97,28 +132,32 @@ impl Pages {
                 _ => Duration::ZERO,
             };
             let fresh = kept.at.elapsed() < least.max(kept.cost * RENDER_SHARE);
-            let full = self.held.load(Ordering::Relaxed) >= HELD_BYTES_MAX;
-            if fresh || full || Arc::ptr_eq(&kept.of, &view) {
+            if fresh || self.is_full() || Arc::ptr_eq(&kept.of, &view) {
                 return kept.reading.clone();
             }
-        } else if self.held.load(Ordering::Relaxed) >= HELD_BYTES_MAX {
-            return PageAnswer::text(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "too many clients receive their answers slowly; retry later\n".to_owned(),
-            );
+        } else if self.is_full() {
+            return slow_clients();
         }
         let at = Instant::now();
         let (status, kind, body) = render(path, &view);
-        self.held.fetch_add(body.len(), Ordering::Relaxed);
-        let held = Arc::clone(&self.held);
-        let reading = PageAnswer { status, kind, body: Bytes::from_owner(Counted { body, held }) };
+        let reading = PageAnswer { status, kind, body: self.counted(body) };
         let kept = CachedAnswer { of: view, at, cost: at.elapsed(), reading: reading.clone() };
         all.insert(path, kept);
         reading
     }
 }
 
-/// All paths.
+fn slow_clients() -> PageAnswer {
+    PageAnswer::text(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too many clients receive their answers slowly; retry later\n".to_owned(),
+    )
+}
+
+/// The path of the events.
+pub(super) const EVENTS: &str = "/api/v1/events";
+
+/// All other paths.
 const PATHS: &[&str] = &[
     "/",
     "/metrics",
@@ -175,12 +214,21 @@ pub(super) fn headers(headers: &mut HeaderMap, kind: &'static str) {
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::ids::Attempt;
+    use heddle_protocol::view::EventPage;
+
     use super::*;
+    use crate::event_log::EventOutput;
     use crate::report::samples::view;
 
     fn pages() -> (watch::Sender<Arc<JobView>>, Pages) {
         let (sender, receiver) = watch::channel(Arc::new(view()));
-        (sender, Pages::new(receiver))
+        let log = EventLog::new(Attempt(1), EventOutput::LogOnly);
+        (sender, Pages::new(receiver, log))
+    }
+
+    fn read(pages: &Pages, path: &str) -> PageAnswer {
+        pages.read(path, None)
     }
 
     fn renew(sender: &watch::Sender<Arc<JobView>>, rows: u64) {
@@ -192,18 +240,18 @@ mod tests {
     #[test]
     fn metrics_are_rendered_once_a_second_and_json_once_a_view() {
         let (sender, pages) = pages();
-        let first = pages.read("/metrics").body;
-        let json = pages.read("/api/v1/job").body;
-        assert_eq!(pages.read("/api/v1/job").body.as_ptr(), json.as_ptr());
+        let first = read(&pages, "/metrics").body;
+        let json = read(&pages, "/api/v1/job").body;
+        assert_eq!(read(&pages, "/api/v1/job").body.as_ptr(), json.as_ptr());
         renew(&sender, 77_777);
-        assert_eq!(pages.read("/metrics").body.as_ptr(), first.as_ptr());
+        assert_eq!(read(&pages, "/metrics").body.as_ptr(), first.as_ptr());
         for kept in pages.kept.lock().expect("no panic").values_mut() {
             // As if a second had passed, and rendering had taken no time.
             kept.at -= RENDER_EVERY;
             kept.cost = Duration::ZERO;
         }
         for path in ["/metrics", "/api/v1/job"] {
-            let body = pages.read(path).body;
+            let body = read(&pages, path).body;
             let text = String::from_utf8_lossy(&body);
             assert!(text.contains("77777"), "{path}: {text}");
         }
@@ -215,7 +263,7 @@ mod tests {
         let mut slow = Vec::new();
         for rows in 0..u64::MAX {
             renew(&sender, rows);
-            let reading = pages.read("/api/v1/job");
+            let reading = read(&pages, "/api/v1/job");
             if slow.last().is_some_and(|last: &Bytes| last.as_ptr() == reading.body.as_ptr()) {
                 break;
             }
@@ -226,11 +274,53 @@ mod tests {
         }
         let held: usize = slow.iter().map(Bytes::len).sum();
         assert!((HELD_BYTES_MAX..HELD_BYTES_MAX + (1 << 20)).contains(&held), "{held}");
-        assert_eq!(pages.read("/").status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(read(&pages, "/").status, StatusCode::SERVICE_UNAVAILABLE);
         slow.clear();
         renew(&sender, 5);
-        let body = pages.read("/api/v1/job").body;
+        let body = read(&pages, "/api/v1/job").body;
         assert!(String::from_utf8_lossy(&body).contains("\"rows\":5,"));
-        assert_eq!(pages.read("/").status, StatusCode::OK);
+        assert_eq!(read(&pages, "/").status, StatusCode::OK);
+    }
+
+    #[test]
+    fn events_are_read_from_the_number_that_the_query_names() {
+        let (_sender, pages) = pages();
+        for n in 0..3 {
+            pages.events.warn(n.to_string());
+        }
+        let numbers = |query| {
+            let answer = pages.read(EVENTS, query);
+            assert_eq!((answer.status, answer.kind), (StatusCode::OK, "application/json"));
+            let page: EventPage = serde_json::from_slice(&answer.body).expect("a page of events");
+            assert_eq!((page.attempt, page.first, page.next), (Attempt(1), 0, 3));
+            page.events.iter().map(|event| event.seq).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(None), [0, 1, 2]);
+        assert_eq!(numbers(Some("from=2")), [2]);
+        assert_eq!(numbers(Some("a=b&from=7")), [0; 0]);
+        for wrong in ["from=-1", "from=x", "from="] {
+            let answer = pages.read(EVENTS, Some(wrong));
+            assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn events_for_slow_clients_are_bounded() {
+        let (_sender, pages) = pages();
+        for _ in 0..20 {
+            pages.events.warn("x".repeat(64 << 10));
+        }
+        let mut slow = Vec::new();
+        loop {
+            let answer = pages.read(EVENTS, None);
+            if answer.status == StatusCode::SERVICE_UNAVAILABLE {
+                break;
+            }
+            slow.push(answer.body);
+        }
+        let held: usize = slow.iter().map(Bytes::len).sum();
+        assert!((HELD_BYTES_MAX..HELD_BYTES_MAX + (2 << 20)).contains(&held), "{held}");
+        slow.clear();
+        assert_eq!(pages.read(EVENTS, None).status, StatusCode::OK);
     }
 }

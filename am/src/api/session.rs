@@ -70,7 +70,8 @@ pub(super) async fn answer(
         (&Method::POST, "/v1/hello") => hello(&request, &shared, &state),
         (&Method::POST, "/v1/session") => session(request, &shared, &state).await,
         (&Method::POST, "/v1/operator") => operator(request, &shared, &state).await,
-        (&Method::GET, "/v1/status") => status(&request, &shared, &state),
+        (&Method::GET, "/v1/status") => proven_page(&request, "/api/v1/job", &shared, &state),
+        (&Method::GET, "/v1/events") => proven_page(&request, public::EVENTS, &shared, &state),
         (_, path) if path.starts_with("/v1/") => not_allowed("POST"),
         (&Method::GET | &Method::HEAD, path) => pages(&request, path, &shared, &state).await,
         _ => not_allowed("GET, HEAD"),
@@ -108,7 +109,7 @@ async fn pages(
         _ => Way::Serve,
     };
     match way {
-        Way::Serve => reading(shared.pages.read(path)),
+        Way::Serve => reading(shared.pages.read(path, request.uri().query())),
         Way::Forbid(user) => {
             let message = format!("user {user:?} may not view this job; see yarn.view-acl");
             text(StatusCode::FORBIDDEN, &message)
@@ -126,14 +127,15 @@ async fn pages(
     }
 }
 
-/// The job as JSON for a client that proved the secret, from any host.
-fn status(
+/// A page of JSON for a client that proved the secret, from any host.
+fn proven_page(
     request: &Request<Incoming>,
+    path: &str,
     shared: &ApiState,
     state: &ConnectionState,
 ) -> Response<Body> {
     match proved(request, shared, state) {
-        Ok(Hello { member: None, .. }) => reading(shared.pages.read("/api/v1/job")),
+        Ok(Hello { member: None, .. }) => reading(shared.pages.read(path, request.uri().query())),
         Ok(_) => unproven(&ProofError::Secret),
         Err(why) => unproven(&why),
     }

@@ -18,15 +18,17 @@ use tokio::sync::mpsc;
 use uuid::Uuid;
 
 use super::listen::bind;
-use super::prepare::{Prepared, prepare};
+use super::prepare::{PreparationInputs, Prepared, prepare};
 use super::run_job::{JobContext, run_job};
 use super::start_failure::StartFailure;
 use crate::claim;
 use crate::cluster::local::{LocalCluster, LocalLaunch};
+use crate::event_log::{EventLog, EventOutput};
 use crate::lease::Lease;
-use crate::notices::notice;
 use crate::run_dir::{RunDir, RunFile};
 
+/// A local run has one ApplicationMaster; the next one is another run.
+const ATTEMPT: Attempt = Attempt(1);
 /// Timeout of a connection to this process's own port.
 const REACH_LIMIT: Duration = Duration::from_secs(3);
 /// How long the owner of a checkpoint directory may take to end, and the time between two checks.
@@ -35,25 +37,27 @@ const OWNER_RETRY_WAIT: Duration = Duration::from_millis(100);
 
 /// Leads the run of this directory to its end.
 pub(super) async fn lead(dir: &RunDir, program: &Path) -> (Outcome, JobView) {
-    match try_to_lead(dir, program).await {
+    let events = EventLog::new(ATTEMPT, EventOutput::StandardOutput);
+    match try_to_lead(dir, program, &events).await {
         Ok(ended) => ended,
-        Err(refusal) => refused(dir, refusal),
+        Err(refusal) => refused(dir, refusal, &events),
     }
 }
 
-fn refused(dir: &RunDir, refusal: StartFailure) -> (Outcome, JobView) {
+fn refused(dir: &RunDir, refusal: StartFailure, events: &EventLog) -> (Outcome, JobView) {
     tracing::error!(exit_code = %refusal.exit_code, message = refusal.message, "run_not_started");
     let file = dir.run_file().ok();
     let outcome = refusal.outcome();
     let view = empty_view(file.as_ref(), refusal.message);
     // The core reports how a job ended; this one never reached the core.
-    notice(&view::JobEvent::Ended {
+    let ended = view::JobEvent::Ended {
         state: outcome.state,
         exit_code: outcome.exit_code,
         message: outcome.message.clone(),
         model: None,
         view: Box::new(view.clone()),
-    });
+    };
+    events.publish(ended, |_, _| None);
     (outcome, view)
 }
 
@@ -65,11 +69,15 @@ fn empty_view(file: Option<&RunFile>, message: String) -> JobView {
     JobView {
         state: JobState::Failed,
         message,
-        ..JobView::starting(run, name, Attempt(1), started_ms)
+        ..JobView::starting(run, name, ATTEMPT, started_ms)
     }
 }
 
-async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView), StartFailure> {
+async fn try_to_lead(
+    dir: &RunDir,
+    program: &Path,
+    log: &EventLog,
+) -> Result<(Outcome, JobView), StartFailure> {
     let file = dir.run_file()?;
     let spec = dir.spec()?;
     let secret = dir.secret()?;
@@ -81,8 +89,8 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
     })?;
     let (listener, address) = bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &spec).await?;
     reach_myself(address).await?;
-    let prepared = prepare_with_retries(&file, &spec, &owner, &dir.url()?).await?;
-    let attempt = Attempt(1);
+    let prepared = prepare_with_retries(&file, &spec, &owner, &dir.url()?, log).await?;
+    let attempt = ATTEMPT;
     dir.write("am.json", &AmAddress { address, attempt, pid: std::process::id() })?;
     let (events, receiver) = mpsc::unbounded_channel();
     let (stops, stopped) = mpsc::unbounded_channel();
@@ -110,6 +118,7 @@ async fn try_to_lead(dir: &RunDir, program: &Path) -> Result<(Outcome, JobView),
         placement: None,
         past: None,
         events: (events, receiver),
+        log: log.clone(),
         stops: stopped,
     };
     Ok(run_job(prepared, context).await)
@@ -139,13 +148,14 @@ async fn prepare_with_retries(
     spec: &JobSpec,
     owner: &Owner,
     run_dir: &str,
+    events: &EventLog,
 ) -> Result<Prepared, StartFailure> {
     let begun = Instant::now();
     loop {
         let announce = std::future::ready(Ok(()));
-        let lease = Lease::default();
-        let (owner, judge) = (owner.clone(), &claim::liveness);
-        match prepare(file, spec, owner, judge, lease, run_dir, announce).await {
+        let (owner, lease) = (owner.clone(), Lease::default());
+        let inputs = PreparationInputs { file, spec, owner, lease, run_dir, events };
+        match prepare(inputs, &claim::liveness, announce).await {
             // One that takes over was superseded itself if it meets a new owner.
             Err(refusal)
                 if refusal.exit_code == ExitCode::Fenced

@@ -17,7 +17,7 @@ use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::{self, JobSpec};
-use heddle_protocol::view::{self, JobState};
+use heddle_protocol::view::JobState;
 use heddle_storage::checkpoint::{
     CheckpointDir, CheckpointError, Depth, Health, Owner, SkippedCheckpoint, StoredCheckpoint,
 };
@@ -26,10 +26,10 @@ use uuid::Uuid;
 
 use super::start_failure::StartFailure;
 use crate::claim::{self, LivenessCheck};
+use crate::event_log::EventLog;
 use crate::input;
 use crate::journal::{self, Journal};
 use crate::lease::Lease;
-use crate::notices::notice;
 use crate::plan_file;
 use crate::run_dir::{ResumeMode, RunFile};
 use crate::store::{Store, open_with_retries};
@@ -64,29 +64,40 @@ pub(super) struct Prepared {
     pub(super) ended: Option<Outcome>,
 }
 
+/// What a job is prepared from.
+pub(super) struct PreparationInputs<'a> {
+    pub(super) file: &'a RunFile,
+    pub(super) spec: &'a JobSpec,
+    /// The owner that claims the checkpoint directory.
+    pub(super) owner: Owner,
+    /// The store may publish a model while it holds.
+    pub(super) lease: Lease,
+    /// The directory of the plan (a URL), which containers can read.
+    pub(super) run_dir: &'a str,
+    /// Gets the warnings of the preparation.
+    pub(super) events: &'a EventLog,
+}
+
 /// Claims the job's checkpoint directory and determines the state of the job. `announce` publishes the address of this
-/// process; it runs right after the claim, since this process leads from then on. It may publish while `lease` holds. The plan is written into `run_dir` (a URL), which containers can read.
+/// process; it runs right after the claim, since this process leads from then on.
 pub(super) async fn prepare(
-    file: &RunFile,
-    spec: &JobSpec,
-    owner: Owner,
+    inputs: PreparationInputs<'_>,
     judge: &impl LivenessCheck,
-    lease: Lease,
-    run_dir: &str,
     announce: impl Future<Output = Result<(), StartFailure>>,
 ) -> Result<Prepared, StartFailure> {
+    let PreparationInputs { file, spec, owner, lease, run_dir, events } = inputs;
     let on_a_cluster = matches!(owner, Owner::Application { .. });
     let location = checkpoint_location(spec)?;
     let storage =
         connect(&location).map_err(|error| StartFailure::from(CheckpointError::from(error)))?;
-    let checkpoints = open_with_retries(&storage, location.path()).await?;
+    let checkpoints = open_with_retries(&storage, location.path(), events).await?;
     let salt = Salt(Uuid::new_v4());
     let mut request = claim_request(file, spec, &owner, salt);
     let followed = claim::look(&checkpoints, &request, judge);
     let (followed, found) = tokio::join!(followed, input::plan(spec));
     let (followed, found) = (followed?, found?);
     let mut resumption =
-        Resumption { file, earlier: file.earlier, spec, owner: &owner, found: &found };
+        Resumption { file, earlier: file.earlier, spec, owner: &owner, found: &found, events };
     if let Some(before) = &followed.predecessor
         // An earlier attempt of this application has passed the same checks.
         && !claim::same_application(&before.owner, &owner)
@@ -97,7 +108,7 @@ pub(super) async fn prepare(
     tracing::info!(generation = %claimed.generation, "checkpoint_directory_claimed");
     let Continuation { carried, plan, ended } =
         resumption.of(&checkpoints, claimed.generation, claimed.base.as_ref()).await?;
-    warn_if_finished(ended.as_ref());
+    warn_if_finished(ended.as_ref(), events);
     let store = Store {
         dir: checkpoints.clone(),
         location,
@@ -161,18 +172,16 @@ fn claim_request(file: &RunFile, spec: &JobSpec, owner: &Owner, salt: Salt) -> c
 }
 
 /// Warns where a resumed run has nothing left to train.
-fn warn_if_finished(ended: Option<&Outcome>) {
+fn warn_if_finished(ended: Option<&Outcome>, events: &EventLog) {
     let Some(Outcome { model, .. }) = ended.filter(|ended| ended.state == JobState::Finished)
     else {
         return;
     };
-    notice(&view::JobEvent::Warning {
-        text: format!(
-            "this job is finished and its model is {}; to start over, rerun with --fresh; to continue training, raise \
-             data.passes and rerun with --resume",
-            model.as_deref().unwrap_or("none")
-        ),
-    });
+    events.warn(format!(
+        "this job is finished and its model is {}; to start over, rerun with --fresh; to continue training, raise \
+         data.passes and rerun with --resume",
+        model.as_deref().unwrap_or("none")
+    ));
 }
 
 /// Which hosts store the input, as far as that can be determined in time.
@@ -192,6 +201,7 @@ struct Resumption<'a> {
     owner: &'a Owner,
     /// The input as it is now.
     found: &'a InputPlan,
+    events: &'a EventLog,
 }
 
 /// The state that a job continues.
@@ -223,12 +233,10 @@ impl Resumption<'_> {
         {
             return Err(failure);
         }
-        notice(&view::JobEvent::Warning {
-            text: format!(
-                "training starts over: the run in checkpoint.dir has trained no step yet, and {}",
-                failure.message
-            ),
-        });
+        self.events.warn(format!(
+            "training starts over: the run in checkpoint.dir has trained no step yet, and {}",
+            failure.message
+        ));
         request.fresh = true;
         self.earlier = ResumeMode::Fresh;
         self.of(dir, next, None).await.map(drop)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::ids::{CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
+use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
 use heddle_protocol::manifest::{FORMAT_VERSION, Manifest, Progress, Salt, Work};
 use heddle_protocol::spec::JobSpec;
 use heddle_protocol::spec::file::{ReadContext, read};
@@ -13,9 +13,10 @@ use heddle_storage::checkpoint::{CheckpointDir, Owner};
 use heddle_storage::shard_file::{Section, ShardHeader, ShardWriter, Values};
 use uuid::Uuid;
 
-use super::prepare::{Prepared, prepare};
+use super::prepare::{PreparationInputs, Prepared, prepare};
 use super::start_failure::StartFailure;
 use crate::claim::{Liveness, local_owner};
+use crate::event_log::{EventLog, EventOutput};
 use crate::lease::Lease;
 use crate::run_dir::{ResumeMode, RunFile};
 
@@ -60,16 +61,15 @@ async fn asks_beside(spec: &JobSpec, before: Liveness) -> Result<Prepared, Start
     let owner = local_owner().expect("an owner");
     let lives = |_: &Owner| before;
     let run_dir = tempfile::tempdir().expect("a folder");
-    prepare(
-        &file,
+    let inputs = PreparationInputs {
+        file: &file,
         spec,
         owner,
-        &lives,
-        Lease::default(),
-        run_dir.path().to_str().expect("UTF-8"),
-        std::future::ready(Ok(())),
-    )
-    .await
+        lease: Lease::default(),
+        run_dir: run_dir.path().to_str().expect("UTF-8"),
+        events: &EventLog::new(Attempt(1), EventOutput::LogOnly),
+    };
+    prepare(inputs, &lives, std::future::ready(Ok(()))).await
 }
 
 /// Commits a checkpoint of a prepared job.

@@ -17,6 +17,7 @@ use crate::api::{self, ApiState, Capacity, PageGate, Pages};
 use crate::attempt_history;
 use crate::cluster::ContainerSource;
 use crate::driver::{About, Driver, Sources, WorkerQueues};
+use crate::event_log::EventLog;
 use crate::run_dir::RunFile;
 
 /// Inputs on their way to the driver. Containers that report faster than it takes them in are held up by TCP.
@@ -43,6 +44,8 @@ pub(super) struct JobContext<'a, C> {
     /// Where the history of attempts is kept, on YARN.
     pub(super) past: Option<attempt_history::HistoryDir>,
     pub(super) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
+    /// The log of events, with the warnings of the preparation.
+    pub(super) log: EventLog,
     pub(super) stops: mpsc::UnboundedReceiver<Operation>,
 }
 
@@ -51,7 +54,7 @@ pub(super) async fn run_job<C: ContainerSource>(
     prepared: Prepared,
     context: JobContext<'_, C>,
 ) -> (Outcome, JobView) {
-    let JobContext { file, spec, attempt, application, past, .. } = context;
+    let JobContext { file, spec, attempt, application, past, log, .. } = context;
     let (events, receiver) = context.events;
     let mut before = match &past {
         Some(place) if attempt.0 > 1 => place.read().await,
@@ -60,6 +63,7 @@ pub(super) async fn run_job<C: ContainerSource>(
     if let Some(placement) = context.placement {
         before.history.add_attempt(AttemptView { attempt, placement });
     }
+    log.continue_from(before.history.clone(), std::mem::take(&mut before.events));
     let recovered = StartupState {
         attempt,
         generation: prepared.generation,
@@ -89,13 +93,13 @@ pub(super) async fn run_job<C: ContainerSource>(
         ..JobView::starting(file.run, &file.name, attempt, file.started_ms)
     }));
     if let Some(place) = past {
-        tokio::spawn(place.keep(attempt, view.clone()));
+        tokio::spawn(place.keep(attempt, view.clone(), log.clone()));
     }
     let (warnings, notices) = mpsc::unbounded_channel();
     tokio::spawn(prepared.journal.run(journaled, events.clone(), warnings.clone()));
     tokio::spawn(prepared.store.run(called, events.clone(), warnings));
-    let shared =
-        ApiState { run: file.run, secret: context.secret, inputs, pages: Pages::new(view) };
+    let pages = Pages::new(view, log.clone());
+    let shared = ApiState { run: file.run, secret: context.secret, inputs, pages };
     let (listener, gate) = (context.listener, context.gate);
     tokio::spawn(api::serve(listener, Arc::new(shared), gate, Capacity::within(Limit::now())));
     let workers = WorkerQueues { journal: records, store: calls };
@@ -113,7 +117,7 @@ pub(super) async fn run_job<C: ContainerSource>(
         application,
         past: before,
     };
-    Driver::new(core, context.cluster, about, workers, sources, viewer)
+    Driver::new(core, context.cluster, about, workers, sources, viewer, log)
         .run(Event::Startup(Box::new(recovered)))
         .await
 }

@@ -28,13 +28,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::listen::bind;
-use super::prepare::{Prepared, prepare};
+use super::prepare::{PreparationInputs, Prepared, prepare};
 use super::run_job::{JobContext, run_job};
 use super::start_failure::StartFailure;
 use crate::api::{PageGate, Viewers, WebProxy};
 use crate::claim::same_application;
 use crate::cluster::Events;
 use crate::cluster::yarn::{Gone, JoinError, Joined, Joining, Sizes, YarnLaunch, join};
+use crate::event_log::{EventLog, EventOutput};
 use crate::lease::Lease;
 use crate::node_address;
 use crate::run_dir::RunDir;
@@ -81,17 +82,22 @@ async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> ExitCode
     };
     let judge = YarnOwners::new(&inputs.cluster, inputs.environment.attempt().application);
     let lease = Lease::new(Duration::from_millis(LEASE_MS));
+    let log = EventLog::new(inputs.attempt(), EventOutput::LogOnly);
+    let preparation = PreparationInputs {
+        file: &files.run,
+        spec: &files.spec,
+        owner: owner.clone(),
+        lease: lease.clone(),
+        run_dir: &files.yarn.staging,
+        events: &log,
+    };
     let (joined, prepared) = tokio::join!(
-        joined(inputs, files, &listening.1, lease.clone(), events.clone()),
-        prepare(
-            &files.run,
-            &files.spec,
-            owner.clone(),
-            &judge,
-            lease.clone(),
-            &files.yarn.staging,
-            files.write_address(&listening.1)
+        joined(
+            inputs,
+            joining(inputs, files, &listening.1, lease.clone(), log.clone()),
+            events.clone()
         ),
+        prepare(preparation, &judge, files.write_address(&listening.1)),
     );
     let (joined, too_much) = match joined {
         Ok(joined) => joined,
@@ -101,7 +107,7 @@ async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> ExitCode
         .registered
         .as_ref()
         .map_or_else(String::new, |Registered { queue, .. }| queue.clone());
-    let unregistration = Unregistration::new(inputs, files, joined.cluster.clone(), queue);
+    let unregistration = Unregistration::new(inputs, files, joined.cluster.clone(), queue, log);
     let prepared = match (too_much, prepared) {
         (Some(error), _) => Err(StartFailure::new(ExitCode::Refused, not_granted(&error))),
         (None, prepared) => prepared,
@@ -165,6 +171,7 @@ async fn run(
         placement: Some(inputs.placement()),
         past: files.past(),
         events,
+        log: unregistration.events.clone(),
         stops: stopped,
     };
     let dir = prepared.store.dir.clone();
@@ -248,14 +255,14 @@ fn gate(inputs: &ContainerInputs, files: &SubmittedFiles) -> Result<Arc<PageGate
     Ok(PageGate::new(proxy, viewers))
 }
 
-async fn joined(
+fn joining(
     inputs: &ContainerInputs,
     files: &SubmittedFiles,
     address: &AmAddress,
     lease: Lease,
-    events: Events,
-) -> Result<(Joined, Option<JoinError>), StartFailure> {
-    let joining = Joining {
+    log: EventLog,
+) -> Joining {
+    Joining {
         cluster: inputs.cluster.clone(),
         token: inputs.token.clone(),
         place: AmEndpoint {
@@ -268,7 +275,15 @@ async fn joined(
         launch: launch(inputs, files, address),
         silence_max: inputs.expiry(),
         lease,
-    };
+        log,
+    }
+}
+
+async fn joined(
+    inputs: &ContainerInputs,
+    joining: Joining,
+    events: Events,
+) -> Result<(Joined, Option<JoinError>), StartFailure> {
     let joined = join(joining, events).await.map_err(|error| match &error {
         JoinError::Am(am) if am.is_fenced() => StartFailure::fenced(chain(&error)),
         _ => StartFailure::new(ExitCode::Unreachable, chain(&error)),

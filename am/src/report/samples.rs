@@ -139,6 +139,7 @@ pub(crate) fn finished() -> JobReport {
     let facts = ReportFacts {
         ended_ms: 1_700_000_025_000,
         checkpoint_dir: "hdfs://nn/user/alice/ckpt".into(),
+        events: Vec::new(),
         asked: vec![RequestedContainers {
             kind: "pserver".into(),
             containers: 1,

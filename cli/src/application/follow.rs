@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::Application;
 use super::diagnostics::{exit_of, without_time};
-use super::view_diff::ViewDiff;
+use super::event_cursor::EventCursor;
 use super::wait_args::{OnInterrupt, WaitArgs};
 use crate::cluster::client_failure;
 use crate::event_printer::{EventPrinter, JobFacts};
@@ -67,7 +67,7 @@ pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> 
     let mut follower = Follower {
         application,
         printer: EventPrinter::with(json, facts),
-        changes: ViewDiff::default(),
+        cursor: EventCursor::default(),
         view: None,
         since: Instant::now(),
         waits_since: None,
@@ -170,7 +170,7 @@ fn facts(application: &Application) -> JobFacts {
 struct Follower {
     application: Application,
     printer: EventPrinter,
-    changes: ViewDiff,
+    cursor: EventCursor,
     /// The last view of the job.
     view: Option<JobView>,
     since: Instant,
@@ -242,18 +242,34 @@ impl Follower {
         if let Ok(view) = self.application.view().await {
             // A wait for the next attempt begins when this one has ended.
             self.since = Instant::now();
-            self.tell(view)?;
+            self.print_new_events().await?;
+            self.wait_for_containers(&view);
+            self.view = Some(view);
         }
         Ok(())
     }
 
-    fn tell(&mut self, view: JobView) -> Result<(), CommandFailure> {
-        let address = self.application.report.tracking_url.clone();
-        for event in self.changes.to(&view, &address) {
+    async fn print_new_events(&mut self) -> Result<(), CommandFailure> {
+        // The second request is for the stream of a new attempt.
+        for _ in 0..2 {
+            let Ok(page) = self.application.events(self.cursor.from()).await else {
+                return Ok(());
+            };
+            if let Some(events) = self.cursor.take(page) {
+                return self.print(events);
+            }
+        }
+        Ok(())
+    }
+
+    fn print(&mut self, events: Vec<JobEvent>) -> Result<(), CommandFailure> {
+        for mut event in events {
+            if let JobEvent::Started { address, .. } = &mut event {
+                // The link that leads to the report after the end, too.
+                address.clone_from(&self.application.report.tracking_url);
+            }
             self.printer.take(event)?;
         }
-        self.wait_for_containers(&view);
-        self.view = Some(view);
         Ok(())
     }
 
@@ -336,7 +352,8 @@ impl Follower {
     }
 
     fn reported(&mut self, report: JobReport) -> Result<(), CommandFailure> {
-        self.tell(report.view.clone())?;
+        let events = self.cursor.unprinted(report.events);
+        self.print(events)?;
         let facts = &mut self.printer.facts;
         let spent = report.ended_ms.saturating_sub(report.started_ms);
         facts.seconds = Some(spent as f64 / 1000.0);

@@ -1,9 +1,10 @@
 //! A Heddle application on a cluster, as a client sees it: its state, its events, its end.
 //!
-//! There are three sources, in this order: the running ApplicationMaster's view, the report that it left on HDFS, and
-//! the ResourceManager. [`follow()`] prints the same lines from them as a local run.
+//! There are three sources, in this order: the running ApplicationMaster's events and view, the report that it left on
+//! HDFS, and the ResourceManager. [`follow()`] prints the same lines from them as a local run.
 
 mod diagnostics;
+mod event_cursor;
 mod follow;
 
 use heddle_protocol::exit_code::ExitCode;
@@ -11,7 +12,6 @@ use heddle_protocol::exit_code::ExitCode;
 pub mod logs;
 #[cfg(test)]
 pub mod samples;
-mod view_diff;
 mod wait_args;
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::{JobSpec, Location};
-use heddle_protocol::view::{JobState, JobView};
+use heddle_protocol::view::{EventPage, JobState, JobView};
 use heddle_yarn::client::{FinalApplicationStatus, Usage};
 use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState, ClientError};
 
@@ -304,14 +304,31 @@ impl Application {
     /// Exit code 6 if it does not respond.
     pub async fn view(&self) -> Result<JobView, CommandFailure> {
         let am = self.am().await;
-        if !am.addresses.is_empty()
-            && self.is_own()
-            // The secret is on HDFS; while HDFS does not respond, the pages show the same.
-            && let Ok(Ok((run, secret))) = tokio::time::timeout(KEY_LIMIT, self.key()).await
-        {
-            return am.view_with(*run, secret).await;
+        match self.key_for_reading(&am).await {
+            Some((run, secret)) => am.view_with(*run, secret).await,
+            None => am.view().await,
         }
-        am.view().await
+    }
+
+    /// Reads the events of the job from number `from` on, from its ApplicationMaster.
+    ///
+    /// # Errors
+    /// Exit code 6 if it does not respond.
+    pub async fn events(&self, from: u64) -> Result<EventPage, Failure> {
+        let am = self.am().await;
+        match self.key_for_reading(&am).await {
+            Some((run, secret)) => am.events_with(*run, secret, from).await,
+            None => am.events(from).await,
+        }
+    }
+
+    /// The key for reading from the ApplicationMaster directly; none where the pages are read instead. The secret is on HDFS;
+    /// while HDFS does not respond, the pages show the same.
+    async fn key_for_reading(&self, am: &Am) -> Option<&(RunId, Secret)> {
+        if am.addresses.is_empty() || !self.is_own() {
+            return None;
+        }
+        tokio::time::timeout(KEY_LIMIT, self.key()).await.ok()?.ok()
     }
 
     /// The report of the latest attempt that wrote one.

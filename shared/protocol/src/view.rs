@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use crate::exit_code::ExitCode;
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
 
+mod event_stream;
 mod history;
 mod placement;
 
+pub use event_stream::{EventPage, NumberedEvent, readable_events};
 pub use history::{
     AbortedCheckpointView, DamagedCheckpointView, EndedView, FirstFigures, History,
     StorageWaitView, WarningView,

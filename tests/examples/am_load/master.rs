@@ -15,6 +15,7 @@ use heddle_am::attempt_history::AttemptHistory;
 use heddle_am::claim::{self, Liveness};
 use heddle_am::cluster::{ContainerRequest, ContainerSource, Events};
 use heddle_am::driver::{About, Driver, Sources, WorkerQueues};
+use heddle_am::event_log::{EventLog, EventOutput};
 use heddle_am::journal::{self, Journal};
 use heddle_am::lease::Lease;
 use heddle_am::store::Store;
@@ -179,7 +180,8 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
     let (warnings, notices) = mpsc::unbounded_channel();
     tokio::spawn(journal.run(journaled, events.clone(), warnings.clone()));
     tokio::spawn(store.run(called, events.clone(), warnings));
-    let shared = ApiState { run: RUN, secret, inputs, pages: Pages::new(view) };
+    let log = EventLog::new(attempt, EventOutput::LogOnly);
+    let shared = ApiState { run: RUN, secret, inputs, pages: Pages::new(view, log.clone()) };
     let capacity = Capacity::within(Limit::now());
     tokio::spawn(api::serve(listener, Arc::new(shared), None, capacity));
     let (_stops, stopped) = mpsc::unbounded_channel();
@@ -196,6 +198,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
         WorkerQueues { journal: records, store: calls },
         Sources { inputs: incoming, events: receiver, sender: events, notices, stops: stopped },
         viewer,
+        log,
     );
     say("ready");
     let recovered = StartupState {

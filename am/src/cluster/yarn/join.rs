@@ -20,6 +20,7 @@ use super::node_calls::NodeCalls;
 use super::order::{Gone, Places};
 use super::rm_session::{FAILED_PAUSE, RmSession, SessionParts};
 use crate::cluster::Events;
+use crate::event_log::EventLog;
 use crate::lease::Lease;
 
 /// What is needed to join a cluster as an attempt's ApplicationMaster.
@@ -40,6 +41,8 @@ pub struct Joining {
     pub silence_max: Duration,
     /// Renewed by each heartbeat that is answered.
     pub lease: Lease,
+    /// Gets the warnings of the session.
+    pub log: EventLog,
 }
 
 /// A registered attempt.
@@ -78,7 +81,7 @@ pub async fn join(
     joining: Joining,
     events: Events,
 ) -> Result<(Joined, Option<JoinError>), JoinError> {
-    let Joining { cluster, token, place, again, sizes, launch, silence_max, lease } = joining;
+    let Joining { cluster, token, place, again, sizes, launch, silence_max, lease, log } = joining;
     let mut am = ApplicationMaster::new(&cluster, token);
     let registered =
         with_retries(silence_max, "registration", async || am.register(place.clone()).await)
@@ -120,6 +123,7 @@ pub async fn join(
         has_predecessor: again,
         silence_max,
         lease,
+        log,
     });
     tokio::spawn(session.run(am, early, incoming, finished, lost));
     let joined = Joined { cluster: YarnCluster { orders, places }, registered, kept, gone };

@@ -23,6 +23,7 @@ use super::heartbeat_interval;
 use super::node_calls::{Done, NodeCalls};
 use super::order::{ClusterOrder, Finish, Gone, Places};
 use crate::cluster::Events;
+use crate::event_log::EventLog;
 use crate::lease::Lease;
 
 /// Pause after a failed heartbeat, so that a ResourceManager that restarts is not flooded.
@@ -42,6 +43,8 @@ pub(super) struct SessionParts {
     /// How long the ResourceManager may be silent before this attempt ends itself.
     pub(super) silence_max: Duration,
     pub(super) lease: Lease,
+    /// Gets warnings.
+    pub(super) log: EventLog,
 }
 
 pub(super) struct RmSession {
@@ -63,6 +66,7 @@ pub(super) struct RmSession {
     racks_asked: bool,
     silence_max: Duration,
     lease: Lease,
+    log: EventLog,
 }
 
 impl RmSession {
@@ -83,6 +87,7 @@ impl RmSession {
             racks_asked: false,
             silence_max: parts.silence_max,
             lease: parts.lease,
+            log: parts.log,
         }
     }
 
@@ -402,12 +407,10 @@ impl RmSession {
                 am.forget(ask);
                 self.place(id);
                 if crowded {
-                    crate::notices::log(&heddle_protocol::view::JobEvent::Warning {
-                        text: format!(
-                            "{} shares the node {} with another pserver: no other node had room",
-                            member.slot, node.host
-                        ),
-                    });
+                    self.log.warn(format!(
+                        "{} shares the node {} with another pserver: no other node had room",
+                        member.slot, node.host
+                    ));
                 }
                 tracing::info!(%member, container = %id, %node, "container_allocated");
                 self.send(Event::Allocated {

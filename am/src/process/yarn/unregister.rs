@@ -24,7 +24,7 @@ use heddle_yarn::{ApplicationReport, ApplicationState, FinalStatus, YarnClient};
 
 use super::inputs::{ContainerInputs, SubmittedFiles};
 use crate::cluster::yarn::YarnCluster;
-use crate::notices::log;
+use crate::event_log::EventLog;
 use crate::process::prepare::is_transient;
 use crate::process::start_failure::StartFailure;
 use crate::report::{
@@ -61,6 +61,7 @@ pub(super) struct Unregistration<'a> {
     files: &'a SubmittedFiles,
     cluster: YarnCluster,
     pub(super) application: ApplicationView,
+    pub(super) events: EventLog,
 }
 
 impl<'a> Unregistration<'a> {
@@ -69,13 +70,14 @@ impl<'a> Unregistration<'a> {
         files: &'a SubmittedFiles,
         cluster: YarnCluster,
         queue: String,
+        events: EventLog,
     ) -> Self {
         let application = ApplicationView {
             id: files.yarn.application.clone(),
             user: files.yarn.user.clone(),
             queue,
         };
-        Self { inputs, files, cluster, application }
+        Self { inputs, files, cluster, application, events }
     }
 
     /// Ends an application whose job did not begin.
@@ -87,13 +89,14 @@ impl<'a> Unregistration<'a> {
             false => Fenced::Not,
         };
         if fenced == Fenced::Not {
-            log(&view::JobEvent::Ended {
+            let ended = view::JobEvent::Ended {
                 state: outcome.state,
                 exit_code: outcome.exit_code,
                 message: outcome.message.clone(),
                 model: None,
                 view: Box::new(self.view(None, &outcome)),
-            });
+            };
+            self.events.publish(ended, |_, _| None);
         }
         self.end(outcome, None, fenced).await
     }
@@ -131,6 +134,7 @@ impl<'a> Unregistration<'a> {
             ended_ms: wall_ms(),
             checkpoint_dir: self.files.spec.checkpoint.dir.url(),
             asked: self.asked(),
+            events: self.events.recent(),
         };
         let report = JobReport::new(&view, &outcome, facts);
         let (report, url, tracking) = self.report(report).await;
