@@ -314,7 +314,7 @@ impl Application {
     ///
     /// # Errors
     /// Exit code 6 if it does not respond.
-    pub async fn events(&self, from: u64) -> Result<EventPage, Failure> {
+    pub async fn events(&self, from: u64) -> Result<EventPage, CommandFailure> {
         let am = self.am().await;
         match self.key_for_reading(&am).await {
             Some((run, secret)) => am.events_with(*run, secret, from).await,

@@ -1,7 +1,9 @@
-//! Container registry: maps the core's slots to YARN's requests and containers. Pure: no socket and no clock.
+//! The spreading of containers over nodes, and what YARN alone has of each container. Pure: no socket and no clock.
 //!
-//! Each filling of a slot is an ask of its own (allocation request id), so a grant names the place that it is for,
-//! whatever its size and delay. An ask is answered once; later grants are released.
+//! The id of an ask names the filling of a slot that it is for (see `ask_id`), so a grant needs no table to find its place.
+//! An open ask keeps what spreading needs; a container keeps its node, and its token until it is started. The member of a
+//! container is kept beside them because a container of an earlier attempt may register before the ResourceManager reports
+//! it, or after, or never: until it has registered, it has no member, and it is checked and released in time.
 //!
 //! **Spreading.** Two pservers on one node die together, and share its memory and network. Intuition: while another
 //! node has room it costs a second or two to get it. Rule: a grant for a pserver on a node that has one already, or that
@@ -21,6 +23,7 @@ use heddle_yarn::{
     VCores,
 };
 
+use super::ask_id::{ask_id, member_of};
 use crate::cluster::ContainerRequest;
 
 /// Most grants of one ask that are released because of their node.
@@ -117,8 +120,6 @@ fn mib(bytes: Bytes) -> Memory {
 /// An ask that has no container yet.
 #[derive(Clone, Debug)]
 struct OpenAsk {
-    slot: Slot,
-    incarnation: Incarnation,
     avoid: Vec<String>,
     /// What was asked for in place of the job file's memory.
     memory: Option<Bytes>,
@@ -157,7 +158,7 @@ pub(super) enum GrantVerdict {
 #[derive(Debug)]
 pub(super) struct ContainerRegistry {
     sizes: Sizes,
-    next_ask: i64,
+    /// What spreading keeps of each ask that has no container yet.
     open: BTreeMap<AskId, OpenAsk>,
     held: BTreeMap<ContainerId, HeldContainer>,
     /// What the last container of a slot was asked for with, and what it was given: at least that, rounded up.
@@ -177,7 +178,6 @@ impl ContainerRegistry {
     pub(super) fn new(sizes: Sizes) -> Self {
         Self {
             sizes,
-            next_ask: 0,
             open: BTreeMap::new(),
             held: BTreeMap::new(),
             given: BTreeMap::new(),
@@ -197,8 +197,7 @@ impl ContainerRegistry {
     /// Records an ask and translates it to YARN's terms.
     pub(super) fn ask(&mut self, ask: ContainerRequest) -> (AskId, heddle_yarn::Ask) {
         let ContainerRequest { slot, incarnation, avoid, prefer, memory } = ask;
-        self.next_ask += 1;
-        let id = AskId(self.next_ask);
+        let id = ask_id(slot, incarnation);
         self.avoid = avoid.iter().cloned().collect();
         let placement = if prefer.is_empty() {
             RequestedPlacement::Any
@@ -226,18 +225,14 @@ impl ContainerRegistry {
             label: self.sizes.label.clone(),
             ..heddle_yarn::Ask::default()
         };
-        self.open
-            .insert(id, OpenAsk { slot, incarnation, avoid, memory, returned: None, returns: 0 });
+        self.open.insert(id, OpenAsk { avoid, memory, returned: None, returns: 0 });
         (id, wanted)
     }
 
     /// The ask of a filling, which is not wanted any more.
     pub(super) fn cancel(&mut self, slot: Slot, incarnation: Incarnation) -> Option<AskId> {
-        let id = self.open.iter().find_map(|(id, open)| {
-            (open.slot == slot && open.incarnation == incarnation).then_some(*id)
-        })?;
-        self.open.remove(&id);
-        Some(id)
+        let id = ask_id(slot, incarnation);
+        self.open.remove(&id).map(|_| id)
     }
 
     /// Decides about a grant and records it if it is taken. `nodes`: number of nodes of the cluster.
@@ -249,11 +244,11 @@ impl ContainerRegistry {
         now: Duration,
     ) -> GrantVerdict {
         let pserver_hosts = pserver_hosts(&self.held);
-        let Some(open) = self.open.get_mut(&ask) else {
+        let (Some(member), Some(open)) = (member_of(ask), self.open.get_mut(&ask)) else {
             return GrantVerdict::Unwanted;
         };
         let host = container.node.host.as_str();
-        let crowded = open.slot.role == Role::Pserver && pserver_hosts.contains(host);
+        let crowded = member.slot.role == Role::Pserver && pserver_hosts.contains(host);
         let room = nodes > pserver_hosts.len();
         let avoided = open.avoid.iter().any(|avoid| avoid == host);
         let first = open.returned.unwrap_or(now);
@@ -263,8 +258,7 @@ impl ContainerRegistry {
             open.returned = Some(first);
             return GrantVerdict::Return;
         }
-        let member = Member { slot: open.slot, incarnation: open.incarnation };
-        self.given.insert(open.slot, (open.memory, container.resources.memory));
+        self.given.insert(member.slot, (open.memory, container.resources.memory));
         self.open.remove(&ask);
         self.held.insert(
             container.id,

@@ -4,6 +4,7 @@
 //! NodeManagers are separate tasks (`node_calls`). Decisions about grants and exits are in `containers` and `exit`, which
 //! use no sockets.
 
+mod ask_id;
 mod containers;
 mod exit;
 mod heartbeat_interval;

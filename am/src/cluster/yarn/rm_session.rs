@@ -17,6 +17,7 @@ use heddle_yarn::{
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::ask_id::asked_for;
 use super::containers::{ContainerRegistry, GrantVerdict};
 use super::exit::exit_of;
 use super::heartbeat_interval;
@@ -343,7 +344,6 @@ impl RmSession {
                 if let Some(held) = self.containers.held(id) {
                     let host = held.node.host.clone();
                     self.containers.is_back(&host);
-                    self.send(Event::Started { container: ContainerName(id.to_string()) });
                 }
             }
             Done::NotStarted { id, exit, unreachable } => {
@@ -376,11 +376,10 @@ impl RmSession {
             RmEvent::Node(report) => self.node(&report),
             RmEvent::Preemption(preemption) => self.preempting(&preemption),
             RmEvent::Refused { ask, message } => {
-                self.send(Event::Rejected { reason: format!("ask {}: {message}", ask.0) });
+                self.send(Event::Rejected { reason: format!("{}: {message}", asked_for(ask)) });
             }
-            RmEvent::Rejected(ask) => {
-                self.send(Event::Rejected { reason: format!("ask {} cannot be placed", ask.0) })
-            }
+            RmEvent::Rejected(ask) => self
+                .send(Event::Rejected { reason: format!("{} cannot be placed", asked_for(ask)) }),
             RmEvent::Excess { container, reason } => {
                 tracing::info!(%container, ?reason, "excess_container_released");
             }
