@@ -1,10 +1,9 @@
 //! History of earlier attempts of an ApplicationMaster on YARN: recoveries, losses, counters and events. It is kept in the staging
 //! directory, so that the next attempt's pages and report show it.
 //!
-//! A file of at most some 500 KiB is written when something changed, at the most every two seconds, under a new name;
-//! the one before it is removed. Nothing is decided by it and no failure of it stops the job: what happened in the last
-//! two seconds of an attempt, or while HDFS could not be written, is missing. What decides about the job is in the
-//! journal.
+//! A file of about 500 KiB at most is written after a change, at most every two seconds, under a new name; the one before
+//! it is removed. No decision depends on it and no failure of it stops the job. Events of the last two seconds of an
+//! attempt, or during an outage of HDFS, may be missing. The journal has the records that decide about the job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +20,14 @@ use tokio::sync::watch;
 
 use crate::event_log::EventLog;
 
-/// From one look at the job to the next.
+/// Interval of writes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// To see the past is a wish: the job goes on without.
+/// Timeout of reading it: the job continues without it.
 const READ_LIMIT: Duration = Duration::from_secs(10);
-/// Of a file that is read back, bytes.
+/// Most bytes of a file that is read.
 const READ_BYTES_MAX: usize = 16 << 20;
 
-/// What is kept.
+/// The content of a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AttemptHistory {
     /// Recoveries that were over, oldest first; the newest [`RECOVERIES_MAX`].
@@ -38,7 +37,7 @@ pub struct AttemptHistory {
     pub recoveries_total: u64,
     /// Checkpoints taken.
     pub checkpoints_taken: u32,
-    /// What went wrong and is over.
+    /// Failures and waits that are over.
     pub history: History,
     /// The newest events, oldest first.
     #[serde(default, deserialize_with = "readable_events")]
@@ -46,7 +45,7 @@ pub struct AttemptHistory {
 }
 
 impl AttemptHistory {
-    /// What a job has behind it.
+    /// The history in a job's view.
     #[must_use]
     pub fn of(view: &JobView, events: Vec<NumberedEvent>) -> Self {
         let over = view.recoveries.iter().filter(|recovery| recovery.done);
@@ -74,17 +73,17 @@ impl AttemptHistory {
     }
 }
 
-/// Where it is kept.
+/// The directory of the files.
 #[derive(Clone, Debug)]
 pub struct HistoryDir {
     /// The storage of the staging directory.
     pub storage: Arc<dyn Storage>,
-    /// A directory of its own there, made when it is missing.
+    /// Its own directory there, created if it is missing.
     pub dir: StorePath,
 }
 
 impl HistoryDir {
-    /// What the newest attempt that wrote anything has left; nothing where that cannot be read soon.
+    /// Reads the newest history; empty if it cannot be read in time.
     pub async fn read(&self) -> AttemptHistory {
         match tokio::time::timeout(READ_LIMIT, self.newest()).await {
             Ok(Ok(past)) => past.unwrap_or_default(),
@@ -111,7 +110,7 @@ impl HistoryDir {
         for entry in files {
             let bytes = match read_small(&*self.storage, &entry.path, READ_BYTES_MAX).await {
                 Ok(bytes) => bytes,
-                // Removed since, when another one took its place.
+                // It was removed when a newer one was written.
                 Err(error) if error.is_not_found() => continue,
                 Err(error) => return Err(error),
             };
@@ -122,7 +121,7 @@ impl HistoryDir {
         Ok(None)
     }
 
-    /// Writes down what the job has behind it, whenever that changes, until the view is not renewed any more.
+    /// Writes the job's history after each change, until the view ends.
     pub async fn keep(
         self,
         attempt: Attempt,
@@ -139,7 +138,7 @@ impl HistoryDir {
         mut view: watch::Receiver<Arc<JobView>>,
         events: EventLog,
     ) {
-        // Not the view of now: what it has may be news that is written nowhere yet.
+        // The current view does not count as written: it may have entries that are in no file.
         let mut written = AttemptHistory::default();
         let (mut number, mut before) = (0u64, None);
         while view.changed().await.is_ok() {

@@ -38,14 +38,14 @@ const TRIES: u32 = 16;
 /// Version of the claim's format.
 const CLAIM_VERSION: u32 = 1;
 
-/// What to claim a directory for.
+/// A request to claim a directory.
 #[derive(Debug, Clone)]
 pub struct ClaimRequest {
     /// The run.
     pub run: RunId,
     /// The claiming process.
     pub owner: Owner,
-    /// This process's own.
+    /// The salt of this process.
     pub salt: Salt,
     /// Now, milliseconds since 1970; for display.
     pub at_ms: u64,
@@ -57,7 +57,7 @@ pub struct ClaimRequest {
     pub on_corrupt: DamagePolicy,
 }
 
-/// What a claim would follow, see [`look`].
+/// The state that a claim would follow, see [`look`].
 #[derive(Debug)]
 pub struct Followed {
     /// The claim before it.
@@ -85,10 +85,10 @@ pub struct Claimed {
     pub generation: Generation,
     /// The checkpoint that it continues.
     pub base: Option<StoredCheckpoint>,
-    /// Newer ones that are damaged. They are outside the lineage from now on and would be deleted some time, so they are to be set
-    /// aside before anything else is done.
+    /// Newer ones that are damaged. They are outside the lineage from now on and would be deleted some time. So the caller
+    /// moves them aside first.
     pub damaged: Vec<SkippedCheckpoint>,
-    /// The claim before it, of a process that is gone.
+    /// The claim before it, of a process that has ended.
     pub predecessor: Option<ClaimRecord>,
 }
 
@@ -97,7 +97,7 @@ pub struct Claimed {
 pub enum Liveness {
     /// It runs.
     Alive,
-    /// It is gone for good.
+    /// It has ended.
     Gone,
     /// Cannot be determined from this machine.
     Unknown,
@@ -175,7 +175,7 @@ pub enum ClaimError {
     Checkpoint(#[from] CheckpointError),
 }
 
-/// Claims a checkpoint directory. `judge` says whether the owner of the highest claim lives; for
+/// Claims a checkpoint directory. `judge` determines whether the owner of the highest claim lives; for
 /// owners on this machine that is [`liveness`]. An earlier attempt of the same application is continued, also where
 /// the application as a whole starts over.
 ///
@@ -216,7 +216,7 @@ pub async fn claim(
     Err(ClaimError::Contended { dir: dir.show(dir.root()) })
 }
 
-/// Determines what [`claim`] would follow now, and claims nothing. A job that is refused for it has fenced no other.
+/// Determines what [`claim`] would follow now, and claims nothing. A job that is rejected for it has fenced no owner.
 ///
 /// # Errors
 /// As [`claim`].
@@ -226,7 +226,7 @@ pub async fn look(
     judge: &impl LivenessCheck,
 ) -> Result<Followed, ClaimError> {
     let claimed = dir.claimed().await?;
-    // Claims of this very process that turned out useless are no predecessors.
+    // Useless claims of this process do not count as predecessors.
     let mut predecessor = None;
     for generation in claimed.iter().rev() {
         let record = dir.claim(*generation).await?;
@@ -278,7 +278,7 @@ pub fn same_application(one: &Owner, other: &Owner) -> bool {
     }
 }
 
-/// Whether the owner of the highest claim leaves room for this one.
+/// Whether the owner of the highest claim permits this one.
 async fn may_follow(
     dir: &CheckpointDir,
     before: &ClaimRecord,
@@ -292,7 +292,7 @@ async fn may_follow(
     ) = (&before.owner, &request.owner)
         && theirs == ours
     {
-        // YARN starts an attempt when it has given the one before up: no need to look for it.
+        // YARN starts an attempt after it gave up the one before: its liveness needs no check.
         return if other < own {
             Ok(())
         } else {
@@ -337,7 +337,7 @@ pub fn liveness(owner: &Owner) -> Liveness {
     }
     match start_ticks(*pid) {
         Some(ticks) if ticks == *started => Liveness::Alive,
-        // In a container of its own, a process of another host name on this boot is not to be seen.
+        // A process with another host name on this boot may be in another PID namespace, invisible from here.
         None if *theirs != here => Liveness::Unknown,
         _ => Liveness::Gone,
     }
@@ -358,7 +358,7 @@ fn start_ticks(pid: u32) -> Option<u64> {
 }
 
 /// Fields 3 (state) and 22 (starttime) of proc_pid_stat(5). The second field, the program's name in
-/// parentheses, may hold anything, so counting begins behind its last parenthesis.
+/// parentheses, may contain any characters, so counting begins after its last parenthesis.
 fn start_ticks_in(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
@@ -422,7 +422,7 @@ mod tests {
         let (_temp, dir) = place().await;
         let mine = request(local_owner().expect("an owner"));
         claim(&dir, &mine, &liveness).await.expect("there was no owner");
-        // This process lives, as anybody can see.
+        // The owner is this process, which lives.
         let error = claim(&dir, &request(application("application_1_1", 1)), &liveness)
             .await
             .expect_err("it lives");
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_owner_elsewhere_is_not_judged() {
+    async fn owner_on_another_machine_is_unknown() {
         let (_temp, dir) = place().await;
         made(&dir, &request(application("application_1_1", 1)), Liveness::Gone)
             .await
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn of_many_at_once_each_gets_its_own_generation() {
+    async fn concurrent_claims_get_different_generations() {
         let (_temp, dir) = place().await;
         let claims = (0..8).map(|_| {
             let dir = dir.clone();
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_by_its_start_time_too() {
+    fn process_is_identified_by_id_and_start_time() {
         let owner = local_owner().expect("an owner");
         assert_eq!(liveness(&owner), Liveness::Alive);
         let Owner::Local { host, pid, start_ticks, boot } = owner else { panic!("local") };
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_program_names_do_not_mislead() {
+    fn start_time_is_found_after_any_program_name() {
         let line = "7 (a) S 1 (b) R 1 7 7 0 -1 4194304 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
         assert_eq!(start_ticks_in(line), Some(4242));
         let unreaped = line.replace(") R ", ") Z ");

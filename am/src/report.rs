@@ -1,4 +1,4 @@
-//! The report of a job on YARN: it stays when the application and its logs are gone.
+//! The report of a job on YARN. It outlives the application and its logs.
 //!
 //! ```text
 //! <home>/.heddle/reports/<application id>/
@@ -8,9 +8,9 @@
 //!   logs/<slot>-<incarnation>/    last bytes of the logs of containers that failed or were killed
 //! ```
 //!
-//! [`JobReport::new`] is a pure function of the job's view, its outcome and what the cluster knows; [`paths`]
-//! writes it, [`diagnostics()`] is what the ResourceManager gets of it, [`tracking`] where a
-//! browser finds it, [`logs`] fetches logs from NodeManagers. When to do what is the ApplicationMaster's.
+//! [`JobReport::new`] is a pure function of the job's view, its outcome and the facts of the cluster. [`paths`] writes the
+//! report, and [`diagnostics()`] makes the ResourceManager's text of it. [`tracking`] determines its URL for browsers,
+//! [`logs`] fetches logs from NodeManagers. The process of the ApplicationMaster decides when each of these runs.
 
 mod diagnostics;
 mod fetch;
@@ -32,7 +32,7 @@ use heddle_protocol::view::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Version of [`JobReport`]'s form. Fields are only ever added under one version.
+/// Version of [`JobReport`]'s JSON. Within a version fields are only added.
 pub const VERSION: u32 = 2;
 
 /// A job on YARN that is over. Times of day are milliseconds since 1970.
@@ -50,35 +50,35 @@ pub struct JobReport {
     pub name: String,
     /// The run.
     pub run: RunId,
-    /// The application; none when it is not known.
+    /// The application; `None` if it is unknown.
     pub application: Option<ApplicationView>,
-    /// The attempt of the ApplicationMaster that saw the end.
+    /// The attempt in which the job ended.
     pub attempt: Attempt,
     /// When the run was submitted.
     pub started_ms: u64,
-    /// When it was over.
+    /// When it ended.
     pub ended_ms: u64,
     /// URL of the model's directory, when published.
     pub model: Option<String>,
     /// URL of the checkpoint directory.
     pub checkpoint_dir: String,
-    /// Records per second from the first figures of this attempt to the end, waiting and recoveries included; none
-    /// when nothing was computed.
+    /// Records per second from the first figures of this attempt to the end, waits and recoveries included; `None` if no
+    /// record was computed.
     pub rows_per_second: Option<f64>,
     /// The last evaluation in the one line that ends a local run too: `test  log-loss 0.2118  auc 0.9729`.
     pub test: Option<String>,
-    /// What was asked of the cluster.
-    pub asked: Vec<RequestedContainers>,
-    /// Every container that this attempt knew, by slot and filling.
+    /// The containers requested from the cluster.
+    pub requested: Vec<RequestedContainers>,
+    /// Every container of this attempt, by slot and incarnation.
     pub containers: Vec<ContainerSummary>,
     /// The newest events, oldest first: a reader that has followed the job prints what it has not seen.
     #[serde(default, deserialize_with = "readable_events")]
     pub events: Vec<NumberedEvent>,
-    /// The job as it stood: rows, evaluations, checkpoints, recoveries with their five rows.
+    /// The last view of the job: rows, evaluations, checkpoints, recoveries with their five rows.
     pub view: JobView,
 }
 
-/// Containers of one kind, as asked for.
+/// The requested containers of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestedContainers {
     /// `am`, `pserver` or `trainer`.
@@ -97,35 +97,35 @@ pub struct RequestedContainers {
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerSummary {
-    /// Its place.
+    /// Its slot.
     pub slot: Slot,
-    /// Which filling.
+    /// Its incarnation.
     pub incarnation: Incarnation,
-    /// Which container of the cluster, where it is known.
+    /// Its container on the cluster, if known.
     pub placement: Option<Placement>,
     /// In words: `ran to the end`, `was killed by signal 9 …`.
     pub end: String,
-    /// Whether it ended before the job did and not by the job's order.
+    /// Whether it ended before the job did, and not by the job's order.
     pub failed: bool,
-    /// When; none if at the job's end.
+    /// When it ended; `None` if at the job's end.
     pub at_ms: Option<u64>,
 }
 
-/// What is not in the job's view or its outcome.
+/// Facts that neither the job's view nor its outcome has.
 #[derive(Clone, Debug, Default)]
 pub struct ReportFacts {
     /// Now, milliseconds since 1970.
     pub ended_ms: u64,
     /// URL of the checkpoint directory.
     pub checkpoint_dir: String,
-    /// What was asked of the cluster.
-    pub asked: Vec<RequestedContainers>,
+    /// The containers requested from the cluster.
+    pub requested: Vec<RequestedContainers>,
     /// The newest events.
     pub events: Vec<NumberedEvent>,
 }
 
 impl JobReport {
-    /// A report, from the job's last view (with what the cluster adds), its outcome and the facts besides.
+    /// Makes a report from the job's last view (with the cluster's additions), its outcome and the other facts.
     #[must_use]
     pub fn new(view: &JobView, outcome: &Outcome, facts: ReportFacts) -> Self {
         Self {
@@ -143,14 +143,14 @@ impl JobReport {
             checkpoint_dir: facts.checkpoint_dir,
             rows_per_second: speed(view, facts.ended_ms),
             test: view.evaluations.last().map(format::final_scores),
-            asked: facts.asked,
+            requested: facts.requested,
             events: facts.events,
             containers: containers(view, outcome.state),
             view: view.clone(),
         }
     }
 
-    /// Containers that failed or were killed and whose log can be asked for, newest first.
+    /// Containers that failed or were killed and whose logs can be requested, newest first.
     pub fn failed(&self) -> impl Iterator<Item = (&ContainerSummary, &Placement)> {
         let known = self.containers.iter().filter(|end| end.failed);
         let mut known: Vec<_> =
@@ -187,21 +187,21 @@ fn containers(view: &JobView, state: JobState) -> Vec<ContainerSummary> {
         failed: true,
         at_ms: Some(ended.at_ms),
     });
-    let told: std::collections::BTreeSet<_> =
+    let reported: std::collections::BTreeSet<_> =
         view.history.ended.iter().map(|ended| (ended.slot, ended.incarnation)).collect();
     let last = view.slots.iter().filter_map(|slot| {
         let end = match slot.state {
-            // A container that is gone already at the end still filled the slot last.
+            // A container that ended just before the job was still the last one of its slot.
             SlotState::Empty | SlotState::Running | SlotState::Suspect => match state {
                 JobState::Finished => "ran to the end",
                 _ => "ran when the job ended",
             },
-            SlotState::Asked => "was asked for and not given",
+            SlotState::Asked => "was requested and not allocated",
             SlotState::Starting => "was being started",
-            SlotState::Draining => "was handing back its work",
+            SlotState::Draining => "was draining",
         };
         let unfilled = slot.incarnation == Incarnation::default();
-        let again = told.contains(&(slot.slot, slot.incarnation));
+        let again = reported.contains(&(slot.slot, slot.incarnation));
         (!unfilled && !again).then(|| ContainerSummary {
             slot: slot.slot,
             incarnation: slot.incarnation,
@@ -226,16 +226,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn containers_that_ended_stand_before_their_successors() {
+    fn ended_containers_are_listed_before_their_successors() {
         let report = finished();
-        let told: Vec<_> = report
+        let ends: Vec<_> = report
             .containers
             .iter()
             .map(|end| (end.slot.to_string(), end.incarnation.0, end.failed))
             .collect();
         let slot = |name: &str, n, failed| (name.to_owned(), n, failed);
         assert_eq!(
-            told,
+            ends,
             [slot("pserver-0", 1, true), slot("pserver-0", 2, false), slot("trainer-0", 1, false)]
         );
         let failed: Vec<_> = report.failed().map(|(_, at)| &at.container).collect();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_form_is_read_back() {
+    fn json_round_trips() {
         let report = finished();
         let json = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<JobReport>(&json).unwrap(), report);

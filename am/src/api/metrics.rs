@@ -368,11 +368,11 @@ mod tests {
         #[test]
         fn no_name_breaks_out_of_its_label(name in any::<String>(), tail in "[\"\\\\\n{}a ]{0,40}") {
             let name = name + &tail;
-            let (mut told, harmless) = (view(), view());
-            told.name.clone_from(&name);
-            let (told, harmless) = (render(&Arc::new(told)), render(&Arc::new(harmless)));
-            prop_assert_eq!(told.split('\n').count(), harmless.split('\n').count());
-            let line = told.split('\n').find(|line| line.starts_with("heddle_job_info{"));
+            let (mut named, harmless) = (view(), view());
+            named.name.clone_from(&name);
+            let (named, harmless) = (render(&Arc::new(named)), render(&Arc::new(harmless)));
+            prop_assert_eq!(named.split('\n').count(), harmless.split('\n').count());
+            let line = named.split('\n').find(|line| line.starts_with("heddle_job_info{"));
             let read = line.and_then(labels).unwrap_or_default();
             prop_assert_eq!(read.first(), Some(&name));
             prop_assert_eq!(read.len(), 3);

@@ -303,8 +303,8 @@ mod tests {
         after.map(|tag| tag.split('>').next().unwrap_or_default()).collect()
     }
 
-    /// Everything that comes from outside says `text`.
-    fn told(text: &str) -> JobView {
+    /// A view with `text` in every field that comes from outside.
+    fn with_texts(text: &str) -> JobView {
         let mut view = view();
         view.name = text.into();
         view.phase_text = format!("p{text}");
@@ -419,8 +419,8 @@ mod tests {
 
         #[test]
         fn no_text_from_outside_adds_a_tag(text in any::<String>(), tail in "[<>\"'&/a-z= ]{0,60}") {
-            let hostile = told(&(text + &tail));
-            let (hostile, harmless) = (render(&hostile), render(&told("x")));
+            let hostile = with_texts(&(text + &tail));
+            let (hostile, harmless) = (render(&hostile), render(&with_texts("x")));
             prop_assert_eq!(tags(&hostile), tags(&harmless));
         }
     }

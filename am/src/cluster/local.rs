@@ -1,8 +1,8 @@
 //! Containers as child processes of this machine, for `heddle run`.
 //!
 //! All children are started by one thread that lives as long as the ApplicationMaster, because the
-//! kernel's parent-death signal follows the thread that forked: when the ApplicationMaster dies,
-//! however it dies, they are killed. Each child runs in a work directory of its own, in a process group
+//! kernel's parent-death signal follows the thread that forked: the kernel kills the children when the
+//! ApplicationMaster ends for any reason. Each child runs in a work directory of its own, in a process group
 //! of its own: the terminal's Ctrl-C goes to the command line, which sends the ApplicationMaster a stop request.
 //! One small thread per child waits for its end.
 
@@ -74,7 +74,7 @@ impl LocalCluster {
     /// Starts the launching thread.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the thread cannot be started.
     pub fn start(launch: LocalLaunch, events: Events) -> std::io::Result<Self> {
         let (launcher, orders) = mpsc::channel::<LaunchOrder>();
         let reports = events.clone();
@@ -95,7 +95,7 @@ impl LocalCluster {
         let _ending = self.events.send(event);
     }
 
-    /// The folder of a member's logs.
+    /// The directory of a member's logs.
     fn logs(&self, member: Member) -> PathBuf {
         let name = format!("{}-{}", member.slot, member.incarnation);
         self.launch.run_dir.join("logs").join(name)
@@ -210,7 +210,7 @@ fn launch_one(order: LaunchOrder, events: &Events) {
     command.process_group(0);
     let prepare = move || {
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
-        // The parent may have died between the fork and the line above.
+        // The parent may have ended between the fork and the line above.
         if nix::unistd::getppid() != parent {
             return Err(std::io::Error::other("the ApplicationMaster has ended"));
         }
@@ -274,8 +274,8 @@ fn wait(mut child: Child, pid: Pid, alive: &Alive) -> Exit {
     }
 }
 
-/// The end of what a process wrote to its standard error, as a NodeManager puts it into a container's diagnostics.
-/// Empty where the file cannot be read: the exit itself is reported all the same.
+/// The last bytes of a process's standard error, as a NodeManager adds them to a container's diagnostics.
+/// Empty if the file cannot be read: the exit is reported in any case.
 fn final_output(stderr: &Path) -> String {
     let read = || {
         let mut file = File::open(stderr)?;

@@ -35,7 +35,7 @@ const REACH_LIMIT: Duration = Duration::from_secs(3);
 const OWNER_TIMEOUT: Duration = Duration::from_secs(1);
 const OWNER_RETRY_WAIT: Duration = Duration::from_millis(100);
 
-/// Leads the run of this directory to its end.
+/// Runs the job of this directory to its end.
 pub(super) async fn lead(dir: &RunDir, program: &Path) -> (Outcome, JobView) {
     let events = EventLog::new(ATTEMPT, EventOutput::StandardOutput);
     match try_to_lead(dir, program, &events).await {
@@ -49,7 +49,7 @@ fn refused(dir: &RunDir, refusal: StartFailure, events: &EventLog) -> (Outcome, 
     let file = dir.run_file().ok();
     let outcome = refusal.outcome();
     let view = empty_view(file.as_ref(), refusal.message);
-    // The core reports how a job ended; this one never reached the core.
+    // Otherwise the core reports the end; this job ended before the core began.
     let ended = view::JobEvent::Ended {
         state: outcome.state,
         exit_code: outcome.exit_code,
@@ -124,8 +124,8 @@ async fn try_to_lead(
     Ok(run_job(prepared, context).await)
 }
 
-/// Containers of a local run reach the ApplicationMaster over loopback, which a machine may lack (`unshare -n`, some
-/// sandboxes): each would try for minutes.
+/// Checks loopback, over which local containers connect. A machine may lack it (`unshare -n`, some sandboxes), and each
+/// container would retry for minutes.
 async fn reach_myself(address: SocketAddr) -> Result<(), StartFailure> {
     let tried = tokio::time::timeout(REACH_LIMIT, TcpStream::connect(address)).await;
     let cause = match tried {
@@ -141,8 +141,8 @@ async fn reach_myself(address: SocketAddr) -> Result<(), StartFailure> {
     ))
 }
 
-/// Prepares, and tries again for a moment while another run owns the checkpoint directory: the one that was killed
-/// just now takes some milliseconds to go.
+/// Prepares the job, and retries shortly while another run owns the checkpoint directory: a process that was just
+/// killed takes some milliseconds to end.
 async fn prepare_with_retries(
     file: &RunFile,
     spec: &JobSpec,
@@ -156,7 +156,7 @@ async fn prepare_with_retries(
         let (owner, lease) = (owner.clone(), Lease::default());
         let inputs = PreparationInputs { file, spec, owner, lease, run_dir, events };
         match prepare(inputs, &claim::liveness, announce).await {
-            // One that takes over was superseded itself if it meets a new owner.
+            // With --take-over, a new owner has superseded this process.
             Err(refusal)
                 if refusal.exit_code == ExitCode::Fenced
                     && !file.take_over
@@ -190,7 +190,7 @@ fn local_launch(dir: &RunDir, file: &RunFile, spec: &JobSpec, program: &Path) ->
     }
 }
 
-/// The command line's death (standard input ends) and SIGTERM both mean: end in order.
+/// Both the end of the command line (standard input closes) and SIGTERM request an orderly stop.
 fn watch_for_stops(stops: mpsc::UnboundedSender<Operation>) {
     let on_signal = stops.clone();
     tokio::spawn(async move {
@@ -202,7 +202,7 @@ fn watch_for_stops(stops: mpsc::UnboundedSender<Operation>) {
             let _ending = on_signal.send(Operation::Stop { checkpoint: true });
         }
     });
-    // A thread of its own: reading standard input cannot be cancelled, and must not hold up the runtime's end.
+    // A separate thread: reading standard input cannot be cancelled, and must not delay the end of the runtime.
     let reading =
         std::thread::Builder::new().name("stdin".into()).stack_size(64 * 1024).spawn(move || {
             let mut byte = [0u8; 64];

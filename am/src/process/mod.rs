@@ -1,6 +1,6 @@
 //! The process of an ApplicationMaster: inputs, preparation, end.
 //!
-//! `local` leads a run on one machine from its run directory, `yarn` an application from its container; both
+//! `local` runs a job on one machine from its run directory, `yarn` an application from its container; both
 //! use the same `prepare` and `run_job`, with different clusters. A failure before the job starts ends it with
 //! one message and an exit code (`start_failure`).
 
@@ -28,7 +28,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs the ApplicationMaster of the run in this directory; returns the process's exit code.
 ///
 /// # Errors
-/// When the system gives no runtime.
+/// When the runtime cannot be created.
 pub fn run(run_dir: &Path, program: &Path) -> std::io::Result<ExitCode> {
     let dir = RunDir::open(run_dir);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -50,7 +50,7 @@ pub fn run(run_dir: &Path, program: &Path) -> std::io::Result<ExitCode> {
 /// Runs the ApplicationMaster of an application on YARN, in its container's work directory; returns the process's exit code.
 ///
 /// # Errors
-/// When the system gives no runtime.
+/// When the runtime cannot be created.
 pub fn run_on_yarn() -> std::io::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let code = runtime.block_on(yarn::lead(&RunDir::open(".")));

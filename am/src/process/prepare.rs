@@ -49,18 +49,18 @@ pub(super) struct Prepared {
     pub(super) base: Option<StoredCheckpoint>,
     /// Newer ones that are damaged, set aside.
     pub(super) damaged: Vec<heddle_am_core::DamagedCheckpoint>,
-    /// All of them.
+    /// All complete checkpoints.
     pub(super) checkpoints: Vec<heddle_am_core::Checkpoint>,
     /// Records of the lineage.
     pub(super) carried: Vec<Record>,
     pub(super) plan: InputPlan,
     /// The file that containers read it from.
     pub(super) plan_file: PlanFile,
-    /// Where the input lies, as far as that could be found out soon.
+    /// The hosts that store the input, as far as they were found in time.
     pub(super) locality: Locality,
     pub(super) journal: Journal,
     pub(super) store: Store,
-    /// How this very application ended, if an earlier attempt has recorded that: only the unregistration failed.
+    /// The outcome that an earlier attempt of this application recorded: only its unregistration failed.
     pub(super) ended: Option<Outcome>,
 }
 
@@ -121,7 +121,7 @@ pub(super) async fn prepare(
         lease,
     };
     let damaged = set_aside(&checkpoints, claimed.generation, claimed.damaged).await?;
-    // Each of these waits for the store; none needs another.
+    // Each of these waits for the store and is independent of the others.
     let (known, journal, announced, plan_file) = tokio::join!(
         known(&checkpoints, &store),
         Journal::open(checkpoints.clone(), claimed.generation, &carried),
@@ -171,7 +171,7 @@ fn claim_request(file: &RunFile, spec: &JobSpec, owner: &Owner, salt: Salt) -> c
     }
 }
 
-/// Warns where a resumed run has nothing left to train.
+/// Warns if a resumed run has no training left.
 fn warn_if_finished(ended: Option<&Outcome>, events: &EventLog) {
     let Some(Outcome { model, .. }) = ended.filter(|ended| ended.state == JobState::Finished)
     else {
@@ -242,7 +242,7 @@ impl Resumption<'_> {
         self.of(dir, next, None).await.map(drop)
     }
 
-    /// Where the job stands for a claim of this generation that continues `base`.
+    /// The state of the job for a claim of this generation that continues `base`.
     async fn of(
         &self,
         dir: &CheckpointDir,
@@ -267,7 +267,7 @@ impl Resumption<'_> {
         // The next attempt must find it too if unregistering fails again.
         carried.extend(ended.clone().map(Record::Outcome));
         let plan = match base {
-            // Names of tasks mean what they meant when the checkpoint was made.
+            // Task numbers mean the same input as when the checkpoint was made.
             Some(base) => unchanged(base.plan.clone(), self.found)?,
             None => self.found.clone(),
         };
@@ -276,7 +276,7 @@ impl Resumption<'_> {
 }
 
 impl Resumption<'_> {
-    /// Whether the model of a finished run is where this job's model belongs.
+    /// Whether the model of a finished run is at this job's output.
     async fn model_is_there(&self, outcome: &Outcome) -> bool {
         let Some(model) = &outcome.model else {
             return false;

@@ -1,4 +1,4 @@
-//! A job that is refused has not fenced the owner of the checkpoint directory.
+//! A job that is rejected has not fenced the owner of the checkpoint directory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,12 +41,12 @@ fn spec(dir: &Path, sets: &[&str]) -> JobSpec {
     }
 }
 
-/// Asks to go on beside an owner that lives, with `--take-over`.
+/// Continues with `--take-over` beside a living owner.
 async fn asks(spec: &JobSpec) -> Result<Prepared, StartFailure> {
     asks_beside(spec, Liveness::Alive).await
 }
 
-/// Asks to go on after an owner that lives, is taken over then, or is gone.
+/// Continues after an owner that lives and is taken over, or has ended.
 async fn asks_beside(spec: &JobSpec, before: Liveness) -> Result<Prepared, StartFailure> {
     let file = RunFile {
         run: RunId(Uuid::from_u128(1)),
@@ -177,7 +177,7 @@ async fn run_without_a_trained_step_yields_to_another_spec() {
             }
             set => spec(temp.path(), &[set]),
         };
-        // A living predecessor may be training meanwhile.
+        // A living predecessor may be training at this time.
         assert!(asks(&second).await.is_err(), "{change}");
         let prepared = match asks_beside(&second, Liveness::Gone).await {
             Ok(prepared) => prepared,
@@ -272,8 +272,8 @@ const DAMAGES: [(&str, Damage); 17] = [
     }),
 ];
 
-/// A job that is continued says which checkpoints it passes over, and none of them is lost: the look at the start
-/// finds nearly every damage, and what it passes over is outside the lineage of the new claim.
+/// A continued job reports the checkpoints that it skips, and keeps them: the check at the start finds nearly every
+/// damage, and skipped checkpoints are outside the lineage of the new claim.
 #[tokio::test]
 async fn damaged_newest_checkpoint_is_set_aside_and_reported() {
     for (what, damage) in DAMAGES {

@@ -20,7 +20,7 @@ use crate::driver::{About, Driver, Sources, WorkerQueues};
 use crate::event_log::EventLog;
 use crate::run_dir::RunFile;
 
-/// Inputs on their way to the driver. Containers that report faster than it takes them in are held up by TCP.
+/// Most inputs in the queue of the driver. TCP slows containers that report faster than the driver handles.
 const INPUTS_IN_FLIGHT: usize = 4096;
 
 /// The context that a job runs in.

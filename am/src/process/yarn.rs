@@ -49,7 +49,7 @@ const LEASE_MS: u64 = 10_000;
 /// Time for the next attempt to start after the expiry and to write its address.
 const START_MS: u64 = 60_000;
 
-/// Leads the application of this container to its end; returns the process's exit code.
+/// Runs the application of this container to its end; returns the process's exit code.
 pub(super) async fn lead(dir: &RunDir) -> ExitCode {
     end_on_sigterm();
     let inputs = match ContainerInputs::read() {
@@ -153,7 +153,7 @@ async fn run(
 ) -> ExitCode {
     let RegisteredAttempt { inputs, files, listening, gate, owner, unregistration } = attempt;
     let Joined { cluster, kept, mut gone, .. } = joined;
-    // Orders to stop come by the control API alone.
+    // Orders to stop come only by the control API.
     let (_stops, stopped) = mpsc::unbounded_channel();
     let context = JobContext {
         file: &files.run,

@@ -6,14 +6,14 @@ use heddle_protocol::view::JobState;
 
 use super::{JobReport, format};
 
-/// Of all of it, bytes. The ResourceManager keeps 64 KiB by default (`yarn.app.attempt.diagnostics.limit.kc`),
+/// Most bytes of the diagnostics. The ResourceManager keeps 64 KiB by default (`yarn.app.attempt.diagnostics.limit.kc`),
 /// which all attempts of the application share.
 pub const BYTES_MAX: usize = 8 * 1024;
-/// Of the first line, bytes: what `yarn application -status` and the list of applications still show well.
+/// Most bytes of the first line, so that `yarn application -status` and lists of applications show all of it.
 const FIRST_LINE_BYTES_MAX: usize = 1024;
 
 /// The diagnostics for the ResourceManager: fact, cause and next step on the first line, the rest of the message
-/// below. `report_url` is where the report is; empty when it could not be written.
+/// below. `report_url`: the URL of the report, empty if it could not be written.
 #[must_use]
 pub fn diagnostics(of: &JobReport, report_url: &str) -> String {
     let mut lines = of.message.lines().filter(|line| !line.trim().is_empty());
@@ -37,7 +37,7 @@ pub fn diagnostics(of: &JobReport, report_url: &str) -> String {
         (None, "") => format!("; {}", next_step(of)),
         (None, report) => format!("; {}; report in {report}", next_step(of)),
     };
-    // The fact may be cut, the next step not.
+    // The fact may be truncated, the next step must not be.
     let room = FIRST_LINE_BYTES_MAX.saturating_sub(next.len());
     let mut text = cut(&format::plain(&first).replace('\t', " "), room).to_owned();
     text.push_str(&format::plain(&next).replace(['\n', '\t'], " "));
@@ -58,7 +58,7 @@ fn next_step(of: &JobReport) -> String {
             "submit the job again to continue from its newest checkpoint".to_owned()
         }
         ExitCode::Refused => {
-            "ask for less, another queue, or a longer yarn.allocation-timeout".to_owned()
+            "request fewer or smaller containers, another queue, or a longer yarn.allocation-timeout".to_owned()
         }
         ExitCode::Denied => "check the permissions of the user on the paths named".to_owned(),
         ExitCode::Unreachable => "submit the job again when the service named answers".to_owned(),
@@ -71,7 +71,7 @@ fn next_step(of: &JobReport) -> String {
     }
 }
 
-/// The first `bytes_max` bytes of a text at the most, whole characters.
+/// At most the first `bytes_max` bytes of a text, in whole characters.
 fn cut(text: &str, bytes_max: usize) -> &str {
     let mut end = bytes_max.min(text.len());
     while !text.is_char_boundary(end) {
@@ -89,15 +89,13 @@ mod tests {
 
     #[test]
     fn first_line_has_fact_and_next_step() {
-        let report = failed(
-            ExitCode::JobFailed,
-            "trainer-0 exits again and again\nlast words: no such file",
-        );
-        let told = diagnostics(&report, "http://nn:9870/r");
+        let report =
+            failed(ExitCode::JobFailed, "trainer-0 fails repeatedly\nfinal output: no such file");
+        let text = diagnostics(&report, "http://nn:9870/r");
         assert_eq!(
-            told,
-            "Heddle: trainer-0 exits again and again (exit code 1); see `heddle logs --failed-first \
-             application_1700000000000_0005`; report in http://nn:9870/r\nlast words: no such file"
+            text,
+            "Heddle: trainer-0 fails repeatedly (exit code 1); see `heddle logs --failed-first \
+             application_1700000000000_0005`; report in http://nn:9870/r\nfinal output: no such file"
         );
         assert_eq!(
             diagnostics(&finished(), ""),
@@ -112,12 +110,12 @@ mod tests {
     proptest! {
         #[test]
         fn diagnostics_fit_for_any_message(message in "\\PC{0,3}(ü|\n|\u{1b}|x|漢){0,9000}", url in "[a-z/]{0,200}") {
-            let told = diagnostics(&failed(ExitCode::JobFailed, &message), &url);
-            prop_assert!(told.len() <= BYTES_MAX);
-            let first = told.lines().next().unwrap_or_default();
+            let text = diagnostics(&failed(ExitCode::JobFailed, &message), &url);
+            prop_assert!(text.len() <= BYTES_MAX);
+            let first = text.lines().next().unwrap_or_default();
             prop_assert!(first.len() <= FIRST_LINE_BYTES_MAX);
             prop_assert!(first.ends_with(&url), "the next step is never cut");
-            prop_assert!(told.chars().all(|c| c != '\x1b'));
+            prop_assert!(text.chars().all(|c| c != '\x1b'));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One GET of a plain HTTP server of the cluster, bounded in time and memory.
+//! One GET request to an HTTP server of the cluster, bounded in time and memory.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// Why there is no answer.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     /// The URL is not plain HTTP or has no host.
@@ -19,24 +19,24 @@ pub(super) enum FetchError {
     /// The server did not answer in time.
     #[error("the server does not answer within {} s", .0.as_secs())]
     Late(Duration),
-    /// No connection.
+    /// The connection failed.
     #[error("cannot connect")]
     Connect(#[source] std::io::Error),
-    /// The exchange broke off.
+    /// The connection closed during the exchange.
     #[error("the connection was closed during the exchange")]
     Exchange(#[from] hyper::Error),
-    /// The request has no form.
+    /// The request is not valid HTTP.
     #[error("cannot build the request")]
     Request(#[from] hyper::http::Error),
-    /// The answer is larger than was allowed for.
+    /// The answer exceeds the limit.
     #[error("the answer must have at most {0} bytes")]
     Long(usize),
 }
 
-/// What of the answer is wanted.
+/// Which part of the answer's body to keep.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Keep {
-    /// All of it; more bytes than this are an error.
+    /// All of it; a longer body is an error.
     Start(usize),
     /// The last bytes, at most this many.
     End(usize),
@@ -49,7 +49,7 @@ pub(super) struct HttpAnswer {
     pub(super) body: Bytes,
 }
 
-/// Asks once; redirections are not followed.
+/// Sends one request and follows no redirect.
 pub(super) async fn get(url: &str, keep: Keep, limit: Duration) -> Result<HttpAnswer, FetchError> {
     tokio::time::timeout(limit, exchange(url, keep)).await.map_err(|_| FetchError::Late(limit))?
 }
@@ -76,7 +76,7 @@ async fn exchange(url: &str, keep: Keep) -> Result<HttpAnswer, FetchError> {
     let answer = sender.send_request(request).await?;
     let status = answer.status().as_u16();
     let body = body(answer.into_body(), keep).await;
-    // The connection is for this exchange alone.
+    // The connection serves this exchange only.
     driver.abort();
     Ok(HttpAnswer { status, body: body? })
 }

@@ -1,4 +1,4 @@
-//! Formatting of a job's figures, the same in the report, in `run` and in `status`.
+//! Formats a job's figures, the same way in the report, in `run` and in `status`.
 
 use heddle_protocol::ids::CutId;
 use heddle_protocol::view::{
@@ -7,7 +7,7 @@ use heddle_protocol::view::{
 use heddle_telemetry::recovery::{RecoveryPhases, seconds};
 use serde::Serialize;
 
-/// The word of an enum, as in JSON.
+/// The name of an enum's value, as in JSON.
 #[must_use]
 pub fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
@@ -19,7 +19,7 @@ pub fn word(value: &impl Serialize) -> String {
 /// A rate without digits after the point.
 #[must_use]
 pub fn rate(per_second: f64) -> String {
-    // Rates that were smoothed down to nothing may carry a minus sign.
+    // A smoothed rate may be a small negative number.
     format!("{:.0}", per_second.abs())
 }
 
@@ -71,7 +71,7 @@ pub fn evaluation(scores: &EvaluationView) -> String {
     )
 }
 
-/// The one line that ends a job with test data: `test  log-loss 0.2118  auc 0.9729`.
+/// The last line of a job with test data: `test  log-loss 0.2118  auc 0.9729`.
 #[must_use]
 pub fn final_scores(scores: &EvaluationView) -> String {
     format!("test  log-loss {:.4}  auc {:.4}", scores.log_loss, scores.auc)
@@ -163,8 +163,8 @@ pub fn recovery(recovery: &RecoveryView) -> String {
     format!("{}: {over} ({epoch}{base})\n{phases}", recovery.cause)
 }
 
-/// A text from outside as a line or lines of a terminal or a log: of control characters only line ends and
-/// tabs remain, so that nothing can paint over what stands before it.
+/// A text from outside for a terminal or a log. Control characters other than line ends and tabs are replaced, so that
+/// it cannot overwrite earlier output.
 #[must_use]
 pub fn plain(text: &str) -> String {
     text.chars()
@@ -176,8 +176,8 @@ pub fn plain(text: &str) -> String {
         .collect()
 }
 
-/// Whether a character changes how a terminal shows others: control characters of C0 and C1 (ECMA-48), and marks of
-/// Unicode that turn the direction of writing around, which make a text read as what it is not (UAX #9).
+/// Whether a character changes how a terminal shows others: control characters of C0 and C1 (ECMA-48), and Unicode marks
+/// that change the direction of writing, which can disguise a text (UAX #9).
 #[must_use]
 pub fn steers(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_storage_names_storage_time_file_and_cause() {
+    fn storage_wait_names_storage_time_file_and_cause() {
         let mut wait = StorageWaitView {
             since_ms: 1_700_000_000_000,
             ended_ms: None,
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_outside_steers_a_terminal() {
+    fn text_from_outside_does_not_control_a_terminal() {
         assert_eq!(plain("a\u{1b}[2Jb\r\n\tc\u{202e}"), "a\u{fffd}[2Jb\u{fffd}\n\tc\u{fffd}");
     }
 }

@@ -1,5 +1,4 @@
-//! The last bytes of the logs of containers that failed, fetched from their NodeManagers while these still have
-//! them, and kept beside the report.
+//! Fetches the last bytes of the logs of failed containers from their NodeManagers, and stores them beside the report.
 //!
 //! ```text
 //! GET /ws/v1/node/containers/<container>/logs                          names, as JSON (Hadoop 2.9 and later)
@@ -19,35 +18,35 @@ use heddle_storage::{Mode, Storage, StorePath, chain, make_dirs, publish_small};
 use super::fetch::{self, FetchError, Keep};
 use super::{ContainerSummary, JobReport};
 
-/// What is kept of each file, bytes.
+/// Most bytes kept of each file.
 pub const TAIL_BYTES_MAX: usize = 1 << 20;
 /// Files of one container: its output, its own rotated logs, and the NodeManager's.
 const FILES_MAX: usize = 8;
 /// Most containers whose logs are copied, newest first. More would delay the end and rarely add information.
 const CONTAINERS_MAX: usize = 20;
-/// For one request: a NodeManager's first page takes a busy JVM seconds.
+/// Timeout of one request: the first page of a NodeManager takes seconds on a busy machine.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// Names of a container's logs, JSON.
 const LISTING_BYTES_MAX: usize = 1 << 20;
-/// What a NodeManager writes around a tail: its own head, foot and nothing else.
+/// Most bytes of the head and foot that a NodeManager adds to a tail.
 const FRAME_BYTES_MAX: usize = 8 * 1024;
-/// RequestedContainers for where the NodeManager names no files.
+/// Files to request if the NodeManager lists none.
 const USUAL: [&str; 2] = ["stderr", "stdout"];
 
-/// Logs of one container that were kept, or why not.
+/// The kept logs of one container, or the reason why there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The container.
     pub end: ContainerSummary,
     /// Names and lengths of the files kept.
     pub files: Vec<(String, usize)>,
-    /// What could not be had, in format; empty when all was.
+    /// Why logs are missing; empty if all were fetched.
     pub problem: String,
 }
 
-/// Keeps the logs of the containers that failed, newest first, under `<dir>/logs/<slot>-<incarnation>/`, mode 0600.
-/// Begins with no further container after `limit`; takes some seconds more at the most. `user` is the application's,
-/// for clusters that believe names.
+/// Stores the logs of failed containers, newest first, under `<dir>/logs/<slot>-<incarnation>/`, mode 0600.
+/// Starts no further container after `limit`, and takes some seconds more at most. `user` is the application's user,
+/// for clusters without security.
 pub async fn keep(
     storage: &dyn Storage,
     dir: &StorePath,
@@ -92,7 +91,7 @@ async fn save(
         };
         match publish_small(storage, &path, tail.into()).await {
             Ok(()) => files.push((name, bytes)),
-            // An earlier attempt kept them when they were fresher.
+            // An earlier attempt has stored them.
             Err(error) if error.error().is_exists() => files.push((name, bytes)),
             Err(error) => return (files, chain(&error)),
         }
@@ -104,7 +103,7 @@ async fn save(
 /// out. `node_http` is `host:port` of its NodeManager's web server, `user` the application's.
 ///
 /// # Errors
-/// Why there are none, in words.
+/// The reason as text.
 pub async fn tails(
     node_http: &str,
     container: &str,
@@ -113,16 +112,17 @@ pub async fn tails(
     if !url::is_authority(node_http) || !url::is_container(container) {
         return Err("the web server of its node is not known".to_owned());
     }
-    // A cluster without security trusts the name; others ignore it.
+    // A cluster without security trusts the name; a secured one ignores it.
     let name = match url::is_user(user) {
         true => format!("user.name={user}"),
         false => String::new(),
     };
     let base = format!("http://{node_http}/ws/v1/node");
     let listing = format!("{base}/containers/{container}/logs?{name}");
-    let told = |error: FetchError| chain(&error);
-    let listed =
-        fetch::get(&listing, Keep::Start(LISTING_BYTES_MAX), REQUEST_LIMIT).await.map_err(told)?;
+    let reason = |error: FetchError| chain(&error);
+    let listed = fetch::get(&listing, Keep::Start(LISTING_BYTES_MAX), REQUEST_LIMIT)
+        .await
+        .map_err(reason)?;
     let names = match listed.status {
         200 => names(&listed.body),
         404 => USUAL.map(str::to_owned).to_vec(),
@@ -137,7 +137,7 @@ pub async fn tails(
         let of_old = format!("{base}/containerlogs/{container}/{file}?{name}");
         for url in [of_new, of_old] {
             let keep = Keep::End(TAIL_BYTES_MAX + FRAME_BYTES_MAX);
-            let answer = fetch::get(&url, keep, REQUEST_LIMIT).await.map_err(told)?;
+            let answer = fetch::get(&url, keep, REQUEST_LIMIT).await.map_err(reason)?;
             if answer.status != 200 {
                 continue;
             }
@@ -182,7 +182,7 @@ fn names(listing: &[u8]) -> Vec<String> {
     names
 }
 
-/// Whether a name from a NodeManager is one of a file, here and in a URL.
+/// Whether a name from a NodeManager is a valid file name, here and in a URL.
 fn is_log(name: &str) -> bool {
     (1..=128).contains(&name.len())
         && !name.starts_with('.')
@@ -239,13 +239,13 @@ mod tests {
         End of LogType:stderr.This log file belongs to a running container\n*******\n\n";
 
     #[test]
-    fn the_frame_of_the_nodemanager_is_taken_off() {
+    fn frame_of_the_nodemanager_is_removed() {
         assert_eq!(unframed(FRAMED.as_bytes(), "stderr"), b"last words!\n");
         assert_eq!(unframed(b"bare\nLogContents:\nx", "stderr"), b"bare\nLogContents:\nx");
         assert_eq!(unframed(b"", "stderr"), b"");
     }
 
-    /// A NodeManager that answers each path by this table, in order of asking, and gives what it was asked.
+    /// A NodeManager that sends these answers in order, and returns the requests that it received.
     async fn node(answers: Vec<(u16, String)>) -> (String, tokio::task::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -326,8 +326,8 @@ mod tests {
         let kept = keep(&LocalStorage, &place, &report, "alice", Duration::from_secs(10)).await;
         assert!(kept[0].problem.starts_with("cannot connect"), "{kept:?}");
         for hostile in ["", "evil/..", "a@b:1"] {
-            let told = tails(hostile, "container_1", "alice").await;
-            assert_eq!(told.unwrap_err(), "the web server of its node is not known");
+            let found = tails(hostile, "container_1", "alice").await;
+            assert_eq!(found.unwrap_err(), "the web server of its node is not known");
         }
     }
 }

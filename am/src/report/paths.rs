@@ -1,4 +1,4 @@
-//! Paths of the report's files. An existing report is never replaced.
+//! Writes and reads the report's files. An existing report is never replaced.
 
 use heddle_storage::{
     Mode, Reason, Storage, StorageError, StorePath, WriteError, make_dirs, publish_small,
@@ -7,16 +7,16 @@ use heddle_storage::{
 
 use super::JobReport;
 
-/// Of a report that is read back, bytes. The view of ten thousand slots takes some MB.
+/// Most bytes of a report that is read. The view of ten thousand slots takes some MB.
 const READ_BYTES_MAX: usize = 64 << 20;
 
 /// Why the report was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteReportError {
-    /// The storage refused or did not answer.
+    /// The storage rejected the write or did not answer.
     #[error("cannot write the report")]
     Storage(#[from] StorageError),
-    /// It cannot be written as JSON.
+    /// The report cannot be encoded as JSON.
     #[error("cannot encode the report as JSON")]
     Form(#[from] serde_json::Error),
 }
@@ -30,12 +30,12 @@ pub struct ReportFiles {
     pub text: StorePath,
 }
 
-/// Writes the report into `dir`, which is made when it is missing. Directories have mode 0700, files 0600; each file
-/// appears whole. Nothing is replaced: if there is another report, the new names contain the attempt, unless the other has
-/// the same end of the same run. Then that one counts, for it knows more of the containers.
+/// Writes the report into `dir`, which is created if it is missing. Directories have mode 0700, files 0600; each file
+/// appears whole. No file is replaced: beside another report the new names contain the attempt. A report with the same
+/// outcome of the same run stays the only one, because its writer had seen more of the containers.
 ///
 /// # Errors
-/// What the storage reports; the same call may be made again.
+/// The storage's error; the call may be repeated.
 pub async fn write(
     storage: &dyn Storage,
     dir: &StorePath,
@@ -51,7 +51,7 @@ pub async fn write(
         match publish(storage, &files.json, serde_json::to_vec_pretty(report)?).await {
             Ok(()) => {}
             Err(error) if is_taken(&error) => match read(storage, &files.json).await? {
-                // The text may have been on its way when its writer died.
+                // Its writer may have ended before it wrote the text.
                 Some(other) if other.has_same_outcome(report) => {
                     match publish(storage, &files.text, other.to_string().into()).await {
                         Err(error) if !is_taken(&error) => {
@@ -73,10 +73,10 @@ pub async fn write(
     Err(taken.into())
 }
 
-/// A report that was written; nothing when there is none, or it is of a form that this version does not read.
+/// Reads a report; `None` if there is none, or this version cannot read its form.
 ///
 /// # Errors
-/// What the storage reports.
+/// The storage's error.
 pub async fn read(
     storage: &dyn Storage,
     json: &StorePath,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_report_is_for_its_owner_alone() {
+    async fn report_is_readable_by_its_owner_only() {
         let (_keep, dir) = place();
         let files = write(&LocalStorage, &dir, &finished()).await.unwrap();
         let mode = |path: &StorePath| {

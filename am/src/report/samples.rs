@@ -1,4 +1,4 @@
-//! A small job's end, for the tests of this module.
+//! Views and reports of a small job, for the tests of this module.
 
 use heddle_am_core::Outcome;
 use heddle_protocol::exit_code::ExitCode;
@@ -48,7 +48,7 @@ fn cut(number: u32) -> CutId {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A view with one of everything.
+/// A view with one entry of each kind.
 pub(crate) fn view() -> JobView {
     let mut view = JobView::starting(
         RunId(uuid::Uuid::from_u128(7)),
@@ -128,7 +128,7 @@ fn add_history(view: &mut JobView) {
     view.history.first_figures = Some(FirstFigures { rows: 0, at_ms: 1_700_000_005_000 });
 }
 
-/// The end of [`view`]'s job.
+/// The report of [`view`]'s job.
 pub(crate) fn finished() -> JobReport {
     let outcome = Outcome {
         state: JobState::Finished,
@@ -140,7 +140,7 @@ pub(crate) fn finished() -> JobReport {
         ended_ms: 1_700_000_025_000,
         checkpoint_dir: "hdfs://nn/user/alice/ckpt".into(),
         events: Vec::new(),
-        asked: vec![RequestedContainers {
+        requested: vec![RequestedContainers {
             kind: "pserver".into(),
             containers: 1,
             memory_mib: 512,
@@ -151,7 +151,7 @@ pub(crate) fn finished() -> JobReport {
     JobReport::new(&view(), &outcome, facts)
 }
 
-/// The same job, failed with these words.
+/// The same job, failed with this message.
 pub(crate) fn failed(exit_code: ExitCode, message: &str) -> JobReport {
     JobReport {
         state: JobState::Failed,

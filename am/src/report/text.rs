@@ -8,7 +8,7 @@ use heddle_telemetry::recovery::seconds;
 use super::{ContainerSummary, JobReport, RequestedContainers, format};
 
 impl fmt::Display for JobReport {
-    /// Lines of plain text. Control characters from outside are replaced.
+    /// Writes lines of plain text, and replaces control characters from outside.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -83,16 +83,16 @@ fn rows(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     row(f, "checkpoint dir", one_line(&report.checkpoint_dir))?;
     match (&report.model, report.state) {
         (Some(model), _) => row(f, "model", one_line(model))?,
-        (None, JobState::Finished) => row(f, "model", "none was to be exported")?,
+        (None, JobState::Finished) => row(f, "model", "none: the job exports no model")?,
         (None, _) => row(f, "model", "none: the job did not finish")?,
     }
-    for asked in &report.asked {
-        row(f, "asked for", asked)?;
+    for requested in &report.requested {
+        row(f, "requested", requested)?;
     }
     Ok(())
 }
 
-/// Lists of what happened.
+/// Lists of evaluations, failures and waits.
 fn sections(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (view, history) = (&report.view, &report.view.history);
     let plain = |text: &str| format::plain(text);
@@ -105,8 +105,8 @@ fn sections(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     section(f, "Checkpoints", &view.checkpoints, |taken| {
         format!("{}  {}", format::time(taken.at_ms), format::checkpoint(taken))
     })?;
-    section(f, "Checkpoints given up", &history.checkpoints_given_up, |late| {
-        format!("{}  {}  {}", format::time(late.at_ms), late.cut, plain(&late.reason))
+    section(f, "Checkpoints given up", &history.checkpoints_given_up, |aborted| {
+        format!("{}  {}  {}", format::time(aborted.at_ms), aborted.cut, plain(&aborted.reason))
     })?;
     section(f, "Waits for storage", &history.storage_waits, |wait| {
         plain(&format::storage_wait(wait))
@@ -122,9 +122,9 @@ fn sections(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         format!("{}  {}", format::time(warning.at_ms), plain(&warning.text))
     })?;
     section(f, "Containers", &report.containers, ToString::to_string)?;
-    let untold = history.ended_total.saturating_sub(history.ended.len() as u64);
-    if untold > 0 {
-        writeln!(f, "  and {untold} earlier ones that ended")?;
+    let omitted = history.ended_total.saturating_sub(history.ended.len() as u64);
+    if omitted > 0 {
+        writeln!(f, "  and {omitted} earlier ones that ended")?;
     }
     Ok(())
 }
@@ -205,7 +205,7 @@ mod tests {
             "rows            10,000, 500 rows/s\n",
             "checkpoints     3 taken, 1 given up, newest g1-c3 in hdfs://nn/user/alice/ckpt/1.3\n",
             "model           hdfs://nn/user/alice/model\n",
-            "asked for       1 × pserver: 512 MiB, 1 vcore\n",
+            "requested       1 × pserver: 512 MiB, 1 vcore\n",
             "    checkpoint     1.200 s  age of the state returned to\n",
             "    resume         0.011 s  to training again\n",
             "g1-c2  pserver-0 was lost before its shards were saved\n",
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_line_ends_forges_no_line() {
+    fn name_with_line_ends_forges_no_line() {
         let mut report = failed(ExitCode::JobFailed, "a fact\nits cause\u{1b}[31m");
         report.name = "x\nmodel           hdfs://evil".into();
         let text = report.to_string();

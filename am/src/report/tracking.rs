@@ -1,4 +1,4 @@
-//! Where a browser finds the report when the application is over.
+//! The URL under which a browser finds the report of a finished application.
 //!
 //! YARN keeps only the tracking URL of a finished application, and browsers cannot open `hdfs://`. So the URL leads to the
 //! page that shows `report.txt` among the ApplicationMaster's logs. A NodeManager serves it as long as it keeps logs, and
@@ -19,10 +19,10 @@ use heddle_protocol::view::Placement;
 
 use super::fetch::{self, Keep};
 
-/// To find out which NameNode is active, for each.
+/// Timeout of the check whether a NameNode is active.
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
 
-/// The page that shows `report.txt` among the logs of the container `am`; none where its node's web server is not known.
+/// The page that shows `report.txt` among the logs of the container `am`; `None` if its node's web server is unknown.
 #[must_use]
 pub fn log_page(configuration: &Configuration, am: &Placement, user: &str) -> Option<String> {
     let page = am.log_url(user)?;
@@ -69,7 +69,7 @@ pub fn candidates(configuration: &Configuration, url: &str, user: &str) -> Vec<S
         .collect()
 }
 
-/// The tracking URL for the report `url`, without asking anybody: the first of the [`candidates`], else `url` itself.
+/// The tracking URL for the report `url`, without a request: the first of the [`candidates`], else `url` itself.
 #[must_use]
 pub fn tracking_url(configuration: &Configuration, url: &str, user: &str) -> String {
     let mut found = candidates(configuration, url, user).into_iter();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logical_name_has_one_url_for_each_namenode() {
+    fn logical_name_has_one_url_for_each_namenode() {
         let configuration = configuration(&[
             ("fs.defaultFS", "hdfs://heddle"),
             ("dfs.nameservices", "heddle"),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_browser_can_reach_stays_as_it_is() {
+    fn url_that_no_browser_can_open_is_unchanged() {
         let configuration = configuration(&[]);
         assert_eq!(tracking_url(&configuration, "file:///tmp/r", "alice"), "file:///tmp/r");
         let broken = [("fs.defaultFS", "file:///")];

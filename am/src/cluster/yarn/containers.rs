@@ -5,11 +5,11 @@
 //! container is kept beside them because a container of an earlier attempt may register before the ResourceManager reports
 //! it, or after, or never: until it has registered, it has no member, and it is checked and released in time.
 //!
-//! **Spreading.** Two pservers on one node die together, and share its memory and network. Intuition: while another
+//! **Spreading.** Two pservers on one node are lost together, and share its memory and network. Intuition: while another
 //! node has room it costs a second or two to get it. Rule: a grant for a pserver on a node that has one already, or that
-//! is to be avoided, is released while the cluster has a node without one, at most [`RETURNS_MAX`] times and for
-//! [`RETURNS_FOR`] from the first on for each ask; then it is accepted, with a warning. Rejected: placement constraints, which a default cluster
-//! refuses, and asking for hosts by name, which starves where those are full.
+//! is to be avoided, is released while the cluster has a node without one. Limits for each ask: at most [`RETURNS_MAX`]
+//! times, and for [`RETURNS_FOR`] from the first; then it is accepted, with a warning. Rejected: placement constraints,
+//! which a default cluster does not accept, and requests for hosts by name, which starve if those are full.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,15 +30,15 @@ use crate::cluster::ContainerRequest;
 const RETURNS_MAX: u32 = 8;
 /// How long grants of one ask are released.
 const RETURNS_FOR: Duration = Duration::from_secs(10);
-/// Hosts that an ask names at the most. Each is two rows of the ResourceManager's table.
+/// Most hosts that an ask names. Each is two rows of the ResourceManager's table.
 const PREFERRED_MAX: usize = 8;
-/// How long a container that the ResourceManager reports late may take to register: it looks for a new
-/// ApplicationMaster every four seconds, on a file system that may be slow just after the same restart.
+/// Time for a container that the ResourceManager reports late to register: it looks for a new ApplicationMaster every
+/// four seconds, on a file system that may be slow after the same restart.
 const LATE_MAX: Duration = Duration::from_secs(60);
-/// How long a node is not asked for after its NodeManager could not be reached.
+/// How long requests exclude a node whose NodeManager could not be reached.
 const UNREACHABLE_FOR: Duration = Duration::from_secs(60);
 
-/// What a job's containers have, and where they may be.
+/// Resources of a job's containers, and their nodes.
 #[derive(Clone, Debug)]
 pub struct Sizes {
     pserver: Size,
@@ -50,13 +50,13 @@ pub struct Sizes {
 #[derive(Clone, Debug)]
 struct Size {
     resources: Resources,
-    /// What the process may use, before the overhead.
+    /// Memory of the process, without the overhead.
     memory: Bytes,
     overhead: Bytes,
 }
 
 impl Sizes {
-    /// What this job asks for.
+    /// The resources that this job requests.
     #[must_use]
     pub fn of(spec: &JobSpec) -> Self {
         let size = |memory: Bytes, vcores: u32| {
@@ -103,7 +103,7 @@ impl Sizes {
         resources
     }
 
-    /// Lower is served first: without all pservers and the least trainers nothing begins.
+    /// Lower is served first: training begins only with all pservers and the minimum of trainers.
     fn priority(&self, slot: Slot) -> Priority {
         match slot.role {
             Role::Pserver => Priority(1),
@@ -121,14 +121,14 @@ fn mib(bytes: Bytes) -> Memory {
 #[derive(Clone, Debug)]
 struct OpenAsk {
     avoid: Vec<String>,
-    /// What was asked for in place of the job file's memory.
+    /// Requested memory, if other than the job file's.
     memory: Option<Bytes>,
     /// When the first grant was released because of its node.
     returned: Option<Duration>,
     returns: u32,
 }
 
-/// A container that is ours.
+/// A container of this application.
 #[derive(Clone, Debug)]
 pub(super) struct HeldContainer {
     /// The member it was allocated for; `None` for a container of an earlier attempt that has not registered.
@@ -146,7 +146,7 @@ pub(super) struct HeldContainer {
 /// The decision about a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GrantVerdict {
-    /// It is for this filling of this slot. `crowded`: two pservers share a node from now on.
+    /// It is for this incarnation of this slot. `crowded`: two pservers share a node from now on.
     Take { member: Member, crowded: bool },
     /// Release it; its ask stays open.
     Return,
@@ -161,11 +161,11 @@ pub(super) struct ContainerRegistry {
     /// What spreading keeps of each ask that has no container yet.
     open: BTreeMap<AskId, OpenAsk>,
     held: BTreeMap<ContainerId, HeldContainer>,
-    /// What the last container of a slot was asked for with, and what it was given: at least that, rounded up.
+    /// The requested memory of a slot's last container, and the allocated memory, which is rounded up.
     given: BTreeMap<Slot, (Option<Bytes>, Memory)>,
-    /// The core's latest word on nodes to avoid.
+    /// The nodes to avoid in the core's latest request.
     avoid: BTreeSet<String>,
-    /// Hosts whose NodeManager could not be reached, and until when they are not asked for.
+    /// Hosts whose NodeManager could not be reached, and until when requests exclude them.
     unreachable: BTreeMap<String, Duration>,
     racks: BTreeMap<String, String>,
     /// Members of containers that registered before the ResourceManager reported them.
@@ -189,7 +189,7 @@ impl ContainerRegistry {
         }
     }
 
-    /// Where nodes stand, by host.
+    /// The racks of nodes, by host.
     pub(super) fn set_racks(&mut self, racks: BTreeMap<String, String>) {
         self.racks = racks;
     }
@@ -212,7 +212,7 @@ impl ContainerRegistry {
             RequestedPlacement::Near { nodes: nodes.collect(), racks: Vec::new(), relax: true }
         };
         let mut resources = self.sizes.resources(slot.role, memory);
-        // More than before must not be rounded up to what was too little.
+        // A raised request must exceed the allocation that was too small, after rounding.
         if let Some((before, given)) = self.given.get(&slot)
             && memory > *before
         {
@@ -229,7 +229,7 @@ impl ContainerRegistry {
         (id, wanted)
     }
 
-    /// The ask of a filling, which is not wanted any more.
+    /// Cancels the ask of an incarnation.
     pub(super) fn cancel(&mut self, slot: Slot, incarnation: Incarnation) -> Option<AskId> {
         let id = ask_id(slot, incarnation);
         self.open.remove(&id).map(|_| id)
@@ -308,7 +308,7 @@ impl ContainerRegistry {
         found
     }
 
-    /// A container has registered, perhaps before the ResourceManager reports it.
+    /// Notes a registered container, which the ResourceManager may report later.
     pub(super) fn known(&mut self, id: ContainerId, member: Member) {
         match self.held.get_mut(&id) {
             Some(held) => {
@@ -326,7 +326,7 @@ impl ContainerRegistry {
         unnamed.map(|(id, held)| (*id, held.node.clone())).collect()
     }
 
-    /// A container of ours.
+    /// A container of this application.
     pub(super) fn held(&self, id: ContainerId) -> Option<&HeldContainer> {
         self.held.get(&id)
     }
@@ -341,7 +341,7 @@ impl ContainerRegistry {
         self.held.iter().find(|(_, held)| held.member == Some(member)).map(|(id, held)| (*id, held))
     }
 
-    /// We end it; its completion is awaited.
+    /// Marks a container as ending; its completion is awaited.
     pub(super) fn ending(&mut self, id: ContainerId) {
         if let Some(held) = self.held.get_mut(&id) {
             held.ending = true;
@@ -354,12 +354,12 @@ impl ContainerRegistry {
         self.held.remove(&id)
     }
 
-    /// The NodeManager of a host does not answer: nothing is asked for there for a while.
+    /// Notes that the NodeManager of a host does not answer: requests exclude the host for a time.
     pub(super) fn is_unreachable(&mut self, host: &str, now: Duration) {
         self.unreachable.insert(host.to_owned(), now + UNREACHABLE_FOR);
     }
 
-    /// It does again.
+    /// Notes that it answers again.
     pub(super) fn is_back(&mut self, host: &str) {
         self.unreachable.remove(host);
     }

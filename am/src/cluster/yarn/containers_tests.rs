@@ -1,4 +1,4 @@
-//! The bookkeeping: grants, spreading, sizes, exclusions.
+//! The container registry: grants, spreading, sizes, exclusions.
 
 use super::*;
 use heddle_protocol::spec::job::sample;
@@ -44,7 +44,7 @@ fn take(registry: &mut ContainerRegistry, slot: Slot, number: i64, host: &str) -
 }
 
 #[test]
-fn an_ask_is_answered_once_and_by_its_own_id() {
+fn ask_is_answered_once_by_its_id() {
     let mut registry = registry();
     let (first, _) = registry.ask(wanted(Slot::trainer(0), 1));
     let (second, _) = registry.ask(wanted(Slot::trainer(1), 4));
@@ -104,7 +104,7 @@ fn spreading_ends_after_some_tries_or_some_time() {
         GrantVerdict::Take { crowded: true, .. }
     ));
     let (ask, _) = registry.ask(wanted(Slot::pserver(2), 1));
-    // Time counts from the first return: before that the cluster may have had nothing to give.
+    // Time counts from the first release: before that the cluster may have had no room.
     let grant = container(31, "n1", ask);
     let late = NOW + 10 * RETURNS_FOR;
     assert_eq!(registry.granted(ask, grant, 3, late), GrantVerdict::Return);
@@ -116,7 +116,7 @@ fn spreading_ends_after_some_tries_or_some_time() {
 }
 
 #[test]
-fn a_pserver_that_is_being_ended_does_not_keep_its_node() {
+fn ending_pserver_does_not_occupy_its_node() {
     let mut registry = registry();
     take(&mut registry, Slot::pserver(0), 2, "n1");
     registry.ending(container(2, "n1", AskId(1)).id);
@@ -137,7 +137,7 @@ fn each_exit_is_reported_once() {
 }
 
 #[test]
-fn what_is_asked_for_has_the_overhead_and_the_label() {
+fn request_has_the_overhead_and_the_label() {
     let mut spec = sample();
     spec.yarn.node_label = Some("gpu".into());
     spec.trainers.resources.insert("yarn.io/gpu".into(), 1);
@@ -158,7 +158,7 @@ fn raised_memory_exceeds_the_previous_grant() {
     let mut registry = registry();
     let slot = Slot::pserver(0);
     let (first, _) = registry.ask(wanted(slot, 1));
-    // 282 MiB were asked for, and rounded up to the scheduler's unit.
+    // 282 MiB were requested, and rounded up to the scheduler's unit.
     let mut given = container(1, "a", first);
     given.resources.memory = Memory::mib(1024);
     assert!(matches!(registry.granted(first, given, 3, NOW), GrantVerdict::Take { .. }));
@@ -176,7 +176,7 @@ fn raised_memory_exceeds_the_previous_grant() {
 }
 
 #[test]
-fn what_nothing_begins_without_is_asked_for_first() {
+fn containers_that_training_needs_are_requested_first() {
     let sizes = Sizes::of(&sample());
     let order: Vec<_> = [Slot::pserver(1), Slot::trainer(0), Slot::trainer(1)]
         .map(|slot| sizes.priority(slot))
@@ -233,7 +233,7 @@ fn surviving_container_has_no_member_until_it_registers() {
 }
 
 #[test]
-fn late_container_is_given_back_unless_it_registers() {
+fn late_container_is_released_unless_it_registers() {
     let mut registry = registry();
     let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
     let of = |number| container(number, "n1", AskId(1));

@@ -1,14 +1,15 @@
-//! How a container ended, as the core judges it: YARN's statuses by blame.
+//! Translates YARN's exit status of a container into the core's type.
 //!
-//! Containers that YARN took (a lost node, preemption, the end of the application) count as no failure. A container over its
-//! memory limit is reported with both figures, a failed start with its cause. All other exits are the process's own.
+//! A container that YARN took (a lost node, preemption, the end of the application) does not count as a failure. A
+//! container over its memory limit is reported with both figures, a failed start with its cause. All other exits are the
+//! process's own.
 
 use heddle_am_core::Exit;
 use heddle_yarn::{ContainerStatus, ExitStatus};
 
 /// Most bytes of a container's final output that are kept.
 const WORDS_MAX: usize = 2048;
-/// What a NodeManager puts before the end of a container's standard error.
+/// A NodeManager's text before the end of a container's standard error.
 const STDERR_MARK: &str = " bytes of stderr";
 
 /// The exit of a container as the core's type, and its final output.
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn container_taken_by_the_cluster_is_no_failure() {
+    fn container_taken_by_the_cluster_does_not_count_as_failed() {
         assert_eq!(ended(-100, "Container released on a *lost* node").0, Exit::NodeLost);
         assert_eq!(ended(-102, "Container preempted by scheduler").0, Exit::Preempted);
         assert_eq!(ended(154, "").0, Exit::NodeLost);
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_copied_is_named() {
+    fn file_that_cannot_be_copied_is_named() {
         let text = "[2026-11-21 15:00:00.123]Failed to download resource { { hdfs://nn:8020/a/heddle, 1, FILE, null },pending }\n\
                     java.io.IOException: Resource hdfs://nn:8020/a/heddle changed on src filesystem (expected 1, was 2\n\
                     \tat org.apache.hadoop.yarn.util.FSDownload.verifyAndCopy(FSDownload.java:300)\n";
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_failed_keeps_its_last_words() {
+    fn failed_process_keeps_its_final_output() {
         let text = "[2026-11-21 15:00:00.123]Exception from container-launch.\nContainer id: c\nExit code: 7\n\n\
                     [2026-11-21 15:00:00.124]Container exited with a non-zero exit code 7. Error file: prelaunch.err.\n\
                     Last 4096 bytes of prelaunch.err :\nLast 4096 bytes of stderr :\nheddle: no such table\n\n";
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn long_words_are_cut_between_characters() {
+    fn long_output_is_truncated_between_characters() {
         let text = format!("Last 4096 bytes of stderr :\n{}", "ä".repeat(4000));
         let (_, words) = ended(1, &text);
         assert!(words.len() <= WORDS_MAX && words.starts_with('ä'));

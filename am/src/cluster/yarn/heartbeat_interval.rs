@@ -1,11 +1,11 @@
 //! The interval of heartbeats to the ResourceManager.
 //!
-//! **Intuition.** Grants and ends wait on the ResourceManager until the next heartbeat: while something is awaited each
-//! heartbeat's interval is dead time of the job, else it is load on a machine that thousands of jobs share.
+//! **Intuition.** Grants and ends wait on the ResourceManager until the next heartbeat. While the job awaits one, the
+//! interval is lost time; otherwise each heartbeat is load on a machine that thousands of jobs share.
 //!
-//! **Rule.** 50 ms for the first seconds of a wait, then slower the longer it lasts, since what took a minute will not
-//! come in the next tenth of a second; 1 s when nothing is awaited. News is sent at once, but never two
-//! heartbeats within 10 ms: what the core asks for in one go goes out in one call.
+//! **Rule.** 50 ms for the first seconds of a wait, then longer the longer the wait lasts: a container that took a minute
+//! is unlikely in the next tenth of a second. 1 s when nothing is awaited. New requests are sent at once, but never two
+//! heartbeats within 10 ms, so that the core's requests of one event are one call.
 
 use std::time::Duration;
 

@@ -23,19 +23,19 @@ use crate::cluster::Events;
 use crate::event_log::EventLog;
 use crate::lease::Lease;
 
-/// What is needed to join a cluster as an attempt's ApplicationMaster.
+/// Inputs to join a cluster as an attempt's ApplicationMaster.
 pub struct Joining {
     /// The cluster.
     pub cluster: Cluster,
     /// The `AMRMToken`.
     pub token: Token,
-    /// Where this ApplicationMaster is.
+    /// The address of this ApplicationMaster.
     pub place: AmEndpoint,
     /// Whether containers of an earlier attempt may be there.
     pub again: bool,
-    /// What the job asks for.
+    /// The resources that the job requests.
     pub sizes: Sizes,
-    /// What containers are started with.
+    /// The launch context of containers.
     pub launch: YarnLaunch,
     /// How long the ResourceManager may be silent before this attempt ends itself: its own expiry.
     pub silence_max: Duration,
@@ -47,7 +47,7 @@ pub struct Joining {
 
 /// A registered attempt.
 pub struct Joined {
-    /// The cluster as the driver sees it.
+    /// The driver's handle of the cluster.
     pub cluster: YarnCluster,
     /// The ResourceManager's answer; `None` if an earlier call registered and its answer was lost.
     pub registered: Option<Registered>,
@@ -68,7 +68,7 @@ pub enum JoinError {
     Resources {
         /// `pservers` or `trainers`.
         role: &'static str,
-        /// What is too much.
+        /// The resources that exceed the cluster's limits.
         source: ResourceError,
     },
 }
@@ -170,7 +170,7 @@ mod tests {
                 _ => Ok(calls),
             }
         });
-        assert_eq!(answer.await.expect("it is back"), 3);
+        assert_eq!(answer.await.expect("an answer after the restart"), 3);
     }
 
     #[tokio::test]

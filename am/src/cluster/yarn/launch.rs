@@ -1,4 +1,4 @@
-//! What a container is started with: command, variables, files, credentials. No socket here.
+//! The launch context of containers: command, variables, files, credentials. Pure: no socket.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use heddle_yarn::{LaunchContext, LocalResource, ResourceKind, Visibility};
 
 use crate::staging::{CONF_DIR, StagedFile, command};
 
-/// What all containers of a job are started with.
+/// The parts of the launch context that all containers of a job share.
 #[derive(Clone)]
 pub struct YarnLaunch {
     /// The run.
     pub run: RunId,
-    /// This ApplicationMaster.
+    /// The address of this ApplicationMaster.
     pub am: AmAddress,
-    /// Where later attempts write their addresses, as a URL.
+    /// The URL of the directory where later attempts write their addresses.
     pub am_dir: String,
     /// `HADOOP_USER_NAME`.
     pub user: String,
@@ -50,7 +50,7 @@ impl YarnLaunch {
     /// The launch context of this member.
     ///
     /// # Errors
-    /// A variable's name or value, or a file's address, that YARN has no way to take.
+    /// When YARN cannot express a variable's name or value, or a file's address.
     pub fn context(&self, member: Member) -> Result<LaunchContext, LaunchError> {
         let role = member.slot.role.to_string();
         let mut context =
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_of_arenas_is_a_number_that_glibc_takes() {
+    fn limit_of_arenas_is_a_number_that_glibc_accepts() {
         // A NodeManager appends the context's value to itself, so the context must not set it.
         assert_eq!(variables(&launch()).get("MALLOC_ARENA_MAX"), None);
         let own = BTreeMap::from([("MALLOC_ARENA_MAX".to_owned(), "1".to_owned())]);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jobs_variable_does_not_replace_ours() {
+    fn variable_of_the_job_replaces_no_variable_of_heddle() {
         let mut launch = launch();
         launch.env.insert("HADOOP_USER_NAME".into(), "hdfs".into());
         assert_eq!(variables(&launch)["HADOOP_USER_NAME"], "alice");

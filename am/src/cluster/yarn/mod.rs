@@ -41,7 +41,7 @@ impl YarnCluster {
         let _ended = self.orders.send(order);
     }
 
-    /// Sends an order about a container. An id that a container reported may be any text; ids of YARN parse.
+    /// Sends an order about a container. A container may report any text as its id; texts that are not ids are ignored.
     fn about(
         &self,
         container: &ContainerName,

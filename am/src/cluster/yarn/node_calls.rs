@@ -18,10 +18,10 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::launch::YarnLaunch;
 
-/// Starts under way at once. A NodeManager has 20 threads for such calls, and a job has many nodes; beyond this they
-/// queue here, where they cost nothing.
+/// Most starts at the same time. A NodeManager has 20 threads for such calls, and a job has many nodes; further starts
+/// queue here at no cost.
 const STARTS_MAX: usize = 64;
-/// When a container whose connection closed is looked at: a dying process takes some milliseconds to be reaped.
+/// Delay of the poll after a connection closed: an ending process takes some milliseconds to be reaped.
 const POLL_WAITS: [Duration; 6] = [
     Duration::from_millis(5),
     Duration::from_millis(20),
@@ -31,13 +31,13 @@ const POLL_WAITS: [Duration; 6] = [
     Duration::from_millis(1000),
 ];
 
-/// How long a NodeManager may take to say how a container is.
+/// Timeout of a container's status from a NodeManager.
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Looks in a row that a NodeManager does not answer before it counts as gone.
+/// Unanswered polls in a row after which a NodeManager counts as unreachable.
 const SILENT_MAX: u32 = 3;
 /// Between two polls at a container that an earlier attempt left.
 const SURVIVOR_POLL_WAIT: Duration = Duration::from_secs(2);
-/// Between two tries of the port of a NodeManager that does not take a start.
+/// Between two connections to the port of a NodeManager that does not answer a start.
 const PORT_RETRY_WAIT: Duration = Duration::from_millis(500);
 
 /// The result of a call.
@@ -45,18 +45,18 @@ const PORT_RETRY_WAIT: Duration = Duration::from_millis(500);
 pub(super) enum Done {
     /// The NodeManager has it.
     Started(ContainerId),
-    /// It has not.
+    /// The start failed.
     NotStarted {
         id: ContainerId,
         exit: Exit,
         /// The NodeManager itself does not answer.
         unreachable: bool,
     },
-    /// A NodeManager did not take the order to stop: the ResourceManager is to do it.
+    /// A NodeManager did not accept the order to stop: the ResourceManager is to stop the container.
     NotStopped(ContainerId),
-    /// A container that was looked at has ended.
+    /// A polled container has ended.
     Ended(ContainerStatus),
-    /// One that was looked at is not vouched for by its node.
+    /// The node of a polled container does not report it as running.
     Vanished {
         id: ContainerId,
         cause: &'static str,
@@ -116,7 +116,7 @@ impl NodeCalls {
         };
         let answer = tokio::select! {
             answer = self.nodes.start(container, &context) => answer,
-            // The call itself would try for longer: it cannot know that another node may do as well.
+            // The call itself retries for longer, because it has no other node to use.
             () = refuses(&container.node) => {
                 return Done::NotStarted {
                     id,
@@ -129,7 +129,7 @@ impl NodeCalls {
             Ok(Started::Accepted | Started::AlreadyRunning) => return Done::Started(id),
             Err(error) => error,
         };
-        // The call got through, its answer did not: then the node knows the container.
+        // The call arrived and its answer was lost: the node has the container.
         if is_unknown(&error)
             && let Ok(status) = self.nodes.status(&container.node, id).await
             && status.state != ContainerState::Complete
@@ -165,7 +165,7 @@ impl NodeCalls {
         });
     }
 
-    /// Polls the node of a container whose connection closed. The node knows of the exit up to a second before the
+    /// Polls the node of a container whose connection closed. The node has the exit up to a second before the
     /// ResourceManager reports it; if the node is lost, the ResourceManager reports nothing for minutes.
     pub(super) fn look(&self, node: NodeId, id: ContainerId) {
         self.look_at(node, id, POLL_WAITS.to_vec());
@@ -184,7 +184,7 @@ impl NodeCalls {
             for wait in waits {
                 tokio::time::sleep(wait).await;
                 let answer = async {
-                    // A call tries a port that refuses for as long as it may; one refusal is enough to know.
+                    // The call retries a port that refuses; for a poll one refusal is enough.
                     if polls.silent > 0 && is_refused(&node).await {
                         return None;
                     }
@@ -209,16 +209,16 @@ impl NodeCalls {
 /// The polls of one container.
 #[derive(Debug, Default)]
 struct Polls {
-    /// So many in a row were not answered.
+    /// Number of polls in a row without an answer.
     silent: u32,
     /// The node is ending it.
     ending: bool,
-    /// The node will not say more.
+    /// The node sends no further status.
     over: bool,
 }
 
 impl Polls {
-    /// Takes in one answer, none if there was none in time. Returns what is certain by it.
+    /// Handles one answer, `None` if there was none in time. Returns the fact that it proves.
     fn record(
         &mut self,
         id: ContainerId,
@@ -248,7 +248,7 @@ impl Polls {
         }
     }
 
-    /// What they come to, all in all. A NodeManager may be ending a container for minutes whose process is long gone.
+    /// The result of all polls. A NodeManager may take minutes to end a container whose process has ended.
     fn end(&self, id: ContainerId) -> Option<Done> {
         self.ending.then_some(Done::Vanished {
             id,
@@ -279,8 +279,8 @@ fn is_unknown(error: &NodeError) -> bool {
 
 /// Classifies a failed start: the exit to report, and whether the node is unreachable.
 ///
-/// A grant that cannot be used any more counts as a container that the cluster took: no failure is counted, and the slot
-/// is requested again.
+/// An expired grant counts as a container that the cluster took: no failure is counted, and the slot is requested
+/// again.
 fn classify(error: &NodeError) -> (Exit, bool) {
     let error_text = chain(error);
     match error {

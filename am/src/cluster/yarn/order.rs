@@ -1,4 +1,4 @@
-//! Orders of the driver to the session, and where containers are.
+//! Orders of the driver to the session, and the placements of containers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,7 +60,7 @@ impl Places {
 /// Why the session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// This attempt is over for the ResourceManager.
+    /// The ResourceManager has ended this attempt.
     Fenced(String),
     /// The ResourceManager did not answer for longer than its expiry, so it has replaced this attempt.
     Silent(String),

@@ -27,12 +27,12 @@ use crate::cluster::Events;
 use crate::event_log::EventLog;
 use crate::lease::Lease;
 
-/// Pause after a failed heartbeat, so that a ResourceManager that restarts is not flooded.
+/// Pause after a failed heartbeat, to limit the load on a ResourceManager that restarts.
 pub(super) const FAILED_PAUSE: Duration = Duration::from_millis(500);
-/// A running container has found the new ApplicationMaster by then: it looks every four seconds.
+/// Time for a running container to find the new ApplicationMaster: it looks every four seconds.
 const KEPT_TIME: Duration = Duration::from_secs(5);
 
-/// What a session works with.
+/// Inputs of a session.
 pub(super) struct SessionParts {
     pub(super) calls: NodeCalls,
     pub(super) yarn: Cluster,
@@ -57,9 +57,9 @@ pub(super) struct RmSession {
     started: Instant,
     /// When the ResourceManager last answered.
     heard: Instant,
-    /// Since when something is awaited.
+    /// When the current wait for a grant or an end began.
     awaited: Option<Instant>,
-    /// Containers that are given time to end by themselves.
+    /// Containers within their grace period.
     stops: BTreeSet<(Instant, heddle_yarn::ContainerId)>,
     progress: f32,
     /// All containers from earlier attempts have been checked.
@@ -180,7 +180,7 @@ impl RmSession {
         last + heartbeat_interval::interval(self.awaited.map(|since| since.elapsed()))
     }
 
-    /// One heartbeat. Orders that do not need the ResourceManager are carried out meanwhile, the others wait.
+    /// One heartbeat. Orders that need no ResourceManager are performed during it, the others wait.
     async fn heartbeat(
         &mut self,
         am: &mut ApplicationMaster,
@@ -198,7 +198,7 @@ impl RmSession {
         }
     }
 
-    /// Checks once the containers that an earlier attempt left, after they had the time to register.
+    /// Checks once the containers that an earlier attempt left, after their time to register.
     fn check_survivors(&mut self) {
         if self.kept_are_seen || self.now() < KEPT_TIME {
             return;
@@ -304,7 +304,7 @@ impl RmSession {
                 }
             }
             Some(ClusterOrder::Release(id)) => self.release(am, id),
-            // `run` takes it itself; the others are done above.
+            // `run` handles it; the others are performed above.
             Some(_) => {}
         }
     }
@@ -316,7 +316,7 @@ impl RmSession {
         }
     }
 
-    /// Ends containers whose time is over.
+    /// Ends containers whose grace period is over.
     fn stop_overdue(&mut self) {
         let now = Instant::now();
         while let Some((at, id)) = self.stops.first().copied() {
@@ -480,8 +480,8 @@ impl RmSession {
         }
     }
 
-    /// The CapacityScheduler names all that it is going to take as negotiable, 15 s ahead unless configured otherwise; the
-    /// strict ones are certain.
+    /// The CapacityScheduler announces preemption as negotiable, 15 s ahead unless configured otherwise; strict ones are
+    /// certain.
     fn preempting(&self, preemption: &Preemption) {
         let named = preemption.strict.iter().chain(&preemption.negotiable);
         for id in named.collect::<BTreeSet<_>>() {

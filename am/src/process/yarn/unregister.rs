@@ -133,7 +133,7 @@ impl<'a> Unregistration<'a> {
         let facts = ReportFacts {
             ended_ms: wall_ms(),
             checkpoint_dir: self.files.spec.checkpoint.dir.url(),
-            asked: self.asked(),
+            requested: self.requested(),
             events: self.events.recent(),
         };
         let report = JobReport::new(&view, &outcome, facts);
@@ -277,7 +277,7 @@ impl<'a> Unregistration<'a> {
         }
     }
 
-    fn asked(&self) -> Vec<RequestedContainers> {
+    fn requested(&self) -> Vec<RequestedContainers> {
         let spec = &self.files.spec;
         let one = |kind: &str, containers: u32, memory: Bytes, vcores: u32| RequestedContainers {
             kind: kind.to_owned(),
