@@ -254,36 +254,19 @@ impl<C: ContainerSource> Driver<C> {
             return;
         };
         match line.report {
-            Report::Register {
-                member: named,
-                pid,
-                host,
-                container,
-                endpoints,
-                pserver_state,
-                trainer_state,
-            } => {
-                if named != member {
+            Report::Register(registration) => {
+                if registration.member != member {
+                    let named = registration.member;
                     tracing::warn!(%member, %named, "registration_rejected_wrong_member");
                     self.closed(connection);
                     return;
                 }
                 session.registered = true;
                 self.heard.registered(member, connection);
-                let container = container.map(ContainerName);
-                if let Some(container) = &container {
-                    self.cluster.known(container, member);
+                if let Some(container) = &registration.container {
+                    self.cluster.known(&ContainerName(container.clone()), member);
                 }
-                self.on(Event::Registered {
-                    connection,
-                    member,
-                    container,
-                    pid,
-                    host,
-                    endpoints,
-                    pserver_state,
-                    trainer_state,
-                });
+                self.on(Event::Registered { connection, registration });
             }
             report => {
                 if !session.registered {

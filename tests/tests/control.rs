@@ -11,7 +11,7 @@ use std::time::Duration;
 use heddle_agent::{Agent, AgentExit, AmPlace, ContainerEnvironment, Hooks, LogContext};
 use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
 use heddle_am::event_log::{EventLog, EventOutput};
-use heddle_protocol::control::{Command, CommandEnvelope, HeartbeatStats, Report};
+use heddle_protocol::control::{Command, CommandEnvelope, HeartbeatStats, Registration, Report};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::Secret;
@@ -81,7 +81,7 @@ impl Server {
         let beaten = Arc::clone(&self.beats);
         let hooks = Hooks {
             register: Box::new(move || {
-                Some(Report::Register {
+                Some(Report::Register(Box::new(Registration {
                     member,
                     pid: 42,
                     host: "localhost".into(),
@@ -89,7 +89,7 @@ impl Server {
                     endpoints: Vec::new(),
                     pserver_state: None,
                     trainer_state: None,
-                })
+                })))
             }),
             beat: Box::new(move || {
                 beaten.fetch_add(1, Ordering::Relaxed);
@@ -131,7 +131,7 @@ async fn a_container_registers_reports_and_is_commanded_at_once() {
         panic!("a session opens first")
     };
     let ApiInput::SessionLine { line, .. } = server.next().await else { panic!("then a line") };
-    assert!(matches!(line.report, Report::Register { pid: 42, .. }), "{line:?}");
+    assert!(matches!(line.report, Report::Register(ref one) if one.pid == 42), "{line:?}");
     assert_eq!(member.slot, Slot::trainer(0));
     assert!(drain(&mut lines));
     let command = commanded.recv_timeout(LIMIT).expect("the command arrives");
@@ -152,7 +152,7 @@ async fn a_container_registers_reports_and_is_commanded_at_once() {
         }
     }
     let ApiInput::SessionLine { line, .. } = server.next().await else { panic!("registers again") };
-    assert!(matches!(line.report, Report::Register { .. }));
+    assert!(matches!(line.report, Report::Register(_)));
     let ApiInput::SessionLine { line, .. } = server.next().await else { panic!("repeats") };
     assert_eq!(line.seq, 1);
     assert!(matches!(line.report, Report::Stepping { .. }));

@@ -28,8 +28,8 @@ use heddle_am_core::{
     MonotonicMs, Now, Record, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
-    Command, HeartbeatStats, PserverState, Report, ShardState, TaskGrant, TaskPosition,
-    TrainerState,
+    Command, HeartbeatStats, PserverState, Registration, Report, ShardState, TaskGrant,
+    TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Step, TaskId,
@@ -220,16 +220,16 @@ impl Rig {
             Role::Pserver => vec![([127, 0, 0, 1], 1).into()],
             Role::Trainer => Vec::new(),
         };
-        self.events.push_back(Event::Registered {
-            connection,
+        let registration = Box::new(Registration {
             member,
-            container: Some(container),
+            container: Some(container.0),
             pid: 1,
             host: format!("node-{:04}.example", self.next % 1_000),
             endpoints,
             pserver_state,
             trainer_state,
         });
+        self.events.push_back(Event::Registered { connection, registration });
         self.events.push_back(Event::ClusterHeard);
     }
 

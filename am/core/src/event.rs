@@ -1,8 +1,6 @@
 //! Events: everything that happens to a job, one value at a time.
 
-use std::net::SocketAddr;
-
-use heddle_protocol::control::{Operation, PserverState, Report, TrainerState};
+use heddle_protocol::control::{Operation, Registration, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
@@ -27,11 +25,6 @@ pub enum Event {
         /// Host name of the node it is on, as the cluster writes it, without a port: for reports, for the restart policy, and
         /// for data locality.
         node: String,
-    },
-    /// Its process runs.
-    Started {
-        /// The container.
-        container: ContainerName,
     },
     /// It is over: the process ended, or the cluster says that it completed. Repeats are ignored.
     Exited {
@@ -68,20 +61,8 @@ pub enum Event {
     Registered {
         /// The control connection; unique in the driver's life.
         connection: ConnectionId,
-        /// The member that it reports to be.
-        member: Member,
-        /// Its container, if the driver has it (needed for those that an earlier attempt started).
-        container: Option<ContainerName>,
-        /// Process id.
-        pid: u32,
-        /// Host name or address of its node.
-        host: String,
-        /// Pserver: one address per data thread.
-        endpoints: Vec<SocketAddr>,
-        /// Pserver: the shards that it holds already.
-        pserver_state: Option<PserverState>,
-        /// Trainer: the work that it has already.
-        trainer_state: Option<TrainerState>,
+        /// What it reports about itself.
+        registration: Box<Registration>,
     },
     /// Any later line of a registered container, heartbeats included. [`Report::Register`] never comes this way.
     Report {

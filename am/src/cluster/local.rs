@@ -243,7 +243,6 @@ fn launch_one(order: LaunchOrder, events: &Events) {
     if let Some(early) = early {
         signal(&alive, early);
     }
-    let _ending = events.send(Event::Started { container: container.clone() });
     let reports = events.clone();
     let waiting = {
         let container = container.clone();

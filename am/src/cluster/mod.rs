@@ -35,7 +35,7 @@ pub trait ContainerSource {
     fn cancel(&mut self, slot: Slot, incarnation: Incarnation);
     /// Releases an unused container.
     fn release(&mut self, container: &ContainerName);
-    /// Starts the member's process in the container. The result is `Started` or `Exited`.
+    /// Starts the member's process in the container. `Exited` reports its end.
     fn launch(&mut self, container: &ContainerName, member: Member);
     /// Asks the container's process to end, and kills it after `grace_ms`. The result is `Exited`.
     fn stop(&mut self, container: &ContainerName, grace_ms: u64);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Sender, bounded};
 use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, LogContext};
 use heddle_fail_points::fail_value;
-use heddle_protocol::control::{HeartbeatStats, PserverState, Report};
+use heddle_protocol::control::{HeartbeatStats, PserverState, Registration, Report};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Epoch, RunId};
 use heddle_protocol::spec::PortRange;
@@ -152,7 +152,7 @@ fn hooks(
     Hooks {
         register: Box::new(move || {
             let pserver_state = held(&of_register, STATE_LIMIT).ok()?;
-            Some(Report::Register {
+            Some(Report::Register(Box::new(Registration {
                 member,
                 pid: std::process::id(),
                 host: host.clone(),
@@ -160,7 +160,7 @@ fn hooks(
                 endpoints: endpoints.clone(),
                 pserver_state,
                 trainer_state: None,
-            })
+            })))
         }),
         beat: Box::new(move || beat(&threads, &status)),
         command: Box::new(move |command| {

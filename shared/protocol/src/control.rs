@@ -16,7 +16,7 @@ pub use command::{
     Base, Command, CommandEnvelope, CutAt, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant,
     Welcome,
 };
-pub use report::{ExportedFile, Report, ReportEnvelope};
+pub use report::{ExportedFile, Registration, Report, ReportEnvelope};
 pub use state::{HeartbeatStats, InputWait, PserverState, ShardState, TaskPosition, TrainerState};
 
 /// Longest line either side accepts: an evaluation's score bins are the longest that occur.

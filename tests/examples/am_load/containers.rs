@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use heddle_agent::{Agent, AmPlace, ContainerEnvironment, Hooks, LogContext, Reporter};
 use heddle_protocol::control::{
-    Command, HeartbeatStats, PserverState, Report, ShardState, TaskGrant, TaskPosition,
-    TrainerState,
+    Command, HeartbeatStats, PserverState, Registration, Report, ShardState, TaskGrant,
+    TaskPosition, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::Secret;
@@ -318,7 +318,7 @@ fn hooks(
     Hooks {
         register: Box::new(move || {
             let seen = look(&registered);
-            Some(Report::Register {
+            Some(Report::Register(Box::new(Registration {
                 member,
                 pid: 1,
                 host: host.clone(),
@@ -330,7 +330,7 @@ fn hooks(
                 },
                 pserver_state: held(&seen, member),
                 trainer_state: busy(&seen, member),
-            })
+            })))
         }),
         beat: Box::new(move || {
             let seen = look(&beaten);

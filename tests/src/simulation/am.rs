@@ -137,32 +137,11 @@ impl Am {
             return Ok((None, false));
         };
         let of = session.member;
-        if let Report::Register {
-            member,
-            pid,
-            host,
-            container: _,
-            endpoints,
-            pserver_state,
-            trainer_state,
-        } = line.report
-        {
+        if let Report::Register(mut registration) = line.report {
             session.registered = true;
-            self.heard.registered(member, connection);
-            let container = Some(container.clone());
-            return Ok((
-                Some(Event::Registered {
-                    connection,
-                    member,
-                    container,
-                    pid,
-                    host,
-                    endpoints,
-                    pserver_state,
-                    trainer_state,
-                }),
-                false,
-            ));
+            self.heard.registered(registration.member, connection);
+            registration.container = Some(container.0.clone());
+            return Ok((Some(Event::Registered { connection, registration }), false));
         }
         if !session.registered || !self.heard.takes(of, connection, line.seq) {
             return Ok((None, false));

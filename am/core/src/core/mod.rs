@@ -28,7 +28,6 @@ use crate::context::{Context, StoreCallPurpose};
 use crate::event::{Event, Stored};
 use crate::failure::JobFailure;
 use crate::fleet::Fleet;
-use crate::fleet::registration::Registration;
 use crate::stage::{JobStage, StageKind, StageMachine};
 use crate::time::{MonotonicMs, Now};
 use crate::work::JobWork;
@@ -115,8 +114,7 @@ impl Core {
             Event::Allocated { container, slot, incarnation, node } => {
                 self.fleet.allocated(container, slot, incarnation, node, &mut self.ctx);
             }
-            // The registration has more; the start of a process alone changes nothing.
-            Event::Started { container: _ } | Event::Timer => {}
+            Event::Timer => {}
             Event::Exited { container, exit, text } => self.exited(&container, &exit, &text),
             Event::NodeUnreachable { container, cause } => {
                 let loss = self.fleet.node_unreachable(&container, &cause, &mut self.ctx);
@@ -126,19 +124,8 @@ impl Core {
                 self.preemption_announced(&container, deadline_ms);
             }
             Event::NodeLeaving { node } => self.node_leaves(&node),
-            Event::Registered {
-                connection,
-                member,
-                container,
-                pid,
-                host,
-                endpoints,
-                pserver_state,
-                trainer_state,
-            } => {
-                let registration =
-                    Registration { connection, member, container, pid, host, endpoints };
-                self.registered(registration, pserver_state, trainer_state);
+            Event::Registered { connection, registration } => {
+                self.registered(connection, *registration);
             }
             Event::Report { connection, report } => self.report(connection, *report),
             Event::Closed { connection } => self.fleet.closed(connection, &mut self.ctx),

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, PserverState, TrainerState};
+use heddle_protocol::control::{Command, PserverState, Registration, TrainerState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role, Slot};
 
 use super::Core;
+use crate::action::ConnectionId;
 use crate::failure::JobFailure;
-use crate::fleet::registration::{AcceptedRegistration, Registration};
+use crate::fleet::registration::AcceptedRegistration;
 use crate::stage::{JobStage, NextStep, StageKind};
 
 impl Core {
@@ -43,13 +44,10 @@ impl Core {
     }
 
     /// A container registers.
-    pub(super) fn registered(
-        &mut self,
-        registration: Registration,
-        pserver_state: Option<PserverState>,
-        trainer_state: Option<TrainerState>,
-    ) {
+    pub(super) fn registered(&mut self, connection: ConnectionId, mut registration: Registration) {
         let member = registration.member;
+        let pserver_state = registration.pserver_state.take();
+        let trainer_state = registration.trainer_state.take();
         let refusal = match self.stage.kind() {
             StageKind::New | StageKind::Stopping | StageKind::Over => Some("the job is ending"),
             _ if member.slot.role == Role::Pserver && registration.endpoints.is_empty() => {
@@ -57,7 +55,7 @@ impl Core {
             }
             _ => None,
         };
-        let registered = self.fleet.register(registration, refusal, &mut self.ctx);
+        let registered = self.fleet.register(connection, registration, refusal, &mut self.ctx);
         let Some(AcceptedRegistration { again, replaced }) = registered else {
             return;
         };

@@ -4,10 +4,9 @@
 //! *registered* as soon as its first line arrives and *joins* when no cut bars it (see `membership`): only then pservers
 //! serve it and work is dispatched to it. Silent and vanished containers are handled in `liveness`.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, HeartbeatStats};
+use heddle_protocol::control::{Command, HeartbeatStats, Registration};
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view;
@@ -19,17 +18,6 @@ use crate::action::{Action, ConnectionId, ContainerName};
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
 use crate::event::Exit;
-
-/// What a container reports about itself when it registers.
-#[derive(Clone, Debug)]
-pub(crate) struct Registration {
-    pub connection: ConnectionId,
-    pub member: Member,
-    pub container: Option<ContainerName>,
-    pub pid: u32,
-    pub host: String,
-    pub endpoints: Vec<SocketAddr>,
-}
 
 /// A registration that was accepted.
 #[derive(Clone, Debug)]
@@ -256,11 +244,14 @@ impl Fleet {
     /// A container registers. `refusal`: why the job takes no container now. Returns nothing if it is refused.
     pub(crate) fn register(
         &mut self,
+        connection: ConnectionId,
         registration: Registration,
         refusal: Option<&str>,
         ctx: &mut Context,
     ) -> Option<AcceptedRegistration> {
-        let Registration { connection, member, container, pid, host, .. } = registration.clone();
+        let (member, pid) = (registration.member, registration.pid);
+        let (container, host) =
+            (registration.container.clone().map(ContainerName), registration.host.clone());
         let asked = self.slots.entries.get(&member.slot).and_then(|entry| match entry.place {
             SlotStatus::Asked => Some(entry.incarnation),
             SlotStatus::Empty { .. } | SlotStatus::Starting { .. } | SlotStatus::Held(_) => None,
@@ -268,7 +259,10 @@ impl Fleet {
         let before = self.slots.holder(member.slot).map(|holder| (holder.member, holder.joined));
         let admission = match refusal {
             Some(reason) => Admission::Refused(reason.to_owned()),
-            None => self.slots.register(registered_container(registration, ctx), self.adopting),
+            None => {
+                let registered = registered_container(connection, registration, ctx);
+                self.slots.register(registered, self.adopting)
+            }
         };
         let again = match admission {
             Admission::Refused(reason) => {
@@ -327,11 +321,15 @@ impl Fleet {
     }
 }
 
-fn registered_container(registration: Registration, ctx: &Context) -> RegisteredContainer {
-    let Registration { connection, member, container, pid, host, endpoints } = registration;
+fn registered_container(
+    connection: ConnectionId,
+    registration: Registration,
+    ctx: &Context,
+) -> RegisteredContainer {
+    let Registration { member, pid, host, container, endpoints, .. } = registration;
     RegisteredContainer {
         member,
-        container,
+        container: container.map(ContainerName),
         pid,
         host,
         endpoints,

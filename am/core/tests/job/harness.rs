@@ -12,7 +12,7 @@ use heddle_am_core::{
 };
 use heddle_protocol::control::{
     Command, CutAt, ExportedFile, HeartbeatStats, LaneGrant, Operation, Phase, PserverState,
-    Report, ShardState, TaskGrant, TaskPosition, TrainerState,
+    Registration, Report, ShardState, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
@@ -408,17 +408,17 @@ impl Job {
             ))
         };
         let fresh = process.epoch == Epoch::default();
-        let event = Event::Registered {
-            connection,
+        let registration = Registration {
             member,
-            container: process.container.clone(),
+            container: process.container.as_ref().map(|container| container.0.clone()),
             pid: 1,
             host: "localhost".to_owned(),
             endpoints: if member.slot.role == Role::Pserver { vec![port(0)] } else { Vec::new() },
             pserver_state: (member.slot.role == Role::Pserver && !fresh).then(|| process.held()),
             trainer_state: (member.slot.role == Role::Trainer && !fresh).then(|| process.busy()),
         };
-        self.events.push_back(event);
+        let registration = Box::new(registration);
+        self.events.push_back(Event::Registered { connection, registration });
     }
 
     pub fn registers(&mut self, member: Member) {
@@ -452,11 +452,8 @@ impl Job {
             }
             Action::Release { container } => self.released.push(container),
             Action::Launch { container, member } => {
-                self.processes.insert(
-                    member,
-                    Process { container: Some(container.clone()), ..Process::default() },
-                );
-                self.events.push_back(Event::Started { container });
+                self.processes
+                    .insert(member, Process { container: Some(container), ..Process::default() });
                 if self.auto.register {
                     self.register(member);
                 }

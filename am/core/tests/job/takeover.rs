@@ -2,7 +2,7 @@
 
 use heddle_am_core::{ContainerName, Core, Event, Exit, Record};
 use heddle_protocol::control::{
-    Command, LaneGrant, PserverState, Report, ShardState, TaskPosition, TrainerState,
+    Command, LaneGrant, PserverState, Registration, Report, ShardState, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step, TaskAttempt,
@@ -45,16 +45,16 @@ fn registers_with(
     } else {
         Vec::new()
     };
-    job.on(Event::Registered {
-        connection,
+    let registration = Box::new(Registration {
         member,
-        container,
+        container: container.map(|container| container.0),
         pid: 1,
         host: "localhost".to_owned(),
         endpoints,
         pserver_state,
         trainer_state,
     });
+    job.on(Event::Registered { connection, registration });
 }
 
 fn held(

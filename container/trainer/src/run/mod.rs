@@ -20,7 +20,7 @@ use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, LogContext, Re
 use heddle_client::layout::Layout;
 use heddle_client::machine::ClientEvent;
 use heddle_client::shell::{Client, Settings};
-use heddle_protocol::control::{Command, Report, Welcome};
+use heddle_protocol::control::{Command, Registration, Report, Welcome};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::spec::JobSpec;
 use heddle_storage::chain;
@@ -269,7 +269,7 @@ fn control_hooks(
     let (host, container) = (environment.host.clone(), environment.container.clone());
     Hooks {
         register: Box::new(move || {
-            Some(Report::Register {
+            Some(Report::Register(Box::new(Registration {
                 member,
                 pid: std::process::id(),
                 host: host.clone(),
@@ -277,7 +277,7 @@ fn control_hooks(
                 endpoints: Vec::new(),
                 pserver_state: None,
                 trainer_state: status_of.lock().trainer_state.clone(),
-            })
+            })))
         }),
         beat: Box::new(move || beat.beat()),
         command: Box::new(move |command| {

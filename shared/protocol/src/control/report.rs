@@ -26,24 +26,7 @@ pub struct ReportEnvelope {
 #[serde(rename_all = "kebab-case", tag = "report")]
 pub enum Report {
     /// The first line on every connection.
-    Register {
-        /// The sender.
-        member: Member,
-        /// Process id.
-        pid: u32,
-        /// Host name or address of its node.
-        host: String,
-        /// The cluster's id of its container, where it has one: it identifies the container to an ApplicationMaster that
-        /// did not start it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        container: Option<String>,
-        /// Pserver: one address per data thread.
-        endpoints: Vec<SocketAddr>,
-        /// Pserver: its state.
-        pserver_state: Option<PserverState>,
-        /// Trainer: its state.
-        trainer_state: Option<TrainerState>,
-    },
+    Register(Box<Registration>),
     /// Alive.
     Heartbeat(HeartbeatStats),
     /// Pserver: all shards are loaded, the answer to [`Command::LoadShards`](super::Command::LoadShards).
@@ -248,6 +231,27 @@ pub enum Report {
         /// Its class gives the job's exit code.
         failure: Failure,
     },
+}
+
+/// What a container reports about itself when it registers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Registration {
+    /// The sender.
+    pub member: Member,
+    /// Process id.
+    pub pid: u32,
+    /// Host name or address of its node.
+    pub host: String,
+    /// The cluster's id of its container, where it has one: it identifies the container to an ApplicationMaster that
+    /// did not start it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Pserver: one address per data thread.
+    pub endpoints: Vec<SocketAddr>,
+    /// Pserver: its state.
+    pub pserver_state: Option<PserverState>,
+    /// Trainer: its state.
+    pub trainer_state: Option<TrainerState>,
 }
 
 /// A file of an exported model.

@@ -59,7 +59,7 @@ impl World {
         let number = link.container;
         let container = ContainerName(number.to_string());
         let connection = ConnectionId(control);
-        let registers = matches!(line.report, Report::Register { .. });
+        let registers = matches!(line.report, Report::Register(_));
         let (event, confirm) = am.line(connection, &container, line)?;
         if let Some(event) = event {
             self.am_event(attempt, event)?;

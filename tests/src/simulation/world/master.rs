@@ -170,8 +170,6 @@ impl World {
                 }
                 Action::Launch { container, member } => {
                     self.launch(attempt, &container, member);
-                    let event = Event::Started { container };
-                    self.push(Wire::Cluster, Item::Event(Box::new(event)));
                 }
                 Action::Stop { container, member, .. } => {
                     self.tell(format_args!("{member} is stopped"));

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use heddle_agent::machine as agent;
 use heddle_am_core::{ContainerName, Event, Exit};
-use heddle_protocol::control::{Command, HeartbeatStats, Report, ReportEnvelope};
+use heddle_protocol::control::{Command, HeartbeatStats, Registration, Report, ReportEnvelope};
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role};
 
 use uuid::Uuid;
@@ -401,7 +401,7 @@ fn register(number: u64, container: &Container) -> Report {
         Body::Pserver(pserver) => (pserver.endpoints.clone(), pserver.held(), None),
         Body::Trainer(trainer) => (Vec::new(), None, trainer.busy()),
     };
-    Report::Register {
+    Report::Register(Box::new(Registration {
         member: container.member,
         pid: number as u32,
         host: "node".to_owned(),
@@ -409,7 +409,7 @@ fn register(number: u64, container: &Container) -> Report {
         endpoints,
         pserver_state,
         trainer_state,
-    }
+    }))
 }
 
 fn beat(container: &Container, now_ms: u64) -> HeartbeatStats {
