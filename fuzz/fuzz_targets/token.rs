@@ -2,7 +2,7 @@
 #![no_main]
 
 use heddle_hadoop::Token;
-use heddle_hadoop::token::{Identifier, kind};
+use heddle_hadoop::token::{Identifier, token_kind};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -12,14 +12,14 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(Token::from_url_string(&token.to_url_string()), Ok(token));
     }
     for kind in [
-        kind::AMRM,
-        kind::NM,
-        kind::CONTAINER,
-        kind::CLIENT_TO_AM,
-        kind::RM_DELEGATION,
-        kind::HDFS_DELEGATION,
-        kind::KMS_DELEGATION,
-        kind::TIMELINE_DELEGATION,
+        token_kind::AMRM,
+        token_kind::NM,
+        token_kind::CONTAINER,
+        token_kind::CLIENT_TO_AM,
+        token_kind::RM_DELEGATION,
+        token_kind::HDFS_DELEGATION,
+        token_kind::KMS_DELEGATION,
+        token_kind::TIMELINE_DELEGATION,
     ] {
         if let Ok(identifier) = Identifier::of(&Token::new(bytes, *b"p", kind, "")) {
             let _ = identifier.to_string();

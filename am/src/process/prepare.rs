@@ -16,7 +16,7 @@ use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::plan_file::PlanFile;
-use heddle_protocol::spec::{self, JobSpec};
+use heddle_protocol::spec::{self, JobSpec, SpecDigest, identity};
 use heddle_protocol::view::JobState;
 use heddle_storage::checkpoint::{
     CheckpointDir, CheckpointError, Depth, Health, Owner, SkippedCheckpoint, StoredCheckpoint,
@@ -350,7 +350,7 @@ fn may_continue(
 ) -> Result<(Vec<Record>, Option<Outcome>), StartFailure> {
     let mut longer = false;
     if let Some(base) = base
-        && base.spec_digest != spec.digest().0
+        && base.spec_digest != SpecDigest::of(spec).0
     {
         let before: JobSpec = serde_json::from_value(base.spec.clone()).map_err(|error| {
             StartFailure::new(
@@ -358,7 +358,7 @@ fn may_continue(
                 format!("cannot read the job spec of checkpoint {}: {error}", base.cut),
             )
         })?;
-        let differences = spec.differences(&before.keys());
+        let differences = identity::differences(spec, &identity::keys(&before));
         let changes: Vec<_> = differences
             .iter()
             .map(|difference| {

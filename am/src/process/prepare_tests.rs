@@ -7,8 +7,8 @@ use bytes::Bytes;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
 use heddle_protocol::manifest::{FORMAT_VERSION, Manifest, Progress, Salt, Work};
-use heddle_protocol::spec::JobSpec;
 use heddle_protocol::spec::file::{ReadContext, read};
+use heddle_protocol::spec::{JobSpec, SpecDigest};
 use heddle_storage::checkpoint::{CheckpointDir, Owner};
 use heddle_storage::shard_file::{Section, ShardHeader, ShardWriter, Values};
 use uuid::Uuid;
@@ -106,7 +106,7 @@ async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
         parent: None,
         salt: Salt(Uuid::nil()),
         at_ms: 0,
-        spec_digest: spec.digest().0,
+        spec_digest: SpecDigest::of(spec).0,
         spec: serde_json::to_value(spec).expect("JSON"),
         plan: prepared.plan.clone(),
         shards: vec![writer.finish(storage).await.expect("finished")],

@@ -23,7 +23,7 @@ use heddle_protocol::control::Operation;
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
-use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::spec::{self, JobSpec, Location};
 use heddle_protocol::view::{EventPage, JobState, JobView};
 use heddle_yarn::client::{FinalApplicationStatus, Usage};
 use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState, ClientError};
@@ -295,7 +295,7 @@ impl Application {
     async fn read_spec(&self) -> Option<JobSpec> {
         let place = self.reports.join("spec.json");
         let bytes = self.cluster.read(&place, SMALL_BYTES_MAX).await.ok()??;
-        JobSpec::from_json(&bytes).ok()
+        spec::from_json(&bytes).ok()
     }
 
     /// Reads the view of the job from its ApplicationMaster.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Subcommand;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::{Consistency, JobSpec, file::template};
+use heddle_protocol::spec::{Consistency, JobSpec, SpecDigest, file::template};
 use serde::Serialize;
 
 use crate::failure::{CommandFailure, CommandResult};
@@ -67,7 +67,7 @@ fn show(args: &JobArgs, json: bool) -> CommandResult {
     if json {
         output::json(&serde_json::json!({
             "effective_batch": job.spec.training.effective_batch(),
-            "digest": job.spec.digest(),
+            "digest": SpecDigest::of(&job.spec),
         }))?;
         return Ok(ExitCode::Ok);
     }

@@ -13,6 +13,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::spec::SpecDigest;
 use heddle_protocol::spec::file::Job;
 use uuid::Uuid;
 
@@ -140,7 +141,7 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
     if json {
         output::json(&serde_json::json!({
             "run_dir": runs::path_of(&plan.work_dir, plan.id.0),
-            "digest": spec.digest(),
+            "digest": SpecDigest::of(spec),
             "effective_batch": spec.training.effective_batch(),
             "files": plan.input.files.len(),
             "train_bytes": plan.input.train_bytes(),

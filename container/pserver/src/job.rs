@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use heddle_protocol::control::Welcome;
 use heddle_protocol::ids::{RunId, ShardId};
-use heddle_protocol::spec::{JobSpec, TableSpec};
+use heddle_protocol::spec::{PserverMemory, TableSpec};
 use heddle_shard::ShardConfig;
 use heddle_telemetry::descriptors::{Limit, TooFew};
 
@@ -41,8 +41,8 @@ impl PserverJob {
             shards: spec.pservers.shards,
             memory_bytes: spec.pservers.memory.0,
             copy_bytes: spec.checkpoint.memory.of(spec.pservers.memory).0,
-            waiting_bytes: JobSpec::pserver_waiting(spec.pservers.memory).0,
-            fixed_bytes: BASE_BYTES + spec.pserver_memory().connections.0,
+            waiting_bytes: PserverMemory::waiting_of(spec.pservers.memory).0,
+            fixed_bytes: BASE_BYTES + PserverMemory::of(spec).connections.0,
             bandwidth: spec
                 .checkpoint
                 .bandwidth

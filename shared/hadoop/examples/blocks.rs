@@ -12,7 +12,7 @@ use heddle_hadoop::configuration::{Configuration, Environment, NameService};
 use heddle_hadoop::namenode::NameNode;
 use heddle_hadoop::rpc::{Login, RpcClient, RpcOptions};
 use heddle_hadoop::sasl::SecurityPolicy;
-use heddle_hadoop::token::{Credentials, ServiceNames, kind};
+use heddle_hadoop::token::{Credentials, ServiceNames, token_kind};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         names = names.with_name_service(logical);
     }
     let credentials = Credentials::of_environment(&configuration)?;
-    let token = credentials.for_service(kind::HDFS_DELEGATION, &names).cloned();
+    let token = credentials.for_service(token_kind::HDFS_DELEGATION, &names).cloned();
     let policy = SecurityPolicy::of(&configuration)?;
     let user = User::resolve(configuration.environment(), policy.required)?;
 

@@ -22,7 +22,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 pub use credentials::{
     CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, CredentialsSourceError,
 };
-pub use identifier::{DelegationIdentifier, Identifier, IdentifierError, kind};
+pub use identifier::{DelegationIdentifier, Identifier, IdentifierError, token_kind};
 pub use service_names::ServiceNames;
 
 use crate::proto::common::TokenProto;

@@ -7,7 +7,7 @@ use heddle_protocol::ids::{PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::manifest::{
     FORMAT_VERSION, Manifest, Progress, QueuedTask, Salt, TaskState, Work,
 };
-use heddle_protocol::spec::{PhaseKind, phase_kind};
+use heddle_protocol::spec::{PhaseKind, SpecDigest, phase_kind};
 use uuid::Uuid;
 
 use super::Checkpoints;
@@ -48,7 +48,7 @@ impl Checkpoints {
             // The commit puts its own in.
             salt: Salt(Uuid::nil()),
             at_ms: ctx.wall_ms(),
-            spec_digest: spec.digest().0,
+            spec_digest: SpecDigest::of(spec).0,
             spec: serde_json::to_value(&**spec).unwrap_or_default(),
             plan: (*config.plan).clone(),
             shards: ordered.saved.values().cloned().collect(),

@@ -22,7 +22,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, Role, Slot};
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::OnCorrupt;
+use heddle_protocol::spec::{OnCorrupt, PserverMemory};
 
 use super::Core;
 use crate::action::StoreCall;
@@ -302,7 +302,7 @@ impl Core {
     fn shards_that_fit(&self, slot: Slot) -> u32 {
         let config = self.ctx.config();
         let memory = self.fleet.memory_of(slot, &self.ctx);
-        config.spec.shards_that_fit(memory.unwrap_or(config.spec.pservers.memory))
+        PserverMemory::shards_that_fit(&config.spec, memory.unwrap_or(config.spec.pservers.memory))
     }
 
     /// A pserver registered whose shards survivors hold. They return right after a checkpoint, when a rollback costs no

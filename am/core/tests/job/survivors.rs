@@ -4,7 +4,7 @@ use heddle_am_core::{Event, Record};
 use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Incarnation, Slot};
-use heddle_protocol::spec::{Bytes, Consistency, JobSpec};
+use heddle_protocol::spec::{Bytes, Consistency, JobSpec, PserverMemory};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, spec};
@@ -13,10 +13,10 @@ use crate::harness::{Job, spec};
 fn full() -> JobSpec {
     let mut full = spec(Consistency::Bsp);
     full.model.features = 15 << 20;
-    while full.shards_that_fit(full.pservers.memory) < 2 {
+    while PserverMemory::shards_that_fit(&full, full.pservers.memory) < 2 {
         full.pservers.memory = Bytes(full.pservers.memory.0 + (1 << 20));
     }
-    assert_eq!(full.shards_that_fit(full.pservers.memory), 2);
+    assert_eq!(PserverMemory::shards_that_fit(&full, full.pservers.memory), 2);
     full
 }
 
@@ -53,7 +53,7 @@ fn survivors_take_at_most_the_shards_that_fit() {
     let mut three = full();
     three.pservers.count = 3;
     three.pservers.shards = 6;
-    let fit = three.shards_that_fit(three.pservers.memory);
+    let fit = PserverMemory::shards_that_fit(&three, three.pservers.memory);
     assert_eq!(fit, 3, "two of its own and one more");
     let mut job = Job::started(three, 4, 0);
     job.auto.cluster = false;
@@ -161,7 +161,7 @@ fn loads_that_fail_together_are_one_try() {
 fn memory_that_a_retry_gave_counts_for_the_shards_that_fit() {
     let spec = full();
     let needed = spec.pservers.memory;
-    assert_eq!(spec.shards_that_fit(needed), 2);
-    assert_eq!(spec.shards_that_fit(Bytes(3 * needed.0)), 4);
-    assert_eq!(spec.shards_that_fit(Bytes::mib(16)), 0);
+    assert_eq!(PserverMemory::shards_that_fit(&spec, needed), 2);
+    assert_eq!(PserverMemory::shards_that_fit(&spec, Bytes(3 * needed.0)), 4);
+    assert_eq!(PserverMemory::shards_that_fit(&spec, Bytes::mib(16)), 0);
 }

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::{Difference, JobSpec};
+use heddle_protocol::spec::{Difference, JobSpec, identity};
 use heddle_storage::checkpoint::{CheckpointDir, DamagePolicy, Depth};
 use heddle_storage::{StorageUrl, connect};
 
@@ -89,7 +89,7 @@ pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), 
         )
         .next("pass --fresh to start over")
     })?;
-    let differences = spec.differences(&before.keys());
+    let differences = identity::differences(spec, &identity::keys(&before));
     let describe = |difference: &&Difference| {
         let Difference { key, before, now, .. } = difference;
         let allowed = match difference.allowed_on_resume {

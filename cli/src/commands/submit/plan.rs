@@ -2,7 +2,7 @@
 
 use heddle_am::report::format;
 use heddle_protocol::manifest::InputPlan;
-use heddle_protocol::spec::{Bytes, JobSpec};
+use heddle_protocol::spec::{Bytes, JobSpec, SpecDigest};
 use heddle_yarn::{Amount, Memory, Resources, VCores};
 use serde::Serialize;
 
@@ -143,7 +143,7 @@ impl SubmitPlan {
             .collect();
         let [first, most] = self.totals();
         serde_json::json!({
-            "digest": spec.digest(),
+            "digest": SpecDigest::of(spec),
             "containers": containers,
             "steps_known": self.steps_known,
             "total_min": { "memory_mib": first.0, "vcores": first.1 },

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use heddle_am::report::format;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::spec::{self, JobSpec};
 use heddle_yarn::client::{NewApplication, QueueAcls, QueueInfo, QueueState};
 use heddle_yarn::resource::ResourceError;
 use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
@@ -73,14 +73,13 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), CommandFailure> {
     if !executable(path) {
         return Err(wrong(&format!("{program} does not exist or is not executable")));
     }
-    let file = heddle_protocol::spec::FileSpec::parse(program, Path::new("/"))
-        .map_err(|error| wrong(&error))?;
+    let file = spec::FileSpec::parse(program, Path::new("/")).map_err(|error| wrong(&error))?;
     let name = format!("./{}", file.name);
     if !spec.yarn.files.contains(&file) {
         spec.yarn.files.push(file);
     }
     *program = name;
-    spec.check()
+    spec::check(spec)
         .map_err(|error| CommandFailure::caused(ExitCode::Input, "trainers.command", &error))
 }
 
@@ -416,7 +415,7 @@ mod tests {
 
     #[test]
     fn larger_container_than_any_running_node_is_a_note() {
-        let spec = heddle_protocol::spec::job::sample();
+        let spec = spec::job::sample();
         let [_, pservers, _] = roles(&spec);
         let types = ResourceTypes(std::collections::BTreeMap::new());
         let needed = i64::try_from(pservers.asked.memory.as_mib()).expect("small");

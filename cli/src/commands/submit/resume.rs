@@ -6,7 +6,7 @@
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::CutId;
 use heddle_protocol::model::MODEL_FILE;
-use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::spec::{JobSpec, Location, identity};
 use heddle_storage::checkpoint::{Candidate, CheckpointDir, Depth, Health};
 use heddle_storage::{Entry, EntryKind, connect};
 use heddle_yarn::ApplicationState;
@@ -120,7 +120,7 @@ pub fn check_resume(base: &ResumePoint, spec: &JobSpec) -> Result<(), CommandFai
     let Ok(before) = serde_json::from_value::<JobSpec>(base.spec.clone()) else {
         return Ok(());
     };
-    let differences = spec.differences(&before.keys());
+    let differences = identity::differences(spec, &identity::keys(&before));
     let never = differences
         .iter()
         .find(|difference| !difference.allowed_on_resume && difference.key == "data.passes");

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use heddle_protocol::control::ExportedFile;
 use heddle_protocol::ids::Member;
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, staging_prefix};
-use heddle_protocol::spec::{JobSpec, ModelFormat};
+use heddle_protocol::spec::{self, JobSpec, ModelFormat};
 use heddle_storage::checkpoint::{Depth, StoredCheckpoint};
 use heddle_storage::{
     Mode, Storage, StorageError, StorageUrl, StorePath, connect, make_dirs, write_whole,
@@ -175,8 +175,8 @@ async fn export_into(
 ) -> Result<Vec<ExportedFile>, ExportError> {
     let manifest = &checkpoint.manifest;
     let spec = manifest.spec.to_string();
-    let spec = JobSpec::from_json(spec.as_bytes())
-        .map_err(|error| ExportError::Spec(error.to_string()))?;
+    let spec =
+        spec::from_json(spec.as_bytes()).map_err(|error| ExportError::Spec(error.to_string()))?;
     let formats = if formats.is_empty() { spec.output.formats.clone() } else { formats.to_vec() };
     let origin = ModelOrigin { job: manifest.job.clone(), spec };
     let model = Model { from: &*from, checkpoint: &checkpoint, origin: &origin, mode };

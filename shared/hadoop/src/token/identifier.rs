@@ -18,7 +18,7 @@ use crate::proto::token::{
 };
 
 /// Names of the kinds of tokens.
-pub mod kind {
+pub mod token_kind {
     /// An ApplicationMaster to the scheduler's port of the ResourceManager.
     pub const AMRM: &str = "YARN_AM_RM_TOKEN";
     /// An ApplicationMaster to one NodeManager.
@@ -44,13 +44,13 @@ const DELEGATION_VERSION: u8 = 0;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Identifier {
-    /// [`kind::AMRM`].
+    /// [`token_kind::AMRM`].
     AmRm(AmrmTokenIdentifierProto),
-    /// [`kind::NM`].
+    /// [`token_kind::NM`].
     Nm(NmTokenIdentifierProto),
-    /// [`kind::CONTAINER`].
+    /// [`token_kind::CONTAINER`].
     Container(ContainerTokenIdentifierProto),
-    /// [`kind::CLIENT_TO_AM`].
+    /// [`token_kind::CLIENT_TO_AM`].
     ClientToAm(ClientToAmTokenIdentifierProto),
     /// Delegation tokens of the ResourceManager, the timeline service, NameNodes and key servers.
     Delegation(DelegationIdentifier),
@@ -100,14 +100,16 @@ impl Identifier {
     pub fn of(token: &Token) -> Result<Self, IdentifierError> {
         let bytes = token.identifier();
         Ok(match token.kind() {
-            kind::AMRM => Self::AmRm(AmrmTokenIdentifierProto::decode(bytes)?),
-            kind::NM => Self::Nm(NmTokenIdentifierProto::decode(bytes)?),
-            kind::CONTAINER => Self::Container(ContainerTokenIdentifierProto::decode(bytes)?),
-            kind::CLIENT_TO_AM => Self::ClientToAm(ClientToAmTokenIdentifierProto::decode(bytes)?),
-            kind::HDFS_DELEGATION | kind::KMS_DELEGATION => {
+            token_kind::AMRM => Self::AmRm(AmrmTokenIdentifierProto::decode(bytes)?),
+            token_kind::NM => Self::Nm(NmTokenIdentifierProto::decode(bytes)?),
+            token_kind::CONTAINER => Self::Container(ContainerTokenIdentifierProto::decode(bytes)?),
+            token_kind::CLIENT_TO_AM => {
+                Self::ClientToAm(ClientToAmTokenIdentifierProto::decode(bytes)?)
+            }
+            token_kind::HDFS_DELEGATION | token_kind::KMS_DELEGATION => {
                 Self::Delegation(DelegationIdentifier::decode_writable(bytes)?)
             }
-            kind::RM_DELEGATION | kind::TIMELINE_DELEGATION => {
+            token_kind::RM_DELEGATION | token_kind::TIMELINE_DELEGATION => {
                 Self::Delegation(DelegationIdentifier::decode_yarn(bytes)?)
             }
             _ => Self::Other,
@@ -261,27 +263,27 @@ mod tests {
     fn identifiers_of_java_decode() {
         for (kind, identifier, expected) in [
             (
-                kind::AMRM,
+                token_kind::AMRM,
                 "0a0d0a0908051080d095ffbc3110011007",
                 "appattempt_1700000000000_0005_000001, key 7",
             ),
             (
-                kind::NM,
+                token_kind::NM,
                 "0a0d0a0908051080d095ffbc31100112150a0f6e6d312e6578616d706c652e636f6d108ee3021a05616c6963652009",
                 "appattempt_1700000000000_0005_000001 at nm1.example.com:45454, key 9",
             ),
             (
-                kind::RM_DELEGATION,
+                token_kind::RM_DELEGATION,
                 "0a05616c69636512047961726e2080d095ffbc312880d8c79fbf3130033802",
                 "owner alice, renewer yarn, number 3, ends at 1700604800000 ms",
             ),
             (
-                kind::HDFS_DELEGATION,
+                token_kind::HDFS_DELEGATION,
                 HDFS,
                 "owner alice, renewer yarn, number 3, ends at 1700604800000 ms",
             ),
             (
-                kind::RM_DELEGATION,
+                token_kind::RM_DELEGATION,
                 HDFS,
                 "owner alice, renewer yarn, number 3, ends at 1700604800000 ms",
             ),
@@ -320,8 +322,8 @@ mod tests {
         #[test]
         fn any_bytes_of_any_kind_decode_or_are_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..60), index in 0_usize..8) {
             let kinds = [
-                kind::AMRM, kind::NM, kind::CONTAINER, kind::CLIENT_TO_AM, kind::RM_DELEGATION,
-                kind::HDFS_DELEGATION, kind::KMS_DELEGATION, kind::TIMELINE_DELEGATION,
+                token_kind::AMRM, token_kind::NM, token_kind::CONTAINER, token_kind::CLIENT_TO_AM, token_kind::RM_DELEGATION,
+                token_kind::HDFS_DELEGATION, token_kind::KMS_DELEGATION, token_kind::TIMELINE_DELEGATION,
             ];
             if let Ok(identifier) = Identifier::of(&Token::new(bytes, *b"p", kinds[index], "")) {
                 let _ = identifier.to_string();

@@ -1,6 +1,6 @@
 //! The rules for the values of a job, alone and together.
 //!
-//! [`JobSpec::check`] runs on every spec that comes from outside: a job file, or the JSON of another process. Later code
+//! [`check`] runs on every spec that comes from outside: a job file, or the JSON of another process. Later code
 //! does not check again. The ranges of single numbers are in the tables of the sections.
 
 use std::collections::BTreeSet;
@@ -10,210 +10,196 @@ use super::file::section::SpecSection;
 use super::job::JobSpec;
 use super::limits::{COLS_MAX, ROWS_MAX, SpecError, VALUES_MAX, rule};
 use super::options::{AlgorithmKind, Consistency, ModelFormat, TaskSize};
+use super::pserver_memory::PserverMemory;
 use super::table::{Optimizer, TableKind};
 use super::value::{Bytes, DurationMs};
 
-impl JobSpec {
-    /// Whether all values are within their bounds and fit together.
-    ///
-    /// # Errors
-    /// The first rule that does not hold.
-    pub fn check(&self) -> Result<(), SpecError> {
-        check_name(&self.name)?;
-        self.check_ranges()?;
-        self.check_data()?;
-        self.check_model()?;
-        self.check_training()?;
-        self.check_containers()?;
-        self.check_outputs()?;
-        check_cluster(&self.yarn, &self.trainers.resources)?;
-        self.check_memory()
-    }
+/// Whether all values are within their bounds and fit together.
+///
+/// # Errors
+/// The first rule that does not hold.
+pub fn check(spec: &JobSpec) -> Result<(), SpecError> {
+    check_name(&spec.name)?;
+    check_ranges(spec)?;
+    check_data(spec)?;
+    check_model(spec)?;
+    check_training(spec)?;
+    check_containers(spec)?;
+    check_outputs(spec)?;
+    check_cluster(&spec.yarn, &spec.trainers.resources)?;
+    check_memory(spec)
+}
 
-    fn check_ranges(&self) -> Result<(), SpecError> {
-        self.data.check_ranges()?;
-        self.model.check_ranges()?;
-        self.training.check_ranges()?;
-        self.pservers.check_ranges()?;
-        self.trainers.check_ranges()?;
-        self.checkpoint.check_ranges()?;
-        self.output.check_ranges()?;
-        self.am.check_ranges()?;
-        self.network.check_ranges()?;
-        self.run.check_ranges()?;
-        self.submit.check_ranges()?;
-        self.yarn.check_ranges()
-    }
+/// Reads the JSON that [`JobSpec::to_json`] made, and checks all rules again.
+///
+/// # Errors
+/// The bytes are not a spec, or the spec breaks a rule.
+pub fn from_json(bytes: &[u8]) -> Result<JobSpec, SpecError> {
+    let spec: JobSpec =
+        serde_json::from_slice(bytes).map_err(|error| SpecError::Json(error.to_string()))?;
+    check(&spec)?;
+    Ok(spec)
+}
 
-    fn check_data(&self) -> Result<(), SpecError> {
-        let data = &self.data;
-        rule(!data.train.is_empty(), "data.train", || "names no file".to_owned())?;
-        rule(data.index_base <= 1, "data.index-base", || {
-            format!("is {}, must be 0 or 1", data.index_base)
-        })?;
-        rule(data.task_size != TaskSize::Bytes(Bytes(0)), "data.task-size", || {
-            "must be above 0".to_owned()
-        })
-    }
+fn check_ranges(spec: &JobSpec) -> Result<(), SpecError> {
+    spec.data.check_ranges()?;
+    spec.model.check_ranges()?;
+    spec.training.check_ranges()?;
+    spec.pservers.check_ranges()?;
+    spec.trainers.check_ranges()?;
+    spec.checkpoint.check_ranges()?;
+    spec.output.check_ranges()?;
+    spec.am.check_ranges()?;
+    spec.network.check_ranges()?;
+    spec.run.check_ranges()?;
+    spec.submit.check_ranges()?;
+    spec.yarn.check_ranges()
+}
 
-    fn check_model(&self) -> Result<(), SpecError> {
-        let model = &self.model;
-        let custom = model.algorithm == AlgorithmKind::Custom;
-        rule(model.l2.is_finite() && model.l2 >= 0.0, "model.l2", || {
-            format!("is {}, must be at least 0", model.l2)
-        })?;
-        check_optimizer("model.optimizer", &model.optimizer)?;
-        if custom {
-            rule(!model.tables.is_empty(), "model.table", || {
-                "algorithm \"custom\" needs at least one [[model.table]]".to_owned()
-            })?;
-            rule(!self.trainers.command.is_empty(), "trainers.command", || {
-                "algorithm \"custom\" needs the program that computes it".to_owned()
-            })?;
-            rule(!model.standardise, "model.standardise", || {
-                "is a step of logistic-regression, not of algorithm \"custom\"".to_owned()
-            })?;
-        } else {
-            rule((1..ROWS_MAX).contains(&model.features), "model.features", || {
-                format!("is {}, must be from 1 to {}", model.features, ROWS_MAX - 1)
-            })?;
-            rule(model.tables.is_empty(), "model.table", || {
-                "is for algorithm \"custom\"; built-in algorithms name their own tables".to_owned()
-            })?;
-        }
-        self.check_tables()
-    }
+fn check_data(spec: &JobSpec) -> Result<(), SpecError> {
+    let data = &spec.data;
+    rule(!data.train.is_empty(), "data.train", || "names no file".to_owned())?;
+    rule(data.index_base <= 1, "data.index-base", || {
+        format!("is {}, must be 0 or 1", data.index_base)
+    })?;
+    rule(data.task_size != TaskSize::Bytes(Bytes(0)), "data.task-size", || {
+        "must be above 0".to_owned()
+    })
+}
 
-    fn check_tables(&self) -> Result<(), SpecError> {
-        const KEY: &str = "model.table";
-        let tables = self.tables();
-        rule(tables.len() <= 1024, KEY, || format!("{} tables, at most 1024", tables.len()))?;
-        let mut names = BTreeSet::new();
-        let mut values = 0u64;
-        for (n, table) in tables.iter().enumerate() {
-            let name = &table.name;
-            rule(usize::from(table.id.0) == n, KEY, || format!("table {name} has a wrong id"))?;
-            rule(is_word(name, 64), KEY, || {
-                format!("name {name:?} must be 1 to 64 letters, digits, \"-\" and \"_\"")
-            })?;
-            rule(names.insert(name), KEY, || format!("two tables are named {name:?}"))?;
-            rule(table.kind == TableKind::Dense, KEY, || {
-                format!("table {name:?}: sparse tables are not available yet")
-            })?;
-            rule((1..=ROWS_MAX).contains(&table.rows), KEY, || {
-                format!("table {name:?}: rows is {}, must be from 1 to {ROWS_MAX}", table.rows)
-            })?;
-            rule((1..=COLS_MAX).contains(&table.cols), KEY, || {
-                format!("table {name:?}: cols is {}, must be from 1 to {COLS_MAX}", table.cols)
-            })?;
-            rule(table.l2.is_finite() && table.l2 >= 0.0, KEY, || {
-                format!("table {name:?}: l2 is {}, must be at least 0", table.l2)
-            })?;
-            check_optimizer(KEY, &table.optimizer)?;
-            values = values.saturating_add(table.values());
-        }
-        rule(values <= VALUES_MAX, KEY, || format!("{values} values in all, at most {VALUES_MAX}"))
+fn check_model(spec: &JobSpec) -> Result<(), SpecError> {
+    let model = &spec.model;
+    let custom = model.algorithm == AlgorithmKind::Custom;
+    rule(model.l2.is_finite() && model.l2 >= 0.0, "model.l2", || {
+        format!("is {}, must be at least 0", model.l2)
+    })?;
+    check_optimizer("model.optimizer", &model.optimizer)?;
+    if custom {
+        rule(!model.tables.is_empty(), "model.table", || {
+            "algorithm \"custom\" needs at least one [[model.table]]".to_owned()
+        })?;
+        rule(!spec.trainers.command.is_empty(), "trainers.command", || {
+            "algorithm \"custom\" needs the program that computes it".to_owned()
+        })?;
+        rule(!model.standardise, "model.standardise", || {
+            "is a step of logistic-regression, not of algorithm \"custom\"".to_owned()
+        })?;
+    } else {
+        rule((1..ROWS_MAX).contains(&model.features), "model.features", || {
+            format!("is {}, must be from 1 to {}", model.features, ROWS_MAX - 1)
+        })?;
+        rule(model.tables.is_empty(), "model.table", || {
+            "is for algorithm \"custom\"; built-in algorithms name their own tables".to_owned()
+        })?;
     }
+    check_tables(spec)
+}
 
-    fn check_training(&self) -> Result<(), SpecError> {
-        let training = &self.training;
-        rule(training.early_stop == 0 || !self.data.test.is_empty(), "training.early-stop", || {
-            "watches the log-loss of the test data, and data.test is not set".to_owned()
-        })
+fn check_tables(spec: &JobSpec) -> Result<(), SpecError> {
+    const KEY: &str = "model.table";
+    let tables = spec.tables();
+    rule(tables.len() <= 1024, KEY, || format!("{} tables, at most 1024", tables.len()))?;
+    let mut names = BTreeSet::new();
+    let mut values = 0u64;
+    for (n, table) in tables.iter().enumerate() {
+        let name = &table.name;
+        rule(usize::from(table.id.0) == n, KEY, || format!("table {name} has a wrong id"))?;
+        rule(is_word(name, 64), KEY, || {
+            format!("name {name:?} must be 1 to 64 letters, digits, \"-\" and \"_\"")
+        })?;
+        rule(names.insert(name), KEY, || format!("two tables are named {name:?}"))?;
+        rule(table.kind == TableKind::Dense, KEY, || {
+            format!("table {name:?}: sparse tables are not available yet")
+        })?;
+        rule((1..=ROWS_MAX).contains(&table.rows), KEY, || {
+            format!("table {name:?}: rows is {}, must be from 1 to {ROWS_MAX}", table.rows)
+        })?;
+        rule((1..=COLS_MAX).contains(&table.cols), KEY, || {
+            format!("table {name:?}: cols is {}, must be from 1 to {COLS_MAX}", table.cols)
+        })?;
+        rule(table.l2.is_finite() && table.l2 >= 0.0, KEY, || {
+            format!("table {name:?}: l2 is {}, must be at least 0", table.l2)
+        })?;
+        check_optimizer(KEY, &table.optimizer)?;
+        values = values.saturating_add(table.values());
     }
+    rule(values <= VALUES_MAX, KEY, || format!("{values} values in all, at most {VALUES_MAX}"))
+}
 
-    fn check_containers(&self) -> Result<(), SpecError> {
-        let (pservers, trainers) = (&self.pservers, &self.trainers);
-        let threads = pservers.count * pservers.vcores;
-        rule(pservers.shards >= threads, "pservers.shards", || {
-            format!(
-                "is {}, must be at least pservers.count × pservers.vcores = {threads}, a shard for each data thread",
-                pservers.shards
-            )
-        })?;
-        rule(trainers.min <= trainers.max, "trainers.min", || {
-            format!("is {}, must not be above trainers.max = {}", trainers.min, trainers.max)
-        })?;
-        let lanes = self.training.lanes;
-        let bsp = self.training.consistency == Consistency::Bsp;
-        rule(!bsp || trainers.min <= lanes, "trainers.min", || {
-            format!(
-                "is {}, must not be above training.lanes = {lanes}: each trainer computes at least one lane",
-                trainers.min
-            )
-        })?;
-        for (key, memory) in [
-            ("pservers.memory", pservers.memory),
-            ("trainers.memory", trainers.memory),
-            ("am.memory", self.am.memory),
-        ] {
-            rule(memory >= Bytes::mib(32), key, || format!("is {memory}, must be at least 32MiB"))?;
-        }
-        Ok(())
-    }
+fn check_training(spec: &JobSpec) -> Result<(), SpecError> {
+    let training = &spec.training;
+    rule(training.early_stop == 0 || !spec.data.test.is_empty(), "training.early-stop", || {
+        "watches the log-loss of the test data, and data.test is not set".to_owned()
+    })
+}
 
-    fn check_outputs(&self) -> Result<(), SpecError> {
-        let (checkpoint, output) = (&self.checkpoint, &self.output);
-        rule(checkpoint.timeout >= DurationMs::secs(1), "checkpoint.timeout", || {
-            format!("is {}, must be at least 1s", checkpoint.timeout)
-        })?;
-        rule(
-            checkpoint.bandwidth.is_none_or(|rate| rate >= Bytes(1 << 10)),
-            "checkpoint.bandwidth",
-            || "must be at least 1KiB (a second), or empty".to_owned(),
-        )?;
-        let mut formats = BTreeSet::new();
-        rule(!output.formats.is_empty(), "output.formats", || "names no format".to_owned())?;
-        rule(output.formats.iter().all(|format| formats.insert(format)), "output.formats", || {
-            "names a format twice".to_owned()
-        })?;
-        rule(
-            self.model.algorithm != AlgorithmKind::Custom || !formats.contains(&ModelFormat::Text),
-            "output.formats",
-            || "\"text\" is for linear models, not for algorithm \"custom\"".to_owned(),
-        )?;
-        rule(output.model != checkpoint.dir, "output.model", || {
-            "is the same folder as checkpoint.dir".to_owned()
-        })?;
-        rule(
-            self.run.orphan_timeout.is_none_or(|timeout| timeout >= DurationMs::secs(5)),
-            "run.orphan-timeout",
-            || "must be \"auto\" or at least 5s".to_owned(),
+fn check_containers(spec: &JobSpec) -> Result<(), SpecError> {
+    let (pservers, trainers) = (&spec.pservers, &spec.trainers);
+    let threads = pservers.count * pservers.vcores;
+    rule(pservers.shards >= threads, "pservers.shards", || {
+        format!(
+            "is {}, must be at least pservers.count × pservers.vcores = {threads}, a shard for each data thread",
+            pservers.shards
         )
+    })?;
+    rule(trainers.min <= trainers.max, "trainers.min", || {
+        format!("is {}, must not be above trainers.max = {}", trainers.min, trainers.max)
+    })?;
+    let lanes = spec.training.lanes;
+    let bsp = spec.training.consistency == Consistency::Bsp;
+    rule(!bsp || trainers.min <= lanes, "trainers.min", || {
+        format!(
+            "is {}, must not be above training.lanes = {lanes}: each trainer computes at least one lane",
+            trainers.min
+        )
+    })?;
+    for (key, memory) in [
+        ("pservers.memory", pservers.memory),
+        ("trainers.memory", trainers.memory),
+        ("am.memory", spec.am.memory),
+    ] {
+        rule(memory >= Bytes::mib(32), key, || format!("is {memory}, must be at least 32MiB"))?;
     }
+    Ok(())
+}
 
-    /// The fullest pserver must hold its shards and all that it does with them.
-    fn check_memory(&self) -> Result<(), SpecError> {
-        let (memory, need) = (self.pservers.memory, self.pserver_memory());
-        rule(need.total().0 <= memory.0, "pservers.memory", || {
-            let enough = self.pserver_memory_that_suffices().0.div_ceil(1 << 20);
-            format!("is {memory}, must be at least {enough} MiB: {}", need.in_words())
-        })
-    }
+fn check_outputs(spec: &JobSpec) -> Result<(), SpecError> {
+    let (checkpoint, output) = (&spec.checkpoint, &spec.output);
+    rule(checkpoint.timeout >= DurationMs::secs(1), "checkpoint.timeout", || {
+        format!("is {}, must be at least 1s", checkpoint.timeout)
+    })?;
+    rule(
+        checkpoint.bandwidth.is_none_or(|rate| rate >= Bytes(1 << 10)),
+        "checkpoint.bandwidth",
+        || "must be at least 1KiB (a second), or empty".to_owned(),
+    )?;
+    let mut formats = BTreeSet::new();
+    rule(!output.formats.is_empty(), "output.formats", || "names no format".to_owned())?;
+    rule(output.formats.iter().all(|format| formats.insert(format)), "output.formats", || {
+        "names a format twice".to_owned()
+    })?;
+    rule(
+        spec.model.algorithm != AlgorithmKind::Custom || !formats.contains(&ModelFormat::Text),
+        "output.formats",
+        || "\"text\" is for linear models, not for algorithm \"custom\"".to_owned(),
+    )?;
+    rule(output.model != checkpoint.dir, "output.model", || {
+        "is the same folder as checkpoint.dir".to_owned()
+    })?;
+    rule(
+        spec.run.orphan_timeout.is_none_or(|timeout| timeout >= DurationMs::secs(5)),
+        "run.orphan-timeout",
+        || "must be \"auto\" or at least 5s".to_owned(),
+    )
+}
 
-    /// Number of shards that fit into `memory` of a pserver together with copies and buffers; at most all of the job.
-    #[must_use]
-    pub fn shards_that_fit(&self, memory: Bytes) -> u32 {
-        // Copies and frames that wait take a part of the memory, so they grow with it.
-        let mut spec = self.clone();
-        spec.pservers.memory = memory;
-        // The bytes grow with the shards: the first that is too many.
-        let (mut fit, mut too_many) = (0, self.pservers.shards + 1);
-        while fit + 1 < too_many {
-            let middle = fit + (too_many - fit) / 2;
-            match spec.pserver_memory_of(middle).total() <= memory {
-                true => fit = middle,
-                false => too_many = middle,
-            }
-        }
-        fit
-    }
-
-    /// Bytes of parameters and optimizer state on the pserver that holds most shards.
-    #[must_use]
-    pub fn pserver_table_bytes(&self) -> Bytes {
-        self.pserver_memory().tables
-    }
+/// The fullest pserver must hold its shards and all that it does with them.
+fn check_memory(spec: &JobSpec) -> Result<(), SpecError> {
+    let (memory, need) = (spec.pservers.memory, PserverMemory::of(spec));
+    rule(need.total().0 <= memory.0, "pservers.memory", || {
+        let enough = PserverMemory::sufficient(spec).0.div_ceil(1 << 20);
+        format!("is {memory}, must be at least {enough} MiB: {}", need.in_words())
+    })
 }
 
 fn is_word(text: &str, max: usize) -> bool {
@@ -262,21 +248,21 @@ mod tests {
     fn refused(change: impl FnOnce(&mut JobSpec)) -> String {
         let mut spec = sample();
         change(&mut spec);
-        spec.check().expect_err("the change breaks a rule").to_string()
+        check(&spec).expect_err("the change breaks a rule").to_string()
     }
 
     #[test]
     fn a_spec_survives_json() {
         let spec = sample();
-        assert_eq!(JobSpec::from_json(&spec.to_json()), Ok(spec));
+        assert_eq!(from_json(&spec.to_json()), Ok(spec));
     }
 
     #[test]
     fn json_that_breaks_a_rule_is_refused() {
         let mut spec = sample();
         spec.pservers.shards = 0;
-        assert!(matches!(JobSpec::from_json(&spec.to_json()), Err(SpecError::Rule { .. })));
-        assert!(matches!(JobSpec::from_json(b"{}"), Err(SpecError::Json(_))));
+        assert!(matches!(from_json(&spec.to_json()), Err(SpecError::Rule { .. })));
+        assert!(matches!(from_json(b"{}"), Err(SpecError::Json(_))));
     }
 
     #[test]
@@ -302,7 +288,7 @@ mod tests {
             let mut spec = sample();
             spec.model.features = 1 << 28;
             spec.pservers.memory = Bytes::mib(mib);
-            spec.check()
+            check(&spec)
         };
         let text = with(256).expect_err("refused").to_string();
         let enough = text

@@ -117,6 +117,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::spec::check::check;
     use crate::spec::job::{JobSpec, sample};
     use crate::spec::shipped_file::FileSpec;
     use crate::spec::value::{Bytes, Share};
@@ -124,7 +125,7 @@ mod tests {
     fn refused(change: impl FnOnce(&mut JobSpec)) -> String {
         let mut spec = sample();
         change(&mut spec);
-        spec.check().unwrap_err().to_string()
+        check(&spec).unwrap_err().to_string()
     }
 
     #[test]

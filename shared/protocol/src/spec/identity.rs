@@ -12,13 +12,28 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::file::key::ResumeRule;
-use super::file::keys;
+use super::file::keys as key_table;
 use super::job::JobSpec;
 
 /// SHA-256 over the keys of a spec that make it the job it is. Prints as 64 hex digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct SpecDigest(pub String);
+
+impl SpecDigest {
+    /// The digest over all keys that are part of the job.
+    #[must_use]
+    pub fn of(spec: &JobSpec) -> Self {
+        let mut sha = Sha256::new();
+        for (key, value) in keys(spec) {
+            if rule(&key) != ResumeRule::Freely {
+                // JSON escapes line ends, so that no value can look like the next key.
+                sha.update(format!("{key}={value}\n"));
+            }
+        }
+        Self(hex::encode(sha.finalize()))
+    }
+}
 
 impl fmt::Display for SpecDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,7 +43,7 @@ impl fmt::Display for SpecDigest {
 
 /// The rule for a key of the JSON form, `section.key`. A key that is not in the table never changes.
 fn rule(key: &str) -> ResumeRule {
-    keys::find(key).map_or(ResumeRule::Never, |key| key.resume)
+    key_table::find(key).map_or(ResumeRule::Never, |key| key.resume)
 }
 
 /// A key in which two specs differ, with both values as JSON.
@@ -44,71 +59,56 @@ pub struct Difference {
     pub allowed_on_resume: bool,
 }
 
-impl JobSpec {
-    /// Every key with its value as compact JSON, sorted by key: the canonical form.
-    ///
-    /// # Panics
-    /// Never: every value has a JSON form.
-    #[must_use]
-    pub fn keys(&self) -> BTreeMap<String, String> {
-        let json = serde_json::to_value(self).expect("a spec has a JSON form");
-        let mut keys = BTreeMap::new();
-        for (section, value) in json.as_object().into_iter().flatten() {
-            match value.as_object() {
-                Some(values) => {
-                    for (key, value) in values {
-                        keys.insert(format!("{section}.{key}"), canonical(value));
-                    }
-                }
-                None => {
-                    keys.insert(section.clone(), canonical(value));
+/// Every key with its value as compact JSON, sorted by key: the canonical form.
+///
+/// # Panics
+/// Never: every value has a JSON form.
+#[must_use]
+pub fn keys(spec: &JobSpec) -> BTreeMap<String, String> {
+    let json = serde_json::to_value(spec).expect("a spec has a JSON form");
+    let mut keys = BTreeMap::new();
+    for (section, value) in json.as_object().into_iter().flatten() {
+        match value.as_object() {
+            Some(values) => {
+                for (key, value) in values {
+                    keys.insert(format!("{section}.{key}"), canonical(value));
                 }
             }
-        }
-        keys
-    }
-
-    /// The digest over all keys that are part of the job.
-    #[must_use]
-    pub fn digest(&self) -> SpecDigest {
-        let mut sha = Sha256::new();
-        for (key, value) in self.keys() {
-            if rule(&key) != ResumeRule::Freely {
-                // JSON escapes line ends, so that no value can look like the next key.
-                sha.update(format!("{key}={value}\n"));
+            None => {
+                keys.insert(section.clone(), canonical(value));
             }
         }
-        SpecDigest(hex::encode(sha.finalize()))
     }
+    keys
+}
 
-    /// The keys in which this spec differs from the one a checkpoint was made with (`before`, from its
-    /// [`JobSpec::keys`]), sorted; keys that may differ freely are left out.
-    #[must_use]
-    pub fn differences(&self, before: &BTreeMap<String, String>) -> Vec<Difference> {
-        let now = self.keys();
-        let absent = "null".to_owned();
-        let mut all: Vec<&String> = before.keys().chain(now.keys()).collect();
-        all.sort();
-        all.dedup();
-        let differs = |key: &&String| before.get(*key) != now.get(*key);
-        all.into_iter()
-            .filter(differs)
-            .filter(|key| rule(key) != ResumeRule::Freely)
-            .map(|key| {
-                let before = before.get(key).unwrap_or(&absent).clone();
-                let now = now.get(key).unwrap_or(&absent).clone();
-                let allowed_on_resume = match rule(key) {
-                    ResumeRule::Never => false,
-                    ResumeRule::OnResume | ResumeRule::Freely => true,
-                    ResumeRule::Upwards => match (before.parse::<u64>(), now.parse::<u64>()) {
-                        (Ok(before), Ok(now)) => now >= before,
-                        _ => false,
-                    },
-                };
-                Difference { key: key.clone(), before, now, allowed_on_resume }
-            })
-            .collect()
-    }
+/// The keys in which a spec differs from the one a checkpoint was made with (`before`, from its
+/// [`keys`]), sorted; keys that may differ freely are left out.
+#[must_use]
+pub fn differences(spec: &JobSpec, before: &BTreeMap<String, String>) -> Vec<Difference> {
+    let now = keys(spec);
+    let absent = "null".to_owned();
+    let mut all: Vec<&String> = before.keys().chain(now.keys()).collect();
+    all.sort();
+    all.dedup();
+    let differs = |key: &&String| before.get(*key) != now.get(*key);
+    all.into_iter()
+        .filter(differs)
+        .filter(|key| rule(key) != ResumeRule::Freely)
+        .map(|key| {
+            let before = before.get(key).unwrap_or(&absent).clone();
+            let now = now.get(key).unwrap_or(&absent).clone();
+            let allowed_on_resume = match rule(key) {
+                ResumeRule::Never => false,
+                ResumeRule::OnResume | ResumeRule::Freely => true,
+                ResumeRule::Upwards => match (before.parse::<u64>(), now.parse::<u64>()) {
+                    (Ok(before), Ok(now)) => now >= before,
+                    _ => false,
+                },
+            };
+            Difference { key: key.clone(), before, now, allowed_on_resume }
+        })
+        .collect()
 }
 
 /// Compact JSON with the keys of objects sorted, whatever map serde_json was built with.
@@ -139,15 +139,15 @@ mod tests {
         let before = sample();
         let mut now = sample();
         change(&mut now);
-        let differences = now.differences(&before.keys());
+        let differences = differences(&now, &keys(&before));
         let keys = differences.into_iter().map(|d| (d.key, d.allowed_on_resume)).collect();
-        (now.digest() == before.digest(), keys)
+        (SpecDigest::of(&now) == SpecDigest::of(&before), keys)
     }
 
     #[test]
     fn the_same_spec_has_the_same_digest() {
         assert_eq!(changed(|_| {}), (true, vec![]));
-        assert_eq!(sample().digest().0.len(), 64);
+        assert_eq!(SpecDigest::of(&sample()).0.len(), 64);
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
         ten.data.passes = 10;
         let mut twelve = sample();
         twelve.data.passes = 12;
-        assert!(twelve.differences(&ten.keys())[0].allowed_on_resume);
-        assert!(!ten.differences(&twelve.keys())[0].allowed_on_resume);
+        assert!(differences(&twelve, &keys(&ten))[0].allowed_on_resume);
+        assert!(!differences(&ten, &keys(&twelve))[0].allowed_on_resume);
     }
 }

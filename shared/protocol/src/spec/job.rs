@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::limits::SpecError;
 use super::options::{
     AlgorithmKind, BadRecords, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
 };
@@ -51,17 +50,6 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// Reads the JSON that [`JobSpec::to_json`] made, checking all rules again.
-    ///
-    /// # Errors
-    /// The bytes are not a spec, or the spec breaks a rule.
-    pub fn from_json(bytes: &[u8]) -> Result<Self, SpecError> {
-        let spec: Self =
-            serde_json::from_slice(bytes).map_err(|error| SpecError::Json(error.to_string()))?;
-        spec.check()?;
-        Ok(spec)
-    }
-
     /// The JSON form, as processes pass it on.
     ///
     /// # Panics

@@ -1,7 +1,7 @@
 //! The job: what to train, on what data, with which resources, typed and checked once.
 //!
 //! All processes use [`JobSpec`]. Users write it as TOML, which the command line reads with positions and origins;
-//! processes pass it on as JSON. [`JobSpec::check`] checks it once; later code relies on it:
+//! processes pass it on as JSON. [`check()`] checks it once; later code relies on it:
 //! counts are above zero, `min ≤ max`, shards suffice for the data threads.
 //!
 //! This module also has the facts that follow from the values and that all processes must agree on: the sequence of phases ([`phase`]), the tables and how they are cut into shards ([`table`]),
@@ -24,6 +24,7 @@ pub mod table;
 pub mod value;
 pub mod yarn;
 
+pub use check::{check, from_json};
 pub use file::ResumeRule;
 pub use identity::{Difference, SpecDigest};
 pub use job::JobSpec;

@@ -67,7 +67,7 @@ fn per_pass(spec: &JobSpec) -> u32 {
 /// How many phases the job has if nothing stops it early.
 #[must_use]
 pub fn phase_count(spec: &JobSpec) -> u32 {
-    // `JobSpec::check` bounds passes well below overflow.
+    // `check` bounds passes well below overflow.
     measures(spec) + spec.data.passes * per_pass(spec)
 }
 

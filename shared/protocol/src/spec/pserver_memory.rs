@@ -1,6 +1,9 @@
 //! The memory that a parameter server needs, computed before it runs: a job that cannot fit is refused at submission.
 
-use super::{Bytes, Consistency, JobSpec, TableSpec};
+use super::job::JobSpec;
+use super::options::Consistency;
+use super::table::TableSpec;
+use super::value::Bytes;
 
 /// Code, stacks and the saver's buffers.
 const BASE: Bytes = Bytes::mib(16);
@@ -67,51 +70,49 @@ impl PserverMemory {
             ("code and buffers", self.base),
         ]
     }
-}
 
-impl JobSpec {
     /// What a pserver with most shards needs.
     #[must_use]
-    pub fn pserver_memory(&self) -> PserverMemory {
-        let (shards, count) = (self.pservers.shards.max(1), self.pservers.count.max(1));
-        self.pserver_memory_of(shards.div_ceil(count))
+    pub fn of(spec: &JobSpec) -> Self {
+        let (shards, count) = (spec.pservers.shards.max(1), spec.pservers.count.max(1));
+        Self::of_shards(spec, shards.div_ceil(count))
     }
 
     /// The memory that a pserver with this number of shards needs.
     #[must_use]
-    pub fn pserver_memory_of(&self, held: u32) -> PserverMemory {
-        let memory = self.pservers.memory;
+    pub fn of_shards(spec: &JobSpec, held: u32) -> Self {
+        let memory = spec.pservers.memory;
         let values = |per_value: &dyn Fn(&TableSpec) -> u64| {
-            let tables = self.tables();
+            let tables = spec.tables();
             let bytes = tables
                 .iter()
-                .map(|table| self.values_of(table, held).saturating_mul(4 * per_value(table)));
+                .map(|table| values_of(spec, table, held).saturating_mul(4 * per_value(table)));
             Bytes(bytes.fold(0, u64::saturating_add))
         };
-        let threads = u64::from(self.pservers.vcores.min(held).max(1));
-        PserverMemory {
+        let threads = u64::from(spec.pservers.vcores.min(held).max(1));
+        Self {
             tables: values(&|table| 1 + u64::from(table.optimizer.state_per_value())),
-            sums: match self.training.consistency {
+            sums: match spec.training.consistency {
                 Consistency::Bsp => values(&|_| 1),
                 Consistency::Asp => Bytes(0),
             },
-            copies: self.checkpoint.memory.of(memory),
+            copies: spec.checkpoint.memory.of(memory),
             connections: Bytes(
-                CONNECTION.0.saturating_mul(u64::from(self.trainers.max)).saturating_mul(threads),
+                CONNECTION.0.saturating_mul(u64::from(spec.trainers.max)).saturating_mul(threads),
             ),
-            waiting: Self::pserver_waiting(memory),
+            waiting: Self::waiting_of(memory),
             base: BASE,
         }
     }
 
     /// The least memory that [`PserverMemory::total`] fits into; some terms are parts of the memory and grow with it.
     #[must_use]
-    pub fn pserver_memory_that_suffices(&self) -> Bytes {
-        let mut spec = self.clone();
+    pub fn sufficient(spec: &JobSpec) -> Bytes {
+        let mut spec = spec.clone();
         spec.pservers.memory = Bytes(0);
         // Each round adds the part of what the last one added. Where the parts are all of the memory there is no end.
         for _ in 0..200 {
-            let need = spec.pserver_memory().total();
+            let need = Self::of(&spec).total();
             if need <= spec.pservers.memory {
                 break;
             }
@@ -122,24 +123,43 @@ impl JobSpec {
 
     /// Bytes of frames that may wait in a pserver, by its memory; see [`PserverMemory::waiting`].
     #[must_use]
-    pub fn pserver_waiting(memory: Bytes) -> Bytes {
+    pub fn waiting_of(memory: Bytes) -> Bytes {
         Bytes(memory.0 / WAITING_SHARE)
     }
 
-    /// Parameters of a table in this number of shards; shards differ by at most one row.
-    fn values_of(&self, table: &TableSpec, held: u32) -> u64 {
-        table
-            .rows
-            .div_ceil(u64::from(self.pservers.shards.max(1)))
-            .saturating_mul(u64::from(held))
-            .min(table.rows)
-            .saturating_mul(u64::from(table.cols))
+    /// Number of shards that fit into `memory` of a pserver together with copies and buffers; at most all of the job.
+    #[must_use]
+    pub fn shards_that_fit(spec: &JobSpec, memory: Bytes) -> u32 {
+        // Copies and frames that wait take a part of the memory, so they grow with it.
+        let mut spec = spec.clone();
+        spec.pservers.memory = memory;
+        // The bytes grow with the shards: the first that is too many.
+        let (mut fit, mut too_many) = (0, spec.pservers.shards + 1);
+        while fit + 1 < too_many {
+            let middle = fit + (too_many - fit) / 2;
+            match Self::of_shards(&spec, middle).total() <= memory {
+                true => fit = middle,
+                false => too_many = middle,
+            }
+        }
+        fit
     }
+}
+
+/// Parameters of a table in this number of shards; shards differ by at most one row.
+fn values_of(spec: &JobSpec, table: &TableSpec, held: u32) -> u64 {
+    table
+        .rows
+        .div_ceil(u64::from(spec.pservers.shards.max(1)))
+        .saturating_mul(u64::from(held))
+        .min(table.rows)
+        .saturating_mul(u64::from(table.cols))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::check::check;
     use crate::spec::job::sample;
 
     fn job(change: impl FnOnce(&mut JobSpec)) -> JobSpec {
@@ -149,7 +169,7 @@ mod tests {
     }
 
     fn refused(spec: &JobSpec) -> String {
-        spec.check().expect_err("refused").to_string()
+        check(spec).expect_err("refused").to_string()
     }
 
     #[test]
@@ -160,13 +180,13 @@ mod tests {
             spec.pservers.count = 1;
             spec.pservers.memory = Bytes::mib(180);
         });
-        let terms = bsp.pserver_memory();
+        let terms = PserverMemory::of(&bsp);
         assert_eq!(terms.sums, terms.tables, "SGD has no state");
         assert!(refused(&bsp).contains("MiB of sums of gradients"), "{}", refused(&bsp));
         let mut asp = bsp;
         asp.training.consistency = Consistency::Asp;
-        assert_eq!(asp.pserver_memory().sums, Bytes(0));
-        asp.check().expect("it fits without sums");
+        assert_eq!(PserverMemory::of(&asp).sums, Bytes(0));
+        check(&asp).expect("it fits without sums");
     }
 
     #[test]
@@ -177,7 +197,7 @@ mod tests {
             spec.pservers.vcores = 8;
             spec.pservers.memory = Bytes::mib(512);
         });
-        assert_eq!(wide.pserver_memory().connections, Bytes::mib(500));
+        assert_eq!(PserverMemory::of(&wide).connections, Bytes::mib(500));
         let error = refused(&wide);
         let (_, terms) = error.split_once(": 500 MiB of connection buffers").expect("first");
         assert!(terms.contains("trainers.max"), "{error}");
@@ -190,6 +210,6 @@ mod tests {
             spec.pservers.vcores = 8;
         });
         // Two shards on each pserver.
-        assert_eq!(spec.pserver_memory().connections, Bytes::mib(8));
+        assert_eq!(PserverMemory::of(&spec).connections, Bytes::mib(8));
     }
 }

@@ -8,7 +8,7 @@ use heddle_hadoop::configuration::{Configuration, NameService};
 use heddle_hadoop::namenode::NameNode;
 use heddle_hadoop::rpc::{Login, RpcClient, RpcOptions};
 use heddle_hadoop::sasl::SecurityPolicy;
-use heddle_hadoop::token::{Credentials, ServiceNames, kind};
+use heddle_hadoop::token::{Credentials, ServiceNames, token_kind};
 use heddle_hadoop::{HostPort, User};
 
 use super::calls::{CALL, Calls};
@@ -212,7 +212,7 @@ pub(super) async fn namenode(
         }
         token = Credentials::of_environment(configuration)
             .map_err(|error| told(&error))?
-            .for_service(kind::HDFS_DELEGATION, &names)
+            .for_service(token_kind::HDFS_DELEGATION, &names)
             .cloned();
     }
     let client = RpcClient::new(RpcOptions::of(configuration).map_err(|error| told(&error))?);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::check::check;
 use super::super::job::JobSpec;
 use super::super::limits::SpecError;
 use super::super::sections::{
@@ -19,7 +20,7 @@ use super::take::{Take, Taken};
 /// A job file that was read.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// The job; [`JobSpec::check`] accepts it.
+    /// The job; [`check`] accepts it.
     pub spec: JobSpec,
     /// Every key in the order of the reference.
     pub shown: Vec<Shown>,
@@ -50,7 +51,7 @@ pub fn read(text: &str, context: &ReadContext) -> Result<Job, Problems> {
     let (Some(spec), true) = (spec, problems.is_empty()) else {
         return Err(Problems(problems));
     };
-    spec.check().map_err(|error| Problems(vec![placed(error, &shown, &origins)]))?;
+    check(&spec).map_err(|error| Problems(vec![placed(error, &shown, &origins)]))?;
     Ok(Job {
         spec,
         shown,
