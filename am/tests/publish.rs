@@ -13,7 +13,7 @@ use heddle_protocol::ids::{Attempt, CutId, Generation, RunId};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::model::{MODEL_FILE, ModelFile, staging_prefix};
 use heddle_storage::checkpoint::{CheckpointDir, ClaimRecord, Owner};
-use heddle_storage::double::{Faults, Faulty, InjectedFault, MemoryStorage};
+use heddle_storage::testing::{Faults, Faulty, InjectedFault, MemoryStorage};
 use heddle_storage::{Mode, Storage, StorePath, SummedWriter, read_small, write_whole};
 use uuid::Uuid;
 

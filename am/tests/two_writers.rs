@@ -20,8 +20,8 @@ use heddle_protocol::manifest::{
 use heddle_storage::checkpoint::{
     CheckpointDir, ClaimRecord, CommitError, DamagePolicy, Depth, Owner,
 };
-use heddle_storage::double::{Faults, Faulty, MemoryStorage, run_interleaved};
 use heddle_storage::shard_file::{Section, ShardHeader, ShardWriter, Values};
+use heddle_storage::testing::{Faults, Faulty, MemoryStorage, run_interleaved};
 use heddle_storage::{Storage, StorageUrl, StorePath};
 use proptest::prelude::*;
 use tokio::sync::mpsc;

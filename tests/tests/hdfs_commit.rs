@@ -1,13 +1,13 @@
 //! The commit protocol on a real HDFS, disturbed at every call of a checkpoint: not done, done and unknown, not done
-//! and unknown, death before and after. The storage crate plays all of these against its double of HDFS and against a
-//! local file system; here is a sample of the same list, to show that the double does not flatter.
+//! and unknown, death before and after. The storage crate plays all of these against its HDFS in memory and against a
+//! local file system. Here is a sample of the same list, to show that the memory storage behaves as HDFS does.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::CutId;
 use heddle_storage::checkpoint::{CheckpointDir, DamagePolicy, Depth};
-use heddle_storage::double::{Faults, Faulty, InjectedFault};
+use heddle_storage::testing::{Faults, Faulty, InjectedFault};
 use heddle_storage::{Storage, StorePath};
 use heddle_tests::checkpoints::{Shape, check_whole, checkpoint, claim, cut, salt, save};
 use heddle_tests::hadoop::{Cluster, Options};

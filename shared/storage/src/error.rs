@@ -47,7 +47,7 @@ impl fmt::Display for Op {
 /// The reason of a failure: what a caller can act on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// Nothing has that name (for create, mkdir and rename: the parent is missing).
+    /// The name does not exist (for create, mkdir and rename: the parent is missing).
     #[error("no such file or directory")]
     NotFound,
     /// The name is taken.
@@ -119,7 +119,7 @@ impl StorageError {
     }
 
     /// A failure of the local file system. The reason follows from the error number; the system's text becomes the cause
-    /// where it adds to the reason.
+    /// if it adds to the reason.
     pub fn from_io(op: Op, place: impl fmt::Display, source: io::Error) -> Self {
         use io::ErrorKind as K;
         let error = Self::new(op, place, reason_of_io(&source));
@@ -158,12 +158,12 @@ impl StorageError {
         Failure::new(self.class(), chain(self))
     }
 
-    /// Whether nothing has that name.
+    /// Whether the name does not exist.
     pub fn is_not_found(&self) -> bool {
         self.reason == Reason::NotFound
     }
 
-    /// Whether the name belongs to something else than a file, whose content is not what was written.
+    /// Whether the name belongs to something other than a regular file, so that its content is not what was written.
     pub fn is_no_file(&self) -> bool {
         matches!(self.reason, Reason::IsADirectory | Reason::NotAFile)
     }
@@ -217,7 +217,7 @@ fn reason_of_io(error: &io::Error) -> Reason {
         | K::ConnectionAborted
         | K::NotConnected
         | K::BrokenPipe => Reason::Unavailable,
-        // Descriptors or memory come back when something else ends.
+        // Descriptors or memory become available when another user of them ends.
         K::OutOfMemory => Reason::Unavailable,
         _ => match error.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EIO | Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS) => {
@@ -230,20 +230,20 @@ fn reason_of_io(error: &io::Error) -> Reason {
 
 /// The two ways in which a call that changes something may fail; success is the third outcome.
 ///
-/// **Unknown is never retried blindly and nothing is deleted because of it:** the caller reads back
-/// and compares what it finds with an identity only it can have written.
+/// **A call with an unknown outcome is not repeated blindly, and nothing is deleted because of it.** The caller reads
+/// back and compares what it finds with an identity that only it can have written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// It did not happen.
+    /// It did not take effect.
     #[error(transparent)]
     NotDone(StorageError),
-    /// It may have happened, or may yet: the reply was lost or came too late.
+    /// It may have taken effect, or may do so later: the response was lost or came after the deadline.
     #[error("the outcome is unknown")]
     Unknown(#[source] StorageError),
 }
 
 impl WriteError {
-    /// What failed, whatever is known of the outcome.
+    /// The failed call, whatever its outcome.
     pub fn error(&self) -> &StorageError {
         match self {
             Self::NotDone(error) | Self::Unknown(error) => error,
@@ -256,7 +256,7 @@ impl WriteError {
     }
 }
 
-/// For callers to whom the difference does not matter.
+/// For callers to which the difference does not matter.
 impl From<WriteError> for StorageError {
     fn from(error: WriteError) -> Self {
         match error {
@@ -265,8 +265,8 @@ impl From<WriteError> for StorageError {
     }
 }
 
-/// An error with its causes, in one line: what a log, a report or a refusal shows. Errors here say their
-/// own part and leave their cause to their source.
+/// An error with its causes, in one line, for a log or a report. The `Display` of an error has its own part only; its
+/// source has the cause.
 #[must_use]
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
@@ -320,7 +320,7 @@ mod tests {
         );
     }
 
-    /// The ApplicationMaster's exit code is decided by these words where a container reports no more.
+    /// The ApplicationMaster derives its exit code from these words if a container reports nothing else.
     #[test]
     fn refusals_name_their_reason_behind_a_colon() {
         for (reason, words) in [

@@ -1,4 +1,4 @@
-//! Finds the files that a data path means.
+//! Expands a data path to its files.
 
 use globset::{GlobBuilder, GlobMatcher};
 
@@ -6,20 +6,20 @@ use crate::error::{Op, Reason, StorageError};
 use crate::path::StorePath;
 use crate::store::{Entry, EntryKind, Storage};
 
-/// Most files that one pattern may name: the input plan is kept in the manifest and in the AM's
-/// memory, and a pattern beyond this is a mistake more often than a wish.
+/// Maximum files of one pattern. The manifest and the AM's memory hold the input plan, and a pattern beyond this limit is
+/// usually a mistake.
 const FILES_MAX: usize = 1_000_000;
 
-/// The files that `pattern` means, sorted by path.
+/// The files of `pattern`, sorted by path.
 ///
 /// - Without wildcards: that file; or, for a directory, the files directly in it.
-/// - Each name of the path may hold `*`, `?`, `[…]` and `{a,b}`, which never match a `/`; `**`
+/// - Each name of the path may contain `*`, `?`, `[…]` and `{a,b}`, which never match a `/`; `**`
 ///   stands for any number of directories.
-/// - Names that start with `.` or `_` are taken only when the pattern names them so: Hadoop marks
-///   hidden and unfinished files like that (`_SUCCESS`, `_temporary`).
+/// - Names that start with `.` or `_` match only a pattern that starts the same way: Hadoop marks
+///   hidden and unfinished files so (`_SUCCESS`, `_temporary`).
 ///
 /// # Errors
-/// `NotFound` when nothing matches; `Unsupported` for a malformed pattern; what the storage says.
+/// `NotFound` if nothing matches; `Unsupported` for a malformed pattern; errors of the storage.
 pub async fn find_files(
     storage: &dyn Storage,
     pattern: &StorePath,
@@ -93,7 +93,7 @@ fn segments(
     pattern.names().map(one).collect()
 }
 
-/// Goes down the tree with a list of (path, number of segments already matched) to visit.
+/// Walks the tree with a list of (path, number of segments already matched) to visit.
 async fn walk(storage: &dyn Storage, pattern: &StorePath) -> Result<Vec<Entry>, StorageError> {
     let segments = segments(storage, pattern)?;
     let mut found = Vec::new();

@@ -1,16 +1,15 @@
-//! HDFS behind [`Storage`], by hdfs-native and with what it lacks around it.
+//! HDFS as a [`Storage`]: hdfs-native, and what it lacks.
 //!
-//! - **Configuration** is read by `heddle-hadoop` (variables, `final`, includes) and handed over
-//!   resolved; hdfs-native reads no file itself.
+//! - **Configuration** is read by `heddle-hadoop` (variables, `final`, includes) and passed on
+//!   resolved; hdfs-native does not read a file itself.
 //! - **Every call has a deadline**: the client has none of its own, and a NameNode that hangs would
-//!   hang its caller for ever. A changing call that is late has an unknown outcome.
+//!   block its caller without a limit. A changing call that exceeds its deadline has an unknown outcome.
 //! - **Calls run as tasks of one runtime** that lives as long as the process: connections and lease
 //!   renewals must outlive their callers' runtimes, and a panic inside the client ends one call.
-//! - **Files never stay open**: a writer that fails or is dropped deletes its file, since nobody else
+//! - **Files never stay open**: a writer that fails or is dropped deletes its file, since no other process
 //!   could close it before its lease expires.
-//! - Parents are never made, nothing is overwritten, modes are explicit.
-//!
-//! - **What hdfs-native does not know** (block locations, erasure coding) is asked of the NameNode by `heddle-hadoop`.
+//! - No call creates parents or overwrites; modes are explicit.
+//! - **Calls that hdfs-native lacks** (block locations, erasure coding) go to the NameNode through `heddle-hadoop`.
 
 mod calls;
 mod connect;
@@ -54,7 +53,7 @@ pub struct HdfsStorage {
     located: Located,
 }
 
-/// The way to the NameNode for calls that hdfs-native does not know, opened at the first of them.
+/// The connection for calls that hdfs-native lacks, opened at the first of them.
 #[derive(Debug)]
 struct Direct {
     service: NameService,
@@ -70,9 +69,9 @@ impl Direct {
     }
 }
 
-/// Why a call of ours failed.
+/// Why a call without hdfs-native failed.
 enum Own {
-    /// There is no way to log in.
+    /// The configuration has no usable login.
     Login(String),
     Call(RpcError),
 }
@@ -85,11 +84,11 @@ impl From<RpcError> for Own {
 
 impl HdfsStorage {
     /// The storage of an authority (`host:port`, a name service, or empty for `fs.defaultFS`), by the
-    /// configuration of this process. One client per authority and process, since leases are renewed
+    /// configuration of this process. A process has one client per authority, since leases are renewed
     /// per client.
     ///
     /// # Errors
-    /// When the configuration cannot be read or names no such storage.
+    /// The configuration cannot be read or names no such storage.
     pub fn connect(authority: &str) -> Result<Arc<Self>, StorageError> {
         static CONNECTED: Mutex<BTreeMap<String, Arc<HdfsStorage>>> = Mutex::new(BTreeMap::new());
         let mut connected = CONNECTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,8 +106,8 @@ impl HdfsStorage {
     /// The same by a given configuration, with a client of its own.
     ///
     /// # Errors
-    /// `Unsupported` when no authority is given and `fs.defaultFS` names none; `Denied` when the
-    /// cluster is secured and the token file cannot be read; what hdfs-native says.
+    /// `Unsupported` if no authority is given and `fs.defaultFS` names none; `Denied` if the cluster is secured and the
+    /// token file cannot be read; errors of hdfs-native.
     pub fn new(authority: &str, configuration: &Configuration) -> Result<Self, StorageError> {
         let service = connect::service_of(authority, configuration)?;
         let url = connect::url_of(&service);
@@ -127,7 +126,7 @@ impl HdfsStorage {
         })
     }
 
-    /// Creates a file whose blocks have this size; none: the server's.
+    /// Creates a file with this block size; `None`: the server's default.
     async fn create_in_blocks(
         &self,
         path: &StorePath,
@@ -150,7 +149,7 @@ impl HdfsStorage {
         Ok(Box::new(HdfsWriter::new(client, calls, path.clone(), self.show(path), writer)))
     }
 
-    /// Where all bytes of a file are.
+    /// The locations of all bytes of a file.
     async fn places(&self, path: &StorePath) -> Result<Vec<BlockPlace>, StorageError> {
         let (direct, name) = (Arc::clone(&self.direct), path.as_str().to_owned());
         let call = async move {
@@ -170,14 +169,14 @@ impl HdfsStorage {
         Ok(file.blocks.into_iter().map(place).collect())
     }
 
-    /// Runs a call that hdfs-native does not know.
+    /// Runs a call that hdfs-native lacks.
     async fn own<T: Send + 'static>(
         &self,
         op: Op,
         path: &StorePath,
         call: impl Future<Output = Result<T, Own>> + Send + 'static,
     ) -> Result<T, StorageError> {
-        // The login's failure is no failure of the call, so it comes back as a value.
+        // A failed login is not a failure of the call, so it is returned as a value.
         let call = async move {
             match call.await {
                 Ok(value) => Ok(Ok(value)),
@@ -290,7 +289,7 @@ impl Storage for HdfsStorage {
     ) -> Result<Box<dyn Writer>, WriteError> {
         let block_size = self.new_files.block_size_for(bytes);
         match self.create_in_blocks(path, mode, block_size).await {
-            // A NameNode that was told to take larger blocks only.
+            // The NameNode is configured with a larger smallest block.
             Err(WriteError::NotDone(error)) if chain(&error).contains("min-block-size") => {
                 self.create(path, mode).await
             }
@@ -346,7 +345,7 @@ impl Storage for HdfsStorage {
         let reader = self
             .read(Op::Open, path, |client, path| async move { client.read(&path).await })
             .await?;
-        // Beyond the end hdfs-native panics.
+        // hdfs-native panics at an offset beyond the end.
         let (found, expected) = (reader.file_length() as u64, offset.saturating_add(len as u64));
         if expected > found {
             return Err(StorageError::new(
@@ -378,7 +377,7 @@ impl Storage for HdfsStorage {
                 client.list_status(&path, false).await
             })
             .await?;
-        // A file lists itself, under its own path.
+        // The listing of a file contains the file, under its own path.
         if let [only] = &*children
             && !only.isdir
             && only.path.trim_end_matches('/') == path.as_str()
@@ -396,7 +395,7 @@ impl Storage for HdfsStorage {
     }
 
     async fn mkdir(&self, path: &StorePath, mode: Mode) -> Result<(), WriteError> {
-        // The NameNode calls it a success when the directory is there already.
+        // The NameNode reports success if the directory exists already.
         match self.status(Op::Mkdir, path).await {
             Ok(_) => {
                 return Err(WriteError::NotDone(StorageError::new(
@@ -467,7 +466,7 @@ impl Storage for HdfsStorage {
             Ok(Err(wrong)) => {
                 Err(StorageError::new(Op::Open, &self.url, Reason::Unavailable).because(wrong))
             }
-            // A look that was cut short has found nothing wrong.
+            // A check that exceeded its limit has found no fault.
             Ok(Ok(())) | Err(_) => Ok(()),
         }
     }
@@ -488,7 +487,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_namenode_that_is_not_there_is_unavailable() {
-        // A port that nobody listens on: taken, and given back.
+        // A port without a listener: bound, then released.
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .expect("bound")
             .local_addr()
@@ -496,14 +495,14 @@ mod tests {
             .port();
         let quick = configuration(&[("dfs.client.failover.max.attempts", "1")]);
         let storage = HdfsStorage::new(&format!("127.0.0.1:{port}"), &quick).expect("no call yet");
-        let error = storage.stat(&StorePath::root()).await.expect_err("nobody there");
+        let error = storage.stat(&StorePath::root()).await.expect_err("no listener");
         assert!(error.is_retryable(), "{error}");
-        let error = storage.reach().await.expect_err("nobody there");
+        let error = storage.reach().await.expect_err("no listener");
         assert!(error.is_retryable(), "{error}");
         let error = storage
             .create(&StorePath::parse("/x").expect("a path"), Mode::FILE)
             .await
-            .expect_err("nobody there");
+            .expect_err("no listener");
         assert!(!error.is_unknown(), "nothing was sent: {error}");
     }
 }

@@ -25,14 +25,11 @@
 
 pub mod checkpoint;
 mod digest;
-#[cfg(any(test, feature = "double"))]
-pub mod double;
 mod error;
 mod glob;
 #[cfg(feature = "hdfs")]
 mod hdfs;
 mod local;
-mod location;
 mod numbered;
 mod path;
 mod probe;
@@ -40,6 +37,9 @@ pub mod shard_file;
 mod sidecar;
 mod store;
 mod summed;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+mod url;
 
 use std::sync::Arc;
 
@@ -48,7 +48,6 @@ pub use glob::find_files;
 #[cfg(feature = "hdfs")]
 pub use hdfs::HdfsStorage;
 pub use local::LocalStorage;
-pub use location::{StorageUrl, StorageUrlError};
 pub use numbered::{NumberedError, read_highest};
 pub use path::{PathError, StorePath};
 pub use probe::{check_place, probe, try_place};
@@ -57,6 +56,7 @@ pub use store::{
     BlockPlace, Entry, EntryKind, FileVersion, Mode, OpenedVersion, Reader, Storage, Writer,
 };
 pub use summed::{Summed, SummedWriter, md5_of, publish_small, write_whole};
+pub use url::{StorageUrl, StorageUrlError};
 
 /// The storage of a location. For `hdfs://` it reads the Hadoop configuration of this process (`HADOOP_CONF_DIR`), and
 /// makes no call to the cluster.

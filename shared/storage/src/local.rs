@@ -1,8 +1,7 @@
 //! This machine's file system behind [`Storage`].
 //!
-//! Every call runs on tokio's blocking threads: a disk that hangs stops its caller and nobody else.
-//! Outcomes here are nearly always known; the exception is a failed sync of a directory after a
-//! name was changed in it, which is reported as unknown.
+//! Every call runs on tokio's blocking threads: a disk that hangs blocks its caller alone. The outcome of a call is nearly
+//! always known. The exception is a failed sync of a directory after a change of a name in it: its outcome is unknown.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -19,8 +18,8 @@ use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 use crate::store::{Entry, EntryKind, Mode, Reader, Storage, Writer};
 
-/// Bytes of one read: large enough that the hop to a blocking thread (some 10 µs) is small beside
-/// the read itself (about 100 µs from the page cache), small enough to stay in the cache.
+/// Bytes of one read: large enough that the switch to a blocking thread (some 10 µs) is short beside the read itself
+/// (about 100 µs from the page cache), small enough to stay in the cache.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// The file system of this machine.
@@ -31,8 +30,8 @@ pub struct LocalStorage;
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await {
         Ok(value) => value,
-        // The closures below do not panic; if one ever does, its panic goes on here. The runtime
-        // cancels them only when it shuts down, and then nobody polls this future.
+        // The closures below do not panic. A panic would propagate here. The runtime cancels them only when it shuts
+        // down, and then this future is not polled.
         Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
@@ -45,7 +44,7 @@ fn not_done(op: Op, path: &Path, error: io::Error) -> WriteError {
     WriteError::NotDone(StorageError::from_io(op, path.display(), error))
 }
 
-/// Makes a change of names durable: on Linux a new name is on the disk when its directory is.
+/// Makes a change of names durable: on Linux a new name is durable once its directory is synced.
 fn sync_parent(op: Op, path: &Path) -> Result<(), WriteError> {
     let parent = path.parent().unwrap_or(Path::new("/"));
     File::open(parent)
@@ -86,8 +85,8 @@ impl Storage for LocalStorage {
                 .mode(mode.0)
                 .open(&path)
                 .map_err(|error| not_done(Op::Create, &path, error))?;
-            // The umask took bits away from `mode`; the file is ours and empty, so they are put
-            // back before anybody could rely on them.
+            // The umask cleared bits of `mode`. This process owns the file and it is empty, so the bits are set again
+            // before another process can rely on them.
             file.set_permissions(fs::Permissions::from_mode(mode.0))
                 .map_err(|error| not_done(Op::Create, &path, error))?;
             Ok(Box::new(LocalWriter { file: Arc::new(file), path }) as Box<dyn Writer>)
@@ -151,14 +150,14 @@ impl Storage for LocalStorage {
             let mut entries = Vec::new();
             for child in fs::read_dir(dir.as_str()).map_err(failed)? {
                 let child = child.map_err(failed)?;
-                // A name that is no UTF-8 cannot be named by a job or by us, so it is nobody's here.
+                // A name that is not UTF-8 cannot be named by a job or by Heddle, so it is a foreign file.
                 let Some(path) = child.file_name().to_str().and_then(|name| dir.join(name).ok())
                 else {
                     continue;
                 };
                 match fs::metadata(child.path()) {
                     Ok(meta) => entries.push(entry(path, &meta)),
-                    // A link that leads nowhere is listed; a file deleted since is not.
+                    // A link without a target is listed; a file that was deleted in the meantime is not.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {
                         if fs::symlink_metadata(child.path()).is_ok() {
                             entries.push(Entry {
@@ -236,16 +235,16 @@ impl Storage for LocalStorage {
     }
 }
 
-/// The umask of this process. umask(2) can only be read by setting it, which other threads would notice, so it is read
-/// from `/proc` (proc_pid_status(5), since Linux 4.7); `077` where that does not tell.
+/// The umask of this process. umask(2) reads it only by setting it, which affects other threads. It is therefore read
+/// from `/proc` (proc_pid_status(5), since Linux 4.7); `077` if `/proc` does not have it.
 fn umask() -> u32 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let digits = status.lines().find_map(|line| line.strip_prefix("Umask:")).map(str::trim);
     digits.and_then(|digits| u32::from_str_radix(digits, 8).ok()).unwrap_or(0o077)
 }
 
-/// Opens a file for reading. Refuses a directory, which Linux would open and fail to read later, and what is not a file at
-/// all: opening a pipe would wait for a writer (hence O_NONBLOCK, which regular files do not heed).
+/// Opens a file for reading. Rejects a directory, which Linux would open and then fail to read, and what is not a regular
+/// file: opening a pipe waits for a writer (hence O_NONBLOCK, which does not affect regular files).
 fn open_file(path: &Path) -> Result<File, StorageError> {
     let failed = |error| StorageError::from_io(Op::Open, path.display(), error);
     let file = OpenOptions::new()
@@ -266,9 +265,9 @@ fn open_file(path: &Path) -> Result<File, StorageError> {
 /// the oldest glibc that Heddle runs on.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // Some network file systems lack the flag. A hard link takes a file's name atomically; for
-        // a directory the plain rename refuses a target that is a file or is not empty, and what
-        // Heddle publishes by renaming directories is never empty.
+        // Some network file systems lack the flag. A hard link takes a file's name atomically. For a directory the
+        // plain rename rejects a target that is a file or is not empty, and a directory that Heddle publishes is
+        // never empty.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
             if from.metadata()?.is_dir() {
                 if to.symlink_metadata().is_ok() {
@@ -316,7 +315,7 @@ impl Writer for LocalWriter {
 
 #[derive(Debug)]
 struct LocalReader {
-    /// Taken while a read is under way; `None` for good after an error.
+    /// Taken while a read runs; `None` after an error.
     file: Option<File>,
     path: PathBuf,
 }

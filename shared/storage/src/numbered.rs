@@ -1,29 +1,28 @@
-//! Files named by a number, of which the highest counts: each writer takes the next one and nobody
-//! writes a file twice.
+//! Files named by a number, of which the highest counts. Each writer takes the next number; a file is written once.
 
 use bytes::Bytes;
 
 use crate::error::StorageError;
-use crate::location::{StorageUrl, StorageUrlError};
 use crate::store::EntryKind;
+use crate::url::{StorageUrl, StorageUrlError};
 use crate::{connect, read_small};
 
 /// Why a numbered file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum NumberedError {
-    /// The directory is no place of a storage.
+    /// The directory is not a URL of a storage.
     #[error(transparent)]
     Location(#[from] StorageUrlError),
-    /// The storage did not give it.
+    /// The storage failed.
     #[error(transparent)]
     Storage(#[from] StorageError),
 }
 
-/// The content of the file `<digits>.<extension>` with the highest number in the directory with this URL; none when
-/// there is no such file or no directory. Other names are passed over.
+/// The content of the file `<digits>.<extension>` with the highest number in the directory with this URL. `None`
+/// without such a file or directory. Other names are skipped.
 ///
 /// # Errors
-/// What the storage says, and as [`read_small`].
+/// Errors of the storage and of [`read_small`].
 pub async fn read_highest(
     dir: &str,
     extension: &str,
@@ -72,7 +71,7 @@ mod tests {
         let found = read().await.expect("readable");
         assert_eq!(found.as_deref(), Some(&b"000010.json"[..]));
         let none = read_highest(&format!("{url}/nowhere"), "json", 100).await;
-        assert_eq!(none.expect("no folder is no file"), None);
+        assert_eq!(none.expect("a missing directory"), None);
         let long = read_highest(&url, "json", 3).await.expect_err("longer than allowed");
         assert!(long.to_string().contains("000010.json"), "{long}");
     }

@@ -20,13 +20,13 @@ const NAME_BYTES_MAX: usize = 255;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StorePath(String);
 
-/// Why a text is no path or name.
+/// Why a text is not a path or a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The path does not start with `/`.
     #[error("'{0}' is not an absolute path")]
     Relative(String),
-    /// A name is `..`, or holds a `/` or a zero byte where a single name is wanted.
+    /// A name is `..`, or contains a `/` or a zero byte where a single name is expected.
     #[error("'{0}' is not a name that may stand in a path")]
     Name(String),
     /// The path or one of its names is too long.
@@ -38,8 +38,8 @@ impl StorePath {
     /// Reads an absolute path. Doubled slashes, `.` and a slash at the end are dropped.
     ///
     /// # Errors
-    /// When the path is relative, too long, or holds `..` or a zero byte. `..` is refused and not
-    /// resolved, because with symbolic links its meaning is not in the text.
+    /// The path is relative, too long, or contains `..` or a zero byte. `..` is an error and not resolved, because with
+    /// symbolic links its meaning does not follow from the text.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         if !text.starts_with('/') {
             return Err(PathError::Relative(text.to_owned()));
@@ -59,7 +59,7 @@ impl StorePath {
     /// This path with one more name at its end.
     ///
     /// # Errors
-    /// When `name` is empty, `.`, `..`, or holds `/` or a zero byte, or is too long.
+    /// `name` is empty, `.`, `..`, too long, or contains `/` or a zero byte.
     pub fn join(&self, name: &str) -> Result<Self, PathError> {
         if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
             return Err(PathError::Name(name.to_owned()));

@@ -1,7 +1,7 @@
-//! Checks at start-up that a store does what the publish protocol builds on.
+//! Checks at start-up that a store has the semantics on which the publish protocol relies.
 //!
-//! A store that lets two writers create one name, or whose rename replaces or nests, loses
-//! checkpoints silently and late. A few calls at the start find it out loudly and early.
+//! If a store lets two writers create one name, or its rename replaces or nests, checkpoints are lost later without an
+//! error. A few calls at the start detect this at once.
 
 use bytes::Bytes;
 use uuid::Uuid;
@@ -11,12 +11,11 @@ use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 use crate::store::{EntryKind, Mode, Storage};
 
-/// Looks whether a directory that is there or is to be made suits for durable files, as far as that can be known
-/// without writing: the nearest one above it that exists is a directory and passes [`Storage::check_dir`]. Returns
-/// that one.
+/// Checks without writing whether an existing or future directory suits durable files: the nearest existing directory
+/// above it must be a directory and pass [`Storage::check_dir`]. Returns that directory.
 ///
 /// # Errors
-/// `NotADirectory` when a file is in the way, `Unsupported` for an unfit one, what the storage says.
+/// `NotADirectory` if a file has the name, `Unsupported` for an unfit directory, errors of the storage.
 pub async fn check_place(
     storage: &dyn Storage,
     dir: &StorePath,
@@ -41,8 +40,8 @@ pub async fn check_place(
     }
 }
 
-/// Finds out whether files can be made in a directory that is there or is to be made: looks as [`check_place`] does and
-/// tries the store in the nearest directory that exists. Nothing is left.
+/// Checks whether files can be created in an existing or future directory: [`check_place`], and a probe of the store in
+/// the nearest existing directory. Leaves no files.
 ///
 /// # Errors
 /// As [`check_place`] and [`probe`].
@@ -51,18 +50,17 @@ pub async fn try_place(storage: &dyn Storage, dir: &StorePath) -> Result<(), Sto
     probe(storage, &nearest.join(&hidden_probe_name(Uuid::new_v4()))?).await
 }
 
-/// Tries exclusive create, create without parent, rename over an existing file and into an existing
-/// directory, read back and delete, in the directory `scratch`, which must not exist, whose parent
-/// must, and which is gone afterwards.
+/// Tries exclusive create, create without parent, rename over an existing file and into an existing directory, read back
+/// and delete, in the directory `scratch`. It must not exist, its parent must, and it is deleted at the end.
 ///
 /// # Errors
-/// What kept a call from being made (unwritable, full, unreachable), `Unsupported` naming the
-/// promise that the store does not keep, or `NotFound` when somebody else has deleted `scratch` meanwhile.
+/// The error of a call (unwritable, full, unreachable), `Unsupported` with the guarantee that the store does not provide,
+/// or `NotFound` if another process has deleted `scratch` in the meantime.
 pub async fn probe(storage: &dyn Storage, scratch: &StorePath) -> Result<(), StorageError> {
     storage.mkdir(scratch, Mode::DIR).await?;
     let result = probe_inside(storage, scratch).await;
     if let Err(error) = result {
-        // Whatever it looked like from inside, a store is not to blame for what was taken away.
+        // If another process has deleted the directory, no result proves a defect of the store.
         return Err(match storage.stat(scratch).await {
             Err(gone) if gone.is_not_found() => gone.because(error),
             _ => {
@@ -73,7 +71,7 @@ pub async fn probe(storage: &dyn Storage, scratch: &StorePath) -> Result<(), Sto
     }
     match storage.delete_dir(scratch).await {
         Err(error) if !error.error().is_not_found() => return Err(error.into()),
-        // Every promise was seen to be kept, so it does not matter who deleted it.
+        // Every guarantee was checked, so it does not matter which process deleted the directory.
         _ => {}
     }
     match storage.stat(scratch).await {

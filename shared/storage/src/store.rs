@@ -1,4 +1,4 @@
-//! The one trait behind which files live.
+//! The interface of all storages: [`Storage`], [`Writer`] and [`Reader`].
 
 use std::fmt::Debug;
 
@@ -8,17 +8,17 @@ use bytes::Bytes;
 use crate::error::{StorageError, WriteError};
 use crate::path::StorePath;
 
-/// Permission bits of a new file or directory, set whatever the process's umask.
+/// Permission bits of a new file or directory. The umask does not change them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mode(pub u32);
 
 impl Mode {
-    /// `0600`: a file that its owner alone reads and writes.
+    /// `0600`: only the owner reads and writes the file.
     pub const FILE: Self = Self(0o600);
-    /// `0700`: a directory that its owner alone enters.
+    /// `0700`: only the owner enters the directory.
     pub const DIR: Self = Self(0o700);
 
-    /// The mode of a directory of files of this mode: whoever reads the files may list and enter it.
+    /// The mode of a directory of files of this mode: users that may read the files may list and enter it.
     #[must_use]
     pub fn of_dir(self) -> Self {
         let readable = self.0 & 0o444;
@@ -33,11 +33,11 @@ pub enum EntryKind {
     File,
     /// A directory.
     Dir,
-    /// A device, socket or pipe, or a link that leads nowhere. Never read, written or deleted.
+    /// A device, socket or pipe, or a link without a target. Never read, written or deleted.
     Other,
 }
 
-/// What a storage says about one name.
+/// One name in a storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The full path.
@@ -46,8 +46,8 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Length in bytes; 0 for directories.
     pub bytes: u64,
-    /// Time of the last change, in milliseconds since 1970. **For people only:** nothing in Heddle
-    /// orders by it, because clocks of machines differ.
+    /// Time of the last change, in milliseconds since 1970. **Only displayed:** Heddle does not order by it, because the
+    /// clocks of machines differ.
     pub modified_ms: u64,
 }
 
@@ -58,7 +58,7 @@ impl Entry {
     }
 }
 
-/// What a file was when it was listed: another length or time of change means another content.
+/// Identity of a file's content when it was listed: another length or time of change means another content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileVersion {
     /// Length in bytes.
@@ -67,7 +67,7 @@ pub struct FileVersion {
     pub modified_ms: u64,
 }
 
-/// What [`Storage::open_version`] finds.
+/// Result of [`Storage::open_version`].
 #[derive(Debug)]
 pub enum OpenedVersion {
     /// The file is the version asked for.
@@ -79,36 +79,34 @@ pub enum OpenedVersion {
     },
 }
 
-/// A run of a file's bytes and who has it.
+/// A run of a file's bytes and the hosts that store it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockPlace {
-    /// Of the first byte in the file.
+    /// Offset of the first byte in the file.
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// Host names as their cluster writes them, each a copy of all the bytes; the better ones first.
+    /// Host names as their cluster writes them, each a copy of all the bytes; closest first.
     pub hosts: Vec<String>,
 }
 
-/// A file system as far as Heddle needs one: files are written once, from start to end; names
-/// appear by exclusive create or by a rename that replaces nothing.
+/// The operations of a file system that Heddle needs. A file is written once, from start to end. A name appears by
+/// exclusive create or by a rename that does not replace.
 ///
-/// Every implementation keeps these promises, and [`crate::probe`] checks those that a foreign
-/// store could break:
+/// Every implementation provides these guarantees. [`crate::probe`] checks those that a foreign store could break:
 /// - [`create`](Self::create) and [`rename`](Self::rename) check and take the name in one atomic
 ///   step; of two callers one gets [`Reason::Exists`](crate::Reason::Exists). [`mkdir`](Self::mkdir)
-///   refuses a name that is taken, but of two at once both may succeed (HDFS does not tell them apart).
-/// - Nothing creates missing parents, so a deleted directory stops its writers.
-/// - What was synced and then named by `create` or `rename` is there after a power loss, once
-///   `close` or `rename` has returned.
-/// - Every call ends: where a peer is involved there is a deadline, after which a read fails with
-///   `Unavailable` and a write with [`WriteError::Unknown`].
+///   rejects a name that is taken, but of two concurrent calls both may succeed (HDFS does not distinguish them).
+/// - No call creates missing parents, so a deleted directory stops its writers.
+/// - What was synced and then named by `create` or `rename` survives a power loss, once `close` or `rename` has returned.
+/// - Every call ends: a call to a peer has a deadline, after which a read fails with `Unavailable` and a write with
+///   [`WriteError::Unknown`].
 ///
 /// # Cancel safety
 /// None: a dropped future may still take effect later. Await calls to their end.
 #[async_trait]
 pub trait Storage: Debug + Send + Sync + 'static {
-    /// The path as a person would type it, for messages.
+    /// The path as a user types it, for messages.
     fn show(&self, path: &StorePath) -> String;
 
     /// Creates a file exclusively and returns its writer. The parent must exist.
@@ -117,8 +115,8 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// `Exists` when the name is taken, also by a directory; `NotFound` without the parent.
     async fn create(&self, path: &StorePath, mode: Mode) -> Result<Box<dyn Writer>, WriteError>;
 
-    /// The same for a file of which is known that it will have `bytes` bytes: a store that sets room aside while a
-    /// file is being written need not set aside more (HDFS counts a whole block of each copy against a quota).
+    /// The same for a file that will have `bytes` bytes. A store that reserves space while a file is being written reserves
+    /// no more than that (HDFS counts a whole block of each copy against a quota).
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -140,9 +138,9 @@ pub trait Storage: Debug + Send + Sync + 'static {
 
     /// Opens a file that is expected to be `version` for streaming from byte `offset` to its end.
     ///
-    /// A storage may remember where the bytes of a version are, and then opens it again without asking
-    /// anything but the peers that have them (HDFS: no call to the NameNode). The bytes are those of the version or
-    /// the read fails; a file that was replaced may be noticed at a later call.
+    /// A storage may cache the locations of a version's bytes, and then opens it again by calls to the peers that store them
+    /// (HDFS: no call to the NameNode). The bytes are those of the version or the read fails; a later call may be the first
+    /// to detect that a file was replaced.
     ///
     /// # Errors
     /// As [`open`](Self::open) and [`stat`](Self::stat).
@@ -171,10 +169,10 @@ pub trait Storage: Debug + Send + Sync + 'static {
         len: usize,
     ) -> Result<Bytes, StorageError>;
 
-    /// What lies at a path.
+    /// The entry of a path.
     ///
     /// # Errors
-    /// `NotFound` and whatever kept the storage from answering.
+    /// `NotFound`; errors of the storage.
     async fn stat(&self, path: &StorePath) -> Result<Entry, StorageError>;
 
     /// The direct children of a directory, sorted by name.
@@ -189,16 +187,14 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// `Exists` when the name is taken; `NotFound` without the parent.
     async fn mkdir(&self, path: &StorePath, mode: Mode) -> Result<(), WriteError>;
 
-    /// Gives a file or directory another name, **replacing nothing** and never moving *into* a
-    /// directory of that name.
+    /// Renames a file or directory. **Replaces nothing** and never moves *into* a directory of that name.
     ///
     /// # Errors
     /// `Exists` when `to` is taken; `NotFound` when `from` or the parent of `to` is missing.
     async fn rename(&self, from: &StorePath, to: &StorePath) -> Result<(), WriteError>;
 
-    /// Gives a file another name and replaces the file of that name, if there is one, in the same
-    /// atomic step: a reader of `to` finds the old file or the new one, whole. For outputs alone;
-    /// what a checkpoint holds is never replaced.
+    /// Renames a file and replaces the file of that name, if there is one, in the same atomic step: a reader of `to` finds
+    /// the old file or the new one, complete. Only for outputs; a file of a checkpoint is never replaced.
     ///
     /// # Errors
     /// `NotFound` when `from` or the parent of `to` is missing; `to` is a directory.
@@ -210,15 +206,15 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// `NotFound`; `IsADirectory`.
     async fn delete_file(&self, path: &StorePath) -> Result<(), WriteError>;
 
-    /// Deletes a directory with all it holds; links are removed, never followed. Callers pass only
-    /// names of their own grammar.
+    /// Deletes a directory and its content; links are removed, never followed. Callers pass only names of their own
+    /// grammar.
     ///
     /// # Errors
     /// `NotFound`; `NotADirectory`. A failure may leave a part deleted.
     async fn delete_dir(&self, path: &StorePath) -> Result<(), WriteError>;
 
-    /// Where the bytes of a file are, in order. Nothing where all of them are equally far, as on this
-    /// machine's file system.
+    /// The locations of a file's bytes, in order. Empty if all locations are equally distant, as on this machine's file
+    /// system.
     ///
     /// # Errors
     /// As [`stat`](Self::stat).
@@ -226,52 +222,51 @@ pub trait Storage: Debug + Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Refuses a directory, which must exist, in which files cannot be made durable as the publish
-    /// protocol needs it (HDFS: an erasure-coded one, where nothing can be synced).
+    /// Rejects an existing directory in which files cannot be made durable as the publish protocol needs it (HDFS: an
+    /// erasure-coded directory, in which sync is not supported).
     ///
     /// # Errors
-    /// `Unsupported` saying what to do; as [`stat`](Self::stat).
+    /// `Unsupported` with the next step; errors as [`stat`](Self::stat).
     async fn check_dir(&self, _path: &StorePath) -> Result<(), StorageError> {
         Ok(())
     }
 
-    /// The mode of new files where the user asks for none: what the umask leaves of `0666`.
+    /// The mode of new files if the user sets none: `0666` without the bits of the umask.
     fn default_mode(&self) -> Mode {
         Mode::FILE
     }
 
-    /// Looks whether anybody is there, within seconds: for a person who waits. Calls themselves are
-    /// patient, since a peer that restarts comes back.
+    /// Checks within seconds whether the storage responds, for a waiting user. Other calls wait longer, since a peer may
+    /// restart.
     ///
     /// # Errors
-    /// `Unavailable` when nobody is.
+    /// `Unavailable` if it does not respond.
     async fn reach(&self) -> Result<(), StorageError> {
         Ok(())
     }
 }
 
-/// A file being written. Dropping it unclosed leaves a torn file, which no published name ever
-/// refers to.
+/// A file being written. Dropping it unclosed leaves a torn file, to which no published name refers.
 #[async_trait]
 pub trait Writer: Debug + Send {
     /// Appends bytes.
     ///
     /// # Errors
-    /// `Full`, `Quota`, `Unavailable`. After an error the file is worthless: drop the writer and
-    /// begin again under another name.
+    /// `Full`, `Quota`, `Unavailable`. After an error the file is useless: drop the writer and begin again under another
+    /// name.
     async fn write(&mut self, data: Bytes) -> Result<(), WriteError>;
 
-    /// Forces what was written onto the disks (HDFS: hsync on each DataNode of the pipeline).
+    /// Makes the written bytes durable (HDFS: hsync on each DataNode of the pipeline).
     ///
     /// # Errors
     /// As [`write`](Self::write).
     async fn sync(&mut self) -> Result<(), WriteError>;
 
-    /// Ends the file; it has its final length from here on. Does not sync by itself.
+    /// Ends the file; its length is final. Does not sync.
     ///
     /// # Errors
-    /// As [`write`](Self::write). An unknown outcome here is resolved like the others: by length
-    /// and digest of what can be read back.
+    /// As [`write`](Self::write). An unknown outcome is resolved like the others: by length and digest of the bytes that can
+    /// be read back.
     async fn close(self: Box<Self>) -> Result<(), WriteError>;
 }
 

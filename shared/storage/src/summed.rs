@@ -1,8 +1,8 @@
-//! A file with its sum beside it, in the one order that is safe: durable data, then sidecar.
+//! Writes a file and its sidecar in the only safe order: durable data, then sidecar.
 //!
-//! The sidecar is begun when the data is on the disks and its sum is known; the file is closed meanwhile, since on
-//! HDFS either takes up to half a second in which nothing is done but wait. A failure leaves files that nothing refers
-//! to; the writer begins again **under another name**.
+//! The sidecar is written once the data is durable and its sum is known. The file is closed at the same time, since on
+//! HDFS each of the two takes up to half a second of waiting. A failure leaves files to which nothing refers; the writer
+//! begins again **under another name**.
 
 use bytes::Bytes;
 use heddle_protocol::manifest::Md5;
@@ -15,7 +15,7 @@ use crate::read_small;
 use crate::sidecar::{sidecar_line, sidecar_name};
 use crate::store::{Mode, Storage, Writer};
 
-/// How often a sidecar that failed is written again.
+/// Repeated writes of a sidecar that failed.
 const SIDECAR_AGAIN: u32 = 3;
 
 /// A file that is being written and summed.
@@ -43,16 +43,16 @@ impl SummedWriter {
     /// Creates the file, exclusively, in a directory that exists.
     ///
     /// # Errors
-    /// What [`Storage::create`] says.
+    /// Errors of [`Storage::create`].
     pub async fn create(storage: &dyn Storage, path: &StorePath) -> Result<Self, StorageError> {
         let mode = Mode::FILE;
         Ok(Self::new(path, storage.create(path, mode).await?, mode))
     }
 
-    /// The same for a file of which is known that it will have `bytes` bytes; the file and its sidecar get `mode`.
+    /// The same for a file that will have `bytes` bytes; the file and its sidecar get `mode`.
     ///
     /// # Errors
-    /// What [`Storage::create_sized`] says.
+    /// Errors of [`Storage::create_sized`].
     pub async fn create_sized(
         storage: &dyn Storage,
         path: &StorePath,
@@ -70,7 +70,7 @@ impl SummedWriter {
     /// Appends bytes.
     ///
     /// # Errors
-    /// What [`Writer::write`] says.
+    /// Errors of [`Writer::write`].
     pub async fn write(&mut self, data: Bytes) -> Result<(), StorageError> {
         self.bytes += data.len() as u64;
         let no_thread =
@@ -80,12 +80,12 @@ impl SummedWriter {
         Ok(())
     }
 
-    /// Forces the data onto the disks, ends the file and writes its sidecar. The file's length is looked up and
-    /// compared, since a store that says "done" and has another length would be found out only at the restore.
+    /// Makes the data durable, ends the file and writes its sidecar. Compares the file's length, since a store that reports
+    /// success with another length would otherwise be detected only at the restore.
     ///
     /// # Errors
-    /// What the storage says, or `Short` when the length is not what was written. The sidecar is gone then, or it
-    /// vouches for a file that nothing refers to.
+    /// Errors of the storage, or `Short` if the length is not what was written. The sidecar is then removed, or it belongs
+    /// to a file to which nothing refers.
     pub async fn finish(mut self, storage: &dyn Storage) -> Result<Summed, StorageError> {
         self.writer.sync().await?;
         let (path, bytes, mode) = (self.path, self.bytes, self.mode);
@@ -106,10 +106,10 @@ impl SummedWriter {
     }
 }
 
-/// The sum of a file, which is read from its start to its end.
+/// The sum of a file, read from its start to its end.
 ///
 /// # Errors
-/// What the storage says.
+/// Errors of the storage.
 pub async fn md5_of(storage: &dyn Storage, path: &StorePath) -> Result<Md5, StorageError> {
     let no_sum =
         |error| StorageError::new(Op::Read, storage.show(path), Reason::Other).because(error);
@@ -136,8 +136,8 @@ async fn close(
     Err(StorageError::new(Op::Close, storage.show(path), reason))
 }
 
-/// Writes the sidecar. One that fails in passing is removed and written again: the file it vouches for may have taken
-/// minutes. An unknown outcome is resolved by reading it back first.
+/// Writes the sidecar. After a temporary failure the sidecar is removed and written again: its file may have taken
+/// minutes. An unknown outcome is resolved by reading the sidecar back first.
 async fn vouch(
     storage: &dyn Storage,
     path: &StorePath,
@@ -152,7 +152,7 @@ async fn vouch(
         && error.error().is_retryable()
         && again.next().is_some()
     {
-        // What is there of it is ours, as the file beside it is.
+        // This process owns the partial sidecar, as it owns the file beside it.
         match storage.delete_file(sidecar).await {
             Ok(()) => {}
             Err(gone) if gone.error().is_not_found() => {}
@@ -163,12 +163,12 @@ async fn vouch(
     Ok(result?)
 }
 
-/// Writes a small file whole: create, write, sync, close. When the outcome of the close is unknown,
-/// the file is read back: the very same bytes there, synced before, mean that it is done. An unknown
-/// outcome of an earlier call stays unknown, since bytes that can be read need not be durable.
+/// Writes a small file whole: create, write, sync, close. If the outcome of the close is unknown, the file is read back:
+/// the same bytes, synced before, prove that the file is complete. An unknown outcome of an earlier call stays unknown,
+/// since bytes that can be read need not be durable.
 ///
 /// # Errors
-/// What the storage says.
+/// Errors of the storage.
 pub async fn write_whole(
     storage: &dyn Storage,
     path: &StorePath,
@@ -193,8 +193,8 @@ fn draft_name(name: &str, uuid: Uuid) -> String {
     format!(".{name}.{}", uuid.simple())
 }
 
-/// Whether a name is that of a draft which [`publish_small`] made for a file called `of`; one may be left when
-/// its writer died.
+/// Whether a name is that of a draft which [`publish_small`] creates for a file called `of`. A draft remains if its
+/// writer dies.
 pub(crate) fn is_draft_of(name: &str, of: &str) -> bool {
     name.strip_prefix('.')
         .and_then(|rest| rest.strip_prefix(of))
@@ -202,9 +202,9 @@ pub(crate) fn is_draft_of(name: &str, of: &str) -> bool {
         .is_some_and(|uuid| uuid.len() == 32 && uuid.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Makes a small file appear whole under its name, or not at all, replacing nothing: a draft beside it
-/// (`.<name>.<uuid>`) is made durable and renamed. So nobody ever sees a torn one, and after a failure
-/// the same call may simply be made again.
+/// Makes a small file appear under its name completely or not at all, replacing nothing: a draft beside it
+/// (`.<name>.<uuid>`) is made durable and renamed. No process reads a torn file, and after a failure the same call may be
+/// repeated.
 ///
 /// # Errors
 /// `NotDone` with `Exists` when the name is taken by other bytes. `Unknown` only when reading back
@@ -218,7 +218,7 @@ pub async fn publish_small(
         .sibling(&draft_name(path.name(), Uuid::new_v4()))
         .map_err(|error| WriteError::NotDone(error.into()))?;
     if let Err(error) = write_whole(storage, &draft, Mode::FILE, data.clone()).await {
-        // Nobody reads drafts, so whatever became of this one, the name was not taken.
+        // No process reads drafts. Whatever the outcome of this one, the name was not taken.
         let _leaks = storage.delete_file(&draft).await;
         return Err(WriteError::NotDone(error.into()));
     }
@@ -227,7 +227,7 @@ pub async fn publish_small(
         Err(error) => error,
     };
     match read_small(storage, path, data.len()).await {
-        // These very bytes, durable as the draft was before it got this name.
+        // The same bytes, durable since the draft was synced before it got this name.
         Ok(found) if found == data => {
             if !error.is_unknown() {
                 // The name was taken by the same bytes, so the draft is still there.
@@ -236,13 +236,13 @@ pub async fn publish_small(
             return Ok(());
         }
         Err(read) if read.is_not_found() && error.is_unknown() => {
-            // A late rename may still come: without its draft it cannot.
+            // A delayed rename may still take effect; without its draft it cannot.
             return match storage.delete_file(&draft).await {
                 Ok(()) => Err(WriteError::NotDone(error.into())),
                 Err(_) => Err(error),
             };
         }
-        // Other bytes: somebody else's, whatever became of ours.
+        // Other bytes: of another process, whatever the outcome of this one.
         Ok(_) => {}
         Err(read) if matches!(read.reason, Reason::Unsupported(_)) => {}
         Err(_) if error.is_unknown() => return Err(error),

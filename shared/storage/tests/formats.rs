@@ -1,4 +1,4 @@
-//! The tables of `docs/formats.md` on shard files and the checkpoint directory, held to real files.
+//! Compares the tables of `docs/formats.md` on shard files and the checkpoint directory with real files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ async fn shard_file(dir: &Path) -> (ShardFile, ShardHeader) {
 }
 
 #[tokio::test]
-async fn a_shard_file_lies_as_documented() {
+async fn a_shard_file_has_the_documented_layout() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let (file, header) = shard_file(temp.path()).await;
     let bytes = std::fs::read(temp.path().join(&file.file)).expect("read");
@@ -100,7 +100,7 @@ async fn a_shard_file_lies_as_documented() {
 }
 
 #[tokio::test]
-async fn the_headers_fields_are_the_documented_ones() {
+async fn the_headers_fields_are_documented() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let (_, header) = shard_file(temp.path()).await;
     let json = serde_json::to_value(&header).expect("JSON");
@@ -116,7 +116,7 @@ async fn the_headers_fields_are_the_documented_ones() {
 }
 
 #[test]
-fn the_manifests_fields_are_the_documented_ones() {
+fn the_manifests_fields_are_documented() {
     let sample =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/testdata/manifest-v1.json");
     let json: serde_json::Value =
@@ -135,7 +135,7 @@ fn the_manifests_fields_are_the_documented_ones() {
 }
 
 #[tokio::test]
-async fn a_new_directory_holds_what_is_documented_and_no_more() {
+async fn a_new_directory_has_exactly_the_documented_names() {
     let temp = tempfile::tempdir().expect("a temporary directory");
     let root = StorePath::parse(temp.path().to_str().expect("UTF-8")).expect("absolute");
     CheckpointDir::open_or_create(Arc::new(LocalStorage), root).await.expect("opened");

@@ -71,11 +71,11 @@ impl CommitError {
     }
 }
 
-/// Makes the directory that a cut's files are written into, unless it is there already. Its name
-/// holds the salt, so no other process writes there.
+/// Creates the directory for a cut's files unless it exists. Its name contains the salt, so no other process writes
+/// there.
 ///
 /// # Errors
-/// What the storage says.
+/// Errors of the storage.
 pub(super) async fn stage(
     root: &DirRoot,
     cut: CutId,
@@ -88,10 +88,10 @@ pub(super) async fn stage(
     Ok(path)
 }
 
-/// Removes what is left of a cut that did not become a checkpoint.
+/// Removes the files of a cut that did not become a checkpoint.
 ///
 /// # Errors
-/// What the storage says. A failure leaks and does no harm.
+/// Errors of the storage. A failure leaks space and does no other harm.
 pub(super) async fn discard(root: &DirRoot, cut: CutId, salt: Salt) -> Result<(), CheckpointError> {
     let path = staging_of(root, cut, salt)?;
     match root.storage.delete_dir(&path).await {
@@ -109,8 +109,8 @@ pub(super) fn staging_of(
     root.under(&[STAGING, &cut.generation.to_string(), &staging_name(cut, salt.0)])
 }
 
-/// Commits a cut whose shard files lie in its staging directory. `manifest.salt` is
-/// set to `salt`. May be called again after any error but `Fenced`.
+/// Commits a cut whose shard files are in its staging directory. Sets `manifest.salt` to `salt`. May be called again
+/// after any error but `Fenced`.
 ///
 /// # Errors
 /// See [`CommitError`].
@@ -125,7 +125,7 @@ pub(super) async fn commit(
     let path = staging_of(root, cut, salt).map_err(CommitError::not_done)?;
     match root.storage.stat(&path).await {
         Ok(_) => {}
-        // Gone: either an earlier try got through, or somebody swept it.
+        // Missing: either an earlier attempt succeeded, or another process deleted it.
         Err(error) if error.is_not_found() => return already(root, cut, salt).await,
         Err(error) => return Err(CommitError::not_done(error)),
     }
@@ -135,8 +135,8 @@ pub(super) async fn commit(
     root.check_highest(own).await.map_err(CommitError::not_done)?;
     gate().map_err(CommitError::Shut)?;
     let checkpoint = sealed.publish(salt).await?;
-    // A claim made meanwhile does not undo the commit: whether it counts is for the claim's base to
-    // say. But this process is not the one to speak of it.
+    // A claim made in the meantime does not undo the commit: the claim's base decides whether it counts. But this
+    // process must not report it.
     root.check_highest(own).await.map_err(|error| match error {
         fenced @ CheckpointError::Fenced { .. } => CommitError::Fenced(fenced.to_string()),
         error => CommitError::Unknown(error),
@@ -144,16 +144,16 @@ pub(super) async fn commit(
     Ok(checkpoint)
 }
 
-/// What an earlier try did, when the staging directory is not there any more.
+/// The result of an earlier attempt whose staging directory no longer exists.
 async fn already(root: &DirRoot, cut: CutId, salt: Salt) -> Result<StoredCheckpoint, CommitError> {
     match final_of(root, cut, salt).await.map_err(CommitError::Unknown)? {
         Final::Ours(checkpoint) => Ok(*checkpoint),
         Final::Theirs => Err(theirs(cut)),
-        Final::Absent => Err(CommitError::Fenced(format!("the files of {cut} were swept"))),
+        Final::Absent => Err(CommitError::Fenced(format!("the files of {cut} were deleted"))),
     }
 }
 
-/// Looks at the final name, to resolve an unknown outcome.
+/// Looks up the final name, to resolve an unknown outcome.
 async fn final_of(root: &DirRoot, cut: CutId, salt: Salt) -> Result<Final, CheckpointError> {
     let dir = root.checkpoint_dir(cut)?;
     match root.storage.stat(&dir).await {
@@ -166,7 +166,7 @@ async fn final_of(root: &DirRoot, cut: CutId, salt: Salt) -> Result<Final, Check
             Ok(Final::Ours(Box::new(StoredCheckpoint { dir, manifest })))
         }
         Ok(_) => Ok(Final::Theirs),
-        // Ours was durable and readable before the rename, so what cannot be parsed is not ours.
+        // This process's manifest was durable and readable before the rename, so a malformed one is not its own.
         Err(error) if error.is_damage() => Ok(Final::Theirs),
         Err(error) => Err(error),
     }
@@ -182,24 +182,24 @@ fn theirs(cut: CutId) -> CommitError {
     CommitError::Fenced(format!("{cut} was written by another process"))
 }
 
-/// A staging directory that is there.
+/// An existing staging directory.
 struct Staging<'a> {
     dir: &'a DirRoot,
     path: StorePath,
 }
 
-/// One with exactly the files that a manifest lists.
+/// A staging directory with exactly the files that a manifest lists.
 struct Checked<'a>(Staging<'a>);
 
-/// One with its manifest too: all that is missing is the name.
+/// A staging directory with its manifest: only the rename is missing.
 struct Sealed<'a> {
     staging: Staging<'a>,
     manifest: Manifest,
 }
 
 impl<'a> Staging<'a> {
-    /// Sees each file of the manifest with its length and sidecar, and removes what else of ours lies
-    /// there: files of savers that failed half way, which would make `md5sum -c` complain.
+    /// Checks each file of the manifest with its length and sidecar, and removes other files of this process: those of
+    /// saves that failed, about which `md5sum -c` would complain.
     async fn check_files(self, manifest: &Manifest) -> Result<Checked<'a>, CheckpointError> {
         let storage = &*self.dir.storage;
         let listed = DirEntries::new(storage.list(&self.path).await?);
@@ -218,8 +218,7 @@ impl<'a> Staging<'a> {
 }
 
 impl<'a> Checked<'a> {
-    /// Writes the manifest, then its sidecar. A torn one of an earlier try is replaced: nobody but this
-    /// process writes here.
+    /// Writes the manifest, then its sidecar. Replaces a torn one of an earlier attempt: only this process writes here.
     async fn seal(self, manifest: Manifest) -> Result<Sealed<'a>, CheckpointError> {
         let Self(staging) = self;
         let path = staging.path.join(MANIFEST).map_err(StorageError::from)?;
@@ -242,8 +241,8 @@ impl Staging<'_> {
             Err(WriteError::NotDone(error)) if error.is_exists() => {}
             Err(error) => return Err(StorageError::from(error).into()),
         }
-        // Bytes that can be read need not have been synced by the try that wrote them, so even the same
-        // ones are written anew.
+        // Bytes that can be read need not have been synced by the attempt that wrote them, so even identical bytes are
+        // written again.
         delete_quietly_gone(self.dir, path).await?;
         Ok(write_whole(storage, path, Mode::FILE, content).await.map_err(StorageError::from)?)
     }
@@ -258,7 +257,7 @@ async fn delete_quietly_gone(dir: &DirRoot, path: &StorePath) -> Result<(), Chec
 }
 
 impl Sealed<'_> {
-    /// Gives the directory its final name, replacing nothing.
+    /// Renames the directory to its final name, replacing nothing.
     async fn publish(self, salt: Salt) -> Result<StoredCheckpoint, CommitError> {
         let Self { staging, manifest } = self;
         let (dir, cut) = (staging.dir, manifest.cut);
@@ -274,15 +273,15 @@ impl Sealed<'_> {
                 }
                 Err(error) => StorageError::from(error),
             };
-            // Unknown, or the name is taken (by an earlier try of ours whose reply was lost?), or the
-            // staging directory is gone (to its final name?).
+            // Unknown, or the name is taken (perhaps by an earlier attempt whose response was lost), or the staging
+            // directory is missing (perhaps renamed).
             match final_of(dir, cut, salt).await {
                 Ok(Final::Ours(checkpoint)) => return Ok(*checkpoint),
                 Ok(Final::Theirs) => return Err(theirs(cut)),
                 Ok(Final::Absent) => match dir.storage.stat(&staging.path).await {
                     Ok(_) => {}
                     Err(gone) if gone.is_not_found() => {
-                        // Seen absent under both names: between the two looks it may have moved.
+                        // Absent under both names: it may have been renamed between the two look-ups.
                         return already(dir, cut, salt).await;
                     }
                     Err(_) => {}

@@ -1,6 +1,6 @@
 //! A checkpoint directory that belongs to Heddle: the public calls.
 //!
-//! Every call is carried out by the module of its subject: `root` (marker, claims, names), `commit`, `remove`, `restore`.
+//! Every call delegates to the module of its subject: `root` (marker, claims, names), `commit`, `remove`, `restore`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::path::StorePath;
 use crate::store::{Mode, Storage};
 use crate::{check_place, make_dirs, try_place};
 
-/// A checkpoint directory: the place of a job's checkpoints, claims and journal.
+/// A checkpoint directory with a job's checkpoints, claims and journal.
 #[derive(Debug, Clone)]
 pub struct CheckpointDir {
     pub(super) root: DirRoot,
@@ -39,7 +39,7 @@ impl CheckpointDir {
         root: StorePath,
     ) -> Result<Self, CheckpointError> {
         check_place(&*storage, &root).await?;
-        // Parents get the default mode: a model beside the checkpoints may be for other users too.
+        // Parents get the default mode: other users may have to read a model beside the checkpoints.
         if let Some(above) = root.parent() {
             make_dirs(&*storage, &above, storage.default_mode().of_dir()).await?;
         }
@@ -96,7 +96,7 @@ impl CheckpointDir {
         }
     }
 
-    /// A directory that this process has opened before. Makes no call.
+    /// A directory that this process has opened before. Does not access the storage.
     pub fn existing(storage: Arc<dyn Storage>, root: StorePath) -> Self {
         Self { root: DirRoot { storage, path: root } }
     }
@@ -214,8 +214,8 @@ impl CheckpointDir {
         self.root.load(cut, depth).await
     }
 
-    /// Makes the directory that a cut's files are written into, unless it is there already. Its name
-    /// holds the salt, so no other process writes there.
+    /// Creates the directory for a cut's files unless it exists. Its name contains the salt, so no other process writes
+    /// there.
     ///
     /// # Errors
     /// Errors of the storage.
@@ -223,16 +223,16 @@ impl CheckpointDir {
         commit::stage(&self.root, cut, salt).await
     }
 
-    /// Removes what is left of a cut that did not become a checkpoint.
+    /// Removes the files of a cut that did not become a checkpoint.
     ///
     /// # Errors
-    /// What the storage says. A failure leaks and does no harm.
+    /// Errors of the storage. A failure leaks space and does no other harm.
     pub async fn discard(&self, cut: CutId, salt: Salt) -> Result<(), CheckpointError> {
         commit::discard(&self.root, cut, salt).await
     }
 
-    /// Commits a cut whose shard files lie in its [staging directory](Self::stage). `manifest.salt` is
-    /// set to `salt`. May be called again after any error but `Fenced`.
+    /// Commits a cut whose shard files are in its [staging directory](Self::stage). Sets `manifest.salt` to `salt`. May be
+    /// called again after any error but `Fenced`.
     ///
     /// # Errors
     /// See [`CommitError`].
@@ -245,13 +245,11 @@ impl CheckpointDir {
         commit::commit(&self.root, manifest, salt, gate).await
     }
 
-    /// Deletes checkpoints older than the newest `keep` complete ones (at least two are left), those
-    /// outside the lineage, and orphans; all of them of generations not above `own`, which must be the
-    /// highest claim. `base` is never deleted.
+    /// Deletes checkpoints older than the newest `keep` complete ones (at least two remain), those outside the lineage, and
+    /// orphans; only of generations not above `own`, which must be the highest claim. Never deletes `base`.
     ///
     /// # Errors
-    /// `Fenced` when `own` is not the highest claim; what the storage says. Whatever was not deleted is
-    /// deleted next time.
+    /// `Fenced` if `own` is not the highest claim; errors of the storage. The next call deletes what remained.
     pub async fn retain(
         &self,
         keep: usize,
@@ -261,31 +259,30 @@ impl CheckpointDir {
         remove::retain(&self.root, keep, own, base).await
     }
 
-    /// Deletes one checkpoint on a person's word. The newest two complete ones of the lineage are
-    /// refused. The caller has made sure that no job runs on this directory.
+    /// Deletes one checkpoint at a user's request. Rejects the newest two complete ones of the lineage. The caller ensures
+    /// that no job runs on this directory.
     ///
     /// # Errors
-    /// `Unknown`, `Kept`, what the storage says.
+    /// `Unknown`, `Kept`, errors of the storage.
     pub async fn remove(&self, cut: CutId) -> Result<(), CheckpointError> {
         remove::remove(&self.root, cut).await
     }
 
-    /// All checkpoints, oldest first, each with its state. One that cannot be read does not stop the
-    /// listing.
+    /// All checkpoints, oldest first, each with its state. The listing continues after one that cannot be read.
     ///
     /// # Errors
-    /// When the directory itself or its claims cannot be read.
+    /// The directory itself or its claims cannot be read.
     pub async fn listing(&self, depth: Depth) -> Result<Vec<Candidate>, CheckpointError> {
         restore::listing(&self.root, depth).await
     }
 
-    /// The newest checkpoint of the lineage that passes the checks, and those passed over for it.
+    /// The newest checkpoint of the lineage that passes the checks, and those skipped for it.
     ///
     /// # Errors
-    /// - `Storage`: one could not be read just now; nothing older was tried.
-    /// - `Newer`: one is of a later version; nothing older was tried.
+    /// - `Storage`: one cannot be read at the moment; no older one was tried.
+    /// - `Newer`: one is of a later version; no older one was tried.
     /// - `Damaged`: the newest is damaged and `on_corrupt` is [`DamagePolicy::Fail`].
-    /// - `NoneUsable`, `Lost`: there were checkpoints and none can be used.
+    /// - `NoneUsable`, `Lost`: checkpoints exist and none is usable.
     pub async fn newest(
         &self,
         lineage: &Lineage,
@@ -295,8 +292,7 @@ impl CheckpointDir {
         self.newest_below(lineage, None, depth, on_corrupt).await
     }
 
-    /// The same among those older than `below`. In the order of the lineage: generation, then number;
-    /// clocks play no part.
+    /// The same among those older than `below`. In the order of the lineage: generation, then number, never by time.
     ///
     /// # Errors
     /// As [`newest`](Self::newest).
@@ -310,11 +306,11 @@ impl CheckpointDir {
         restore::newest_below(&self.root, lineage, below, depth, on_corrupt).await
     }
 
-    /// Moves a checkpoint that was proven damaged out of the way. Nothing is deleted: a person may
-    /// still save something from it. Returns where it is now; one that was set aside before stays there.
+    /// Moves a damaged checkpoint to `damaged/`. Deletes nothing: a user may still recover data from it. Returns its present
+    /// directory; a checkpoint that was moved before stays there.
     ///
     /// # Errors
-    /// What the storage says; `Unknown` when it is not there and never was set aside.
+    /// Errors of the storage; `Unknown` if it does not exist and was never moved.
     pub async fn set_aside(&self, cut: CutId) -> Result<StorePath, CheckpointError> {
         restore::set_aside(&self.root, cut).await
     }

@@ -1,35 +1,34 @@
-//! The names in a checkpoint directory, in one place. Whatever is not of this grammar is somebody
-//! else's and is never touched.
+//! The names in a checkpoint directory. Names outside this grammar belong to others; Heddle never touches them.
 
 use heddle_protocol::ids::{CutId, Generation};
 use uuid::Uuid;
 
-/// Says that a directory is ours.
+/// The marker of a directory of Heddle.
 pub(crate) const MARKER: &str = "HEDDLE";
-/// Holds the claims.
+/// Directory of the claims.
 pub(crate) const CLAIMS: &str = "claims";
-/// Holds the journals.
+/// Directory of the journals.
 pub(crate) const JOURNAL: &str = "journal";
-/// Holds checkpoints in the making and in deletion.
+/// Directory of checkpoints that are being written or deleted.
 pub(crate) const STAGING: &str = ".staging";
-/// Holds checkpoints that were found damaged.
+/// Directory of damaged checkpoints.
 pub(crate) const DAMAGED: &str = "damaged";
-/// The manifest of a checkpoint.
+/// File name of a checkpoint's manifest.
 pub(crate) const MANIFEST: &str = "MANIFEST.json";
 
-/// `17`, and neither `017` nor `+17`: one number has one name.
+/// Parses `17`, and neither `017` nor `+17`: one number has one name.
 fn number(text: &str) -> Option<u32> {
     let plain =
         !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
     if plain { text.parse().ok() } else { None }
 }
 
-/// Reads `g2`. Generation 0 has no name.
+/// Parses `g2`. Generation 0 has no name.
 pub(crate) fn generation_of(name: &str) -> Option<Generation> {
     number(name.strip_prefix('g')?).map(Generation)
 }
 
-/// Reads `g2-c5`, the name of a checkpoint.
+/// Parses `g2-c5`, the name of a checkpoint.
 pub(crate) fn cut_of(name: &str) -> Option<CutId> {
     let (generation, cut) = name.split_once("-c")?;
     Some(CutId { generation: generation_of(generation)?, number: number(cut)? })
@@ -38,14 +37,14 @@ pub(crate) fn cut_of(name: &str) -> Option<CutId> {
 /// A name below `.staging/g<n>/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StagingEntry {
-    /// `c5-<uuid>`: cut 5 in the making.
+    /// `c5-<uuid>`: cut 5, being written.
     Cut(u32),
-    /// `trash-g1-c1-<uuid>`: in deletion.
+    /// `trash-g1-c1-<uuid>`: being deleted.
     Trash(CutId),
-    /// `old-g1-<uuid>`: the staging directory of an earlier generation, in deletion.
+    /// `old-g1-<uuid>`: the staging directory of an earlier generation, being deleted.
     Old(Generation),
-    /// `probe-g2-<uuid>`: scratch of the start-up probe of somebody who saw generation 2 as the highest claim;
-    /// `probe-<uuid>`: who saw none.
+    /// `probe-g2-<uuid>`: scratch of a start-up probe that saw generation 2 as the highest claim;
+    /// `probe-<uuid>`: one that saw no claim.
     Probe(Option<Generation>),
 }
 
@@ -53,7 +52,7 @@ fn is_uuid(text: &str) -> bool {
     Uuid::try_parse(text).is_ok_and(|uuid| uuid.simple().to_string() == text)
 }
 
-/// Reads a name below `.staging/g<n>/`.
+/// Parses a name below `.staging/g<n>/`.
 pub(crate) fn staged_of(name: &str) -> Option<StagingEntry> {
     let (what, uuid) = name.rsplit_once('-')?;
     if !is_uuid(uuid) {
@@ -74,7 +73,7 @@ pub(crate) fn staged_of(name: &str) -> Option<StagingEntry> {
     number(what.strip_prefix('c')?).map(StagingEntry::Cut)
 }
 
-/// Hadoop and people take names with a point for hidden.
+/// Hadoop and users treat names that begin with a point as hidden.
 const HIDDEN: &str = ".heddle-";
 
 /// Name of a cut's staging directory.
@@ -82,28 +81,28 @@ pub(crate) fn staging_name(cut: CutId, uuid: Uuid) -> String {
     format!("c{}-{}", cut.number, uuid.simple())
 }
 
-/// Name of a checkpoint in deletion.
+/// Name of a checkpoint that is being deleted.
 pub(crate) fn trash_name(cut: CutId, uuid: Uuid) -> String {
     format!("trash-{cut}-{}", uuid.simple())
 }
 
-/// Name of an earlier generation's staging directory in deletion.
+/// Name of an earlier generation's staging directory that is being deleted.
 pub(crate) fn old_name(generation: Generation, uuid: Uuid) -> String {
     format!("old-{generation}-{}", uuid.simple())
 }
 
-/// Name of a checkpoint that was set aside.
+/// Name of a checkpoint that was moved to `damaged/`.
 pub(crate) fn damaged_name(cut: CutId, uuid: Uuid) -> String {
     format!("{cut}-{}", uuid.simple())
 }
 
-/// Reads a name below `damaged/`.
+/// Parses a name below `damaged/`.
 pub(crate) fn damaged_of(name: &str) -> Option<CutId> {
     let (cut, uuid) = name.rsplit_once('-')?;
     if is_uuid(uuid) { cut_of(cut) } else { None }
 }
 
-/// Name of the probe's scratch directory; `seen` is the highest claim there was.
+/// Name of the probe's scratch directory; `seen` is the highest claim at that time.
 pub(crate) fn probe_name(seen: Option<Generation>, uuid: Uuid) -> String {
     match seen {
         Some(seen) => format!("probe-{seen}-{}", uuid.simple()),
@@ -111,12 +110,12 @@ pub(crate) fn probe_name(seen: Option<Generation>, uuid: Uuid) -> String {
     }
 }
 
-/// The same where it lies beside other things.
+/// The same if other files are beside it.
 pub(crate) fn hidden_probe_name(uuid: Uuid) -> String {
     format!("{HIDDEN}{}", probe_name(None, uuid))
 }
 
-/// Whether a name beside other things is that of a probe.
+/// Whether a name beside other files is that of a probe.
 pub(crate) fn is_hidden_probe_name(name: &str) -> bool {
     let probe = name.strip_prefix(HIDDEN);
     probe.and_then(staged_of) == Some(StagingEntry::Probe(None))

@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn generation_without_successor_is_outside() {
-        // 2 claimed and died or was given up before its checkpoints counted; 3 continued 1.
+        // Generation 2 claimed and ended before its checkpoints counted; generation 3 continued generation 1.
         let lineage = lineage(&[(1, None), (2, Some(cut(1, 4))), (3, Some(cut(1, 4)))]);
         assert!(lineage.holds(cut(1, 4)) && lineage.holds(cut(3, 1)));
         assert!(!lineage.holds(cut(2, 1)));

@@ -1,7 +1,7 @@
 //! The checkpoint directory: its layout, which checkpoints count, and which process may write and delete.
 //!
 //! ```text
-//! <dir>/HEDDLE                          marker: this directory is ours
+//! <dir>/HEDDLE                          marker: the directory belongs to Heddle
 //!       claims/g2                       owner of generation 2, and the checkpoint it continues
 //!       journal/g2/00000042.json        the ApplicationMaster's records
 //!       g1-c4/                          a checkpoint: complete or absent

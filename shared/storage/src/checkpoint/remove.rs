@@ -33,13 +33,11 @@ pub struct Swept {
     pub orphans: usize,
 }
 
-/// Deletes checkpoints older than the newest `keep` complete ones (at least two are left), those
-/// outside the lineage, and orphans; all of them of generations not above `own`, which must be the
-/// highest claim. `base` is never deleted.
+/// Deletes checkpoints older than the newest `keep` complete ones (at least two remain), those outside the lineage, and
+/// orphans; only of generations not above `own`, which must be the highest claim. Never deletes `base`.
 ///
 /// # Errors
-/// `Fenced` when `own` is not the highest claim; what the storage says. Whatever was not deleted is
-/// deleted next time.
+/// `Fenced` if `own` is not the highest claim; errors of the storage. The next call deletes what remained.
 pub(super) async fn retain(
     root: &DirRoot,
     keep: usize,
@@ -58,7 +56,7 @@ pub(super) async fn retain(
     Ok(swept)
 }
 
-/// The checkpoints that may go.
+/// The checkpoints that may be deleted.
 async fn superfluous(
     root: &DirRoot,
     keep: usize,
@@ -76,17 +74,16 @@ async fn superfluous(
         } else {
             match root.load(cut, Depth::Shallow).await {
                 Ok(_) => complete += 1,
-                // Damaged ones do not count as kept, and are not deleted as long as fewer than
-                // `keep` newer ones are whole.
+                // Damaged ones do not count as kept, and stay as long as fewer than `keep` newer ones are complete.
                 Err(error) if error.is_damage() => {
                     warn!(%cut, %error, "a damaged checkpoint is left where it is")
                 }
-                // Whatever cannot be judged now is judged next time, and so is all that is older.
+                // A checkpoint that cannot be checked now, and all older ones, are checked again by the next call.
                 Err(error) => return Err(error),
             }
         }
     }
-    // Outside the lineage or not: nothing goes before there is something to keep.
+    // Also outside the lineage: nothing is deleted before a complete checkpoint exists.
     if complete < KEEP_MIN {
         gone.clear();
     }
@@ -94,8 +91,7 @@ async fn superfluous(
     Ok(gone)
 }
 
-/// Takes one checkpoint out of sight, reads the claims again, and takes it apart. Returns whether
-/// it is gone by our doing.
+/// Renames one checkpoint to the trash, reads the claims again, and deletes it. Returns whether this call deleted it.
 async fn remove_checked(
     root: &DirRoot,
     cut: CutId,
@@ -106,8 +102,8 @@ async fn remove_checked(
         return Ok(false);
     };
     if let Err(error) = root.check_highest(own).await {
-        // Somebody may continue from it: back. If that fails too, it is whole in the trash, and the
-        // new owner finds its base missing and chooses another.
+        // Another process may continue from it: rename it back. If that fails too, it is complete in the trash, and
+        // the new owner finds its base missing and chooses another.
         let back = root.storage.rename(&trash, &from).await;
         warn!(%cut, put_back = back.is_ok(), "a checkpoint is not deleted, since the directory was claimed");
         return Err(error);
@@ -116,7 +112,7 @@ async fn remove_checked(
     Ok(true)
 }
 
-/// Renames a checkpoint to a name that nobody believes. `None` when it is gone already.
+/// Renames a checkpoint to a name that no process reads. `None` if it no longer exists.
 async fn to_trash(
     root: &DirRoot,
     cut: CutId,
@@ -128,7 +124,7 @@ async fn to_trash(
     match root.storage.rename(&root.checkpoint_dir(cut)?, &trash).await {
         Ok(()) => Ok(Some(trash)),
         Err(WriteError::NotDone(error)) if error.is_not_found() => Ok(None),
-        // The trash's name is ours alone: if it is there, the rename was done.
+        // Only this process uses the trash's name: if it exists, the rename took effect.
         Err(error) => match root.storage.stat(&trash).await {
             Ok(_) => Ok(Some(trash)),
             Err(_) => Err(StorageError::from(error).into()),
@@ -144,9 +140,9 @@ async fn delete_tree(root: &DirRoot, path: &StorePath) -> Result<(), CheckpointE
     }
 }
 
-/// Deletes orphans: all staging of generations below `own` and probes of those who saw none above them, and of
-/// `own` what is in the trash or belongs to a cut below one that was committed. Returns how many. Whoever tries the
-/// store while `own` leads is not disturbed: it may be about to follow.
+/// Deletes orphans: all staging of generations below `own`, probes that saw no claim above them, and of `own` the trash
+/// and cuts below a committed one. Returns their number. Does not disturb a probe that saw the claim of `own`: its
+/// process may be about to take over.
 async fn sweep(root: &DirRoot, own: Generation) -> Result<usize, CheckpointError> {
     let newest_own = root.names().await?.into_iter().rfind(|cut| cut.generation == own);
     let staging = root.at(STAGING)?;
@@ -161,8 +157,8 @@ async fn sweep(root: &DirRoot, own: Generation) -> Result<usize, CheckpointError
             (None, Some(StagingEntry::Probe(seen))) if seen < Some(own) => entry.name().to_owned(),
             _ => continue,
         };
-        // Out of the way in one step first: its owner, if it lives, then fails to commit what is being taken
-        // apart, and finds nothing of its probe rather than half.
+        // Renamed in one step first. An owner that is still alive then fails to commit what is being deleted, and
+        // finds nothing of its probe rather than a part.
         let aside = own_staging.join(&aside).map_err(StorageError::from)?;
         root.check_highest(own).await?;
         match root.storage.rename(&entry.path, &aside).await {
@@ -182,7 +178,7 @@ async fn sweep_own(
     let mut swept = 0;
     for entry in root.children(dir).await? {
         let orphan = match staged_of(entry.name()) {
-            // Cuts are opened one after the other, so one below a committed cut is closed.
+            // Cuts are opened in sequence, so one below a committed cut is closed.
             Some(StagingEntry::Cut(number)) => newest.is_some_and(|newest| number <= newest.number),
             Some(StagingEntry::Trash(_) | StagingEntry::Old(_) | StagingEntry::Probe(_)) => true,
             None => false,
@@ -195,11 +191,10 @@ async fn sweep_own(
     Ok(swept)
 }
 
-/// Deletes one checkpoint on a person's word. The newest two complete ones of the lineage are
-/// refused. The caller has made sure that no job runs on this directory.
-///
+/// Deletes one checkpoint at a user's request. Rejects the newest two complete ones of the lineage. The caller ensures
+/// that no job runs on this directory.
 /// # Errors
-/// `Unknown`, `Kept`, what the storage says.
+/// `Unknown`, `Kept`, errors of the storage.
 pub(super) async fn remove(root: &DirRoot, cut: CutId) -> Result<(), CheckpointError> {
     let lineage = root.lineage().await?;
     if !root.names().await?.contains(&cut) {

@@ -54,15 +54,15 @@ pub struct SkippedCheckpoint {
 pub struct Newest {
     /// The newest that passes the checks; none only where the lineage has never had one.
     pub checkpoint: Option<StoredCheckpoint>,
-    /// Newer ones that are damaged, newest first. They are where they were: whoever owns the directory sets them aside
-    /// ([`set_aside`](super::CheckpointDir::set_aside)) and says so.
+    /// Newer ones that are damaged, newest first. They stay in place; the owner of the directory moves them
+    /// ([`set_aside`](super::CheckpointDir::set_aside)) and reports them.
     pub damaged: Vec<SkippedCheckpoint>,
 }
 
-/// What going through the checkpoints gave.
+/// Result of one pass over the checkpoints.
 enum Look {
     Found(Box<Newest>),
-    /// One of the list is not there any more.
+    /// One of the list no longer exists.
     Moved,
     None {
         damaged: usize,
@@ -78,15 +78,14 @@ pub struct Candidate {
     pub dir: StorePath,
     /// Whether it counts: see [`Lineage`].
     pub in_lineage: bool,
-    /// How it is.
+    /// Its state.
     pub health: Health,
 }
 
-/// All checkpoints, oldest first, each with its state. One that cannot be read does not stop the
-/// listing.
+/// All checkpoints, oldest first, each with its state. The listing continues after one that cannot be read.
 ///
 /// # Errors
-/// When the directory itself or its claims cannot be read.
+/// The directory itself or its claims cannot be read.
 pub(super) async fn listing(
     root: &DirRoot,
     depth: Depth,
@@ -107,8 +106,7 @@ pub(super) async fn listing(
     Ok(found)
 }
 
-/// The same among those older than `below`. In the order of the lineage: generation, then number;
-/// clocks play no part.
+/// The same among those older than `below`. In the order of the lineage: generation, then number, never by time.
 ///
 /// # Errors
 /// As newest.
@@ -134,7 +132,7 @@ pub(super) async fn newest_below(
     Err(error.because("checkpoints change while they are listed").into())
 }
 
-/// Goes through the checkpoints once, from the newest.
+/// One pass over the checkpoints, from the newest.
 async fn look(
     root: &DirRoot,
     lineage: &Lineage,
@@ -154,8 +152,8 @@ async fn look(
                 return Ok(Look::Found(Box::new(Newest { checkpoint: Some(checkpoint), damaged })));
             }
             Err(error) => {
-                // A predecessor that lives after all deletes an old one only when it has newer
-                // ones: what is gone now means that this list is out of date.
+                // A predecessor that is still alive deletes an old checkpoint only if newer ones exist: a missing
+                // checkpoint means that this list is out of date.
                 if !root.names().await?.contains(&cut) {
                     return Ok(Look::Moved);
                 }
@@ -170,7 +168,7 @@ async fn look(
     Ok(Look::None { damaged: damaged.len() })
 }
 
-/// What it means that no checkpoint was found: an error unless there never was one.
+/// The result if no checkpoint was found: an error unless there never was one.
 async fn none_left(
     root: &DirRoot,
     lineage: &Lineage,
@@ -186,18 +184,18 @@ async fn none_left(
     }
 }
 
-/// Number of checkpoints of the lineage that were set aside as damaged.
+/// Number of checkpoints of the lineage that were moved to `damaged/`.
 async fn set_aside_of(root: &DirRoot, lineage: &Lineage) -> Result<usize, CheckpointError> {
     let children = root.children(&root.at(DAMAGED)?).await?;
     let cuts = children.iter().filter_map(|entry| damaged_of(entry.name()));
     Ok(cuts.filter(|cut| lineage.holds(*cut)).count())
 }
 
-/// Moves a checkpoint that was proven damaged out of the way. Nothing is deleted: a person may
-/// still save something from it. Returns where it is now; one that was set aside before stays there.
+/// Moves a damaged checkpoint to `damaged/`. Deletes nothing: a user may still recover data from it. Returns its present
+/// directory; a checkpoint that was moved before stays there.
 ///
 /// # Errors
-/// What the storage says; `Unknown` when it is not there and never was set aside.
+/// Errors of the storage; `Unknown` if it does not exist and was never moved.
 pub(super) async fn set_aside(root: &DirRoot, cut: CutId) -> Result<StorePath, CheckpointError> {
     let from = root.checkpoint_dir(cut)?;
     let damaged = root.at(DAMAGED)?;
@@ -207,7 +205,7 @@ pub(super) async fn set_aside(root: &DirRoot, cut: CutId) -> Result<StorePath, C
         Ok(()) => return Ok(to),
         Err(error) => error,
     };
-    // Done by this call without its hearing so, or by an earlier one.
+    // Moved by this call, whose response was lost, or by an earlier one.
     let earlier = root.children(&damaged).await?;
     if let Some(there) = earlier.into_iter().find(|entry| damaged_of(entry.name()) == Some(cut))
         && root.storage.stat(&from).await.is_err_and(|gone| gone.is_not_found())

@@ -16,7 +16,7 @@ use crate::probe;
 /// Attempts if another process deletes the probe. Each such deletion requires another claim.
 const TRIES: u32 = 4;
 
-/// Finds out whether the store keeps its promises here, leaving nothing. `.staging` must be there.
+/// Checks whether the store provides its guarantees here; leaves no files. `.staging` must exist.
 pub(super) async fn probe_root(root: &DirRoot) -> Result<(), CheckpointError> {
     let mut tries = 1;
     loop {

@@ -19,8 +19,8 @@ use tokio::sync::{Semaphore, oneshot};
 
 use worker::{Id, Message};
 
-/// Pieces of a stream on their way to the summing thread. With pieces of at most [`PIECE_BYTES`], 8 MiB: enough
-/// to cover a hiccup of either side, little beside the buffers of a stream.
+/// Pieces of a stream in the queue of the summing thread. With pieces of at most [`PIECE_BYTES`], 8 MiB: enough
+/// for a pause of either side, little beside the buffers of a stream.
 const PIECES_MAX: usize = 8;
 /// Longer pieces are cut, so that the queue is bounded in bytes too.
 const PIECE_BYTES: usize = 1 << 20;
@@ -30,10 +30,10 @@ pub(crate) fn sum_of(bytes: &[u8]) -> Md5 {
     Md5(md5::Md5::digest(bytes).into())
 }
 
-/// Bytes that are summed on the spot before the thread is asked: less than handing them over costs.
+/// Bytes that the caller's thread sums itself: below this, the hand-over costs more.
 const INLINE_BYTES: usize = 64 << 10;
 
-/// A sum in the making.
+/// A sum that is being computed.
 #[derive(Debug)]
 pub(crate) struct Digester {
     state: DigestState,
@@ -41,7 +41,7 @@ pub(crate) struct Digester {
 
 #[derive(Debug)]
 enum DigestState {
-    /// So far there were few bytes.
+    /// Few bytes so far.
     Inline {
         sum: Md5Stream,
         left: usize,
@@ -49,7 +49,7 @@ enum DigestState {
     Thread(Handed),
 }
 
-/// A stream that the summing thread knows, until this is dropped.
+/// A stream registered with the summing thread, until this is dropped.
 #[derive(Debug)]
 struct Handed {
     id: Id,
@@ -66,7 +66,7 @@ impl Digester {
     /// Adds bytes; they are shared, not copied. Waits while the thread is [`PIECES_MAX`] pieces behind.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// The system cannot create a thread.
     pub(crate) async fn update(&mut self, mut data: Bytes) -> io::Result<()> {
         if let DigestState::Inline { sum, left } = &mut self.state {
             if data.len() <= *left {
@@ -90,10 +90,10 @@ impl Digester {
         Ok(())
     }
 
-    /// The sum over all that was added.
+    /// The sum over all added bytes.
     ///
     /// # Errors
-    /// When the thread is gone.
+    /// The thread has ended.
     pub(crate) async fn finish(self) -> io::Result<Md5> {
         let handed = match self.state {
             DigestState::Inline { sum, .. } => return Ok(Md5(sum.finish())),
@@ -107,14 +107,14 @@ impl Digester {
 
 impl Handed {
     fn tell(&self, message: Message) -> io::Result<()> {
-        let gone = |_| io::Error::other("the summing thread is gone");
+        let gone = |_| io::Error::other("the summing thread has ended");
         self.to.send(message).map_err(gone)
     }
 }
 
 impl Drop for Handed {
     fn drop(&mut self) {
-        // A stream that was finished is forgotten already.
+        // A finished stream is no longer registered.
         let _gone_with_its_thread = self.tell(Message::Forget(self.id));
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that sums what streams hand over.
+//! The threads that sum streams.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,30 +11,30 @@ use heddle_md5_lanes::{BLOCK_BYTES, Block, LANES_MAX, Md5Stream, update_together
 use heddle_protocol::manifest::Md5;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-/// Blocks of each stream that are summed before the next look at what has come: 64 KiB, some 100 µs.
+/// Blocks of each stream that are summed before the next poll of the queue: 64 KiB, some 100 µs.
 const BLOCKS_AT_ONCE: usize = 1024;
-/// Cores for each summing thread. One thread sums several streams faster than a network of ten gigabits brings them.
+/// Cores for each summing thread. One thread sums several streams faster than a network of 10 Gbit/s delivers them.
 const CORES_EACH: usize = 4;
-/// More threads than that would sum faster than any of our machines writes.
+/// Upper bound of the threads. More would sum faster than any of our machines writes.
 const THREADS_MAX: usize = 4;
 
 /// Names a stream.
 pub(super) type Id = u64;
 
-/// What a stream tells its thread.
+/// A message of a stream to its thread.
 pub(super) enum Message {
     Begin(Id, Md5Stream),
-    /// The permit goes back when the bytes are summed; so the stream's bytes that wait here are bounded.
+    /// The permit is released when the bytes are summed, which bounds the stream's queued bytes.
     Piece(Id, Bytes, OwnedSemaphorePermit),
     Finish(Id, oneshot::Sender<Md5>),
-    /// Nobody wants the sum any more.
+    /// The stream was dropped; its sum is not needed.
     Forget(Id),
 }
 
-/// Begins a stream; returns its name and the way to the thread that sums it.
+/// Registers a stream; returns its name and the channel to its thread.
 ///
 /// # Errors
-/// The system gives no thread.
+/// The system cannot create a thread.
 pub(super) fn begin(sum: Md5Stream) -> io::Result<(Id, Sender<Message>)> {
     static THREADS: Mutex<Vec<Sender<Message>>> = Mutex::new(Vec::new());
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -56,7 +56,7 @@ pub(super) fn begin(sum: Md5Stream) -> io::Result<(Id, Sender<Message>)> {
 fn run(messages: &Receiver<Message>) {
     let mut streams = Streams::default();
     loop {
-        // With nothing left to sum, wait for the next message; otherwise take what is there.
+        // Without bytes to sum, wait for the next message; otherwise take the queued messages.
         if !streams.sum_some() {
             let Ok(message) = messages.recv() else {
                 return;
@@ -110,14 +110,14 @@ impl Streams {
             && let Some(stream) = self.all.remove(&id)
             && let Some(finish) = stream.finish
         {
-            // Who does not wait for it any more needs none.
+            // A stream that was dropped does not receive its sum.
             let _nobody = finish.send(Md5(stream.sum.finish()));
         }
     }
 
-    /// Sums some of what several streams have; false when none has anything.
+    /// Sums some of the bytes of several streams; false if none has any.
     fn sum_some(&mut self) -> bool {
-        // In turn: those after the last one come first.
+        // Round robin: the streams after the last one come first.
         let mut ids: Vec<Id> = self.all.range(self.last + 1..).map(|(id, _)| *id).collect();
         ids.extend(self.all.range(..=self.last).map(|(id, _)| *id));
         ids.retain(|id| self.align(*id));
@@ -148,8 +148,8 @@ impl Streams {
         true
     }
 
-    /// Sums the ends of pieces that are not whole blocks; whether a whole block is next then. A stream without anything
-    /// left that is to be finished is.
+    /// Sums the ends of pieces that are not whole blocks; returns whether a whole block is next. A stream without further
+    /// bytes that waits for its sum gets it.
     fn align(&mut self, id: Id) -> bool {
         let Some(stream) = self.all.get_mut(&id) else {
             return false;

@@ -77,8 +77,7 @@ impl Calls {
         static MAKING: Mutex<()> = Mutex::new(());
         let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         if RUNTIME.get().is_none() {
-            // One thread computes CRCs and moves packets of one stream at some 800 MB/s; two serve a
-            // node's network.
+            // One thread computes CRCs and moves packets of one stream at some 800 MB/s; two saturate the network of a node.
             let runtime = Builder::new_multi_thread()
                 .worker_threads(2)
                 .thread_name("hdfs-io")

@@ -1,4 +1,4 @@
-//! From Hadoop's configuration to clients: hdfs-native's for files, our own for what it lacks.
+//! Clients from Hadoop's configuration: hdfs-native for files, `heddle-hadoop` for the calls that it lacks.
 
 use std::net::ToSocketAddrs;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use super::calls::{CALL, Calls};
 use super::error::read_error;
 use crate::error::{Op, Reason, StorageError, chain};
 
-/// What the configuration says about new files; the server's defaults where it says nothing.
+/// The configuration of new files; the server's defaults where it has no value.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct NewFiles {
     pub(super) replication: Option<u32>,
     pub(super) block_size: Option<u64>,
-    /// What is taken away from the modes of new files where the job asks for none.
+    /// Bits cleared in the modes of new files if the job sets none.
     pub(super) umask: u32,
 }
 
@@ -45,7 +45,7 @@ impl NewFiles {
 /// `fs.permissions.umask-mode` of core-default.xml.
 const UMASK_DEFAULT: u32 = 0o022;
 
-/// The umask that a text means: octal digits, or what is allowed per class, `u=rwx,g=rx,o=` (org.apache.hadoop.fs
+/// The umask of a text: octal digits, or the allowed bits per class, `u=rwx,g=rx,o=` (org.apache.hadoop.fs
 /// `permission.UmaskParser`).
 fn umask_of(text: &str) -> Option<u32> {
     let text = text.trim();
@@ -77,11 +77,11 @@ fn umask_of(text: &str) -> Option<u32> {
     Some(0o777 & !allowed)
 }
 
-/// The smallest block that a NameNode allows where nobody has configured another (`dfs.namenode.fs-limits.min-block-size`).
+/// The smallest block that a NameNode allows by default (`dfs.namenode.fs-limits.min-block-size`).
 const BLOCK_MIN: u64 = 1 << 20;
 
 impl NewFiles {
-    /// The block size for a file of so many bytes: one block, of whole MiB, unless the configured one is smaller.
+    /// The block size for a file of this length: one block, of whole MiB, unless the configured one is smaller.
     pub(super) fn block_size_for(&self, bytes: u64) -> Option<u64> {
         match self.block_size {
             Some(configured) if bytes < configured && configured > BLOCK_MIN => {
@@ -92,10 +92,10 @@ impl NewFiles {
     }
 }
 
-/// The file system that a URL's authority means: itself, or `fs.defaultFS` where it is empty.
+/// The file system of a URL's authority: the authority itself, or `fs.defaultFS` if it is empty.
 ///
 /// # Errors
-/// `Unsupported` when there is none; `Other` when its NameNodes cannot be told.
+/// `Unsupported` if there is none; `Other` if its NameNodes cannot be determined.
 pub(super) fn service_of(
     authority: &str,
     configuration: &Configuration,
@@ -115,8 +115,8 @@ pub(super) fn service_of(
     service.map_err(|error| failed(Reason::Other).because(chain(&error)))
 }
 
-/// The URL of a file system, for hdfs-native and for people. A logical name with one NameNode is not known to
-/// hdfs-native as such.
+/// The URL of a file system, for hdfs-native and for messages. hdfs-native does not accept a logical name with one
+/// NameNode.
 pub(super) fn url_of(service: &NameService) -> String {
     match (&service.logical, service.servers.as_slice()) {
         (Some(_), [only]) => format!("hdfs://{only}"),
@@ -131,7 +131,7 @@ pub(super) fn url_of(service: &NameService) -> String {
 /// The client for files.
 ///
 /// # Errors
-/// `Denied` when the cluster is secured and the token file cannot be read; what hdfs-native says.
+/// `Denied` if the cluster is secured and the token file cannot be read; errors of hdfs-native.
 pub(super) fn files_client(
     url: &str,
     configuration: &Configuration,
@@ -143,7 +143,7 @@ pub(super) fn files_client(
         .map_err(|error| failed(Reason::Other).because(error))?
         .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
     if secured {
-        // hdfs-native takes an unreadable token file for none, and panics at a truncated one.
+        // hdfs-native ignores an unreadable token file, and panics at a truncated one.
         Credentials::of_environment(configuration)
             .map_err(|error| failed(Reason::Denied).because(error))?;
     }
@@ -151,12 +151,12 @@ pub(super) fn files_client(
         .map_err(|error| failed(Reason::Denied).because(error))?;
     let builder = ClientBuilder::new()
         .with_url(url)
-        // A directory that is none: all there is to know is handed over.
+        // A directory that does not exist: the whole configuration is passed as values.
         .with_config_dir("/dev/null")
         .with_config(normalised(configuration))
         .with_io_runtime(calls.runtime.clone());
     let builder = if secured { builder } else { builder.with_user(user.short_name()) };
-    // Looks up accounts and, for some configurations, names; panics are its way to say no to some.
+    // Looks up accounts and, for some configurations, names. It rejects some configurations by a panic.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.build()))
         .map_err(|_| failed(Reason::Other).because("the HDFS client panicked"))?
         .map_err(|error| read_error(Op::Open, url, &error))
@@ -168,8 +168,8 @@ const LISTS: [&str; 2] = ["dfs.ha.namenodes.", "dfs.nameservices"];
 const NAMENODE_ADDRESSES: &str = "dfs.namenode.rpc-address";
 const NAMENODE_PORT: u16 = 8020;
 
-/// The configuration as hdfs-native reads it: it trims no value and no element of a list, compares `simple` in lower
-/// case, and takes an address as it stands. Hadoop's own page about high availability writes `nn1,nn2, nn3`.
+/// The configuration as hdfs-native reads it: it does not trim values or elements of a list, compares `simple` in lower
+/// case, and uses an address verbatim. Hadoop's own page about high availability writes `nn1,nn2, nn3`.
 ///
 /// A key whose value cannot be resolved is left out: hdfs-native could not use it either.
 fn normalised(configuration: &Configuration) -> Vec<(String, String)> {
@@ -191,19 +191,18 @@ fn normalised(configuration: &Configuration) -> Vec<(String, String)> {
     configuration.keys().filter_map(|key| Some((key.to_owned(), value(key)?))).collect()
 }
 
-/// The client for what hdfs-native does not know. Must be called within the calls' runtime, where its connections
-/// then live.
+/// The client for calls that hdfs-native lacks. Must be called within the calls' runtime, which drives its connections.
 ///
 /// # Errors
-/// When the configuration has no usable login; in words.
+/// The configuration has no usable login; in words.
 pub(super) async fn namenode(
     service: &NameService,
     configuration: &Configuration,
 ) -> Result<NameNode, String> {
-    let told = |error: &dyn std::error::Error| chain(error);
-    let policy = SecurityPolicy::of(configuration).map_err(|error| told(&error))?;
+    let text = |error: &dyn std::error::Error| chain(error);
+    let policy = SecurityPolicy::of(configuration).map_err(|error| text(&error))?;
     let user = User::resolve(configuration.environment(), policy.required)
-        .map_err(|error| told(&error))?;
+        .map_err(|error| text(&error))?;
     let mut token = None;
     if policy.required {
         let mut names = ServiceNames::new().with_servers(&service.servers).await;
@@ -211,19 +210,19 @@ pub(super) async fn namenode(
             names = names.with_name_service(logical);
         }
         token = Credentials::of_environment(configuration)
-            .map_err(|error| told(&error))?
+            .map_err(|error| text(&error))?
             .for_service(token_kind::HDFS_DELEGATION, &names)
             .cloned();
     }
-    let client = RpcClient::new(RpcOptions::of(configuration).map_err(|error| told(&error))?);
+    let client = RpcClient::new(RpcOptions::of(configuration).map_err(|error| text(&error))?);
     let login = Login { user, token, policy };
     Ok(NameNode::new(&client, service.servers.clone(), login, CALL))
 }
 
-/// How long a NameNode's port may take to open when somebody waits for an answer.
+/// Limit for the connection to a NameNode's port if a user waits for the result.
 const PORT: Duration = Duration::from_secs(5);
 
-/// Tries the ports of all NameNodes; what is wrong with each when none opens. Blocks.
+/// Connects to the ports of all NameNodes; returns the error of each if none accepts. Blocks.
 pub(super) fn ports(service: &NameService) -> Result<(), String> {
     let mut wrong = Vec::new();
     for server in &service.servers {

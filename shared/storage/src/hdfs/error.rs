@@ -1,21 +1,21 @@
-//! What hdfs-native's errors mean: why a call failed, and what is known of its effect. Pure.
+//! Classifies hdfs-native's errors: the reason of a failure, and its effect. Pure.
 //!
-//! The client sends a changing call at most once (since 0.14.8), so a NameNode's own refusal means
-//! that nothing happened, and a connection that broke after sending means that nobody knows.
+//! The client sends a changing call at most once (since 0.14.8). Therefore an error from the NameNode means that the call
+//! had no effect, and a connection that broke after sending means that the effect is unknown.
 
 use hdfs_native::HdfsError;
 use heddle_hadoop::rpc::RpcError;
 
 use crate::error::{Op, Reason, StorageError, WriteError, chain};
 
-/// Whether the call may have had its effect although it failed.
+/// Whether the call may have taken effect although it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ErrorEffect {
     None,
     Unknown,
 }
 
-/// Reads an error.
+/// Classifies an error.
 pub(super) fn meaning(error: &HdfsError) -> (Reason, ErrorEffect) {
     use HdfsError as E;
     match error {
@@ -23,7 +23,7 @@ pub(super) fn meaning(error: &HdfsError) -> (Reason, ErrorEffect) {
         E::FileNotFound(_) => (Reason::NotFound, ErrorEffect::None),
         E::IsADirectoryError(_) => (Reason::IsADirectory, ErrorEffect::None),
         E::RPCError(class, message) => (of_exception(class, message), ErrorEffect::None),
-        // The NameNode ended the connection: for who we are, or for reasons of its own.
+        // The NameNode closed the connection: because of this client's identity, or for reasons of its own.
         E::FatalRPCError(class, message) => match of_exception(class, message) {
             Reason::Denied => (Reason::Denied, ErrorEffect::None),
             _ => (Reason::Unavailable, ErrorEffect::Unknown),
@@ -32,17 +32,17 @@ pub(super) fn meaning(error: &HdfsError) -> (Reason, ErrorEffect) {
             (Reason::Denied, ErrorEffect::None)
         }
         E::IOError(error) => (Reason::Unavailable, of_io(error.kind())),
-        // A DataNode's doing. Blocks that could not be written or read say nothing of names.
+        // An error of a DataNode. A block that could not be written or read has no effect on names.
         E::DataTransferError(_) | E::ChecksumError | E::BlocksNotFound(_) => {
             (Reason::Unavailable, ErrorEffect::None)
         }
         E::OperationFailed(what) if what.contains("not supported") => {
             (Reason::Unsupported(what.clone()), ErrorEffect::None)
         }
-        // In `close`: too few DataNodes have confirmed the last block, after 15 s. The NameNode has
-        // said so each time, so the file is not closed.
+        // In `close`: too few DataNodes have confirmed the last block, after 15 s. The NameNode has rejected each
+        // request, so the file is not closed.
         E::OperationFailed(_) => (Reason::Unavailable, ErrorEffect::None),
-        // The client's own words name a feature of its build.
+        // The client's text names a feature of its build.
         E::UnsupportedFeature(what) if what.contains("encryption zone") => {
             (Reason::Unsupported(in_encryption_zone(None)), ErrorEffect::None)
         }
@@ -55,12 +55,12 @@ pub(super) fn meaning(error: &HdfsError) -> (Reason, ErrorEffect) {
         | E::XmlParseError(_)
         | E::TrashNotEnabled
         | E::ErasureCodingError(_) => (Reason::Other, ErrorEffect::None),
-        // An answer came and could not be read.
+        // A response arrived and could not be decoded.
         E::InternalError(_) | E::InvalidRPCResponse(_) => (Reason::Other, ErrorEffect::Unknown),
     }
 }
 
-/// Why a path in an encryption zone is of no use; `zone` is the zone's root directory, where it is known.
+/// Why a path in an encryption zone cannot be used; `zone` is the zone's root directory, if it is known.
 pub(super) fn in_encryption_zone(zone: Option<&str>) -> String {
     let zone = zone.map_or_else(
         || "an encryption zone".to_owned(),
@@ -72,7 +72,7 @@ pub(super) fn in_encryption_zone(zone: Option<&str>) -> String {
     )
 }
 
-/// Connections that never stood have carried nothing.
+/// A connection that was not established has carried no request.
 fn of_io(kind: std::io::ErrorKind) -> ErrorEffect {
     use std::io::ErrorKind as K;
     match kind {
@@ -83,7 +83,7 @@ fn of_io(kind: std::io::ErrorKind) -> ErrorEffect {
     }
 }
 
-/// Reads the class of a Java exception, as the NameNode sends it.
+/// Classifies the class of a Java exception, as the NameNode sends it.
 fn of_exception(class: &str, message: &str) -> Reason {
     let first = || message.lines().next().unwrap_or_default().to_owned();
     match class.rsplit(['.', '$']).next().unwrap_or(class) {
@@ -105,9 +105,9 @@ fn of_exception(class: &str, message: &str) -> Reason {
         | "RetryStartFileException"
         | "NotReplicatedYetException"
         | "ServerTooBusyException" => Reason::Unavailable,
-        // rename of a file onto a directory, or the other way round: the name is taken all the same.
+        // Rename of a file to the name of a directory, or the reverse: the name is taken.
         "IOException" if message.contains("must both be directories") => Reason::Exists,
-        // No DataNode to write to, or none with room: the NameNode does not say which.
+        // No DataNode to write to, or none with space: the NameNode does not distinguish them.
         "IOException" if message.contains("could only be written to") => Reason::Unavailable,
         "UnsupportedOperationException" | "SnapshotAccessControlException" => {
             Reason::Unsupported(first())
@@ -116,8 +116,8 @@ fn of_exception(class: &str, message: &str) -> Reason {
     }
 }
 
-/// The error as the cause to show, in one line: of a Java exception its class and first line without the trace,
-/// of others their text without the dump of DataNodes that some carry.
+/// The cause of an error in one line: of a Java exception its class and first line without the trace,
+/// of others their text without the dump of DataNodes that some contain.
 fn cause(error: &HdfsError) -> String {
     let text = match error {
         HdfsError::RPCError(class, message) | HdfsError::FatalRPCError(class, message) => {
@@ -131,8 +131,8 @@ fn cause(error: &HdfsError) -> String {
     line.strip_suffix(": []").unwrap_or(line).to_owned()
 }
 
-/// A failure by its reason, and its cause where that says more.
-fn told(op: Op, place: &str, reason: Reason, cause: String) -> StorageError {
+/// A failure by its reason, and its cause if that adds to the reason.
+fn failure(op: Op, place: &str, reason: Reason, cause: String) -> StorageError {
     let repeats = match &reason {
         Reason::Unsupported(words) if cause.contains("encryption zone") => {
             words.contains("encryption zone")
@@ -147,20 +147,20 @@ fn told(op: Op, place: &str, reason: Reason, cause: String) -> StorageError {
 /// A failed read.
 pub(super) fn read_error(op: Op, place: &str, error: &HdfsError) -> StorageError {
     let (reason, _) = meaning(error);
-    told(op, place, reason, cause(error))
+    failure(op, place, reason, cause(error))
 }
 
 /// A failed write.
 pub(super) fn write_error(op: Op, place: &str, error: &HdfsError) -> WriteError {
     let (reason, effect) = meaning(error);
-    let error = told(op, place, reason, cause(error));
+    let error = failure(op, place, reason, cause(error));
     match effect {
         ErrorEffect::None => WriteError::NotDone(error),
         ErrorEffect::Unknown => WriteError::Unknown(error),
     }
 }
 
-/// A failed call of ours that only reads.
+/// A failed reading call without hdfs-native.
 pub(super) fn rpc_error(op: Op, place: &str, error: &RpcError) -> StorageError {
     let reason = match error.remote() {
         Some(exception) => of_exception(exception.class(), exception.message()),
@@ -168,7 +168,7 @@ pub(super) fn rpc_error(op: Op, place: &str, error: &RpcError) -> StorageError {
         None if error.is_retryable() => Reason::Unavailable,
         None => Reason::Other,
     };
-    told(op, place, reason, chain(error))
+    failure(op, place, reason, chain(error))
 }
 
 #[cfg(test)]
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_told_in_the_namenodes_words() {
+    fn a_quota_error_has_the_namenodes_text() {
         let class = "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException";
         let (reason, _) =
             rpc(class, "The DiskSpace quota of /x is exceeded: quota = 1 B\n\tat java…");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_told_once_and_datanodes_are_not_dumped() {
+    fn a_quota_is_reported_once_without_a_dump_of_datanodes() {
         let class = "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException";
         let quota = HdfsError::RPCError(class.to_owned(), "quota=4 file count=5".to_owned());
         let text = chain(&read_error(Op::Create, "hdfs://nn/x", &quota));

@@ -31,7 +31,7 @@ impl std::fmt::Debug for Located {
 
 impl Located {
     fn lock(&self) -> MutexGuard<'_, LocatedFiles<Arc<FileReader>>> {
-        // A map of locations cannot be left half-changed in a way that matters.
+        // A panic while the lock is held leaves the map usable: every entry is complete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -51,7 +51,7 @@ impl Located {
     }
 }
 
-/// The least recently used file goes first when there are too many.
+/// If the limit is exceeded, the least recently used file is dropped.
 struct LocatedFiles<T> {
     by_path: HashMap<String, Known<T>>,
     bytes: u64,

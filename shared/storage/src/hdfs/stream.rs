@@ -1,4 +1,4 @@
-//! Files of HDFS being written and read.
+//! Readers and writers of files on HDFS.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -20,15 +20,15 @@ use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 use crate::store::{Reader, Writer};
 
-/// How long the next bytes of a stream may take: hdfs-native goes on to another replica after 60 s.
+/// Limit for the next bytes of a stream: hdfs-native changes to another replica after 60 s.
 const READ: Duration = Duration::from_secs(90);
-/// What a DataNode's report of a block takes to the NameNode, and more.
+/// Longer than a DataNode's report of a block takes to the NameNode.
 const REPORTED: Duration = Duration::from_millis(10);
-/// Packets that wait for the reader. At 64 KiB each, 1 MiB.
+/// Packets that are read ahead. At 64 KiB each, 1 MiB.
 const PACKETS_AHEAD: usize = 16;
 
-/// A file being written. Between calls the client's writer is here; during one it is with the task
-/// that makes the call, and after a failure it is gone.
+/// A file being written. Between calls this struct holds the client's writer; during a call the task that makes it holds
+/// the writer, and drops it after a failure.
 pub(super) struct HdfsWriter {
     client: Arc<Client>,
     calls: Calls,
@@ -36,7 +36,7 @@ pub(super) struct HdfsWriter {
     /// The path as a URL, for messages.
     shown: String,
     writer: Option<FileWriter>,
-    /// Bytes given so far.
+    /// Bytes accepted so far.
     written: u64,
     closed: bool,
 }
@@ -108,7 +108,7 @@ impl Writer for HdfsWriter {
     }
 
     async fn close(mut self: Box<Self>) -> Result<(), WriteError> {
-        // Never called a second time: after a failure the client has given the last block up.
+        // Called once: after a failure the client has abandoned the last block.
         let limit = self.calls.time_limit(self.written) + COMPLETE;
         let result = self
             .call(Op::Close, limit, |mut writer| async move {
@@ -116,17 +116,17 @@ impl Writer for HdfsWriter {
                 Ok(writer)
             })
             .await;
-        // An unknown close is for the caller to resolve; deleting what may be complete is not.
+        // The caller resolves an unknown close. The file may be complete, so it is not deleted.
         self.closed = !matches!(result, Err(WriteError::NotDone(_)));
         result
     }
 }
 
-/// Goes on with a future a moment after it could.
+/// Completes a future a moment later than it could.
 ///
 /// To close a file, hdfs-native asks the NameNode to complete it as soon as the DataNode has acknowledged the last
-/// packet, which mostly is before the DataNode's report of the block has come; then it waits 400 ms before it asks
-/// again, as Hadoop's own client does. With this pause the report is there first.
+/// packet. The DataNode's report of the block usually arrives later, and the client then waits 400 ms before it asks
+/// again, as Hadoop's own client does. With this pause the report arrives first.
 async fn unhurried<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let mut begun = false;
@@ -142,8 +142,8 @@ async fn unhurried<T>(future: impl Future<Output = T>) -> T {
     .await
 }
 
-/// A file that was not closed is worthless and would stay open as long as this process renews its
-/// leases, so it is deleted.
+/// A file that was not closed is useless and would stay open as long as this process renews its leases, so it is
+/// deleted.
 impl Drop for HdfsWriter {
     fn drop(&mut self) {
         if self.closed {
@@ -161,7 +161,7 @@ impl Drop for HdfsWriter {
 pub(super) struct HdfsReader {
     packets: mpsc::Receiver<Result<Bytes, CallFailure>>,
     place: String,
-    /// Bytes that are still to come.
+    /// Bytes not yet read.
     left: u64,
     broken: bool,
     /// Called once when a read fails.
@@ -185,7 +185,7 @@ impl HdfsReader {
         offset: u64,
         place: String,
     ) -> Self {
-        // Beyond the end hdfs-native panics; here it is an empty stream.
+        // hdfs-native panics at an offset beyond the end; here the stream is empty.
         let length = file.file_length();
         let from = usize::try_from(offset).map_or(length, |offset| offset.min(length));
         let (sender, packets) = mpsc::channel(PACKETS_AHEAD);
@@ -235,15 +235,16 @@ impl Reader for HdfsReader {
                     self.failed();
                     return Err(failed.read(Op::Read, &self.place));
                 }
-                // The task ended before the file did: it panicked, or blocks were missing.
+                // The task ended before the end of the file: it panicked, or blocks were missing.
                 None => self.failed(),
             }
         }
         if self.broken {
             let error = StorageError::new(Op::Read, &self.place, Reason::Unavailable);
-            return Err(
-                error.because(format!("the stream broke off, {} bytes before the end", self.left))
-            );
+            return Err(error.because(format!(
+                "the stream ended {} bytes before the end of the file",
+                self.left
+            )));
         }
         Ok(None)
     }

@@ -1,4 +1,4 @@
-//! What stands at the beginning of a shard file: pure, bytes in and out.
+//! The prologue and header of a shard file. Pure: bytes in, bytes out.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,13 +10,13 @@ const MAGIC: [u8; 8] = *b"HEDLSHRD";
 pub const SHARD_VERSION: u32 = 1;
 /// Bytes before the header's JSON.
 pub(super) const PROLOGUE_BYTES: usize = 16;
-/// Longest header that is read. One table with its sections takes some 500 bytes, so this is room
+/// Longest header that is read. One table with its sections takes some 500 bytes, so this has room
 /// for tens of thousands.
 pub const HEADER_BYTES_MAX: usize = 16 << 20;
 /// Sections begin at multiples of this: a cache line, and the widest vector register.
 pub(super) const ALIGN: u64 = 64;
 
-/// What the values of a section are.
+/// Type of a section's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Values {
@@ -28,7 +28,7 @@ pub enum Values {
     U32,
     /// Unsigned, 64 bits: keys of sparse tables, steps.
     U64,
-    /// Bytes whose meaning is the section's own.
+    /// Bytes whose meaning the section's owner defines.
     Bytes,
 }
 
@@ -46,22 +46,21 @@ impl Values {
 /// A run of values in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Section {
-    /// The table it belongs to; none for what is of the shard as a whole (the memory of what was
-    /// applied already).
+    /// Its table; `None` for data of the whole shard (the record of applied steps).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<TableId>,
-    /// What it is: `values`, `keys`, a name of optimizer state. Once per table.
+    /// Its content: `values`, `keys`, a name of optimizer state. Once per table.
     pub name: String,
-    /// What its values are.
+    /// Type of its values.
     pub values: Values,
-    /// How many values.
+    /// Number of values.
     pub count: u64,
 }
 
 impl Section {
     /// Its length in the file, without padding.
     pub fn bytes(&self) -> u64 {
-        // Checked when the header was read or given to a writer.
+        // Checked when the header was read or passed to a writer.
         self.count.saturating_mul(self.values.size())
     }
 }
@@ -102,13 +101,13 @@ pub struct Table {
     pub name: String,
     /// Values per row.
     pub cols: u32,
-    /// Which rows.
+    /// Its rows.
     pub rows: ShardRows,
     /// The optimizer whose state is saved beside the values, by its name in the job file.
     pub optimizer: String,
 }
 
-/// What a shard file says of itself.
+/// The header of a shard file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardHeader {
     /// The run.
@@ -119,9 +118,9 @@ pub struct ShardHeader {
     pub shards: u32,
     /// The cut.
     pub cut: CutId,
-    /// The epoch that it was cut in.
+    /// The epoch of the cut.
     pub epoch: Epoch,
-    /// The phase that the shard was in.
+    /// The phase of the shard.
     pub phase: PhaseNo,
     /// BSP: job steps of the phase applied.
     pub step: Step,
@@ -131,7 +130,7 @@ pub struct ShardHeader {
     pub sections: Vec<Section>,
 }
 
-/// Why bytes are no shard file.
+/// Why bytes are not a shard file.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// Other first bytes.
@@ -151,31 +150,31 @@ pub enum FormatError {
     /// The header would be longer than any that is written.
     #[error("header of {0} bytes (at most {HEADER_BYTES_MAX})")]
     HeaderLength(u64),
-    /// The header is no JSON of this shape.
+    /// The header is not JSON of this form.
     #[error("unreadable header")]
     Header(#[source] serde_json::Error),
     /// The header contradicts itself.
     #[error("header: {0}")]
     Contradiction(String),
-    /// The file has another length than its header says.
+    /// The length of the file differs from the length in its header.
     #[error("the header makes the file {expected} bytes long, it has {found}")]
     Length {
-        /// What the header says.
+        /// According to the header.
         expected: u64,
-        /// What the file has.
+        /// Length of the file.
         found: u64,
     },
-    /// The file is of another shard, cut or run than the manifest says.
+    /// The file belongs to another shard, cut or run than the manifest lists.
     #[error("the file is {found}, expected {expected}")]
     Other {
-        /// What was wanted.
+        /// According to the manifest.
         expected: String,
-        /// What it says it is.
+        /// According to the file.
         found: String,
     },
 }
 
-/// Where the first byte at or after `offset` lies that a section may begin at.
+/// The first offset at or after `offset` at which a section may begin.
 pub(super) fn aligned(offset: u64) -> Option<u64> {
     offset.checked_next_multiple_of(ALIGN)
 }
@@ -229,10 +228,10 @@ impl ShardHeader {
         Ok(())
     }
 
-    /// Prologue, header and padding: all that comes before the first section.
+    /// Prologue, header and padding: all bytes before the first section.
     ///
     /// # Errors
-    /// When the header contradicts itself or would be too long.
+    /// The header contradicts itself or is too long.
     pub(super) fn encode(&self) -> Result<Vec<u8>, FormatError> {
         self.check()?;
         let json = serde_json::to_vec(self).map_err(FormatError::Header)?;
@@ -249,14 +248,14 @@ impl ShardHeader {
         Ok(bytes)
     }
 
-    /// Reads and checks the JSON.
+    /// Parses and checks the JSON.
     pub(super) fn decode(json: &[u8]) -> Result<Self, FormatError> {
         let header: Self = serde_json::from_slice(json).map_err(FormatError::Header)?;
         header.check()?;
         Ok(header)
     }
 
-    /// Where the sections begin, given the length of the header's JSON, and the length of the file.
+    /// The offset of the sections, given the length of the header's JSON, and the length of the file.
     pub(super) fn layout(&self, json_bytes: u64) -> Result<(u64, u64), FormatError> {
         let too_long = || FormatError::Contradiction("sections beyond any length".to_owned());
         let start = aligned(PROLOGUE_BYTES as u64 + json_bytes).ok_or_else(too_long)?;
@@ -268,7 +267,7 @@ impl ShardHeader {
     }
 }
 
-/// Reads the prologue; returns the length of the header's JSON.
+/// Parses the prologue; returns the length of the header's JSON.
 pub(super) fn decode_prologue(bytes: &[u8; PROLOGUE_BYTES]) -> Result<usize, FormatError> {
     let word =
         |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);

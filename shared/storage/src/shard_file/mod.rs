@@ -12,9 +12,9 @@
 //!                next section, …; the file ends with the zero bytes after the last one
 //! ```
 //!
-//! Sections are aligned so that a reader that maps or reads the file whole finds values where SIMD
-//! loads want them. What the sections mean is the business of `heddle-shard`: here they are names and
-//! lengths. A sparse table is a section of keys beside its values, without any change here.
+//! Sections are aligned so that a reader that maps or reads the file whole finds values where SIMD loads need them.
+//! `heddle-shard` defines what the sections mean; this module stores names and lengths. A sparse table is a section of keys
+//! beside its values, in the same format.
 
 mod header;
 mod read;

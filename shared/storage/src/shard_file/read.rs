@@ -1,4 +1,4 @@
-//! Reads a shard file as a stream and checks it on the way.
+//! Reads a shard file as a stream and verifies it.
 
 use bytes::{Bytes, BytesMut};
 use heddle_protocol::manifest::{Md5, ShardFile};
@@ -12,8 +12,8 @@ use crate::read_small;
 use crate::sidecar::{SIDECAR_BYTES_MAX, SidecarError, read_sidecar, sidecar_name};
 use crate::store::{Reader, Storage};
 
-/// Values of one section come in pieces of a multiple of this many bytes (the last may be shorter),
-/// so that no value is torn between two.
+/// Values of one section are returned in pieces of a multiple of this many bytes (the last may be shorter),
+/// so that no value is split between two.
 const VALUE_BYTES_MAX: usize = 8;
 
 /// A run of one section's bytes.
@@ -21,23 +21,23 @@ const VALUE_BYTES_MAX: usize = 8;
 pub struct Piece {
     /// Index into [`ShardHeader::sections`].
     pub section: usize,
-    /// Where in the section it begins, in bytes.
+    /// Offset in the section, in bytes.
     pub offset: u64,
     /// The bytes; whole values, at least one.
     pub data: Bytes,
 }
 
-/// A shard file being read. Order of checks: sidecar, length, magic and version, header, and at the
-/// end the sum over all bytes.
+/// A shard file being read. Order of checks: sidecar, length, magic and version, header, and at the end the sum over all
+/// bytes.
 ///
-/// **What was read may be used only when [`next`](Self::next) has returned `None`:** until then the
-/// file may still turn out to be damaged.
+/// **The bytes may be used only after [`next`](Self::next) has returned `None`:** until then the file may still prove to be
+/// damaged.
 #[derive(Debug)]
 pub struct ShardReader {
     source: SummedReader,
     header: ShardHeader,
     section: usize,
-    /// Bytes of the section given out so far.
+    /// Bytes of the section returned so far.
     given: u64,
 }
 
@@ -45,8 +45,8 @@ impl ShardReader {
     /// Opens the file that a manifest lists, and reads its header.
     ///
     /// # Errors
-    /// `Damaged` when sidecar, length or header are wrong or the file is missing; `Newer` for a later
-    /// format; `Storage` when it cannot be read just now.
+    /// `Damaged` if sidecar, length or header are wrong or the file is missing; `Newer` for a later
+    /// format; `Storage` if it cannot be read at the moment.
     pub async fn open(
         storage: &dyn Storage,
         dir: &StorePath,
@@ -71,7 +71,7 @@ impl ShardReader {
             .first_chunk()
             .ok_or_else(|| damaged(Damage::Length { expected: PROLOGUE_BYTES as u64, found }))?;
         let json_bytes = decode_prologue(prologue).map_err(format)?;
-        // Within the bound of HEADER_BYTES_MAX, and read as it comes: a lying length costs nothing.
+        // Bounded by HEADER_BYTES_MAX and read incrementally, so a wrong length allocates nothing.
         let json = source.take(json_bytes).await?;
         let header = ShardHeader::decode(&json).map_err(format)?;
         let (start, end) = header.layout(json_bytes as u64).map_err(format)?;
@@ -88,16 +88,16 @@ impl ShardReader {
         Ok(Self { source, header, section: 0, given: 0 })
     }
 
-    /// What the file says of itself.
+    /// The header of the file.
     pub fn header(&self) -> &ShardHeader {
         &self.header
     }
 
-    /// The next bytes of the sections, in the order of the file; `None` when all were given **and**
-    /// the sum over the file is the manifest's.
+    /// The next bytes of the sections, in the order of the file; `None` once all were returned **and**
+    /// the sum over the file matches the manifest's.
     ///
     /// # Errors
-    /// `Damaged` when the file ends early or its sum is wrong; `Storage` when it cannot be read just now.
+    /// `Damaged` if the file ends early or its sum is wrong; `Storage` if it cannot be read at the moment.
     pub async fn next(&mut self) -> Result<Option<Piece>, CheckpointError> {
         while let Some(section) = self.header.sections.get(self.section) {
             let room = section.bytes() - self.given;
@@ -117,7 +117,7 @@ impl ShardReader {
         Ok(None)
     }
 
-    /// Reads to the end for the check alone.
+    /// Reads to the end only for the check.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -153,19 +153,19 @@ pub(crate) async fn check_sidecar(
     }
 }
 
-/// The bytes of the file in order, summed as they come.
+/// The bytes of the file in order, summed as they arrive.
 #[derive(Debug)]
 struct SummedReader {
     shown: String,
     reader: Box<dyn Reader>,
-    /// Read and summed, not yet given out.
+    /// Read and summed, not yet returned.
     ahead: Bytes,
     digester: Option<Digester>,
-    /// Bytes of the file that were not read yet.
+    /// Bytes of the file not yet read.
     left: u64,
     bytes: u64,
     expected: Md5,
-    /// The sum over all bytes, once they were all read.
+    /// The sum over all bytes, once all were read.
     sum: Option<Md5>,
 }
 
@@ -193,11 +193,11 @@ impl SummedReader {
         CheckpointError::Damaged { file: self.shown.clone(), damage }
     }
 
-    /// Reads the next chunk of the file. At its end, which should not come yet: an error.
+    /// Reads the next chunk of the file. The end of the file here is an error.
     async fn chunk(&mut self) -> Result<Bytes, CheckpointError> {
         let chunk = self.reader.next().await?.unwrap_or_default();
-        // The length was right when the file was opened; a file that ends before it or goes on after it
-        // was changed since.
+        // The length was correct when the file was opened. A file that ends before it or continues after it has changed
+        // since.
         let length = chunk.len() as u64;
         if length == 0 || length > self.left {
             let found =
@@ -213,7 +213,7 @@ impl SummedReader {
         Ok(chunk)
     }
 
-    /// Exactly `count` bytes, copied together.
+    /// Exactly `count` bytes, in one buffer.
     async fn take(&mut self, count: usize) -> Result<Bytes, CheckpointError> {
         if self.ahead.len() >= count {
             return Ok(self.ahead.split_to(count));
@@ -244,12 +244,12 @@ impl SummedReader {
             };
             return Ok(self.ahead.split_to(whole));
         }
-        // A value is torn between two chunks: put it together.
+        // A value is split between two chunks: join them.
         let torn = usize::try_from(room).map_or(VALUE_BYTES_MAX, |room| room.min(VALUE_BYTES_MAX));
         self.take(torn).await
     }
 
-    /// Compares the sum; asked again it says the same again.
+    /// Compares the sum; a repeated call returns the same result.
     async fn finish(&mut self) -> Result<(), CheckpointError> {
         if let Some(digester) = self.digester.take() {
             let no_sum =

@@ -1,4 +1,4 @@
-//! Shard files written and read back, whole and damaged, on the real file system.
+//! Shard files written and read back, complete and damaged, on the local file system.
 
 use bytes::Bytes;
 use heddle_protocol::manifest::ShardFile;
@@ -71,7 +71,7 @@ async fn damage(place: &Place, file: &ShardFile) -> Damage {
 }
 
 #[tokio::test]
-async fn a_shard_reads_back_as_written_whatever_the_pieces() {
+async fn a_shard_reads_back_as_written_for_any_pieces() {
     for piece in [1 << 20, 999_983, 40_000_000] {
         let place = Place::new();
         let file = save(&place, piece).await;
@@ -104,7 +104,7 @@ async fn md5sum_itself_is_content_with_the_sidecar() {
 }
 
 #[tokio::test]
-async fn every_damage_is_found_and_named() {
+async fn every_damage_is_detected_and_reported() {
     let place = Place::new();
     let file = save(&place, 1 << 20).await;
     let sidecar = format!("{}.md5", file.file);
@@ -119,7 +119,7 @@ async fn every_damage_is_found_and_named() {
     assert!(matches!(damage(&place, &file).await, Damage::Sum { .. }));
     restore();
 
-    // In the padding at the very end, which no section holds.
+    // In the padding at the end, which belongs to no section.
     place.change(&file.file, |bytes| bytes[good.len() - 1] ^= 1);
     assert!(matches!(damage(&place, &file).await, Damage::Sum { .. }));
     restore();
@@ -160,7 +160,7 @@ fn sidecar_with(line: &[u8], change: impl Fn(&str) -> String) -> String {
 }
 
 #[tokio::test]
-async fn a_newer_file_is_refused_naming_both_versions() {
+async fn a_newer_file_is_rejected_with_both_versions() {
     let place = Place::new();
     let file = save(&place, 1 << 20).await;
     place.change(&file.file, |bytes| bytes[8] = 2);
@@ -173,7 +173,7 @@ async fn a_newer_file_is_refused_naming_both_versions() {
 }
 
 #[tokio::test]
-async fn a_writer_takes_exactly_what_the_header_says() {
+async fn a_writer_accepts_exactly_the_bytes_of_the_header() {
     let place = Place::new();
     let mut writer =
         ShardWriter::create(&LocalStorage, &place.root, header(0, 2, 4)).await.expect("created");
@@ -188,7 +188,7 @@ async fn a_writer_takes_exactly_what_the_header_says() {
 }
 
 #[tokio::test]
-async fn a_shard_without_rows_is_a_file_too() {
+async fn a_shard_without_rows_is_a_valid_file() {
     let place = Place::new();
     let mut header = header(0, 2, 0);
     header.sections[2].count = 0;

@@ -12,7 +12,7 @@ use crate::path::StorePath;
 use crate::store::{Mode, Storage};
 use crate::summed::SummedWriter;
 
-/// Why a shard was not saved. What was written so far counts for nothing; another try makes another file.
+/// Why a shard was not saved. The partial file is useless; a retry writes another file.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
     /// The storage failed.
@@ -21,28 +21,28 @@ pub enum SaveError {
     /// The header contradicts itself.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// Bytes were given that no section has room for, or a section was left short.
-    #[error("section '{section}' takes {expected} bytes, {given} were given")]
+    /// More bytes than the sections take, or a section that is not full.
+    #[error("section '{section}' takes {expected} bytes (got {given})")]
     Amount {
         /// The section.
         section: String,
         /// Its length.
         expected: u64,
-        /// What it was given.
+        /// Bytes written to it.
         given: u64,
     },
 }
 
-/// A shard file being written: header first, then the bytes of all sections in order. Padding between
-/// them is put in here.
+/// A shard file being written: header first, then the bytes of all sections in order. The writer adds the padding
+/// between them.
 ///
-/// A writer that is dropped leaves a file that nothing refers to.
+/// A writer that is dropped leaves a file to which nothing refers.
 #[derive(Debug)]
 pub struct ShardWriter {
     file: SummedWriter,
     header: ShardHeader,
     uuid: Uuid,
-    /// The section being written; behind the last one when all are.
+    /// The section being written; one past the last once all are.
     section: usize,
     /// Bytes of it written so far.
     written: u64,
@@ -52,7 +52,7 @@ impl ShardWriter {
     /// Creates a new file, named by a new uuid, in a directory that exists, and writes the header.
     ///
     /// # Errors
-    /// What the storage says; `Format` when the header contradicts itself.
+    /// Errors of the storage; `Format` if the header contradicts itself.
     pub async fn create(
         storage: &dyn Storage,
         dir: &StorePath,
@@ -76,7 +76,7 @@ impl ShardWriter {
     /// Appends little-endian values. They may begin and end anywhere, also across sections.
     ///
     /// # Errors
-    /// What the storage says; `Amount` for bytes beyond the last section.
+    /// Errors of the storage; `Amount` for bytes beyond the last section.
     pub async fn write(&mut self, mut data: Bytes) -> Result<(), SaveError> {
         while !data.is_empty() {
             let Some(section) = self.header.sections.get(self.section) else {
@@ -92,7 +92,7 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Pads sections that are full and goes on to the next one that has room.
+    /// Pads full sections and advances to the next one with room.
     async fn skip_full(&mut self) -> Result<(), SaveError> {
         while let Some(section) = self.header.sections.get(self.section)
             && section.bytes() == self.written
@@ -106,10 +106,10 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Makes data and sidecar durable. The result is what the manifest will say of the file.
+    /// Makes data and sidecar durable. Returns the file's entry for the manifest.
     ///
     /// # Errors
-    /// What the storage says; `Amount` when a section was left short.
+    /// Errors of the storage; `Amount` if a section is not full.
     pub async fn finish(self, storage: &dyn Storage) -> Result<ShardFile, SaveError> {
         if let Some(section) = self.header.sections.get(self.section) {
             return Err(SaveError::Amount {

@@ -1,9 +1,9 @@
-//! A checkpoint disturbed at every call, in every way: done, not done, unknown either way, death
-//! before and after. Whatever happens, what was committed can be restored and nothing is half there.
+//! Injects every fault at every call of a checkpoint: done, not done, unknown, death before and after. After each, the
+//! committed checkpoints can be restored, and none is partial.
 
 use super::*;
-use crate::double::{Faults, Faulty, InjectedFault, MemoryStorage};
 use crate::local::LocalStorage;
+use crate::testing::{Faults, Faulty, InjectedFault, MemoryStorage};
 
 const SHARDS: u32 = 3;
 const NEWEST: u32 = 4;
@@ -20,16 +20,16 @@ async fn before(storage: &Arc<dyn Storage>, root: &StorePath) {
     save(&dir, &staging, cut(1, 3), 0, SHARDS).await.expect("saved");
 }
 
-/// The third checkpoint, with its retention, as a process sees it that goes through `faults`.
+/// The third checkpoint, with its retention, by a process that goes through `faults`.
 async fn disturbed(storage: &Arc<dyn Storage>, root: &StorePath, faults: &Arc<Faults>) -> bool {
     let storage = Faulty::over(Arc::clone(storage), Arc::clone(faults));
     let dir = CheckpointDir::existing(storage, root.clone());
     checkpoint(&dir, cut(1, NEWEST), Some(cut(1, 2)), SHARDS, salt(1)).await
 }
 
-/// What must hold after it, as the next one to look sees it. Returns the newest checkpoint.
+/// The invariants afterwards, as the next process sees them. Returns the newest checkpoint.
 async fn check(dir: &CheckpointDir, confirmed: bool, context: &str) -> CutId {
-    // Nothing that has a checkpoint's name is less than a checkpoint.
+    // A directory with a checkpoint's name is a complete checkpoint.
     let names = dir.names().await.expect("listed");
     for name in &names {
         assert_whole(dir, *name, context).await;
@@ -46,7 +46,7 @@ async fn check(dir: &CheckpointDir, confirmed: bool, context: &str) -> CutId {
     newest
 }
 
-/// The same, and a successor claims, continues, and cleans up behind its predecessor.
+/// The same, and a successor claims, continues, and deletes the orphans of its predecessor.
 async fn after(storage: &Arc<dyn Storage>, root: &StorePath, confirmed: bool, context: &str) {
     let dir = opened(storage, root).await;
     let newest = check(&dir, confirmed, context).await;
@@ -63,7 +63,7 @@ async fn after(storage: &Arc<dyn Storage>, root: &StorePath, confirmed: bool, co
 }
 
 #[tokio::test]
-async fn every_call_of_a_checkpoint_may_fail_in_every_way() {
+async fn any_fault_at_any_call_loses_no_checkpoint() {
     let root = path("/ckpt");
     let start = MemoryStorage::new();
     let shared: Arc<dyn Storage> = Arc::new(start.clone());
@@ -103,7 +103,7 @@ async fn every_call_of_a_checkpoint_may_fail_in_every_way() {
 }
 
 #[tokio::test]
-async fn two_faults_in_one_checkpoint_lose_nothing_either() {
+async fn two_faults_in_one_checkpoint_lose_no_checkpoint() {
     let root = path("/ckpt");
     let start = MemoryStorage::new();
     let shared: Arc<dyn Storage> = Arc::new(start.clone());
@@ -111,7 +111,7 @@ async fn two_faults_in_one_checkpoint_lose_nothing_either() {
     let faults = Faults::none();
     let undisturbed: Arc<dyn Storage> = Arc::new(start.copy());
     assert!(disturbed(&undisturbed, &root, &faults).await);
-    // Those from the manifest on, and two beyond the last, which only a retry reaches: all pairs.
+    // All pairs from the manifest on, and two beyond the last call, which only a retry reaches.
     let log = faults.log();
     let seal =
         log.iter().position(|line| line.contains("create") && line.contains("MANIFEST.json"));
@@ -136,7 +136,7 @@ async fn two_faults_in_one_checkpoint_lose_nothing_either() {
 }
 
 #[tokio::test]
-async fn the_real_file_system_keeps_the_same_promises() {
+async fn the_local_file_system_keeps_the_guarantees() {
     // In memory if possible: names behave the same there, and syncing thousands of small files to a
     // disk takes half a minute.
     let temp = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
@@ -183,9 +183,9 @@ fn copy_tree(from: &str, to: &str) {
 }
 
 #[tokio::test]
-async fn without_the_sync_a_power_loss_would_be_noticed_here() {
-    // The test's own test: a checkpoint whose bytes were never synced does not survive, so the sync
-    // that the others rely on is what makes them pass.
+async fn a_power_loss_without_sync_is_detected() {
+    // Proves that the other tests can fail: without sync a checkpoint does not survive, so they pass because of the
+    // sync.
     let memory = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(memory.clone());
     let root = path("/ckpt");

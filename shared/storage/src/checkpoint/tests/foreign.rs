@@ -1,4 +1,4 @@
-//! What is not ours stays, byte for byte; what we cannot write says so.
+//! Foreign files stay unchanged, byte for byte; a directory that cannot be written is an error.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ fn local() -> (tempfile::TempDir, StorePath, Arc<dyn Storage>) {
 }
 
 #[tokio::test]
-async fn a_directory_with_anything_in_it_is_refused_and_left_as_it_is() {
+async fn a_directory_with_foreign_content_is_rejected_unchanged() {
     let (_temp, root, storage) = local();
     fs::create_dir(root.as_str()).expect("made");
     fs::write(format!("{root}/thesis.tex"), b"years").expect("written");
@@ -26,7 +26,7 @@ async fn a_directory_with_anything_in_it_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_empty_or_missing_directory_is_taken_and_private() {
+async fn an_empty_or_missing_directory_is_created_private() {
     let (_temp, root, storage) = local();
     opened(&storage, &root).await;
     let mode = fs::metadata(root.as_str()).expect("there").permissions().mode() & 0o7777;
@@ -35,7 +35,7 @@ async fn an_empty_or_missing_directory_is_taken_and_private() {
 }
 
 #[tokio::test]
-async fn foreign_files_survive_everything() {
+async fn foreign_files_survive_all_calls() {
     let (_temp, root, storage) = local();
     let dir = opened(&storage, &root).await;
     assert!(dir.write_claim(&claim_of(1, None)).await.expect("claimed"));
@@ -67,12 +67,12 @@ async fn foreign_files_survive_everything() {
     for name in foreign {
         assert_eq!(fs::read_to_string(format!("{root}/{name}")).ok().as_deref(), Some(name));
     }
-    // g2-c1 has the name of a checkpoint, of a later generation: not ours to judge or delete.
+    // g2-c1 has the name of a checkpoint of a later generation: this owner may neither check nor delete it.
     assert_eq!(dir.names().await.expect("listed"), [cut(1, 5), cut(2, 1)]);
 }
 
 #[tokio::test]
-async fn an_unwritable_directory_is_denied_by_name() {
+async fn an_unwritable_directory_is_denied_with_its_path() {
     // Root may write everywhere, so permissions cannot be tested as root.
     if nix::unistd::geteuid().is_root() {
         let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
@@ -95,7 +95,7 @@ async fn an_unwritable_directory_is_denied_by_name() {
 }
 
 #[tokio::test]
-async fn a_file_in_the_way_is_named() {
+async fn a_file_of_that_name_is_an_error_with_its_path() {
     let (_temp, root, storage) = local();
     fs::write(root.as_str(), b"x").expect("written");
     let error = CheckpointDir::open_or_create(storage, root).await.expect_err("refused");
@@ -103,7 +103,7 @@ async fn a_file_in_the_way_is_named() {
 }
 
 #[tokio::test]
-async fn a_directory_of_a_later_version_is_refused_naming_both() {
+async fn a_directory_of_a_later_version_is_rejected_with_both() {
     let (_temp, root, storage) = local();
     opened(&storage, &root).await;
     fs::write(format!("{root}/HEDDLE"), br#"{"format_version": 9, "made_by": "heddle 9"}"#)
@@ -114,7 +114,7 @@ async fn a_directory_of_a_later_version_is_refused_naming_both() {
 }
 
 #[tokio::test]
-async fn looking_at_a_directory_that_is_none_of_ours_says_so() {
+async fn opening_a_foreign_directory_for_reading_is_an_error() {
     let (temp, _, storage) = local();
     let root = path(temp.path().to_str().expect("UTF-8"));
     let error = CheckpointDir::open(storage, root).await.expect_err("refused");

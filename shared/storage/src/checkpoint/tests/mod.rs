@@ -1,4 +1,4 @@
-//! The checkpoint directory as a whole: what a job does to it, disturbed in every way.
+//! The checkpoint directory as a whole: the calls of a job, with faults at every call.
 
 mod crash;
 mod foreign;
@@ -54,7 +54,7 @@ pub(super) fn claim_of(generation: u32, base: Option<CutId>) -> ClaimRecord {
     }
 }
 
-/// What a shard's sections hold at a cut: different for each.
+/// The content of a shard's sections at a cut: different for each.
 fn content(cut: CutId, shard: u32) -> Vec<u8> {
     format!("{cut} shard {shard}").into_bytes()
 }
@@ -101,7 +101,7 @@ pub(super) fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>
     }
 }
 
-/// Saves one shard as a pserver does: after a failure once more, as another file.
+/// Saves one shard as a pserver does: after a failure again, as another file.
 pub(super) async fn save(
     dir: &CheckpointDir,
     staging: &StorePath,
@@ -126,8 +126,8 @@ pub(super) async fn save(
     None
 }
 
-/// Takes a checkpoint from the first file to the last deletion, trying again as the ApplicationMaster
-/// does. Returns whether the commit was confirmed.
+/// Takes a checkpoint from the first file to the last deletion, with the retries of the ApplicationMaster. Returns
+/// whether the commit was confirmed.
 pub(super) async fn checkpoint(
     dir: &CheckpointDir,
     cut: CutId,
@@ -160,7 +160,7 @@ pub(super) async fn checkpoint(
     false
 }
 
-/// Every byte of a checkpoint is what was written.
+/// Checks every byte of a checkpoint.
 pub(super) async fn assert_whole(dir: &CheckpointDir, cut: CutId, context: &str) {
     let loaded = dir.load(cut, Depth::Full).await;
     let loaded = loaded.unwrap_or_else(|error| panic!("{cut} is not whole: {error}\n{context}"));

@@ -1,10 +1,10 @@
-//! Which checkpoint is used when some are damaged, unreadable, of a later version or gone.
+//! The choice of a checkpoint when some are damaged, unreadable, of a later version or missing.
 
 use super::*;
-use crate::double::MemoryStorage;
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::sidecar::sidecar_name;
 use crate::store::{Entry, Mode, Reader, Writer};
+use crate::testing::MemoryStorage;
 use async_trait::async_trait;
 
 struct Place {
@@ -48,7 +48,7 @@ impl Place {
         let number = |cut: CutId| cut.number;
         let damaged: Vec<u32> = found.damaged.iter().map(|one| number(one.cut)).collect();
         let found = found.checkpoint.map(|found| number(found.manifest.cut));
-        // Whatever lies above the one that is found is named.
+        // Every checkpoint above the chosen one is reported.
         let above: Vec<u32> =
             self.dir.names().await.expect("read").into_iter().map(number).collect();
         let above = above.into_iter().rev().filter(|other| Some(*other) > found);
@@ -58,7 +58,7 @@ impl Place {
 }
 
 #[tokio::test]
-async fn every_damage_of_the_newest_leads_to_the_one_before_or_stops() {
+async fn damage_of_the_newest_falls_back_or_stops() {
     type Change = fn(&mut Vec<u8>);
     let changes: [(&str, Change); 9] = [
         ("shard", |bytes| bytes[300] ^= 1),
@@ -113,7 +113,7 @@ async fn a_missing_file_is_damage() {
 }
 
 #[tokio::test]
-async fn sidecars_in_other_spellings_are_good() {
+async fn sidecars_in_other_spellings_are_valid() {
     let place = place().await;
     let name = sidecar_name(&place.shard(3).await);
     place.memory.damage(&place.file(3, &name), |bytes| {
@@ -124,7 +124,7 @@ async fn sidecars_in_other_spellings_are_good() {
     assert_eq!(place.newest(DamagePolicy::Fail).await.expect("good"), Some(3));
 }
 
-/// Writes a manifest with a good sum, as another program would.
+/// Writes a manifest with a valid sum, as another program would.
 async fn replace_manifest(place: &Place, change: impl FnOnce(&mut serde_json::Value)) {
     let manifest = place.dir.load(cut(1, 3), Depth::Shallow).await.expect("whole").manifest;
     let mut json = serde_json::to_value(&manifest).expect("JSON");
@@ -136,7 +136,7 @@ async fn replace_manifest(place: &Place, change: impl FnOnce(&mut serde_json::Va
 }
 
 #[tokio::test]
-async fn a_manifest_of_a_later_version_stops_whatever_the_policy() {
+async fn a_manifest_of_a_later_version_stops_under_any_policy() {
     let place = place().await;
     replace_manifest(&place, |json| json["format_version"] = 3.into()).await;
     let error = place.newest(DamagePolicy::Previous).await.expect_err("stops");
@@ -148,7 +148,7 @@ async fn a_manifest_of_a_later_version_stops_whatever_the_policy() {
 }
 
 #[tokio::test]
-async fn a_manifest_that_lists_a_shard_twice_or_speaks_of_another_cut_is_damage() {
+async fn a_manifest_with_a_duplicate_or_another_cut_is_damaged() {
     let twice = place().await;
     replace_manifest(&twice, |json| json["shards"][1] = json["shards"][0].clone()).await;
     assert_eq!(twice.newest(DamagePolicy::Previous).await.expect("the one before"), Some(2));
@@ -158,7 +158,7 @@ async fn a_manifest_that_lists_a_shard_twice_or_speaks_of_another_cut_is_damage(
 }
 
 #[tokio::test]
-async fn with_all_damaged_it_is_an_error_and_never_a_fresh_start() {
+async fn without_a_usable_checkpoint_the_result_is_an_error() {
     let place = place().await;
     for number in 1..=3 {
         place
@@ -170,7 +170,7 @@ async fn with_all_damaged_it_is_an_error_and_never_a_fresh_start() {
     }
     let error = place.newest(DamagePolicy::Previous).await.expect_err("stops");
     assert!(matches!(error, CheckpointError::NoneUsable { damaged: 3, .. }), "{error}");
-    // Set aside they still count as having been there; twice is once.
+    // Checkpoints in `damaged/` still count; a checkpoint that is there twice counts once.
     for number in [1, 2, 3, 3] {
         place.dir.set_aside(cut(1, number)).await.expect("set aside");
     }
@@ -179,7 +179,7 @@ async fn with_all_damaged_it_is_an_error_and_never_a_fresh_start() {
 }
 
 #[tokio::test]
-async fn a_base_that_is_gone_without_a_trace_is_an_error() {
+async fn a_missing_base_is_an_error() {
     let place = place().await;
     assert!(place.dir.write_claim(&claim_of(2, Some(cut(1, 3)))).await.expect("claimed"));
     for number in 1..=3 {
@@ -198,7 +198,7 @@ async fn a_base_that_is_gone_without_a_trace_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_directory_that_never_had_one_has_none() {
+async fn a_new_directory_has_no_checkpoint() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
     let dir = opened(&storage, &path("/ckpt")).await;
     for generation in [1, 2] {
@@ -211,7 +211,7 @@ async fn a_directory_that_never_had_one_has_none() {
     }
 }
 
-/// Reads of one file fail as if its DataNodes were away.
+/// Reads of one file fail as if its DataNodes were down.
 #[derive(Debug)]
 struct Away {
     inner: MemoryStorage,
@@ -272,7 +272,7 @@ impl Storage for Away {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_just_now_stops_and_lets_no_older_one_in() {
+async fn an_unreadable_newest_stops_without_a_fallback() {
     let place = place().await;
     let shard = place.shard(3).await;
     for name in [
@@ -286,7 +286,7 @@ async fn what_cannot_be_read_just_now_stops_and_lets_no_older_one_in() {
         let error =
             dir.newest(&lineage, Depth::Full, DamagePolicy::Previous).await.expect_err("stops");
         assert!(error.is_retryable() && !error.is_damage(), "{error}");
-        // Nor is anything deleted for lack of knowing.
+        // Retention does not delete anything either.
         let kept = place.memory.paths();
         let _ = dir.retain(2, Generation(1), None).await;
         assert_eq!(place.dir.names().await.expect("listed").len(), 3.min(kept.len()));
@@ -294,7 +294,7 @@ async fn what_cannot_be_read_just_now_stops_and_lets_no_older_one_in() {
 }
 
 #[tokio::test]
-async fn retention_counts_only_whole_checkpoints_and_leaves_two() {
+async fn retention_counts_only_complete_checkpoints_and_leaves_two() {
     let place = place().await;
     let shard = place.shard(3).await;
     place.memory.damage(&place.file(3, &shard), Vec::clear);
@@ -305,7 +305,7 @@ async fn retention_counts_only_whole_checkpoints_and_leaves_two() {
 }
 
 #[tokio::test]
-async fn retention_deletes_the_oldest_and_what_is_outside_the_lineage() {
+async fn retention_deletes_the_oldest_and_those_outside_the_lineage() {
     let place = place().await;
     assert!(place.dir.write_claim(&claim_of(2, Some(cut(1, 2)))).await.expect("claimed"));
     assert!(checkpoint(&place.dir, cut(2, 1), Some(cut(1, 2)), 2, salt(2)).await);
@@ -313,7 +313,7 @@ async fn retention_deletes_the_oldest_and_what_is_outside_the_lineage() {
 }
 
 #[tokio::test]
-async fn one_that_is_not_the_highest_claim_deletes_and_commits_nothing() {
+async fn a_superseded_owner_deletes_and_commits_nothing() {
     let place = place().await;
     assert!(place.dir.write_claim(&claim_of(2, Some(cut(1, 3)))).await.expect("claimed"));
     let before = place.memory.paths();
@@ -327,7 +327,7 @@ async fn one_that_is_not_the_highest_claim_deletes_and_commits_nothing() {
 }
 
 #[tokio::test]
-async fn a_shut_gate_commits_nothing_and_may_open_later() {
+async fn a_closed_gate_prevents_the_commit_until_it_opens() {
     let place = place().await;
     let staging = place.dir.stage(cut(1, 4), salt(1)).await.expect("staged");
     let file = save(&place.dir, &staging, cut(1, 4), 0, 1).await.expect("saved");
@@ -343,7 +343,7 @@ async fn a_shut_gate_commits_nothing_and_may_open_later() {
 }
 
 #[tokio::test]
-async fn a_manifest_that_lists_what_is_not_there_is_not_committed() {
+async fn a_manifest_with_a_missing_file_is_not_committed() {
     let place = place().await;
     let staging = place.dir.stage(cut(1, 4), salt(1)).await.expect("staged");
     let good = save(&place.dir, &staging, cut(1, 4), 0, 1).await.expect("saved");
@@ -367,7 +367,7 @@ async fn a_manifest_that_lists_what_is_not_there_is_not_committed() {
 }
 
 #[tokio::test]
-async fn a_copy_elsewhere_is_as_good_as_the_original() {
+async fn a_copied_directory_is_valid() {
     let place = place().await;
     place.dir.storage().rename(&path("/ckpt/g1-c3"), &path("/copy")).await.expect("moved");
     let found = StoredCheckpoint::load(&**place.dir.storage(), &path("/copy"), Depth::Full)
@@ -377,20 +377,20 @@ async fn a_copy_elsewhere_is_as_good_as_the_original() {
 }
 
 #[tokio::test]
-async fn the_listing_shows_the_damaged_among_the_good() {
+async fn the_listing_contains_damaged_checkpoints() {
     let place = place().await;
     let shard = place.shard(2).await;
     place.memory.damage(&place.file(2, &shard), |bytes| bytes[300] ^= 1);
     let listing = place.dir.listing(Depth::Full).await.expect("listed");
     let good: Vec<_> = listing.iter().map(|one| matches!(one.health, Health::Good(_))).collect();
     assert_eq!(good, [true, false, true]);
-    // Without reading every byte it is not seen.
+    // Detected only by reading every byte.
     let listing = place.dir.listing(Depth::Shallow).await.expect("listed");
     assert!(listing.iter().all(|one| matches!(one.health, Health::Good(_)) && one.in_lineage));
 }
 
 #[tokio::test]
-async fn removing_by_hand_spares_the_newest_two() {
+async fn removal_by_a_user_spares_the_newest_two() {
     let place = place().await;
     for kept in [2, 3] {
         let error = place.dir.remove(cut(1, kept)).await.expect_err("kept");

@@ -1,8 +1,8 @@
-//! The store is tried beside an owner that lives and cleans up.
+//! Probes the store beside an owner that runs retention at the same time.
 
 use super::*;
-use crate::double::{Faults, Faulty, MemoryStorage, run_interleaved};
 use crate::store::Mode;
+use crate::testing::{Faults, Faulty, MemoryStorage, run_interleaved};
 
 fn root() -> StorePath {
     path("/ckpt")
@@ -12,7 +12,7 @@ fn shared(memory: &MemoryStorage) -> Arc<dyn Storage> {
     Arc::new(memory.clone())
 }
 
-/// A directory that was opened; generation 1 is claimed where `claimed` says so.
+/// An opened directory; generation 1 is claimed if `claimed` is set.
 async fn start(claimed: bool) -> MemoryStorage {
     let memory = MemoryStorage::new();
     let dir = opened(&shared(&memory), &root()).await;
@@ -22,7 +22,7 @@ async fn start(claimed: bool) -> MemoryStorage {
     memory
 }
 
-/// Generation 1's first checkpoints, each with what is cleaned up after it.
+/// Generation 1's first checkpoints, each followed by retention.
 async fn owner(dir: CheckpointDir) {
     for number in 1..=3 {
         let parent = (number > 1).then(|| cut(1, number - 1));
@@ -30,7 +30,7 @@ async fn owner(dir: CheckpointDir) {
     }
 }
 
-/// What somebody who begins did in how many tries, as an owner goes next where `choose` says so.
+/// The result and the attempts of a starting process, while an owner runs a step wherever `choose` returns true.
 fn begins_beside(
     memory: &MemoryStorage,
     owner: impl Future<Output = ()>,
@@ -61,11 +61,11 @@ fn staging(memory: &MemoryStorage) -> Vec<String> {
     listed.iter().map(|entry| entry.name().to_owned()).collect()
 }
 
-/// Longer than a start takes.
+/// More steps than a start has.
 const STEPS: usize = 120;
 
 #[tokio::test]
-async fn who_begins_is_not_disturbed_by_an_owner_that_cleans_up() {
+async fn retention_of_the_owner_does_not_disturb_a_probe() {
     let start = start(true).await;
     for at in 0..STEPS {
         let memory = start.copy();
@@ -93,7 +93,7 @@ async fn who_begins_is_not_disturbed_by_an_owner_that_cleans_up() {
 }
 
 #[tokio::test]
-async fn who_looked_before_the_owner_claimed_tries_again() {
+async fn a_probe_from_before_the_claim_retries() {
     let start = start(false).await;
     let mut most = 0;
     for at in 0..STEPS {
@@ -115,7 +115,7 @@ async fn who_looked_before_the_owner_claimed_tries_again() {
 }
 
 #[tokio::test]
-async fn what_a_start_left_behind_is_deleted_by_the_next_generation() {
+async fn the_next_generation_deletes_an_abandoned_probe() {
     let memory = start(true).await;
     let storage = shared(&memory);
     let id = Uuid::from_u128(5);

@@ -1,9 +1,9 @@
-//! A file system in memory that behaves as HDFS does where that matters here.
+//! A file system in memory with the semantics of HDFS that matter here.
 //!
-//! - A writer goes on by inode: renaming its file or a directory above it does not stop it, deleting
+//! - A writer refers to an inode: renaming its file or a directory above it does not stop it, deleting
 //!   the file does.
 //! - Bytes of an open file are visible to readers once they are synced.
-//! - `close` is no sync: what was not synced is gone after [`MemoryStorage::power_loss`]. Names are not:
+//! - `close` does not sync: unsynced bytes are lost in [`MemoryStorage::power_loss`]. Names are not:
 //!   the NameNode's log is always synced.
 //! - Deleting a directory is one step.
 
@@ -55,7 +55,7 @@ impl Default for MemoryStorage {
 }
 
 impl MemoryStorage {
-    /// One that holds the root directory alone.
+    /// A file system with a root directory only.
     pub fn new() -> Self {
         let nodes = BTreeMap::from([(StorePath::root(), Node::Dir)]);
         Self { nodes: Arc::new(Mutex::new(nodes)) }
@@ -79,7 +79,7 @@ impl MemoryStorage {
         Self { nodes: Arc::new(Mutex::new(copied.collect())) }
     }
 
-    /// All DataNodes lose power: bytes that were not synced are gone, all writers with them.
+    /// All DataNodes lose power: unsynced bytes and all writers are lost.
     pub fn power_loss(&self) {
         for node in lock(&self.nodes).values_mut() {
             if let Node::File(inode) = node {
@@ -93,7 +93,7 @@ impl MemoryStorage {
         }
     }
 
-    /// Changes the bytes of a file, as a failing disk would.
+    /// Changes the bytes of a file, as a failing disk does.
     pub fn damage(&self, path: &StorePath, change: impl FnOnce(&mut Vec<u8>)) {
         if let Some(Node::File(inode)) = lock(&self.nodes).get(path) {
             let mut inode = lock(inode);
@@ -321,7 +321,7 @@ struct MemoryReader {
 #[async_trait]
 impl Reader for MemoryReader {
     async fn next(&mut self) -> Result<Option<Bytes>, StorageError> {
-        // Odd pieces, as packets of a network come.
+        // Pieces of odd sizes, like packets of a network.
         let piece = self.rest.split_to(self.rest.len().min(1000));
         Ok((!piece.is_empty()).then_some(piece))
     }
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_power_loss_takes_what_was_closed_and_not_synced() {
+    async fn a_power_loss_drops_closed_bytes_without_sync() {
         let storage = MemoryStorage::new();
         let mut writer = storage.create(&path("/a"), Mode::FILE).await.expect("created");
         writer.write(Bytes::from_static(b"one")).await.expect("written");

@@ -1,4 +1,4 @@
-//! Where something lies: which storage, and which path in it.
+//! URLs of files and directories: the storage, and the path in it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,8 +8,7 @@ use crate::path::{PathError, StorePath};
 /// A parsed URL: a path of this machine, or a path on an HDFS.
 ///
 /// Written `/abs/path`, `file:///abs/path`, `hdfs://host:port/path`, `hdfs://name-service/path` or
-/// `hdfs:///path` (the cluster's `fs.defaultFS`). Paths relative to something are the business of
-/// whoever knows what they are relative to; here they are refused.
+/// `hdfs:///path` (the cluster's `fs.defaultFS`). A relative path is an error; the caller resolves it before.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StorageUrl {
     /// On this machine's file system.
@@ -23,7 +22,7 @@ pub enum StorageUrl {
     },
 }
 
-/// Why a text is no location.
+/// Why a text is not a URL of a storage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StorageUrlError {
     /// A scheme other than `file` and `hdfs`.
@@ -37,15 +36,15 @@ pub enum StorageUrlError {
     /// A `file://` URL that names another host.
     #[error("'{0}': a file:// URL has no host (write file:///path)")]
     FileHost(String),
-    /// The authority of an HDFS URL has characters that no host, port or name service has.
+    /// The authority of an HDFS URL has characters that a host, port or name service cannot have.
     #[error("'{0}': bad host, port or name service")]
     Authority(String),
-    /// The path part is no path.
+    /// The path part is not a valid path.
     #[error("bad path in '{text}'")]
     Path {
-        /// What was given.
+        /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The error in the path.
         #[source]
         source: PathError,
     },
@@ -98,7 +97,7 @@ impl StorageUrl {
         }
     }
 
-    /// Whether it lies on this machine.
+    /// Whether it is on this machine.
     pub fn is_local(&self) -> bool {
         matches!(self, Self::Local(_))
     }
@@ -112,7 +111,7 @@ impl FromStr for StorageUrl {
     }
 }
 
-/// A local path is shown bare, as people type it.
+/// A local path has no scheme, as users type it.
 impl fmt::Display for StorageUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Makes any storage fail at a chosen call, or stop at every call so that two users of one storage
+//! Injects a fault at a chosen call of any storage, or suspends at every call so that two users of one storage
 //! can be interleaved in every way.
 
 use std::collections::BTreeMap;
@@ -15,26 +15,26 @@ use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 use crate::store::{Entry, Mode, Reader, Storage, Writer};
 
-/// What happens at one call that changes something.
+/// The fault at one call that changes the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectedFault {
-    /// It is not done, and the caller knows.
+    /// It is not done, and the caller receives the error.
     NotDone,
-    /// It is done, and the reply is lost.
+    /// It is done, and the response is lost.
     DoneUnknown,
-    /// It is not done, and the caller cannot know.
+    /// It is not done, and the outcome is unknown to the caller.
     NotDoneUnknown,
     /// The caller dies before it.
     CrashBefore,
-    /// It is done; the caller dies before it hears of it.
+    /// It is done; the caller dies before it receives the response.
     CrashAfter,
-    /// The caller dies in the middle: of a directory that it deletes, one file is gone. Local file
-    /// systems do that, HDFS does not. Calls that have no middle are not done.
+    /// The caller dies in the middle: a directory that it deletes has lost one file. Local file
+    /// systems do that, HDFS does not. Calls without a middle are not done.
     CrashHalfway,
 }
 
 impl InjectedFault {
-    /// All that any storage shows.
+    /// The faults that can occur with any storage.
     pub const ALL: [Self; 5] = [
         Self::NotDone,
         Self::DoneUnknown,
@@ -43,13 +43,13 @@ impl InjectedFault {
         Self::CrashAfter,
     ];
 
-    /// Whether the caller dies of it.
+    /// Whether the caller dies.
     pub fn is_crash(self) -> bool {
         matches!(self, Self::CrashBefore | Self::CrashAfter | Self::CrashHalfway)
     }
 }
 
-/// Which call fails how; shared by a storage and its writers.
+/// The faults by call; shared by a storage and its writers.
 #[derive(Debug, Default)]
 pub struct Faults {
     at: BTreeMap<usize, InjectedFault>,
@@ -70,7 +70,7 @@ impl Faults {
         Arc::new(Self { at: faults.into_iter().collect(), ..Self::default() })
     }
 
-    /// No fault; every call, reading ones too, first gives way to [`run_interleaved`].
+    /// No fault; every call, also a reading one, first yields to [`run_interleaved`].
     pub fn yielding() -> Arc<Self> {
         Arc::new(Self { yields: true, ..Self::default() })
     }
@@ -80,7 +80,7 @@ impl Faults {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Whether the caller died.
+    /// Whether the caller has died.
     pub fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Relaxed)
     }
@@ -103,7 +103,7 @@ impl Faults {
         Ok(())
     }
 
-    /// Does `effect` or not, as this call's fault says.
+    /// Performs `effect` or not, according to this call's fault.
     async fn write<T>(
         &self,
         op: Op,
@@ -126,7 +126,7 @@ impl Faults {
             Some(InjectedFault::NotDone) => Err(WriteError::NotDone(lost())),
             Some(InjectedFault::NotDoneUnknown) => Err(WriteError::Unknown(lost())),
             Some(InjectedFault::DoneUnknown) => {
-                // What the storage itself refuses, it refuses in a reply that is lost too.
+                // An error of the storage itself is lost with its response too.
                 let _lost = effect.await;
                 Err(WriteError::Unknown(lost()))
             }
@@ -153,7 +153,7 @@ impl Future for Yield {
         if std::mem::replace(&mut self.0, true) {
             Poll::Ready(())
         } else {
-            // Calls that are under way together are polled again only when they say that they can go on.
+            // Concurrent calls are polled again only once they are woken.
             context.waker().wake_by_ref();
             Poll::Pending
         }
@@ -161,10 +161,10 @@ impl Future for Yield {
 }
 
 /// Runs two futures that use [yielding](Faults::yielding) storages, one call at a time. Before each
-/// step `choose` says whether the second goes next (it is not asked when one has ended).
+/// step `choose` returns whether the second is next (it is not called once one has ended).
 ///
 /// # Panics
-/// When a future waits for anything but its storage.
+/// If a future waits for anything but its storage.
 pub fn run_interleaved<A, B>(
     first: impl Future<Output = A>,
     second: impl Future<Output = B>,
@@ -195,7 +195,7 @@ pub fn run_interleaved<A, B>(
     }
 }
 
-/// A storage whose calls fail as its [`Faults`] say.
+/// A storage whose calls fail according to its [`Faults`].
 #[derive(Debug)]
 pub struct Faulty {
     inner: Arc<dyn Storage>,
@@ -203,7 +203,7 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// One user's way to `inner`.
+    /// One user's access to `inner`.
     pub fn over(inner: Arc<dyn Storage>, faults: Arc<Faults>) -> Arc<dyn Storage> {
         Arc::new(Self { inner, faults })
     }
