@@ -1,9 +1,9 @@
-//! Reading libsvm beside a plain scan of the same text: what a loop costs that looks at every byte once, adds up
-//! labels, indices and values, and checks nothing.
+//! Reading libsvm beside a plain scan of the same text: a loop that reads every byte once, adds up labels, indices and
+//! values, and checks nothing.
 //!
 //! `hashed` has 40 indices below a million per line, all values 1; `real` has values with three decimals. The table at
-//! the end alternates between both readers, since on a shared machine only ratios of neighbouring moments mean
-//! anything. `HEDDLE_BENCH_QUICK=1` measures just enough to see that it runs.
+//! the end alternates between both readers, since on a shared machine only ratios of consecutive measurements are
+//! meaningful. `HEDDLE_BENCH_QUICK=1` measures just enough to verify that it runs.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -68,7 +68,7 @@ fn timed<T>(work: impl FnOnce() -> T) -> Duration {
     start.elapsed()
 }
 
-/// What the trainer does: rows into a batch that is reused.
+/// The trainer's parser: rows into a batch that is reused.
 fn read(text: &[u8]) -> usize {
     let (mut batch, mut at, mut rows) = (Batch::default(), 0, 0);
     while at < text.len() {

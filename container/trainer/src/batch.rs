@@ -10,11 +10,11 @@ pub struct Batch {
     pub labels: Vec<f32>,
     /// `[rows + 1]`, starting with 0.
     pub offsets: Vec<u32>,
-    /// Features of all rows, one after the other.
+    /// Features of all rows, concatenated.
     pub indices: Vec<u32>,
     /// `[indices.len()]`, finite.
     pub values: Vec<f32>,
-    /// Which of the two ways to write the negative class occurs.
+    /// The spellings of the negative class that occur.
     pub(crate) negatives: Negatives,
 }
 
@@ -70,7 +70,7 @@ impl Batch {
         self.labels.is_empty()
     }
 
-    /// Forgets all records and keeps the memory.
+    /// Removes all records and keeps the memory.
     pub fn clear(&mut self) {
         self.labels.clear();
         self.offsets.truncate(1);
@@ -82,7 +82,7 @@ impl Batch {
     /// The features of row `row`: indices and values.
     ///
     /// # Panics
-    /// When there is no such row.
+    /// If the row does not exist.
     #[must_use]
     pub fn row(&self, row: usize) -> (&[u32], &[f32]) {
         let range = self.offsets[row] as usize..self.offsets[row + 1] as usize;
@@ -91,7 +91,7 @@ impl Batch {
 
     /// Ends the row whose features were appended since the last one; a label of −1 becomes 0.
     pub(crate) fn end_row(&mut self, label: f32) {
-        // Without a branch: labels of real data come in no order.
+        // Branchless: labels of real data are unordered.
         self.negatives.0 |= u8::from(label == 0.0) | u8::from(label < 0.0) << 1;
         self.end_row_as_written(label.max(0.0));
     }
@@ -110,15 +110,15 @@ impl Batch {
         self.values.truncate(end);
     }
 
-    /// Whether another record might not fit: at the wanted rows, or close to what `offsets` can name. A record
-    /// has at most 5 Mi features, since its line is bounded to 10 MiB.
+    /// Whether another record might not fit: at the wanted rows, or close to the limit of `offsets`. A record
+    /// has at most 5 Mi features, since its line is at most 10 MiB long.
     pub(crate) fn full(&self, rows_max: usize) -> bool {
         self.rows() >= rows_max || self.indices.len() > FEATURES_MAX
     }
 }
 
-/// Features of a batch beyond which it is closed early (1 GiB of indices and values). Follows from the data alone,
-/// so steps are the same whoever reads them.
+/// Features of a batch beyond which it is closed early (1 GiB of indices and values). Depends on the data alone,
+/// so steps do not depend on the trainer that reads them.
 const FEATURES_MAX: usize = 1 << 27;
 
 #[cfg(test)]

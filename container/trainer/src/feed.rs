@@ -456,13 +456,13 @@ mod tests {
     use super::*;
     use crate::reader::Labels;
 
-    /// Files with so many records each, one task a file; record r of file f has feature 100·f + r.
+    /// Files with these numbers of records, one task per file; record r of file f has feature 100·f + r.
     fn settings(dir: &std::path::Path, rows: &[usize]) -> FeedSettings {
         let files = rows.iter().enumerate().map(|(file, rows)| {
             let path = dir.join(format!("{file}.libsvm"));
             let text: String =
                 (0..*rows).map(|row| format!("1 {}:1\n", 100 * file + row)).collect();
-            // A blank line keeps files without records from having no task.
+            // A blank line gives a file without records a task.
             std::fs::write(&path, format!("\n{text}")).expect("written");
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             let at = StorePath::parse(path.to_str().expect("utf-8")).expect("a path");
@@ -491,15 +491,15 @@ mod tests {
         }
     }
 
-    /// All that a feed says, as text: steps as `number:features`, `!` behind the last.
+    /// All items of a feed, as text: steps as `number:features`, `!` after the last.
     fn said(settings: &FeedSettings, start: u64, known: &[(u32, u64)]) -> String {
         let tasks = (0..settings.plan.train.len() as u32).map(TaskId).collect();
         let known = known.iter().map(|(task, steps)| (TaskId(*task), *steps)).collect();
-        let (items, heard) = unbounded();
+        let (items, received) = unbounded();
         let feed =
             Feed::start(FeedId(1), settings.clone(), tasks, start, known, items).expect("a thread");
         let mut text = Vec::new();
-        for (id, item) in heard {
+        for (id, item) in received {
             assert_eq!(id, feed.id());
             text.push(match item {
                 FeedItem::Step { step, work, end } => {
@@ -517,14 +517,14 @@ mod tests {
     }
 
     #[test]
-    fn steps_count_on_over_tasks_and_the_last_says_so() {
+    fn steps_are_numbered_over_tasks_and_the_last_is_marked() {
         let dir = tempfile::tempdir().expect("a directory");
         let settings = settings(dir.path(), &[3, 0, 2, 0]);
         assert_eq!(said(&settings, 0, &[]), "0:0,1 1:2 end 0=2 end 1=0 2:200,201! end 2=1 end 3=0");
     }
 
     #[test]
-    fn a_successor_starts_at_a_step_with_and_without_known_counts() {
+    fn a_later_feed_starts_at_a_step_with_and_without_known_counts() {
         let dir = tempfile::tempdir().expect("a directory");
         let settings = settings(dir.path(), &[3, 0, 5]);
         let rest = "3:202,203 4:204! end 2=3";
@@ -536,14 +536,14 @@ mod tests {
     }
 
     #[test]
-    fn no_records_are_said_to_be_none() {
+    fn a_feed_without_records_reports_no_steps() {
         let dir = tempfile::tempdir().expect("a directory");
         assert_eq!(said(&settings(dir.path(), &[]), 0, &[]), "empty");
         assert_eq!(said(&settings(dir.path(), &[0]), 0, &[]), "end 0=0 empty");
     }
 
     #[test]
-    fn a_failed_task_comes_after_the_steps_before_it() {
+    fn a_failed_task_follows_the_steps_before_it() {
         let dir = tempfile::tempdir().expect("a directory");
         let settings = settings(dir.path(), &[3, 1]);
         std::fs::write(dir.path().join("1.libsvm"), "1 0:1\nchanged").expect("written");
@@ -560,9 +560,9 @@ mod tests {
     #[test]
     fn the_next_input_is_opened_while_the_present_one_is_read() {
         let dir = tempfile::tempdir().expect("a directory");
-        // Of 25 steps the feed reads four and waits for one to come back.
+        // Of 25 steps the feed reads four and waits until one is returned.
         let settings = settings(dir.path(), &[50, 1]);
-        let (items, heard) = unbounded();
+        let (items, received) = unbounded();
         let tasks = vec![TaskId(0), TaskId(1)];
         let feed = Feed::start(FeedId(1), settings, tasks, 0, BTreeMap::new(), items);
         let feed = feed.expect("a thread");
@@ -572,10 +572,10 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(30), "it is not open");
             std::thread::sleep(Duration::from_millis(1));
         }
-        // From here on its storage is away.
+        // From here on its storage is down.
         std::fs::remove_file(&next).expect("removed");
         let mut ends = Vec::new();
-        for (_, item) in heard {
+        for (_, item) in received {
             match item {
                 FeedItem::Step { work, .. } => feed.give_back(work),
                 FeedItem::TaskEnd { task, steps, .. } => ends.push((task.0, steps)),
@@ -590,15 +590,15 @@ mod tests {
     fn a_dropped_feed_ends_its_thread() {
         let dir = tempfile::tempdir().expect("a directory");
         let settings = settings(dir.path(), &[50]);
-        let (items, heard) = unbounded();
+        let (items, received) = unbounded();
         let feed = Feed::start(FeedId(7), settings, vec![TaskId(0)], 0, BTreeMap::new(), items);
         drop(feed.expect("a thread"));
-        // The channel closes when the thread has let go of it.
-        assert!(heard.iter().count() <= WORKS);
+        // The channel closes when the thread has dropped it.
+        assert!(received.iter().count() <= WORKS);
     }
 
     #[test]
-    fn a_lack_of_threads_is_waited_out_and_then_reported() {
+    fn a_lack_of_threads_is_retried_and_then_reported() {
         let mut tries = 0;
         let third = retry_start(|| {
             tries += 1;
@@ -615,6 +615,6 @@ mod tests {
             tries += 1;
             Err::<(), _>(io::ErrorKind::PermissionDenied.into())
         });
-        assert!(denied.is_err() && tries == 1, "another error is no lack");
+        assert!(denied.is_err() && tries == 1, "another error is not a lack of threads");
     }
 }

@@ -31,7 +31,7 @@ pub enum InputPlanError {
     Plan(#[from] PlanFileError),
 }
 
-/// Reads and checks a plan. Retries without a limit while the storage is unavailable: without it there is no input either,
+/// Reads and checks a plan. Retries without a limit while the storage is unavailable: the input is then unavailable too,
 /// and the control thread ends the process when the job ends.
 pub(crate) fn read(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -144,7 +144,7 @@ impl Reader for Watched {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Figures and texts cannot be left half-changed in a way that matters.
+    // A panic while the lock is held leaves figures and texts usable.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -156,7 +156,7 @@ fn millis(span: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    /// Waits as if they had begun so long ago.
+    /// Moves the begin of all waits into the past.
     fn waits(ago: Duration) -> StorageWaits {
         StorageWaits {
             readers: Arc::default(),

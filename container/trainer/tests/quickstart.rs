@@ -1,7 +1,7 @@
-//! The quick start's data and settings give the quality that its documentation promises.
+//! The quick start's data and settings reach the quality of its documentation.
 //!
 //! The whole job in one thread: the real readers, lane order, algorithm and merging of scores, with a
-//! plain loop where the processes would be. So a poor figure of the real job is not the settings' fault.
+//! plain loop instead of the processes. A poor figure of the real job is therefore not caused by the settings.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn files(pattern: &heddle_protocol::spec::Location) -> Vec<InputFile> {
         .collect()
 }
 
-/// One table with its optimizer, in one piece.
+/// One table with its optimizer, in one shard.
 struct Table {
     spec: TableSpec,
     values: Vec<f32>,
@@ -236,7 +236,7 @@ impl Job {
 }
 
 #[test]
-fn the_quick_start_reaches_its_quality_and_repeats_to_the_bit() {
+fn the_quick_start_reaches_its_quality_and_is_repeatable() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart");
     let spec = quickstart(&dir);
     let mut job = Job::new(spec.clone());

@@ -1,16 +1,16 @@
-//! The distinct features of a batch, sorted, and where each feature of the batch is among them.
+//! The distinct features of a batch, sorted, and the position of each feature of the batch among them.
 
-/// Tables of features up to this many have a bitmap and an array of positions (8 MiB and 256 MiB at the
-/// most); larger ones sort.
+/// Tables with at most this many features have a bitmap and an array of positions (at most 8 MiB and 256 MiB); for
+/// larger ones the keys are sorted.
 const MAPPED_MAX: u64 = 1 << 26;
 const WORD: u32 = u64::BITS;
 
 /// Finds the sorted distinct keys of a batch. Its memory is reused from batch to batch.
 #[derive(Debug)]
 pub struct KeyIndex {
-    /// One bit a feature, all zero between calls; empty for large tables.
+    /// One bit per feature, all zero between calls; empty for large tables.
     seen: Vec<u64>,
-    /// Position of each feature in the last list of keys; only those of that list are right.
+    /// Position of each feature in the last list of keys; valid only for the features of that list.
     place: Vec<u32>,
 }
 
@@ -26,7 +26,7 @@ impl KeyIndex {
     /// each of `indices`.
     ///
     /// # Panics
-    /// When an index is not below `features`.
+    /// If an index is not below `features`.
     pub fn index(&mut self, indices: &[u32], keys: &mut Vec<u32>, local: &mut Vec<u32>) {
         keys.clear();
         local.clear();
@@ -45,7 +45,7 @@ impl KeyIndex {
                 keys.push(*index);
             }
         }
-        // Walking the bitmap costs a word per 64 features, sorting some twenty times as much per key.
+        // Scanning the bitmap costs a word per 64 features, sorting some twenty times as much per key.
         if self.seen.len() / 16 <= keys.len() {
             keys.clear();
             for (at, word) in self.seen.iter_mut().enumerate() {

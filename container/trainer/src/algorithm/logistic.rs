@@ -1,12 +1,12 @@
 //! Logistic regression: P(label = 1) = 1 / (1 + e^−z) with the score z = Σ wⱼ·xⱼ + bias.
 //!
-//! Not standardised, a step pulls and pushes the weights of the features that occur in it. Standardised, a
-//! record has no zeros any more and a step pulls and pushes all weights: with mᵗ and s of the
-//! columns, z = Σ wⱼ·(xⱼ − mⱼ)/sⱼ + bias. Both are computed from the entries that are written, the rest
-//! of the sum being the same for all records of a step.
+//! Without standardisation a step pulls and pushes the weights of the features that occur in it. With standardisation a
+//! record has no zeros, and a step pulls and pushes all weights: with the means m and scales s of the columns,
+//! z = Σ wⱼ·(xⱼ − mⱼ)/sⱼ + bias. Both are computed from the entries of the text, since the rest of the sum is the same for
+//! all records of a step.
 //!
-//! All sums are f64, in the order of the records and of the features in them, and only the finished sum
-//! is rounded to f32: the same bits on every machine. The l2 of the objective is the shards' business.
+//! All sums are f64, in the order of the records and of the features in them. Only the final sum is rounded to f32: the
+//! same bits on every machine. The shards add the l2 of the objective.
 
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ pub struct LogisticRegression {
     sums: Vec<f64>,
 }
 
-/// What a step is in the present phase, with the constants of the phase.
+/// The work of a step in the present phase, with the constants of the phase.
 #[derive(Debug)]
 enum ComputeMode {
     /// Sums and counts of the columns.
@@ -47,7 +47,7 @@ enum ComputeMode {
     Sparse { score: bool },
     /// All weights.
     Dense { standard: Standard },
-    /// Evaluation of a standardised model, which does not change meanwhile.
+    /// Evaluation of a standardised model, which does not change during it.
     Fixed { model: Shifted },
 }
 
@@ -90,7 +90,7 @@ impl LogisticRegression {
     /// The algorithm for a job.
     ///
     /// # Panics
-    /// When the job is not one of logistic regression, whose tables it takes for granted.
+    /// If the job is not one of logistic regression, whose tables it needs.
     #[must_use]
     pub fn new(spec: &JobSpec) -> Self {
         let tables = spec.tables();
@@ -100,7 +100,7 @@ impl LogisticRegression {
             standardise: spec.model.standardise,
             weights: id(WEIGHTS).expect("logistic regression has a table of weights"),
             bias: id(BIAS).expect("logistic regression has a table for the bias"),
-            // Without standardisation it is never named.
+            // Not used without standardisation.
             stats: id(STATS).unwrap_or_default(),
             keys: KeyIndex::new(spec.model.features),
             mode: ComputeMode::Sparse { score: false },
@@ -132,7 +132,7 @@ impl LogisticRegression {
         }
         let last = keys.len() * STATS_COLS;
         self.sums[last + 1] = records;
-        // Row `features` is behind all features, so the keys stay sorted. `features` is below 2³² − 1.
+        // Row `features` is after all features, so the keys stay sorted. `features` is below 2³² − 1.
         keys.push(self.features as u32);
         work.gradient.tables.push(TableGradient {
             table: self.stats,
@@ -169,7 +169,7 @@ impl LogisticRegression {
             }
         }
         if !score {
-            // The pulled rows are the pushed ones: keys and buffers move on.
+            // The pulled rows are the pushed ones: keys and buffers are moved.
             let rows = std::mem::replace(&mut weights.rows, Rows::Range(0..0));
             let mut values = std::mem::take(&mut weights.values);
             values.iter_mut().zip(&self.sums).for_each(|(value, sum)| *value = *sum as f32);
@@ -231,7 +231,7 @@ impl Shifted {
     }
 }
 
-/// Counts a record with the log-odds `z` of label 1; `score`: for the area under the ROC curve too.
+/// Counts a record with the log-odds `z` of label 1; `score`: also for the area under the ROC curve.
 pub(crate) fn count(z: f64, label: f32, score: bool, metrics: &mut TaskMetrics) {
     metrics.rows += 1;
     metrics.loss_sum += log_loss(z, label);
@@ -293,7 +293,7 @@ impl Algorithm for LogisticRegression {
     }
 
     fn compute(&mut self, work: &mut StepWork, metrics: &mut TaskMetrics) {
-        // The mode is taken out while the sums next to it are written to.
+        // The mode is taken out while the sums beside it are changed.
         let mode = std::mem::replace(&mut self.mode, ComputeMode::Centre);
         match &mode {
             ComputeMode::Centre => {

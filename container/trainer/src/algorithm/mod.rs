@@ -26,49 +26,48 @@ use crate::batch::Batch;
 /// Computes the steps of a job. One instance serves all lanes or tasks of a trainer, one call at a time.
 ///
 /// Calls of different steps interleave: between a step's [`prepare`](Self::prepare) and
-/// [`compute`](Self::compute) others may be prepared and computed. What belongs to a step lives in [`StepWork`].
+/// [`compute`](Self::compute) others may be prepared and computed. [`StepWork`] holds the state of a step.
 pub trait Algorithm: Send {
-    /// Features that records may have: indices are below. By default those of the job file; all there can be for a
-    /// custom algorithm.
+    /// Upper bound of feature indices. By default that of the job file; for a custom algorithm the highest possible.
     fn features(&self, spec: &JobSpec) -> u64 {
         if spec.model.features == 0 { u64::from(u32::MAX) } else { spec.model.features }
     }
 
-    /// What to read once when a phase begins: values that do not change in it.
+    /// The rows to pull once at the start of a phase: values that do not change in it.
     fn constants(&self, phase: PhaseKind) -> Vec<PullItem>;
 
-    /// A phase begins, with the constants asked for, in that order. Whatever was kept of an earlier phase is over; the
-    /// same phase may begin again after a rollback.
+    /// Starts a phase, with the requested constants, in that order. State of an earlier phase is invalid. The same phase
+    /// may start again after a rollback.
     ///
     /// # Errors
     /// The constants are invalid; the job ends with this text.
     fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String>;
 
-    /// Fills `work.pulls` with what the step of `work.batch` needs, and `work.local` as it likes. No
-    /// pulls is fine: [`compute`](Self::compute) then follows at once.
+    /// Fills `work.pulls` with the rows that the step of `work.batch` needs; `work.local` is free for its use. Without
+    /// pulls [`compute`](Self::compute) follows at once.
     fn prepare(&mut self, work: &mut StepWork);
 
     /// Turns `work.pulls`, now with values, into `work.gradient` (sums over the batch's records), and adds the
-    /// records' losses to `metrics`. In evaluations the gradient stays empty. Which rows are pushed follows from
-    /// the batch alone, never from values.
+    /// records' losses to `metrics`. In evaluations the gradient stays empty. The pushed rows depend on the batch
+    /// alone, never on values.
     fn compute(&mut self, work: &mut StepWork, metrics: &mut TaskMetrics);
 }
 
-/// One step on its way through a trainer. Buffers are reused for later steps.
+/// One step in progress in a trainer. Buffers are reused for later steps.
 #[derive(Clone, Debug, Default)]
 pub struct StepWork {
     /// The records.
     pub batch: Batch,
-    /// `[batch.indices.len()]` if the algorithm uses it: which of the pulled rows each feature is.
+    /// `[batch.indices.len()]` if the algorithm uses it: the position of each feature among the pulled rows.
     pub local: Vec<u32>,
-    /// What is pulled.
+    /// Rows to pull.
     pub pulls: Vec<PullItem>,
-    /// What is pushed.
+    /// Rows to push.
     pub gradient: Gradient,
 }
 
 impl StepWork {
-    /// Makes it ready for another batch; buffers stay.
+    /// Clears it for another batch; keeps the buffers.
     pub fn clear(&mut self) {
         self.batch.clear();
         self.local.clear();

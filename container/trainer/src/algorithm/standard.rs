@@ -1,11 +1,10 @@
-//! Standardisation: each column brought to mean 0 and variance 1, from sums that shards added up.
+//! Standardisation: each column gets mean 0 and variance 1, from sums that shards have added up.
 //!
-//! Table `stats` is `[(features + 1) × 3]`. Row `j` has the sum of column `j`, the number of its entries
-//! that are written, and the sum of their squared distances from the mean; the last row has the
-//! number of records in column 1. Entries that are not written are zeros: their share of the spread is
-//! `(records − entries) · mean²`, which is added here and never pushed. The mean is known before
-//! distances are summed (two measurements), because Σx² − (Σx)²/n loses all digits where the mean is
-//! large beside the spread.
+//! Table `stats` is `[(features + 1) × 3]`. Row `j` has the sum of column `j`, the number of its entries in the text, and
+//! the sum of their squared distances from the mean; the last row has the number of records in column 1. Entries that the
+//! text omits are zeros: their share of the variance is `(records − entries) · mean²`, which is added here and never
+//! pushed. The mean is known before distances are summed (two phases), because Σx² − (Σx)²/n loses all digits if the mean
+//! is large relative to the standard deviation.
 
 /// Columns of table `stats`.
 pub(crate) const STATS_COLS: usize = 3;
@@ -15,15 +14,15 @@ pub(crate) const STATS_COLS: usize = 3;
 pub struct Standard {
     /// `[features]`
     pub mean: Vec<f64>,
-    /// `[features]`: 1 over the standard deviation (population); 1 where a column does not vary.
+    /// `[features]`: 1 over the standard deviation (population); 1 if a column does not vary.
     pub inverse: Vec<f64>,
 }
 
 impl Standard {
-    /// Means and scales out of table `stats`, row-major.
+    /// Means and scales from table `stats`, row-major.
     ///
     /// # Errors
-    /// No records were counted, or a sum is not finite.
+    /// No record was counted, or a sum is not finite.
     pub fn of(stats: &[f32]) -> Result<Self, String> {
         let (columns, records) = split(stats)?;
         let mut standard =
@@ -42,7 +41,7 @@ impl Standard {
     }
 }
 
-/// The means alone, as they are known after the first measurement.
+/// The means alone, after the first phase of standardisation.
 pub(crate) fn means(stats: &[f32]) -> Result<Vec<f64>, String> {
     let (columns, records) = split(stats)?;
     let means: Vec<f64> =

@@ -7,10 +7,10 @@ use super::model::Model;
 use super::source::whole;
 use crate::algorithm::Standard;
 
-/// A linear model in terms of raw values, as it is streamed out.
+/// A linear model in terms of raw values, computed as a stream.
 pub(super) struct Linear {
     pub(super) standard: Option<Standard>,
-    /// In f64, means taken off as weights go by.
+    /// In f64; each weight subtracts its share of the mean.
     pub(super) bias: f64,
 }
 
@@ -35,7 +35,7 @@ impl Linear {
         let Some(standard) = &self.standard else {
             return weight;
         };
-        // Files hold exactly the table's rows, of which there are as many as means.
+        // Files have exactly the table's rows, one per mean.
         let feature = feature as usize;
         let slope = f64::from(weight) * standard.inverse[feature];
         self.bias -= slope * standard.mean[feature];

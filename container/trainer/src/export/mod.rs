@@ -30,15 +30,15 @@ pub use text::TEXT_FILE;
 
 use model::{Model, ModelOrigin};
 
-/// Directories tried for one export: a trainer that is elected again finds what it wrote before.
+/// Directories tried for one export: a trainer that is chosen again finds the directory of its first attempt.
 const DIRS_MAX: u32 = 1000;
 
-/// What was written.
+/// The written model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// Name of the hidden directory that holds the files, below the one that was given; empty if that one itself.
+    /// Name of the hidden directory with the files, below the given one; empty if it is the given one.
     pub dir: String,
-    /// The files, each with a sidecar of its MD5 beside it.
+    /// The files, each with a sidecar.
     pub files: Vec<ExportedFile>,
 }
 
@@ -80,7 +80,7 @@ pub fn file_mode(spec: &JobSpec, storage: &dyn Storage) -> Mode {
     }
 }
 
-/// What was written, or nothing at all: a directory of ours with half a model in it is of no use.
+/// The written model, or no files at all: a partial model of this process is deleted.
 async fn or_remove<T>(
     written: Result<T, ExportError>,
     storage: &dyn Storage,
@@ -92,9 +92,9 @@ async fn or_remove<T>(
     written
 }
 
-/// Exports the model of `checkpoint` into `dir`, which must be empty or not exist, in `formats`; none: those of the
-/// checkpoint's job. The directory has the layout of a published model, `MODEL.json` comes last. `at_ms`: now,
-/// milliseconds since 1970.
+/// Exports the model of `checkpoint` into `dir`, which must be empty or not exist, in `formats`; `None`: those of the
+/// checkpoint's job. The directory has the layout of a published model, `MODEL.json` is written last. `at_ms`: the
+/// present time, milliseconds since 1970.
 ///
 /// # Errors
 /// See [`ExportError`].
@@ -106,7 +106,7 @@ pub fn export(
 ) -> Result<Exported, ExportError> {
     wait(async {
         let storage = connect(dir)?;
-        // First what is read: a typing error there makes no directory.
+        // The source is opened first: a typing error in it creates no directory.
         let checkpoint = StoredCheckpoint::at(checkpoint, Depth::Shallow).await?;
         let is_new = match storage.list(dir.path()).await {
             Ok(found) if found.is_empty() => false,
@@ -166,7 +166,7 @@ async fn new_dir(
 }
 
 async fn export_into(
-    // Sums are checked as files are read; a look at names and lengths was enough before.
+    // The MD5 is checked while files are read; here names and lengths suffice.
     (from, checkpoint): (Arc<dyn Storage>, StoredCheckpoint),
     formats: &[ModelFormat],
     storage: &dyn Storage,

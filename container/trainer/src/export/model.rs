@@ -7,7 +7,7 @@ use heddle_storage::{Mode, Storage};
 
 use super::error::ExportError;
 
-/// What the files say of where they come from.
+/// The origin of a model, written into its files.
 #[derive(Clone, Debug)]
 pub(super) struct ModelOrigin {
     pub(super) job: String,
@@ -19,7 +19,7 @@ pub(super) struct Model<'a> {
     pub(super) from: &'a dyn Storage,
     pub(super) checkpoint: &'a StoredCheckpoint,
     pub(super) origin: &'a ModelOrigin,
-    /// Of the files that are written.
+    /// For the files to write.
     pub(super) mode: Mode,
 }
 
@@ -41,7 +41,7 @@ impl Model<'_> {
     }
 }
 
-/// The word for a format of records, as in job files.
+/// The name of a record format, as in job files.
 pub(super) fn data_format_name(format: DataFormat) -> &'static str {
     match format {
         DataFormat::Libsvm => "libsvm",

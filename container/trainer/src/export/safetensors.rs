@@ -2,7 +2,7 @@
 //! JSON header of names, types, shapes and offsets, then the raw values.
 //!
 //! A linear model is two tensors, `weights` `[features]` and `bias` `[1]`; a custom algorithm's tables are `[rows, cols]`
-//! each. Metadata says what records look like, and which run and checkpoint the model is of.
+//! each. Metadata has the record format, and the run and checkpoint of the model.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +22,10 @@ pub const SAFETENSORS_FILE: &str = "model.safetensors";
 /// Longest header that is read, as in the reference implementation.
 const HEADER_BYTES_MAX: u64 = 100_000_000;
 
-/// The header of a file: what lies where.
+/// The header of a file: its tensors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorHeader {
-    /// Words about the whole file.
+    /// Metadata of the whole file.
     #[serde(rename = "__metadata__", default)]
     pub metadata: BTreeMap<String, String>,
     /// Tensors by name.
@@ -36,18 +36,18 @@ pub struct TensorHeader {
 /// One tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
-    /// `F32` in all that is written here.
+    /// `F32` in all tensors that this module writes.
     pub dtype: String,
     /// Row-major.
     pub shape: Vec<u64>,
-    /// First byte, and one beyond the last, counted from the end of the header.
+    /// First byte, and one past the last, counted from the end of the header.
     pub data_offsets: [u64; 2],
 }
 
-/// Bytes that are no header.
+/// Why bytes are not a header.
 #[derive(Debug, thiserror::Error)]
 pub enum TensorHeaderError {
-    /// The length is more than any header has.
+    /// The length exceeds the limit.
     #[error("not a safetensors file (header of {0} bytes)")]
     Length(u64),
     /// Not the JSON of a header.
@@ -59,7 +59,7 @@ pub enum TensorHeaderError {
 }
 
 impl TensorHeader {
-    /// Adds a tensor of f32 behind those there are.
+    /// Appends a tensor of f32.
     fn push(&mut self, name: &str, shape: Vec<u64>) {
         let start = self.tensors.values().map(|tensor| tensor.data_offsets[1]).max().unwrap_or(0);
         let bytes = shape.iter().product::<u64>() * 4;
@@ -68,7 +68,7 @@ impl TensorHeader {
             .insert(name.to_owned(), Tensor { dtype: "F32".to_owned(), shape, data_offsets });
     }
 
-    /// Length and header as bytes, filled with blanks to a multiple of eight, as the reference implementation does.
+    /// Length and header as bytes, padded with blanks to a multiple of eight, as the reference implementation does.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut json = serde_json::to_vec(self).expect("maps of strings and numbers are JSON");
@@ -91,8 +91,8 @@ impl TensorHeader {
         }
     }
 
-    /// Reads the JSON behind the length, of a file with `data_bytes` bytes behind that. Offsets of f32 tensors fit
-    /// their shapes and the file.
+    /// Parses the JSON after the length, of a file with `data_bytes` bytes after it. Offsets of f32 tensors match their
+    /// shapes and the file.
     ///
     /// # Errors
     /// [`TensorHeaderError`].
@@ -120,7 +120,7 @@ pub(super) async fn write(
     let origin = model.origin;
     let mut header = TensorHeader::default();
     let mut say = |name: &str, value: String| header.metadata.insert(name.to_owned(), value);
-    // Neither run nor checkpoint: the same training gives the same bytes. `MODEL.json` names both.
+    // Without run and checkpoint: the same training gives the same bytes. `MODEL.json` names both.
     say("heddle.job", origin.job.clone());
     if model.is_linear() {
         say("heddle.model", "logistic-regression".to_owned());

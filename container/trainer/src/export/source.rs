@@ -1,4 +1,4 @@
-//! The values of a table out of a checkpoint's shard files, in the order of its rows.
+//! The values of a table from a checkpoint's shard files, in the order of its rows.
 
 use heddle_protocol::spec::{TableSpec, shard_rows};
 use heddle_storage::shard_file::{ShardReader, ShardRows};
@@ -9,7 +9,7 @@ use super::model::Model;
 /// Section of a table's parameters; others hold optimizer state.
 const VALUES: &str = "values";
 
-/// Values of a table that are being read, shard after shard.
+/// A reader of a table's values, shard after shard.
 pub(super) struct TableStream<'a> {
     model: &'a Model<'a>,
     table: TableSpec,
@@ -33,10 +33,10 @@ impl<'a> TableStream<'a> {
         Self { model, table: table.clone(), shard: 0, reader: None }
     }
 
-    /// The next values, row-major; nothing after the last.
+    /// The next values, row-major; `None` after the last.
     ///
     /// # Errors
-    /// The checkpoint is damaged or cannot be read; files hold other rows than they should.
+    /// The checkpoint is damaged or cannot be read; a file has other rows than expected.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<f32>>, ExportError> {
         loop {
             let Some((mut reader, section)) = self.reader.take() else {
@@ -45,7 +45,7 @@ impl<'a> TableStream<'a> {
                     return Ok(None);
                 };
                 let rows = shard_rows(self.table.rows, file.shard, shards.len() as u32);
-                // A file that has nothing of the table is not read at all.
+                // A file without rows of the table is not opened.
                 if rows.is_empty() {
                     self.shard += 1;
                     continue;
@@ -77,7 +77,7 @@ impl<'a> TableStream<'a> {
         }
     }
 
-    /// Finds the section of the table's values, and whether it has the rows that it should.
+    /// Finds the section of the table's values; checks its rows.
     fn check(
         &self,
         reader: &ShardReader,

@@ -1,4 +1,4 @@
-//! Models out of checkpoints that were written by the storage layer, read back by the scorer.
+//! Models from checkpoints that the storage layer has written, read back by the scorer.
 
 use std::io::Write;
 use std::ops::Range;
@@ -170,7 +170,7 @@ fn both_formats_give_the_same_model_and_scores_follow_the_input() {
     let got = scores(&model, "1 5:1\n\n# none\n-1 1:1\r\n0 1:1 3:2");
     assert!((got[0] - sure).abs() < 1e-6 && got[1] == 0.5 && got.len() == 3, "{got:?}");
 
-    // The same from files, packed and not, in the order given.
+    // The same from files, compressed and not, in the given order.
     std::fs::write(rig.dir.path().join("b.libsvm"), "1 5:1\n").expect("written");
     let file = std::fs::File::create(rig.dir.path().join("a.libsvm.gz")).expect("made");
     let mut packed = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
@@ -194,7 +194,7 @@ fn scored(model: &LinearModel, input: &[u8]) -> Result<(String, Scored), Predict
 }
 
 #[test]
-fn records_without_labels_are_scored_and_packed_streams_read() {
+fn records_without_labels_and_compressed_streams_are_scored() {
     let text = "# heddle linear model, version 1: score = …\nmodel logistic-regression\nformat libsvm\n\
                 index-base 1\nfeatures 3\n1 0.5\n3 -1e-3\nbias 0.25\n";
     let model = LinearModel::from_bytes(&Bytes::from_static(text.as_bytes())).expect("a model");
@@ -220,7 +220,7 @@ fn records_without_labels_are_scored_and_packed_streams_read() {
 #[test]
 fn a_standardised_model_is_written_for_raw_values() {
     let (weights, bias) = (vec![1.0, -2.0, 0.5, 4.0, 0.25], 0.75);
-    // Mean 2, variance 4 in all columns but the last, which never varies: 10 records.
+    // Mean 2, variance 4 in all columns but the last, which is constant: 10 records.
     let mut stats: Vec<f32> = [20.0, 10.0, 40.0].repeat(4);
     stats.extend([0.0, 0.0, 0.0, 0.0, 10.0, 0.0]);
     let rig = checkpoint(&linear(true), &[weights.clone(), vec![bias], stats]);
@@ -267,7 +267,7 @@ fn an_export_has_the_layout_of_a_published_model() {
     assert_eq!(model.files, exported.files);
     for file in &model.files {
         assert!(dir.join(&file.name).exists(), "{file:?}");
-        // What the umask leaves, whatever it is here.
+        // The default of the umask, which depends on the machine.
         let own = std::fs::write(dir.join("own"), "x").and_then(|()| dir.join("own").metadata());
         let mode = dir.join(&file.name).metadata().expect("is there");
         assert_eq!(mode.permissions().mode(), own.expect("written").permissions().mode());
@@ -276,7 +276,7 @@ fn an_export_has_the_layout_of_a_published_model() {
 }
 
 #[test]
-fn a_model_of_an_early_version_is_found_in_the_directory_that_it_names() {
+fn a_model_of_an_early_version_is_found_in_its_subdirectory() {
     let rig = checkpoint(&linear(false), &[vec![1.0; 5], vec![0.0]]);
     let below = rig.path("model/trainer-0.1");
     let exported = export(&rig.checkpoint, &[], &below, 0).expect("exported");
@@ -295,7 +295,7 @@ fn a_model_of_an_early_version_is_found_in_the_directory_that_it_names() {
 }
 
 #[test]
-fn a_damaged_checkpoint_and_a_full_directory_are_refused() {
+fn a_damaged_checkpoint_and_a_full_directory_are_rejected() {
     let rig = checkpoint(&linear(false), &[vec![1.0; 5], vec![0.0]]);
     std::fs::create_dir(rig.dir.path().join("full")).expect("made");
     std::fs::write(rig.dir.path().join("full/other"), "x").expect("written");
@@ -336,7 +336,7 @@ fn an_export_without_rights_or_room_is_denied() {
 }
 
 #[test]
-fn files_that_are_no_model_are_refused() {
+fn a_file_that_is_not_a_model_is_rejected() {
     let rig = checkpoint(&linear(false), &[vec![1.0; 5], vec![0.0]]);
     export(&rig.checkpoint, &[ModelFormat::Safetensors, ModelFormat::Text], &rig.path("model"), 0)
         .expect("exported");

@@ -1,5 +1,5 @@
-//! A linear model as text: `index weight` lines, zeros left out, and `bias` as the last line, by which a file
-//! that was cut short is known.
+//! A linear model as text: `index weight` lines without zeros, and `bias` as the last line, whose absence marks a
+//! truncated file.
 
 use std::fmt::Write;
 
@@ -14,10 +14,10 @@ use super::source::TableStream;
 /// Name of the model in the format `text`.
 pub const TEXT_FILE: &str = "model.txt";
 
-/// First words of the file.
+/// The first line of the file.
 pub(crate) const FIRST_WORDS: &str = "# heddle linear model, version 1";
 
-/// About what a line takes: index, weight, newline.
+/// Approximate length of a line: index, weight, newline.
 const LINE_BYTES: u64 = 20;
 
 pub(super) async fn write(
@@ -30,7 +30,7 @@ pub(super) async fn write(
     }
     let origin = model.origin;
     let base = u64::from(origin.spec.data.index_base);
-    // A guess: one that is too low costs a store nothing but more blocks.
+    // An estimate; a store only allocates more blocks if it is too low.
     let bytes = origin.spec.model.features.saturating_mul(LINE_BYTES);
     let path = dir.join(TEXT_FILE)?;
     let mut writer = SummedWriter::create_sized(storage, &path, model.mode, bytes).await?;

@@ -1,7 +1,7 @@
-//! Scoring files with a model: one probability of label 1 a line, in the order of the input.
+//! Scores files with a model: one probability of label 1 per line, in the order of the input.
 //!
-//! Records may lack the label. Where all of them have one, 0 and 1 or −1 and +1, the scores are compared with the
-//! labels. A malformed record ends it, with its place; what was written before stays right.
+//! Records may lack the label. If all of them have one, 0 and 1 or −1 and +1, the scores are compared with the labels. A
+//! malformed record ends the scoring, with its place; scores written before are valid.
 
 mod model;
 
@@ -40,7 +40,7 @@ pub enum PredictError {
     /// Standard input cannot be read, or scores cannot be written.
     #[error("input or output failed")]
     Io(#[from] io::Error),
-    /// Standard input is no text.
+    /// Standard input is not text.
     #[error(
         "standard input is {0}, which cannot be read: data is libsvm or dummy text, plain or gzip"
     )]
@@ -55,27 +55,27 @@ pub enum PredictError {
     },
 }
 
-/// What was scored.
+/// The result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scored {
     /// Records.
     pub rows: u64,
-    /// How well the scores fit the labels; nothing where a record has none, or one that is neither 0, 1 nor −1.
+    /// Quality of the scores against the labels; `None` if a record has none, or one other than 0, 1 and −1.
     pub quality: Option<Quality>,
 }
 
-/// How well scores fit labels, as an evaluation of a job computes it.
+/// Quality of scores against labels, as an evaluation of a job computes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quality {
     /// Mean log-loss.
     pub log_loss: f64,
-    /// Area under the ROC curve; nothing with one class only.
+    /// Area under the ROC curve; `None` with one class only.
     pub auc: Option<f64>,
     /// Share of records on the right side of ½.
     pub accuracy: f64,
 }
 
-/// Scores records and compares them with their labels on the way.
+/// Scores records and compares them with their labels.
 struct Scorer<'a> {
     model: &'a LinearModel,
     out: &'a mut dyn Write,
@@ -84,7 +84,7 @@ struct Scorer<'a> {
     /// Labels so far that are 0 or 1, and −1.
     zero: bool,
     minus_one: bool,
-    /// A label is missing or another.
+    /// A label is missing or has another value.
     is_unlabelled: bool,
 }
 
@@ -137,7 +137,7 @@ impl<'a> Scorer<'a> {
     }
 }
 
-/// Scores what lies at `inputs` (files or globs, in this order; files of a glob by name).
+/// Scores the files of `inputs` (files or globs, in this order; files of a glob by name).
 ///
 /// # Errors
 /// See [`PredictError`].
@@ -188,7 +188,7 @@ async fn predict_file(
     Ok(())
 }
 
-/// Scores what comes from a stream such as standard input: text, or text packed with gzip.
+/// Scores a stream such as standard input: text, or text compressed with gzip.
 ///
 /// # Errors
 /// See [`PredictError`].
@@ -240,7 +240,7 @@ fn predict_lines<R: Read>(
         }
         let read = format.read_line(&text, &mut batch);
         read.map_err(|error| record(error.to_string()))?;
-        // A pipe wants an answer when its line is in, not when a thousand are.
+        // The user of a pipe expects a score after each line, not after a thousand.
         if batch.rows() >= ROWS || input.buffer().is_empty() {
             scorer.write(&batch)?;
             scorer.out.flush()?;

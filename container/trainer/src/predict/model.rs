@@ -1,4 +1,4 @@
-//! A linear model out of its file: safetensors or text, told apart by the first bytes.
+//! Reads a linear model from its file: safetensors or text, distinguished by the first bytes.
 
 use std::str::FromStr;
 
@@ -18,12 +18,12 @@ const MODEL_JSON_BYTES_MAX: usize = 1 << 20;
 /// Longest model that is read: 2³² weights.
 const MODEL_BYTES_MAX: usize = 1 << 34;
 
-/// Features that a text model may have however short it is: 256 MiB of weights.
+/// Features that a text model may have at any length: 256 MiB of weights.
 const FEATURES_FREE: usize = 1 << 26;
-/// Beyond that, how many for each of its bytes.
+/// Beyond that, features per byte of the text.
 const FEATURES_PER_BYTE: usize = 64;
 
-/// Why a file is no model that records can be scored with.
+/// Why a file is not a model that can score records.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// Cannot be read.
@@ -41,7 +41,7 @@ pub enum ModelError {
     /// A directory without a model.
     #[error("{0} holds no {MODEL_FILE}, {SAFETENSORS_FILE} or {TEXT_FILE}")]
     NoModel(String),
-    /// Something else than what is written here.
+    /// The file has another content.
     #[error("not a linear model: {0}")]
     Form(String),
     /// A line of the text format.
@@ -49,7 +49,7 @@ pub enum ModelError {
     Line {
         /// From 1.
         line: usize,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
 }
@@ -144,7 +144,7 @@ impl LinearModel {
                 "features" => {
                     let features: u32 =
                         number(value).ok_or_else(|| wrong("expected a number of features"))?;
-                    // A short text must not fill the memory by naming a large number.
+                    // A short text with a large index must not fill the memory.
                     if features as usize > FEATURES_FREE.max(FEATURES_PER_BYTE * text.len()) {
                         return Err(wrong("too many features for so few weights; use safetensors"));
                     }
@@ -174,7 +174,7 @@ impl LinearModel {
         })
     }
 
-    /// What records must look like.
+    /// The format of its records.
     #[must_use]
     pub fn format(&self, labels: Labels) -> RecordFormat {
         RecordFormat {
@@ -188,7 +188,7 @@ impl LinearModel {
     /// Log-odds of label 1 of a record with these features (0-based, below the number of features).
     ///
     /// # Panics
-    /// When an index is beyond the features.
+    /// If an index is beyond the features.
     #[must_use]
     pub fn score(&self, indices: &[u32], values: &[f32]) -> f64 {
         let mut score = f64::from(self.bias);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn text_models_say_where_they_are_wrong() {
+    fn errors_of_text_models_name_the_line() {
         assert_eq!(read(TEXT.as_bytes()).expect("sound").weights, [0.5, 0.0, -1e-3]);
         for (from, to, error) in [
             ("3 -1e-3", "4 -1e-3", "line 7: the index is not one of the features"),

@@ -1,8 +1,8 @@
-//! The bytes of a task: runs of whole lines, unpacked, in memory that is bounded.
+//! The bytes of a task: runs of whole lines, decompressed, in bounded memory.
 //!
-//! A task holds the lines whose *first byte* lies in its range. So a task that does not start the file
-//! begins one byte early and drops everything up to the first line feed, and every line of a file
-//! belongs to exactly one task wherever the ranges are cut.
+//! A task has the lines whose *first byte* is in its range. A task that does not start at the beginning of the file
+//! therefore begins one byte early and drops everything up to the first line feed. Every line of a file belongs to exactly
+//! one task, wherever the ranges are cut.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::storage_wait::{ReaderWait, Watched};
 
 /// Longest line that is read, without its line feed.
 pub const LINE_BYTES_MAX: usize = 10 << 20;
-/// Packed bytes handed to the unpacker at once. They unpack to at most 1032 times as much (the limit
-/// of DEFLATE), 17 MB here, whatever a hostile file holds.
+/// Compressed bytes per call of the decompressor. They decompress to at most 1032 times as much (the limit
+/// of DEFLATE), 17 MB here, even in a hostile file.
 const PACKED_STEP: usize = 16 << 10;
 const BYTE_ORDER_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
-/// First bytes of files that are no text, and what people call them.
+/// First bytes of files that are not text, and the names of their formats.
 const MAGIC: [(&[u8], &str); 10] = [
     (&[0x1f, 0x8b], "gzip"),
     (b"BZh", "a bzip2 file"),
@@ -35,7 +35,7 @@ const MAGIC: [(&[u8], &str); 10] = [
     (b"PK\x03\x04", "a zip file"),
 ];
 
-/// What a file is, by its first bytes; nothing where it may be text. `gzip` alone can be read.
+/// The format of a file by its first bytes; `None` if it may be text. Only `gzip` can be read.
 #[must_use]
 pub fn kind_of(start: &[u8]) -> Option<&'static str> {
     MAGIC.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, name)| *name)
@@ -50,31 +50,31 @@ pub struct TaskBytes {
     local: bool,
     reader: Box<dyn Reader>,
     gzip: Option<Unpacking>,
-    /// Offsets of the file below which lines of the task start; unpacked files have no such limit.
+    /// Offsets of the file below which lines of the task start; compressed files have no such limit.
     end: u64,
-    /// Unpacked offset of `buffer[0]` in the file.
+    /// Decompressed offset of `buffer[0]` in the file.
     base: u64,
     buffer: Vec<u8>,
-    /// What of the buffer is used up.
+    /// Bytes of the buffer already consumed.
     at: usize,
-    /// One beyond the last line feed in the buffer.
+    /// Position after the last line feed in the buffer.
     complete: usize,
-    /// The file is read to its end.
+    /// The end of the file was read.
     ended: bool,
-    /// Bytes up to the next line feed belong to nobody here: the task before reads them, or the line is too long.
+    /// Bytes up to the next line feed are skipped: they belong to the task before, or the line is too long.
     dropping: bool,
     /// Offset of the first line of the task, once known.
     first: Option<u64>,
 }
 
-/// What [`TaskBytes::lines`] finds.
+/// Result of [`TaskBytes::lines`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum NextLines {
-    /// There are whole lines in [`TaskBytes::text`].
+    /// [`TaskBytes::text`] has whole lines.
     Some,
-    /// The line is longer than [`LINE_BYTES_MAX`]; it is dropped, the one after it comes next.
+    /// The line is longer than [`LINE_BYTES_MAX`]; it is dropped, the next call returns the one after it.
     TooLong,
-    /// The task is read to its end.
+    /// The end of the task was read.
     End,
 }
 
@@ -90,10 +90,10 @@ impl std::fmt::Debug for Unpacking {
 }
 
 impl TaskBytes {
-    /// Opens a task, after looking whether the file is still the one that was planned with.
+    /// Opens a task, after a check that the file is still the one of the plan.
     ///
     /// # Errors
-    /// What the storage says; [`ReadError::Changed`].
+    /// Errors of the storage; [`ReadError::Changed`].
     pub async fn open(
         storage: Arc<dyn Storage>,
         file: &InputFile,
@@ -135,17 +135,17 @@ impl TaskBytes {
         })
     }
 
-    /// The same, whose reads are noted in `wait`.
+    /// The same, with its reads recorded in `wait`.
     #[must_use]
     pub fn watched(mut self, wait: &Arc<ReaderWait>) -> Self {
         self.reader = Box::new(Watched::new(self.reader, Arc::clone(wait)));
         self
     }
 
-    /// Makes sure that [`TaskBytes::text`] starts with a line of the task, reading on if need be.
+    /// Ensures that [`TaskBytes::text`] starts with a line of the task; reads further if necessary.
     ///
     /// # Errors
-    /// What the storage says; [`ReadError::Gzip`] for a file that is damaged, cut short or not packed.
+    /// Errors of the storage; [`ReadError::Gzip`] for a file that is damaged, truncated or not compressed.
     pub async fn lines(&mut self) -> Result<NextLines, ReadError> {
         loop {
             if self.at < self.complete && !self.dropping {
@@ -175,14 +175,14 @@ impl TaskBytes {
         }
     }
 
-    /// The text from the next line on, to the end of the last whole line at hand. Lines that start at
-    /// [`TaskBytes::limit`] or later are not of the task.
+    /// The text from the next line to the end of the last whole line in the buffer. Lines that start at
+    /// [`TaskBytes::limit`] or later do not belong to the task.
     #[must_use]
     pub fn text(&self) -> &[u8] {
         &self.buffer[self.at..self.complete]
     }
 
-    /// How far into [`TaskBytes::text`] lines of the task may start.
+    /// The position in [`TaskBytes::text`] below which lines of the task may start.
     #[must_use]
     pub fn limit(&self) -> usize {
         let start = self.base + self.at as u64;
@@ -191,19 +191,19 @@ impl TaskBytes {
             .min(self.complete - self.at)
     }
 
-    /// Moves behind `bytes` of the text.
+    /// Advances by `bytes` of the text.
     pub fn take(&mut self, bytes: usize) {
         self.at += bytes;
         debug_assert!(self.at <= self.complete, "took more than there is");
     }
 
-    /// Bytes of the unpacked file before the next line.
+    /// Bytes of the decompressed file before the next line.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.base + self.at as u64
     }
 
-    /// The file, as a person would type it.
+    /// The file, as a user types it.
     #[must_use]
     pub fn file(&self) -> String {
         self.storage.show(&self.path)
@@ -215,17 +215,17 @@ impl TaskBytes {
         self.local
     }
 
-    /// Whether the task's first line is the file's; in a packed file it always is.
+    /// Whether the task's first line is the file's; always in a compressed file.
     #[must_use]
     pub fn begins_file(&self) -> bool {
         self.gzip.is_some() || self.first.is_some_and(|first| first == 0)
     }
 
-    /// Number of line feeds before the task's first line: reads the file up to there, which is done only
-    /// for a message to a person.
+    /// Number of line feeds before the task's first line: reads the file up to there, which is done only for a message to
+    /// the user.
     ///
     /// # Errors
-    /// What the storage says.
+    /// Errors of the storage.
     pub async fn lines_before(&self) -> Result<u64, ReadError> {
         let until = self.first.unwrap_or(0);
         if until == 0 || self.begins_file() {
@@ -245,7 +245,7 @@ impl TaskBytes {
         Ok(lines)
     }
 
-    /// Adds more of the file to the buffer.
+    /// Reads more of the file into the buffer.
     async fn read_on(&mut self) -> Result<(), ReadError> {
         self.base += self.at as u64;
         self.buffer.drain(..self.at);
@@ -272,7 +272,7 @@ impl TaskBytes {
         Ok(())
     }
 
-    /// Looks at the first bytes of a file once they are there.
+    /// Checks the first bytes of a file once they have arrived.
     fn start_of_file(&mut self, before: usize) -> Result<(), ReadError> {
         if let Some(kind) = kind_of(&self.buffer) {
             let what = match (kind, self.gzip.is_some()) {
@@ -288,7 +288,7 @@ impl TaskBytes {
             return Err(ReadError::Gzip { file: self.file(), what });
         }
         if before < BYTE_ORDER_MARK.len() && self.buffer.starts_with(BYTE_ORDER_MARK) {
-            // Blanks before a record are allowed, and positions stay true.
+            // Blanks before a record are allowed, and positions stay correct.
             self.buffer[..BYTE_ORDER_MARK.len()].fill(b' ');
         }
         Ok(())

@@ -27,7 +27,7 @@ pub enum ReadError {
         /// Length now.
         found: u64,
     },
-    /// Compressed in another way than its name says, damaged, or not text.
+    /// Compressed in another format than its name implies, damaged, or not text.
     #[error("{file}: {what}")]
     Gzip {
         /// The file.

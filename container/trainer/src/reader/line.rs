@@ -1,9 +1,9 @@
-//! One line of text into one row of a batch.
+//! Parses one line of text into one row of a batch.
 //!
 //! A record is `label [qid:number] feature feature …`, a feature being `index:value` (libsvm) or
 //! `index` alone (dummy, the value is 1). Accepted around it: spaces and tabs, also at the end; a
 //! carriage return before the line feed; blank lines; `#` and everything after it. Labels are −1, 0
-//! and 1 (written so, or like `+1` and `-1.0`); −1 becomes 0. Refused: other labels, indices below the
+//! and 1 (also `+1` and `-1.0`); −1 becomes 0. Rejected: other labels, indices below the
 //! base, above the number of features, or not rising within a line, and values that are not finite.
 //! Records to be scored may lack the label, see [`Labels`].
 
@@ -14,14 +14,14 @@ use heddle_protocol::spec::DataFormat;
 use super::number;
 use crate::batch::Batch;
 
-/// What records look like.
+/// The format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordFormat {
     /// With values or without.
     pub format: DataFormat,
     /// The lowest index in the text, 0 or 1.
     pub index_base: u32,
-    /// Indices are below `features` once the base is taken off; at most 2³² − 1.
+    /// Indices are below `features` after subtraction of the base; at most 2³² − 1.
     pub features: u64,
     /// Whether records begin with a label.
     pub labels: Labels,
@@ -30,21 +30,21 @@ pub struct RecordFormat {
 /// Whether records begin with a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Labels {
-    /// Each does: training and evaluation.
+    /// Every record does: training and evaluation.
     Required,
-    /// A record may lack it: its first word is a feature (libsvm: it holds a colon) or `?`. Any number is taken. A
-    /// missing label is NaN in the batch.
+    /// A record may lack it: its first word is a feature (libsvm: with a colon) or `?`. Any number is accepted. A missing
+    /// label is NaN in the batch.
     Optional,
-    /// None does: every word is a feature. All labels are NaN in the batch.
+    /// No record has one: every word is a feature. All labels are NaN in the batch.
     Absent,
 }
 
-/// Why a line is no record, and where in the line.
+/// Why a line is not a record, with the position in the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineError {
     /// Byte of the line, from 1.
     pub column: usize,
-    /// What was found there and what was expected.
+    /// The text found there and what was expected.
     pub what: String,
 }
 
@@ -55,17 +55,17 @@ impl fmt::Display for LineError {
 }
 
 impl RecordFormat {
-    /// Reads the line at the start of `text` into `batch`: the bytes it takes with its line feed, and
-    /// whether it held a record (else it is blank or a comment).
+    /// Parses the line at the start of `text` into `batch`. Returns its length with the line feed, and whether it has a
+    /// record (otherwise it is blank or a comment).
     ///
     /// # Errors
-    /// The line is malformed; the batch is as before.
+    /// The line is malformed; the batch is unchanged.
     ///
     /// # Panics
-    /// When `text` holds no line feed.
+    /// If `text` has no line feed.
     #[inline]
     pub fn read_line(&self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
-        // Monomorphic in the format: the question is asked once a line, not once a feature.
+        // Monomorphic in the format: the branch is taken once per line, not once per feature.
         let read = match self.format {
             DataFormat::Libsvm => self.read::<true>(text, batch),
             DataFormat::Dummy => self.read::<false>(text, batch),
@@ -94,7 +94,7 @@ impl RecordFormat {
         let (label, len) = read.map_err(|what| LineError { column: at + 1, what })?;
         let first = at;
         at += len;
-        // Indices as written plus one, so that 0 stands before the first of base 0.
+        // Indices of the text plus one, so that 0 precedes the first index of base 0.
         let mut lowest = u64::from(self.index_base);
         let highest = self.features + lowest;
         loop {
@@ -107,7 +107,7 @@ impl RecordFormat {
                 at += len;
                 continue;
             }
-            // Without a label the first feature needs nothing before it.
+            // Without a label the first feature needs no blank before it.
             let separated = matches!(text[at], b' ' | b'\t') || at == first;
             at = skip_spaces(text, at);
             if text[at] <= b'#'
@@ -163,11 +163,11 @@ impl RecordFormat {
     }
 }
 
-/// A feature as nearly all are written: one blank, an index of up to eight digits, and in libsvm a colon and a
-/// value. Index, value and bytes taken; nothing for anything else, which the long way looks at.
+/// Parses the usual form of a feature: one blank, an index of up to eight digits, and in libsvm a colon and a
+/// value. Returns index, value and length; `None` for any other form, which the general parser handles.
 #[inline(always)]
 fn usual<const VALUES: bool>(text: &[u8]) -> Option<(u64, f32, usize)> {
-    // One look at the length for all that follows; the masks keep the compiler from asking again.
+    // One check of the length covers all that follows; the masks let the compiler omit further bounds checks.
     let word = text.first_chunk::<16>()?;
     let eight = word[1..].first_chunk::<8>()?;
     let (index, count) = number::eight_digits(*eight);
@@ -189,7 +189,7 @@ fn usual<const VALUES: bool>(text: &[u8]) -> Option<(u64, f32, usize)> {
     Some((index, value, 2 + count + len))
 }
 
-/// Reads a colon and a value at `at`, and their length.
+/// Parses a colon and a value at `at`; returns the value and their length.
 #[inline]
 fn read_value(text: &[u8], at: usize) -> Result<(f32, usize), LineError> {
     if text[at] != b':' {
@@ -210,7 +210,7 @@ fn skip_spaces(text: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// If only a line end or a comment is left at `at`: the position after the line feed.
+/// The position after the line feed, if only a line end or a comment follows at `at`.
 #[inline]
 fn line_end(text: &[u8], at: usize) -> Option<usize> {
     match text[at] {
@@ -221,7 +221,7 @@ fn line_end(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Reads a label: −1, 0 or 1, and its length.
+/// Parses a label: −1, 0 or 1; returns it and its length.
 #[inline]
 fn read_label(text: &[u8]) -> Result<(f32, usize), String> {
     match text {
@@ -248,7 +248,7 @@ fn read_label(text: &[u8]) -> Result<(f32, usize), String> {
     }
 }
 
-/// Reads a label of a record that is to be scored, and its length; NaN and 0 where the record begins with a feature.
+/// Parses the label of a record to be scored; returns it and its length. NaN and 0 if the record begins with a feature.
 fn read_optional_label(text: &[u8], values: bool) -> Result<(f32, usize), String> {
     let end = text
         .iter()
@@ -272,7 +272,7 @@ fn wrong(text: &[u8], at: usize, expected: &str) -> LineError {
     LineError { column: at + 1, what: format!("expected {expected}, found {}", found(&text[at..])) }
 }
 
-/// What stands at the start of `text`, shortened, for a message.
+/// The start of `text`, shortened, for a message.
 fn found(text: &[u8]) -> String {
     let word: Vec<u8> =
         text.iter().copied().take_while(|byte| !byte.is_ascii_whitespace()).take(24).collect();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_lines_name_the_column() {
+    fn rejected_lines_name_the_column() {
         for (line, error) in [
             ("2 1:1", "1: label 2, but logistic regression takes 0 and 1, or -1 and +1"),
             ("x 1:1", "1: expected a label, found \"x\""),

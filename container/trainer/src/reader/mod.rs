@@ -1,8 +1,8 @@
 //! From input files to minibatches.
 //!
-//! [`mod@line`] turns one line of text into a row; [`bytes`] turns a task's file into runs of whole lines,
-//! unpacking gzip; [`task`] puts both together and minds bad records. None of them knows how tasks
-//! are shared out: that is [`crate::feed`].
+//! [`mod@line`] parses one line of text into a row; [`bytes`] turns a task's file into runs of whole lines and
+//! decompresses gzip; [`task`] combines both and handles malformed records. None of them assigns tasks: [`crate::feed`]
+//! does.
 
 pub mod bytes;
 pub mod error;

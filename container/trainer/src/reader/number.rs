@@ -1,21 +1,21 @@
-//! Decimal numbers out of bytes: the common ones fast, all others by the standard library, and both the
-//! same to the last bit.
+//! Parses decimal numbers: the usual forms by a fast path, all others by the standard library, with identical results to
+//! the last bit.
 
-/// Exact powers of ten in f64 (10²² is the highest that has no rounding).
+/// Exact powers of ten in f64 (10²² is the highest without rounding).
 const TENS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
-/// Digits that certainly fit a u64.
+/// Number of digits that always fits a u64.
 const DIGITS_MAX: usize = 18;
 
-/// Reads a decimal number at the start of `text`: the f32 nearest to it and the bytes it takes.
+/// Parses a decimal number at the start of `text`; returns the nearest f32 and the length.
 ///
-/// The number ends before the first byte that cannot belong to one. Nothing when there is no number
-/// or it is not finite as f32 (`nan`, `inf`, `1e99`).
+/// The number ends before the first byte that cannot belong to one. `None` if `text` does not begin with a number or the
+/// number is not finite as f32 (`nan`, `inf`, `1e99`).
 #[inline]
 pub(super) fn decimal(text: &[u8]) -> Option<(f32, usize)> {
-    // One digit and a separator: what indicator features and many counts look like.
+    // One digit and a separator: the form of indicator features and of many counts.
     if let [digit @ b'0'..=b'9', b' ' | b'\n', ..] = text {
         return Some((f32::from(digit - b'0'), 1));
     }
@@ -45,7 +45,7 @@ pub(super) fn decimal(text: &[u8]) -> Option<(f32, usize)> {
 }
 
 /// Up to seven digits with or without a point among them, before a blank or the line's end: the form of nearly
-/// all numbers, in one look at eight bytes.
+/// all numbers, in one load of eight bytes.
 #[inline(always)]
 pub(super) fn usual(text: &[u8]) -> Option<(f32, usize)> {
     let word = text.first_chunk::<8>()?;
@@ -54,7 +54,7 @@ pub(super) fn usual(text: &[u8]) -> Option<(f32, usize)> {
     let first = first_of(other);
     let (digits, count, places, end) = match word[first & 7] {
         b'.' => {
-            // The point is taken out: what is above it moves down by a byte.
+            // The point is removed: the bytes above it move down by one.
             let below = (1 << (8 * (first & 7))) - 1;
             let digits = (nibbles & below) | ((nibbles >> 8) & !below);
             let second = first_of(other & !(0xff << (8 * (first & 7))));
@@ -65,22 +65,22 @@ pub(super) fn usual(text: &[u8]) -> Option<(f32, usize)> {
     if count == 0 || end > 7 || !matches!(word[end & 7], b' ' | b'\n') {
         return None;
     }
-    // Seven digits are below 2²⁴ and powers up to 10¹⁰ have no rounding either: the quotient of two exact f32 is
-    // the f32 nearest to the decimal.
+    // Seven digits are below 2²⁴ and powers up to 10¹⁰ are exact too: the quotient of two exact f32 is the f32
+    // nearest to the decimal.
     Some((join(digits, count) as f32 / SMALL_TENS[places & 7], end))
 }
 
 /// Powers of ten in f32, all exact.
 const SMALL_TENS: [f32; 8] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7];
 
-/// The f32 nearest to `mantissa` / 10^`places`, if that can be told fast. The mantissa is at most 2⁵³, the
+/// The f32 nearest to `mantissa` / 10^`places`, if the fast path can compute it. The mantissa is at most 2⁵³, the
 /// places at most [`DIGITS_MAX`].
 #[inline]
 fn exact(mantissa: u64, places: usize) -> Option<f32> {
     // Clinger's fast path: both are exact, so the quotient is the f64 nearest to the decimal.
     let value = mantissa as f64 / TENS[places];
-    // Rounding twice (to f64, then to f32) differs from rounding once only when the f64 lies exactly
-    // between two f32. The smallest value here is 10⁻¹⁸, far from where f32 gets coarser.
+    // Two roundings (to f64, then to f32) differ from one only if the f64 is exactly halfway between two f32. The
+    // smallest value here is 10⁻¹⁸, far above the range in which f32 loses precision.
     (value.to_bits() & 0x1fff_ffff != 0x1000_0000).then_some(value as f32)
 }
 
@@ -109,8 +109,8 @@ fn digits(text: &[u8], value: &mut u64) -> usize {
 
 const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
-/// The number in the leading digits of eight bytes, and how many they are. Without a branch: how long
-/// numbers are is what a processor cannot guess.
+/// The number in the leading digits of eight bytes, and how many they are. Branchless: a processor cannot predict the
+/// length of numbers.
 #[inline]
 pub(super) fn eight_digits(bytes: [u8; 8]) -> (u64, usize) {
     let (nibbles, other) = split(u64::from_le_bytes(bytes));
@@ -118,27 +118,27 @@ pub(super) fn eight_digits(bytes: [u8; 8]) -> (u64, usize) {
     (join(nibbles, count), count)
 }
 
-/// Eight bytes as digits, and a mask of bits in those that are none. Right up to the first byte that is none, and
+/// Eight bytes as digits, and a mask with bits in those that are not digits. Correct up to the first non-digit, and
 /// beyond it if that is a point, blank or line feed.
 #[inline(always)]
 fn split(text: u64) -> (u64, u64) {
-    // A digit is 0x30 to 0x39: its upper half becomes 0, and stays 0 when 6 is added. A carry into the next byte
-    // comes only from 0xca and above.
+    // A digit is 0x30 to 0x39: its upper half becomes 0, and stays 0 when 6 is added. Only 0xca and above carry into
+    // the next byte.
     let nibbles = text ^ 0x3030_3030_3030_3030;
     let sixes = nibbles.wrapping_add(0x0606_0606_0606_0606);
     (nibbles, (nibbles | sixes) & 0xf0f0_f0f0_f0f0_f0f0)
 }
 
-/// The first byte with a bit, 8 if there is none.
+/// The first byte with a bit; 8 without one.
 #[inline(always)]
 fn first_of(mask: u64) -> usize {
     (mask.trailing_zeros() / 8) as usize
 }
 
-/// The number that the first `count` digits make, at most 8.
+/// The number of the first `count` digits, at most 8.
 #[inline(always)]
 fn join(digits: u64, count: usize) -> u64 {
-    // Moved to the upper end, so that zeros stand before the first digit. (In two steps: 64 is no shift.)
+    // Shifted to the upper end, so that zeros precede the first digit. (In two steps: a shift by 64 is not defined.)
     let value = (digits << (4 * (8 - count))) << (4 * (8 - count));
     // Pairs of digits, then pairs of pairs, then both halves (Lemire, "Parsing series of integers with SIMD", 2018).
     let value = (value.wrapping_mul(10).wrapping_add(value >> 8)) & 0x00ff_00ff_00ff_00ff;
@@ -154,13 +154,13 @@ fn by_std(text: &[u8]) -> Option<(f32, usize)> {
     value.is_finite().then_some((value, len))
 }
 
-/// Reads an unsigned whole number at the start of `text` and the bytes it takes; nothing when there is
-/// none or it exceeds u32.
+/// Parses an unsigned integer at the start of `text`; returns it and its length. `None` if `text` does not begin with one
+/// or it exceeds u32.
 #[inline]
 pub(super) fn whole(text: &[u8]) -> Option<(u32, usize)> {
     let mut value = 0u64;
     let count = digits(text, &mut value);
-    // Eleven digits and more are beyond u32 unless they lead with zeros, which nobody writes.
+    // Eleven digits and more exceed u32 unless they begin with zeros, which does not occur in practice.
     (count > 0 && count <= 10).then_some(())?;
     Some((u32::try_from(value).ok()?, count))
 }
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_end_where_they_end() {
+    fn a_number_ends_at_the_first_other_byte() {
         assert_eq!(decimal(b"12.5 3"), Some((12.5, 4)));
         assert_eq!(decimal(b"-.5\n"), Some((-0.5, 3)));
         assert_eq!(decimal(b"+7:"), Some((7.0, 2)));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_finite_number_is_refused() {
+    fn a_number_that_is_not_finite_is_rejected() {
         for text in [
             "", "-", ".", "abc", "nan", "inf", "-inf", "NaN", "infinity", "1e99", "1e", "--1",
             "1e5e", "1nan",
@@ -225,7 +225,7 @@ mod tests {
 
         #[test]
         fn midpoints_of_two_floats_are_rounded_once(bits in 0x3000_0000u32..0x4b00_0000, digit in 0u8..10) {
-            // The exact decimal of a midpoint, then with one more digit behind it.
+            // The exact decimal of a midpoint, then with one more digit.
             let low = f64::from(f32::from_bits(bits));
             let high = f64::from(f32::from_bits(bits + 1));
             let text = format!("{}{digit}", (low + high) / 2.0);

@@ -1,4 +1,4 @@
-//! A task as a sequence of minibatches, with what to do about records that are malformed.
+//! Reads a task as a sequence of minibatches, with a policy for malformed records.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,45 +16,45 @@ use super::line::{LineError, RecordFormat};
 use crate::batch::{Batch, Negatives};
 use crate::storage_wait::ReaderWait;
 
-/// What to do with a malformed record.
+/// Policy for a malformed record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadPolicy {
     /// End the task with an error.
     Fail,
-    /// Leave it out and count it; more than so many in one task are an error. (The sum over the tasks of a
-    /// pass is the ApplicationMaster's business.)
+    /// Skip and count it; more than this number in one task are an error. (The ApplicationMaster checks the sum over the
+    /// tasks of a pass.)
     Skip(u64),
-    /// Leave it out, count it, and write it to this file, each line behind a comment that says where it was and
-    /// what is wrong. The file is written anew by each reading of the task and does not exist without bad records.
+    /// Skip it, count it, and write it to this file, each line after a comment with its place and the error. Each reading
+    /// of the task replaces the file; without malformed records it does not exist.
     Quarantine(PathBuf),
 }
 
-/// Lines before the place of a label are counted if no more bytes lie before it.
+/// Lines before the place of a label are counted if at most this many bytes precede it.
 const LABEL_LINES_BYTES_MAX: u64 = 1 << 20;
 
-/// Malformed records left out so far, and what else is odd about the records.
+/// Malformed records skipped so far, and spellings of the negative class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BadCount {
-    /// How many.
+    /// Their number.
     pub records: u64,
     /// Places of the first few, as `file:line:column: what`.
     pub examples: Vec<String>,
-    /// Where the task first writes the negative class in each of the two ways: `0` and `-1`, each with its place.
+    /// Where the task first uses each spelling of the negative class, `0` and `-1`.
     pub negatives: BTreeMap<String, String>,
 }
 
-/// What came of parsing.
+/// Result of parsing.
 enum Parsed {
-    /// The batch is full or the lines at hand are used up.
+    /// The batch is full or the lines in the buffer are consumed.
     Good,
-    /// A line is malformed; its text if it is wanted.
+    /// A line is malformed; its text if requested.
     Bad(LineError, Vec<u8>),
-    /// The last line writes the negative class in a way that the task did not have before.
+    /// The last line uses a spelling of the negative class for the first time in the task.
     FirstOf(Negatives),
 }
 
-/// Reads one task from its start. Steps are consecutive runs of records, so (task, step) names the same records
-/// whoever reads them.
+/// Reads one task from its start. Steps are consecutive runs of records, so (task, step) identifies the same records for
+/// every reader.
 #[derive(Debug)]
 pub struct TaskReader {
     bytes: TaskBytes,
@@ -62,11 +62,11 @@ pub struct TaskReader {
     policy: BadPolicy,
     quarantine: Option<BufWriter<File>>,
     bad: BadCount,
-    /// Ways to write the negative class whose first place is known.
+    /// Spellings of the negative class whose first place is known.
     negatives: Negatives,
-    /// Lines of the task behind us.
+    /// Lines of the task already read.
     lines: u64,
-    /// Lines of the file before the task, once somebody asked.
+    /// Lines of the file before the task, once computed.
     lines_before: Option<u64>,
 }
 
@@ -94,17 +94,17 @@ impl TaskReader {
         })
     }
 
-    /// The same, whose reads are noted in `wait`.
+    /// The same, with its reads recorded in `wait`.
     #[must_use]
     pub fn watched(mut self, wait: &Arc<ReaderWait>) -> Self {
         self.bytes = self.bytes.watched(wait);
         self
     }
 
-    /// Fills `batch` with the next records, `rows_max` unless the task ends. An empty batch is the task's end.
+    /// Fills `batch` with the next records, `rows_max` unless the task ends. An empty batch is the end of the task.
     ///
     /// # Errors
-    /// See [`ReadError`]; the task cannot be read on after one.
+    /// See [`ReadError`]; the task cannot be read further after one.
     pub async fn next_batch(
         &mut self,
         rows_max: usize,
@@ -132,14 +132,14 @@ impl TaskReader {
         Ok(())
     }
 
-    /// Malformed records left out so far; of the whole task once it has ended.
+    /// Malformed records skipped so far; of the whole task once it has ended.
     #[must_use]
     pub fn bad_records(&self) -> &BadCount {
         &self.bad
     }
 
-    /// Parses lines at hand until the batch is full, they are used up, or one is malformed, which is moved behind and
-    /// returned with its text (empty unless it is wanted), or one is the first to write the negative class in its way.
+    /// Parses lines of the buffer until the batch is full, they are consumed, or one is malformed, which is skipped and
+    /// returned with its text (empty unless requested), or one uses a spelling of the negative class for the first time.
     fn parse(&mut self, rows_max: usize, batch: &mut Batch) -> Parsed {
         let (text, limit) = (self.bytes.text(), self.bytes.limit());
         let mut at = 0;
@@ -174,9 +174,9 @@ impl TaskReader {
         parsed
     }
 
-    /// Notes the place of the line just left behind. Every task has such a line. So lines before the task are counted
-    /// in small files of this machine alone: elsewhere that would open each file of each pass once more, at the NameNode
-    /// too, which training does without.
+    /// Records the place of the last line. Every task has such a line. Lines before the task are therefore counted only in
+    /// small files of this machine: elsewhere each pass would open each file once more, also at the NameNode, which training
+    /// does not need.
     async fn first_of(&mut self, negatives: Negatives) -> Result<(), ReadError> {
         let (file, byte) = (self.bytes.file(), self.bytes.position());
         let counts = self.lines_before.is_some()
@@ -231,7 +231,7 @@ impl TaskReader {
         Ok(())
     }
 
-    /// `file:line:column: what` of the line just left behind.
+    /// `file:line:column: what` of the last line.
     async fn place(&mut self, error: &LineError) -> Result<String, ReadError> {
         let before = self.lines_before().await?;
         Ok(format!("{}:{}:{error}", self.bytes.file(), before + self.lines))
@@ -313,7 +313,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
     }
 
-    /// All indices of the first feature, which tests use as the name of a record, task by task.
+    /// All indices of the first feature, which tests use as the name of a record, by task.
     fn names(
         case: &Case,
         length: TaskLength,
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_record_is_named_by_file_line_and_column_in_whatever_task_it_is() {
+    fn a_malformed_record_is_named_by_file_line_and_column() {
         let mut text: String = (0..100).map(|n| format!("1 {}:1\n", n + 1)).collect();
         text.push_str("1 7:x\n");
         let case = case("a.libsvm", text.as_bytes());
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn first_places_of_both_negative_labels_are_noted() {
+    fn first_places_of_both_negative_labels_are_recorded() {
         let case = case("a.libsvm", b"1 1:1\n0 1:1\n0 1:1\n-1 1:2\n-1 1:1\n");
         let file = case.dir.path().join("a.libsvm");
         let (rows, bad) = names(&case, TaskLength::Bytes(1 << 20), BadPolicy::Fail).expect("read");
@@ -384,7 +384,7 @@ mod tests {
             .map(|(label, line)| (label.to_owned(), format!("{}:{line}", file.display())))
             .into();
         assert_eq!(bad.negatives, expected);
-        // Whatever the tasks are.
+        // For any split into tasks.
         let (_, bad) = names(&case, TaskLength::Bytes(6), BadPolicy::Fail).expect("read");
         assert_eq!(bad.negatives, expected);
     }
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_beyond_the_bound_is_a_bad_record() {
+    fn a_line_beyond_the_bound_is_a_malformed_record() {
         let mut text = b"1 1:1\n1 2:1 #".to_vec();
         text.resize(text.len() + LINE_BYTES_MAX + (3 << 20), b'x');
         text.extend_from_slice(b"\n1 3:1\n");
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_changed_is_refused() {
+    fn a_file_that_has_changed_is_rejected() {
         let case = case("a", b"1 1:1\n");
         std::fs::write(case.dir.path().join("a"), b"1 1:1\n1 2:1\n").expect("written");
         assert!(matches!(whole(&case), Err(ReadError::Changed { planned: 6, found: 12, .. })));

@@ -1,9 +1,9 @@
 //! `trainers.command` in a container of YARN: this program becomes the one that the job names.
 //!
-//! Every container there is started as `heddle trainer`, which learns from the welcome that the job has a
-//! program of its own. It writes the files that a child of `heddle run` would be given, sets the variables that name
-//! them, and executes the program in its own place: the same process, so that its end, its signals and its
-//! output are the container's. The program registers anew; to the ApplicationMaster that is a connection that broke.
+//! In YARN every container starts as `heddle trainer`, and the welcome names the job's program. This module writes the
+//! files that a child of `heddle run` gets, sets the variables that name them, and executes the program in its own place:
+//! the same process, so exit status, signals and output are the container's. The program registers again; for the
+//! ApplicationMaster the connection was lost and restored.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -15,13 +15,12 @@ use std::process::Command;
 use heddle_agent::{AmPlace, ContainerEnvironment};
 use heddle_protocol::environment::{AM_FILE, LOG_DIR, SECRET_FILE};
 
-/// The job's secret in the work directory, for its owner alone.
+/// The job's secret in the work directory, readable by its owner only.
 const SECRET: &str = "heddle-secret";
-/// The ApplicationMaster that started this container; later ones are found where `HEDDLE_AM_DIR` says.
+/// The address of the ApplicationMaster that started this container; `HEDDLE_AM_DIR` has those of later attempts.
 const AM: &str = "heddle-am.json";
 
-/// The program that this job's trainers are to be in place of the built-in one, if this process has to start it:
-/// `heddle run` starts it itself.
+/// The program of this job's trainers, if this process must start it: `heddle run` starts it directly.
 pub(super) fn in_place_of<'a>(
     environment: &ContainerEnvironment,
     command: &'a [String],
@@ -32,7 +31,7 @@ pub(super) fn in_place_of<'a>(
     }
 }
 
-/// Executes the program in this process's place. Returns only why it could not.
+/// Executes the program in this process's place. Returns only on failure.
 pub(super) fn become_program(
     environment: &ContainerEnvironment,
     program: &str,
@@ -44,7 +43,7 @@ pub(super) fn become_program(
     }
 }
 
-/// Writes the files and tells the variables that a child of `heddle run` would have.
+/// Writes the files and returns the variables that a child of `heddle run` has.
 fn prepare(
     environment: &ContainerEnvironment,
     dir: &Path,
@@ -62,7 +61,7 @@ fn prepare(
     Ok(variables)
 }
 
-/// Writes a file with mode 0600 whatever was there, a link included.
+/// Writes a file with mode 0600 and replaces any file of that name, also a link.
 fn write_private(dir: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> {
     let path = dir.join(name);
     match std::fs::remove_file(&path) {
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_gets_the_files_of_a_local_run_and_the_secret_is_its_owners() {
+    fn the_program_gets_the_files_of_a_local_run_with_a_private_secret() {
         let dir = tempfile::tempdir().expect("a folder");
         std::os::unix::fs::symlink("/etc/hostname", dir.path().join(SECRET)).expect("a link");
         for _ in 0..2 {
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_container_of_yarn_starts_the_program_itself() {
+    fn only_a_yarn_container_starts_the_program_itself() {
         let command = ["./mine".to_owned(), "--fast".to_owned()];
         assert!(in_place_of(&on_yarn(), &command).is_some());
         assert!(in_place_of(&on_yarn(), &[]).is_none());
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_an_error_and_not_an_end() {
+    fn a_missing_program_is_an_error() {
         let dir = tempfile::tempdir().expect("a folder");
         let nowhere = dir.path().join("nowhere");
         let error = Command::new(&nowhere).exec();

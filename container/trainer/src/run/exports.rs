@@ -21,14 +21,14 @@ impl Exports {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether to carry out an order. A completed one is reported again through `tell`; a failed one begins again.
-    pub(super) fn begin(&self, order: (String, String), tell: impl FnOnce(Report)) -> bool {
+    /// Returns whether to carry out an order. A completed one is reported again through `send`; a failed one begins again.
+    pub(super) fn begin(&self, order: (String, String), send: impl FnOnce(Report)) -> bool {
         let mut last = self.lock();
         match &*last {
             Some(export) if export.order == order => match &export.report {
                 None => return false,
                 Some(report @ Report::Exported { .. }) => {
-                    tell(report.clone());
+                    send(report.clone());
                     return false;
                 }
                 Some(_) => {}
@@ -60,19 +60,19 @@ mod tests {
     #[test]
     fn repeated_export_order_is_carried_out_once() {
         let exports = Exports::default();
-        let mut told = Vec::new();
-        assert!(exports.begin(order("c1"), |up| told.push(up)));
-        assert!(!exports.begin(order("c1"), |up| told.push(up)), "it runs");
-        assert!(told.is_empty());
+        let mut sent = Vec::new();
+        assert!(exports.begin(order("c1"), |up| sent.push(up)));
+        assert!(!exports.begin(order("c1"), |up| sent.push(up)), "it runs");
+        assert!(sent.is_empty());
         let done = Report::Exported {
             checkpoint: "c1".to_owned(),
             dir: "trainer-0.1".to_owned(),
             files: Vec::new(),
         };
         exports.end(&done);
-        assert!(!exports.begin(order("c1"), |up| told.push(up)));
-        assert!(matches!(told.as_slice(), [Report::Exported { .. }]));
-        assert!(exports.begin(order("c2"), |up| told.push(up)), "another checkpoint");
+        assert!(!exports.begin(order("c1"), |up| sent.push(up)));
+        assert!(matches!(sent.as_slice(), [Report::Exported { .. }]));
+        assert!(exports.begin(order("c2"), |up| sent.push(up)), "another checkpoint");
     }
 
     #[test]

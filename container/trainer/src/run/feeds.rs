@@ -14,7 +14,7 @@ use crate::feed::{Feed, FeedId, FeedItem, FeedSettings, retry_start};
 use crate::reader::{Labels, RecordFormat};
 use crate::storage_wait::StorageWaits;
 
-/// What all feeds of this process share. Numbers them, and keeps the error of one that could not be started.
+/// State that all feeds of this process share. Numbers them, and keeps the error of a feed that could not start.
 pub(super) struct Feeds {
     plan: Arc<InputPlan>,
     quarantine: PathBuf,

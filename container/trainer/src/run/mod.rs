@@ -39,12 +39,12 @@ use reports::LoopReports;
 use status::SharedStatus;
 use trainer::Trainer;
 
-/// What feeds have sent and the loop has not taken. Each feed has four steps at most, so this is full only with
-/// hundreds of lanes; then their threads wait, which does no harm.
+/// Capacity of the channel from the feeds to the loop. Each feed has at most four steps, so it is full only with
+/// hundreds of lanes; then their threads wait, which is harmless.
 const ITEMS_MAX: usize = 1024;
-/// Folder, below that of the logs, for files of malformed records.
+/// Directory, below that of the logs, for files of malformed records.
 const QUARANTINE: &str = "bad-records";
-/// An address of the ApplicationMaster is some hundred bytes.
+/// Limit of an address file. An address takes some hundred bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
 
 /// Why a trainer could not run. A trainer that runs ends by [`AgentExit`].
@@ -53,15 +53,15 @@ pub enum TrainerError {
     /// Not started by a job.
     #[error(transparent)]
     Environment(#[from] heddle_agent::EnvironmentError),
-    /// The system gives no thread or no event queue.
+    /// The system provides no thread or no event queue.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
-    /// The system gives no thread for reading, for a while.
+    /// The system provided no thread for reading, after retries.
     #[error(
         "cannot start a thread for reading: raise the limit of threads of this node (ulimit -u, pids.max of the cgroup)"
     )]
     NoReader(#[source] std::io::Error),
-    /// The job's tables cannot be laid out, which a checked spec excludes.
+    /// The tables have no layout, which a checked spec excludes.
     #[error("the job's tables are unsound")]
     Layout(#[from] heddle_client::error::RequestError),
     /// The program of `trainers.command` cannot be started.
@@ -71,22 +71,22 @@ pub enum TrainerError {
     Command {
         /// The program.
         program: String,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// There is no input plan to work by.
+    /// The input plan is missing.
     #[error(transparent)]
     Plan(#[from] InputPlanError),
-    /// The job wants an algorithm that this program does not have.
+    /// The job needs an algorithm that this program does not have.
     #[error("the job's algorithm is custom: its program must be named in trainers.command")]
     NoAlgorithm,
 }
 
-/// Runs a trainer with the built-in algorithms until the job ends it; in a container of YARN whose job has
-/// `trainers.command`, that program in its place. Logging is the caller's.
+/// Runs a trainer with the built-in algorithms until the job ends it. In a YARN container whose job has
+/// `trainers.command`, it runs that program instead. The caller sets up logging.
 ///
-/// The process ends inside (`std::process::exit`) when the ApplicationMaster says so, or is not heard of for
-/// the orphan time.
+/// The function ends the process (`std::process::exit`) when the ApplicationMaster orders it, or does not respond for the
+/// orphan time.
 ///
 /// # Errors
 /// See [`TrainerError`].
@@ -102,7 +102,7 @@ pub fn run(environment: ContainerEnvironment) -> Result<(), TrainerError> {
     })
 }
 
-/// The `main` of a custom trainer, as `trainers.command` names it: runs the algorithm that `algorithm` makes
+/// The `main` of a custom trainer, as `trainers.command` names it: runs the algorithm that `algorithm` creates
 /// for the job.
 ///
 /// ```no_run
@@ -155,7 +155,7 @@ fn run_with(
     let quarantine = heddle_agent::log_dir().unwrap_or_default().join(QUARANTINE);
     let reports = reporter.clone();
     let algorithm = made?;
-    // After the algorithm, since another program may replace this process there and reads the plan itself.
+    // After the algorithm: another program may replace this process there, and it reads the plan itself.
     let plan = input_plan::read(&welcome.plan)?;
     let feeds = Feeds::new(plan, quarantine, status.waits(), items);
     let reports = LoopReports::new(Box::new(move |report| reports.send(report)));
@@ -175,8 +175,8 @@ struct Orders {
 }
 
 impl Orders {
-    /// Waits on all sources and hands what comes to the training loop, until the control thread is gone. `entered` is
-    /// the span of log lines; each command renews it, so steps cost nothing.
+    /// Waits on all sources and passes their items to the training loop, until the control thread ends. `entered` is the
+    /// span of log lines; each command renews it, so steps cost nothing.
     fn run<P: DataPlane>(
         &self,
         trainer: &mut Trainer<P>,
@@ -187,10 +187,10 @@ impl Orders {
     ) -> Result<(), TrainerError> {
         loop {
             if let Some(error) = trainer.no_thread() {
-                // A fault of this node: the container ends and is replaced, the job goes on.
+                // A fault of this node: the container ends and is replaced, the job continues.
                 return Err(TrainerError::NoReader(error));
             }
-            // Orders before anything else: a new epoch makes what is waiting worthless.
+            // Orders first: a new epoch makes the waiting items obsolete.
             while let Ok(command) = ordered.try_recv() {
                 entered = self.renewed(entered);
                 self.command(trainer, command);
@@ -222,14 +222,14 @@ impl Orders {
 
     fn command<P: DataPlane>(&self, trainer: &mut Trainer<P>, command: Command) {
         match command {
-            // Once per connection, and the same each time.
+            // Once per connection, and always the same value.
             Command::Welcome(_) => {}
             Command::Export { checkpoint, dir } => self.export(checkpoint, dir),
             command => trainer.command(command),
         }
     }
 
-    /// Starts an export on a thread of its own, unless it was ordered before.
+    /// Starts an export on a thread of its own, unless the order is a repetition.
     fn export(&self, checkpoint: String, dir: String) {
         let (spec, member) = (self.welcome.spec.clone(), self.environment.member);
         let reports = self.reporter.clone();
@@ -281,7 +281,7 @@ fn control_hooks(
         }),
         beat: Box::new(move || beat.beat()),
         command: Box::new(move |command| {
-            // The loop is gone only while the process ends.
+            // The loop has ended only while the process ends.
             let _ = orders.send(command);
         }),
         exit: Box::new(|exit| {
@@ -296,7 +296,7 @@ fn control_hooks(
     }
 }
 
-/// Reads the address of the highest attempt of the ApplicationMaster from where each writes its own.
+/// Reads the address of the highest attempt of the ApplicationMaster; each attempt writes its own.
 fn read_highest() -> heddle_agent::ReadHighest {
     Arc::new(|dir| {
         Box::pin(async move {

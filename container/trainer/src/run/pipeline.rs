@@ -195,7 +195,7 @@ impl Pipeline {
                 self.ended = true;
                 Some(PipelineAction::Failed { task, retryable, error })
             }
-            // A lane must push its end, in an empty step if there is no other one.
+            // A lane must push its end; without another step, in an empty one.
             FeedItem::Empty if matches!(self.unit, Unit::Lane(_)) && !self.ended => {
                 self.ended = true;
                 let step = self.next;

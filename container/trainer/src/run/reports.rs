@@ -11,7 +11,7 @@ use heddle_protocol::metrics::TaskMetrics;
 /// Shortest time between two reports of task positions (ASP).
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// Where reports go.
+/// Sink of reports.
 pub(super) type ReportSink = Box<dyn FnMut(Report) + Send>;
 
 /// Sends reports, each with the last cut that this process has passed.
@@ -40,12 +40,12 @@ impl LoopReports {
         self.cut = self.cut.max(cut);
     }
 
-    /// The job cannot go on: training fails.
+    /// The job cannot continue: training fails.
     pub(super) fn failed(&mut self, error: String) {
         self.fatal(ErrorClass::Training, error);
     }
 
-    /// The job cannot go on: a fault of the program itself.
+    /// The job cannot continue: a fault of the program itself.
     pub(super) fn internal(&mut self, error: String) {
         self.fatal(ErrorClass::Internal, error);
     }

@@ -1,4 +1,4 @@
-//! The training loop against tables that live in the test: what is pushed, and what is reported.
+//! The training loop against tables in the test: its pushes and its reports.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -31,7 +31,7 @@ use super::trainer::Trainer;
 use crate::algorithm::{Algorithm, StepWork};
 use crate::feed::{FeedId, FeedItem};
 
-/// Adds 1 to the row of each feature of each record; pulls those rows first if it is told to.
+/// Adds 1 to the row of each feature of each record; pulls those rows first if `pulls` is set.
 struct Counting {
     pulls: bool,
 }
@@ -68,7 +68,7 @@ impl Algorithm for Counting {
     }
 }
 
-/// Shards, as far as one trainer sees them.
+/// Shards, as one trainer sees them.
 #[derive(Default)]
 struct Shards {
     era: Option<Era>,
@@ -77,9 +77,9 @@ struct Shards {
     parked: Vec<(Lane, Step, PullId, Vec<PullItem>)>,
     lanes: BTreeMap<Lane, LaneMark>,
     tasks: BTreeMap<TaskId, TaskGrant>,
-    /// Pushes taken, as (unit, step, rows).
+    /// Accepted pushes, as (unit, step, rows).
     log: Vec<(u32, u64, u32)>,
-    /// Steps at which lanes that are taken over stand.
+    /// Positions of lanes that are taken over.
     stand: u64,
 }
 
@@ -250,7 +250,7 @@ fn lane_grant(lane: u32, count: u32) -> LaneGrant {
 }
 
 impl Rig {
-    /// Files of so many records; each record has a feature of its own, counted over all files.
+    /// Files with these numbers of records; each record has a feature of its own, counted over all files.
     fn new(rows: &[usize], pulls: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut next = 0;
@@ -263,14 +263,14 @@ impl Rig {
         let (items, read) = bounded(64);
         let shards = Arc::new(Mutex::new(Shards { table: vec![0.0; 1000], ..Shards::default() }));
         let reports = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&reports);
+        let sink = Arc::clone(&reports);
         let status = SharedStatus::default();
         let plan = plan_input(files.clone(), files, TaskLength::Bytes(1 << 20));
         let trainer = Trainer::new(
             sample(),
             Box::new(Counting { pulls }),
             Arc::clone(&shards),
-            LoopReports::new(Box::new(move |report| heard.lock().unwrap().push(report))),
+            LoopReports::new(Box::new(move |report| sink.lock().unwrap().push(report))),
             status.clone(),
             Feeds::new(plan, dir.path().join("bad"), status.waits(), items),
         );
@@ -306,7 +306,7 @@ impl Rig {
         self.trainer.command(Command::Tasks { epoch: EPOCH, phase: PhaseNo(phase), tasks });
     }
 
-    /// Runs until `done` says so.
+    /// Runs until `done` returns true.
     fn until(&mut self, done: impl Fn(&Shards, &[Report]) -> bool) {
         loop {
             loop {
@@ -372,9 +372,9 @@ fn lanes_push_every_record_once_and_report_steps_of_tasks() {
         rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 3 });
         rig.lanes(EPOCH, &[0, 1, 2], &[]);
         rig.until(|shards, reports| {
-            let told =
+            let done =
                 reports.iter().filter(|report| matches!(report, Report::TaskSteps { .. })).count();
-            told == 5 && shards.lanes.values().all(|lane| lane.ended)
+            done == 5 && shards.lanes.values().all(|lane| lane.ended)
         });
         assert_eq!(rig.counts(16), [1.0; 16]);
         assert_eq!(rig.task_steps(), BTreeMap::from([(0, 3), (1, 0), (2, 2), (3, 4), (4, 1)]));
@@ -398,7 +398,7 @@ fn a_lane_without_data_ends_with_an_empty_step() {
 }
 
 #[test]
-fn whoever_takes_a_lane_over_computes_what_is_left() {
+fn the_next_holder_of_a_lane_computes_its_remaining_steps() {
     let mut first = Rig::new(&[4, 4, 4, 4], true);
     first.phase(EPOCH, 0, Sharing::Lanes { lanes: 2 });
     first.lanes(EPOCH, &[0, 1], &[]);
@@ -423,11 +423,11 @@ fn whoever_takes_a_lane_over_computes_what_is_left() {
 }
 
 #[test]
-fn tasks_are_finished_when_every_shard_says_so_and_start_where_they_are_told() {
+fn tasks_finish_on_acknowledgement_and_start_at_their_position() {
     let mut rig = Rig::new(&[5, 0, 3], true);
     rig.phase(EPOCH, 0, Sharing::Queue);
     rig.tasks(0, &[(0, 1, 1), (1, 1, 0), (2, 3, 0)]);
-    // Told again, as after a reconnection.
+    // The order is repeated, as after a reconnection.
     rig.tasks(0, &[(0, 1, 1), (2, 3, 0)]);
     rig.until(|_, reports| finished(reports).len() == 3);
     assert_eq!(finished(&rig.reports.lock().unwrap()), [(0, 1, 3), (1, 1, 0), (2, 3, 3)]);
@@ -445,7 +445,7 @@ fn an_evaluation_pushes_nothing() {
 }
 
 #[test]
-fn a_new_epoch_drops_what_was_under_way() {
+fn a_new_epoch_drops_steps_in_progress() {
     let mut rig = Rig::new(&[40, 40], true);
     rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 2 });
     rig.lanes(EPOCH, &[0, 1], &[]);
@@ -453,7 +453,7 @@ fn a_new_epoch_drops_what_was_under_way() {
     rig.shards.lock().unwrap().table.fill(0.0);
     let later = EPOCH.next();
     rig.phase(later, 0, Sharing::Lanes { lanes: 2 });
-    // A zombie's orders and those of the epoch before change nothing.
+    // Orders of a stale process and of the epoch before have no effect.
     rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 2 });
     rig.lanes(EPOCH, &[0], &[]);
     rig.lanes(later, &[0, 1], &[]);
@@ -462,7 +462,7 @@ fn a_new_epoch_drops_what_was_under_way() {
 }
 
 #[test]
-fn a_lane_taken_away_is_computed_no_more() {
+fn a_revoked_lane_is_not_computed_further() {
     let mut rig = Rig::new(&[8, 8], true);
     rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 2 });
     rig.lanes(EPOCH, &[0, 1], &[]);
@@ -471,14 +471,14 @@ fn a_lane_taken_away_is_computed_no_more() {
     assert!(rig.shards.lock().unwrap().log.iter().all(|push| push.0 == 1));
 }
 
-/// S1: a lane that shards fence is dropped and reported; given again, it is taken over anew.
+/// S1: a fenced lane is dropped and reported; after a new hand-out it is taken over again.
 #[test]
-fn a_fenced_lane_is_reported_and_taken_over_when_it_is_given_again() {
+fn a_fenced_lane_is_reported_and_taken_over_at_its_next_hand_out() {
     let mut rig = Rig::new(&[8], true);
     rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 1 });
     rig.lanes(EPOCH, &[0], &[]);
     let fenced = |count| ClientEvent::LaneFenced { grant: lane_grant(0, count) };
-    let told = |rig: &Rig| {
+    let fenced = |rig: &Rig| {
         let reports = rig.reports.lock().unwrap();
         let is = |report: &&Report| matches!(report, Report::LaneFenced { lane, .. } if *lane == lane_grant(0, 1));
         reports.iter().filter(is).count()
@@ -487,11 +487,11 @@ fn a_fenced_lane_is_reported_and_taken_over_when_it_is_given_again() {
     rig.shards.lock().unwrap().lanes.clear();
     rig.trainer.event(fenced(1));
     rig.trainer.event(fenced(1));
-    assert_eq!(told(&rig), 1);
+    assert_eq!(fenced(&rig), 1);
     rig.lane_grants(EPOCH, vec![lane_grant(0, 2)], &[]);
     assert!(rig.shards.lock().unwrap().lanes.contains_key(&Lane(0)));
     rig.trainer.event(fenced(1));
-    assert_eq!(told(&rig), 1, "of the hand-out before");
+    assert_eq!(fenced(&rig), 1, "of the hand-out before");
     // The same order again, as after a reconnection.
     rig.shards.lock().unwrap().lanes.clear();
     rig.lane_grants(EPOCH, vec![lane_grant(0, 2)], &[]);
@@ -499,7 +499,7 @@ fn a_fenced_lane_is_reported_and_taken_over_when_it_is_given_again() {
 }
 
 #[test]
-fn a_lane_taken_again_hears_nothing_of_its_old_feed() {
+fn a_lane_taken_again_receives_no_items_of_its_old_feed() {
     let mut rig = Rig::new(&[30], true);
     rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 1 });
     rig.lanes(EPOCH, &[0], &[]);
@@ -513,7 +513,7 @@ fn a_lane_taken_again_hears_nothing_of_its_old_feed() {
 }
 
 #[test]
-fn a_bad_record_fails_its_task_by_name() {
+fn a_malformed_record_fails_its_task_with_its_place() {
     for sharing in [Sharing::Lanes { lanes: 1 }, Sharing::Queue] {
         let mut rig = Rig::new(&[2], true);
         let file = input(rig._dir.path(), 0, "\n1 0:1\nbad x\n");
@@ -543,7 +543,7 @@ fn a_bad_record_fails_its_task_by_name() {
 }
 
 #[test]
-fn a_drained_trainer_hands_back_what_it_held() {
+fn a_drained_trainer_hands_back_its_work() {
     let mut rig = Rig::new(&[50, 5], true);
     rig.phase(EPOCH, 0, Sharing::Queue);
     rig.tasks(0, &[(0, 1, 0), (1, 1, 0)]);
@@ -565,7 +565,7 @@ fn a_trainer_without_work_answers_a_drain_at_once() {
         reports.iter().filter(is_drained).count()
     };
     assert_eq!(drained(&rig), 1);
-    // Work that was on its way is not begun.
+    // Assigned work that has not begun does not begin.
     rig.phase(EPOCH, 0, Sharing::Queue);
     rig.tasks(0, &[(0, 1, 0)]);
     assert_eq!(drained(&rig), 2);

@@ -1,5 +1,5 @@
 //! The training loop. Inputs: commands of the ApplicationMaster, events of the data plane, batches of the parser threads.
-//! Outputs: steps and reports. One thread; every call does what can be done at once and never waits.
+//! Outputs: steps and reports. One thread; no call waits.
 //!
 //! - A new epoch or phase drops all pipelines, feeds, tasks and lanes. Later events of old feeds and pulls are ignored.
 //! - A phase begins with its constants; lanes and tasks that arrive before them wait.
@@ -34,12 +34,12 @@ pub(super) struct Trainer<P> {
     reports: LoopReports,
     status: SharedStatus,
     pub(super) feeds: Feeds,
-    /// Pulls so far; the last one has this number.
+    /// Number of pulls so far; the id of the last one.
     pulls: u64,
     work: Option<TrainerWork>,
-    /// The last era that the data plane has begun. Until it is that of `work`, events are old.
+    /// The last era that the data plane has begun. Until it equals that of `work`, events are stale.
     begun: Option<Era>,
-    /// No more steps are taken.
+    /// No more steps are computed.
     drained: bool,
     /// Own computing time since the start, waiting excluded.
     computed: Duration,
@@ -69,7 +69,7 @@ impl<P: DataPlane> Trainer<P> {
         }
     }
 
-    /// The ApplicationMaster ordered something. Commands that are not for the loop are the caller's.
+    /// Handles an order of the ApplicationMaster. The caller handles commands that are not for the loop.
     pub(super) fn command(&mut self, command: Command) {
         match command {
             Command::Work { epoch, phase, places } => self.new_work(epoch, phase, detoured(places)),
@@ -129,7 +129,7 @@ impl<P: DataPlane> Trainer<P> {
     ) {
         let era = Era { epoch, phase };
         if self.drained {
-            // An ApplicationMaster that is gone received the hand-over; this one must receive it too.
+            // An earlier ApplicationMaster received the hand-over; this one must receive it too.
             return self.reports.drained(era, Vec::new());
         }
         let Some(work) = self.work.as_mut().filter(|work| work.era == era) else {
@@ -150,7 +150,7 @@ impl<P: DataPlane> Trainer<P> {
     }
 
     /// A later hand-out of the lane has asked a shard: usually another trainer has the lane by now, and the order that
-    /// says so is on its way. If not, the ApplicationMaster hands the lane out again.
+    /// revokes it is in transit. Otherwise the ApplicationMaster hands the lane out again.
     fn lane_fenced(&mut self, grant: LaneGrant) {
         let Some(work) = &mut self.work else { return };
         if work.remove_lane(grant) {
@@ -163,7 +163,7 @@ impl<P: DataPlane> Trainer<P> {
     fn tasks(&mut self, epoch: Epoch, phase: PhaseNo, grants: Vec<TaskGrant>) {
         let era = Era { epoch, phase };
         if self.drained {
-            // An ApplicationMaster that is gone received the hand-over; this one must receive it too.
+            // An earlier ApplicationMaster received the hand-over; this one must receive it too.
             return self.reports.drained(era, Vec::new());
         }
         let Some(work) = self.work.as_mut().filter(|work| work.era == era) else {
@@ -185,12 +185,12 @@ impl<P: DataPlane> Trainer<P> {
         self.begin_tasks();
     }
 
-    /// Gives everything back. The ApplicationMaster answers with the order to stop.
+    /// Hands all work back. The ApplicationMaster responds with the order to stop.
     fn drain(&mut self) {
         tracing::info!("drain_started");
         self.drained = true;
         let Some(work) = &mut self.work else {
-            // Nothing was handed out yet. The ApplicationMaster waits for this answer all the same.
+            // No work was handed out yet. The ApplicationMaster waits for this response in any case.
             return self.reports.drained(Era::default(), Vec::new());
         };
         let tasks = work.positions();
@@ -208,7 +208,7 @@ impl<P: DataPlane> Trainer<P> {
         self.reports.drained(era, tasks);
     }
 
-    /// Takes an event of the data plane.
+    /// Handles an event of the data plane.
     pub(super) fn event(&mut self, event: ClientEvent) {
         match event {
             ClientEvent::Begun { era } => self.begun = Some(era),
@@ -239,12 +239,12 @@ impl<P: DataPlane> Trainer<P> {
         }
     }
 
-    /// Takes an event of the present work.
+    /// Handles an event of the present work.
     fn work_event(&mut self, event: ClientEvent) {
         match event {
             ClientEvent::Compute { lane, step } => self.compute_from(lane, step),
             ClientEvent::LaneFenced { grant } => self.lane_fenced(grant),
-            // Nothing more is computed for it. Its pipeline may still owe the report of its last task.
+            // No further step is computed for it. Its pipeline may still owe the report of its last task.
             ClientEvent::Ended { lane } => tracing::debug!(%lane, "lane_ended"),
             ClientEvent::Pulled { pull, items } => self.pulled(pull, items),
             ClientEvent::Reached { unit, step, cut, .. } => self.reached(unit, step, cut),
@@ -268,7 +268,7 @@ impl<P: DataPlane> Trainer<P> {
         let Some(run) = work.lanes.get_mut(&lane) else {
             return;
         };
-        // The old one's thread ends with it, whatever comes of the new one.
+        // The old one's thread ends with it, whether the new one starts or not.
         run.pipeline = None;
         let tasks: Vec<TaskId> = lane_tasks(&work.order, lane, lanes).collect();
         let known =
@@ -304,7 +304,7 @@ impl<P: DataPlane> Trainer<P> {
         }
     }
 
-    /// Hands the phase's constants to the algorithm.
+    /// Passes the phase's constants to the algorithm.
     fn begin_phase(&mut self, kind: PhaseKind, constants: Vec<PullItem>) -> Readiness {
         match self.algorithm.begin(kind, constants) {
             Ok(()) => Readiness::Ready,
@@ -352,7 +352,7 @@ impl<P: DataPlane> Trainer<P> {
         }
     }
 
-    /// LoopReports positions of tasks, from time to time.
+    /// Reports positions of tasks at intervals.
     fn progress(&mut self) {
         let Some(work) = &self.work else { return };
         if work.sharing == Sharing::Queue && self.reports.progress_is_due() {
@@ -384,10 +384,10 @@ impl<P: DataPlane> Trainer<P> {
         }
     }
 
-    /// A parser thread sent something.
+    /// Handles an item of a parser thread.
     pub(super) fn item(&mut self, feed: FeedId, item: FeedItem) {
         let Some(work) = &mut self.work else { return };
-        // Feeds that were dropped may still have something in the channel.
+        // Feeds that were dropped may still have items in the channel.
         let pipeline = work.pipelines().find(|pipeline| pipeline.feed().id() == feed);
         let Some(pipeline) = pipeline else { return };
         pipeline.item(item);
@@ -396,7 +396,7 @@ impl<P: DataPlane> Trainer<P> {
         self.publish();
     }
 
-    /// Does what can be done now for one lane or task.
+    /// Performs the possible actions of one lane or task.
     fn advance(&mut self, unit: Unit) {
         loop {
             let Some(work) = &mut self.work else { return };
@@ -440,7 +440,7 @@ impl<P: DataPlane> Trainer<P> {
         }
     }
 
-    /// All of a task is computed. Its lane goes on; a task of a queue waits for acknowledgement.
+    /// A task was computed to its end. Its lane continues; a task of a queue waits for acknowledgement.
     fn task_end(&mut self, unit: Unit, task: TaskId, steps: u64, metrics: Box<TaskMetrics>) {
         let Some(work) = &mut self.work else { return };
         match unit {
@@ -465,7 +465,7 @@ impl<P: DataPlane> Trainer<P> {
         }
     }
 
-    /// A task cannot be read. What becomes of it, and of the job, is the ApplicationMaster's business.
+    /// A task cannot be read. The ApplicationMaster decides about the task and the job.
     fn task_failed(&mut self, unit: Unit, task: TaskId, retryable: bool, error: String) {
         tracing::error!(%task, error, "task_failed");
         let Some(work) = &mut self.work else { return };
@@ -483,12 +483,13 @@ impl<P: DataPlane> Trainer<P> {
         self.begin_tasks();
     }
 
-    /// Why this container cannot go on though the job can: its node gives no thread. To be asked after each call.
+    /// Why this container cannot continue though the job can: its node provides no thread. The caller checks it after each
+    /// call.
     pub(super) fn no_thread(&mut self) -> Option<std::io::Error> {
         self.feeds.take_error()
     }
 
-    /// Lets the control thread know what to say.
+    /// Updates the status that the control thread reports.
     fn publish(&self) {
         if let Some(work) = &self.work {
             self.status.publish(work.lowest_step(), work.busy(self.reports.cut()));
