@@ -35,7 +35,7 @@ pub struct Am {
     /// Addresses of its host, tried in this order; empty before it listens.
     pub addresses: Vec<SocketAddr>,
     /// `the ApplicationMaster of run 1a2b3c4d`.
-    pub who: String,
+    pub peer: String,
     /// The next step if it does not respond.
     pub next: String,
     /// How long a checkpoint of its job may take.
@@ -50,7 +50,7 @@ impl Am {
         let timeout = run.dir.spec().map(|spec| spec.checkpoint.timeout);
         Self {
             addresses: run.am().map(|am| am.address).into_iter().collect(),
-            who: format!("the ApplicationMaster of run {short}"),
+            peer: format!("the ApplicationMaster of run {short}"),
             next: format!("`heddle status {short}` shows its state"),
             checkpoint_timeout: timeout.unwrap_or(DurationMs::secs(300)).as_duration(),
         }
@@ -183,27 +183,27 @@ impl Am {
         limit: Duration,
         exchange: impl Future<Output = Result<T, ExchangeError>>,
     ) -> Result<T, CommandFailure> {
-        let who = &self.who;
+        let peer = &self.peer;
         let unreachable = |why: &str| {
-            CommandFailure::new(ExitCode::Unreachable, format!("{who} {why}")).next(&self.next)
+            CommandFailure::new(ExitCode::Unreachable, format!("{peer} {why}")).next(&self.next)
         };
         let exchange = tokio::time::timeout(limit, exchange);
-        match waiting::on(who, exchange).await {
+        match waiting::on(peer, exchange).await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(ExchangeError::Elsewhere(url))) => Err(unreachable(&format!("is behind {url}"))),
             Ok(Err(ExchangeError::NoAddress)) => Err(unreachable("is not listening yet")),
             Ok(Err(ExchangeError::Refused(StatusCode::UNAUTHORIZED, text))) => {
-                Err(CommandFailure::new(ExitCode::Denied, format!("{who}: {text}")))
+                Err(CommandFailure::new(ExitCode::Denied, format!("{peer}: {text}")))
             }
             Ok(Err(ExchangeError::Refused(StatusCode::CONFLICT, text))) => {
-                Err(CommandFailure::new(ExitCode::JobFailed, format!("{who} refuses: {text}")))
+                Err(CommandFailure::new(ExitCode::JobFailed, format!("{peer} refuses: {text}")))
             }
             Ok(Err(ExchangeError::Refused(status, text))) => {
                 Err(unreachable(&format!("answered {status}: {text}")))
             }
             Ok(Err(ExchangeError::Other(error))) => Err(CommandFailure::caused(
                 ExitCode::Unreachable,
-                format!("{who} does not respond"),
+                format!("{peer} does not respond"),
                 &*error,
             )),
             Err(_) => Err(unreachable(&format!("did not respond within {} s", limit.as_secs()))),
@@ -341,7 +341,7 @@ mod tests {
             let closed = closed.expect("a port").local_addr().expect("bound");
             let am = |addresses| Am {
                 addresses,
-                who: "the test's".to_owned(),
+                peer: "the test's".to_owned(),
                 next: String::new(),
                 checkpoint_timeout: Duration::ZERO,
             };

@@ -267,8 +267,8 @@ impl EventPrinter {
         if let Some(scores) = view.evaluations.last() {
             output::line(&format::final_scores(scores))?;
         }
-        let told = self.begun.elapsed().as_secs_f64();
-        let seconds = self.facts.seconds.unwrap_or(told);
+        let elapsed = self.begun.elapsed().as_secs_f64();
+        let seconds = self.facts.seconds.unwrap_or(elapsed);
         // Only rows computed in this run; a continued run counts on.
         let computed = view.rows.saturating_sub(self.rows_before.unwrap_or(view.rows));
         let mut rows_text = format::thousands(view.rows);

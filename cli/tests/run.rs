@@ -1,7 +1,7 @@
 //! `heddle run` and the commands on its runs, with real ApplicationMasters and parameter servers.
 //!
-//! The trainers are a program that does nothing, so that a run stays where it is until it is told to
-//! stop: what is tested is the life of a run, not training.
+//! The trainers are a program that does nothing, so a run makes no progress until it is stopped: the tests cover the life
+//! of a run, not training.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

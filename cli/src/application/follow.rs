@@ -25,7 +25,7 @@ use crate::failure::{CommandFailure, CommandResult};
 const LOOK_SOON: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_millis(500);
 /// A wait of this length gets a line of its own.
-const WAIT_TOLD_AFTER: Duration = Duration::from_secs(3);
+const WAIT_PRINTED_AFTER: Duration = Duration::from_secs(3);
 
 /// Slots that a line names.
 const MISSING_MAX: usize = 4;
@@ -71,7 +71,7 @@ pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> 
         view: None,
         since: Instant::now(),
         waits_since: None,
-        told: String::new(),
+        last_printed: String::new(),
         silent: false,
     };
     let deadline = waiting.wait_timeout.map(|limit| Instant::now() + limit);
@@ -177,7 +177,7 @@ struct Follower {
     /// The start of the wait for containers.
     waits_since: Option<Instant>,
     /// The last reason for waiting that was printed.
-    told: String,
+    last_printed: String,
     /// Whether the last poll of the ResourceManager failed.
     silent: bool,
 }
@@ -282,9 +282,9 @@ impl Follower {
         };
         let seconds = self.since.elapsed().as_secs();
         self.printer.show(&format!("{seconds} s  {line}"));
-        if self.since.elapsed() > WAIT_TOLD_AFTER && self.told != line && !json {
+        if self.since.elapsed() > WAIT_PRINTED_AFTER && self.last_printed != line && !json {
             self.printer.say(&format!("waiting: {line}"));
-            self.told = line;
+            self.last_printed = line;
         }
     }
 
@@ -295,9 +295,12 @@ impl Follower {
         };
         let waited = *self.waits_since.get_or_insert_with(Instant::now);
         self.printer.show(&format!("{} s  {line}", waited.elapsed().as_secs()));
-        if waited.elapsed() > WAIT_TOLD_AFTER && self.told != line && !self.printer.is_json() {
+        if waited.elapsed() > WAIT_PRINTED_AFTER
+            && self.last_printed != line
+            && !self.printer.is_json()
+        {
             self.printer.say(&format!("waiting: {line}"));
-            self.told = line;
+            self.last_printed = line;
         }
     }
 
@@ -379,8 +382,8 @@ impl Follower {
                 (JobState::Stopped, ExitCode::Killed)
             }
             _ => {
-                let told = exit_of(&report.diagnostics).unwrap_or(ExitCode::JobFailed);
-                (JobState::Failed, told)
+                let exit_code = exit_of(&report.diagnostics).unwrap_or(ExitCode::JobFailed);
+                (JobState::Failed, exit_code)
             }
         };
         let mut message = match report.diagnostics.trim() {

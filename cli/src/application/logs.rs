@@ -49,7 +49,7 @@ struct LogSource {
 /// Prints the logs of an application.
 ///
 /// # Errors
-/// The cluster does not know it or does not answer.
+/// The application is unknown to the cluster, or the cluster does not respond.
 pub async fn of_application(id: ApplicationId, wanted: &LogQuery) -> CommandResult {
     let mut application = Application::find(id).await?;
     let mut printed = Printed::default();
@@ -119,7 +119,7 @@ async fn sources(
         sources.insert(source.placement.container.clone(), source);
     }
     let client = &application.cluster.client;
-    // Of a container that is over, the ResourceManager's RPC knows no node: its web server does for an
+    // For an ended container the ResourceManager's RPC does not return the node; its web server does for an
     // ApplicationMaster's, and a node that still runs is found by its name.
     let (masters, nodes) = tokio::join!(
         rm_web::masters(&application.cluster, application.id()),

@@ -235,7 +235,7 @@ impl Application {
         let timeout = self.spec.as_ref().map(|spec| spec.checkpoint.timeout);
         Am {
             addresses: self.addresses().await,
-            who: format!("the ApplicationMaster of {id}"),
+            peer: format!("the ApplicationMaster of {id}"),
             next: format!("`heddle status {id}` shows its state"),
             checkpoint_timeout: timeout.map_or(Duration::from_secs(300), |it| it.as_duration()),
         }

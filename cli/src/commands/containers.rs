@@ -1,7 +1,7 @@
 //! The hidden commands: what containers run. They are started by Heddle and never by hand.
 //!
 //! The job's secret comes from a file (`heddle run`) or from the container's credentials (YARN), which is the one
-//! thing that the crates below cannot do by themselves: they know nothing of Hadoop.
+//! thing that the crates below cannot do by themselves, since they do not depend on Hadoop.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};

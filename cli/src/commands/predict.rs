@@ -137,7 +137,7 @@ struct PredictSummary {
     accuracy: Option<f64>,
 }
 
-/// Tells how many records were scored and how well the scores fit their labels: on standard output where that holds no
+/// Reports how many records were scored and how well the scores fit their labels: on standard output where that holds no
 /// scores, else on standard error.
 fn summarize(scored: &Scored, json: bool, in_file: bool) -> Result<(), CommandFailure> {
     let quality = scored.quality;

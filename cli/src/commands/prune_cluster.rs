@@ -2,7 +2,7 @@
 //!
 //! Rule: remove only entries whose name Heddle gives, only of the calling user, only older than `--older-than`. A
 //! report is removed unless the ResourceManager reports its application as running. Uploaded data and programs are
-//! shared by all jobs of the user; a client cannot know which job uses which, so they are removed only while no
+//! shared by all jobs of the user; a client cannot determine which job uses which, so they are removed only while no
 //! application of the user runs or waits. Checkpoints and models are never touched.
 
 use heddle_am::report::format;
@@ -143,7 +143,7 @@ async fn remove(
     }
 }
 
-/// A staging directory of an application that the ResourceManager does not know may belong to one that is on the way to
+/// A staging directory of an application unknown to the ResourceManager may belong to one that is on the way to
 /// it, unless it is this old.
 const SUBMITTING_MAX_MS: u64 = 24 * 3600 * 1000;
 

@@ -83,10 +83,10 @@ pub fn status(args: &Args, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// From its ApplicationMaster, else from the report that it left, else from what the ResourceManager knows.
+/// From its ApplicationMaster, else from the report that it left, else from the ResourceManager's report.
 ///
-/// What is known is printed at once: the ResourceManager's part first, and where that does not answer, what the
-/// ApplicationMaster says.
+/// Prints each part as soon as it arrives: the ResourceManager's first, and if that does not respond, the
+/// ApplicationMaster's.
 async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
     let cluster = Arc::new(ClusterContext::load()?);
     let mut asked = pin!(Application::known(Arc::clone(&cluster), id));

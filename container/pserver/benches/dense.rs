@@ -47,7 +47,7 @@ fn table(peer: &mut Peer) {
     println!("\n| | ours p50 | p99 us | raw p50 | p99 us | ours / raw, throughput at p50 |");
     println!("| --- | --- | --- | --- | --- | --- |");
     for (name, bytes) in SIZES {
-        // Small exchanges are many to a block, so that switching between the two is no part of it.
+        // Small exchanges are many to a block, so that switching between the two is not a part of it.
         let block = (1 << 20) / bytes.max(1 << 14);
         for is_push in [true, false] {
             let mut values = vec![1e-6f32; bytes / 4];

@@ -46,7 +46,7 @@ pub(crate) enum LoadError {
 
 impl LoadError {
     /// The class of the failure. Corrupt is only a file that is proven to differ from what was saved: the job then returns
-    /// to an older checkpoint. A file of a later version is no reason for that.
+    /// to an older checkpoint. A file of a later version is not damaged.
     pub(crate) fn class(&self) -> ErrorClass {
         match self {
             Self::Checkpoint(CheckpointError::Damaged { .. }) | Self::Content { .. } => {

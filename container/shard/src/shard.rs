@@ -474,7 +474,7 @@ impl Shard {
 /// The reply of a checked pull with `bytes` bytes of values.
 fn values_reply(conn: Conn, header: &Header, bytes: u32, keys: Box<[u32]>) -> ShardEffect {
     let mut reply = header.reply(Kind::Values, Status::Ok);
-    // Kept for the time when the values are read: it says whether the step matters.
+    // Kept until the values are read: it decides whether the step matters.
     reply.flags = header.flags & flags::FREE;
     reply.value_bytes = bytes;
     let rows = if header.has(flags::KEYS) { PulledRows::Keys(keys) } else { PulledRows::Range };

@@ -96,7 +96,7 @@ fn part(unit: u32, step: u64, part: u32, last: bool) -> At {
 }
 
 impl Node {
-    /// In epoch 1, phase 0, with two trainers that may speak.
+    /// In epoch 1, phase 0, with two registered trainers.
     fn new(sharing: Sharing) -> Self {
         Self::with(sharing, config(SGD))
     }

@@ -16,7 +16,7 @@ static PROCESS: OnceLock<Vec<(&str, u32)>> = OnceLock::new();
 /// The fact of a condition `changed=` at its first check.
 static FIRST: OnceLock<String> = OnceLock::new();
 
-/// What a place knows, by name.
+/// The state of each fail point, by name.
 type Facts<'a> = [(&'a str, &'a dyn Display)];
 
 /// Reads `FAILPOINTS` and keeps facts of this process, such as its incarnation. Call it once, when the process starts.

@@ -17,7 +17,7 @@
 //! | `changed=NAME` | the fact differs from its value at the first check in this process; must be the last condition |
 //!
 //! Fail points are compiled in with the feature `failpoints` alone. The tests of the whole system turn it on; a release
-//! build has it off, and then a fail point is no code.
+//! build has it off, and then a fail point compiles to nothing.
 //!
 //! ```
 //! let cut = "g1-c3";

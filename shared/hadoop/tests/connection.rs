@@ -343,7 +343,7 @@ async fn a_slow_call_does_not_close_the_connection() {
     let (slow, ()) = tokio::join!(slow, others);
     assert!(matches!(slow, Err(RpcError::Deadline { sent: true, .. })), "{slow:?}");
     echo(&proxy, "quick", once()).await.expect("is answered");
-    assert_eq!(server.accepted(), 1, "something was heard since the slow call was sent");
+    assert_eq!(server.accepted(), 1, "the connection received bytes after the slow call");
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ fn compress<const L: usize>(
     blocks: [&[Block]; L],
     words: impl Fn([&Block; L]) -> LaneWords<L>,
 ) {
-    // If the compiler knows the constants, it adds them last, on the critical path: a quarter slower.
+    // If the constants are visible to the compiler, it adds them last, on the critical path: a quarter slower.
     let sines = std::hint::black_box(&SINES);
     for block in 0..blocks[0].len() {
         let words = words(std::array::from_fn(|lane| &blocks[lane][block]));

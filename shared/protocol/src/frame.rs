@@ -40,7 +40,7 @@ use crate::ids::{CutId, Epoch, Generation, HandOut, Part, PhaseNo, ShardId, Step
 pub const HEADER_BYTES: usize = 96;
 /// First four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"HDLF";
-/// The version that this program speaks; any other is refused.
+/// The version of this program; any other is rejected.
 pub const VERSION: u16 = 3;
 /// Values of one push part or one piece of a pull at the most: 256 KiB of f32, which stay in a core's
 /// second-level cache between socket and table. A client cuts larger ones into parts of this size.
@@ -202,7 +202,7 @@ pub struct Header {
     pub step: Step,
     /// Which push frame of the step to this shard.
     pub part: Part,
-    /// The shard that is spoken to, or that speaks.
+    /// The shard that receives or sends the frame.
     pub shard: ShardId,
     /// The table.
     pub table: TableId,

@@ -144,7 +144,7 @@ impl Hello {
     /// Reads a hello.
     ///
     /// # Errors
-    /// When the peer is another program or speaks another version.
+    /// If the peer is another program or has another version.
     pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, HandshakeError> {
         if bytes[0..4] != MAGIC {
             return Err(HandshakeError::Magic);
@@ -312,19 +312,19 @@ mod tests {
     #[test]
     fn both_sides_with_the_secret_agree() {
         let server_nonce = [5; NONCE_BYTES];
-        let heard = Hello::decode(&hello().encode()).expect("our own hello");
-        assert_eq!(heard, hello());
-        let answer = heard.server_answer(&secret(1), Channel::Data, &server_nonce);
+        let received = Hello::decode(&hello().encode()).expect("our own hello");
+        assert_eq!(received, hello());
+        let answer = received.server_answer(&secret(1), Channel::Data, &server_nonce);
         let proof = hello().client_proof(&secret(1), Channel::Data, &answer).expect("same secret");
-        assert_eq!(heard.check_client(&secret(1), Channel::Data, &server_nonce, &proof), Ok(()));
+        assert_eq!(received.check_client(&secret(1), Channel::Data, &server_nonce, &proof), Ok(()));
         assert_eq!(
-            heard.check_client(&secret(1), Channel::Control, &server_nonce, &proof),
+            received.check_client(&secret(1), Channel::Control, &server_nonce, &proof),
             Err(HandshakeError::Proof),
             "a proof is of no use on another kind of connection"
         );
-        assert!(heard.check_client(&secret(1), Channel::Data, &[6; 32], &proof).is_err());
+        assert!(received.check_client(&secret(1), Channel::Data, &[6; 32], &proof).is_err());
         assert!(
-            heard.check_client(&secret(1), Channel::Data, &server_nonce, &proof[..31]).is_err()
+            received.check_client(&secret(1), Channel::Data, &server_nonce, &proof[..31]).is_err()
         );
     }
 

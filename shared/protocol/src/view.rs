@@ -30,7 +30,7 @@ pub enum JobState {
     Running,
     /// Going back to a checkpoint after a loss.
     Recovering,
-    /// Last checkpoint, model and goodbye.
+    /// Last checkpoint, model and unregistration.
     Finishing,
     /// The model is published.
     Finished,

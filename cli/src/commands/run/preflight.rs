@@ -20,7 +20,7 @@ use crate::commands::checkpoint::{self, unusable};
 use crate::failure::CommandFailure;
 
 /// Checks what can be checked; returns files and tasks. Where checkpoints and model are to be on a cluster's file
-/// system a few small files are made and removed again, since only that tells of quotas, safe mode and rights.
+/// system a few small files are created and deleted, since only a write detects quotas, safe mode and missing permissions.
 ///
 /// # Errors
 /// Exit code 7 with the wrong key; 5 if access is denied or a quota is used up, 6 if a storage does not respond.

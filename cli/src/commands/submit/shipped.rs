@@ -10,7 +10,7 @@ use heddle_hadoop::configuration::PropertyOrigin;
 
 /// Keys that containers read; `*` at the end matches any ending, also an empty one.
 const SHIPPED: &[&str] = &[
-    // HDFS: where it is (also viewfs, which names other clusters), and how to speak to it.
+    // HDFS: where it is (also viewfs, which names other clusters), and how to connect to it.
     "fs.defaultFS",
     "fs.hdfs.impl",
     "fs.viewfs.*",

@@ -6,7 +6,7 @@ use heddle_protocol::backoff::Backoff;
 /// costs little. The last one keeps a waiting trainer below 20 frames a second and part.
 pub(super) const RETRY: Backoff = Backoff::new(1, 50);
 
-/// A shard is in another epoch or phase, or does not know the trainer. That ends with the ApplicationMaster's next command
+/// A shard is in another epoch or phase, or has not registered the trainer. That ends with the ApplicationMaster's next command
 /// to the trainer, which ends the wait. During a rollback it takes as long as the slowest pserver loads. The tries until
 /// then are for a lost command; more would send whole gradients again and again to pservers that load.
 pub(super) const NOT_SERVED: Backoff = Backoff::new(5, 2_000);

@@ -23,7 +23,7 @@ pub enum Closed {
     Refused,
     /// It could not be opened for another reason.
     Failed,
-    /// The pserver answers but does not know this trainer (yet).
+    /// The pserver responds but has not registered this trainer (yet).
     NotMember,
 }
 

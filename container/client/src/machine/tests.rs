@@ -218,7 +218,7 @@ fn next_pull_is_sent_at_once_and_next_push_waits() {
     let sent = [world.sent(0), world.sent(1)].concat();
     assert!(sent.iter().any(|h| h.kind == Kind::Pull && h.step == Step(1) && !h.has(flags::FREE)));
     world.push(Unit::Lane(LANE), 1, gradient(), false);
-    assert!(world.sent(0).is_empty(), "a shard could not tell the steps apart");
+    assert!(world.sent(0).is_empty(), "a shard could not distinguish the steps");
     let parts: Vec<_> = sent.into_iter().filter(|h| h.kind == Kind::Push).collect();
     world.acknowledge(&parts);
     let dones = [world.sent(0), world.sent(1)].concat();

@@ -137,7 +137,7 @@ fn ended_lanes_stay_ended() {
     assert_eq!((back.value(0), back.ended()), (2.0, Some(2)));
     back.cut(1000, CutAt::Steps(Step(2)));
     let over = Node::from_saved(back.saved(1000), Sharing::Lanes { lanes: 2 }, 2);
-    assert_eq!(over.ended(), Some(2), "said again");
+    assert_eq!(over.ended(), Some(2), "reported again");
 }
 
 /// A cut at the end of a phase is the start of the next; a snapshot of another kind of phase cannot be used.

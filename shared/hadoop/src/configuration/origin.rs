@@ -37,7 +37,7 @@ impl fmt::Display for PropertyOrigin {
         match self {
             Self::Default(file) => write!(f, "{file} (built in)"),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
-            Self::Override(who) => f.write_str(who),
+            Self::Override(source) => f.write_str(source),
         }
     }
 }

@@ -14,7 +14,7 @@ pub struct RpcRequestHeaderProto {
     /// 16 bytes, or empty in SASL frames.
     #[prost(bytes = "bytes", required, tag = "4")]
     pub client_id: ::prost::bytes::Bytes,
-    /// 0 for the first try of a call; -1 in frames that are no calls.
+    /// 0 for the first attempt of a call; -1 in frames that are not calls.
     #[prost(sint32, optional, tag = "5", default = "-1")]
     pub retry_count: ::core::option::Option<i32>,
     /// Shown in the audit logs of the NameNode and the ResourceManager.
@@ -186,7 +186,7 @@ pub struct RequestHeaderProto {
     #[prost(uint64, required, tag = "3")]
     pub client_protocol_version: u64,
 }
-/// Who the caller is, as far as the authentication method lets it say so.
+/// The identity of the caller, if the authentication method transfers it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UserInformationProto {
     #[prost(string, optional, tag = "1")]

@@ -1,6 +1,6 @@
 //! Parser of the DIGEST-MD5 challenge: a comma-separated list of `name=value` and `name="quoted value"` (RFC 2831 §2.1.1).
 
-/// Challenges of Hadoop are about 150 bytes; RFC 2831 §2.1.1 says less than 2048.
+/// Challenges of Hadoop are about 150 bytes; RFC 2831 §2.1.1 limits them to less than 2048.
 const LENGTH_MAX: usize = 2048;
 /// RFC 2831 §2.1.1: `maxbuf` defaults to 65536.
 const MAX_BUFFER_DEFAULT: usize = 65_536;

@@ -14,7 +14,8 @@ use crate::metrics::TaskMetrics;
 /// A line from a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReportEnvelope {
-    /// Counted from 1 over the container's life; reports not acknowledged by [`CommandEnvelope::acknowledged`](super::CommandEnvelope::acknowledged) are sent again, in order,
+    /// Counted from 1 over the container's life. Reports that
+    /// [`CommandEnvelope::acknowledged`](super::CommandEnvelope::acknowledged) does not cover are sent again, in order,
     /// after the registration of a new connection. 0: registrations and heartbeats, which are not repeated.
     pub seq: u64,
     /// The report.
@@ -66,7 +67,7 @@ pub enum Report {
         /// Job steps applied in the phase; the same on every shard.
         step: Step,
     },
-    /// Pserver: knows the cut, so that trainers may receive it.
+    /// Pserver: has received the cut, so that trainers may receive it.
     CutArmed {
         /// The cut.
         cut: CutId,
@@ -84,7 +85,7 @@ pub enum Report {
         /// BSP: job steps applied.
         step: Step,
     },
-    /// Pserver: this shard aborted the cut (waited too long, is beyond it, knows a higher one).
+    /// Pserver: this shard aborted the cut (waited too long, is beyond it, has received a higher one).
     CutAborted {
         /// The cut.
         cut: CutId,
@@ -166,8 +167,8 @@ pub enum Report {
         metrics: Box<TaskMetrics>,
     },
     /// Trainer (BSP): a shard refused the lane, since a later hand-out has asked it; the lane is not run here any more.
-    /// Where the ApplicationMaster knows of no later one (its predecessor gave it to a trainer that is gone), it
-    /// hands the lane out again.
+    /// If the ApplicationMaster has no later one (its predecessor handed it to a trainer that has ended), it hands the
+    /// lane out again.
     LaneFenced {
         /// The epoch.
         epoch: Epoch,

@@ -39,7 +39,7 @@ pub struct ShardState {
 pub struct PserverState {
     /// The epoch that it is in.
     pub epoch: Epoch,
-    /// The highest cut that it knows.
+    /// The highest cut that it has received.
     pub cut: CutId,
     /// ASP: tasks that all of its shards mark done. The sets of its shards differ little, so the registration of a pserver
     /// with many shards stays short.
@@ -73,7 +73,7 @@ pub struct TrainerState {
     pub epoch: Epoch,
     /// The phase.
     pub phase: PhaseNo,
-    /// The highest cut that it knows.
+    /// The highest cut that it has received.
     pub cut: CutId,
     /// ASP, evaluation: the tasks it holds.
     pub tasks: Vec<TaskPosition>,

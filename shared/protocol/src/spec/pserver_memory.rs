@@ -110,7 +110,7 @@ impl PserverMemory {
     pub fn sufficient(spec: &JobSpec) -> Bytes {
         let mut spec = spec.clone();
         spec.pservers.memory = Bytes(0);
-        // Each round adds the part of what the last one added. Where the parts are all of the memory there is no end.
+        // Each round adds the share of the bytes that the last one added. With shares of the whole memory it does not converge.
         for _ in 0..200 {
             let need = Self::of(&spec).total();
             if need <= spec.pservers.memory {

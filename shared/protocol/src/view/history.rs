@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::placement::{AttemptView, Placement};
 use crate::ids::{CutId, Incarnation, Slot};
 
-/// Entries that are kept of each kind. People still read a page of 500 rows; of more losses the log gives a better
+/// Entries that are kept of each kind. A page of 500 rows is still readable; of more losses the log gives a better
 /// account.
 const KEPT_MAX: usize = 500;
 

@@ -15,7 +15,7 @@ pub(super) const FAULT_TIME: Duration = Duration::from_secs(10);
 pub(super) struct HeartbeatFault(Option<Instant>);
 
 impl HeartbeatFault {
-    /// Records another failure. True if the series is so long that the request must be the cause.
+    /// Records another failure. True if the series exceeds the limit, so that the request must be the cause.
     pub(super) fn persists(&mut self, now: Instant) -> bool {
         now.duration_since(*self.0.get_or_insert(now)) >= FAULT_TIME
     }

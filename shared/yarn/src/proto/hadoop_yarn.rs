@@ -659,7 +659,7 @@ pub struct GetApplicationReportResponseProto {
     #[prost(message, optional, tag = "1")]
     pub application_report: ::core::option::Option<ApplicationReportProto>,
 }
-/// host and rpc_port are what the ApplicationMaster registered; masked as N/A and -1 for users who may not view.
+/// host and rpc_port are what the ApplicationMaster registered; masked as N/A and -1 for users without view access.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ApplicationReportProto {
     #[prost(message, optional, tag = "1")]
@@ -1453,7 +1453,7 @@ pub struct FinishApplicationMasterResponseProto {
     #[prost(bool, optional, tag = "1", default = "false")]
     pub is_unregistered: ::core::option::Option<bool>,
 }
-/// What the ResourceManager tells an attempt to do. New servers throw exceptions instead.
+/// An order of the ResourceManager to an attempt. New servers throw exceptions instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum AmCommandProto {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Writes the golden files anew with Hadoop's own Configuration. Needs a JDK from 11 on, and Maven or JARS=<dir of jars>.
+# Writes the golden files again with Hadoop's own Configuration. Needs a JDK from 11 on, and Maven or JARS=<dir of jars>.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 jars=${JARS:-$here/../../../../../target/hadoop-jars}

@@ -79,7 +79,7 @@ impl fmt::Display for Raw {
     /// As it would stand in a job file, on one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
-            // Debug quotes and escapes as TOML's basic strings do, for every text people write.
+            // Debug quotes and escapes as TOML's basic strings do, for every text in practice.
             RawValue::Text(text) => write!(f, "{text:?}"),
             RawValue::Integer(n) => write!(f, "{n}"),
             // Debug keeps the point of whole numbers: 1.0, not 1.

@@ -143,7 +143,7 @@ fn a_bad_release_is_found_and_good_ones_are_sent() {
         session.answered(&response(&[], &[]));
     }
     assert_eq!(taken, BTreeSet::from([2, 4]));
-    assert!(!session.has_news(), "nothing is said for ever");
+    assert!(!session.has_news(), "nothing is reported without a limit");
 }
 
 #[test]
