@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks licences, bans and sources of all dependencies with cargo-deny (rules: deny.toml). Installs the pinned version in
-# the cache directory where it is missing; where that fails, says so and ends with exit code 2.
+# the cache directory where it is missing; if that fails, reports it and ends with exit code 2.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Looks at many more seeds of the simulation than CI does: 100,000, or as many as the argument says.
+# Runs many more seeds of the simulation than CI does: 100,000, or the number in the argument.
 # Prints the table of faults and the runs a minute; a failure prints the command that replays it.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -3,7 +3,7 @@
 
 Those of the whole system (tests/tests) wait most of their time for daemons and for processes to notice that others died:
 one after the other they would keep a machine idle for twenty minutes. Each program's output comes when it has ended.
-Arguments are names of test programs (`cargo test --test NAME`); without any all are run. HEDDLE_TEST_JOBS says how many
+Arguments are names of test programs (`cargo test --test NAME`); without any all are run. HEDDLE_TEST_JOBS is the number of
 at once (default: as many as there are cores).
 """
 import json
