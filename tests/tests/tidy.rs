@@ -50,6 +50,11 @@ fn texts_are_plain() {
 }
 
 #[test]
+fn comments_are_plain() {
+    words::check_comments(&sources::product());
+}
+
+#[test]
 fn metrics_are_documented() {
     documented::check_metrics(&sources::product());
 }

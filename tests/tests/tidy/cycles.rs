@@ -1,6 +1,6 @@
 //! Modules of a crate do not depend on each other in cycles. A module is a file.
 //!
-//! A file depends on another if it names an item of it. A re-export alone is no dependency. An inherent `impl` outside
+//! A file depends on another if it names an item of it. A re-export alone is not a dependency. An inherent `impl` outside
 //! the file of its type counts as a cycle: the type's file has that method without naming it.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -14,6 +14,7 @@ pub struct Source {
     pub path: String,
     /// Path from the package's `src` directory, without the extension: `checkpoint/cut`.
     pub module: String,
+    pub text: String,
     pub syntax: File,
     /// Lines that are not test code.
     pub lines: usize,
@@ -58,6 +59,7 @@ pub fn product() -> Vec<Source> {
                     .replace('\\', "/"),
                 module,
                 lines: text.lines().count() - tests,
+                text,
                 syntax,
             });
         }

@@ -1,7 +1,8 @@
-//! Words that the glossary replaces do not occur in file names, type names, metric names and texts for users.
+//! Words that the glossary replaces do not occur in file names, type names, metric names, texts for users and comments.
 //!
 //! The list is `tests/tests/tidy/words.txt`: `name | word | replacement` for files and types, `text | phrase |
-//! replacement` for string literals. Compared without case, as whole words.
+//! replacement` for string literals and comments, `comment | phrase | replacement` for comments alone. Compared without
+//! case, as whole words.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
@@ -23,7 +24,9 @@ fn words(kind: &str) -> Vec<Word> {
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let fields: Vec<&str> = line.split('|').map(str::trim).collect();
         let [of, word, instead] = fields[..] else {
-            panic!("{PATH}: {line:?} must have the form `name or text | word | replacement`");
+            panic!(
+                "{PATH}: {line:?} must have the form `name, text or comment | word | replacement`"
+            );
         };
         if of == kind {
             words.push(Word { word: word.to_lowercase(), instead: instead.to_owned() });
@@ -80,6 +83,30 @@ pub fn check_texts(sources: &[Source]) {
     exceptions.check(violations);
 }
 
+/// Comments and documentation, also of unit tests. The ApplicationMaster's crates are not checked yet.
+pub fn check_comments(sources: &[Source]) {
+    let exceptions = Exceptions::of("comment");
+    let words: Vec<Word> = words("text").into_iter().chain(words("comment")).collect();
+    let mut violations = Vec::new();
+    for source in sources.iter().filter(|source| !source.path.starts_with("am/")) {
+        for (number, line) in source.text.lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+            for word in words.iter().filter(|word| has_phrase(comment, &word.word)) {
+                if !exceptions.allow(&format!("{}:{}", source.path, word.word)) {
+                    violations.push(format!(
+                        "{}:{}: `{}` in a comment; use `{}`",
+                        source.path,
+                        number + 1,
+                        word.word,
+                        word.instead
+                    ));
+                }
+            }
+        }
+    }
+    exceptions.check(violations);
+}
+
 /// String literals outside tests and documentation comments, with their lines.
 fn literals(source: &Source) -> Vec<(usize, String)> {
     let mut found = Vec::new();
@@ -124,9 +151,12 @@ fn has_phrase(text: &str, phrase: &str) -> bool {
         let after = text[at + phrase.len()..].chars().next();
         let is_letter =
             |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '-');
-        // "There is no checkpoint" is plain; "is no checkpoint" is not.
-        let is_plain = text[..at].ends_with("there ");
-        !is_letter(before) && !is_letter(after) && !is_plain
+        // "There is no checkpoint" and "is no longer" are plain; "is no checkpoint" is not.
+        let is_plain =
+            text[..at].ends_with("there ") || text[at + phrase.len()..].starts_with(" longer");
+        // A part of a path, such as `CommandEnvelope::heard`.
+        let is_path = before == Some(':');
+        !is_letter(before) && !is_letter(after) && !is_plain && !is_path
     })
 }
 
@@ -147,6 +177,8 @@ fn whole_words_are_found() {
     assert!(!has_phrase("\"busybody\"", "body"));
     assert!(has_phrase("\"x is no number\"", "is no"));
     assert!(!has_phrase("\"there is no checkpoint\"", "is no"));
+    assert!(!has_phrase("it is no longer used", "is no"));
+    assert!(!has_phrase("see [`CommandEnvelope::heard`]", "heard"));
     assert!(has_part(&snake("LateTask"), "late"));
     assert!(!has_part(&snake("Template"), "late"));
 }
