@@ -38,7 +38,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A job of so many passes with a checkpoint every 20 steps, all on HDFS.
+    /// A job of this number of passes with a checkpoint every 20 steps, all on HDFS.
     #[must_use]
     pub fn passes(passes: u32) -> Self {
         Self { passes, every: "20 steps", local_data: false }

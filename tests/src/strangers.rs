@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 pub enum Kind {
     /// Nothing at all.
     Silent,
-    /// The beginning of a request's head, of so many bytes, without an end.
+    /// The beginning of a request's head, of this number of bytes, without an end.
     HalfHead(usize),
     /// A whole request for the metrics; the connection is kept alive.
     Reader,

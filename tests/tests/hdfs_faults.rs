@@ -216,13 +216,13 @@ fn the_applicationmaster_dies_inside_a_commit_and_the_next_run_knows_what_was_do
             job.start(&[], &format!("step-computed=sleep(30);{point}=return(exit,cut=g1-c3)"))?;
         let (code, events, _) = run.finish(LIMIT)?;
         ensure!(code.is_some_and(|code| code != 0), "{point}: {code:?}");
-        let told = events.iter().rev().find_map(|event| match event {
+        let newest = events.iter().rev().find_map(|event| match event {
             JobEvent::CheckpointCommitted(checkpoint) => Some(checkpoint.cut.to_string()),
             _ => None,
         });
         let newest = match is_done {
             true => "g1-c3".to_owned(),
-            false => told.context("a checkpoint before that")?,
+            false => newest.context("a checkpoint before that")?,
         };
         let left = job.verify()?;
         ensure!(left.last() == Some(&newest), "{point}: {newest} in {left:?}");

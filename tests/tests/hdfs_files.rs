@@ -232,7 +232,7 @@ async fn a_file_that_another_client_writes_is_taken_and_can_be_deleted() -> Resu
         Err(error) => Err(error),
     };
     ensure!(closed.is_err(), "its file is gone");
-    // Not under the same name: a writer that failed deletes what has its path, whoever made it. Names of files that
+    // Not under the same name: a writer that failed deletes what has its path, whatever its origin. Names of files that
     // two processes might make hold a salt for that reason.
     place.put("next", b"mine").await?;
     ensure!(place.get("next", 0).await? == b"mine");
@@ -297,7 +297,7 @@ async fn blocks_are_named_by_the_hosts_that_nodemanagers_have() -> Result<()> {
     let (cluster, place) = (cluster()?, Place::new("hosts").await?);
     place.put("file", b"x").await?;
     let path = place.at("file")?;
-    // A file is complete with its first copy; the NameNode hears of the others a little later.
+    // A file is complete with its first copy; the others are reported to the NameNode a little later.
     wait_until("three copies", Duration::from_secs(10), || {
         let reply = cluster.webhdfs("GET", path.as_str(), "GET_BLOCK_LOCATIONS")?;
         for n in 1..=3 {

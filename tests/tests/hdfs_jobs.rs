@@ -58,7 +58,7 @@ fn a_failover_of_the_namenodes_during_the_run_costs_no_checkpoint_and_no_byte() 
     let job = HdfsJob::new(&cluster, "failover", shape)?;
     let mut run = job.start(&[], "step-computed=sleep(30)")?;
     let before = run.wait_for("checkpoints", LIMIT, |view| view.checkpoints_taken >= 2)?;
-    // Dead, not asked: whoever has a connection to it loses it in the middle of whatever it did.
+    // Killed, not stopped: every process with a connection loses it in the middle of a call.
     cluster.kill(Daemon::NameNode(1))?;
     cluster.fail_over_to(2)?;
     let after = run.wait_for("checkpoints by the other NameNode", LIMIT, |view| {

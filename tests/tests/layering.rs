@@ -15,7 +15,7 @@ fn metadata() -> Metadata {
             "x86_64-unknown-linux-gnu".to_owned(),
         ])
         .exec()
-        .expect("cargo tells the metadata of this workspace")
+        .expect("cargo prints the metadata of this workspace")
 }
 
 /// Which of our packages each of our packages may use outside its tests.

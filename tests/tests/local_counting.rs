@@ -68,7 +68,7 @@ fn ended(events: &[JobEvent]) -> JobView {
             JobEvent::Ended { view, .. } => Some((**view).clone()),
             _ => None,
         })
-        .expect("the end is told")
+        .expect("the end is reported")
 }
 
 /// Runs the job, kills `kills` processes in running steps, and returns the rows and the last view.

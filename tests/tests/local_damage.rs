@@ -1,4 +1,4 @@
-//! A checkpoint whose bytes are proven wrong is set aside and told; an older one is used, or the job stops, as it was told to.
+//! A damaged checkpoint is moved to `damaged/` and reported; the job uses an older one or fails, according to its policy.
 
 use std::path::{Path, PathBuf};
 

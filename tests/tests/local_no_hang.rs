@@ -33,7 +33,7 @@ fn ended(run: Run) -> JobView {
             JobEvent::Ended { view, .. } => Some(*view),
             _ => None,
         })
-        .expect("the end is told")
+        .expect("the end is reported")
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn a_pserver_that_trainers_cannot_reach_is_reported_and_replaced() {
             JobEvent::Warning { text } if text.contains("cannot reach") => Some(text.clone()),
             _ => None,
         })
-        .expect("the outage is told");
+        .expect("the outage is reported");
     assert!(
         warning.contains("trainer-") && warning.contains("the data port of pserver-0"),
         "{warning}"
@@ -55,7 +55,7 @@ fn a_pserver_that_trainers_cannot_reach_is_reported_and_replaced() {
     for slot in &view.slots {
         assert!(
             slot.slot == Slot::pserver(0) || slot.incarnation == Incarnation(1),
-            "nobody else is at fault: {slot:?}"
+            "no other slot is at fault: {slot:?}"
         );
     }
     // The warning above, and the end of the pserver that was replaced.

@@ -1,4 +1,4 @@
-//! What a local run writes: whoever does not read it stops no job, and an end names its cause.
+//! The output of a local run: a reader that stops reading does not stop the job, and an end names its cause.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

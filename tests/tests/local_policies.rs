@@ -53,7 +53,7 @@ fn finished(run: Run) -> (JobView, Vec<JobEvent>) {
         JobEvent::Ended { view, .. } => Some((**view).clone()),
         _ => None,
     });
-    let view = view.unwrap_or_else(|| panic!("no end was told: {stderr}"));
+    let view = view.unwrap_or_else(|| panic!("no end was reported: {stderr}"));
     assert_eq!(code, Some(0), "{}: {stderr}", view.message);
     (view, events)
 }
@@ -296,8 +296,9 @@ fn quarantined_records_lie_beside_the_logs_with_their_places() {
         ["run", &file, "--set", "data.bad-records=quarantine", "--set", "data.passes=2"];
     let ended = heddle(dir.path(), &arguments).expect("heddle starts");
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let told = ended.stdout.lines().find(|line| line.starts_with("bad records ")).expect("told");
-    assert!(told.contains(" 2, written to "), "{told}");
+    let line =
+        ended.stdout.lines().find(|line| line.starts_with("bad records ")).expect("reported");
+    assert!(line.contains(" 2, written to "), "{line}");
     let mut files = Vec::new();
     quarantined(&dir.path().join("state/heddle/runs"), &mut files);
     let mut texts: Vec<String> =

@@ -68,7 +68,7 @@ fn finished(run: Run) -> (JobView, Vec<JobEvent>) {
             JobEvent::Ended { view, .. } => Some((**view).clone()),
             _ => None,
         })
-        .unwrap_or_else(|| panic!("no end was told: {stderr}"));
+        .unwrap_or_else(|| panic!("no end was reported: {stderr}"));
     assert_eq!(code, Some(0), "{}: {stderr}", view.message);
     assert_eq!(view.state, JobState::Finished);
     (view, events)

@@ -75,7 +75,7 @@ fn stop(dir: &Path, wait: Duration, how: &dyn Fn(&Run)) -> (Option<CutId>, CutId
         JobEvent::Ended { state, message, .. } => Some((*state, message.clone())),
         _ => None,
     });
-    let (state, message) = ended.unwrap_or_else(|| panic!("no end was told: {stderr}"));
+    let (state, message) = ended.unwrap_or_else(|| panic!("no end was reported: {stderr}"));
     assert_eq!(state, JobState::Stopped, "{message}; {stderr}");
     assert!(committed(&events).len() > before, "no last checkpoint: {message}; {stderr}");
     assert!(!stderr.contains("without a new checkpoint"), "{stderr}");

@@ -129,7 +129,7 @@ fn strangers_hold_up_no_recovery_and_take_no_memory() {
         assert!(disturbed < bound, "{disturbed:?} against {quiet:?}");
     }
     let view = training(&mut run);
-    assert_eq!(view.history.ended_total, 12, "nobody else was lost");
+    assert_eq!(view.history.ended_total, 12, "no other container was lost");
 }
 
 /// The listening ports of the parameter servers.

@@ -16,7 +16,7 @@ const TURN: u64 = 50;
 /// Faults of a run, at the most.
 const FAULTS_MAX: usize = 6;
 
-/// A defect that needs so many things at once that thousands of seeds may miss it; played step by step in
+/// A defect that needs a combination of faults which thousands of seeds may miss; played step by step in
 /// `simulation_schedules`. Tried only where `HEDDLE_MUTATION` names it.
 const RARE: [Mutation; 1] = [Mutation::BarrierByNumber];
 
@@ -32,7 +32,7 @@ fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
             Fault::CutOffData,
             Fault::Cut,
         ],
-        // A lane that moves while its old trainer has not heard of it.
+        // A lane that moves before its old trainer receives the order.
         Mutation::AnyHandOut => &[
             Fault::Scale,
             Fault::LagControl,
@@ -97,7 +97,7 @@ fn every_defect_that_is_put_back_is_found() {
         if !wanted {
             continue;
         }
-        // Anew for each, since an explorer remembers which checkpoints a job was continued from.
+        // A new one for each, since an explorer remembers which checkpoints a job was continued from.
         let explorers: Vec<Explorer> = Job::NAMES
             .iter()
             .filter(|name| name.starts_with(kind_of_jobs(mutation)))

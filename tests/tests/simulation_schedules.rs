@@ -41,7 +41,7 @@ fn whole_step(scene: &mut Scene, step: u64) {
     scene.settle(&[1, 2]);
 }
 
-/// The state after so many job steps that nothing disturbed.
+/// The state after this number of job steps without a fault.
 fn undisturbed(steps: u64) -> Bits {
     let mut scene = bsp();
     (0..steps).for_each(|step| whole_step(&mut scene, step));
@@ -73,7 +73,7 @@ fn a_death_between_the_pushes_to_two_shards_costs_no_bit() {
     scene.settle(&[1]);
     scene.send(2, A, usize::MAX);
     scene.kill(2);
-    assert_eq!([scene.applied(A), scene.applied(B)], [0; 2], "nobody left step 0");
+    assert_eq!([scene.applied(A), scene.applied(B)], [0; 2], "no trainer left step 0");
     assert_eq!(scene.take_over(1, 1), Some(0), "so computing again is exact");
     assert!(scene.compute(1, 1, 0));
     scene.settle(&[1]);
@@ -109,7 +109,10 @@ fn a_lane_that_dies_between_staging_its_last_step_and_its_dones_is_ended_by_its_
         .events(1)
         .iter()
         .any(|event| matches!(event, ClientEvent::Reached { step: Step(3), .. }));
-    assert!(!reached, "staged everywhere is not reached, else nobody would inherit the lane");
+    assert!(
+        !reached,
+        "staged everywhere is not reached, otherwise no trainer would inherit the lane"
+    );
     scene.kill(1);
     scene.settle(&[2]);
     assert_eq!(scene.take_over(2, 0), Some(3));
@@ -146,7 +149,7 @@ fn a_successor_that_pulls_is_not_overtaken_by_the_trainer_before_it() {
     assert_eq!(scene.take_over(3, 0), Some(0));
     scene.settle(&[1]);
     assert!(fenced(&mut scene, 1));
-    assert!(scene.compute(3, 0, 0), "nobody left the values that it needs");
+    assert!(scene.compute(3, 0, 0), "no trainer left the values that it needs");
     scene.settle(&[3]);
     assert_eq!(scene.bits(), undisturbed(1));
 }
@@ -157,7 +160,7 @@ fn fenced(scene: &mut Scene, number: usize) -> bool {
     events.iter().any(|event| matches!(event, ClientEvent::LaneFenced { .. }))
 }
 
-/// Lane 1 goes from trainer 2 to trainer 3 while trainer 2 finishes its step. Trainer 3 hears of A "not staged", then
+/// Lane 1 goes from trainer 2 to trainer 3 while trainer 2 finishes its step. Trainer 3 receives of A "not staged", then
 /// A gets the gradient, and of B "done". Put together that says: done everywhere, nothing staged on A; and the lane was completed
 /// on A as empty, so that A divided by the rows of the other lane alone.
 #[test]
@@ -323,7 +326,7 @@ fn a_cut_at_a_job_step_holds_nothing_of_the_next_one() {
     assert_eq!(scene.bits(), undisturbed(1));
     assert_ne!(undisturbed(1), undisturbed(2), "the comparison can tell");
     for number in [1, 2] {
-        scene.tell_work(number);
+        scene.order_work(number);
         assert_eq!(scene.take_over(number, number as u32 - 1), Some(1));
     }
     whole_step(&mut scene, 1);
@@ -341,7 +344,7 @@ fn a_cut_beyond_the_end_of_the_phase_is_taken_at_its_end() {
     for shard in [A, B] {
         scene.cut(shard, 2, &CutAt::Steps(Step(4)));
     }
-    assert_eq!(scene.snapped(2).len(), 2, "the final cut finds everybody there already");
+    assert_eq!(scene.snapped(2).len(), 2, "the final cut finds all trainers there already");
 }
 
 #[test]
@@ -350,7 +353,7 @@ fn a_rollback_that_is_heard_twice_drops_nothing_the_second_time() {
     whole_step(&mut scene, 0);
     scene.roll_back(None);
     for number in [1, 2] {
-        scene.tell_work(number);
+        scene.order_work(number);
         assert_eq!(scene.take_over(number, number as u32 - 1), Some(0));
     }
     assert!(scene.compute(1, 0, 0));
@@ -375,7 +378,7 @@ fn a_reply_of_the_epoch_before_is_not_part_of_a_gradient() {
         "shards refuse the old epoch"
     );
     for number in [1, 2] {
-        scene.tell_work(number);
+        scene.order_work(number);
         assert_eq!(scene.take_over(number, number as u32 - 1), Some(0));
     }
     whole_step(&mut scene, 0);
@@ -491,7 +494,7 @@ fn a_barrier_holds_back_pushes_behind_it_and_no_pull() {
     scene.compute_task(1, 0, 0);
     scene.barrier(1, 1);
     scene.settle(&[1]);
-    // A pull behind the barrier is answered while the other trainer has not heard of the cut.
+    // A pull behind the barrier is answered before the other trainer receives the cut.
     scene.compute_task(1, 0, 1);
     scene.settle(&[1]);
     assert_eq!(scene.counts()[..2], [1.0, 0.0], "step 1 is behind the barrier");
@@ -529,14 +532,14 @@ fn a_trainer_that_dies_in_a_cut_counts_with_what_every_shard_had_and_the_cut_goe
     scene.end_cut(1, true);
     let cut = scene.cut_id(1);
     scene.roll_back(Some((cut, Step(0))));
-    scene.tell_work(2);
+    scene.order_work(2);
     whole_task(&mut scene, 2, 0, 1);
     assert_eq!(scene.counts()[..2], [1.0, 1.0], "A refuses what its snapshot has, B takes it");
 }
 
 /// Schedules 33 and 44 on the data line. The ApplicationMaster dies with cut g1-c1 open, while trainer 1 has no connection to B.
-/// Its successor opens g2-c1, and trainer 1 hears of that later than trainer 2. The old barrier is not counted for the new cut: B would
-/// snap without the step that trainer 1 pushes before it hears, A with it, and every resume from that checkpoint would end
+/// Its successor opens g2-c1, and trainer 1 receives it later than trainer 2. The old barrier is not counted for the new cut: B would
+/// snap without the step that trainer 1 pushes before it receives it, A with it, and every resume from that checkpoint would end
 /// with a step out of order.
 #[test]
 fn a_barrier_of_the_application_master_before_is_of_another_cut() {
@@ -557,7 +560,7 @@ fn a_barrier_of_the_application_master_before_is_of_another_cut() {
     scene.connect(1, B);
     scene.barrier(2, 1);
     scene.settle(&[1, 2]);
-    // The control line lags behind the data line: trainer 1 has not heard of g2-c1.
+    // The control line lags behind the data line: trainer 1 has not received g2-c1.
     scene.compute_task(1, 0, 0);
     scene.settle(&[1]);
     assert_eq!(scene.position(1, 0), Some(1), "every shard has step 0");
@@ -573,7 +576,7 @@ fn a_barrier_of_the_application_master_before_is_of_another_cut() {
         "the manifest says step 1, and both snapshots hold step 0"
     );
     for number in [1, 2] {
-        scene.tell_work(number);
+        scene.order_work(number);
     }
     whole_task(&mut scene, 2, 0, 1);
     assert_eq!(scene.counts()[..2], [1.0, 1.0]);

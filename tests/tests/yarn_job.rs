@@ -1,4 +1,4 @@
-//! Jobs by `heddle submit` on one healthy cluster: the same results as `heddle run`, and what people ask about them.
+//! Jobs by `heddle submit` on one healthy cluster: the same results as `heddle run`, and the commands that query them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -63,7 +63,7 @@ fn the_quick_start_ends_with_the_line_that_it_ends_with_locally() -> Result<()> 
     // checkpoint.keep is 3; a periodic one that is open when training ends gives way to the final one.
     let kept = job.verify()?;
     ensure!((2..=3).contains(&kept.len()), "{kept:?}");
-    ensure!(ended.stderr.contains("application_"), "the id is told: {ended:?}");
+    ensure!(ended.stderr.contains("application_"), "the id is printed: {ended:?}");
     Ok(())
 }
 
@@ -174,9 +174,9 @@ fn pages_stand_behind_the_proxy_and_lead_to_the_report_afterwards() -> Result<()
     // The same link that led to the page: the ResourceManager sends on to the logs.
     let report = submitted.report()?;
     ensure!(report.tracking_url.contains("/proxy/"), "{report:?}");
-    let told = cluster()?.browse(&report.tracking_url)?;
+    let page = cluster()?.browse(&report.tracking_url)?;
     for word in [submitted.id.as_str(), "finished", "pserver-0"] {
-        ensure!(told.contains(word), "no {word} in {told}");
+        ensure!(page.contains(word), "no {word} in {page}");
     }
     Ok(())
 }
@@ -191,11 +191,11 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
     first.wait_gone(LIMIT)?;
     let (_, events, _) = first.finish(LIMIT)?;
     let advice = "submit the job again: it continues from its last checkpoint";
-    let told = events.iter().any(|event| match event {
+    let advised = events.iter().any(|event| match event {
         JobEvent::Ended { message, .. } => message.contains(advice),
         _ => false,
     });
-    ensure!(told, "{events:?}");
+    ensure!(advised, "{events:?}");
     let newest = job.committed()?.pop().context("checkpoints")?;
     let mut second = job.submit(&long, "")?;
     let view = second.ends_well(LIMIT)?;

@@ -1,5 +1,5 @@
 //! HDFS fails under jobs on YARN while a checkpoint is written: the NameNode hangs for half a minute, a DataNode dies.
-//! Checkpoints are late, and nothing else: nobody is replaced, nothing is rolled back, results are as ever.
+//! Only checkpoints are delayed: no container is replaced, no rollback happens, results do not change.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob};
 const LIMIT: Duration = Duration::from_secs(180);
 /// How long the NameNode hangs.
 const OUTAGE: Duration = Duration::from_secs(30);
-/// A checkpoint that took so long was under way meanwhile.
+/// A checkpoint with at least this duration was in progress during the outage.
 const LATE_MS: u64 = 20_000;
 /// How long a page may take to be answered meanwhile: it has nothing to do with HDFS.
 const PAGE: Duration = Duration::from_secs(5);
@@ -123,7 +123,7 @@ fn datanode_dies(
     Ok(())
 }
 
-/// All DataNodes hang: nothing can be read, and people are told so everywhere.
+/// All DataNodes hang: no read succeeds, and every report to users shows it.
 fn datanodes_hang(
     cluster: &Cluster,
     jobs: &Jobs<'_>,
@@ -152,14 +152,14 @@ fn datanodes_hang(
     let after = bytes.wait_for("it reads again", LIMIT, |view| view.storage_wait.is_none())?;
     ensure!(after.history.storage_waits_total >= 1, "{:?}", after.history);
     let events = bytes.events();
-    let told = |over: bool| {
+    let reported = |over: bool| {
         let mut waits = events.iter().filter_map(|event| match event {
             JobEvent::StorageWait(wait) => Some(wait.ended_ms.is_some()),
             _ => None,
         });
         waits.any(|ended| ended == over)
     };
-    ensure!(told(false), "the client tells the begin: {events:?}");
+    ensure!(reported(false), "the client prints the begin: {events:?}");
     Ok(())
 }
 

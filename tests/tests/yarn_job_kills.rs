@@ -147,11 +147,11 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
         ensure!(alive.contains(process), "{process:?} is gone: {alive:?}");
     }
     let slots: BTreeSet<_> = alive.iter().filter_map(|process| process.slot).collect();
-    ensure!(slots.len() + 1 == alive.len(), "nobody is there twice: {alive:?}");
+    ensure!(slots.len() + 1 == alive.len(), "every slot has one process: {alive:?}");
     job.is_right(submitted).map(drop)
 }
 
-/// Frames that the pservers have taken, by the last that each tells in its own log.
+/// Frames that the pservers have accepted, by the last figure in the log of each.
 fn pushes_taken(submitted: &Submitted<'_>) -> u64 {
     let logs = submitted.logs("pserver.log");
     let last = |log: &String| {
@@ -297,7 +297,7 @@ fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
     job.is_right(submitted).map(drop)
 }
 
-/// The node of the ApplicationMaster with all that runs there. The next attempt hears from the ResourceManager alone who
+/// The node of the ApplicationMaster with all that runs there. The next attempt learns from the ResourceManager alone which
 /// is left.
 fn leader_dies_with_its_node(cluster: &Cluster, submitted: &mut Submitted<'_>) -> Result<()> {
     let watch = Watch::in_a_step(submitted, 2)?;

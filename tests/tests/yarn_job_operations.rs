@@ -162,7 +162,7 @@ fn a_job_is_left_saved_looked_into_and_stopped_with_a_checkpoint() -> Result<()>
             && !report.stdout.contains("130"),
         "{report:?}"
     );
-    // The log that tells the story of the job is there after its end.
+    // The log of the whole job exists after its end.
     let logs = job.heddle(&["logs", &id, "am"])?;
     ensure!(
         logs.stdout.contains("==> am-1/am.log <==")
@@ -174,7 +174,7 @@ fn a_job_is_left_saved_looked_into_and_stopped_with_a_checkpoint() -> Result<()>
     Ok(())
 }
 
-/// Whether a recovery of the ApplicationMaster is told with its rows.
+/// Whether a recovery of the ApplicationMaster is reported with its rows.
 fn am_recovered(view: &JobView) -> bool {
     view.recoveries.iter().any(|recovery| {
         recovery.slot.is_none()

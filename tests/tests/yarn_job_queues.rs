@@ -70,7 +70,7 @@ fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
     const ALL: usize = 15;
     let (cluster, _turn) = cluster()?;
     let counting = Counting::new(cluster, "gives-way", "asp", 10)?;
-    // A pass has four tasks of two such steps for each trainer: whoever is taken is in the middle of one, and mostly
+    // A pass has four tasks of two such steps for each trainer: a preempted trainer is in the middle of one, and mostly
     // cannot hand it back in the half second that is left.
     let mut first = counting
         .job
@@ -102,7 +102,7 @@ fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
     let ended = &view.history.ended;
     let causes: BTreeSet<&str> = ended.iter().map(|ended| ended.cause.as_str()).collect();
     println!("{} ended: {causes:?}", view.history.ended_total);
-    // A NodeManager that is faster with its word says who killed the container, not why; neither is a failure.
+    // A NodeManager that reports first names the killer of the container, not the reason; neither is a failure.
     let is_taken = |cause: &&str| {
         *cause == "was preempted" || cause.contains("Container Killed by ResourceManager")
     };
@@ -156,7 +156,7 @@ fn a_renewed_token_opens_new_connections_and_the_old_one_is_not_needed() -> Resu
 fn an_attempt_after_a_lost_goodbye_trains_nothing() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let shape = Shape::passes(1);
-    // It dies before the ResourceManager hears of the end, or with the answer on its way: then nobody follows.
+    // It dies before the ResourceManager receives the end, or with the answer in transit: then no attempt follows.
     for (point, attempts) in [("before-unregister", 2), ("after-unregister", 1)] {
         let job = YarnJob::bsp(cluster, point, shape)?;
         let mut submitted = job.submit(&[], &format!("{point}=return(exit,attempt=1)"))?;
@@ -176,7 +176,7 @@ fn an_attempt_after_a_lost_goodbye_trains_nothing() -> Result<()> {
         );
         job.same_as_local(shape)?;
         ensure!(!job.heddle_names("staging")?.contains(&submitted.id), "{point}: staging is gone");
-        submitted.wait_gone(LIMIT).context("nobody is left")?;
+        submitted.wait_gone(LIMIT).context("no process is left")?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 //! What a cluster refuses, and what must not happen twice: refusals with their exit codes and without remains, tokens of
-//! submissions, clients that die, memory that is exceeded, secrets that nobody may read.
+//! submissions, clients that die, memory that is exceeded, secrets that other users cannot read.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -66,7 +66,7 @@ fn cluster() -> Result<&'static Cluster> {
     CLUSTER.get(options)
 }
 
-/// Applications that the ResourceManager has heard of.
+/// Applications in the ResourceManager's list.
 fn applications(cluster: &Cluster) -> Result<BTreeSet<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -164,12 +164,15 @@ fn a_queue_without_room_ends_the_job_after_its_patience_and_gives_all_back() -> 
         job.submit(&["--queue", "tiny", "--set", "yarn.allocation-timeout=5s"], "")?;
     let (code, events, stderr) = submitted.finish(LIMIT)?;
     ensure!(code == Some(4), "{code:?}: {stderr}; {}", submitted.story());
-    let told = events.iter().rev().find_map(|event| match event {
+    let message = events.iter().rev().find_map(|event| match event {
         JobEvent::Ended { message, .. } => Some(message.clone()),
         _ => None,
     });
-    let told = told.context("its end is told")?;
-    ensure!(told.contains("tiny") || told.contains("queue"), "who holds the queue: {told}");
+    let message = message.context("its end is reported")?;
+    ensure!(
+        message.contains("tiny") || message.contains("queue"),
+        "the holder of the queue: {message}"
+    );
     submitted.wait_gone(LIMIT)?;
     ensure!(!job.heddle_names("staging")?.contains(&submitted.id), "staging is gone");
     ensure!(job.committed()?.is_empty(), "nothing was trained");
@@ -211,12 +214,15 @@ fn of_two_jobs_with_one_output_the_first_has_it_and_the_other_says_so() -> Resul
     job.hurry()?;
     let (code, events, stderr) = late.finish(LIMIT)?;
     ensure!(code == Some(7), "{code:?}: {stderr}; {}", late.story());
-    let told = events.iter().rev().find_map(|event| match event {
+    let message = events.iter().rev().find_map(|event| match event {
         JobEvent::Ended { message, .. } => Some(message.clone()),
         _ => None,
     });
-    let told = told.context("its end is told")?;
-    ensure!(told.contains("MODEL.json exists already") && told.contains("--overwrite"), "{told}");
+    let message = message.context("its end is reported")?;
+    ensure!(
+        message.contains("MODEL.json exists already") && message.contains("--overwrite"),
+        "{message}"
+    );
     let report = late.report()?;
     ensure!(
         report.attempt.is_some_and(|attempt| attempt.attempt == 1),
@@ -251,11 +257,11 @@ fn of_two_jobs_with_one_output_the_first_has_it_and_the_other_says_so() -> Resul
 fn what_a_killed_application_left_goes_with_the_next_submission() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "left", LONG)?;
     let first = job.submit(&[], "step-computed=sleep(60)")?;
-    // Nobody is left who would tidy up.
+    // No process is left that would clean up.
     kill9(first.client_pid())?;
     first.kill()?;
     first.wait_gone(LIMIT)?;
-    ensure!(job.heddle_names("staging")?.contains(&first.id), "nobody has removed it");
+    ensure!(job.heddle_names("staging")?.contains(&first.id), "it was not removed");
     let second = job.submit_and_wait(&["--detach"])?;
     ensure!(second.code == Some(0), "{second:?}");
     let id = second.stdout.trim();
@@ -292,7 +298,7 @@ fn a_submit_token_makes_one_application_and_a_client_that_dies_is_no_loss() -> R
     );
     job.same_as_local(SHAPE)?;
     let late = job.heddle(&["attach", &id])?;
-    ensure!(late.code == Some(0), "the end is told afterwards too: {late:?}");
+    ensure!(late.code == Some(0), "the end is reported afterwards too: {late:?}");
     Ok(())
 }
 
@@ -389,7 +395,7 @@ fn secrets_are_in_credentials_and_nowhere_else() -> Result<()> {
             found.push(path.to_owned());
         }
     }
-    // Nor the job itself, for those whom its owner does not name: the proxy says who asks.
+    // Nor the job itself, for users that its owner does not name: the proxy names the requesting user.
     submitted.proxied("/?user.name=alice")?;
     for stranger in ["/", "/api/v1/job", "/?user.name=bob"] {
         let refused = submitted.proxied(stranger);

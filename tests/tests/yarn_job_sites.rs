@@ -1,5 +1,5 @@
 //! Jobs on a cluster as sites configure theirs: two ResourceManagers, mapping rules with queues that are created when a
-//! job comes, a default queue that nobody may use, node labels, GPUs, nodes that are taken out of service.
+//! job comes, a default queue that no user may use, node labels, GPUs, nodes that are taken out of service.
 
 use std::process::{Command, Stdio};
 use std::sync::MutexGuard;
@@ -223,7 +223,7 @@ fn job_leaves_a_node_that_is_taken_out_of_service() -> Result<()> {
     job.same_as_local(shape)?;
 
     cluster.decommission(None, 1)?;
-    // It ends by itself when the ResourceManager has let go of it.
+    // It ends by itself once the ResourceManager has released it.
     let _ended_already = cluster.kill(leaving);
     cluster.restart(leaving)?;
     cluster.wait_ready()

@@ -140,7 +140,7 @@ fn wakes_in_a_checkpoint(cluster: &Cluster, expected: &Model) -> Result<()> {
     cluster.wait_ready()
 }
 
-/// It commits nothing, deletes nothing, commands nobody.
+/// It commits nothing, deletes nothing, and no container obeys it.
 fn wakes_beside_its_successor(
     cluster: &Cluster,
     job: &YarnJob<'_>,
@@ -217,7 +217,7 @@ fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Resul
 #[test]
 fn old_applicationmasters_that_wake_commit_delete_and_command_nothing() -> Result<()> {
     let cluster = cluster()?;
-    // All jobs are of one shape, so one run without a cluster tells what each of them has to come to.
+    // All jobs are of one shape, so one run without a cluster gives the expected result of each.
     let expected = YarnJob::bsp(&cluster, "alone", SHAPE)?.local_model(SHAPE)?;
     let result = wakes_in_a_checkpoint(&cluster, &expected)
         .and_then(|()| taken_over_by_a_new_application(&cluster, &expected));

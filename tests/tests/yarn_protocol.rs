@@ -44,7 +44,7 @@ fn host(n: u8) -> Result<String> {
     Ok(cluster()?.host(Daemon::NodeManager(n)))
 }
 
-/// Waits until the container's process has been noted: before, the NodeManager has nobody to signal.
+/// Waits until the container's process is registered: before, the NodeManager has no process to signal.
 async fn process_of(container: &Container) -> Result<()> {
     let (id, application) = (container.id, container.id.attempt.application);
     let nodes = (1..=2)

@@ -37,7 +37,7 @@ const TICKS_PER_SECOND: u64 = 100;
 pub(super) struct Seen {
     /// Welcomes of this attempt.
     pub(super) welcomed: usize,
-    /// Trainers that have been told epoch and places by this attempt, in its latest epoch.
+    /// Trainers that have received epoch and places from this attempt, in its latest epoch.
     pub(super) working: BTreeSet<Slot>,
     epoch: Epoch,
     phase: PhaseNo,
@@ -147,7 +147,7 @@ impl Containers {
         })
     }
 
-    /// Trainers finish tasks until so many are done.
+    /// Trainers finish tasks until this number is done.
     pub(super) fn finish_until(&self, tasks: usize) -> anyhow::Result<Done> {
         let begun = Instant::now();
         let (before, held) = {
@@ -174,7 +174,7 @@ impl Containers {
         Ok(Done { tasks: seen.done.len() - before, took: begun.elapsed() })
     }
 
-    /// The cluster tells that a container ended; until another one is asked for.
+    /// From the cluster's report that a container ended to the request for another one.
     pub(super) fn lose_trainer(&mut self, index: u32) -> anyhow::Result<Duration> {
         let slot = Slot::trainer(index);
         look(&self.world).asked.clear();
@@ -183,7 +183,7 @@ impl Containers {
         Ok(begun.elapsed())
     }
 
-    /// Likewise; until the first shard hears of the new epoch.
+    /// The same, to the first shard's order of the new epoch.
     pub(super) fn lose_pserver(&mut self, index: u32) -> anyhow::Result<Duration> {
         let epoch = {
             let mut seen = look(&self.world);
@@ -324,7 +324,7 @@ fn hooks(
                 host: host.clone(),
                 container: container.clone(),
                 endpoints: match member.slot.role {
-                    // A port that refuses: who is asked about is dead.
+                    // A port that refuses connections: the probed process is dead.
                     Role::Pserver => vec![([127, 0, 0, 1], 1).into()],
                     Role::Trainer => Vec::new(),
                 },

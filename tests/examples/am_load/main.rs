@@ -35,7 +35,7 @@ const RUN: RunId = RunId(uuid::Uuid::from_u128(7));
 impl Size {
     fn parse(arguments: &[String]) -> anyhow::Result<Self> {
         let number = |index: usize, default: u32| match arguments.get(index) {
-            Some(text) => text.parse().with_context(|| format!("{text:?} is no number")),
+            Some(text) => text.parse().with_context(|| format!("{text:?} is not a number")),
             None => Ok(default),
         };
         Ok(Self {

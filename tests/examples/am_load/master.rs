@@ -1,6 +1,6 @@
 //! The ApplicationMaster's process: everything of a real one but the cluster, which says yes at once.
 //!
-//! Standard output tells the containers' process what to do (`launch <member>`, `ask <slot>`, `ready`), standard input
+//! Standard output orders the containers' process (`launch <member>`, `ask <slot>`, `ready`), standard input
 //! what the cluster would say (`exit <container>`).
 
 use std::collections::BTreeMap;

@@ -14,7 +14,7 @@ impl Cluster {
     /// The page at `url`, wherever that leads.
     ///
     /// # Errors
-    /// Somebody on the way does not answer, or not well.
+    /// A server on the path does not respond, or with an error.
     pub fn browse(&self, url: &str) -> Result<String> {
         let mut way = vec![url.to_owned()];
         while way.len() <= REDIRECTS_MAX {

@@ -31,7 +31,7 @@ pub struct Cluster {
     pub(super) dir: PathBuf,
     net: Net,
     running: Mutex<BTreeMap<Daemon, Running>>,
-    // Last: what it waits for must have let go.
+    // Last: the processes that it waits for must have ended.
     reaper: Reaper,
 }
 
@@ -53,7 +53,7 @@ impl Cluster {
         ensure!(
             options.resourcemanagers <= 2
                 && (options.resourcemanagers == 0) == (options.nodemanagers == 0),
-            "1 or 2 ResourceManagers, none when there are no NodeManagers"
+            "1 or 2 ResourceManagers, none without NodeManagers"
         );
         let net = Net::take()?;
         // The directory goes to the reaper, which removes it: a TempDir would do so too early.
@@ -208,7 +208,7 @@ impl Cluster {
         self.lock().get(&daemon).map(Running::pid)
     }
 
-    /// Makes ResourceManager `n` the active one although nobody can ask the other (`rmadmin -transitionToActive
+    /// Makes ResourceManager `n` the active one although the other does not respond (`rmadmin -transitionToActive
     /// --forceactive`).
     ///
     /// # Errors
@@ -401,7 +401,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // A failing test leaves the logs for whoever looks into it.
+        // A failing test leaves the logs for the analysis.
         let keep = thread::panicking();
         if keep {
             eprintln!("the cluster's logs are kept in {}", self.dir.display());

@@ -44,7 +44,7 @@ fn overrides(options: &Options, net: &str, dir: &Path) -> Overrides {
             for n in 1..=2 {
                 set(file, &format!("yarn.resourcemanager.hostname.rm{n}"), format!("{net}.{n}"));
             }
-            // Without ZooKeeper nobody elects: an administrator's call makes one active.
+            // Without ZooKeeper there is no election: an administrator's call makes one active.
             set(file, "yarn.resourcemanager.ha.automatic-failover.enabled", "false".into());
         }
     }
@@ -149,7 +149,7 @@ pub(super) fn write(dir: &Path, net: &str, jars: &Path, options: &Options) -> Re
         let text = fs::read_to_string(conf.join(file))?;
         Ok(fs::write(own.join(file), with(&text, properties)?)?)
     };
-    // Each of a pair must be told which one it is: all addresses are this machine's.
+    // Each of a pair needs its own id: all addresses are this machine's.
     let (rm_id, nn_id) = ("yarn.resourcemanager.ha.id", "dfs.ha.namenode.id");
     for (count, name, file, key) in [
         (options.resourcemanagers, "rm", "yarn-site.xml", rm_id),

@@ -161,7 +161,7 @@ pub(super) fn java(jars: &Jars, dir: &Path, heap_mib: u32, archive: bool) -> Com
     let archive_file = jars.archive();
     if archive && archive_file.exists() {
         // With relocation every JVM copies the archive: 50 to 80 MB each. The log is switched off because a class
-        // path that differs from the dumped one is no fault, only slower.
+        // path that differs from the dumped one is not an error, only slower.
         command.arg(format!("-XX:SharedArchiveFile={}", archive_file.display())).args([
             "-XX:+UnlockDiagnosticVMOptions",
             "-XX:ArchiveRelocationMode=0",

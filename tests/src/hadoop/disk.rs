@@ -61,7 +61,7 @@ impl Cluster {
 }
 
 impl Replica {
-    /// Changes one byte, which whoever reads it notices by HDFS's own sums.
+    /// Changes one byte, which every reader detects by HDFS's own sums.
     ///
     /// # Errors
     /// The block is shorter; the disk.

@@ -122,7 +122,7 @@ impl Cluster {
         self.storage_with(user, &[])
     }
 
-    /// Waits until DataNode `n`, which was started again, has told the NameNode its blocks.
+    /// Waits until DataNode `n`, which was restarted, has reported its blocks to the NameNode.
     ///
     /// # Errors
     /// It ended, or it takes more than 120 s.
@@ -142,7 +142,7 @@ impl Cluster {
         })
     }
 
-    /// /tmp for everybody, /user/alice for alice alone. mallory has no home.
+    /// /tmp for all users, /user/alice for alice alone. mallory has no home.
     pub(super) fn make_homes(&self) -> Result<()> {
         for (path, operation) in [
             ("/tmp", "MKDIRS&permission=1777"),

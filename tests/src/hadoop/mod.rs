@@ -19,9 +19,9 @@
 //!   of the NodeManager with its number.
 //! - **Jars** come from Maven by `tests/hadoop/pom.xml`, once for each machine (`cache`); without Maven or a JDK
 //!   starting fails, it never skips.
-//! - **Who cleans up**: a watchdog process (`reaper`) that ends every daemon and container when the cluster is
+//! - **Cleanup**: a watchdog process (`reaper`) that ends every daemon and container when the cluster is
 //!   dropped or the test process is gone, however it went.
-//! - **Users**: the daemons run as the user of the test, who is HDFS's superuser and YARN's administrator. So tests
+//! - **Users**: the daemons run as the user of the test, which is HDFS's superuser and YARN's administrator. So tests
 //!   act as `alice`, who has a home directory, and `mallory`, who may do nothing to her things.
 //!
 //! Ready means asked for, not slept for: [`wait_until`].

@@ -6,11 +6,11 @@ pub struct Options {
     /// 1 … 4, default 1.
     pub datanodes: u8,
     /// 1 or 2, default 1. Two are a pair behind the name service `heddle`, with a shared directory of edits and
-    /// without ZooKeeper: `Cluster::fail_over_to` says who is active, at first `nn1`.
+    /// without ZooKeeper: `Cluster::fail_over_to` selects the active one, at first `nn1`.
     pub namenodes: u8,
     /// 0 … 4, default 3. Each has 4096 MiB and 8 vcores.
     pub nodemanagers: u8,
-    /// 0 … 2, default 1. Two are a pair without ZooKeeper: `Cluster::activate` says who is active, at first `rm1`.
+    /// 0 … 2, default 1. Two are a pair without ZooKeeper: `Cluster::activate` selects the active one, at first `rm1`.
     /// None, and no NodeManagers, is a cluster of HDFS alone.
     pub resourcemanagers: u8,
     /// Resources of type `yarn.io/gpu` that each NodeManager claims to have, default 0: then the type is unknown.

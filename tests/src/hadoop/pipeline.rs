@@ -15,7 +15,7 @@ impl Cluster {
     /// The DataNode with which this process has a data connection.
     ///
     /// # Errors
-    /// There is none, or there are several: somebody else in this process reads or writes, or did a moment ago.
+    /// There is none, or there are several: another user in this process reads or writes, or did so recently.
     pub fn pipeline_head(&self) -> Result<u8> {
         let mut sockets = BTreeSet::new();
         for entry in fs::read_dir("/proc/self/fd")? {

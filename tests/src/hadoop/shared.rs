@@ -15,7 +15,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// One that nobody has needed yet.
+    /// A cluster that no test has used yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { started: OnceLock::new(), turn: Mutex::new(()) }

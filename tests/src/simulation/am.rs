@@ -33,12 +33,12 @@ pub struct Am {
     pub mono_offset_ms: u64,
     sessions: BTreeMap<ConnectionId, Session>,
     /// Which reports were taken in.
-    heard: ReceivedReports,
+    received: ReceivedReports,
 }
 
 /// A control connection.
 struct Session {
-    /// Who is at the other end.
+    /// The peer.
     member: Member,
     registered: bool,
     /// Nothing goes down it any more; what has been sent up may still be read.
@@ -70,7 +70,7 @@ impl Am {
             wall_offset_ms: 0,
             mono_offset_ms: 0,
             sessions: BTreeMap::new(),
-            heard: ReceivedReports::default(),
+            received: ReceivedReports::default(),
         };
         let recovered = StartupState {
             attempt,
@@ -117,13 +117,13 @@ impl Am {
         Some(deadline.0.saturating_sub(self.mono_offset_ms))
     }
 
-    /// A container has proven who it is.
+    /// A container has proven its identity.
     pub fn opened(&mut self, connection: ConnectionId, member: Member) {
         let session = Session { member, registered: false, disconnected: false };
         self.sessions.insert(connection, session);
     }
 
-    /// A line of a container: what the core is told of it, and whether the sender waits for a confirmation.
+    /// A line of a container: its event for the core, and whether the sender waits for a confirmation.
     ///
     /// # Errors
     /// As [`Am::check_taken`].
@@ -139,11 +139,11 @@ impl Am {
         let of = session.member;
         if let Report::Register(mut registration) = line.report {
             session.registered = true;
-            self.heard.registered(registration.member, connection);
+            self.received.registered(registration.member, connection);
             registration.container = Some(container.0.clone());
             return Ok((Some(Event::Registered { connection, registration }), false));
         }
-        if !session.registered || !self.heard.takes(of, connection, line.seq) {
+        if !session.registered || !self.received.takes(of, connection, line.seq) {
             return Ok((None, false));
         }
         if line.seq > 0 {
@@ -184,7 +184,7 @@ impl Am {
         let session = self.sessions.get(&connection)?;
         (!session.disconnected).then(|| CommandEnvelope {
             attempt: self.attempt,
-            acknowledged: self.heard.highest(session.member),
+            acknowledged: self.received.highest(session.member),
             command,
         })
     }

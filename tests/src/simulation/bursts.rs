@@ -36,7 +36,7 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// Up to so many faults of these kinds, one kind as often as it is named.
+    /// Up to this number of faults of these kinds, one kind as often as it is named.
     #[must_use]
     pub fn new(seed: u64, kinds: Vec<Fault>, most: usize) -> Self {
         Self { chance: Chance::new(seed ^ 0xb0_575), kinds, left: most }

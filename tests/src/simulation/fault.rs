@@ -60,7 +60,7 @@ pub enum Fault {
     SilentProbes,
     /// The next calls to the storage fail.
     CallFails,
-    /// The next calls to the storage are done or not, and nobody can find out.
+    /// The next calls to the storage have unknown outcomes.
     CallUnknown,
     /// The storage does not answer for a while.
     StorageDown,

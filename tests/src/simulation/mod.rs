@@ -5,7 +5,7 @@
 //! - it ends, within bounded events and simulated time;
 //! - BSP: every checkpoint is bit for bit the state of its step in a run without faults, and so is the end;
 //! - ASP: every step counted once;
-//! - a manifest names files of its own cut; no cut is committed twice; no epoch is told before it is durable;
+//! - a manifest names files of its own cut; no cut is committed twice; no epoch is sent before it is durable;
 //! - a report that is confirmed, and so never repeated, was taken in.
 //!
 //! A failing run prints the command that replays it, with as few of its faults as still make it fail. Every run has an

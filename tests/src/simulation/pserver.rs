@@ -57,10 +57,10 @@ pub enum Labour {
     },
 }
 
-/// What a data thread is told.
+/// An order to a data thread.
 #[derive(Clone, Debug)]
 pub struct ToThread {
-    /// Names the answer; none: nobody waits for it.
+    /// Id of the answer; `None` if no process waits for it.
     ask: Option<u64>,
     command: ThreadCommand,
 }
@@ -116,7 +116,7 @@ struct Hold {
     outcome: Option<Report>,
 }
 
-/// The cut heard of last; reports of it that came before all threads knew of it.
+/// The highest cut received; reports of it that came before all threads had it.
 struct Cut {
     cut: CutId,
     early: Option<Vec<(Epoch, ShardReport)>>,
@@ -165,13 +165,13 @@ impl Pserver {
     pub fn held(&self) -> Option<PserverState> {
         // In the middle of a rollback they differ; the lower one asks for another.
         let epoch = self.hosts.iter().map(ShardSet::epoch).min()?;
-        let heard = self.hosts.iter().map(ShardSet::highest_cut).max()?;
+        let highest = self.hosts.iter().map(ShardSet::highest_cut).max()?;
         let mut states: Vec<_> = self.hosts.iter().flat_map(ShardSet::states).collect();
         states.sort_by_key(|state| state.shard);
-        (epoch != Epoch::default()).then(|| PserverState::new(epoch, heard, states))
+        (epoch != Epoch::default()).then(|| PserverState::new(epoch, highest, states))
     }
 
-    /// The epoch that it was told last.
+    /// The last epoch that it received.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -226,7 +226,7 @@ impl Pserver {
             }
             Command::Stop { .. } => out.push(Output::Exit),
             Command::Welcome(_) | Command::Refused { .. } => {}
-            other => return Err(format!("a pserver was told {other:?}")),
+            other => return Err(format!("a pserver received {other:?}")),
         }
         Ok(())
     }

@@ -47,7 +47,7 @@ pub struct Scene {
     generation: Generation,
     /// How often a lane was handed out.
     hand_outs: u32,
-    /// What shards told the ApplicationMaster, oldest first.
+    /// Reports of shards to the ApplicationMaster, oldest first.
     pub reports: Vec<(usize, ShardReport)>,
 }
 
@@ -56,7 +56,7 @@ fn endpoint(shard: usize) -> SocketAddr {
 }
 
 impl Scene {
-    /// Both shards at their initial values in phase 0, and nobody connected.
+    /// Both shards at their initial values in phase 0, without a connection.
     #[must_use]
     pub fn new(job: Job) -> Self {
         let sharing = match job.consistency {
@@ -78,7 +78,7 @@ impl Scene {
         scene
     }
 
-    /// All shards go back: to a snapshot in memory, or to the start. Clients are not told ([`Scene::tell_work`]).
+    /// All shards roll back: to a snapshot in memory, or to the start. Clients receive no order ([`Scene::order_work`]).
     pub fn roll_back(&mut self, base: Option<(CutId, Step)>) {
         let epoch = match self.era.epoch {
             none if none == Epoch::default() => Epoch::first(Generation(1)),
@@ -90,7 +90,7 @@ impl Scene {
         }
     }
 
-    /// One pserver is told the epoch (again).
+    /// Sends the epoch to one pserver (again).
     pub fn hold(&mut self, shard: usize, base: Option<(CutId, Step)>) {
         let mut out = Vec::new();
         let step = base.map_or(Step(0), |(_, step)| step);
@@ -106,7 +106,7 @@ impl Scene {
         self.take(shard, out);
     }
 
-    /// A trainer joins, connects to both shards and is told to work.
+    /// A trainer joins, connects to both shards and receives work.
     pub fn join(&mut self, number: usize) {
         let member = Member { slot: Slot::trainer(number as u32), incarnation: Incarnation(1) };
         let client = Client {
@@ -119,7 +119,7 @@ impl Scene {
         };
         self.clients.insert(number, client);
         self.tell_members();
-        self.tell_work(number);
+        self.order_work(number);
         for shard in [A, B] {
             self.connect(number, shard);
         }
@@ -139,8 +139,8 @@ impl Scene {
         self.client(number).machine.on(request, now_ms);
     }
 
-    /// Tells a trainer epoch and phase.
-    pub fn tell_work(&mut self, number: usize) {
+    /// Sends epoch and phase to a trainer.
+    pub fn order_work(&mut self, number: usize) {
         let place = |shard: usize| ShardPlace {
             shard: ShardId(shard as u32),
             holder: Member { slot: Slot::pserver(shard as u32), incarnation: Incarnation(1) },
@@ -305,7 +305,7 @@ impl Scene {
         }
     }
 
-    /// What a trainer was told since it was asked last.
+    /// Events of a trainer since the last call.
     pub fn events(&mut self, number: usize) -> Vec<ClientEvent> {
         std::mem::take(&mut self.client(number).events).into()
     }
@@ -320,7 +320,7 @@ impl Scene {
         })
     }
 
-    /// A trainer is given a lane; nothing of what it asks has left yet. The trainer that had the lane is not told.
+    /// A trainer receives a lane; none of its requests has been sent yet. The trainer that had the lane receives no order.
     pub fn hand_out(&mut self, number: usize, lane: u32) {
         self.hand_outs += 1;
         let grant = LaneGrant {
@@ -331,7 +331,7 @@ impl Scene {
         self.request(number, DataRequest::TakeOver { era, grant });
     }
 
-    /// A trainer is told that it has a lane no more.
+    /// A trainer's lane is revoked.
     pub fn give_up(&mut self, number: usize, lane: u32) {
         let era = self.era;
         self.request(number, DataRequest::ReleaseLane { era, lane: Lane(lane) });
@@ -418,9 +418,9 @@ impl Scene {
     pub fn cut(&mut self, shard: usize, number: u32, at: &CutAt) {
         let mut out = Vec::new();
         let (cut, epoch, phase) = (self.cut_id(number), self.era.epoch, self.era.phase);
-        let told =
+        let result =
             self.hosts[shard].cut(cut, epoch, phase, at, std::time::Duration::ZERO, &mut out);
-        assert_eq!(told, Ok(()));
+        assert_eq!(result, Ok(()));
         self.take(shard, out);
     }
 
@@ -445,7 +445,7 @@ impl Scene {
         self.generation = self.generation.next();
     }
 
-    /// A trainer is told of a cut's barrier.
+    /// Sends a cut's barrier to a trainer.
     pub fn barrier(&mut self, number: usize, cut: u32) {
         let (cut, epoch) = (self.cut_id(cut), self.era.epoch);
         self.request(number, DataRequest::Barrier { cut, epoch });

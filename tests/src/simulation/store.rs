@@ -17,7 +17,7 @@ use super::pserver::Saved;
 pub enum Trouble {
     /// It is surely not done.
     Fails,
-    /// It is done or not, and nobody can find out which.
+    /// Its outcome is unknown.
     Unknown,
 }
 
@@ -74,7 +74,7 @@ impl Durable {
         (None, aside)
     }
 
-    /// A number that tells checkpoints apart by what a job that continues from the newest gets: where its work stands, its
+    /// A number that distinguishes checkpoints by what a job that continues from the newest gets: where its work stands, its
     /// scores, the content of its files. When it was made, and by whom, is left out.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {

@@ -185,7 +185,7 @@ impl Trainer {
             Command::Export { checkpoint, .. } => self.export(checkpoint, out),
             Command::Stop { .. } => out.push(Output::Exit),
             Command::Welcome(_) | Command::Refused { .. } => {}
-            other => return Err(format!("a trainer was told {other:?}")),
+            other => return Err(format!("a trainer received {other:?}")),
         }
         self.listen(out)
     }
@@ -347,7 +347,7 @@ impl Trainer {
         }
     }
 
-    /// An order that comes twice is carried out once; one that failed begins anew.
+    /// An order that comes twice is carried out once; one that failed begins again.
     fn export(&mut self, checkpoint: String, out: &mut Vec<Output>) {
         let under_way = self.exporting.as_ref() == Some(&checkpoint);
         match &self.export {

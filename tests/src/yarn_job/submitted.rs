@@ -115,7 +115,7 @@ impl<'c> Submitted<'c> {
         self
     }
 
-    /// What has happened so far, as the client tells it.
+    /// The events so far, as the client prints them.
     #[must_use]
     pub fn events(&self) -> Vec<JobEvent> {
         lock(&self.events).clone()
@@ -142,7 +142,7 @@ impl<'c> Submitted<'c> {
         Ok(self.runtime.block_on(self.yarn.report(id))?)
     }
 
-    /// What the ResourceManager knows of a container.
+    /// The ResourceManager's report of a container.
     ///
     /// # Errors
     /// It does not answer, or knows none.
@@ -191,7 +191,7 @@ impl<'c> Submitted<'c> {
     /// What its pages answer to GET `path` through the proxy of YARN, by the link that YARN shows.
     ///
     /// # Errors
-    /// There is no link, or the proxy does not answer well.
+    /// There is no link, or the proxy responds with an error.
     pub fn proxied(&self, path: &str) -> Result<String> {
         let url = self.report()?.tracking_url;
         let parts =
@@ -346,7 +346,7 @@ impl<'c> Submitted<'c> {
             _ => None,
         });
         let (view, message) =
-            ended.with_context(|| format!("{}: no end was told: {}", self.id, self.story()))?;
+            ended.with_context(|| format!("{}: no end was reported: {}", self.id, self.story()))?;
         ensure!(
             code == Some(0) && view.state == JobState::Finished,
             "{}: {code:?}: {message}; {}",

@@ -55,7 +55,7 @@ impl Watch {
         found.with_context(|| format!("no {slot} among {:?}", self.processes))
     }
 
-    /// Waits until exactly these slots are filled anew and steps are taken again. Holds the job to what such a loss may
+    /// Waits until exactly these slots are filled again and steps continue. Holds the job to what such a loss may
     /// cost: the others keep their processes, the epoch goes up only if a pserver was lost, and then training goes on
     /// from a checkpoint of its own that is not older than `steps` steps of BSP.
     ///
@@ -106,10 +106,10 @@ impl Watch {
             // What the job says it took is what this clock says, give or take the looking.
             let rows =
                 [recovery.notice_ms, recovery.restart_ms, recovery.load_ms, recovery.resume_ms];
-            let told: u64 = rows.iter().flatten().sum();
+            let reported: u64 = rows.iter().flatten().sum();
             ensure!(
                 rows.iter().all(Option::is_some)
-                    && Duration::from_millis(told) <= took + Duration::from_secs(2),
+                    && Duration::from_millis(reported) <= took + Duration::from_secs(2),
                 "{took:?} by the test's clock, {recovery:#?}"
             );
         }

@@ -23,7 +23,7 @@ use super::{Bits, Body, World};
 pub enum Ended {
     /// The job is done.
     Finished,
-    /// All its checkpoints were damaged: it may not begin anew by itself.
+    /// All its checkpoints were damaged: it may not start over by itself.
     NoCheckpointIsWhole,
 }
 
@@ -191,7 +191,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes in what people are told; says whether a run without faults has that too.
+    /// Records an event of the job; returns whether a run without faults has it too.
     pub(super) fn note(&mut self, event: &view::JobEvent) {
         self.tell(format_args!("AM: {}", Brief(event)));
         match event {
@@ -343,7 +343,7 @@ impl World {
         Ok(())
     }
 
-    /// Nobody hears of an epoch before the journal has it: a successor would not know it.
+    /// No process receives an epoch before the journal has it: a successor could not restore it.
     pub(super) fn check_command(&self, command: &Command) -> Result<(), String> {
         let epoch = match command {
             Command::LoadShards { epoch, .. }
@@ -355,11 +355,11 @@ impl World {
         if self.durable.journal.iter().any(known) {
             Ok(())
         } else {
-            Err(format!("epoch {epoch} is told before it is durable"))
+            Err(format!("epoch {epoch} is sent before it is durable"))
         }
     }
 
-    /// Where everybody stands, for a run that does not end.
+    /// The state of all processes, for a run that does not end.
     pub(super) fn describe(&self) -> String {
         let mut text = String::new();
         for container in self.containers.values() {

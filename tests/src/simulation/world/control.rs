@@ -88,7 +88,7 @@ impl World {
             return Ok(());
         };
         if let Some(command) = &down.command {
-            let what = format_args!("{} hears {}", container.member, Brief(command));
+            let what = format_args!("{} receives {}", container.member, Brief(command));
             self.log.note(self.events, self.now_ms, what);
         }
         let outputs = container.agent.on(agent::Input::Line(down), self.now_ms);

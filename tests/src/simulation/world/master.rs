@@ -17,7 +17,7 @@ use super::inject::node_of;
 use super::{Body, Item, JOURNAL, PROBES, STORE, Wire, World};
 
 impl World {
-    /// The cluster starts the next attempt. One that lives is not told.
+    /// The cluster starts the next attempt. A living one receives no message.
     pub(super) fn start_am(&mut self) {
         let alive = self.containers.keys().filter(|n| !self.lost.contains(n));
         let kept = alive
@@ -241,7 +241,7 @@ impl World {
             self.outcome = Some(outcome);
             return;
         }
-        // What one says that was replaced, nobody waits for.
+        // Responses of a replaced attempt are not awaited.
         self.ams.remove(&attempt);
         self.close_lines_of(attempt);
     }

@@ -49,7 +49,7 @@ pub type Reference = BTreeMap<(PhaseNo, Step), Bits>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wire {
-    /// What the cluster tells the attempt that it knows.
+    /// Events from the cluster to its present attempt.
     Cluster,
     /// Of an attempt: its journal, its store, its probes, each in its own order.
     Am(u32, u8),
@@ -152,7 +152,7 @@ pub struct World {
     gone: BTreeSet<u64>,
     controls: BTreeMap<u64, Control>,
     data: BTreeMap<u64, Data>,
-    /// Who has had a connection to where: one more is one again.
+    /// Pairs that had a connection: another one is a reconnection.
     connected: BTreeSet<(u64, Option<SocketAddr>)>,
     wires: BTreeMap<Wire, VecDeque<Item>>,
     /// When the next item of a slow wire comes, simulated time.

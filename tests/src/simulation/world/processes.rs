@@ -1,4 +1,4 @@
-//! Containers: their agents, what they are told and what they want.
+//! Containers: their agents, their orders and their reports.
 
 use std::net::SocketAddr;
 

@@ -98,7 +98,7 @@ impl World {
         self.led().map(|am| am.paused_until = until).is_some()
     }
 
-    /// Somebody sets the clock on the wall of the ApplicationMaster's node, by up to two hours either way.
+    /// The wall clock of the ApplicationMaster's node is set, by up to two hours either way.
     pub(super) fn wall_jumps(&mut self, chance: &mut Chance) -> bool {
         let jump_ms = chance.below(14_400_000) as i64 - 7_200_000;
         self.led().map(|am| am.wall_offset_ms += jump_ms).is_some()

@@ -39,7 +39,7 @@ impl World {
     pub(super) fn corrupt_one(&mut self, chance: &mut Chance) -> bool {
         let is_outcome = |record: &Record| matches!(record, Record::Outcome(_));
         if self.durable.journal.iter().any(is_outcome) {
-            // Whoever reads it then finds out, but no job does.
+            // A reader would detect it, but no job reads it.
             return false;
         }
         let checkpoints = &self.durable.checkpoints;
