@@ -355,7 +355,7 @@ fn an_unwritable_work_dir_is_exit_7_and_named() {
 }
 
 #[test]
-fn what_can_be_known_beforehand_is_refused_before_anything_is_made() {
+fn invalid_options_are_rejected_before_any_file_is_created() {
     let bench = Bench::new(JOB);
     std::fs::write(bench.path().join("train.libsvm"), "1 1:1\n").unwrap();
     std::fs::write(bench.path().join("empty.libsvm"), "").unwrap();

@@ -159,7 +159,7 @@ async fn a_container_registers_reports_and_is_commanded_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_master_that_reads_nothing_stops_no_timer_of_a_container() {
+async fn a_stalled_master_does_not_stop_container_timers() {
     let mut server = server().await;
     let (agent, commanded, _exited) = server.agent(server.secret.clone());
     let ApiInput::SessionOpened { mut lines, .. } = server.next().await else {
@@ -207,7 +207,7 @@ fn exchange(address: SocketAddr, request: &[u8]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_proved_changes_nothing() {
+async fn a_request_without_proof_changes_nothing() {
     let mut server = server().await;
     let address = server.address;
     let statuses = tokio::task::spawn_blocking(move || {
@@ -233,7 +233,7 @@ async fn what_is_not_proved_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn people_read_the_job_without_a_secret_and_names_are_escaped() {
+async fn viewers_read_the_job_without_a_secret() {
     let server = server().await;
     let address = server.address;
     let (page, json, metrics) = tokio::task::spawn_blocking(move || {

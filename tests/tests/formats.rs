@@ -48,7 +48,7 @@ fn is_contiguous(rows: &[Vec<String>], end: usize) {
 }
 
 #[test]
-fn the_frame_header_lies_as_documented() {
+fn the_frame_header_has_the_documented_layout() {
     let header = Header {
         kind: Kind::Push,
         epoch: Epoch { generation: Generation(0x11), count: 0x12 },
@@ -108,7 +108,7 @@ fn the_frame_header_lies_as_documented() {
 }
 
 #[test]
-fn the_hello_lies_as_documented() {
+fn the_hello_has_the_documented_layout() {
     let hello = Hello {
         run: RunId(uuid::Uuid::from_bytes([0xaa; 16])),
         member: Some(Member { slot: Slot::trainer(0x21), incarnation: Incarnation(0x22) }),
@@ -132,7 +132,7 @@ fn the_hello_lies_as_documented() {
 }
 
 #[test]
-fn kinds_flags_and_statuses_have_their_documented_numbers() {
+fn frame_kinds_flags_and_statuses_match_the_documentation() {
     for row in table("The kinds:") {
         let number = row[1].parse().expect("a number");
         let kind =

@@ -89,7 +89,7 @@ async fn play(storage: Arc<dyn Storage>, call: usize, fault: InjectedFault) -> R
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fault_at_any_call_of_a_checkpoint_costs_nothing_that_was_committed() -> Result<()> {
+async fn a_fault_at_any_call_loses_no_committed_checkpoint() -> Result<()> {
     let cluster = Cluster::start(Options::hdfs())?;
     let storage: Arc<dyn Storage> = cluster.storage("alice")?;
 

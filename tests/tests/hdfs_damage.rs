@@ -100,7 +100,7 @@ impl Finished<'_> {
 }
 
 #[test]
-fn a_good_copy_hides_two_bad_ones() -> Result<()> {
+fn one_good_replica_hides_two_bad_ones() -> Result<()> {
     let cluster = cluster()?;
     let done = finished(&cluster, "hidden")?;
     for copy in &done.copies[..2] {
@@ -119,8 +119,7 @@ fn a_good_copy_hides_two_bad_ones() -> Result<()> {
 }
 
 #[test]
-fn copies_that_all_lie_are_found_by_our_sums_and_lead_to_an_older_checkpoint_loudly() -> Result<()>
-{
+fn damage_of_all_replicas_falls_back_to_an_older_checkpoint() -> Result<()> {
     let cluster = cluster()?;
     let done = finished(&cluster, "lying")?;
     for copy in &done.copies {
@@ -145,7 +144,7 @@ fn copies_that_all_lie_are_found_by_our_sums_and_lead_to_an_older_checkpoint_lou
 }
 
 #[test]
-fn copies_that_cannot_be_read_are_no_reason_for_an_older_checkpoint() -> Result<()> {
+fn unreadable_replicas_do_not_cause_a_fallback() -> Result<()> {
     let cluster = cluster()?;
     let done = finished(&cluster, "unreadable")?;
     for copy in &done.copies {
@@ -166,7 +165,7 @@ fn copies_that_cannot_be_read_are_no_reason_for_an_older_checkpoint() -> Result<
 }
 
 #[test]
-fn datanodes_that_are_away_during_a_recovery_do_not_cost_the_newest_checkpoint() -> Result<()> {
+fn a_datanode_outage_in_a_recovery_keeps_the_newest_checkpoint() -> Result<()> {
     let cluster = cluster()?;
     let shape = Shape { local_data: true, ..Shape::passes(30) };
     let job = HdfsJob::new(&cluster, "away", shape)?;

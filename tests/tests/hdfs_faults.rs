@@ -181,7 +181,7 @@ fn daemons_and_writers_die_in_checkpoints_and_the_job_trains_on() -> Result<()> 
 }
 
 #[test]
-fn all_datanodes_are_gone_for_a_while_under_a_job_whose_data_they_have() -> Result<()> {
+fn a_job_on_hdfs_survives_an_outage_of_all_datanodes() -> Result<()> {
     let cluster = cluster()?;
     let shape = Shape::passes(20);
     let job = HdfsJob::new(&cluster, "data", shape)?;
@@ -201,7 +201,7 @@ fn all_datanodes_are_gone_for_a_while_under_a_job_whose_data_they_have() -> Resu
 }
 
 #[test]
-fn the_applicationmaster_dies_inside_a_commit_and_the_next_run_knows_what_was_done() -> Result<()> {
+fn the_next_run_resolves_a_commit_cut_by_a_death() -> Result<()> {
     let cluster = cluster()?;
     let shape = Shape::passes(8);
     let mut expected = None;
@@ -309,7 +309,7 @@ fn safe_mode_delays_checkpoints_and_refuses_beginnings() -> Result<()> {
 }
 
 #[test]
-fn who_may_not_write_there_is_told_so_before_anything_is_trained() -> Result<()> {
+fn missing_write_permission_is_an_error_before_training() -> Result<()> {
     let cluster = cluster()?;
     let shape = Shape { local_data: true, ..Shape::passes(1) };
     let mut job = HdfsJob::new(&cluster, "denied", shape)?;
@@ -321,7 +321,7 @@ fn who_may_not_write_there_is_told_so_before_anything_is_trained() -> Result<()>
 }
 
 #[test]
-fn an_output_that_another_is_writing_is_refused_before_anything_is_trained() -> Result<()> {
+fn an_output_in_use_is_rejected_before_training() -> Result<()> {
     let cluster = cluster()?;
     let job = HdfsJob::new(&cluster, "leased", Shape::passes(1))?;
     let storage = cluster.storage("alice")?;
@@ -343,7 +343,7 @@ fn an_output_that_another_is_writing_is_refused_before_anything_is_trained() -> 
 }
 
 #[test]
-fn a_pipeline_whose_first_datanode_dies_costs_one_try_of_a_file() -> Result<()> {
+fn a_dead_first_datanode_costs_one_attempt_of_a_file() -> Result<()> {
     let cluster = cluster()?;
     let storage = cluster.storage("alice")?;
     let data = content(cut(1, 1), 0, 3 << 20);

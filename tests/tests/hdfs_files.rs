@@ -126,7 +126,7 @@ async fn hadoop_reads_what_we_wrote_and_we_read_what_it_wrote() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_store_keeps_the_promises_that_the_probe_checks() -> Result<()> {
+async fn the_store_passes_the_probe() -> Result<()> {
     let place = Place::new("probe").await?;
     probe(&*place.storage, &place.at("scratch")?).await?;
     Ok(())
@@ -164,7 +164,7 @@ fn not_done(result: Result<(), WriteError>) -> Result<Reason> {
 }
 
 #[tokio::test]
-async fn reasons_are_told_apart() -> Result<()> {
+async fn reasons_are_distinguished() -> Result<()> {
     let place = Place::new("reasons").await?;
     let storage = &place.storage;
     place.put("file", b"one").await?;
@@ -196,7 +196,7 @@ async fn reasons_are_told_apart() -> Result<()> {
 }
 
 #[tokio::test]
-async fn files_are_their_owners_alone_and_others_are_denied() -> Result<()> {
+async fn files_are_private_to_their_owner() -> Result<()> {
     let place = Place::new("private").await?;
     place.put("secret", b"x").await?;
     let listed = cluster()?.dfs("alice", &["-ls", place.root.as_str()])?;
@@ -272,7 +272,7 @@ async fn patterns_and_small_files_work_as_they_do_locally() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_file_is_replaced_by_another_whole_one() -> Result<()> {
+async fn a_file_is_replaced_completely() -> Result<()> {
     let place = Place::new("replace").await?;
     let storage = &*place.storage;
     place.put("model", b"the old one").await?;

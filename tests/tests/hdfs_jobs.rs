@@ -12,7 +12,7 @@ use heddle_tests::hdfs_job::{HdfsJob, Shape, commits, ends_well};
 const LIMIT: Duration = Duration::from_secs(300);
 
 #[test]
-fn the_quick_start_runs_on_hdfs_and_ends_with_the_line_that_it_ends_with_locally() -> Result<()> {
+fn the_quick_start_on_hdfs_gives_the_result_of_a_local_run() -> Result<()> {
     let cluster = Cluster::start(Options::hdfs())?;
     let job = HdfsJob::new(&cluster, "quickstart", Shape::passes(1))?;
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/quickstart");
@@ -52,7 +52,7 @@ fn the_quick_start_runs_on_hdfs_and_ends_with_the_line_that_it_ends_with_locally
 }
 
 #[test]
-fn a_failover_of_the_namenodes_during_the_run_costs_no_checkpoint_and_no_byte() -> Result<()> {
+fn a_namenode_failover_loses_no_checkpoint_and_no_byte() -> Result<()> {
     let cluster = Cluster::start(Options { namenodes: 2, ..Options::hdfs() })?;
     let shape = Shape::passes(8);
     let job = HdfsJob::new(&cluster, "failover", shape)?;

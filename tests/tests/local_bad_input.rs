@@ -122,7 +122,7 @@ fn a_foreign_checkpoint_directory_is_refused_and_keeps_every_file() {
 }
 
 #[test]
-fn files_that_people_put_beside_checkpoints_survive_retention() {
+fn foreign_files_beside_checkpoints_survive_retention() {
     let dir = good();
     let ended = run(dir.path(), &["--set", "data.passes=2"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -145,7 +145,7 @@ fn files_that_people_put_beside_checkpoints_survive_retention() {
 }
 
 #[test]
-fn an_existing_model_is_kept_unless_told_otherwise() {
+fn an_existing_model_is_kept_without_overwrite() {
     let dir = good();
     assert_eq!(run(dir.path(), &[]).code, Some(0));
     let before = std::fs::read(dir.path().join("model/MODEL.json")).expect("published");
@@ -159,7 +159,7 @@ fn an_existing_model_is_kept_unless_told_otherwise() {
 }
 
 #[test]
-fn a_finished_run_is_not_run_again_and_says_what_to_do() {
+fn a_finished_run_is_not_repeated_and_names_the_next_step() {
     let dir = good();
     assert_eq!(run(dir.path(), &[]).code, Some(0));
     let before = std::fs::read(dir.path().join("model/MODEL.json")).expect("published");
@@ -181,7 +181,7 @@ fn ports_that_are_taken_are_exit_7_and_named() {
 }
 
 #[test]
-fn unwritable_places_are_named() {
+fn unwritable_directories_are_named() {
     // Root may write everywhere, so the places are files where folders are needed.
     for (key, file) in [("checkpoint.dir", "ckpt-file"), ("output.model", "model-file")] {
         let dir = good();

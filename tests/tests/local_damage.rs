@@ -52,7 +52,7 @@ fn go_on(dir: &Path, more: &[&str]) -> Ended {
 }
 
 #[test]
-fn a_changed_byte_leads_to_an_older_checkpoint_loudly() {
+fn a_changed_byte_falls_back_to_an_older_checkpoint() {
     let dir = finished_job();
     let folder = newest(dir.path());
     let file = shard_file(&folder);

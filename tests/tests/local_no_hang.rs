@@ -100,7 +100,7 @@ fn cuts_ordered_at_any_time_of_an_uneven_job_are_taken() {
 }
 
 #[test]
-fn a_trainer_that_dies_in_a_cut_and_its_successor_that_joins_hold_nobody_up() {
+fn a_death_and_a_join_in_a_cut_do_not_block_it() {
     for consistency in ["bsp", "asp"] {
         let (dir, mut run) = uneven(consistency, 2);
         let view = training(&mut run, 1);
@@ -121,7 +121,7 @@ fn a_trainer_that_dies_in_a_cut_and_its_successor_that_joins_hold_nobody_up() {
 }
 
 #[test]
-fn the_recovery_of_a_pserver_is_told_in_five_rows() {
+fn the_recovery_of_a_pserver_is_reported_in_five_rows() {
     let (dir, mut run) = uneven("bsp", 2);
     let view = training(&mut run, 1);
     checkpoint_now(dir.path(), &run);

@@ -76,7 +76,7 @@ fn assert_finished(events: &[JobEvent]) {
 }
 
 #[test]
-fn output_that_is_not_read_stops_no_job() {
+fn unread_output_does_not_stop_a_job() {
     let dir = folder(PASSES, "");
     let child = unread(dir.path());
     wait_until("the job ends unread", LIMIT, || outcome(dir.path())).expect("it ends");
@@ -101,7 +101,7 @@ fn a_stopped_command_line_stops_no_job() {
 }
 
 #[test]
-fn a_run_ends_with_the_last_words_of_its_process() {
+fn a_failed_run_ends_with_the_last_output_of_its_process() {
     let command =
         "command = [\"/bin/sh\", \"-c\", \"echo 'boom: cannot open /data/x' >&2; exit 3\"]\n";
     let dir = folder(2, command);
@@ -118,7 +118,7 @@ fn a_run_ends_with_the_last_words_of_its_process() {
 }
 
 #[test]
-fn a_killed_master_is_told_as_killed() {
+fn a_killed_master_is_reported_as_killed() {
     let dir = folder(1_000_000, "");
     let run = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
     run.wait_event("a pass", LIMIT, |event| matches!(event, JobEvent::Evaluated(_)).then_some(()))

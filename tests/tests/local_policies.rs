@@ -82,7 +82,7 @@ fn training(run: &mut Run, checkpoints: u32) -> JobView {
 }
 
 #[test]
-fn two_pservers_and_then_all_of_them_die_at_once_and_no_byte_changes() {
+fn the_loss_of_two_then_all_pservers_changes_no_byte() {
     let dir = folder();
     let file = job(dir.path(), "calm", "every = \"20 steps\"\n");
     finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
@@ -174,7 +174,7 @@ fn checkpoints_are_written_no_faster_than_their_bandwidth() {
 }
 
 #[test]
-fn a_run_goes_on_with_another_number_of_pservers_and_gives_the_same_bytes() {
+fn a_resume_with_other_pservers_gives_the_same_bytes() {
     let dir = folder();
     let file = job(dir.path(), "calm", "every = \"20 steps\"\n");
     finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
@@ -285,7 +285,7 @@ fn quarantined(dir: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn quarantined_records_lie_beside_the_logs_with_their_places() {
+fn quarantined_records_are_beside_the_logs_with_their_places() {
     let dir = folder();
     let path = dir.path().join("data/train-001.libsvm");
     let mut text = std::fs::read_to_string(&path).expect("readable");

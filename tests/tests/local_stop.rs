@@ -89,7 +89,7 @@ fn stop(dir: &Path, wait: Duration, how: &dyn Fn(&Run)) -> (Option<CutId>, CutId
 }
 
 #[test]
-fn every_stop_under_load_ends_with_a_checkpoint_that_the_next_run_starts_from() {
+fn every_stop_under_load_leaves_a_checkpoint_to_resume() {
     let dir = tempfile::tempdir().expect("a folder");
     job(dir.path());
     let _load = Load::new(4);

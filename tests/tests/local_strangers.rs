@@ -99,7 +99,7 @@ fn recoveries(run: &mut Run) -> [Duration; 2] {
 }
 
 #[test]
-fn strangers_hold_up_no_recovery_and_take_no_memory() {
+fn unproven_connections_delay_no_recovery() {
     let dir = folder();
     let mut run = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
     training(&mut run);
@@ -172,7 +172,7 @@ fn listening(pid: Pid) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn idle_connections_at_a_low_limit_of_files_end_no_job() {
+fn idle_connections_at_a_low_file_limit_do_not_end_a_job() {
     let dir = folder();
     let mut run = Run::start_limited(dir.path(), "job.toml", &[], 1024).expect("it starts");
     training(&mut run);

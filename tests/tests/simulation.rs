@@ -59,7 +59,7 @@ fn a_cut_may_be_ordered_before_any_event() {
 }
 
 #[test]
-fn a_zombie_changes_nothing_from_any_event_on() {
+fn a_stale_master_changes_nothing_from_any_event_on() {
     let faults = [Fault::LoseTrainer, Fault::LosePserver];
     at_every_event(["bsp", "asp"], &faults);
 }
@@ -71,7 +71,7 @@ fn a_connection_may_break_before_any_event() {
 }
 
 #[test]
-fn a_cluster_may_want_things_back_or_fall_silent_before_any_event() {
+fn preemption_and_silence_before_any_event() {
     let faults = [Fault::Preempt, Fault::NodeLeaves, Fault::Scale, Fault::Silence];
     at_every_event(["bsp-uneven", "asp-evaluated"], &faults);
 }

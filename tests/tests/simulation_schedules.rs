@@ -66,7 +66,7 @@ fn whole_task(scene: &mut Scene, number: usize, task: u32, start: u64) {
 // ---- BSP ----
 
 #[test]
-fn a_death_between_the_pushes_to_two_shards_costs_no_bit() {
+fn a_death_between_two_pushes_changes_no_bit() {
     // Applying on arrival, A would be at step 1 with all lanes and B would wait for a gradient of values that are gone.
     let mut scene = bsp();
     assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
@@ -81,7 +81,7 @@ fn a_death_between_the_pushes_to_two_shards_costs_no_bit() {
 }
 
 #[test]
-fn a_death_between_the_dones_to_two_shards_leaves_only_the_missing_one_to_send() {
+fn a_death_between_two_dones_resends_only_the_missing_one() {
     let mut scene = bsp();
     assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
     scene.settle(&[1]);
@@ -97,7 +97,7 @@ fn a_death_between_the_dones_to_two_shards_leaves_only_the_missing_one_to_send()
 }
 
 #[test]
-fn a_lane_that_dies_between_staging_its_last_step_and_its_dones_is_ended_by_its_successor() {
+fn a_successor_ends_a_lane_that_died_before_its_dones() {
     let mut scene = bsp();
     (0..3).for_each(|step| whole_step(&mut scene, step));
     assert!(scene.compute(1, 0, 3) && scene.compute(2, 1, 3));
@@ -122,7 +122,7 @@ fn a_lane_that_dies_between_staging_its_last_step_and_its_dones_is_ended_by_its_
 }
 
 #[test]
-fn a_zombie_that_finishes_a_step_beside_its_successor_tears_no_gradient() {
+fn a_stale_trainer_beside_its_successor_tears_no_gradient() {
     let mut scene = bsp();
     scene.join(3);
     assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
@@ -141,7 +141,7 @@ fn a_zombie_that_finishes_a_step_beside_its_successor_tears_no_gradient() {
 }
 
 #[test]
-fn a_successor_that_pulls_is_not_overtaken_by_the_trainer_before_it() {
+fn a_stale_trainer_does_not_overtake_its_successors_pull() {
     let mut scene = bsp();
     scene.join(3);
     assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
@@ -164,7 +164,7 @@ fn fenced(scene: &mut Scene, number: usize) -> bool {
 /// A gets the gradient, and of B "done". Put together that says: done everywhere, nothing staged on A; and the lane was completed
 /// on A as empty, so that A divided by the rows of the other lane alone.
 #[test]
-fn a_lane_that_moves_while_its_old_trainer_finishes_a_step_costs_no_bit() {
+fn a_lane_that_moves_during_a_step_changes_no_bit() {
     let mut scene = bsp();
     assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
     scene.settle(&[1]);
@@ -194,7 +194,7 @@ fn a_lane_that_moves_while_its_old_trainer_finishes_a_step_costs_no_bit() {
 /// The same with every order of frames and answers that a seed chooses, over all steps, and with the old trainer told late or
 /// never that the lane moved; the lane moves back as well.
 #[test]
-fn lanes_that_move_at_any_moment_on_wires_of_any_speed_cost_no_bit() {
+fn lanes_that_move_at_any_moment_change_no_bit() {
     let want = undisturbed(4);
     for seed in 0..3_000 {
         let mut moves = LaneMoves::new(seed);
@@ -307,7 +307,7 @@ impl LaneMoves {
 }
 
 #[test]
-fn a_cut_at_a_job_step_holds_nothing_of_the_next_one() {
+fn a_cut_at_a_job_step_has_no_part_of_the_next() {
     // With barriers in the streams, one lane's half of step 1 would be in the snapshot and refuse its own repeat.
     let mut scene = bsp();
     scene.cut(A, 1, &CutAt::Steps(Step(1)));
@@ -348,7 +348,7 @@ fn a_cut_beyond_the_end_of_the_phase_is_taken_at_its_end() {
 }
 
 #[test]
-fn a_rollback_that_is_heard_twice_drops_nothing_the_second_time() {
+fn a_repeated_rollback_drops_nothing() {
     let mut scene = bsp();
     whole_step(&mut scene, 0);
     scene.roll_back(None);
@@ -406,7 +406,7 @@ fn a_broken_connection_costs_no_bit_wherever_it_breaks() {
 // ---- ASP ----
 
 #[test]
-fn a_step_torn_by_a_death_is_finished_and_every_part_counts_once() {
+fn a_step_torn_by_a_death_completes_exactly_once() {
     // "Last step applied" alone would refuse the second part of the step, or take the first twice.
     for frames in 0..4 {
         let mut scene = asp();
@@ -420,7 +420,7 @@ fn a_step_torn_by_a_death_is_finished_and_every_part_counts_once() {
 }
 
 #[test]
-fn what_is_reported_is_what_every_shard_acknowledged() {
+fn a_report_contains_only_acknowledged_steps() {
     let mut scene = asp();
     scene.grant(1, 0, 0);
     scene.compute_task(1, 0, 0);
@@ -435,7 +435,7 @@ fn what_is_reported_is_what_every_shard_acknowledged() {
 }
 
 #[test]
-fn frames_of_a_twin_behind_the_end_of_a_task_change_nothing() {
+fn late_frames_of_a_speculative_attempt_change_nothing() {
     let mut scene = asp();
     scene.grant(2, 0, 0);
     scene.compute_task(2, 0, 0);
@@ -484,7 +484,7 @@ fn a_task_is_done_only_when_every_shard_marks_it() {
 }
 
 #[test]
-fn a_barrier_holds_back_pushes_behind_it_and_no_pull() {
+fn a_barrier_delays_later_pushes_and_no_pull() {
     let mut scene = asp();
     let set = CutAt::Barriers(scene.members());
     for shard in [A, B] {
@@ -510,7 +510,7 @@ fn a_barrier_holds_back_pushes_behind_it_and_no_pull() {
 }
 
 #[test]
-fn a_trainer_that_dies_in_a_cut_counts_with_what_every_shard_had_and_the_cut_goes_on() {
+fn a_cut_completes_after_the_death_of_a_trainer() {
     let mut scene = asp();
     let set = CutAt::Barriers(scene.members());
     for shard in [A, B] {
@@ -542,7 +542,7 @@ fn a_trainer_that_dies_in_a_cut_counts_with_what_every_shard_had_and_the_cut_goe
 /// snap without the step that trainer 1 pushes before it receives it, A with it, and every resume from that checkpoint would end
 /// with a step out of order.
 #[test]
-fn a_barrier_of_the_application_master_before_is_of_another_cut() {
+fn a_barrier_of_an_earlier_attempt_belongs_to_another_cut() {
     let mut scene = asp();
     scene.grant(1, 0, 0);
     let set = CutAt::Barriers(scene.members());

@@ -69,7 +69,7 @@ fn daemons_end_when_the_test_is_killed() -> Result<()> {
 }
 
 #[test]
-fn a_killed_daemon_starts_again_and_a_paused_one_goes_on() -> Result<()> {
+fn a_killed_daemon_restarts_and_a_paused_one_continues() -> Result<()> {
     let cluster = Cluster::start(small())?;
     let nm = Daemon::NodeManager(1);
     let before = cluster.pid(nm);

@@ -30,7 +30,7 @@ async fn five_containers(cluster: &Cluster, hello: &Hello<'_>) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_job_outlives_restarts_of_the_resourcemanager_a_new_key_and_a_lost_node() -> Result<()> {
+async fn a_job_survives_rm_restarts_a_new_key_and_a_lost_node() -> Result<()> {
     let cluster = Cluster::start(Options {
         am_expiry_ms: 5000,
         nm_expiry_ms: 6000,

@@ -30,7 +30,7 @@ fn cluster() -> Result<&'static Cluster> {
 }
 
 #[test]
-fn the_quick_start_ends_with_the_line_that_it_ends_with_locally() -> Result<()> {
+fn the_quick_start_gives_the_result_of_a_local_run() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "quickstart", SHAPE)?;
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/quickstart");
     for part in ["train", "test"] {
@@ -68,7 +68,7 @@ fn the_quick_start_ends_with_the_line_that_it_ends_with_locally() -> Result<()> 
 }
 
 #[test]
-fn a_bsp_job_has_the_bytes_of_a_local_run_and_leaves_a_report_and_no_staging() -> Result<()> {
+fn a_bsp_job_gives_the_bytes_of_a_local_run_and_deletes_staging() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "bytes", SHAPE)?;
     let mut submitted = job.submit(&[], "")?.expecting(SMALL_NODES);
     let id = submitted.id.clone();
@@ -97,7 +97,7 @@ fn local_data_is_uploaded_and_gives_the_same_bytes() -> Result<()> {
 }
 
 #[test]
-fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
+fn a_detached_job_is_listed_shown_followed_and_logged() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "detached", SHAPE)?;
     let mut command =
         job.submit_command(&["--detach", "--name", "my-job", "--queue", "default"])?;
@@ -153,7 +153,7 @@ fn a_detached_job_is_listed_shown_followed_and_read() -> Result<()> {
 }
 
 #[test]
-fn pages_stand_behind_the_proxy_and_lead_to_the_report_afterwards() -> Result<()> {
+fn pages_are_behind_the_proxy_and_link_to_the_report() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "page", SHAPE)?;
     let mut submitted = job.submit(&[], "step-computed=sleep(60)")?.expecting(SMALL_NODES);
     submitted.wait_for("it trains from a checkpoint", LIMIT, |view| {
@@ -212,7 +212,7 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
 }
 
 #[test]
-fn two_jobs_run_side_by_side_and_one_of_them_shrinks_and_grows() -> Result<()> {
+fn one_of_two_concurrent_jobs_shrinks_and_grows() -> Result<()> {
     let cluster = cluster()?;
     let beside = YarnJob::bsp(cluster, "beside", SHAPE)?;
     let mut other = beside.submit(&[], "step-computed=sleep(60)")?.expecting(SMALL_NODES);

@@ -164,8 +164,7 @@ fn datanodes_hang(
 }
 
 #[test]
-fn a_namenode_that_hangs_and_a_dead_datanode_cost_checkpoints_their_punctuality_alone() -> Result<()>
-{
+fn a_hung_namenode_and_a_dead_datanode_only_delay_checkpoints() -> Result<()> {
     let cluster = Cluster::start(Options { datanodes: 3, ..Options::default() })?;
     let jobs = Jobs::new(&cluster)?;
     let [bytes, counts] =

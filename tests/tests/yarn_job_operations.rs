@@ -73,7 +73,7 @@ fn a_killed_jobs_checkpoint_exports_the_model_of_a_run_that_ended_there() -> Res
 }
 
 #[test]
-fn data_and_model_on_hdfs_are_predicted_with_as_here() -> Result<()> {
+fn prediction_on_hdfs_equals_the_local_one() -> Result<()> {
     let shape = Shape { passes: 2, every: "20 steps", local_data: false };
     let job = YarnJob::bsp(cluster()?, "predicted", shape)?;
     job.submit(&[], "")?.expecting(SMALL_NODES).ends_well(LIMIT)?;
@@ -111,7 +111,7 @@ fn followed(
 }
 
 #[test]
-fn a_job_is_left_saved_looked_into_and_stopped_with_a_checkpoint() -> Result<()> {
+fn a_job_is_detached_saved_viewed_and_stopped() -> Result<()> {
     let shape = Shape { passes: 400, every: "10min", local_data: false };
     let job = YarnJob::bsp(cluster()?, "operated", shape)?;
     let shell = job.shell("step-computed=return(sleep=40,while={slow})", "")?;

@@ -66,7 +66,7 @@ fn trainers(view: &JobView) -> usize {
 }
 
 #[test]
-fn a_job_gives_way_to_another_queue_and_counts_exactly() -> Result<()> {
+fn a_preempted_job_counts_exactly() -> Result<()> {
     const ALL: usize = 15;
     let (cluster, _turn) = cluster()?;
     let counting = Counting::new(cluster, "gives-way", "asp", 10)?;
@@ -153,7 +153,7 @@ fn a_renewed_token_opens_new_connections_and_the_old_one_is_not_needed() -> Resu
 }
 
 #[test]
-fn an_attempt_after_a_lost_goodbye_trains_nothing() -> Result<()> {
+fn an_attempt_after_a_lost_unregistration_trains_nothing() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let shape = Shape::passes(1);
     // It dies before the ResourceManager receives the end, or with the answer in transit: then no attempt follows.

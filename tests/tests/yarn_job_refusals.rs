@@ -84,7 +84,7 @@ fn says(ended: &Ended, code: i32, words: &[&str]) -> Result<()> {
 }
 
 #[test]
-fn what_cannot_run_is_refused_before_it_is_submitted() -> Result<()> {
+fn a_job_that_cannot_run_is_rejected_at_submission() -> Result<()> {
     let cluster = cluster()?;
     let job = YarnJob::bsp(cluster, "refused", SHAPE)?;
     let root = job.url();
@@ -157,7 +157,7 @@ fn a_dry_run_writes_nothing_and_prints_the_plan() -> Result<()> {
 }
 
 #[test]
-fn a_queue_without_room_ends_the_job_after_its_patience_and_gives_all_back() -> Result<()> {
+fn a_full_queue_ends_the_job_after_its_timeout() -> Result<()> {
     let cluster = cluster()?;
     let job = YarnJob::bsp(cluster, "full", SHAPE)?;
     let mut submitted =
@@ -199,7 +199,7 @@ fn a_second_job_with_the_same_places_is_refused_and_names_the_first() -> Result<
 }
 
 #[test]
-fn of_two_jobs_with_one_output_the_first_has_it_and_the_other_says_so() -> Result<()> {
+fn a_second_job_with_the_same_output_is_rejected() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "shared", LONG)?;
     let mut late = job.submit(&[], "step-computed=return(sleep=60,while={slow})")?;
     late.wait_for("it trains", LIMIT, settled)?;
@@ -254,7 +254,7 @@ fn of_two_jobs_with_one_output_the_first_has_it_and_the_other_says_so() -> Resul
 }
 
 #[test]
-fn what_a_killed_application_left_goes_with_the_next_submission() -> Result<()> {
+fn the_next_submission_deletes_files_of_a_killed_application() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "left", LONG)?;
     let first = job.submit(&[], "step-computed=sleep(60)")?;
     // No process is left that would clean up.
@@ -277,7 +277,7 @@ fn what_a_killed_application_left_goes_with_the_next_submission() -> Result<()> 
 }
 
 #[test]
-fn a_submit_token_makes_one_application_and_a_client_that_dies_is_no_loss() -> Result<()> {
+fn a_submit_token_makes_one_application_if_the_client_dies() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "token", SHAPE)?;
     let token = ["--submit-token", "nightly-2026-11-21"];
     let first = job.submit(&token, "step-computed=sleep(60)")?;
@@ -303,8 +303,7 @@ fn a_submit_token_makes_one_application_and_a_client_that_dies_is_no_loss() -> R
 }
 
 #[test]
-fn a_container_over_its_memory_is_told_with_both_figures_and_asked_for_again_with_more()
--> Result<()> {
+fn a_container_over_its_memory_is_retried_with_more() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "memory", SHAPE)?;
     // The shell that becomes the trainer first starts what eats the container's memory: tail keeps a line without end.
     let hog = "case \"$HEDDLE_SLOT-$HEDDLE_INCARNATION\" in\n\

@@ -105,7 +105,7 @@ fn job_runs_in_the_queue_that_mapping_rules_create() -> Result<()> {
 }
 
 #[test]
-fn queues_are_refused_by_the_resourcemanager_in_its_words() -> Result<()> {
+fn queue_errors_have_the_text_of_the_resourcemanager() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let job = YarnJob::bsp(cluster, "queues", SHAPE)?;
     for (queue, code, words) in [

@@ -215,7 +215,7 @@ fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Resul
 }
 
 #[test]
-fn old_applicationmasters_that_wake_commit_delete_and_command_nothing() -> Result<()> {
+fn a_stale_applicationmaster_commits_and_deletes_nothing() -> Result<()> {
     let cluster = cluster()?;
     // All jobs are of one shape, so one run without a cluster gives the expected result of each.
     let expected = YarnJob::bsp(&cluster, "alone", SHAPE)?.local_model(SHAPE)?;

@@ -74,7 +74,7 @@ fn arguments_arrive_byte_for_byte_in_containers_on_several_nodes() -> Result<()>
 }
 
 #[test]
-fn a_killed_container_is_replaced_and_the_others_go_on() -> Result<()> {
+fn a_killed_container_is_replaced_and_the_others_continue() -> Result<()> {
     let cluster = cluster()?;
     let gate = cluster.dir().join("replaced");
     let hello = hello(cluster, &["--containers", "3"], &Hello::until(&gate))?;
@@ -129,7 +129,7 @@ async fn gpus_are_granted_and_counted() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_the_cluster_cannot_grant_is_refused_before_it_is_submitted() -> Result<()> {
+async fn resources_beyond_the_cluster_are_rejected_at_submission() -> Result<()> {
     let cluster = cluster()?;
     let too_many =
         Hello::submit(cluster, &["--gpus", "3", "--", "true"]).err().context("refused")?;
@@ -144,7 +144,7 @@ async fn what_the_cluster_cannot_grant_is_refused_before_it_is_submitted() -> Re
 }
 
 #[tokio::test]
-async fn mallory_may_not_kill_and_alice_may() -> Result<()> {
+async fn only_the_owner_may_kill_an_application() -> Result<()> {
     let cluster = cluster()?;
     let hello = hello(cluster, &["--containers", "1"], &["sleep", "600"])?;
     hello.wait_workers(1)?;

@@ -109,7 +109,7 @@ async fn a_grant_that_is_not_used_in_time_expires() -> Result<()> {
 }
 
 #[tokio::test]
-async fn bad_asks_are_taken_out_and_good_ones_served() -> Result<()> {
+async fn invalid_asks_are_removed_and_valid_ones_served() -> Result<()> {
     let mut app = app().await?;
     let too_big = Ask { resources: Resources::new(Memory::mib(99_999), VCores(1)), ..small() };
     let no_label = Ask { label: Some("nowhere".into()), ..small() };
@@ -169,7 +169,7 @@ async fn nodes_are_hit_when_wanted_and_missed_when_excluded() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_change_of_mind_leaves_nothing_behind() -> Result<()> {
+async fn an_interrupted_submission_leaves_no_files() -> Result<()> {
     let mut app = app().await?;
     for round in 0..6_u32 {
         app.am.want(A, small(), round % 3 * 2);
@@ -193,7 +193,7 @@ async fn a_change_of_mind_leaves_nothing_behind() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_second_speaker_of_one_attempt_finds_the_response_id() -> Result<()> {
+async fn a_second_process_of_an_attempt_finds_the_response_id() -> Result<()> {
     let mut app = app().await?;
     app.am.want(A, small(), 1);
     app.grants(1).await?;
@@ -252,7 +252,7 @@ async fn a_container_grows() -> Result<()> {
 }
 
 #[tokio::test]
-async fn lost_replies_are_asked_for_again_and_nothing_is_doubled() -> Result<()> {
+async fn lost_replies_are_repeated_without_duplicates() -> Result<()> {
     let scheduler = SocketAddr::new(cluster()?.host(Daemon::ResourceManager(1)).parse()?, 8030);
     let lossy = Lossy::before(scheduler)?;
     let address = lossy.address().to_string();
@@ -291,7 +291,7 @@ async fn lost_replies_are_asked_for_again_and_nothing_is_doubled() -> Result<()>
 
 /// Tags and opportunistic containers exist only where the administrator switched them on.
 #[tokio::test]
-async fn tags_spread_containers_and_opportunistic_ones_are_promoted() -> Result<()> {
+async fn tags_spread_containers_and_opportunistic_are_promoted() -> Result<()> {
     let keys = [
         ("yarn.resourcemanager.placement-constraints.handler", "scheduler"),
         ("yarn.resourcemanager.opportunistic-container-allocation.enabled", "true"),

@@ -23,7 +23,7 @@ impl Drop for Stop<'_> {
 }
 
 #[test]
-fn start_prints_where_it_is_a_job_runs_and_stop_ends_it() -> Result<()> {
+fn start_prints_the_address_and_stop_ends_the_cluster() -> Result<()> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../yarn-conf/single-node");
     let dir = tempfile::tempdir()?;
     let stop_script = scripts.join("stop.sh");

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn reasons_are_told_apart() {
+    async fn reasons_are_distinguished() {
         let place = place();
         put(&place.at("f"), b"12345").await.expect("written");
         let file = place.at("f");

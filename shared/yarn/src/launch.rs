@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_without_port_says_minus_one() {
+    fn a_url_without_port_has_port_minus_one() {
         for (text, host, port) in [
             ("hdfs://ns/a/b c", Some("ns"), -1),
             ("hdfs://nn:8020/a", Some("nn"), 8020),

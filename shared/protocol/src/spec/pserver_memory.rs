@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_of_many_connections_are_named_as_what_is_large() {
+    fn buffers_of_many_connections_are_the_first_term() {
         let wide = job(|spec| {
             spec.trainers.max = 1_000;
             spec.pservers.shards = 16;

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn other_names_are_not_ours() {
+    fn other_names_are_foreign() {
         for name in ["g", "g0", "g01", "G1", "g1 ", "g+1", "g4294967296", "h1", "g1-c1"] {
             assert_eq!(generation_of(name), None, "{name}");
         }

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_service_without_addresses_is_told() {
+    fn a_name_service_without_addresses_is_an_error() {
         let half = configuration(&[("dfs.ha.namenodes.ns1", "a,b")]);
         let error = service_of("ns1", &half).expect_err("no addresses");
         let text = chain(&error);

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_renamed_writer_goes_on_and_a_deleted_one_stops() {
+    async fn a_renamed_writer_continues_and_a_deleted_one_stops() {
         let storage = MemoryStorage::new();
         let mut writer = storage.create(&path("/a"), Mode::FILE).await.expect("created");
         writer.write(Bytes::from_static(b"one")).await.expect("written");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_our_container_is_no_success() {
+    fn a_response_without_the_container_is_not_a_success() {
         assert!(matches!(started(id(), &Default::default()), Err(NodeError::Answer(_))));
     }
 }

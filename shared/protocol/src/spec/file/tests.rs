@@ -207,7 +207,7 @@ fn messages_name_file_line_key_value_and_expectation() {
 }
 
 #[test]
-fn what_a_cluster_is_asked_for_is_typed() {
+fn requests_to_the_cluster_are_typed() {
     let text = format!(
         "{SMALL}[trainers]\nresources = {{ \"yarn.io/gpu\" = 2, fpga = 0 }}\n[submit]\nupload-limit = \"1GiB\"\nbinary = \"bin/heddle\"\n[yarn]\nqueue = \"ml\"\ntags = [\"A\"]\nfiles = [\"f.txt#g\"]\nenv = {{ OMP = 1 }}\n"
     );
