@@ -30,7 +30,7 @@ SECONDS = {
     "yarn_faults": 100,
     "hdfs_damage": 98,
     "local_recovery": 89,
-    "yarn_job_zombie": 86,
+    "yarn_job_stale": 86,
     "hdfs_commit": 83,
     "hdfs_jobs": 54,
     "local_policies": 45,

@@ -104,7 +104,7 @@ pub async fn save(
     writer.finish(storage).await
 }
 
-/// What the manifest of a checkpoint with these files says.
+/// The manifest of a checkpoint with these files.
 #[must_use]
 pub fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Manifest {
     Manifest {

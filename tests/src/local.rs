@@ -187,7 +187,7 @@ impl Run {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What it said on standard error so far.
+    /// Its standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.stderr.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -107,7 +107,7 @@ fn open(address: SocketAddr, kind: &Kind) -> std::io::Result<TcpStream> {
     }
 }
 
-/// Whether the other side keeps the connection; what it says is thrown away.
+/// Whether the other side keeps the connection; its bytes are discarded.
 fn is_open(stream: &mut TcpStream) -> bool {
     let mut bytes = [0; 16 * 1024];
     loop {

@@ -1,4 +1,4 @@
-//! `docs/formats.md` says what the code does: its tables are read and compared with the encoders.
+//! `docs/formats.md` agrees with the code: its tables are read and compared with the encoders.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn table(after: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// Reads a little-endian number where the table says it lies.
+/// Reads a little-endian number at the offset of the table.
 fn number(bytes: &[u8], row: &[String]) -> u64 {
     let (at, len) = place(row);
     bytes[at..at + len].iter().rev().fold(0, |sum, byte| (sum << 8) | u64::from(*byte))

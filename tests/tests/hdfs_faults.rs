@@ -1,5 +1,5 @@
 //! What may happen to HDFS, or to its users, in the middle of checkpoints. Whatever it is: training goes on, nothing
-//! that was committed is lost or half there, what is late is said, and refusals have the exit codes that scripts know.
+//! committed checkpoint is lost or partial, delays are reported, and errors have their documented exit codes.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::sleep;

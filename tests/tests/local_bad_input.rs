@@ -32,11 +32,11 @@ fn run(dir: &Path, arguments: &[&str]) -> Ended {
     heddle(dir, &all).expect("heddle starts")
 }
 
-/// Ended with this code, said all of these words, published nothing.
+/// Ended with this code, printed all of these words, published nothing.
 fn refused(dir: &Path, ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.code, Some(code), "{ended:?}");
     for word in words {
-        assert!(ended.stderr.contains(word), "{word:?} is not said: {}", ended.stderr);
+        assert!(ended.stderr.contains(word), "{word:?} is not printed: {}", ended.stderr);
     }
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
     assert!(!dir.join("model/MODEL.json").exists(), "something was published");

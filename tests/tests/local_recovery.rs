@@ -128,7 +128,7 @@ fn kill_in_a_step(run: &mut Run, slot: Slot) -> (JobView, Duration) {
     (after, took)
 }
 
-/// Waits until a training step was taken just now.
+/// Waits until a training step is taken.
 fn running(run: &mut Run) -> JobView {
     let first = run
         .wait_for("training", LIMIT, |view| {
@@ -237,6 +237,6 @@ fn both_roles_at_once_and_the_master_may_die() {
         JobEvent::Started { resumed_from, .. } => *resumed_from,
         _ => None,
     });
-    assert!(resumed.is_some(), "it says from where it continues");
+    assert!(resumed.is_some(), "it prints from where it continues");
     assert_eq!(model(dir.path(), "master"), expected);
 }

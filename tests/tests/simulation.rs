@@ -9,7 +9,7 @@ use std::process::Command;
 
 use heddle_tests::simulation::{Explorer, Fault, Job, Schedule, Summary, Trial};
 
-/// Seeds of an exploration, shared by all jobs, unless `HEDDLE_SEEDS` says more.
+/// Seeds of an exploration, shared by all jobs, unless `HEDDLE_SEEDS` is set.
 const SEEDS: u64 = 2_400;
 /// Faults of a run, at the most.
 const FAULTS_MAX: usize = 6;

@@ -1,5 +1,5 @@
 //! Schedules that break the obvious protocol, played on two shards (A and B) and the clients of a few trainers, frame by
-//! frame. Each test is named after what must hold; what the obvious protocol does instead is said in it.
+//! frame. Each test is named after its invariant; its comment has the error of the obvious protocol.
 
 use std::collections::BTreeMap;
 
@@ -134,7 +134,7 @@ fn a_stale_trainer_beside_its_successor_tears_no_gradient() {
     scene.send(3, A, 1);
     scene.settle(&[1]);
     assert!(fenced(&mut scene, 1), "B was asked by the successor");
-    assert_eq!([scene.applied(A), scene.applied(B)], [0; 2], "the zombie could not finish");
+    assert_eq!([scene.applied(A), scene.applied(B)], [0; 2], "the stale trainer could not finish");
     scene.settle(&[3]);
     assert_eq!(scene.bits(), undisturbed(1), "the first copy of each part stays");
     assert!(scene.compute(3, 0, 1), "the successor goes on from there");
@@ -161,7 +161,7 @@ fn fenced(scene: &mut Scene, number: usize) -> bool {
 }
 
 /// Lane 1 goes from trainer 2 to trainer 3 while trainer 2 finishes its step. Trainer 3 receives of A "not staged", then
-/// A gets the gradient, and of B "done". Put together that says: done everywhere, nothing staged on A; and the lane was completed
+/// A gets the gradient, and of B "done". Together that means: done everywhere, nothing staged on A; and the lane was completed
 /// on A as empty, so that A divided by the rows of the other lane alone.
 #[test]
 fn a_lane_that_moves_during_a_step_changes_no_bit() {
@@ -191,7 +191,7 @@ fn a_lane_that_moves_during_a_step_changes_no_bit() {
     assert_eq!(scene.bits(), undisturbed(1));
 }
 
-/// The same with every order of frames and answers that a seed chooses, over all steps, and with the old trainer told late or
+/// The same with every order of frames and answers that a seed chooses, over all steps, and with the old trainer's order delayed or
 /// never that the lane moved; the lane moves back as well.
 #[test]
 fn lanes_that_move_at_any_moment_change_no_bit() {
@@ -573,7 +573,7 @@ fn a_barrier_of_an_earlier_attempt_belongs_to_another_cut() {
     assert_eq!(
         [A, B].map(|shard| scene.task_on(shard, 0)),
         [Some((1, false)); 2],
-        "the manifest says step 1, and both snapshots hold step 0"
+        "the manifest has step 1, and both snapshots hold step 0"
     );
     for number in [1, 2] {
         scene.order_work(number);

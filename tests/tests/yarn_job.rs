@@ -203,7 +203,7 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
         JobEvent::Started { resumed_from, .. } => Some(*resumed_from),
         _ => None,
     });
-    let from = resumed.flatten().context("it says from where it goes on")?;
+    let from = resumed.flatten().context("it prints from where it continues")?;
     ensure!(from.to_string() == newest, "{from}, and the newest was {newest}");
     ensure!(view.epoch.generation.0 == 2, "{view:#?}");
     let whole = Shape { passes: 8, ..SHAPE };

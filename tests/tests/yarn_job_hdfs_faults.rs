@@ -191,7 +191,7 @@ fn a_hung_namenode_and_a_dead_datanode_only_delay_checkpoints() -> Result<()> {
     for job in jobs.all() {
         job.verify()?;
     }
-    // What the ResourceManager knows is shown without HDFS.
+    // The ResourceManager's report is shown without HDFS.
     cluster.kill(NAMENODE)?;
     let status = jobs.bytes.heddle(&["status", &submitted[0].id])?;
     ensure!(

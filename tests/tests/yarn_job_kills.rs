@@ -244,32 +244,32 @@ fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
     let (watch, manager, lost) = in_a_step_on_a_node(cluster, &mut submitted)?;
     lose_node(cluster, &mut submitted, &watch, manager, &lost)?;
 
-    let (watch, manager, zombies) = in_a_step_on_a_node(cluster, &mut submitted)?;
+    let (watch, manager, stale_ones) = in_a_step_on_a_node(cluster, &mut submitted)?;
     cluster.kill(manager)?;
     // One of each role sleeps, so that it is there beside its replacement for certain; the others work on.
     let asleep = [Role::Pserver, Role::Trainer].map(|role| {
-        zombies.iter().find(|zombie| zombie.slot.is_some_and(|slot| slot.role == role))
+        stale_ones.iter().find(|stale| stale.slot.is_some_and(|slot| slot.role == role))
     });
-    for zombie in asleep.into_iter().flatten() {
-        kill(zombie.pid, Signal::SIGSTOP)?;
+    for stale in asleep.into_iter().flatten() {
+        kill(stale.pid, Signal::SIGSTOP)?;
     }
-    watch.replaced(&mut submitted, &slots(&zombies), REWORK_STEPS)?;
+    watch.replaced(&mut submitted, &slots(&stale_ones), REWORK_STEPS)?;
     let beside = submitted.processes();
     let mut watch = Watch::in_a_step(&mut submitted, 2)?;
-    for zombie in asleep.into_iter().flatten() {
+    for stale in asleep.into_iter().flatten() {
         let replaced = beside
             .iter()
-            .any(|other| other.slot == zombie.slot && other.incarnation > zombie.incarnation);
-        ensure!(beside.contains(zombie) && replaced, "{zombie:?} of {beside:?}");
-        kill(zombie.pid, Signal::SIGCONT)?;
+            .any(|other| other.slot == stale.slot && other.incarnation > stale.incarnation);
+        ensure!(beside.contains(stale) && replaced, "{stale:?} of {beside:?}");
+        kill(stale.pid, Signal::SIGCONT)?;
     }
-    for zombie in &zombies {
-        let code = wait_until("a zombie stops by itself", LIMIT, || {
-            exit_code_left(cluster, &submitted.id, zombie)
+    for stale in &stale_ones {
+        let code = wait_until("a stale process stops by itself", LIMIT, || {
+            exit_code_left(cluster, &submitted.id, stale)
         })?;
-        ensure!(code == REFUSED, "{zombie:?} ended with {code}");
+        ensure!(code == REFUSED, "{stale:?} ended with {code}");
     }
-    watch.processes.retain(|process| !zombies.contains(process));
+    watch.processes.retain(|process| !stale_ones.contains(process));
     watch.untouched(&mut submitted)?;
     let watch = Watch::in_a_step(&mut submitted, 2)?;
     cluster.restart(manager)?;

@@ -135,14 +135,14 @@ fn job_and_commands_follow_a_failover_of_the_resourcemanager() -> Result<()> {
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let am = submitted.am(1)?;
     for process in &watch.processes {
-        // A NodeManager appends what a launch context says of it to itself, and glibc takes "4:4" for no number.
+        // A NodeManager appends the variable of a launch context to its own, and glibc does not accept "4:4" as a number.
         let variables = std::fs::read(format!("/proc/{}/environ", process.pid))?;
         let mut all = variables.split(|byte| *byte == 0);
         ensure!(all.any(|it| it == b"MALLOC_ARENA_MAX=4"), "{process:?}");
     }
     let (dead, other) = (Daemon::ResourceManager(1), 2);
     cluster.kill(dead)?;
-    // A command that comes now waits, and says so.
+    // A command that comes now waits, and reports that.
     let list = job
         .command()?
         .args(["list", "--yarn", "--rm-wait", "120s"])

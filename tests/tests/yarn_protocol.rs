@@ -220,7 +220,7 @@ async fn a_container_grows() -> Result<()> {
     let container = app.grants(1).await?.remove(0);
     app.nodes.start(&container, &sleeper()?).await?;
     let more = Resources::new(Memory::mib(192), VCores(1));
-    // The ResourceManager changes only what it knows to run.
+    // The ResourceManager changes only containers that run.
     app.until("a running container", |_| Some(())).await?;
     let mut tries = 0;
     let grown = loop {

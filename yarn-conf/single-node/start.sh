@@ -20,7 +20,7 @@ for tool in "$java" mvn curl; do command -v "$tool" >/dev/null || die "$tool is 
 mkdir -p "$dir"; dir=$(cd "$dir" && pwd)
 ls "$dir"/*/*.pid >/dev/null 2>&1 && die "a cluster runs in $dir, or was not stopped: $here/stop.sh $dir"
 
-# Jars, once for each machine and version. The pom beside them says which set they are.
+# Jars, once for each machine and version. The pom beside them defines the set.
 cmp -s "$pom" "$cache/pom.xml" || {
   echo "fetching the jars of Hadoop $version to $cache" >&2
   rm -rf "$cache"; mkdir -p "$cache"

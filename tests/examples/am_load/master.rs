@@ -1,4 +1,4 @@
-//! The ApplicationMaster's process: everything of a real one but the cluster, which says yes at once.
+//! The ApplicationMaster's process: everything of a real one but the cluster, which grants every request at once.
 //!
 //! Standard output orders the containers' process (`launch <member>`, `ask <slot>`, `ready`), standard input
 //! what the cluster would say (`exit <container>`).

@@ -51,7 +51,7 @@ pub fn now_s() -> Result<f64> {
     let output = Command::new("date").arg("+%H %M %S.%N").output()?;
     let text = String::from_utf8(output.stdout)?;
     let parts: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    let [hours, minutes, seconds] = parts[..] else { anyhow::bail!("date says {text}") };
+    let [hours, minutes, seconds] = parts[..] else { anyhow::bail!("date printed {text}") };
     Ok(hours * 3600.0 + minutes * 60.0 + seconds)
 }
 

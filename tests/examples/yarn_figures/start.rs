@@ -125,7 +125,7 @@ fn of_run(cluster: &Cluster, mut command: Command, trains: bool) -> Result<Figur
     Ok(figures)
 }
 
-/// When a pserver first said that it had taken a push: seconds of the day in the zone of the daemons' logs.
+/// When a pserver first logged an accepted push: seconds of the day in the zone of the daemons' logs.
 fn first_gradient(cluster: &Cluster, id: &str) -> Result<f64> {
     let mut first: Option<f64> = None;
     for n in 1..=3 {
@@ -145,7 +145,7 @@ fn first_gradient(cluster: &Cluster, id: &str) -> Result<f64> {
     let zone = Command::new("date").arg("+%:z").output()?;
     let zone = String::from_utf8(zone.stdout)?;
     let hours = zone.trim().trim_start_matches(['+', '-']);
-    let ahead = of_clock(&format!("{hours}:0")).context("date says the zone")?;
+    let ahead = of_clock(&format!("{hours}:0")).context("date prints the zone")?;
     let ahead = if zone.starts_with('-') { -ahead } else { ahead };
     Ok(first.context("no push was taken")? + ahead)
 }

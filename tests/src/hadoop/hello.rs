@@ -130,7 +130,7 @@ impl<'c> Hello<'c> {
         self.containers("logs")
     }
 
-    /// Waits for the end and checks that it went well. Returns what the client said.
+    /// Waits for the end and checks that it succeeded. Returns the client's output.
     ///
     /// # Errors
     /// It ended badly, or not within a minute.

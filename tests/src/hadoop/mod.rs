@@ -11,7 +11,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! - **What runs** is what `yarn-conf/single-node` says, with more nodes and with the overrides of [`Options`].
+//! - **Configuration**: that of `yarn-conf/single-node`, with more nodes and with the overrides of [`Options`].
 //! - **Where**: each cluster has a /24 of 127/8 to itself with Hadoop's default ports (`net`), so several run side
 //!   by side, and NodeManagers are distinct hosts to the scheduler.
 //! - **HDFS** alone is [`Options::hdfs`]; two NameNodes behind a name service are [`Options::namenodes`]. `hdfs` has
@@ -22,7 +22,7 @@
 //! - **Cleanup**: a watchdog process (`reaper`) that ends every daemon and container when the cluster is
 //!   dropped or the test process is gone, however it went.
 //! - **Users**: the daemons run as the user of the test, which is HDFS's superuser and YARN's administrator. So tests
-//!   act as `alice`, who has a home directory, and `mallory`, who may do nothing to her things.
+//!   act as `alice`, with a home directory, and `mallory`, without access to her files and jobs.
 //!
 //! Ready means asked for, not slept for: [`wait_until`].
 

@@ -1,4 +1,4 @@
-//! Runs one job under many seeds and faults on all cores, and says which run broke a promise.
+//! Runs one job under many seeds and faults on all cores, and reports the run that broke an invariant.
 
 use std::collections::BTreeSet;
 use std::fmt;

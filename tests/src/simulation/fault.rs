@@ -26,9 +26,9 @@ pub enum Fault {
     Cut,
     /// A process stands still for a while.
     Pause,
-    /// The cluster says that it may take a container.
+    /// The cluster announces the preemption of a container.
     Preempt,
-    /// The cluster says that a node will be gone.
+    /// The cluster announces that a node leaves.
     NodeLeaves,
     /// An operator asks for another number of trainers.
     Scale,

@@ -280,7 +280,7 @@ impl Job {
         }
     }
 
-    /// The job as the ApplicationMaster knows it.
+    /// The job in the ApplicationMaster.
     #[must_use]
     pub fn spec(&self) -> JobSpec {
         let at = |path: &str| path.parse().expect("an absolute path is a location");

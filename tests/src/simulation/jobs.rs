@@ -26,7 +26,7 @@ impl Job {
         Some(match name {
             "bsp" => small(Consistency::Bsp),
             "asp" => small(Consistency::Asp),
-            // A lane without data, ends said by empty steps, three trainers for two lanes, four shards.
+            // A lane without data, ends pushed by empty steps, three trainers for two lanes, four shards.
             "bsp-uneven" => Self {
                 tasks: vec![3],
                 end_on_last: false,

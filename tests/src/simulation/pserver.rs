@@ -160,7 +160,7 @@ impl Pserver {
         self.endpoints.iter().position(|own| *own == endpoint)
     }
 
-    /// What it says when it registers.
+    /// Its registration.
     #[must_use]
     pub fn held(&self) -> Option<PserverState> {
         // In the middle of a rollback they differ; the lower one asks for another.
@@ -190,7 +190,7 @@ impl Pserver {
         deadlines.min().map(|deadline| deadline.as_millis() as u64)
     }
 
-    /// Does what the ApplicationMaster says.
+    /// Carries out a command of the ApplicationMaster.
     ///
     /// # Errors
     /// A command that a sound ApplicationMaster never gives.
@@ -307,7 +307,7 @@ impl Pserver {
         self.broadcast(Some(self.asks), &command, now_ms, out);
     }
 
-    /// A data thread does what the coordinator says.
+    /// A data thread carries out an order of the coordinator.
     pub fn thread_obeys(
         &mut self,
         thread: usize,
@@ -605,7 +605,7 @@ impl Pserver {
                 Some(*cut)
             }
         };
-        // All must know of a cut before any says how far it is.
+        // All must have received a cut before any reports its progress.
         if let Some(own) = self.cut.as_mut().filter(|own| Some(own.cut) == of)
             && let Some(early) = &mut own.early
         {

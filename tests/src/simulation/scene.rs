@@ -1,5 +1,5 @@
 //! Two shards on two pservers and a few clients, moved frame by frame: for schedules that are known to break the obvious
-//! protocol. No ApplicationMaster; what it would say is said by the script.
+//! protocol. Without an ApplicationMaster; the script sends its commands.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -98,7 +98,7 @@ impl Scene {
         let ids = [ShardId(shard as u32)];
         let missing =
             host.hold(self.era.epoch, self.phase, step, &ids, base.map(|(cut, _)| cut), &mut out);
-        // A host that is in the epoch already says so and changes nothing.
+        // A host that is in the epoch already reports that and changes nothing.
         for id in missing.unwrap_or_default() {
             let installed = host.install(self.era.epoch, Shard::new(&self.job.shard(id)), &mut out);
             assert_eq!(installed, Ok(()), "initial values fit");
@@ -193,7 +193,7 @@ impl Scene {
     }
 
     fn client(&mut self, number: usize) -> &mut Client {
-        self.clients.get_mut(&number).expect("the script speaks of a trainer that joined")
+        self.clients.get_mut(&number).expect("the script names a trainer that has joined")
     }
 
     /// Puts effects of a shard where they belong.

@@ -103,7 +103,7 @@ impl Trainer {
         }
     }
 
-    /// What it says when it registers.
+    /// Its registration.
     #[must_use]
     pub fn busy(&self) -> Option<TrainerState> {
         self.machine.era().map(|era| TrainerState {
@@ -128,7 +128,7 @@ impl Trainer {
         Step(goes_on.min().unwrap_or_default())
     }
 
-    /// Does what the ApplicationMaster says.
+    /// Carries out a command of the ApplicationMaster.
     ///
     /// # Errors
     /// A command that a sound ApplicationMaster never gives, or a fault of the client.

@@ -5,7 +5,7 @@
 //!   `heddle` with the cluster's configuration in its environment.
 //! - [`Submitted`] is a `heddle submit --json` that watches its application: events, the ApplicationMaster's view, the
 //!   ResourceManager's report, the end.
-//! - [`Process`] is a process of a job as the machine knows it, found by its environment in /proc: also of containers
+//! - [`Process`] is a process of a job on this machine, found by its environment in /proc: also of containers
 //!   whose NodeManager is dead and of an ApplicationMaster that the ResourceManager has declared dead.
 //!
 //! Containers are small, so that three nodes of 4096 MiB hold several jobs at a time.

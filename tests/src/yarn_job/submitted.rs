@@ -121,7 +121,7 @@ impl<'c> Submitted<'c> {
         lock(&self.events).clone()
     }
 
-    /// What the client said on standard error so far.
+    /// The client's standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         lock(&self.stderr).clone()
@@ -133,7 +133,7 @@ impl<'c> Submitted<'c> {
         Pid::from_raw(self.client.id().cast_signed())
     }
 
-    /// What the ResourceManager knows.
+    /// The ResourceManager's report.
     ///
     /// # Errors
     /// It does not answer.
@@ -145,7 +145,7 @@ impl<'c> Submitted<'c> {
     /// The ResourceManager's report of a container.
     ///
     /// # Errors
-    /// It does not answer, or knows none.
+    /// It does not respond, or has none.
     pub fn container(&self, id: ContainerId) -> Result<ContainerReport> {
         let attempt = self.report()?.attempt.context("no attempt")?;
         let all = self.runtime.block_on(self.yarn.containers(attempt))?;
@@ -238,7 +238,7 @@ impl<'c> Submitted<'c> {
         }
     }
 
-    /// What the client said, the ResourceManager's diagnostics, and what the ApplicationMasters wrote last.
+    /// The client's output, the ResourceManager's diagnostics, and the last output of the ApplicationMasters.
     #[must_use]
     pub fn story(&self) -> String {
         let mut text = format!("client: {}\n", self.stderr());
@@ -271,7 +271,7 @@ impl<'c> Submitted<'c> {
         found
     }
 
-    /// Its processes that live, zombies beside their replacements among them.
+    /// Its processes that live, also stale ones beside their replacements.
     #[must_use]
     pub fn processes(&self) -> Vec<Process> {
         processes(self.cluster, &self.id)
@@ -311,7 +311,7 @@ impl<'c> Submitted<'c> {
         })
     }
 
-    /// Waits for the end and returns the client's exit code, all events, and what it said.
+    /// Waits for the end and returns the client's exit code, all events, and its output.
     ///
     /// # Errors
     /// When it does not end within `limit`.

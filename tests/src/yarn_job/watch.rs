@@ -33,7 +33,7 @@ pub fn settled(view: &JobView) -> bool {
 }
 
 impl Watch {
-    /// Waits until the job has taken a step just now, with `checkpoints` committed at least.
+    /// Waits until the job takes a step, with `checkpoints` committed at least.
     ///
     /// # Errors
     /// Not within two minutes.
@@ -103,7 +103,7 @@ impl Watch {
             {
                 ensure!(recovery.step.0 - step.0 <= steps, "{recovery:#?}");
             }
-            // What the job says it took is what this clock says, give or take the looking.
+            // The reported duration is that of this clock, up to the polling interval.
             let rows =
                 [recovery.notice_ms, recovery.restart_ms, recovery.load_ms, recovery.resume_ms];
             let reported: u64 = rows.iter().flatten().sum();

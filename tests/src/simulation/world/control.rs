@@ -33,7 +33,7 @@ impl World {
         self.agent_wants(number, outputs)
     }
 
-    /// A container finds the attempt that the cluster knows.
+    /// A container finds the cluster's present attempt.
     pub(super) fn look_up(&mut self, number: u64) -> Result<(), String> {
         let (Some(leader), Some(container)) = (self.leader, self.containers.get_mut(&number))
         else {

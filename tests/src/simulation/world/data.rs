@@ -118,7 +118,7 @@ impl World {
         self.pump(number)
     }
 
-    /// The values of a reply when its turn comes; a shard that has moved on says so instead.
+    /// The values of a reply when its turn comes; a shard that has moved on rejects it instead.
     fn values(
         &self,
         (pserver, thread): (u64, usize),

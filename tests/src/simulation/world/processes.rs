@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Ends processes whose time has come, and lets the cluster say what it says late.
+    /// Ends processes whose time has come, and delivers the cluster's delayed events.
     pub(super) fn reap(&mut self) -> Result<(), String> {
         for event in self.trouble.said(self.events) {
             self.push(Wire::Cluster, Item::Event(Box::new(event)));
@@ -217,7 +217,7 @@ impl World {
         let Some(container) = self.containers.get_mut(&number) else {
             return Ok(());
         };
-        let what = format_args!("{} says {}", container.member, Brief(&report));
+        let what = format_args!("{} reports {}", container.member, Brief(&report));
         self.log.note(self.events, self.now_ms, what);
         let outputs = container.agent.on(agent::Input::Report(Box::new(report)), self.now_ms);
         self.agent_wants(number, outputs)

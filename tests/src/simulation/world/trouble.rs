@@ -35,7 +35,7 @@ pub(super) struct Trouble {
     pub(super) probes_silent_until: u64,
     /// The next record cannot be written, ever.
     pub(super) journal_fails: bool,
-    /// What the cluster says when this event comes.
+    /// Events of the cluster at this time.
     late: Vec<(u64, Event)>,
     /// Processes that end when an event comes.
     pub(super) doomed: BTreeMap<u64, (u64, Exit)>,
@@ -75,7 +75,7 @@ impl Trouble {
         self.late.push((at, event));
     }
 
-    /// What the cluster says now.
+    /// The cluster's events that are due.
     pub(super) fn said(&mut self, events: u64) -> Vec<Event> {
         if self.late.is_empty() {
             return Vec::new();

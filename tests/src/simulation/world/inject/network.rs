@@ -5,7 +5,7 @@ use super::super::data::bytes_of;
 use super::super::trouble::AM;
 use super::super::{Container, Control, Item, Wire, World};
 
-/// How long something is slow or closed: from a blip to longer than anybody waits for a silent process. Counted in events,
+/// How long something is slow or closed: from a blip to longer than any limit for a silent process. Counted in events,
 /// of which a quiet cluster has one or two a second.
 fn a_while(chance: &mut Chance) -> u64 {
     match chance.below(3) {

@@ -90,13 +90,13 @@ fn members(submitted: &Submitted<'_>, view: &JobView) -> Vec<Process> {
 }
 
 /// Lets a stopped ApplicationMaster go on and waits until it has ended by itself.
-fn wakes_and_ends(cluster: &Cluster, submitted: &Submitted<'_>, zombie: &Process) -> Result<()> {
-    ensure!(is_alive(zombie.pid) && is_stopped(zombie.pid), "{zombie:?} is not asleep");
-    kill(zombie.pid, Signal::SIGCONT)?;
-    ensure!(!is_stopped(zombie.pid), "{zombie:?} does not run");
+fn wakes_and_ends(cluster: &Cluster, submitted: &Submitted<'_>, stale: &Process) -> Result<()> {
+    ensure!(is_alive(stale.pid) && is_stopped(stale.pid), "{stale:?} is not asleep");
+    kill(stale.pid, Signal::SIGCONT)?;
+    ensure!(!is_stopped(stale.pid), "{stale:?} does not run");
     // No signal makes it end with that, so it has run.
     let code =
-        wait_until("the old one ends", LIMIT, || exit_code_left(cluster, &submitted.id, zombie))?;
+        wait_until("the old one ends", LIMIT, || exit_code_left(cluster, &submitted.id, stale))?;
     ensure!(code == SUPERSEDED, "it ended with {code}: {}", submitted.story());
     Ok(())
 }
@@ -115,17 +115,17 @@ fn wakes_in_a_checkpoint(cluster: &Cluster, expected: &Model) -> Result<()> {
         let submitted = job.submit(&[], &format!("{SLOW};{point}=return(stop,cut={STOP_AT})"))?;
         jobs.push((point, job, submitted));
     }
-    let mut zombies = Vec::new();
+    let mut stale_ones = Vec::new();
     for (point, _, submitted) in &jobs {
-        zombies.push(stopped(submitted).context(*point)?);
+        stale_ones.push(stopped(submitted).context(*point)?);
     }
-    let nodes: BTreeSet<Daemon> = zombies.iter().map(|zombie| zombie.node).collect();
+    let nodes: BTreeSet<Daemon> = stale_ones.iter().map(|stale| stale.node).collect();
     for node in &nodes {
         cluster.kill(*node)?;
     }
     let killed = Instant::now();
-    for ((point, job, submitted), zombie) in jobs.iter_mut().zip(&zombies) {
-        wakes_beside_its_successor(cluster, job, submitted, zombie).context(*point)?;
+    for ((point, job, submitted), stale) in jobs.iter_mut().zip(&stale_ones) {
+        wakes_beside_its_successor(cluster, job, submitted, stale).context(*point)?;
         println!("{point}: woken and gone after {:.1?}", killed.elapsed());
         job.hurry()?;
     }
@@ -145,7 +145,7 @@ fn wakes_beside_its_successor(
     cluster: &Cluster,
     job: &YarnJob<'_>,
     submitted: &mut Submitted<'_>,
-    zombie: &Process,
+    stale: &Process,
 ) -> Result<()> {
     let second = submitted.wait_for("attempt 2 commits", LIMIT, |view| {
         let newest = view.checkpoints.last();
@@ -158,7 +158,7 @@ fn wakes_beside_its_successor(
     kill(am.pid, Signal::SIGSTOP)?;
     let (before, commanded) = (durable_at_rest(job)?, members(submitted, &second));
     ensure!(commanded.len() == second.slots.len(), "{commanded:?} of {second:#?}");
-    wakes_and_ends(cluster, submitted, zombie)?;
+    wakes_and_ends(cluster, submitted, stale)?;
     let after = durable(job)?;
     let still = members(submitted, &second);
     kill(am.pid, Signal::SIGCONT)?;
@@ -180,9 +180,9 @@ fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Resul
     let job = YarnJob::bsp(cluster, "again", SHAPE)?;
     let mut first = job.submit(&[], SLOW)?;
     first.wait_for("checkpoints", LIMIT, |view| settled(view) && view.checkpoints_taken >= 2)?;
-    let zombie = first.am(1)?;
-    kill(zombie.pid, Signal::SIGSTOP)?;
-    cluster.kill(zombie.node)?;
+    let stale = first.am(1)?;
+    kill(stale.pid, Signal::SIGSTOP)?;
+    cluster.kill(stale.node)?;
 
     // The ResourceManager believes in it.
     let refused = job.submit_and_wait(&[])?;
@@ -203,9 +203,9 @@ fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Resul
         JobEvent::Started { resumed_from, .. } => Some(*resumed_from),
         _ => None,
     });
-    let from = resumed.flatten().context("it says from where it goes on")?;
+    let from = resumed.flatten().context("it prints from where it continues")?;
     ensure!(from.to_string() == newest, "{from}, and the newest was {newest}");
-    wakes_and_ends(cluster, &first, &zombie)?;
+    wakes_and_ends(cluster, &first, &stale)?;
     job.hurry()?;
     second.ends_well(LIMIT)?;
     ensure!(job.model()? == *expected, "another model");
