@@ -337,15 +337,15 @@ fn predict_takes_rows_without_labels_and_writes_a_file() {
     let sets = ["output.model=model", "data.test=train.libsvm", "data.passes=3"];
     let (exit, stdout, stderr) = bench.run(&sets);
     assert_eq!(exit, Some(0), "{stderr}");
-    let scores = stdout.lines().next().unwrap().replace("test  ", "");
+    let reported = stdout.lines().next().unwrap().replace("test  ", "");
 
     let output = bench.heddle(&["predict", "model", "train.libsvm"]);
     assert_eq!(output.status.code(), Some(0));
     let scores = String::from_utf8(output.stdout).unwrap();
     let summary = String::from_utf8(output.stderr).unwrap();
     assert!(
-        summary.contains("rows 40") && summary.contains(scores.trim()),
-        "{scores:?} in {summary:?}"
+        summary.contains("rows 40") && summary.contains(reported.trim()),
+        "{reported:?} in {summary:?}"
     );
 
     // The same rows without labels: the same scores, and nothing to compare them with.
