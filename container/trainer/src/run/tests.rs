@@ -478,7 +478,7 @@ fn a_fenced_lane_is_reported_and_taken_over_at_its_next_hand_out() {
     rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 1 });
     rig.lanes(EPOCH, &[0], &[]);
     let fenced = |count| ClientEvent::LaneFenced { grant: lane_grant(0, count) };
-    let fenced = |rig: &Rig| {
+    let reported = |rig: &Rig| {
         let reports = rig.reports.lock().unwrap();
         let is = |report: &&Report| matches!(report, Report::LaneFenced { lane, .. } if *lane == lane_grant(0, 1));
         reports.iter().filter(is).count()
@@ -487,11 +487,11 @@ fn a_fenced_lane_is_reported_and_taken_over_at_its_next_hand_out() {
     rig.shards.lock().unwrap().lanes.clear();
     rig.trainer.event(fenced(1));
     rig.trainer.event(fenced(1));
-    assert_eq!(fenced(&rig), 1);
+    assert_eq!(reported(&rig), 1);
     rig.lane_grants(EPOCH, vec![lane_grant(0, 2)], &[]);
     assert!(rig.shards.lock().unwrap().lanes.contains_key(&Lane(0)));
     rig.trainer.event(fenced(1));
-    assert_eq!(fenced(&rig), 1, "of the hand-out before");
+    assert_eq!(reported(&rig), 1, "of the hand-out before");
     // The same order again, as after a reconnection.
     rig.shards.lock().unwrap().lanes.clear();
     rig.lane_grants(EPOCH, vec![lane_grant(0, 2)], &[]);
