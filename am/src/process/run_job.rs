@@ -54,7 +54,7 @@ pub(super) async fn run_job<C: ContainerSource>(
     prepared: Prepared,
     context: JobContext<'_, C>,
 ) -> (Outcome, JobView) {
-    let JobContext { file, spec, attempt, application, past, log, .. } = context;
+    let JobContext { file, spec, attempt, application, past, log, listener, gate, .. } = context;
     let (events, receiver) = context.events;
     let mut before = match &past {
         Some(place) if attempt.0 > 1 => place.read().await,
@@ -100,7 +100,6 @@ pub(super) async fn run_job<C: ContainerSource>(
     tokio::spawn(prepared.store.run(called, events.clone(), warnings));
     let pages = Pages::new(view, log.clone());
     let shared = ApiState { run: file.run, secret: context.secret, inputs, pages };
-    let (listener, gate) = (context.listener, context.gate);
     tokio::spawn(api::serve(listener, Arc::new(shared), gate, Capacity::within(Limit::now())));
     let workers = WorkerQueues { journal: records, store: calls };
     let sources = Sources {
