@@ -1,7 +1,7 @@
 //! The trainer's side of the data plane: pulls values and pushes gradients over all shards of a job.
 //!
 //! [`machine::ClientMachine`] decides everything. It takes [`machine::DataRequest`]s and frames of shards, and returns frames
-//! and [`machine::Event`]s. It holds no socket, clock or thread, so the same code runs in simulation.
+//! and [`machine::ClientEvent`]s. It holds no socket, clock or thread, so the same code runs in simulation.
 //! [`shell::Client`] owns the connections and gives training loops a synchronous handle.
 //!
 //! ```

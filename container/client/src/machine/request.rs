@@ -46,13 +46,13 @@ pub struct StepPush {
     pub end: bool,
 }
 
-/// A request to the data plane. [`super::Event`]s report the results.
+/// A request to the data plane. [`super::ClientEvent`]s report the results.
 ///
 /// The machine drops requests of another era than its own.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DataRequest {
     /// The epoch, the phase, and the addresses of the shards. A new epoch or phase drops all work and reports
-    /// [`super::Event::Begun`]; the same epoch and phase with other addresses only moves connections. A lower epoch is of
+    /// [`super::ClientEvent::Begun`]; the same epoch and phase with other addresses only moves connections. A lower epoch is of
     /// a stale ApplicationMaster and is ignored.
     Work {
         /// The epoch.
@@ -63,15 +63,15 @@ pub enum DataRequest {
         places: Vec<ShardPlace>,
     },
     /// Sends the barrier of a cut on every connection, after the steps that were pushed before, and reports
-    /// [`super::Event::AtBarrier`]. A repeated cut gets the same report. A lower cut or another epoch is ignored.
+    /// [`super::ClientEvent::AtBarrier`]. A repeated cut gets the same report. A lower cut or another epoch is ignored.
     Barrier {
         /// The cut.
         cut: CutId,
         /// The epoch.
         epoch: Epoch,
     },
-    /// BSP: runs a lane from now on. The shards report where it stands, then [`super::Event::Compute`] or
-    /// [`super::Event::Ended`] follows. A lane that runs here under this hand-out or a later one is unchanged.
+    /// BSP: runs a lane from now on. The shards report where it stands, then [`super::ClientEvent::Compute`] or
+    /// [`super::ClientEvent::Ended`] follows. A lane that runs here under this hand-out or a later one is unchanged.
     TakeOver {
         /// The sender's era.
         era: Era,
@@ -100,14 +100,14 @@ pub enum DataRequest {
         /// The task.
         task: TaskId,
     },
-    /// ASP: the task has no more steps. [`super::Event::Finished`] follows. A task may have no step at all.
+    /// ASP: the task has no more steps. [`super::ClientEvent::Finished`] follows. A task may have no step at all.
     EndTask {
         /// The sender's era.
         era: Era,
         /// The task.
         task: TaskId,
     },
-    /// Reads values. [`super::Event::Pulled`] returns all items. An invalid request results in [`super::Event::Fault`];
+    /// Reads values. [`super::ClientEvent::Pulled`] returns all items. An invalid request results in [`super::ClientEvent::Fault`];
     /// a pull before a step that the lane has passed has no result.
     Pull {
         /// The sender's era.
@@ -119,8 +119,8 @@ pub enum DataRequest {
         /// The values to read.
         items: Vec<PullItem>,
     },
-    /// Pushes the whole gradient of a step. [`super::Event::Reached`] follows. An invalid one results in
-    /// [`super::Event::Fault`]. A step that is not the unit's next has no result: the work was taken back meanwhile.
+    /// Pushes the whole gradient of a step. [`super::ClientEvent::Reached`] follows. An invalid one results in
+    /// [`super::ClientEvent::Fault`]. A step that is not the unit's next has no result: the work was taken back meanwhile.
     ///
     /// A unit may have up to [`super::UNREACHED_STEPS_MAX`] steps in flight. BSP: a step that is pushed before the
     /// previous one is reached waits in the client.

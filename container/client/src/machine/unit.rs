@@ -5,7 +5,7 @@ use std::fmt;
 use heddle_protocol::ids::{Epoch, Lane, PhaseNo, TaskId};
 
 /// The epoch and phase of a request or an event. The machine drops requests of another era: their sender has not seen
-/// [`crate::machine::Event::Begun`] yet.
+/// [`crate::machine::ClientEvent::Begun`] yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Era {
     /// Raised by rollbacks.
