@@ -77,7 +77,7 @@ pub enum Action {
         /// The container.
         container: ContainerName,
     },
-    /// Start the process of this member in this container. Answered by `Started` or `Exited`.
+    /// Start the process of this member in this container. Answered by `Exited`, or by the registration of the member.
     Launch {
         /// The container.
         container: ContainerName,

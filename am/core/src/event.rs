@@ -66,27 +66,27 @@ pub enum Event {
     },
     /// Any later line of a registered container, heartbeats included. [`Report::Register`] never comes this way.
     Report {
-        /// On which connection.
+        /// The connection that it came on.
         connection: ConnectionId,
-        /// What.
+        /// The line.
         report: Box<Report>,
     },
     /// A control connection is closed.
     Closed {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
     },
     /// Answer to [`Action::ProbePort`](crate::Action::ProbePort).
     Probed {
-        /// Whose port.
+        /// The member that listens on the port.
         member: Member,
-        /// What happened.
+        /// The result of the connection.
         outcome: Probe,
     },
 
     /// The journal has this record and all before it on disk.
     RecordDurable {
-        /// Which.
+        /// The last record on disk.
         record: RecordId,
     },
     /// The journal cannot be written any more. The job ends: every decision must be recorded.
@@ -95,14 +95,14 @@ pub enum Event {
         error: String,
         /// Whether another ApplicationMaster has claimed the directory.
         fenced: bool,
-        /// The exit code of such a failure: 5 where it was refused, 6 where it could not be reached.
+        /// `Denied` where the write was refused, `Unreachable` where storage did not respond.
         exit_code: ExitCode,
     },
     /// A store call is over.
     Stored {
-        /// Which.
+        /// The call.
         call: CallId,
-        /// How.
+        /// Its result.
         outcome: Stored,
     },
 

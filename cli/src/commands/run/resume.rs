@@ -78,7 +78,7 @@ pub async fn is_untrained(found: &UnfinishedRun) -> bool {
 /// Rejects a job with other values than the run that it would continue.
 ///
 /// # Errors
-/// ExitCode code 7 with the keys that differ.
+/// Exit code 7 with the keys that differ.
 pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), CommandFailure> {
     let short = found.run.file.run.short();
     let before = found.run.dir.spec().map_err(|error| {

@@ -35,7 +35,7 @@ pub struct ClusterCheck {
 /// Rejects outputs on this machine, where containers cannot write.
 ///
 /// # Errors
-/// ExitCode code 7 with the key.
+/// Exit code 7 with the key.
 pub fn outputs_are_shared(spec: &JobSpec) -> Result<(), CommandFailure> {
     for (key, place) in
         [("checkpoint.dir", &spec.checkpoint.dir), ("output.model", &spec.output.model)]
