@@ -13,6 +13,7 @@ use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
 use heddle_am::event_log::{EventLog, EventOutput};
 use heddle_protocol::control::{Command, CommandEnvelope, HeartbeatStats, Registration, Report};
 use heddle_protocol::environment::AmAddress;
+use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{
@@ -193,7 +194,7 @@ async fn a_container_without_the_secret_is_refused_and_ends_with_22() {
     let other = Secret::random().expect("random numbers");
     let (_agent, _commanded, exited) = server.agent(other);
     let exit = exited.recv_timeout(LIMIT).expect("the agent gives up");
-    assert_eq!(exit.code(), 22);
+    assert_eq!(exit.code(), ContainerExitCode::SecretRefused);
     assert!(server.inputs.try_recv().is_err(), "nothing reached the driver");
 }
 

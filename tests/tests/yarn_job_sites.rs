@@ -1,11 +1,12 @@
 //! Jobs on a cluster as sites configure theirs: two ResourceManagers, mapping rules with queues that are created when a
 //! job comes, a default queue that no user may use, node labels, GPUs, nodes that are taken out of service.
 
+use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::SlotState;
 use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
@@ -304,10 +305,34 @@ fn trainers_run_a_program_of_an_archive() -> Result<()> {
     counting.check()
 }
 
+/// A counting job whose samples are on enough nodes: HDFS draws the node of each block, and with all blocks on one node
+/// three of four trainers would read from another one whatever is dispatched.
+fn spread_samples(cluster: &Cluster) -> Result<Counting<'_>> {
+    const FILES: usize = 8;
+    const NODES: usize = 4;
+    for attempt in 0..20 {
+        let name = format!("locality-{attempt}");
+        let counts = Counting::new(cluster, &name, "asp", 20)?;
+        let mut files = BTreeMap::new();
+        for file in 0..FILES {
+            let blocks = cluster.blocks(&format!("/user/alice/{name}/samples/{file}.dummy"))?;
+            let host = blocks.first().and_then(|block| block.hosts.first());
+            *files.entry(host.context("a block has a host")?.clone()).or_insert(0) += 1;
+        }
+        // A trainer computes a quarter of the tasks, which are two files of its node at the most.
+        let local: usize = files.values().map(|&files: &usize| files.min(FILES / NODES)).sum();
+        if local * 4 >= FILES * 3 {
+            return Ok(counts);
+        }
+        println!("{name}: {files:?}");
+    }
+    bail!("the blocks are never on three nodes")
+}
+
 #[test]
 fn tasks_run_on_the_nodes_that_store_their_blocks() -> Result<()> {
     let (cluster, _turn) = cluster()?;
-    let counts = Counting::new(cluster, "locality", "asp", 20)?;
+    let counts = spread_samples(cluster)?;
     let four = ["--set", "trainers.min=4", "--set", "trainers.max=4"];
     let mut submitted = counts.job.submit(&four, "step-computed=return(sleep=2,while={slow})")?;
     submitted.ends_well(LIMIT)?;
@@ -321,8 +346,7 @@ fn tasks_run_on_the_nodes_that_store_their_blocks() -> Result<()> {
     println!("{line}");
     let numbers: Vec<u64> =
         line.split_whitespace().filter_map(|word| word.replace(',', "").parse().ok()).collect();
-    // 8 files and 20 passes. HDFS draws the node of each block by lot, so that a node may have none; a trainer that
-    // knew nothing would read one in four from its own node.
+    // 8 files and 20 passes. A dispatch that ignores locality reads one task in four from the trainer's node.
     ensure!(matches!(numbers[..], [local, all] if all >= 160 && local * 5 >= all * 2), "{line}");
     Ok(())
 }

@@ -21,6 +21,7 @@ use std::fmt;
 
 use heddle_protocol::backoff::Backoff;
 use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope};
+use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Attempt;
 
@@ -75,12 +76,12 @@ impl fmt::Display for AgentExit {
 impl AgentExit {
     /// The process's exit code.
     #[must_use]
-    pub fn code(&self) -> u8 {
+    pub fn code(&self) -> ContainerExitCode {
         match self {
-            Self::Stopped(_) => 0,
-            Self::Refused(_) => 9,
-            Self::Orphaned { .. } => 20,
-            Self::SecretRefused => 22,
+            Self::Stopped(_) => ContainerExitCode::Stopped,
+            Self::Refused(_) => ContainerExitCode::Refused,
+            Self::Orphaned { .. } => ContainerExitCode::Orphaned,
+            Self::SecretRefused => ContainerExitCode::SecretRefused,
         }
     }
 }
@@ -504,6 +505,9 @@ mod tests {
         let mut machine = connected(0);
         let refused = Command::Refused { reason: "superseded".into() };
         let outputs = machine.on(line(1, 0, Some(refused)), 1);
-        assert!(matches!(&outputs[..], [Output::Exit(exit)] if exit.code() == 9), "{outputs:?}");
+        assert!(
+            matches!(&outputs[..], [Output::Exit(exit)] if exit.code() == ContainerExitCode::Refused),
+            "{outputs:?}"
+        );
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use heddle_agent::{AgentExit, LogContext};
 use heddle_protocol::control::{Base, Command, CutAt, Phase, Report};
+use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
 use heddle_shard::{Shard, ShardReport, ShardSetError};
@@ -69,9 +70,6 @@ struct CurrentCut {
     /// Reports from before all threads had answered; none afterwards.
     early: Option<Vec<(Epoch, ShardReport)>>,
 }
-
-/// Exit code of a container whose node allows too few open files. As for a bug of the program, the container failed.
-const TOO_FEW_FILES: i32 = 10;
 
 impl Coordinator {
     pub(crate) fn new(
@@ -175,7 +173,7 @@ impl Coordinator {
                     tracing::error!(%error, "open_files_limit_too_low");
                     // Another node may allow more. The job shows the last line of stderr to its user.
                     eprintln!("{error}");
-                    std::process::exit(TOO_FEW_FILES);
+                    std::process::exit(ContainerExitCode::Failed.number());
                 }
                 let job = PserverJob::new(&welcome);
                 self.status.set_memory_bytes(job.memory_bytes);

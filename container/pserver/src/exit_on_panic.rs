@@ -1,5 +1,7 @@
 //! Ends the process when one of its threads panics.
 
+use heddle_protocol::exit_code::ContainerExitCode;
+
 /// A guard in each thread. Without a panicked thread the others would wait without a limit; a container that ended is
 /// replaced.
 pub(crate) struct ExitOnPanic;
@@ -8,7 +10,7 @@ impl Drop for ExitOnPanic {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!("thread_panicked");
-            std::process::exit(10);
+            std::process::exit(ContainerExitCode::Failed.number());
         }
     }
 }

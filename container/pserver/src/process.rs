@@ -9,6 +9,7 @@ use crossbeam::channel::{Sender, bounded};
 use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, LogContext};
 use heddle_fail_points::fail_value;
 use heddle_protocol::control::{HeartbeatStats, PserverState, Registration, Report};
+use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Epoch, RunId};
 use heddle_protocol::spec::PortRange;
@@ -126,7 +127,7 @@ fn start_thread(
         if let Err(error) = data::run(setup) {
             // Its shards cannot be served any more. A container that ended is replaced.
             tracing::error!(index, %error, "data_thread_ended");
-            std::process::exit(10);
+            std::process::exit(ContainerExitCode::Failed.number());
         }
     })?;
     Ok(thread)
@@ -146,7 +147,7 @@ fn hooks(
     let send = |inputs: &Sender<CoordinatorInput>, input| {
         if inputs.try_send(input).is_err() {
             tracing::error!("coordinator_queue_full");
-            std::process::exit(10);
+            std::process::exit(ContainerExitCode::Failed.number());
         }
     };
     Hooks {

@@ -90,6 +90,42 @@ impl std::fmt::Display for ExitCode {
     }
 }
 
+/// How the process of a container ended by its own decision. The ApplicationMaster judges a loss by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ContainerExitCode {
+    /// The ApplicationMaster ended it.
+    Stopped = ExitCode::Ok as u8,
+    /// The ApplicationMaster refused its registration.
+    Refused = ExitCode::Fenced as u8,
+    /// It failed: a defect, or a node that lacks what it needs.
+    Failed = ExitCode::Internal as u8,
+    /// No ApplicationMaster responded for the orphan timeout.
+    Orphaned = 20,
+    /// The secrets of the ApplicationMaster and of the container differ.
+    SecretRefused = 22,
+}
+
+impl ContainerExitCode {
+    /// The number of the process's end.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The number, as the standard library takes and reports it.
+    #[must_use]
+    pub const fn number(self) -> i32 {
+        self as i32
+    }
+}
+
+impl From<ContainerExitCode> for std::process::ExitCode {
+    fn from(exit: ContainerExitCode) -> Self {
+        Self::from(exit.code())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,8 @@ pub struct Block {
     pub id: u64,
     /// Its copies.
     pub replicas: Vec<Replica>,
+    /// The names of the DataNodes that the NameNode reports for it.
+    pub hosts: Vec<String>,
 }
 
 /// One copy of a block.
@@ -54,7 +56,9 @@ impl Cluster {
                     replicas.push(Replica { datanode, file });
                 }
             }
-            blocks.push(Block { id, replicas });
+            let hosts = block["locations"].as_array().into_iter().flatten();
+            let hosts = hosts.filter_map(|host| host["hostName"].as_str()).map(str::to_owned);
+            blocks.push(Block { id, replicas, hosts: hosts.collect() });
         }
         Ok(blocks)
     }

@@ -20,6 +20,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use heddle_protocol::exit_code::{ContainerExitCode, ExitCode};
 use heddle_protocol::ids::{Member, Slot};
 
 use crate::config::Limits;
@@ -44,14 +45,21 @@ pub(crate) enum FailureClass {
     Failure,
 }
 
+const STOPPED: i32 = ContainerExitCode::Stopped.number();
+const REFUSED: i32 = ContainerExitCode::Refused.number();
+const ORPHANED: i32 = ContainerExitCode::Orphaned.number();
+const INTERRUPTED: i32 = ExitCode::Interrupted.code() as i32;
+const TERMINATED: i32 = ExitCode::Terminated.code() as i32;
+/// A shell reports a signal as 128 and its number; SIGKILL is 9.
+const KILLED_IN_SHELL: i32 = 128 + 9;
+
 /// Judges an end that we did not order.
 pub(crate) fn classify(exit: &Exit) -> FailureClass {
     match exit {
         Exit::NodeLost | Exit::Preempted | Exit::ByCluster { .. } => FailureClass::None,
-        // 9: it was refused, which is our decision. 20: it found no ApplicationMaster, which is our fault.
-        Exit::Code(9 | 20) => FailureClass::None,
-        // A shell reports signal 9 as 137.
-        Exit::Signal(9) | Exit::Code(137) => FailureClass::Killed,
+        // A refusal is the core's decision. A container without an ApplicationMaster has not failed itself.
+        Exit::Code(REFUSED | ORPHANED) => FailureClass::None,
+        Exit::Signal(9) | Exit::Code(KILLED_IN_SHELL) => FailureClass::Killed,
         Exit::Code(_) | Exit::Signal(_) | Exit::NotStarted { .. } | Exit::OutOfMemory { .. } => {
             FailureClass::Failure
         }
@@ -61,8 +69,9 @@ pub(crate) fn classify(exit: &Exit) -> FailureClass {
 /// Whether a container that we had ordered to end did so for its own reason before the order came.
 pub(crate) fn by_itself(exit: &Exit) -> bool {
     match exit {
-        // 130, 137, 143: what a shell makes of the signals of our order.
-        Exit::Code(0 | 9 | 20 | 130 | 137 | 143) => false,
+        Exit::Code(STOPPED | REFUSED | ORPHANED) => false,
+        // The signals of the order, as a shell reports them.
+        Exit::Code(INTERRUPTED | KILLED_IN_SHELL | TERMINATED) => false,
         Exit::Signal(2 | 9 | 15) | Exit::NodeLost | Exit::Preempted | Exit::ByCluster { .. } => {
             false
         }
@@ -115,7 +124,6 @@ impl Cause {
 /// An end in words, without its subject: `exited with code 1`.
 pub(crate) fn words(exit: &Exit) -> String {
     match exit {
-        Exit::Code(21) => "exited with code 21 (disk full or unwritable)".to_owned(),
         Exit::Code(code) => format!("exited with code {code}"),
         Exit::Signal(9) => "was killed by signal 9 (by an operator or by the kernel)".to_owned(),
         Exit::Signal(signal) => format!("was ended by signal {signal}"),

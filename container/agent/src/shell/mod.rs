@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use heddle_protocol::control::{Command, HeartbeatStats, Report, ReportEnvelope};
 use heddle_protocol::environment::AmAddress;
+use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::ids::Attempt;
 use heddle_protocol::lines::encode_line;
 use tokio::sync::mpsc;
@@ -65,10 +66,10 @@ impl Reporter {
 /// Ends the process. If it ends with an error, the reason is the last line on stderr, since YARN shows the end of that
 /// file to users.
 pub fn leave(exit: &AgentExit) -> ! {
-    if exit.code() != 0 {
+    if exit.code() != ContainerExitCode::Stopped {
         eprintln!("{exit}");
     }
-    std::process::exit(i32::from(exit.code()))
+    std::process::exit(exit.code().number())
 }
 
 /// The running control thread.

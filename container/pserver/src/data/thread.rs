@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, TrySendError};
+use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_shard::{Conn, ShardEffect, ShardSet};
@@ -133,7 +134,7 @@ impl DataThread {
             Err(TrySendError::Full(_)) => {
                 let thread = self.index;
                 tracing::error!(thread, "coordinator_queue_full");
-                std::process::exit(10);
+                std::process::exit(ContainerExitCode::Failed.number());
             }
         }
     }

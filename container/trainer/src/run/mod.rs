@@ -21,6 +21,7 @@ use heddle_client::layout::Layout;
 use heddle_client::machine::ClientEvent;
 use heddle_client::shell::{Client, Settings};
 use heddle_protocol::control::{Command, Registration, Report, Welcome};
+use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::spec::JobSpec;
 use heddle_storage::chain;
@@ -119,7 +120,7 @@ pub fn main_with(algorithm: impl FnOnce(&JobSpec) -> Box<dyn Algorithm>) -> Exit
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{}", chain(&error));
-            ExitCode::from(10)
+            ContainerExitCode::Failed.into()
         }
     }
 }

@@ -180,7 +180,7 @@ impl World {
                 agent::Output::Exit(exit) => {
                     let member = container.member;
                     self.tell(format_args!("{member} exits: {exit:?}"));
-                    self.end_process(number, Exit::Code(i32::from(exit.code())))?;
+                    self.end_process(number, Exit::Code(exit.code().number()))?;
                 }
             }
         }
