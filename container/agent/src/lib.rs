@@ -5,9 +5,9 @@
 //! the process was started with. The meaning of commands is decided by the pserver and the trainer.
 //!
 //! ```
-//! use heddle_agent::machine::{Input, Machine, Output};
+//! use heddle_agent::machine::{ControlMachine, Input, Output};
 //!
-//! let mut machine = Machine::new(0);
+//! let mut machine = ControlMachine::new(0);
 //! assert!(matches!(machine.on(Input::Timer, 0)[..], [Output::Connect]));
 //! assert!(matches!(machine.on(Input::Opened, 5)[..], [Output::Register]));
 //! ```

@@ -21,7 +21,7 @@
 //! | version | changed |
 //! | --- | --- |
 //! | 2 | control: failures carry a class (`save-failed`, `export-failed`, `load-failed`, `fatal`); messages about shards and cuts have new names |
-//! | 3 | control: a registration has `pserver_state` and `trainer_state` (were `held` and `busy`), a command `acknowledged` (was `heard`) |
+//! | 3 | control: a registration has `pserver_state` and `trainer_state`, a command has `acknowledged` (all three had other names) |
 
 use std::fmt;
 
