@@ -23,7 +23,7 @@ use tracing::Span;
 
 use crate::api::{ApiInput, CommandStream};
 use crate::attempt_history::AttemptHistory;
-use crate::cluster::{ContainerRequest, ContainerSource};
+use crate::cluster::ContainerSource;
 use crate::encoded::Encoded;
 use crate::event_log::EventLog;
 use crate::wall_clock::wall_ms;
@@ -264,7 +264,7 @@ impl<C: ContainerSource> Driver<C> {
                 session.registered = true;
                 self.heard.registered(member, connection);
                 if let Some(container) = &registration.container {
-                    self.cluster.known(&ContainerName(container.clone()), member);
+                    self.cluster.registered(&ContainerName(container.clone()), member);
                 }
                 self.on(Event::Registered { connection, registration });
             }
@@ -290,7 +290,7 @@ impl<C: ContainerSource> Driver<C> {
         if let Some(session) = self.sessions.remove(&connection)
             && session.registered
         {
-            self.cluster.look(session.member);
+            self.cluster.connection_closed(session.member);
             self.on(Event::Closed { connection });
         }
     }
@@ -328,13 +328,7 @@ impl<C: ContainerSource> Driver<C> {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Ask { slot, incarnation, avoid, prefer, memory } => {
-                self.cluster.ask(ContainerRequest { slot, incarnation, avoid, prefer, memory })
-            }
-            Action::CancelAsk { slot, incarnation } => self.cluster.cancel(slot, incarnation),
-            Action::Release { container } => self.cluster.release(&container),
-            Action::Launch { container, member } => self.cluster.launch(&container, member),
-            Action::Stop { container, grace_ms, .. } => self.cluster.stop(&container, grace_ms),
+            Action::Container(order) => self.cluster.order(order),
             Action::Send { connection, command, .. } => self.send(connection, Some(command)),
             Action::Disconnect { connection } => {
                 if let Some(session) = self.sessions.get_mut(&connection) {

@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
 use heddle_am_core::{
-    Action, Checkpoint, Config, ConnectionId, ContainerName, Core, Event, Exit, Limits,
-    MonotonicMs, Now, Record, StartupState, StoreCall, Stored, SurvivingContainer,
+    Action, Checkpoint, Config, ConnectionId, ContainerName, ContainerOrder, Core, Event, Exit,
+    Limits, MonotonicMs, Now, Record, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
     Command, HeartbeatStats, PserverState, Registration, Report, ShardState, TaskGrant,
@@ -155,7 +155,8 @@ impl Rig {
 
     fn perform(&mut self, action: Action) {
         match action {
-            Action::Ask { slot, incarnation, .. } => {
+            Action::Container(ContainerOrder::Ask(request)) => {
+                let Member { slot, incarnation } = request.member;
                 self.next += 1;
                 let number = self.next;
                 self.events.push_back(Event::Allocated {
@@ -167,7 +168,9 @@ impl Rig {
                     node: format!("node-{:04}.example", number % 1_000),
                 });
             }
-            Action::Launch { container, member } => self.register(container, member),
+            Action::Container(ContainerOrder::Launch { container, member }) => {
+                self.register(container, member)
+            }
             Action::Send { member: Some(member), command, .. } => {
                 self.obey(member, Arc::unwrap_or_clone(command))
             }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, ExportedFile};
-use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot};
+use heddle_protocol::ids::{CutId, Generation, Member};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::spec::Bytes;
 use heddle_protocol::view;
@@ -43,41 +43,17 @@ pub struct Checkpoint {
     pub manifest: Arc<Manifest>,
 }
 
-/// Something to do, in the order given. Within one list and from list to list the driver keeps the
-/// order of [`Action::Send`] per connection, of [`Action::Journal`], and of [`Action::Store`]; the
-/// rest may overlap.
-///
-/// Actions that others can see (send, store, finish) are returned only after the journal records before them are durable:
-/// the driver performs what it gets.
-#[derive(Clone, Debug)]
-pub enum Action {
-    /// Ask the cluster for a container for this slot. Answered by [`Event::Allocated`](crate::Event::Allocated), at any time.
-    Ask {
-        /// The slot.
-        slot: Slot,
-        /// The incarnation it is for.
-        incarnation: Incarnation,
-        /// Nodes to avoid, because containers failed there or because the nodes will be gone.
-        avoid: Vec<String>,
-        /// Hosts that store most of its input, the best first. A container on another host is used too.
-        prefer: Vec<String>,
-        /// Memory of its process instead of the job file's, because containers of this slot exceeded theirs. The overhead is
-        /// added as it is there.
-        memory: Option<Bytes>,
-    },
-    /// Withdraw an ask.
-    CancelAsk {
-        /// The slot.
-        slot: Slot,
-        /// The incarnation it was for.
-        incarnation: Incarnation,
-    },
-    /// Release this container unused.
-    Release {
-        /// The container.
-        container: ContainerName,
-    },
-    /// Start the process of this member in this container. Answered by `Exited`, or by the registration of the member.
+/// An order to the source of containers: YARN, or this machine. One type from the core to the source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContainerOrder {
+    /// Request a container. Answered by [`Event::Allocated`](crate::Event::Allocated), at any time.
+    Ask(ContainerRequest),
+    /// Withdraw the request for this member.
+    CancelAsk(Member),
+    /// Return this container unused.
+    Release(ContainerName),
+    /// Start the process of this member in this container. Answered by [`Event::Exited`](crate::Event::Exited), or by
+    /// the registration of the member.
     Launch {
         /// The container.
         container: ContainerName,
@@ -85,7 +61,7 @@ pub enum Action {
         member: Member,
     },
     /// End this container: ask its process to end, after `grace_ms` kill it (0: kill at once).
-    /// Answered by `Exited`; for one that has ended already, nothing.
+    /// Answered by [`Event::Exited`](crate::Event::Exited); a container that has ended already causes no answer.
     Stop {
         /// The container.
         container: ContainerName,
@@ -94,6 +70,32 @@ pub enum Action {
         /// Time until it is killed, ms.
         grace_ms: u64,
     },
+}
+
+/// A request for a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerRequest {
+    /// The member that the container is for.
+    pub member: Member,
+    /// Nodes to avoid, because containers failed there or because the nodes will be gone.
+    pub avoid: Vec<String>,
+    /// Hosts that store most of its input, the best first. A container on another host is used too.
+    pub prefer: Vec<String>,
+    /// Memory of its process instead of the job file's, because containers of this slot exceeded theirs. The overhead
+    /// grows in proportion.
+    pub memory: Option<Bytes>,
+}
+
+/// Something to do, in the order given. Within one list and from list to list the driver keeps the
+/// order of [`Action::Send`] per connection, of [`Action::Journal`], and of [`Action::Store`]; the
+/// rest may overlap.
+///
+/// Actions that others can see (send, store, finish) are returned only after the journal records before them are durable:
+/// the driver performs what it gets.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// An order to the source of containers.
+    Container(ContainerOrder),
     /// Send a line down this connection; nothing if it is closed.
     Send {
         /// The connection.

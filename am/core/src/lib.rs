@@ -36,7 +36,8 @@ mod time;
 mod work;
 
 pub use action::{
-    Action, CallId, Checkpoint, ConnectionId, ContainerName, OperationId, RecordId, StoreCall,
+    Action, CallId, Checkpoint, ConnectionId, ContainerName, ContainerOrder, ContainerRequest,
+    OperationId, RecordId, StoreCall,
 };
 pub use compaction::compact;
 pub use config::{Config, Limits, Locality};

@@ -15,15 +15,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use heddle_am_core::{ContainerName, Event, Exit};
+use heddle_am_core::{ContainerName, ContainerOrder, Event, Exit};
 use heddle_protocol::environment;
-use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
+use heddle_protocol::ids::{Member, Role};
 use heddle_telemetry::descriptors::Limit;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
-use super::{ContainerRequest, ContainerSource, Events};
+use super::{ContainerSource, Events};
 
 /// How local containers are started.
 #[derive(Clone, Debug)]
@@ -139,20 +139,9 @@ impl LocalCluster {
             .envs(self.launch.variables.iter().map(|(name, value)| (name, value)));
         Ok(command)
     }
-}
 
-impl ContainerSource for LocalCluster {
-    fn ask(&mut self, ask: ContainerRequest) {
-        let ContainerRequest { slot, incarnation, .. } = ask;
-        let container = ContainerName(format!("{slot}-{incarnation}"));
-        self.send(Event::Allocated { container, slot, incarnation, node: self.node.clone() });
-    }
-
-    fn cancel(&mut self, _slot: Slot, _incarnation: Incarnation) {}
-
-    fn release(&mut self, _container: &ContainerName) {}
-
-    fn launch(&mut self, container: &ContainerName, member: Member) {
+    /// Starts the member's process in the container.
+    fn start_member(&mut self, container: ContainerName, member: Member) {
         let not_started = |error: String| Event::Exited {
             container: container.clone(),
             exit: Exit::NotStarted { error },
@@ -178,7 +167,8 @@ impl ContainerSource for LocalCluster {
         }
     }
 
-    fn stop(&mut self, container: &ContainerName, grace_ms: u64) {
+    /// Ends the container's process.
+    fn stop(&self, container: &ContainerName, grace_ms: u64) {
         let Some(alive) = self.alive.get(container).cloned() else {
             return;
         };
@@ -188,6 +178,23 @@ impl ContainerSource for LocalCluster {
                 tokio::time::sleep(Duration::from_millis(grace_ms)).await;
                 signal(&alive, Signal::SIGKILL);
             });
+        }
+    }
+}
+
+impl ContainerSource for LocalCluster {
+    fn order(&mut self, order: ContainerOrder) {
+        match order {
+            ContainerOrder::Ask(request) => {
+                let Member { slot, incarnation } = request.member;
+                let container = ContainerName(format!("{slot}-{incarnation}"));
+                let node = self.node.clone();
+                self.send(Event::Allocated { container, slot, incarnation, node });
+            }
+            ContainerOrder::Launch { container, member } => self.start_member(container, member),
+            ContainerOrder::Stop { container, grace_ms, .. } => self.stop(&container, grace_ms),
+            // A request is answered at once, and an unused container is only a name.
+            ContainerOrder::CancelAsk(_) | ContainerOrder::Release(_) => {}
         }
     }
 }

@@ -6,44 +6,20 @@
 pub mod local;
 pub mod yarn;
 
-use heddle_am_core::{ContainerName, Event};
-use heddle_protocol::ids::{Incarnation, Member, Slot};
-use heddle_protocol::spec::Bytes;
+use heddle_am_core::{ContainerName, ContainerOrder, Event};
+use heddle_protocol::ids::Member;
 use heddle_protocol::view::Placement;
 use tokio::sync::mpsc;
 
-/// A request for a container.
-#[derive(Clone, Debug)]
-pub struct ContainerRequest {
-    /// The slot.
-    pub slot: Slot,
-    /// The incarnation that it is for.
-    pub incarnation: Incarnation,
-    /// Nodes to avoid.
-    pub avoid: Vec<String>,
-    /// Preferred hosts, best first; any other host is acceptable.
-    pub prefer: Vec<String>,
-    /// Memory, if it differs from the spec's.
-    pub memory: Option<Bytes>,
-}
-
 /// A source of containers. Calls return at once; results arrive as events.
 pub trait ContainerSource {
-    /// Requests a container. The result is `Allocated`.
-    fn ask(&mut self, ask: ContainerRequest);
-    /// Cancels a request.
-    fn cancel(&mut self, slot: Slot, incarnation: Incarnation);
-    /// Releases an unused container.
-    fn release(&mut self, container: &ContainerName);
-    /// Starts the member's process in the container. `Exited` reports its end.
-    fn launch(&mut self, container: &ContainerName, member: Member);
-    /// Asks the container's process to end, and kills it after `grace_ms`. The result is `Exited`.
-    fn stop(&mut self, container: &ContainerName, grace_ms: u64);
+    /// Performs an order of the core.
+    fn order(&mut self, order: ContainerOrder);
 
     /// A container has registered: `member` runs in it.
-    fn known(&mut self, _container: &ContainerName, _member: Member) {}
-    /// The connection of this member closed: checks whether its process has ended, where that can be known early.
-    fn look(&mut self, _member: Member) {}
+    fn registered(&mut self, _container: &ContainerName, _member: Member) {}
+    /// The connection of this member closed: checks whether its process has ended, where that can be determined early.
+    fn connection_closed(&mut self, _member: Member) {}
     /// Reports the finished share of the job, 0 … 1, for display.
     fn progress(&mut self, _done: f32) {}
     /// The container of a member, for display; also after its end.

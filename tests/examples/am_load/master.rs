@@ -13,14 +13,15 @@ use anyhow::Context as _;
 use heddle_am::api::{self, ApiState, Capacity, Pages};
 use heddle_am::attempt_history::AttemptHistory;
 use heddle_am::claim::{self, Liveness};
-use heddle_am::cluster::{ContainerRequest, ContainerSource, Events};
+use heddle_am::cluster::{ContainerSource, Events};
 use heddle_am::driver::{About, Driver, Sources, WorkerQueues};
 use heddle_am::event_log::{EventLog, EventOutput};
 use heddle_am::journal::{self, Journal};
 use heddle_am::lease::Lease;
 use heddle_am::store::Store;
 use heddle_am_core::{
-    Config, ContainerName, Core, Event, Exit, Limits, StartupState, SurvivingContainer,
+    Config, ContainerName, ContainerOrder, ContainerRequest, Core, Event, Exit, Limits,
+    StartupState, SurvivingContainer,
 };
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::Secret;
@@ -63,32 +64,30 @@ fn container(slot: Slot, incarnation: Incarnation) -> ContainerName {
 }
 
 impl ContainerSource for Granting {
-    fn ask(&mut self, ask: ContainerRequest) {
-        say(&format!("ask {}", ask.slot));
-        self.tell(Event::Allocated {
-            container: container(ask.slot, ask.incarnation),
-            slot: ask.slot,
-            incarnation: ask.incarnation,
-            node: format!("node-{}", ask.slot.index % 100),
-        });
-    }
-
-    fn cancel(&mut self, _slot: Slot, _incarnation: Incarnation) {}
-
-    fn release(&mut self, _container: &ContainerName) {}
-
-    fn launch(&mut self, container: &ContainerName, member: Member) {
-        self.members.insert(container.clone(), member);
-        let member = serde_json::to_string(&member).unwrap_or_default();
-        say(&format!("launch {} {member}", container.0));
-    }
-
-    fn stop(&mut self, container: &ContainerName, _grace_ms: u64) {
-        self.tell(Event::Exited {
-            container: container.clone(),
-            exit: Exit::Signal(9),
-            text: String::new(),
-        });
+    fn order(&mut self, order: ContainerOrder) {
+        match order {
+            ContainerOrder::Ask(ContainerRequest { member, .. }) => {
+                let Member { slot, incarnation } = member;
+                say(&format!("ask {slot}"));
+                self.tell(Event::Allocated {
+                    container: container(slot, incarnation),
+                    slot,
+                    incarnation,
+                    node: format!("node-{}", slot.index % 100),
+                });
+            }
+            ContainerOrder::Launch { container, member } => {
+                let name = container.0.clone();
+                self.members.insert(container, member);
+                let member = serde_json::to_string(&member).unwrap_or_default();
+                say(&format!("launch {name} {member}"));
+            }
+            ContainerOrder::Stop { container, .. } => {
+                let (exit, text) = (Exit::Signal(9), String::new());
+                self.tell(Event::Exited { container, exit, text });
+            }
+            ContainerOrder::CancelAsk(_) | ContainerOrder::Release(_) => {}
+        }
     }
 }
 

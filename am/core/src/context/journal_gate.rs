@@ -113,11 +113,7 @@ fn wait(action: &Action) -> Wait {
     match action {
         Action::Send { .. } | Action::Disconnect { .. } | Action::Finish(_) => Wait::Decisions,
         Action::Store { .. } => Wait::Records,
-        Action::Ask { .. }
-        | Action::CancelAsk { .. }
-        | Action::Release { .. }
-        | Action::Launch { .. }
-        | Action::Stop { .. }
+        Action::Container(_)
         | Action::Journal { .. }
         | Action::ProbePort { .. }
         | Action::Notice(_)
@@ -128,7 +124,7 @@ fn wait(action: &Action) -> Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::{CallId, ConnectionId, ContainerName, StoreCall};
+    use crate::action::{CallId, ConnectionId, ContainerName, ContainerOrder, StoreCall};
     use crate::outcome::Outcome;
     use heddle_protocol::exit_code::ExitCode;
     use heddle_protocol::ids::{CutId, Generation, PhaseNo, Step};
@@ -157,7 +153,7 @@ mod tests {
         gate.push(visible());
         let second = gate.journal(record());
         gate.push(visible());
-        gate.push(Action::Release { container: ContainerName("c".to_owned()) });
+        gate.push(Action::Container(ContainerOrder::Release(ContainerName("c".to_owned()))));
         assert_eq!(
             gate.take().len(),
             3,

@@ -14,7 +14,7 @@ use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation};
 use heddle_protocol::spec::Consistency;
 use heddle_protocol::view;
 
-use crate::action::{Action, CallId, OperationId, RecordId, StoreCall};
+use crate::action::{Action, CallId, ContainerOrder, OperationId, RecordId, StoreCall};
 use crate::config::{Config, Limits};
 use crate::record::Record;
 use crate::time::{MonotonicMs, Now};
@@ -193,6 +193,11 @@ impl Context {
     /// Adds an action. It leaves when the journal's rule allows it.
     pub(crate) fn push(&mut self, action: Action) {
         self.gate.push(action);
+    }
+
+    /// Adds an order to the source of containers.
+    pub(crate) fn order(&mut self, order: ContainerOrder) {
+        self.push(Action::Container(order));
     }
 
     /// Writes a record.

@@ -7,7 +7,7 @@ use heddle_protocol::ids::{Epoch, PhaseNo, Role, Slot};
 use heddle_protocol::view::{self, JobState};
 
 use super::Core;
-use crate::action::{Action, ContainerName};
+use crate::action::{ContainerName, ContainerOrder};
 use crate::checkpoint::Checkpoints;
 use crate::context::deadlines::Purpose;
 use crate::event::{DamagedCheckpoint, StartupState, SurvivingContainer};
@@ -121,7 +121,7 @@ impl Core {
 
     fn release_all(&mut self, kept: Vec<SurvivingContainer>) {
         for SurvivingContainer { container, node: _ } in kept {
-            self.ctx.push(Action::Release { container });
+            self.ctx.order(ContainerOrder::Release(container));
         }
     }
 

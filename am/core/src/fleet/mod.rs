@@ -22,7 +22,7 @@ use heddle_protocol::control::{Command, HeartbeatStats, Welcome};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 use heddle_protocol::view::StorageWaitView;
 
-use crate::action::{Action, ConnectionId, ContainerName};
+use crate::action::{Action, ConnectionId, ContainerName, ContainerOrder};
 use crate::config::Config;
 use crate::context::Context;
 use crate::time::MonotonicMs;
@@ -436,9 +436,9 @@ impl Fleet {
         if let Some(info) = self.slots.containers.get_mut(container) {
             info.ours = true;
             let container = container.clone();
-            ctx.push(match info.member {
-                Some(member) => Action::Stop { container, member, grace_ms },
-                None => Action::Release { container },
+            ctx.order(match info.member {
+                Some(member) => ContainerOrder::Stop { container, member, grace_ms },
+                None => ContainerOrder::Release(container),
             });
         }
     }
@@ -453,7 +453,8 @@ impl Fleet {
             entry.wanted = false;
             if let SlotStatus::Asked = entry.place {
                 entry.place = SlotStatus::Empty { not_before: ctx.now() };
-                ctx.push(Action::CancelAsk { slot: *slot, incarnation: entry.incarnation });
+                let member = Member { slot: *slot, incarnation: entry.incarnation };
+                ctx.order(ContainerOrder::CancelAsk(member));
             }
         }
     }

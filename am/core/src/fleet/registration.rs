@@ -14,7 +14,7 @@ use heddle_protocol::view;
 use super::restart_policy::{self, Cause, FailureClass};
 use super::slots::{Admission, ContainerInfo, RegisteredContainer, SlotStatus};
 use super::{Fleet, Loss};
-use crate::action::{Action, ConnectionId, ContainerName};
+use crate::action::{Action, ConnectionId, ContainerName, ContainerOrder, ContainerRequest};
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
 use crate::event::Exit;
@@ -58,13 +58,15 @@ impl Fleet {
         let gang_min = (!started).then(|| self.trainers_to_start(ctx));
         let (asks, next) = self.slots.ask(ctx.now(), gang_min);
         let avoid = if asks.is_empty() { Vec::new() } else { self.nodes_to_avoid(ctx) };
-        for (slot, incarnation) in asks {
+        for member in asks {
+            let slot = member.slot;
             let prefer = match slot.role {
                 Role::Pserver => Vec::new(),
                 Role::Trainer => self.locality.hosts_for(slot.index),
             };
             let memory = self.memory_of(slot, ctx);
-            ctx.push(Action::Ask { slot, incarnation, avoid: avoid.clone(), prefer, memory });
+            let request = ContainerRequest { member, avoid: avoid.clone(), prefer, memory };
+            ctx.order(ContainerOrder::Ask(request));
         }
         match next {
             Some(at) => ctx.set_deadline(Purpose::Reconcile, at),
@@ -103,9 +105,9 @@ impl Fleet {
                 let gang = ctx.config().spec.pservers.count + self.trainers_to_start(ctx);
                 self.slots.changed |=
                     self.slots.rest_waits && self.slots.containers.len() >= gang as usize;
-                ctx.push(Action::Launch { container, member });
+                ctx.order(ContainerOrder::Launch { container, member });
             }
-            None => ctx.push(Action::Release { container }),
+            None => ctx.order(ContainerOrder::Release(container)),
         }
     }
 
@@ -230,7 +232,7 @@ impl Fleet {
                 entry.place = SlotStatus::Empty { not_before: now };
                 let incarnation = entry.incarnation;
                 self.slots.changed = true;
-                ctx.push(Action::CancelAsk { slot, incarnation });
+                ctx.order(ContainerOrder::CancelAsk(Member { slot, incarnation }));
             }
             SlotStatus::Starting { .. } => {
                 if let Some(container) = self.slots.vacate(slot, now) {
@@ -278,7 +280,7 @@ impl Fleet {
             Admission::New => {
                 if let Some(incarnation) = asked {
                     // A container of an earlier attempt has registered after all.
-                    ctx.push(Action::CancelAsk { slot: member.slot, incarnation });
+                    ctx.order(ContainerOrder::CancelAsk(Member { slot: member.slot, incarnation }));
                 }
                 false
             }

@@ -5,7 +5,7 @@ use heddle_protocol::ids::{Member, Slot};
 
 use super::Fleet;
 use super::slots::SlotStatus;
-use crate::action::Action;
+use crate::action::ContainerOrder;
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
 use crate::record::Record;
@@ -62,7 +62,8 @@ impl Fleet {
             match entry.place {
                 SlotStatus::Asked => {
                     entry.place = SlotStatus::Empty { not_before: MonotonicMs(0) };
-                    ctx.push(Action::CancelAsk { slot, incarnation: entry.incarnation });
+                    let incarnation = entry.incarnation;
+                    ctx.order(ContainerOrder::CancelAsk(Member { slot, incarnation }));
                 }
                 SlotStatus::Starting { .. } => {
                     if let Some(container) = self.slots.vacate(slot, MonotonicMs(0)) {

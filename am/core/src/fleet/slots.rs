@@ -218,7 +218,7 @@ impl Slots {
         &mut self,
         now: MonotonicMs,
         gang_min: Option<u32>,
-    ) -> (Vec<(Slot, Incarnation)>, Option<MonotonicMs>) {
+    ) -> (Vec<Member>, Option<MonotonicMs>) {
         self.changed = false;
         let needed = |slot: &Slot| {
             slot.role == Role::Pserver || gang_min.is_none_or(|trainers| slot.index < trainers)
@@ -240,7 +240,7 @@ impl Slots {
             if not_before <= now {
                 entry.incarnation = entry.incarnation.max(self.floor).next();
                 entry.place = SlotStatus::Asked;
-                asks.push((*slot, entry.incarnation));
+                asks.push(Member { slot: *slot, incarnation: entry.incarnation });
             } else {
                 next = Some(next.map_or(not_before, |next: MonotonicMs| next.min(not_before)));
             }
@@ -444,8 +444,8 @@ mod tests {
                 entry.wanted = true;
                 entry.place = SlotStatus::Empty { not_before: MonotonicMs(0) };
                 let (asks, _) = slots.ask(MonotonicMs(0), None);
-                assert!(asks[0].1 > last, "numbers rise");
-                last = asks[0].1;
+                assert!(asks[0].incarnation > last, "numbers rise");
+                last = asks[0].incarnation;
             }
             assert!(last <= next.floor, "generation {generation}");
         }

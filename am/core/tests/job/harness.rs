@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, CallId, Checkpoint, Config, ConnectionId, ContainerName, Core, Event, Exit, Limits,
-    MonotonicMs, Now, OperationId, Outcome, Probe, Record, RecordId, StartupState, StoreCall,
-    Stored, SurvivingContainer,
+    Action, CallId, Checkpoint, Config, ConnectionId, ContainerName, ContainerOrder,
+    ContainerRequest, Core, Event, Exit, Limits, MonotonicMs, Now, OperationId, Outcome, Probe,
+    Record, RecordId, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
     Command, CutAt, ExportedFile, HeartbeatStats, LaneGrant, Operation, Phase, PserverState,
@@ -434,31 +434,33 @@ impl Job {
         self.on(Event::Probed { member, outcome });
     }
 
-    fn perform(&mut self, action: Action) {
-        match action {
-            Action::Ask { slot, incarnation, avoid, prefer, memory } => {
+    fn order(&mut self, order: ContainerOrder) {
+        match order {
+            ContainerOrder::Ask(request) => {
+                let ContainerRequest { member, avoid, prefer, memory } = request;
                 if !avoid.is_empty() {
                     self.avoided.push(avoid);
                 }
-                self.preferred.insert(slot, prefer);
-                self.memory.extend(memory.map(|memory| (slot, memory)));
+                self.preferred.insert(member.slot, prefer);
+                self.memory.extend(memory.map(|memory| (member.slot, memory)));
+                let Member { slot, incarnation } = member;
                 assert!(self.asks.insert((slot, incarnation)), "{slot} was asked for twice");
                 if self.auto.cluster {
                     self.grant(slot, incarnation);
                 }
             }
-            Action::CancelAsk { slot, incarnation } => {
+            ContainerOrder::CancelAsk(Member { slot, incarnation }) => {
                 self.asks.remove(&(slot, incarnation));
             }
-            Action::Release { container } => self.released.push(container),
-            Action::Launch { container, member } => {
+            ContainerOrder::Release(container) => self.released.push(container),
+            ContainerOrder::Launch { container, member } => {
                 self.processes
                     .insert(member, Process { container: Some(container), ..Process::default() });
                 if self.auto.register {
                     self.register(member);
                 }
             }
-            Action::Stop { container, member, grace_ms: _ } => {
+            ContainerOrder::Stop { container, member, grace_ms: _ } => {
                 self.stopped.push(member);
                 if self.auto.exit {
                     self.processes.remove(&member);
@@ -469,6 +471,12 @@ impl Job {
                     });
                 }
             }
+        }
+    }
+
+    fn perform(&mut self, action: Action) {
+        match action {
+            Action::Container(order) => self.order(order),
             Action::Send { connection, member, command } => {
                 let Some(member) = member else { return };
                 if let Command::Refused { .. } = *command {

@@ -17,7 +17,8 @@ const INDEX_BITS: u32 = 30;
 const INCARNATION_BITS: u32 = 32;
 
 /// The id of the ask for a filling. The index of a slot is below 2^30: a job with more slots does not fit in memory.
-pub(super) fn ask_id(slot: Slot, incarnation: Incarnation) -> AskId {
+pub(super) fn ask_id(member: Member) -> AskId {
+    let Member { slot, incarnation } = member;
     debug_assert!(slot.index < 1 << INDEX_BITS, "{slot}");
     let role = match slot.role {
         Role::Pserver => 0,
@@ -56,12 +57,14 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for slot in slots {
             for incarnation in [1, 2, u32::MAX].map(Incarnation) {
-                let id = ask_id(slot, incarnation);
-                assert!(id.0 > 0 && seen.insert(id), "{slot} {incarnation}");
-                assert_eq!(member_of(id), Some(Member { slot, incarnation }));
+                let member = Member { slot, incarnation };
+                let id = ask_id(member);
+                assert!(id.0 > 0 && seen.insert(id), "{member}");
+                assert_eq!(member_of(id), Some(member));
             }
         }
-        assert_eq!(ask_id(Slot::trainer(3), Incarnation(2)), AskId(1 << 62 | 3 << 32 | 2));
+        let member = Member { slot: Slot::trainer(3), incarnation: Incarnation(2) };
+        assert_eq!(ask_id(member), AskId(1 << 62 | 3 << 32 | 2));
     }
 
     #[test]

@@ -14,7 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
+use heddle_am_core::ContainerRequest;
+use heddle_protocol::ids::{Member, Role, Slot};
 use heddle_protocol::spec::{Bytes, JobSpec};
 use heddle_protocol::view::Placement as PlacementView;
 use heddle_yarn::am::{DEFAULT_RACK, NodeName};
@@ -24,7 +25,6 @@ use heddle_yarn::{
 };
 
 use super::ask_id::{ask_id, member_of};
-use crate::cluster::ContainerRequest;
 
 /// Most grants of one ask that are released because of their node.
 const RETURNS_MAX: u32 = 8;
@@ -195,9 +195,9 @@ impl ContainerRegistry {
     }
 
     /// Records an ask and translates it to YARN's terms.
-    pub(super) fn ask(&mut self, ask: ContainerRequest) -> (AskId, heddle_yarn::Ask) {
-        let ContainerRequest { slot, incarnation, avoid, prefer, memory } = ask;
-        let id = ask_id(slot, incarnation);
+    pub(super) fn ask(&mut self, request: ContainerRequest) -> (AskId, heddle_yarn::Ask) {
+        let ContainerRequest { member, avoid, prefer, memory } = request;
+        let (slot, id) = (member.slot, ask_id(member));
         self.avoid = avoid.iter().cloned().collect();
         let placement = if prefer.is_empty() {
             RequestedPlacement::Any
@@ -229,9 +229,9 @@ impl ContainerRegistry {
         (id, wanted)
     }
 
-    /// Cancels the ask of an incarnation.
-    pub(super) fn cancel(&mut self, slot: Slot, incarnation: Incarnation) -> Option<AskId> {
-        let id = ask_id(slot, incarnation);
+    /// Cancels the ask for a member.
+    pub(super) fn cancel(&mut self, member: Member) -> Option<AskId> {
+        let id = ask_id(member);
         self.open.remove(&id).map(|_| id)
     }
 

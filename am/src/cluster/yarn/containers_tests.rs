@@ -1,6 +1,7 @@
 //! The container registry: grants, spreading, sizes, exclusions.
 
 use super::*;
+use heddle_protocol::ids::Incarnation;
 use heddle_protocol::spec::job::sample;
 use heddle_yarn::{ExecutionType, ids::ApplicationAttemptId};
 
@@ -24,10 +25,13 @@ fn container(number: i64, host: &str, ask: AskId) -> Container {
     }
 }
 
+fn member(slot: Slot, incarnation: u32) -> Member {
+    Member { slot, incarnation: Incarnation(incarnation) }
+}
+
 fn wanted(slot: Slot, incarnation: u32) -> ContainerRequest {
     ContainerRequest {
-        slot,
-        incarnation: Incarnation(incarnation),
+        member: member(slot, incarnation),
         avoid: Vec::new(),
         prefer: Vec::new(),
         memory: None,
@@ -58,7 +62,7 @@ fn ask_is_answered_once_by_its_id() {
         registry.granted(second, container(3, "n2", second), 3, NOW),
         GrantVerdict::Unwanted
     );
-    assert_eq!(registry.cancel(Slot::trainer(0), Incarnation(1)), Some(first));
+    assert_eq!(registry.cancel(member_of(first).expect("a member")), Some(first));
     assert_eq!(registry.granted(first, container(4, "n2", first), 3, NOW), GrantVerdict::Unwanted);
     assert_eq!(registry.of_member(member).map(|(id, _)| id.id), Some(2));
 }

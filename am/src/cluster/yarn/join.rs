@@ -4,21 +4,20 @@ use std::time::Duration;
 
 use heddle_am_core::{ContainerName, SurvivingContainer};
 use heddle_hadoop::Token;
-use heddle_storage::chain;
 use heddle_yarn::am::Registered;
 use heddle_yarn::resource::ResourceError;
 use heddle_yarn::{
     AmEndpoint, AmError, AmEvent as RmEvent, ApplicationMaster, Cluster, NodeManagers,
 };
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
 use super::YarnCluster;
 use super::containers::{ContainerRegistry, Sizes};
 use super::launch::YarnLaunch;
 use super::node_calls::NodeCalls;
 use super::order::{Gone, Places};
-use super::rm_session::{FAILED_PAUSE, RmSession, SessionParts};
+use super::retries::with_retries;
+use super::rm_session::{RmSession, SessionParts};
 use crate::cluster::Events;
 use crate::event_log::EventLog;
 use crate::lease::Lease;
@@ -128,60 +127,4 @@ pub async fn join(
     tokio::spawn(session.run(am, early, incoming, finished, lost));
     let joined = Joined { cluster: YarnCluster { orders, places }, registered, kept, gone };
     Ok((joined, too_much))
-}
-
-/// Makes one of an attempt's first calls. Retries for as long as the ResourceManager would wait for this attempt, so that
-/// its restart does not cost the attempt.
-async fn with_retries<T>(
-    silence_max: Duration,
-    what: &'static str,
-    mut call: impl AsyncFnMut() -> Result<T, AmError>,
-) -> Result<T, AmError> {
-    let since = Instant::now();
-    loop {
-        match call().await {
-            Err(error) if error.is_retryable() && since.elapsed() < silence_max => {
-                tracing::warn!(error = chain(&error), what, "resource_manager_call_failed");
-                tokio::time::sleep(FAILED_PAUSE).await;
-            }
-            answer => return answer,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use heddle_hadoop::rpc::RpcError;
-
-    use super::*;
-
-    fn no_server() -> RpcError {
-        RpcError::NoServer { protocol: "the test's".into() }
-    }
-
-    #[tokio::test]
-    async fn first_calls_outlast_a_restart_of_the_resourcemanager() {
-        let mut calls = 0;
-        let answer = with_retries(Duration::from_secs(60), "a call", async || {
-            calls += 1;
-            match calls {
-                1 => Err(AmError::Unreachable(no_server())),
-                2 => Err(AmError::Failed(no_server())),
-                _ => Ok(calls),
-            }
-        });
-        assert_eq!(answer.await.expect("an answer after the restart"), 3);
-    }
-
-    #[tokio::test]
-    async fn first_calls_end_with_the_attempt() {
-        let refused = |error: fn() -> AmError, limit| {
-            with_retries(limit, "a call", async move || Err::<(), _>(error()))
-        };
-        let long = Duration::from_secs(60);
-        let fenced = refused(|| AmError::Shutdown, long).await;
-        assert!(fenced.is_err_and(|error| error.is_fenced()));
-        let silent = refused(|| AmError::Unreachable(no_server()), Duration::ZERO);
-        assert!(silent.await.is_err());
-    }
 }

@@ -12,10 +12,11 @@ mod join;
 mod launch;
 mod node_calls;
 mod order;
+mod retries;
 mod rm_session;
 
-use heddle_am_core::ContainerName;
-use heddle_protocol::ids::{Incarnation, Member, Slot};
+use heddle_am_core::{ContainerName, ContainerOrder};
+use heddle_protocol::ids::Member;
 use heddle_protocol::view::Placement;
 use heddle_yarn::{AmError, FinalStatus};
 use tokio::sync::{mpsc, oneshot};
@@ -25,7 +26,7 @@ pub use join::{JoinError, Joined, Joining, join};
 pub use launch::{LaunchError, YarnLaunch};
 pub use order::{Gone, Places};
 
-use super::{ContainerRequest, ContainerSource};
+use super::ContainerSource;
 use order::{ClusterOrder, Finish};
 
 /// The driver's handle. Clones send orders to the same task.
@@ -36,20 +37,9 @@ pub struct YarnCluster {
 }
 
 impl YarnCluster {
-    fn order(&self, order: ClusterOrder) {
+    fn send(&self, order: ClusterOrder) {
         // The task ends only with the attempt, which `Gone` reports.
         let _ended = self.orders.send(order);
-    }
-
-    /// Sends an order about a container. A container may report any text as its id; texts that are not ids are ignored.
-    fn about(
-        &self,
-        container: &ContainerName,
-        order: impl FnOnce(heddle_yarn::ContainerId) -> ClusterOrder,
-    ) {
-        if let Ok(id) = container.0.parse() {
-            self.order(order(id));
-        }
     }
 
     /// Ends the application.
@@ -63,42 +53,26 @@ impl YarnCluster {
         tracking_url: String,
     ) -> Result<(), AmError> {
         let (reply, answer) = oneshot::channel();
-        self.order(ClusterOrder::Finish(Finish { status, diagnostics, tracking_url, reply }));
+        self.send(ClusterOrder::Finish(Finish { status, diagnostics, tracking_url, reply }));
         answer.await.unwrap_or(Err(AmError::Shutdown))
     }
 }
 
 impl ContainerSource for YarnCluster {
-    fn ask(&mut self, ask: ContainerRequest) {
-        self.order(ClusterOrder::Ask(ask));
+    fn order(&mut self, order: ContainerOrder) {
+        self.send(ClusterOrder::Container(order));
     }
 
-    fn cancel(&mut self, slot: Slot, incarnation: Incarnation) {
-        self.order(ClusterOrder::Cancel(slot, incarnation));
+    fn registered(&mut self, container: &ContainerName, member: Member) {
+        self.send(ClusterOrder::Registered(container.clone(), member));
     }
 
-    fn release(&mut self, container: &ContainerName) {
-        self.about(container, ClusterOrder::Release);
-    }
-
-    fn launch(&mut self, container: &ContainerName, member: Member) {
-        self.about(container, |id| ClusterOrder::Launch(id, member));
-    }
-
-    fn stop(&mut self, container: &ContainerName, grace_ms: u64) {
-        self.about(container, |id| ClusterOrder::Stop(id, grace_ms));
-    }
-
-    fn known(&mut self, container: &ContainerName, member: Member) {
-        self.about(container, |id| ClusterOrder::Known(id, member));
-    }
-
-    fn look(&mut self, member: Member) {
-        self.order(ClusterOrder::Look(member));
+    fn connection_closed(&mut self, member: Member) {
+        self.send(ClusterOrder::ConnectionClosed(member));
     }
 
     fn progress(&mut self, done: f32) {
-        self.order(ClusterOrder::Progress(done));
+        self.send(ClusterOrder::Progress(done));
     }
 
     fn placement(&self, member: Member) -> Option<Placement> {

@@ -3,27 +3,27 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use heddle_protocol::ids::{Incarnation, Member, Slot};
+use heddle_am_core::{ContainerName, ContainerOrder};
+use heddle_protocol::ids::Member;
 use heddle_protocol::view::Placement;
-use heddle_yarn::{AmError, ContainerId, FinalStatus};
+use heddle_yarn::{AmError, FinalStatus};
 use tokio::sync::oneshot;
-
-use crate::cluster::ContainerRequest;
 
 /// Containers whose placement is kept after their end, for display: 200 bytes each.
 const PLACES_MAX: usize = 20_000;
 
-/// An order of the driver.
+/// What the driver sends to the session.
 #[derive(Debug)]
 pub(super) enum ClusterOrder {
-    Ask(ContainerRequest),
-    Cancel(Slot, Incarnation),
-    Release(ContainerId),
-    Launch(ContainerId, Member),
-    Stop(ContainerId, u64),
-    Known(ContainerId, Member),
-    Look(Member),
+    /// An order of the core.
+    Container(ContainerOrder),
+    /// A container has registered.
+    Registered(ContainerName, Member),
+    /// The connection of a member closed.
+    ConnectionClosed(Member),
+    /// The finished share of the job.
     Progress(f32),
+    /// Unregister.
     Finish(Finish),
 }
 

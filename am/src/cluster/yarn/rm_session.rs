@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Duration;
 
-use heddle_am_core::{ContainerName, Event, Exit};
+use heddle_am_core::{ContainerName, ContainerOrder, Event, Exit};
 use heddle_storage::chain;
 use heddle_yarn::am::Preemption;
 use heddle_yarn::{
@@ -22,13 +22,12 @@ use super::containers::{ContainerRegistry, GrantVerdict};
 use super::exit::exit_of;
 use super::heartbeat_interval;
 use super::node_calls::{Done, NodeCalls};
-use super::order::{ClusterOrder, Finish, Gone, Places};
+use super::order::{ClusterOrder, Gone, Places};
+use super::retries::{FAILED_PAUSE, unregister};
 use crate::cluster::Events;
 use crate::event_log::EventLog;
 use crate::lease::Lease;
 
-/// Pause after a failed heartbeat, to limit the load on a ResourceManager that restarts.
-pub(super) const FAILED_PAUSE: Duration = Duration::from_millis(500);
 /// Time for a running container to find the new ApplicationMaster: it looks every four seconds.
 const KEPT_TIME: Duration = Duration::from_secs(5);
 
@@ -109,7 +108,9 @@ impl RmSession {
         loop {
             for order in std::mem::take(&mut waiting) {
                 match order {
-                    ClusterOrder::Finish(finish) => return self.finish(am, finish).await,
+                    ClusterOrder::Finish(finish) => {
+                        return unregister(am, finish, self.silence_max).await;
+                    }
                     order => self.order(&mut am, order),
                 }
             }
@@ -143,22 +144,6 @@ impl RmSession {
                 }
             }
         }
-    }
-
-    /// Unregisters. Retries until the ResourceManager's expiry, since it may be restarting.
-    async fn finish(self, mut am: ApplicationMaster, finish: Finish) {
-        let Finish { status, diagnostics, tracking_url, reply } = finish;
-        let since = Instant::now();
-        let ended = loop {
-            match am.finish(status, &diagnostics, &tracking_url).await {
-                Err(error) if error.is_retryable() && since.elapsed() < self.silence_max => {
-                    tracing::warn!(error = chain(&error), "unregister_failed");
-                    tokio::time::sleep(FAILED_PAUSE).await;
-                }
-                ended => break ended,
-            }
-        };
-        let _gone = reply.send(ended);
     }
 
     fn now(&self) -> Duration {
@@ -260,29 +245,34 @@ impl RmSession {
         let _ending = self.events.send(event);
     }
 
-    /// Performs an order that concerns a node; returns any other.
+    /// Performs an order that needs no ResourceManager; returns any other.
     fn order_to_a_node(&mut self, order: ClusterOrder) -> Option<ClusterOrder> {
         match order {
-            ClusterOrder::Launch(id, member) => match self.containers.take_grant(id) {
-                Some(grant) => self.calls.start(grant, member),
-                None => tracing::debug!(container = %id, "launch_skipped_container_ended"),
-            },
-            ClusterOrder::Stop(id, grace_ms) => {
-                if self.containers.held(id).is_some() {
+            ClusterOrder::Container(ContainerOrder::Launch { container, member }) => {
+                match id_of(&container).and_then(|id| self.containers.take_grant(id)) {
+                    Some(grant) => self.calls.start(grant, member),
+                    None => tracing::debug!(%member, "launch_skipped_container_ended"),
+                }
+            }
+            ClusterOrder::Container(ContainerOrder::Stop { container, grace_ms, .. }) => {
+                let id = id_of(&container).filter(|id| self.containers.held(*id).is_some());
+                if let Some(id) = id {
                     self.containers.ending(id);
                     let at = Instant::now() + Duration::from_millis(grace_ms);
                     self.stops.insert((at, id));
                     self.stop_overdue();
                 }
             }
-            ClusterOrder::Look(member) => {
+            ClusterOrder::ConnectionClosed(member) => {
                 if let Some((id, held)) = self.containers.of_member(member) {
                     self.calls.look(held.node.clone(), id);
                 }
             }
-            ClusterOrder::Known(id, member) => {
-                self.containers.known(id, member);
-                self.place(id);
+            ClusterOrder::Registered(container, member) => {
+                if let Some(id) = id_of(&container) {
+                    self.containers.known(id, member);
+                    self.place(id);
+                }
             }
             ClusterOrder::Progress(progress) => self.progress = progress,
             other => return Some(other),
@@ -291,21 +281,27 @@ impl RmSession {
     }
 
     fn order(&mut self, am: &mut ApplicationMaster, order: ClusterOrder) {
-        match self.order_to_a_node(order) {
-            None => {}
-            Some(ClusterOrder::Ask(ask)) => {
-                self.ask_for_racks(&ask.prefer);
-                let (id, ask) = self.containers.ask(ask);
+        let Some(ClusterOrder::Container(order)) = self.order_to_a_node(order) else {
+            return;
+        };
+        match order {
+            ContainerOrder::Ask(request) => {
+                self.ask_for_racks(&request.prefer);
+                let (id, ask) = self.containers.ask(request);
                 am.want(id, ask, 1);
             }
-            Some(ClusterOrder::Cancel(slot, incarnation)) => {
-                if let Some(id) = self.containers.cancel(slot, incarnation) {
+            ContainerOrder::CancelAsk(member) => {
+                if let Some(id) = self.containers.cancel(member) {
                     am.forget(id);
                 }
             }
-            Some(ClusterOrder::Release(id)) => self.release(am, id),
-            // `run` handles it; the others are performed above.
-            Some(_) => {}
+            ContainerOrder::Release(container) => {
+                if let Some(id) = id_of(&container) {
+                    self.release(am, id);
+                }
+            }
+            // Performed above.
+            ContainerOrder::Launch { .. } | ContainerOrder::Stop { .. } => {}
         }
     }
 
@@ -493,4 +489,9 @@ impl RmSession {
             }
         }
     }
+}
+
+/// The id of a container. A container may register with any text as its name: a text that is not an id names none.
+fn id_of(container: &ContainerName) -> Option<heddle_yarn::ContainerId> {
+    container.0.parse().ok()
 }

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use heddle_am_core::{
-    Action, ContainerName, Event, Exit, Outcome, Probe, Record, StoreCall, Stored,
-    SurvivingContainer,
+    Action, ContainerName, ContainerOrder, ContainerRequest, Event, Exit, Outcome, Probe, Record,
+    StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::Command;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::ids::Member;
 
 use super::super::am::Am;
 use super::super::bursts::Moment;
@@ -150,33 +149,9 @@ impl World {
     }
 
     pub(super) fn act(&mut self, attempt: u32, actions: Vec<Action>) -> Result<(), String> {
-        let leads = self.leader == Some(attempt);
         for action in actions {
             match action {
-                // One that the ResourceManager has given up gets no containers, but may still end some.
-                Action::Ask { .. } | Action::Launch { .. } if !leads => {}
-                Action::Ask { slot, incarnation, memory, .. } => {
-                    if let Some(memory) = memory {
-                        self.asked.insert(Member { slot, incarnation }, memory);
-                    }
-                    let number = self.number();
-                    let event = Event::Allocated {
-                        container: ContainerName(number.to_string()),
-                        slot,
-                        incarnation,
-                        node: node_of(number),
-                    };
-                    self.push(Wire::Cluster, Item::Event(Box::new(event)));
-                }
-                Action::Launch { container, member } => {
-                    self.launch(attempt, &container, member);
-                }
-                Action::Stop { container, member, .. } => {
-                    self.tell(format_args!("{member} is stopped"));
-                    if let Ok(number) = container.0.parse() {
-                        self.end_process(number, Exit::Code(0))?;
-                    }
-                }
+                Action::Container(order) => self.order(attempt, order)?,
                 Action::Send { connection, command, .. } => {
                     self.check_command(&command)?;
                     if matches!(*command, Command::Drain) {
@@ -214,9 +189,41 @@ impl World {
                 Action::Finish(outcome) => self.finishes(attempt, *outcome),
                 // An operator's order was carried out.
                 Action::Answer { .. } => self.coverage.changed(),
-                Action::Release { container } => self.release(attempt, container),
-                Action::CancelAsk { .. } => {}
             }
+        }
+        Ok(())
+    }
+
+    /// The cluster performs an order of an attempt.
+    fn order(&mut self, attempt: u32, order: ContainerOrder) -> Result<(), String> {
+        let leads = self.leader == Some(attempt);
+        match order {
+            // An attempt that the ResourceManager has given up gets no containers, but may still end some.
+            ContainerOrder::Ask(_) | ContainerOrder::Launch { .. } if !leads => {}
+            ContainerOrder::Ask(ContainerRequest { member, memory, .. }) => {
+                if let Some(memory) = memory {
+                    self.asked.insert(member, memory);
+                }
+                let number = self.number();
+                let event = Event::Allocated {
+                    container: ContainerName(number.to_string()),
+                    slot: member.slot,
+                    incarnation: member.incarnation,
+                    node: node_of(number),
+                };
+                self.push(Wire::Cluster, Item::Event(Box::new(event)));
+            }
+            ContainerOrder::Launch { container, member } => {
+                self.launch(attempt, &container, member);
+            }
+            ContainerOrder::Stop { container, member, .. } => {
+                self.tell(format_args!("{member} is stopped"));
+                if let Ok(number) = container.0.parse() {
+                    self.end_process(number, Exit::Code(0))?;
+                }
+            }
+            ContainerOrder::Release(container) => self.release(attempt, container),
+            ContainerOrder::CancelAsk(_) => {}
         }
         Ok(())
     }
