@@ -74,6 +74,7 @@ pub struct About {
     pub past: AttemptHistory,
 }
 
+/// An open control connection. The core has the container behind it; only the driver has its socket.
 struct ContainerSession {
     member: Member,
     lines: CommandStream,

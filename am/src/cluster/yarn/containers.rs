@@ -1,9 +1,9 @@
 //! The spreading of containers over nodes, and what YARN alone has of each container. Pure: no socket and no clock.
 //!
-//! The id of an ask names the filling of a slot that it is for (see `ask_id`), so a grant needs no table to find its place.
-//! An open ask keeps what spreading needs; a container keeps its node, and its token until it is started. The member of a
-//! container is kept beside them because a container of an earlier attempt may register before the ResourceManager reports
-//! it, or after, or never: until it has registered, it has no member, and it is checked and released in time.
+//! The core's slots are the table of containers. This table has what YARN needs besides, by YARN's own id: the grant (ask,
+//! node, token) and whether the process was started. The ask id names the member (see `ask_id`), so no table translates,
+//! and an open ask keeps the core's request as it came. A container of an earlier attempt may register before the
+//! ResourceManager reports it, or after, or never: it is checked, and released in time.
 //!
 //! **Spreading.** Two pservers on one node are lost together, and share its memory and network. Intuition: while another
 //! node has room it costs a second or two to get it. Rule: a grant for a pserver on a node that has one already, or that
@@ -120,9 +120,7 @@ fn mib(bytes: Bytes) -> Memory {
 /// An ask that has no container yet.
 #[derive(Clone, Debug)]
 struct OpenAsk {
-    avoid: Vec<String>,
-    /// Requested memory, if other than the job file's.
-    memory: Option<Bytes>,
+    request: ContainerRequest,
     /// When the first grant was released because of its node.
     returned: Option<Duration>,
     returns: u32,
@@ -131,16 +129,33 @@ struct OpenAsk {
 /// A container of this application.
 #[derive(Clone, Debug)]
 pub(super) struct HeldContainer {
-    /// The member it was allocated for; `None` for a container of an earlier attempt that has not registered.
-    pub(super) member: Option<Member>,
-    /// Its node.
-    pub(super) node: NodeId,
-    /// `host:port` of its node's web server.
-    pub(super) node_http: String,
-    /// The grant, until it is used.
-    pub(super) grant: Option<Container>,
+    grant: Container,
+    state: HeldState,
+}
+
+/// What has been done with a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HeldState {
+    /// Its process has not been started.
+    Granted,
+    /// An earlier attempt left it, and it has not registered. A container that was reported late is released at this time.
+    Surviving { release_at: Option<Duration> },
+    /// Its process was started.
+    Started,
     /// It is being ended.
-    pub(super) ending: bool,
+    Ending,
+}
+
+impl HeldContainer {
+    /// The member that it was allocated for.
+    pub(super) fn member(&self) -> Option<Member> {
+        self.grant.ask.and_then(member_of)
+    }
+
+    /// Its node.
+    pub(super) fn node(&self) -> &NodeId {
+        &self.grant.node
+    }
 }
 
 /// The decision about a grant.
@@ -158,20 +173,18 @@ pub(super) enum GrantVerdict {
 #[derive(Debug)]
 pub(super) struct ContainerRegistry {
     sizes: Sizes,
-    /// What spreading keeps of each ask that has no container yet.
+    /// Asks without a container: grants are judged here, before the core gets them.
     open: BTreeMap<AskId, OpenAsk>,
+    /// Containers that have not ended: only YARN's grant has the node's address and the token.
     held: BTreeMap<ContainerId, HeldContainer>,
-    /// The requested memory of a slot's last container, and the allocated memory, which is rounded up.
+    /// The requested memory of a slot's last container, and the allocated memory, which YARN rounds up. The container has
+    /// ended when its successor is requested.
     given: BTreeMap<Slot, (Option<Bytes>, Memory)>,
-    /// The nodes to avoid in the core's latest request.
-    avoid: BTreeSet<String>,
     /// Hosts whose NodeManager could not be reached, and until when requests exclude them.
     unreachable: BTreeMap<String, Duration>,
     racks: BTreeMap<String, String>,
-    /// Members of containers that registered before the ResourceManager reported them.
-    named_early: BTreeMap<ContainerId, Member>,
-    /// Containers that were reported late, and when they are released unless they have registered.
-    late: BTreeSet<(Duration, ContainerId)>,
+    /// Containers that registered before the ResourceManager reported them: there is no grant to note it at.
+    registered_early: BTreeSet<ContainerId>,
 }
 
 impl ContainerRegistry {
@@ -181,11 +194,9 @@ impl ContainerRegistry {
             open: BTreeMap::new(),
             held: BTreeMap::new(),
             given: BTreeMap::new(),
-            avoid: BTreeSet::new(),
             unreachable: BTreeMap::new(),
             racks: BTreeMap::new(),
-            named_early: BTreeMap::new(),
-            late: BTreeSet::new(),
+            registered_early: BTreeSet::new(),
         }
     }
 
@@ -196,9 +207,8 @@ impl ContainerRegistry {
 
     /// Records an ask and translates it to YARN's terms.
     pub(super) fn ask(&mut self, request: ContainerRequest) -> (AskId, heddle_yarn::Ask) {
-        let ContainerRequest { member, avoid, prefer, memory } = request;
-        let (slot, id) = (member.slot, ask_id(member));
-        self.avoid = avoid.iter().cloned().collect();
+        let ContainerRequest { member, prefer, memory, .. } = &request;
+        let (slot, id) = (member.slot, ask_id(*member));
         let placement = if prefer.is_empty() {
             RequestedPlacement::Any
         } else {
@@ -211,10 +221,10 @@ impl ContainerRegistry {
                 .map(|host| NodeName { host: host.clone(), rack: rack(host) });
             RequestedPlacement::Near { nodes: nodes.collect(), racks: Vec::new(), relax: true }
         };
-        let mut resources = self.sizes.resources(slot.role, memory);
+        let mut resources = self.sizes.resources(slot.role, *memory);
         // A raised request must exceed the allocation that was too small, after rounding.
         if let Some((before, given)) = self.given.get(&slot)
-            && memory > *before
+            && memory > before
         {
             resources.memory = resources.memory.max(Memory::mib(given.as_mib() + 1));
         }
@@ -225,7 +235,7 @@ impl ContainerRegistry {
             label: self.sizes.label.clone(),
             ..heddle_yarn::Ask::default()
         };
-        self.open.insert(id, OpenAsk { avoid, memory, returned: None, returns: 0 });
+        self.open.insert(id, OpenAsk { request, returned: None, returns: 0 });
         (id, wanted)
     }
 
@@ -244,13 +254,14 @@ impl ContainerRegistry {
         now: Duration,
     ) -> GrantVerdict {
         let pserver_hosts = pserver_hosts(&self.held);
-        let (Some(member), Some(open)) = (member_of(ask), self.open.get_mut(&ask)) else {
+        let Some(open) = self.open.get_mut(&ask) else {
             return GrantVerdict::Unwanted;
         };
+        let member = open.request.member;
         let host = container.node.host.as_str();
         let crowded = member.slot.role == Role::Pserver && pserver_hosts.contains(host);
         let room = nodes > pserver_hosts.len();
-        let avoided = open.avoid.iter().any(|avoid| avoid == host);
+        let avoided = open.request.avoid.iter().any(|avoid| avoid == host);
         let first = open.returned.unwrap_or(now);
         let may_return = open.returns < RETURNS_MAX && now.saturating_sub(first) < RETURNS_FOR;
         if (crowded && room || avoided) && may_return {
@@ -258,72 +269,62 @@ impl ContainerRegistry {
             open.returned = Some(first);
             return GrantVerdict::Return;
         }
-        self.given.insert(member.slot, (open.memory, container.resources.memory));
+        self.given.insert(member.slot, (open.request.memory, container.resources.memory));
         self.open.remove(&ask);
-        self.held.insert(
-            container.id,
-            HeldContainer {
-                member: Some(member),
-                node: container.node.clone(),
-                node_http: container.node_http_address.clone(),
-                grant: Some(container),
-                ending: false,
-            },
-        );
+        // A ResourceManager may leave the id out: the session has found the ask by its priority.
+        let grant = Container { ask: Some(ask), ..container };
+        self.held.insert(grant.id, HeldContainer { grant, state: HeldState::Granted });
         GrantVerdict::Take { member, crowded }
     }
 
     /// Notes a container that an earlier attempt left.
-    pub(super) fn kept(&mut self, container: &Container) {
-        let member = self.named_early.remove(&container.id);
-        self.held.entry(container.id).or_insert_with(|| HeldContainer {
-            member,
-            node: container.node.clone(),
-            node_http: container.node_http_address.clone(),
-            grant: None,
-            ending: false,
-        });
+    pub(super) fn kept(&mut self, container: Container) {
+        self.survived(container, None);
     }
 
     /// Notes a container that an earlier attempt left and that the ResourceManager reports only now, after a restart of
     /// its own. The job refills its slot unless it registers in time.
-    pub(super) fn kept_late(&mut self, container: &Container, now: Duration) {
-        self.kept(container);
-        self.late.insert((now + LATE_MAX, container.id));
+    pub(super) fn kept_late(&mut self, container: Container, now: Duration) {
+        self.survived(container, Some(now + LATE_MAX));
+    }
+
+    fn survived(&mut self, grant: Container, release_at: Option<Duration>) {
+        let state = match self.registered_early.remove(&grant.id) {
+            true => HeldState::Started,
+            false => HeldState::Surviving { release_at },
+        };
+        self.held.entry(grant.id).or_insert(HeldContainer { grant, state });
     }
 
     /// Containers that were reported late and have not registered in time. They are released: nothing else would
     /// end them before the job does.
-    pub(super) fn late_and_unnamed(&mut self, now: Duration) -> Vec<ContainerId> {
-        let mut found = Vec::new();
-        while let Some((due, id)) = self.late.first().copied() {
-            if due > now {
-                break;
-            }
-            self.late.pop_first();
-            if self.held.get(&id).is_some_and(|held| held.member.is_none()) {
-                found.push(id);
-            }
-        }
-        found
+    pub(super) fn late_and_unregistered(&self, now: Duration) -> Vec<ContainerId> {
+        let is_due = |held: &HeldContainer| match held.state {
+            HeldState::Surviving { release_at } => release_at.is_some_and(|at| at <= now),
+            HeldState::Granted | HeldState::Started | HeldState::Ending => false,
+        };
+        self.held.iter().filter(|(_, held)| is_due(held)).map(|(id, _)| *id).collect()
     }
 
     /// Notes a registered container, which the ResourceManager may report later.
-    pub(super) fn known(&mut self, id: ContainerId, member: Member) {
+    pub(super) fn registered(&mut self, id: ContainerId) {
         match self.held.get_mut(&id) {
             Some(held) => {
-                held.member.get_or_insert(member);
+                if let HeldState::Surviving { .. } = held.state {
+                    held.state = HeldState::Started;
+                }
             }
             None => {
-                self.named_early.insert(id, member);
+                self.registered_early.insert(id);
             }
         }
     }
 
-    /// Containers that have not registered, and their nodes.
-    pub(super) fn unnamed(&self) -> Vec<(ContainerId, NodeId)> {
-        let unnamed = self.held.iter().filter(|(_, held)| held.member.is_none());
-        unnamed.map(|(id, held)| (*id, held.node.clone())).collect()
+    /// Containers that an earlier attempt left and that have not registered, and their nodes.
+    pub(super) fn unregistered(&self) -> Vec<(ContainerId, NodeId)> {
+        let is_surviving = |held: &HeldContainer| matches!(held.state, HeldState::Surviving { .. });
+        let unregistered = self.held.iter().filter(|(_, held)| is_surviving(held));
+        unregistered.map(|(id, held)| (*id, held.node().clone())).collect()
     }
 
     /// A container of this application.
@@ -331,26 +332,32 @@ impl ContainerRegistry {
         self.held.get(&id)
     }
 
-    /// The grant of a container that is about to be started.
-    pub(super) fn take_grant(&mut self, id: ContainerId) -> Option<Container> {
-        self.held.get_mut(&id)?.grant.take()
+    /// The grant of a container whose process is started now. `None`: it has ended or is being ended.
+    pub(super) fn start(&mut self, id: ContainerId) -> Option<Container> {
+        let held = self.held.get_mut(&id)?;
+        if held.state != HeldState::Granted {
+            return None;
+        }
+        held.state = HeldState::Started;
+        Some(held.grant.clone())
     }
 
     /// The container of a member.
     pub(super) fn of_member(&self, member: Member) -> Option<(ContainerId, &HeldContainer)> {
-        self.held.iter().find(|(_, held)| held.member == Some(member)).map(|(id, held)| (*id, held))
+        let mut held = self.held.iter();
+        held.find(|(_, held)| held.member() == Some(member)).map(|(id, held)| (*id, held))
     }
 
     /// Marks a container as ending; its completion is awaited.
     pub(super) fn ending(&mut self, id: ContainerId) {
         if let Some(held) = self.held.get_mut(&id) {
-            held.ending = true;
+            held.state = HeldState::Ending;
         }
     }
 
     /// A container has ended. `None`: it is unknown, or its end was reported before.
     pub(super) fn ended(&mut self, id: ContainerId) -> Option<HeldContainer> {
-        self.named_early.remove(&id);
+        self.registered_early.remove(&id);
         self.held.remove(&id)
     }
 
@@ -368,35 +375,35 @@ impl ContainerRegistry {
     pub(super) fn exclusions(&mut self, nodes: usize, now: Duration) -> BTreeSet<String> {
         self.unreachable.retain(|_, until| *until > now);
         let unreachable = self.unreachable.keys();
-        let all = unreachable
-            .chain(self.avoid.iter().filter(|host| !self.unreachable.contains_key(*host)));
-        all.take(nodes / 3).cloned().collect()
+        let avoid = self.open.values().flat_map(|open| &open.request.avoid);
+        let avoid: BTreeSet<&String> =
+            avoid.filter(|host| !self.unreachable.contains_key(*host)).collect();
+        unreachable.chain(avoid).take(nodes / 3).cloned().collect()
     }
 
     /// Whether a grant or a completion is awaited.
     pub(super) fn awaits(&self) -> bool {
-        !self.open.is_empty() || self.held.values().any(|held| held.ending)
+        !self.open.is_empty() || self.held.values().any(|held| held.state == HeldState::Ending)
     }
 
-    /// The member in a container and its placement, for display.
-    pub(super) fn placement(&self, id: ContainerId) -> Option<(Member, PlacementView)> {
-        let held = self.held.get(&id)?;
-        let placement = PlacementView {
+    /// Where a container is, for display.
+    pub(super) fn placement(&self, id: ContainerId) -> Option<PlacementView> {
+        let grant = &self.held.get(&id)?.grant;
+        Some(PlacementView {
             container: id.to_string(),
-            node: held.node.host.clone(),
-            node_http: held.node_http.clone(),
-        };
-        Some((held.member?, placement))
+            node: grant.node.host.clone(),
+            node_http: grant.node_http_address.clone(),
+        })
     }
 }
 
 /// Distinct hosts that have a pserver which is not being ended.
 fn pserver_hosts(held: &BTreeMap<ContainerId, HeldContainer>) -> BTreeSet<&str> {
     let is_pserver = |held: &&HeldContainer| {
-        let role = held.member.map(|member| member.slot.role);
-        !held.ending && role == Some(Role::Pserver)
+        let role = held.member().map(|member| member.slot.role);
+        held.state != HeldState::Ending && role == Some(Role::Pserver)
     };
-    held.values().filter(is_pserver).map(|held| held.node.host.as_str()).collect()
+    held.values().filter(is_pserver).map(|held| held.node().host.as_str()).collect()
 }
 
 #[cfg(test)]

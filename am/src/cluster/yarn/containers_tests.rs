@@ -52,7 +52,7 @@ fn ask_is_answered_once_by_its_id() {
     let mut registry = registry();
     let (first, _) = registry.ask(wanted(Slot::trainer(0), 1));
     let (second, _) = registry.ask(wanted(Slot::trainer(1), 4));
-    let member = Member { slot: Slot::trainer(1), incarnation: Incarnation(4) };
+    let member = member(Slot::trainer(1), 4);
     let crowded = false;
     assert_eq!(
         registry.granted(second, container(2, "n1", second), 3, NOW),
@@ -62,7 +62,7 @@ fn ask_is_answered_once_by_its_id() {
         registry.granted(second, container(3, "n2", second), 3, NOW),
         GrantVerdict::Unwanted
     );
-    assert_eq!(registry.cancel(member_of(first).expect("a member")), Some(first));
+    assert_eq!(registry.cancel(self::member(Slot::trainer(0), 1)), Some(first));
     assert_eq!(registry.granted(first, container(4, "n2", first), 3, NOW), GrantVerdict::Unwanted);
     assert_eq!(registry.of_member(member).map(|(id, _)| id.id), Some(2));
 }
@@ -219,37 +219,69 @@ fn at_most_a_third_of_the_nodes_is_excluded_for_a_time() {
 }
 
 #[test]
-fn surviving_container_has_no_member_until_it_registers() {
+fn surviving_container_belongs_to_the_member_of_its_ask() {
     let mut registry = registry();
-    let left = container(7, "n1", AskId(1));
-    registry.kept(&left);
-    assert_eq!(
-        take(&mut registry, Slot::trainer(1), 8, "n2"),
-        GrantVerdict::Take {
-            member: Member { slot: Slot::trainer(1), incarnation: Incarnation(1) },
-            crowded: false,
-        }
-    );
-    assert_eq!(registry.unnamed(), [(left.id, left.node.clone())]);
-    let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
-    registry.known(left.id, member);
-    assert!(registry.unnamed().is_empty());
+    let survivor = member(Slot::pserver(0), 7);
+    let left = container(7, "n1", ask_id(survivor));
+    registry.kept(left.clone());
+    assert_eq!(registry.of_member(survivor).map(|(id, _)| id), Some(left.id));
+    // Its node has a pserver, also before it registers.
+    let (ask, _) = registry.ask(wanted(Slot::pserver(1), 8));
+    assert_eq!(registry.granted(ask, container(8, "n1", ask), 3, NOW), GrantVerdict::Return);
+    assert_eq!(registry.unregistered(), [(left.id, left.node.clone())]);
+    registry.registered(left.id);
+    assert!(registry.unregistered().is_empty());
+    assert!(registry.start(left.id).is_none(), "its process runs");
+}
+
+#[test]
+fn process_is_started_once_and_not_in_an_ending_container() {
+    let mut registry = registry();
+    take(&mut registry, Slot::trainer(0), 2, "n1");
+    take(&mut registry, Slot::trainer(1), 3, "n1");
+    let id = |number| container(number, "n1", AskId(1)).id;
+    assert_eq!(registry.start(id(2)).map(|grant| grant.id), Some(id(2)));
+    assert!(registry.start(id(2)).is_none());
+    registry.ending(id(3));
+    assert!(registry.start(id(3)).is_none());
+}
+
+#[test]
+fn grant_without_an_ask_id_has_the_member_of_its_ask() {
+    let mut registry = registry();
+    let (ask, _) = registry.ask(wanted(Slot::trainer(0), 3));
+    let grant = Container { ask: None, ..container(2, "n1", ask) };
+    assert!(matches!(registry.granted(ask, grant, 3, NOW), GrantVerdict::Take { .. }));
+    assert!(registry.of_member(member(Slot::trainer(0), 3)).is_some());
 }
 
 #[test]
 fn late_container_is_released_unless_it_registers() {
     let mut registry = registry();
-    let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
-    let of = |number| container(number, "n1", AskId(1));
+    let of = |number| {
+        let incarnation = u32::try_from(number).expect("small");
+        container(number, "n1", ask_id(member(Slot::trainer(0), incarnation)))
+    };
     // 2 registers before it is reported, 3 afterwards, 4 ends, 5 does nothing.
-    registry.known(of(2).id, member);
+    registry.registered(of(2).id);
     for number in 2..=5 {
-        registry.kept_late(&of(number), NOW);
+        registry.kept_late(of(number), NOW);
     }
-    assert_eq!(registry.of_member(member).map(|(id, _)| id), Some(of(2).id));
-    registry.known(of(3).id, member);
+    registry.registered(of(3).id);
     registry.ended(of(4).id);
-    assert!(registry.late_and_unnamed(NOW + LATE_MAX / 2).is_empty());
-    assert_eq!(registry.late_and_unnamed(NOW + LATE_MAX), [of(5).id]);
-    assert!(registry.late_and_unnamed(NOW + 2 * LATE_MAX).is_empty(), "once");
+    assert!(registry.late_and_unregistered(NOW + LATE_MAX / 2).is_empty());
+    assert_eq!(registry.late_and_unregistered(NOW + LATE_MAX), [of(5).id]);
+    registry.ending(of(5).id);
+    assert!(registry.late_and_unregistered(NOW + 2 * LATE_MAX).is_empty(), "once");
+}
+
+#[test]
+fn withdrawn_request_excludes_no_node() {
+    let mut registry = registry();
+    let member = member(Slot::trainer(0), 1);
+    let request = ContainerRequest { avoid: vec!["n1".into()], ..wanted(member.slot, 1) };
+    registry.ask(request);
+    assert_eq!(registry.exclusions(9, NOW).into_iter().collect::<Vec<_>>(), ["n1"]);
+    registry.cancel(member);
+    assert!(registry.exclusions(9, NOW).is_empty());
 }

@@ -93,11 +93,11 @@ pub async fn join(
         for event in with_retries(silence_max, "first heartbeat", first).await? {
             match event {
                 RmEvent::Recovered(container) => {
-                    containers.kept(&container);
                     kept.push(SurvivingContainer {
                         container: ContainerName(container.id.to_string()),
                         node: container.node.host.clone(),
                     });
+                    containers.kept(container);
                 }
                 other => early.push(other),
             }

@@ -36,7 +36,8 @@ pub(super) struct Finish {
     pub(super) reply: oneshot::Sender<Result<(), AmError>>,
 }
 
-/// Placements of containers, also of those that have ended, by the member that runs in them.
+/// Placements of containers, also of those that have ended, by the member that runs in them. A table besides the session's
+/// own, because the driver reads it from another task, and names a container in reports after its end.
 #[derive(Clone, Debug, Default)]
 pub struct Places(Arc<Mutex<BTreeMap<Member, Placement>>>);
 

@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use heddle_am_core::{ContainerName, ContainerOrder, Event, Exit};
+use heddle_protocol::ids::Member;
 use heddle_storage::chain;
 use heddle_yarn::am::Preemption;
 use heddle_yarn::{
@@ -189,14 +190,14 @@ impl RmSession {
             return;
         }
         self.kept_are_seen = true;
-        for (id, node) in self.containers.unnamed() {
+        for (id, node) in self.containers.unregistered() {
             self.calls.check_survivors(node, id);
         }
     }
 
     /// Releases containers that the ResourceManager reported late and that have not registered.
     fn release_late(&mut self, am: &mut ApplicationMaster) {
-        for id in self.containers.late_and_unnamed(self.now()) {
+        for id in self.containers.late_and_unregistered(self.now()) {
             tracing::warn!(container = %id, "surviving_container_released");
             self.release(am, id);
         }
@@ -249,7 +250,7 @@ impl RmSession {
     fn order_to_a_node(&mut self, order: ClusterOrder) -> Option<ClusterOrder> {
         match order {
             ClusterOrder::Container(ContainerOrder::Launch { container, member }) => {
-                match id_of(&container).and_then(|id| self.containers.take_grant(id)) {
+                match id_of(&container).and_then(|id| self.containers.start(id)) {
                     Some(grant) => self.calls.start(grant, member),
                     None => tracing::debug!(%member, "launch_skipped_container_ended"),
                 }
@@ -265,13 +266,13 @@ impl RmSession {
             }
             ClusterOrder::ConnectionClosed(member) => {
                 if let Some((id, held)) = self.containers.of_member(member) {
-                    self.calls.look(held.node.clone(), id);
+                    self.calls.look(held.node().clone(), id);
                 }
             }
             ClusterOrder::Registered(container, member) => {
                 if let Some(id) = id_of(&container) {
-                    self.containers.known(id, member);
-                    self.place(id);
+                    self.containers.registered(id);
+                    self.place(id, member);
                 }
             }
             ClusterOrder::Progress(progress) => self.progress = progress,
@@ -321,7 +322,7 @@ impl RmSession {
             }
             self.stops.pop_first();
             if let Some(held) = self.containers.held(id) {
-                self.calls.stop(held.node.clone(), id);
+                self.calls.stop(held.node().clone(), id);
             }
         }
     }
@@ -338,7 +339,7 @@ impl RmSession {
         match done {
             Done::Started(id) => {
                 if let Some(held) = self.containers.held(id) {
-                    let host = held.node.host.clone();
+                    let host = held.node().host.clone();
                     self.containers.is_back(&host);
                 }
             }
@@ -346,9 +347,9 @@ impl RmSession {
                 let Some(held) = self.containers.ended(id) else {
                     return;
                 };
-                tracing::warn!(container = %id, node = %held.node, ?exit, "container_not_started");
+                tracing::warn!(container = %id, node = %held.node(), ?exit, "container_not_started");
                 if unreachable {
-                    self.containers.is_unreachable(&held.node.host, self.now());
+                    self.containers.is_unreachable(&held.node().host, self.now());
                 }
                 am.release(id);
                 self.exited(id, exit, String::new());
@@ -367,7 +368,7 @@ impl RmSession {
             RmEvent::Recovered(container) => {
                 // Reported late by a ResourceManager that was restarted. Its process registers by itself.
                 tracing::info!(container = %container.id, node = %container.node, "surviving_container_reported");
-                self.containers.kept_late(&container, self.now());
+                self.containers.kept_late(container, self.now());
             }
             RmEvent::Node(report) => self.node(&report),
             RmEvent::Preemption(preemption) => self.preempting(&preemption),
@@ -400,7 +401,7 @@ impl RmSession {
             GrantVerdict::Take { member, crowded } => {
                 // Its end must not cause another request: the core decides that, with another incarnation.
                 am.forget(ask);
-                self.place(id);
+                self.place(id, member);
                 if crowded {
                     self.log.warn(format!(
                         "{} shares the node {} with another pserver: no other node had room",
@@ -425,8 +426,8 @@ impl RmSession {
         }
     }
 
-    fn place(&self, id: heddle_yarn::ContainerId) {
-        if let Some((member, placement)) = self.containers.placement(id) {
+    fn place(&self, id: heddle_yarn::ContainerId, member: Member) {
+        if let Some(placement) = self.containers.placement(id) {
             self.places.put(member, placement);
         }
     }
@@ -436,8 +437,8 @@ impl RmSession {
             return;
         };
         let (exit, text) = exit_of(status);
-        let member = held.member.map(|member| member.to_string());
-        tracing::info!(container = %status.id, node = %held.node, member, status = %status.exit, "container_ended");
+        let member = held.member().map(|member| member.to_string());
+        tracing::info!(container = %status.id, node = %held.node(), member, status = %status.exit, "container_ended");
         self.exited(status.id, exit, text);
     }
 
@@ -445,10 +446,10 @@ impl RmSession {
         let Some(held) = self.containers.held(id) else {
             return;
         };
-        let member = held.member.map(|member| member.to_string());
-        tracing::warn!(container = %id, node = %held.node, member, cause, "container_unreachable");
+        let member = held.member().map(|member| member.to_string());
+        tracing::warn!(container = %id, node = %held.node(), member, cause, "container_unreachable");
         if unreachable {
-            let host = held.node.host.clone();
+            let host = held.node().host.clone();
             self.containers.is_unreachable(&host, self.now());
         }
         self.send(Event::NodeUnreachable {
