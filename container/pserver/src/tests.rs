@@ -353,7 +353,7 @@ fn later_incarnation_closes_the_older_connection() {
     rig.holding();
     let mut old = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
     let query = old.header(Kind::Query, 0);
-    assert_eq!(old.ask(query, &[]).0.kind, Kind::Standing);
+    assert_eq!(old.ask(query, &[]).0.kind, Kind::Progress);
     let mut new = Peer::connect(rig.endpoints[0], trainer(0, 2), 1, RUN).expect("welcome");
     let mut byte = [0];
     assert_eq!(old.stream.read(&mut byte).ok(), Some(0), "closed");
@@ -373,7 +373,7 @@ fn later_incarnation_closes_the_older_connection() {
     rig.holding();
     new.epoch = epoch(2);
     let query = new.header(Kind::Query, 0);
-    assert_eq!(new.ask(query, &[]).0.kind, Kind::Standing);
+    assert_eq!(new.ask(query, &[]).0.kind, Kind::Progress);
 }
 
 /// A stream that ends in the middle of a frame leaves nothing of it, and the frame counts when it comes again.

@@ -242,7 +242,7 @@ impl StagedLanes {
         Status::Ok
     }
 
-    /// The lane's status: the next part, the known number of records of the step, and flags of a `Standing`.
+    /// The lane's status: the next part, the known number of records of the step, and flags of a `Progress`.
     pub(crate) fn status(&self, lane: u32) -> Option<(Part, u32, u16)> {
         let lane = self.lane(lane)?;
         let mut status = 0;

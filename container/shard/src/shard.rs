@@ -159,7 +159,7 @@ impl Shard {
             Kind::TaskDone => self.task_done(frame, out),
             Kind::Query => self.query(frame, out),
             // The shard set handles barriers; replies are never sent to a shard.
-            Kind::Barrier | Kind::Values | Kind::Ack | Kind::Standing | Kind::Refused => {
+            Kind::Barrier | Kind::Values | Kind::Ack | Kind::Progress | Kind::Refused => {
                 self.refuse(frame, Status::Unsupported, out);
             }
         }
@@ -226,7 +226,7 @@ impl Shard {
 
     fn query(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) {
         let header = &frame.header;
-        let mut reply = header.reply(Kind::Standing, Status::Ok);
+        let mut reply = header.reply(Kind::Progress, Status::Ok);
         match &mut self.progress {
             PhaseProgress::Lanes(lanes) => {
                 if let Err(status) = lanes.ask(header.unit, header.hand_out) {

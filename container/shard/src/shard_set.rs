@@ -272,7 +272,7 @@ impl ShardSet {
         let changes = match header.kind {
             Kind::Push | Kind::Done | Kind::TaskDone => true,
             Kind::Pull | Kind::Query | Kind::Barrier => false,
-            Kind::Values | Kind::Ack | Kind::Standing | Kind::Refused => false,
+            Kind::Values | Kind::Ack | Kind::Progress | Kind::Refused => false,
         };
         let passed = self.open.as_ref().is_some_and(|open| open.has_passed(member.slot));
         if changes && (passed || self.connections.has_held(frame.conn)) {

@@ -204,7 +204,7 @@ impl Node {
                     && reply.request == header.request
                     && reply.unit == header.unit
                     && reply.step == header.step
-                    || matches!(reply.kind, Kind::Standing)
+                    || matches!(reply.kind, Kind::Progress)
             }
             ShardEffect::Close { .. } | ShardEffect::Report(_) => false,
         };
@@ -269,7 +269,7 @@ impl Node {
     fn query(&mut self, conn: Conn, unit: u32) -> (u64, u32, u16) {
         let header = self.header(Kind::Query, whole(unit, 0));
         let reply = self.send(conn, &header, &[], &[]).expect("a query is answered at once");
-        assert_eq!(reply.kind, Kind::Standing);
+        assert_eq!(reply.kind, Kind::Progress);
         (reply.step.0, reply.part.0, reply.flags)
     }
 

@@ -66,14 +66,14 @@ pub enum Kind {
     Barrier = 7,
     /// ASP: every shard has acknowledged all of the task. Replied by `Ack`.
     TaskDone = 8,
-    /// Asks for the progress of this unit on the shard. Replied by `Standing`.
+    /// Asks for the progress of this unit on the shard. Replied by `Progress`.
     Query = 9,
     /// Reply: the values asked for, in the order asked.
     Values = 32,
     /// Reply: applied, staged or already there (see the status).
     Ack = 33,
     /// Reply to `Query`: `step`, `part` (next part expected) and flags `STAGED`, `DONE`, `END`, and the `rows` behind what is staged.
-    Standing = 34,
+    Progress = 34,
     /// Reply: not done; the status is the reason.
     Refused = 35,
 }
@@ -91,7 +91,7 @@ impl Kind {
             9 => Self::Query,
             32 => Self::Values,
             33 => Self::Ack,
-            34 => Self::Standing,
+            34 => Self::Progress,
             35 => Self::Refused,
             _ => return None,
         })
@@ -110,13 +110,13 @@ pub mod flags {
     pub const KEYS: u16 = 1 << 0;
     /// The last part of this step for this shard. Every step sends each shard exactly one, maybe empty.
     pub const LAST: u16 = 1 << 2;
-    /// In `Done`: the lane's data ends with this step; in `Standing`: the lane has ended.
+    /// In `Done`: the lane's data ends with this step; in `Progress`: the lane has ended.
     pub const END: u16 = 1 << 3;
     /// In `Pull`: served at once whatever the step.
     pub const FREE: u16 = 1 << 4;
-    /// In `Standing`: the unit's step is staged wholly on this shard.
+    /// In `Progress`: the unit's step is staged wholly on this shard.
     pub const STAGED: u16 = 1 << 5;
-    /// In `Standing`: BSP, `Done` arrived for this step; ASP, the task is marked done.
+    /// In `Progress`: BSP, `Done` arrived for this step; ASP, the task is marked done.
     pub const DONE: u16 = 1 << 6;
     /// In `Done`: the step has no gradient (the lane had no data).
     pub const EMPTY: u16 = 1 << 7;

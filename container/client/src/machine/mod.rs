@@ -388,7 +388,7 @@ fn fits(purpose: &RequestPurpose, reply: &Header) -> bool {
             reply.key_bytes == 0 && reply.value_bytes as usize == values.len() * 4
         }
         (RequestPurpose::Push | RequestPurpose::Done | RequestPurpose::TaskDone, Kind::Ack)
-        | (RequestPurpose::Query, Kind::Standing)
+        | (RequestPurpose::Query, Kind::Progress)
         | (_, Kind::Refused) => reply.payload_bytes() == 0,
         _ => false,
     }

@@ -119,7 +119,7 @@ impl World {
     }
 
     fn stand(&mut self, request: &Header, step: u64, flags: u16, rows: u32) {
-        let mut reply = request.reply(Kind::Standing, Status::Ok);
+        let mut reply = request.reply(Kind::Progress, Status::Ok);
         (reply.step, reply.flags, reply.rows) = (Step(step), flags, rows);
         self.machine.frame(endpoint(request.shard.0 as u16), &reply, self.now_ms);
     }
