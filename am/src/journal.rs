@@ -28,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use heddle_am_core::{Event, Record, RecordId, compact};
+use heddle_backoff::Backoff;
 use heddle_protocol::ids::Generation;
 use heddle_protocol::view;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
@@ -49,9 +50,8 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(1800);
 /// The same where a quota or a disk is full: files of an abandoned checkpoint are being deleted, which may make room;
 /// nothing else will.
 const RETRY_TIMEOUT_FULL: Duration = Duration::from_secs(20);
-/// First wait between two attempts; doubled up to the last.
-const RETRY_FIRST: Duration = Duration::from_millis(200);
-const RETRY_LAST: Duration = Duration::from_secs(10);
+/// Waits between two attempts.
+const RETRY: Backoff = Backoff::new(200, 10_000);
 
 /// A generation's journal, open for its owner.
 #[derive(Debug)]
@@ -210,7 +210,7 @@ impl Journal {
         notices: &mpsc::UnboundedSender<view::JobEvent>,
     ) -> Result<(), JournalError> {
         let begun = Instant::now();
-        let mut wait = RETRY_FIRST;
+        let mut backoff = RETRY;
         loop {
             let result = self.append(records).await;
             let retry = matches!(&result, Err(error) if begun.elapsed() < retry_timeout(error));
@@ -229,8 +229,7 @@ impl Journal {
             if !retry {
                 return result;
             }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(RETRY_LAST);
+            tokio::time::sleep(backoff.next_wait()).await;
         }
     }
 }

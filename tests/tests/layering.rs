@@ -21,23 +21,28 @@ fn metadata() -> Metadata {
 /// Which of our packages each of our packages may use outside its tests.
 fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
     BTreeMap::from([
-        ("heddle-fail-points", &[][..]),
-        ("heddle-hadoop", &[]),
-        ("heddle-yarn", &["heddle-hadoop"]),
+        ("heddle-backoff", &[][..]),
+        ("heddle-fail-points", &[]),
+        ("heddle-hadoop", &["heddle-backoff"]),
+        ("heddle-yarn", &["heddle-backoff", "heddle-hadoop"]),
         ("heddle-md5-lanes", &[]),
         ("heddle-protocol", &[]),
         ("heddle-input", &["heddle-protocol"]),
         ("heddle-metrics", &["heddle-protocol"]),
         ("heddle-telemetry", &[]),
-        ("heddle-am-core", &["heddle-metrics", "heddle-protocol"]),
-        ("heddle-storage", &["heddle-hadoop", "heddle-md5-lanes", "heddle-protocol"]),
+        ("heddle-am-core", &["heddle-backoff", "heddle-metrics", "heddle-protocol"]),
+        (
+            "heddle-storage",
+            &["heddle-backoff", "heddle-hadoop", "heddle-md5-lanes", "heddle-protocol"],
+        ),
         ("heddle-shard", &["heddle-protocol"]),
-        ("heddle-client", &["heddle-fail-points", "heddle-protocol"]),
-        ("heddle-agent", &["heddle-protocol"]),
+        ("heddle-client", &["heddle-backoff", "heddle-fail-points", "heddle-protocol"]),
+        ("heddle-agent", &["heddle-backoff", "heddle-protocol"]),
         (
             "heddle-am",
             &[
                 "heddle-am-core",
+                "heddle-backoff",
                 "heddle-fail-points",
                 "heddle-hadoop",
                 "heddle-input",
@@ -51,6 +56,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
             "heddle-pserver",
             &[
                 "heddle-agent",
+                "heddle-backoff",
                 "heddle-fail-points",
                 "heddle-protocol",
                 "heddle-shard",
@@ -62,6 +68,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
             "heddle-trainer",
             &[
                 "heddle-agent",
+                "heddle-backoff",
                 "heddle-client",
                 "heddle-fail-points",
                 "heddle-input",
@@ -124,6 +131,7 @@ fn the_pure_crates_have_no_runtime_below_them() {
     let metadata = metadata();
     for name in [
         "heddle-am-core",
+        "heddle-backoff",
         "heddle-input",
         "heddle-md5-lanes",
         "heddle-metrics",

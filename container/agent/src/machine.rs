@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use heddle_protocol::backoff::Backoff;
+use heddle_backoff::Backoff;
 use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope};
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};

@@ -1,8 +1,7 @@
 //! Loads a shard from a checkpoint's file and checks its sum, or creates it with initial values.
 
-use std::time::Duration;
-
 use bytemuck::cast_slice_mut;
+use heddle_backoff::Backoff;
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::ids::Epoch;
 use heddle_protocol::manifest::ShardFile;
@@ -13,9 +12,10 @@ use heddle_storage::{StorageUrl, StorageUrlError, chain};
 
 use crate::layout;
 
-/// Tries to read a file, with waits that double from [`RETRY_FIRST`]: 25 s in total, longer than a DataNode takes to restart.
+/// Tries to read a file.
 const TRIES: u32 = 8;
-const RETRY_FIRST: Duration = Duration::from_millis(200);
+/// Waits between the tries: 25 s in total, longer than a DataNode takes to restart.
+const RETRY: Backoff = Backoff::new(200, 12_800);
 /// Reads with a wrong sum after which the file counts as damaged. Another replica may serve the next read, and a bit that
 /// flipped in transfer is not a damage of the file.
 const WRONG_SUMS: u32 = 3;
@@ -79,7 +79,7 @@ pub(crate) async fn load(job: &LoadJob) -> Result<Box<Shard>, LoadError> {
     let Some((dir, file)) = &job.from else {
         return Ok(Box::new(Shard::new(&job.config)));
     };
-    let mut wait = RETRY_FIRST;
+    let mut backoff = RETRY;
     let (mut tries, mut wrong_sums) = (1, 0);
     loop {
         match read(&job.config, dir, file).await {
@@ -89,8 +89,7 @@ pub(crate) async fn load(job: &LoadJob) -> Result<Box<Shard>, LoadError> {
             }
             Err(error) if error.is_retryable() && tries < TRIES => {
                 tracing::warn!(error = chain(&error), tries, "shard_file_not_read");
-                tokio::time::sleep(wait).await;
-                wait *= 2;
+                tokio::time::sleep(backoff.next_wait()).await;
                 tries += 1;
             }
             result => return result,

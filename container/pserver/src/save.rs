@@ -5,11 +5,11 @@
 //! saver.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytemuck::cast_slice;
 use bytes::Bytes;
 use crossbeam::channel::{Receiver, Sender, bounded};
+use heddle_backoff::Backoff;
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::manifest::ShardFile;
 use heddle_shard::{ShardConfig, SnapshotGone};
@@ -28,8 +28,8 @@ const PIECES_AHEAD: usize = 3;
 /// Files that are started for one shard before its cut fails. On HDFS, a DataNode that dies at the wrong moment costs the file
 /// that is being written; the next one gets other DataNodes.
 const TRIES: u32 = 5;
-/// First wait before the next try; doubled. 15 s in total: by then HDFS excludes a dead DataNode, or soon after.
-const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// Waits between the tries, 15 s in total: by then HDFS excludes a dead DataNode, or soon after.
+const RETRY: Backoff = Backoff::new(1_000, 8_000);
 
 /// A snapshot to be saved.
 pub(crate) struct SaveJob {
@@ -118,7 +118,7 @@ impl SaveFailure {
 /// The cut is over, or the storage failed.
 pub(crate) async fn save(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
     retry(
-        RETRY_FIRST,
+        RETRY,
         |error| {
             tracing::warn!(cut = %job.moment.cut, error = chain(error), "shard_file_not_written");
         },
@@ -129,7 +129,7 @@ pub(crate) async fn save(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
 
 /// Runs `once` until it succeeds or fails for good. `on_failure` gets the failures in between.
 async fn retry<T, F: Future<Output = Result<T, SaveFailure>>>(
-    mut wait: Duration,
+    mut backoff: Backoff,
     on_failure: impl Fn(&SaveFailure),
     mut once: impl FnMut() -> F,
 ) -> Result<T, SaveFailure> {
@@ -144,8 +144,7 @@ async fn retry<T, F: Future<Output = Result<T, SaveFailure>>>(
             }
             (result, _) => return result,
         }
-        tokio::time::sleep(wait).await;
-        wait *= 2;
+        tokio::time::sleep(backoff.next_wait()).await;
     }
     Err(before.unwrap_or(SaveFailure::Gone))
 }
@@ -264,7 +263,7 @@ mod tests {
             let next = outcomes.borrow_mut().next();
             next.expect("no more tries than planned")
         };
-        let result = retry(Duration::ZERO, |_| {}, once).await;
+        let result = retry(Backoff::new(0, 0), |_| {}, once).await;
         let left = outcomes.borrow().len();
         (result.map_err(|error| error.to_string()), all - left)
     }

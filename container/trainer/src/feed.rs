@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
-use heddle_protocol::backoff::Backoff;
+use heddle_backoff::Backoff;
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::BadRecords;

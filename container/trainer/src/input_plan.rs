@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use heddle_protocol::backoff::Backoff;
+use heddle_backoff::Backoff;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::plan_file::{PLAN_BYTES_MAX, PlanFile, PlanFileError};
 use heddle_storage::{

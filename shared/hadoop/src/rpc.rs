@@ -23,7 +23,6 @@
 //! ```
 //! Source: `ipc.Client`, `ipc.Server`, `ipc.RpcConstants`, `ipc.ProtobufRpcEngine2`, `io.retry.RetryPolicies`.
 
-mod backoff;
 mod client;
 mod connection;
 mod dial;
@@ -35,7 +34,6 @@ mod outstanding;
 mod remote;
 pub mod session;
 
-pub use backoff::JitteredBackoff;
 pub use client::{Login, RpcClient, RpcProxy};
 pub use error::{CallOutcome, RpcError};
 pub use options::{CallOptions, Retry, RpcOptions};

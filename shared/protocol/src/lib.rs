@@ -12,7 +12,6 @@
 //! ```
 
 pub mod admission;
-pub mod backoff;
 pub mod control;
 pub mod environment;
 pub mod exit_code;

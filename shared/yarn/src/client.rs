@@ -6,6 +6,7 @@ mod submission;
 
 use std::time::Duration;
 
+use heddle_backoff::Backoff;
 use heddle_hadoop::Token;
 use heddle_hadoop::proto::common;
 use heddle_hadoop::rpc::{CallOptions, RpcError, RpcProxy};
@@ -28,8 +29,7 @@ use crate::resource::{ResourceTypes, Resources};
 
 /// First and longest pause between polls of an application that is being accepted or killed. The longest is Java's
 /// (`yarn.client.application-client-protocol.poll-interval-ms`).
-const POLL_FIRST: Duration = Duration::from_millis(10);
-const POLL_MAX: Duration = Duration::from_millis(200);
+const POLL: Backoff = Backoff::new(10, 200);
 
 /// Why a client's call failed.
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +163,7 @@ impl YarnClient {
             other => other,
         })?;
         let limit = self.cluster.timeouts().call;
-        let (start, mut pause) = (Instant::now(), POLL_FIRST);
+        let (start, mut polls) = (Instant::now(), POLL);
         loop {
             match self.report(application).await {
                 Ok(report) => match report.state {
@@ -187,8 +187,7 @@ impl YarnClient {
                     waited: limit,
                 });
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(POLL_MAX);
+            sleep(polls.next_wait()).await;
         }
     }
 
@@ -218,7 +217,7 @@ impl YarnClient {
                     waited: limit,
                 });
             }
-            sleep(POLL_FIRST).await;
+            sleep(Duration::from_millis(POLL.min_ms())).await;
         }
     }
 
@@ -242,7 +241,7 @@ impl YarnClient {
             if start.elapsed() > limit {
                 return Err(ClientError::Waited { what: "the kill", waited: limit });
             }
-            sleep(POLL_MAX).await;
+            sleep(Duration::from_millis(POLL.max_ms())).await;
         }
     }
 

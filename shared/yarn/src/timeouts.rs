@@ -6,12 +6,13 @@
 
 use std::time::Duration;
 
+use heddle_backoff::Backoff;
 use heddle_hadoop::configuration::{Configuration, PropertyError, TimeUnit};
-use heddle_hadoop::rpc::{JitteredBackoff, RpcOptions};
+use heddle_hadoop::rpc::RpcOptions;
 
 /// Longest pause between two rounds over the ResourceManagers, even if a site sets more: an ApplicationMaster whose last
 /// heartbeat is older than this commits nothing.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
+const PAUSE_MAX_MS: u64 = 10_000;
 /// Stands for a timeout without a limit.
 const UNLIMITED: Duration = Duration::from_secs(7 * 86_400);
 
@@ -72,16 +73,19 @@ pub fn stated_rm_wait(configuration: &Configuration) -> Result<Option<Duration>,
 /// A value is not a time, or a length is not a positive integer.
 pub fn rpc_options(configuration: &Configuration) -> Result<RpcOptions, PropertyError> {
     let options = RpcOptions::of(configuration)?;
-    let interval = stated(configuration, "yarn.resourcemanager.connect.retry-interval.ms")?;
-    let first = stated(configuration, "yarn.client.failover-sleep-base-ms")?
-        .or(interval.map(|interval| interval.min(options.backoff.first)))
-        .unwrap_or(options.backoff.first)
-        .min(PAUSE_MAX);
-    let max = stated(configuration, "yarn.client.failover-sleep-max-ms")?
+    let ms = |time: Option<Duration>| {
+        time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    };
+    let interval = ms(stated(configuration, "yarn.resourcemanager.connect.retry-interval.ms")?);
+    let first = ms(stated(configuration, "yarn.client.failover-sleep-base-ms")?)
+        .or(interval.map(|interval| interval.min(options.backoff.min_ms())))
+        .unwrap_or(options.backoff.min_ms())
+        .min(PAUSE_MAX_MS);
+    let max = ms(stated(configuration, "yarn.client.failover-sleep-max-ms")?)
         .or(interval)
-        .unwrap_or(options.backoff.max)
-        .clamp(first, PAUSE_MAX);
-    Ok(RpcOptions { backoff: JitteredBackoff { first, max }, ..options })
+        .unwrap_or(options.backoff.max_ms())
+        .clamp(first, PAUSE_MAX_MS);
+    Ok(RpcOptions { backoff: Backoff::new(first, max), ..options })
 }
 
 /// A time in milliseconds that a file sets. 0 and negative values mean no limit.
@@ -124,7 +128,7 @@ mod tests {
         assert_eq!(CallTimeouts::of(&defaults), Ok(CallTimeouts::default()));
         assert_eq!(stated_rm_wait(&defaults), Ok(None));
         let options = rpc_options(&defaults).expect("the defaults read");
-        assert_eq!(options.backoff, JitteredBackoff::default());
+        assert_eq!(options.backoff, RpcOptions::default().backoff);
     }
 
     #[test]
@@ -145,7 +149,7 @@ mod tests {
         let options = rpc_options(&site).expect("reads");
         assert_eq!(options.connect_timeout, ms(7_000));
         assert_eq!(options.response_max, 256 << 20);
-        assert_eq!((options.backoff.first, options.backoff.max), (ms(500), PAUSE_MAX));
+        assert_eq!(options.backoff, Backoff::new(500, PAUSE_MAX_MS));
     }
 
     #[test]
@@ -153,10 +157,10 @@ mod tests {
         let backoff = |interval: &str| {
             let key = "yarn.resourcemanager.connect.retry-interval.ms";
             let options = rpc_options(&configuration(&[(key, interval)])).expect("reads");
-            (options.backoff.first, options.backoff.max)
+            options.backoff
         };
-        assert_eq!(backoff("100"), (ms(100), ms(100)));
-        assert_eq!(backoff("30000"), (ms(200), PAUSE_MAX));
+        assert_eq!(backoff("100"), Backoff::new(100, 100));
+        assert_eq!(backoff("30000"), Backoff::new(200, PAUSE_MAX_MS));
     }
 
     #[test]

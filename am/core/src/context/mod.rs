@@ -10,6 +10,7 @@ pub(crate) mod lease;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use heddle_backoff::Backoff;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation};
 use heddle_protocol::spec::Consistency;
 use heddle_protocol::view;
@@ -22,8 +23,8 @@ use deadlines::{Deadlines, Purpose};
 use journal_gate::JournalGate;
 use lease::ClusterLease;
 
-/// The exponent of the longest backoff.
-const BACKOFF_DOUBLINGS_MAX: u32 = 6;
+/// The longest backoff as a multiple of the first one.
+const BACKOFF_MAX_FACTOR: u64 = 64;
 
 /// What a store call is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +145,8 @@ impl Context {
 
     /// The wait before a retry: it doubles with each failed try.
     pub(crate) fn backoff_ms(&self, tries: u32) -> u64 {
-        self.config.limits.retry_ms << tries.min(BACKOFF_DOUBLINGS_MAX)
+        let min_ms = self.config.limits.retry_ms;
+        Backoff::new(min_ms, min_ms.saturating_mul(BACKOFF_MAX_FACTOR)).after_ms(tries)
     }
 
     /// Sets or moves a deadline.

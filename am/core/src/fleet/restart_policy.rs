@@ -12,14 +12,16 @@
 //! A refused port shows that a process is gone seconds before the cluster reports why. It counts as a kill until then:
 //! the report of a lost node or a preemption takes it back, an exit code or too much memory replaces it.
 //!
-//! **Backoff.** Replacements of counted failures are delayed. The first failure of a minute is replaced at once, since most are single. Then the wait of a slot
-//! doubles from a quarter of a second; ten failures of the job in a minute add three seconds, doubling to a minute.
+//! **Backoff.** Replacements of counted failures are delayed. The first failure of a minute is replaced at once, since
+//! most are single. From the second one on, the wait of a slot doubles from a quarter of a second. From the tenth failure
+//! of the job in a minute on, every slot waits at least three seconds, doubled up to a minute.
 //!
 //! **Rejected.** A total since the start (Flink's and Spark's first rule): a month-long job would fail because of failures
 //! from weeks ago.
 
 use std::collections::{BTreeMap, VecDeque};
 
+use heddle_backoff::Backoff;
 use heddle_protocol::exit_code::{ContainerExitCode, ExitCode};
 use heddle_protocol::ids::{Member, Slot};
 
@@ -31,6 +33,10 @@ use crate::time::MonotonicMs;
 const PACE_MS: u64 = 60_000;
 /// Failures of a job within a minute that are not chance.
 const STORM: usize = 10;
+/// Waits of a slot, from its second failure within a minute.
+const SLOT_BACKOFF: Backoff = Backoff::new(250, 64_000);
+/// Waits of all slots, from the failure of the job that makes [`STORM`].
+const STORM_BACKOFF: Backoff = Backoff::new(3_000, 60_000);
 /// Failures of one node after which it is avoided.
 const NODE_FAILURES: usize = 3;
 
@@ -208,13 +214,14 @@ impl FailureHistory {
         };
         let own = recent().filter(|failure| failure.member.slot == slot).count();
         let all = recent().count();
+        let tries = |failures| u32::try_from(failures).unwrap_or(u32::MAX);
         let own_ms = match own {
             0 | 1 => 0,
-            n => 250u64 << (n - 2).min(8),
+            n => SLOT_BACKOFF.after_ms(tries(n - 2)),
         };
         let all_ms = match all {
             n if n < STORM => 0,
-            n => (3_000u64 << (n - STORM).min(5)).min(60_000),
+            n => STORM_BACKOFF.after_ms(tries(n - STORM)),
         };
         own_ms.max(all_ms)
     }

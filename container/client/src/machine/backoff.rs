@@ -1,6 +1,6 @@
 //! Waits before a request or a connection is tried again.
 
-use heddle_protocol::backoff::Backoff;
+use heddle_backoff::Backoff;
 
 /// A shard replied `Later` or `OutOfOrder`. The first wait is about the time of a step, so that a full staging budget
 /// costs little. The last one keeps a waiting trainer below 20 frames a second and part.

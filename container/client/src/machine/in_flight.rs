@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use heddle_protocol::backoff::Backoff;
+use heddle_backoff::Backoff;
 use heddle_protocol::control::ShardPlace;
 use heddle_protocol::frame::{Header, Kind};
 use heddle_protocol::ids::{Member, ShardId};

@@ -224,7 +224,7 @@ impl RpcProxy {
         index: usize,
         failures: u32,
     ) -> Option<Duration> {
-        let backoff = &self.client.shared.options.backoff;
+        let backoff = self.client.shared.options.backoff;
         match decide(error, retry, self.servers.len(), failures, backoff, random_number()) {
             Decision::GiveUp => None,
             Decision::Again(pause) => Some(pause),

@@ -10,7 +10,8 @@
 
 use std::time::Duration;
 
-use super::backoff::JitteredBackoff;
+use heddle_backoff::Backoff;
+
 use super::error::{AuthError, CallOutcome, RpcError};
 use super::options::Retry;
 
@@ -33,7 +34,7 @@ pub fn decide(
     retry: Retry,
     servers: usize,
     failures: u32,
-    backoff: &JitteredBackoff,
+    backoff: Backoff,
     random: u64,
 ) -> Decision {
     match (retry, error.outcome()) {
@@ -42,6 +43,7 @@ pub fn decide(
         }
         (Retry::IfNotExecuted | Retry::Always, _) => {}
     }
+    let pause = |round| Duration::from_millis(backoff.jittered_ms(round, random));
     let servers = u32::try_from(servers.max(1)).unwrap_or(u32::MAX);
     if let RpcError::Auth { source: AuthError::Refused(exception), .. } = error
         && exception.is_invalid_token()
@@ -54,11 +56,11 @@ pub fn decide(
         return Decision::GiveUp;
     }
     if error.remote().is_some_and(|exception| exception.is_try_again()) {
-        return Decision::Again(backoff.pause(failures - 1, random));
+        return Decision::Again(pause(failures - 1));
     }
     // The first round has no pauses. Each further round begins with one.
     if failures.is_multiple_of(servers) {
-        Decision::Next(backoff.pause(failures / servers - 1, random))
+        Decision::Next(pause(failures / servers - 1))
     } else {
         Decision::Next(Duration::ZERO)
     }
@@ -72,8 +74,7 @@ mod tests {
     use crate::rpc::error::{ConnectError, LostCause, ProtocolError};
     use crate::sasl::SaslError;
 
-    const BACKOFF: JitteredBackoff =
-        JitteredBackoff { first: Duration::from_millis(100), max: Duration::from_secs(1) };
+    const BACKOFF: Backoff = Backoff::new(100, 1_000);
     /// A random number that makes the jitter's factor 1.
     const EVEN: u64 = 512;
 
@@ -171,7 +172,7 @@ mod tests {
             (protocol, Always, 2, 1, GiveUp),
         ] {
             assert_eq!(
-                decide(&error, retry, servers, failures, &BACKOFF, EVEN),
+                decide(&error, retry, servers, failures, BACKOFF, EVEN),
                 expected,
                 "{error:?} {retry:?} {failures}"
             );

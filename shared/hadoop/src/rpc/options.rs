@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use heddle_backoff::Backoff;
 use tokio::time::Instant;
 
-use super::backoff::JitteredBackoff;
 use crate::configuration::{Configuration, PropertyError, TimeUnit, ValueProblem};
 
 /// Settings of an [`RpcClient`](super::RpcClient). The defaults are Hadoop's, where Hadoop has one.
@@ -24,8 +24,9 @@ pub struct RpcOptions {
     pub response_max: usize,
     /// Longest request in bytes (`ipc.maximum.data.length`, which the server enforces). Default 128 MiB.
     pub request_max: usize,
-    /// Pauses between the rounds over all servers.
-    pub backoff: JitteredBackoff,
+    /// Pauses between the rounds over all servers, with jitter. Default 200 ms to 2 s: an ApplicationMaster reconnects
+    /// well within its expiry, and a server receives one call per client in 2 s.
+    pub backoff: Backoff,
     /// Caller context for the servers' audit logs (`hadoop.caller.context`), at most 128 bytes by default. Default none.
     pub caller_context: Option<String>,
 }
@@ -39,7 +40,7 @@ impl Default for RpcOptions {
             idle_timeout: Duration::from_secs(10),
             response_max: 128 << 20,
             request_max: 128 << 20,
-            backoff: JitteredBackoff::default(),
+            backoff: Backoff::new(200, 2_000),
             caller_context: None,
         }
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use hdfs_native::HdfsError;
+use heddle_backoff::Backoff;
 use heddle_hadoop::rpc::RpcError;
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -22,11 +23,11 @@ pub(super) const CALL: Duration = Duration::from_secs(60);
 pub(super) const COMPLETE: Duration = Duration::from_secs(20);
 /// A file of at most this many bytes is cheap to write again.
 const SMALL: u64 = 16 << 20;
-/// First limit of a write to a small file. A pipeline with a dead DataNode is silent for 60 s. The next file gets another
-/// pipeline, so it is faster to begin again.
-const SMALL_LIMIT: Duration = Duration::from_secs(10);
+/// Limits of a write to a small file. A pipeline with a dead DataNode is silent for 60 s. The next file gets another
+/// pipeline, so it is faster to begin again. Each limit that is exceeded doubles the next one.
+const SMALL_LIMITS: Backoff = Backoff::new(10_000, 75_000);
 /// Limit of a write to a larger file: hdfs-native repairs a pipeline that was silent for 60 s.
-const LARGE_LIMIT: Duration = Duration::from_secs(75);
+const LARGE_LIMIT: Duration = Duration::from_millis(SMALL_LIMITS.max_ms());
 
 /// Runs calls.
 #[derive(Debug, Clone)]
@@ -125,7 +126,7 @@ fn time_limit(written: u64, late_in_a_row: u32) -> Duration {
     if written > SMALL {
         return LARGE_LIMIT;
     }
-    (SMALL_LIMIT * (1 << late_in_a_row.min(3))).min(LARGE_LIMIT)
+    Duration::from_millis(SMALL_LIMITS.after_ms(late_in_a_row))
 }
 
 impl CallFailure {

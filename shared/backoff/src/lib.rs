@@ -1,19 +1,21 @@
 //! Waits between attempts: the first one, doubled after each attempt up to the longest one.
 //!
-//! The type holds no clock and draws no random number. Its owner waits, decides which errors are retried, and gives up.
+//! [`Backoff`] holds no clock and draws no random number. Its owner waits, decides which errors are retried, and gives up.
+//! An owner that retries in a loop calls [`Backoff::next_ms`]. A state machine that counts its tries calls
+//! [`Backoff::after_ms`]. A client among many of one server calls [`Backoff::jittered_ms`] with a random number.
+//!
+//! ```
+//! use heddle_backoff::Backoff;
+//!
+//! let mut backoff = Backoff::new(100, 300);
+//! assert_eq!([backoff.next_ms(), backoff.next_ms(), backoff.next_ms()], [100, 200, 300]);
+//! backoff.reset();
+//! assert_eq!(backoff.next_ms(), 100);
+//! ```
 
 use std::time::Duration;
 
 /// Waits of one operation.
-///
-/// ```
-/// use heddle_protocol::backoff::Backoff;
-///
-/// let mut backoff = Backoff::new(100, 300);
-/// assert_eq!([backoff.next_ms(), backoff.next_ms(), backoff.next_ms()], [100, 200, 300]);
-/// backoff.reset();
-/// assert_eq!(backoff.next_ms(), 100);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     min_ms: u64,
@@ -29,11 +31,32 @@ impl Backoff {
         Self { min_ms, max_ms, wait_ms: min_ms }
     }
 
+    /// The first wait in milliseconds.
+    #[must_use]
+    pub const fn min_ms(&self) -> u64 {
+        self.min_ms
+    }
+
+    /// The longest wait in milliseconds.
+    #[must_use]
+    pub const fn max_ms(&self) -> u64 {
+        self.max_ms
+    }
+
     /// The wait in milliseconds after `tries` earlier failures, for owners that count their tries.
     #[must_use]
     pub const fn after_ms(&self, tries: u32) -> u64 {
         let wait_ms = self.min_ms.saturating_mul(2_u64.saturating_pow(tries));
         if wait_ms < self.max_ms { wait_ms } else { self.max_ms }
+    }
+
+    /// [`after_ms`](Self::after_ms) times a factor of 0.5 to 1.5 that follows from `random`, which is any random number.
+    /// Many clients that failed at the same time do not retry in step.
+    #[must_use]
+    pub const fn jittered_ms(&self, tries: u32, random: u64) -> u64 {
+        // The factor is 512/1024 to 1535/1024.
+        let wait_ms = self.after_ms(tries) as u128 * (512 + random % 1024) as u128 / 1024;
+        if wait_ms < u64::MAX as u128 { wait_ms as u64 } else { u64::MAX }
     }
 
     /// The next wait in milliseconds. Does not advance.
@@ -63,6 +86,7 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn waits_double_up_to_the_longest() {
@@ -83,5 +107,15 @@ mod tests {
             backoff.next_ms();
         }
         assert_eq!(backoff.next_ms(), u64::MAX);
+        assert_eq!(backoff.jittered_ms(u32::MAX, 1023), u64::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn jitter_stays_within_half_and_one_and_a_half(tries: u32, random: u64) {
+            let backoff = Backoff::new(100, 1_000);
+            let (plain, jittered) = (backoff.after_ms(tries), backoff.jittered_ms(tries, random));
+            prop_assert!(plain / 2 <= jittered && jittered < plain * 3 / 2);
+        }
     }
 }
