@@ -42,6 +42,9 @@ fn weight(event: &JobEvent) -> Weight {
         | JobEvent::CheckpointCommitted(_)
         | JobEvent::CheckpointGivenUp { .. }
         | JobEvent::StorageWait(_)
+        | JobEvent::RollbackStarted { .. }
+        | JobEvent::RollbackFinished { .. }
+        | JobEvent::StoppedEarly { .. }
         | JobEvent::Recovered(_)
         | JobEvent::Warning { .. } => Weight::Passing,
     }
@@ -221,6 +224,14 @@ pub fn log(event: &JobEvent) {
         JobEvent::CheckpointDamaged { cut, dir, error } => {
             tracing::error!(%cut, dir, error, "checkpoint_damaged");
         }
+        JobEvent::RollbackStarted { epoch, base, shards, cause } => {
+            let base = base.map(tracing::field::display);
+            tracing::info!(epoch_after = %epoch, checkpoint = base, shards, cause, "rollback_started");
+        }
+        JobEvent::RollbackFinished { epoch, took_ms } => {
+            tracing::info!(epoch_after = %epoch, duration_ms = took_ms, "rollback_finished");
+        }
+        JobEvent::StoppedEarly { text } => tracing::info!(text, "training_stopped_early"),
         JobEvent::Recovered(recovery) => {
             let duration_ms = format::phases(recovery).total_ms();
             let epoch = recovery.epoch_after;

@@ -218,6 +218,9 @@ impl EventPrinter {
                 self.say(&format!("warning: {text}"));
             }
             JobEvent::Recovered(recovery) => self.say(&format::recovery(&recovery)),
+            // The end of the recovery gets a line with its phases.
+            JobEvent::RollbackStarted { .. } | JobEvent::RollbackFinished { .. } => {}
+            JobEvent::StoppedEarly { text } => self.say(&text),
             JobEvent::Warning { text } => self.say(&format!("warning: {text}")),
             // Only the first end counts.
             JobEvent::Ended { .. } if self.ended.is_some() => {}

@@ -151,7 +151,6 @@ impl Coordinator {
                         tracing::info!(%cut, %shard, "shard_save_abandoned")
                     }
                     Err(failure) => {
-                        tracing::warn!(%cut, %shard, error = failure.text, "shard_not_saved");
                         (self.send_report)(Report::SaveFailed { cut, epoch, shard, failure });
                     }
                 }

@@ -90,6 +90,15 @@ impl SaveFailure {
         }
     }
 
+    /// Whether the cut's directory does not exist: it is removed with its cut.
+    pub(crate) fn is_directory_removed(&self) -> bool {
+        matches!(
+            self,
+            Self::Storage(error) | Self::Save(SaveError::Storage(error))
+                if matches!(error.reason, Reason::NotFound)
+        )
+    }
+
     /// Whether another file may succeed.
     fn is_retryable(&self) -> bool {
         let (Self::Storage(error) | Self::Save(SaveError::Storage(error))) = self else {

@@ -77,7 +77,15 @@ fn work(
                 let result = match runtime.block_on(save::save(&job)) {
                     Ok(file) => Ok(Some(file)),
                     Err(SaveFailure::Gone) => Ok(None),
-                    Err(error) => Err(Failure::new(error.class(), chain(&error))),
+                    Err(error) => {
+                        let (cut, text) = (job.moment.cut, chain(&error));
+                        // The ApplicationMaster removes the directory of a cut that it aborts.
+                        match error.is_directory_removed() {
+                            true => tracing::info!(%cut, error = text, "shard_save_abandoned"),
+                            false => tracing::warn!(%cut, error = text, "shard_not_saved"),
+                        }
+                        Err(Failure::new(error.class(), text))
+                    }
                 };
                 CoordinatorInput::Saved {
                     cut: job.moment.cut,

@@ -266,7 +266,9 @@ impl CopyOnWrite {
 
     /// Fills `out` with the content of units `first ..` at the snapshot. `cells` are the live ones, as many as `out` has.
     pub(crate) fn read(&self, which: Which, first: usize, cells: &[f32], out: &mut [f32]) {
-        let Some(column) = self.column(which) else {
+        let column = self.column(which);
+        debug_assert!(column.is_some(), "the caller has checked that the snapshot exists");
+        let Some(column) = column else {
             return;
         };
         out.copy_from_slice(cells);

@@ -372,8 +372,31 @@ pub enum JobEvent {
         /// What is wrong with it.
         error: String,
     },
+    /// All shards return to a checkpoint, under a new epoch.
+    RollbackStarted {
+        /// The new epoch.
+        epoch: Epoch,
+        /// The checkpoint; `None` without one: the shards have their initial values again.
+        base: Option<CutId>,
+        /// Number of shards.
+        shards: u32,
+        /// Why, in words.
+        cause: String,
+    },
+    /// All shards have the state of the checkpoint.
+    RollbackFinished {
+        /// The epoch.
+        epoch: Epoch,
+        /// Time since the rollback started in milliseconds.
+        took_ms: u64,
+    },
     /// A recovery is over.
     Recovered(RecoveryView),
+    /// Training ends before its last pass, because the test loss did not improve (`training.early-stop`).
+    StoppedEarly {
+        /// After which pass, and the losses that decided it.
+        text: String,
+    },
     /// Something unexpected that the job survives.
     Warning {
         /// What.
@@ -420,7 +443,8 @@ impl JobEvent {
                 let (dir, error) = (dir.clone(), error.clone());
                 history.add_damaged(DamagedCheckpointView { cut: *cut, at_ms, dir, error });
             }
-            Self::Warning { text } => {
+            // Reports and pages list it with the warnings: it explains why passes are missing.
+            Self::Warning { text } | Self::StoppedEarly { text } => {
                 history.add_warning(WarningView { at_ms, text: text.clone() });
             }
             Self::Progress { rows, .. } => {
@@ -431,6 +455,8 @@ impl JobEvent {
             | Self::PhaseBegun { .. }
             | Self::Evaluated(_)
             | Self::CheckpointCommitted(_)
+            | Self::RollbackStarted { .. }
+            | Self::RollbackFinished { .. }
             | Self::Recovered(_)
             | Self::Ended { .. } => {}
         }

@@ -48,14 +48,14 @@ impl Limit {
             Ok((soft, hard)) if soft < hard => {
                 let _kept = INHERITED.set((soft, hard));
                 if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
-                    tracing::warn!(soft, hard, %error, "cannot raise the limit of open files");
+                    tracing::warn!(soft, hard, %error, "open_files_limit_not_raised");
                 }
             }
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "cannot read the limit of open files"),
+            Err(error) => tracing::warn!(%error, "open_files_limit_unknown"),
         }
         let limit = Self::now();
-        tracing::debug!(limit = limit.0, "limit of open files");
+        tracing::debug!(limit = limit.0, "open_files_limit_set");
         limit
     }
 

@@ -12,10 +12,8 @@ use heddle_client::layout::{Layout, Rows, TableShape};
 use heddle_protocol::ids::{Lane, PhaseNo, RunId, ShardId, TableId, TaskId};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::spec::{
-    AlgorithmKind, AmSpec, BadRecords, Bytes, CheckpointSpec, Consistency, DataFormat, DataSpec,
-    DurationMs, Every, JobSpec, ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt,
-    Optimizer, OutputSpec, PhaseKind, PserverSpec, RunSpec, Share, TableKind, TableSpec, TaskSize,
-    TrainerSpec, TrainingSpec, phase_kind,
+    AlgorithmKind, Consistency, DurationMs, Every, JobSpec, ModelSpec, Optimizer, PhaseKind,
+    TableKind, TableSpec, phase_kind,
 };
 use heddle_shard::ShardConfig;
 
@@ -283,69 +281,27 @@ impl Job {
     /// The job in the ApplicationMaster.
     #[must_use]
     pub fn spec(&self) -> JobSpec {
-        let at = |path: &str| path.parse().expect("an absolute path is a location");
-        JobSpec {
-            name: "simulated".to_owned(),
-            data: DataSpec {
-                train: vec![at("/train")],
-                test: if self.test_tasks > 0 { vec![at("/test")] } else { Vec::new() },
-                format: DataFormat::Libsvm,
-                index_base: 1,
-                passes: self.passes,
-                task_size: TaskSize::Auto,
-                shuffle: true,
-                bad_records: BadRecords::Fail,
-            },
-            model: ModelSpec {
-                algorithm: AlgorithmKind::Custom,
-                features: 1,
-                l2: 0.0,
-                standardise: false,
-                optimizer: Optimizer::Add,
-                tables: self.tables(),
-            },
-            training: TrainingSpec {
-                consistency: self.consistency,
-                lanes: self.lanes,
-                batch: 1,
-                seed: 42,
-                nan: NanPolicy::Fail,
-                early_stop: self.early_stop,
-            },
-            pservers: PserverSpec {
-                count: self.pservers,
-                memory: Bytes::mib(256),
-                vcores: 1,
-                shards: self.shards,
-            },
-            trainers: TrainerSpec {
-                min: 1,
-                max: self.trainers,
-                memory: Bytes::mib(256),
-                vcores: 1,
-                resources: std::collections::BTreeMap::new(),
-                command: Vec::new(),
-            },
-            checkpoint: CheckpointSpec {
-                dir: at("/checkpoints"),
-                every: self.every,
-                keep: 3,
-                timeout: DurationMs::secs(60),
-                on_corrupt: OnCorrupt::Previous,
-                memory: Share::Percent(25),
-                bandwidth: None,
-            },
-            output: OutputSpec {
-                model: at("/model"),
-                formats: vec![ModelFormat::Safetensors],
-                permissions: None,
-            },
-            am: AmSpec { memory: Bytes::mib(256), vcores: 1 },
-            network: NetworkSpec { ports: None },
-            run: RunSpec { work_dir: None, orphan_timeout: None },
-            submit: heddle_protocol::spec::SubmitSpec::default(),
-            yarn: heddle_protocol::spec::YarnSpec::default(),
+        let mut spec = heddle_protocol::spec::sample();
+        if self.test_tasks > 0 {
+            spec.data.test = vec!["/test".parse().expect("an absolute path is a location")];
         }
+        spec.data.passes = self.passes;
+        spec.model = ModelSpec {
+            algorithm: AlgorithmKind::Custom,
+            features: 1,
+            optimizer: Optimizer::Add,
+            tables: self.tables(),
+            ..spec.model
+        };
+        spec.training.consistency = self.consistency;
+        spec.training.lanes = self.lanes;
+        spec.training.batch = 1;
+        spec.training.early_stop = self.early_stop;
+        (spec.pservers.count, spec.pservers.shards) = (self.pservers, self.shards);
+        spec.trainers.max = self.trainers;
+        spec.checkpoint.every = self.every;
+        spec.checkpoint.timeout = DurationMs::secs(60);
+        spec
     }
 
     /// What the core is built from. The limits on failed containers are those of real jobs; the allocation timeout is that

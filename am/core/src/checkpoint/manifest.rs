@@ -99,7 +99,9 @@ impl Checkpoints {
 
     /// Whether a cut that all shards have taken holds all of its phase. `tasks`: of the training data.
     pub(super) fn holds_whole_phase(&self, cut: &Cut, tasks: usize) -> bool {
-        let Some(ordered) = cut.ordered() else {
+        let ordered = cut.ordered();
+        debug_assert!(ordered.is_some(), "shards take only an ordered cut");
+        let Some(ordered) = ordered else {
             return false;
         };
         ordered.phase_is_over

@@ -124,7 +124,7 @@ impl Core {
         let training_is_over = self.work.is_over_before(next, &self.ctx);
         self.checkpoints.phase_ended(ended, training_is_over, &self.ctx);
         if training_is_over && phase_kind(&self.ctx.config().spec, next).is_some() {
-            self.work.warn_early_stop(&mut self.ctx);
+            self.work.report_early_stop(&mut self.ctx);
         }
         let next = if training_is_over { NextStep::End } else { NextStep::Begin(next) };
         self.stage.go(JobStage::Idle(next));

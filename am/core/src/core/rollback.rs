@@ -23,6 +23,7 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, Role, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{OnCorrupt, PserverMemory};
+use heddle_protocol::view;
 
 use super::Core;
 use crate::action::StoreCall;
@@ -119,6 +120,14 @@ impl Core {
             cause: cause.clone(),
             at_ms: self.ctx.wall_ms(),
         });
+        if self.stage.has_started() {
+            self.ctx.notice(view::JobEvent::RollbackStarted {
+                epoch,
+                base: answer.map(|(cut, ..)| cut),
+                shards: self.ctx.config().spec.pservers.shards,
+                cause: cause.clone(),
+            });
+        }
         self.stage.recoveries_mut().roll_back(answer, &self.ctx);
         let manifest = self.checkpoints.base_manifest();
         let positions = manifest.map(|base| task_positions(&base.work)).unwrap_or_default();
@@ -130,7 +139,8 @@ impl Core {
             // All work is in the checkpoint; only the model is missing.
             return self.stage.go(JobStage::Idle(NextStep::End));
         }
-        self.stage.go(JobStage::Restoring(Restoring::default()));
+        self.stage
+            .go(JobStage::Restoring(Restoring { since: self.ctx.now(), ..Restoring::default() }));
         if self.stage.has_started() {
             self.await_replacement();
         }
@@ -152,7 +162,9 @@ impl Core {
         let shards = self.stage.map().of(slot).to_vec();
         let base = self.checkpoints.base().map(|base| {
             let file = |shard: &heddle_protocol::ids::ShardId| {
-                Some((*shard, base.manifest.shards.get(shard.0 as usize)?.clone()))
+                let file = base.manifest.shards.get(shard.0 as usize);
+                debug_assert!(file.is_some(), "a base has a file of each shard of the job");
+                Some((*shard, file?.clone()))
             };
             Base {
                 cut: base.manifest.cut,
@@ -252,6 +264,9 @@ impl Core {
 
     /// Step 3, once all shards are loaded.
     pub(super) fn advance_restoring(&mut self) -> bool {
+        let JobStage::Restoring(Restoring { since, .. }) = *self.stage.now() else {
+            return false;
+        };
         if !self.stage.is_restored(&self.fleet) {
             return false;
         }
@@ -265,6 +280,8 @@ impl Core {
         }
         self.stage.go(JobStage::Idle(NextStep::StartWork));
         if started {
+            let (epoch, took_ms) = (self.ctx.epoch(), self.ctx.now().since(since));
+            self.ctx.notice(view::JobEvent::RollbackFinished { epoch, took_ms });
             self.checkpoints.plan_after_rollback(false, &self.work, &self.fleet, &mut self.ctx);
             self.save_before_leaving();
             self.save_before_return();

@@ -56,7 +56,9 @@ impl Fleet {
         let unwanted: Vec<Slot> = unwanted.map(|(slot, _)| *slot).collect();
         let mut draining = Vec::new();
         for slot in unwanted {
-            let Some(entry) = self.slots.entries.get_mut(&slot) else {
+            let entry = self.slots.entries.get_mut(&slot);
+            debug_assert!(entry.is_some(), "{slot} is a slot of the job");
+            let Some(entry) = entry else {
                 continue;
             };
             match entry.place {

@@ -23,6 +23,7 @@ use heddle_protocol::view::JobState;
 use crate::checkpoint::cut::CutPoint;
 use crate::fleet::Fleet;
 use crate::outcome::Outcome;
+use crate::time::MonotonicMs;
 use export::ModelExport;
 use recovery_timing::RecoveryTimings;
 use shard_map::ShardMap;
@@ -45,6 +46,8 @@ pub(crate) enum NextStep {
 /// Shards on their way to a common state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Restoring {
+    /// Since when.
+    pub since: MonotonicMs,
     /// Slots that have answered for this epoch.
     pub answered: BTreeSet<Slot>,
     /// The failure of a load that is tried again.
@@ -272,7 +275,7 @@ impl StageMachine {
         }
     }
 
-    /// A pserver serves the phase that begins.
+    /// A pserver serves the phase that begins. Ignored in other stages: a pserver that connects again reports it again.
     pub(crate) fn begun(&mut self, slot: Slot) {
         if let JobStage::Beginning { begun } = &mut self.stage {
             begun.insert(slot);
@@ -284,7 +287,7 @@ impl StageMachine {
         matches!(&self.stage, JobStage::Beginning { begun } if self.map.is_covered_by(begun))
     }
 
-    /// A pserver has the state that shards go to.
+    /// A pserver has the state that shards go to. Ignored in other stages: a pserver that connects again reports it again.
     pub(crate) fn restored(&mut self, slot: Slot) {
         if let JobStage::Restoring(restoring) = &mut self.stage {
             restoring.answered.insert(slot);

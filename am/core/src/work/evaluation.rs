@@ -138,8 +138,8 @@ impl JobWork {
             || (follows_evaluation && self.has_stopped_improving(no, spec))
     }
 
-    /// Warns that training ends before its last pass. Called once, when an evaluation has decided it.
-    pub(crate) fn warn_early_stop(&self, ctx: &mut Context) {
+    /// Reports that training ends before its last pass. Called once, when an evaluation has decided it.
+    pub(crate) fn report_early_stop(&self, ctx: &mut Context) {
         let config = ctx.config();
         let early_stop = config.spec.training.early_stop;
         let by_loss = |a: &&EvaluationView, b: &&EvaluationView| a.log_loss.total_cmp(&b.log_loss);
@@ -148,7 +148,8 @@ impl JobWork {
             debug_assert!(false, "an evaluation has just ended");
             return;
         };
-        ctx.warn(format!(
+        ctx.notice(view::JobEvent::StoppedEarly {
+            text: format!(
             "training stops early, after pass {} of {}: {early_stop} evaluations in a row (training.early-stop) without a lower log-loss than {:.4} after pass {}; the model is that of pass {}, with {:.4}",
             last.pass + 1,
             config.spec.data.passes,
@@ -156,7 +157,7 @@ impl JobWork {
             best.pass + 1,
             last.pass + 1,
             last.log_loss,
-        ));
+        )});
     }
 
     /// Whether the evaluations before this phase do not show a lower loss. A later evaluation says nothing about the state

@@ -340,6 +340,7 @@ impl Queue {
             _ => None,
         });
         let Some(record) = self.records.get_mut(&member) else {
+            debug_assert!(begun.is_none(), "a trainer that holds a task has a record");
             return;
         };
         let at_work = begun.map(|begun| record.compute_ms.saturating_sub(begun));

@@ -21,75 +21,22 @@ use heddle_protocol::ids::{
 use heddle_protocol::manifest::{InputFile, InputPlan, Manifest, Md5, ShardFile, TaskRange};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::plan_file::PlanFile;
-use heddle_protocol::spec::{
-    AlgorithmKind, AmSpec, BadRecords, Bytes, CheckpointSpec, Consistency, DataFormat, DataSpec,
-    DurationMs, Every, JobSpec, ModelFormat, ModelSpec, NanPolicy, NetworkSpec, OnCorrupt,
-    Optimizer, OutputSpec, PserverSpec, RunSpec, Share, TaskSize, TrainerSpec, TrainingSpec,
-};
+use heddle_protocol::spec::{Bytes, Consistency, DurationMs, Every, JobSpec, ModelFormat};
 use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view;
 use uuid::Uuid;
 
 /// A small job: 2 pservers, 2 trainers, 4 shards, 2 lanes, one pass, periodic checkpoints.
 pub fn spec(consistency: Consistency) -> JobSpec {
-    let location = |text: &str| text.parse().expect("an absolute path is a location");
-    JobSpec {
-        name: "job".to_owned(),
-        data: DataSpec {
-            train: vec![location("/data/train")],
-            test: Vec::new(),
-            format: DataFormat::Libsvm,
-            index_base: 1,
-            passes: 1,
-            task_size: TaskSize::Auto,
-            shuffle: false,
-            bad_records: BadRecords::Fail,
-        },
-        model: ModelSpec {
-            algorithm: AlgorithmKind::LogisticRegression,
-            features: 10,
-            l2: 0.0,
-            standardise: false,
-            optimizer: Optimizer::Sgd { rate: 1.0 },
-            tables: Vec::new(),
-        },
-        training: TrainingSpec {
-            consistency,
-            lanes: 2,
-            batch: 1,
-            seed: 1,
-            nan: NanPolicy::Fail,
-            early_stop: 0,
-        },
-        pservers: PserverSpec { count: 2, memory: Bytes::mib(64), vcores: 1, shards: 4 },
-        trainers: TrainerSpec {
-            min: 2,
-            max: 2,
-            memory: Bytes::mib(64),
-            vcores: 1,
-            resources: BTreeMap::new(),
-            command: Vec::new(),
-        },
-        checkpoint: CheckpointSpec {
-            dir: location("/ck"),
-            every: Every::Time(DurationMs::secs(600)),
-            keep: 3,
-            timeout: DurationMs::secs(60),
-            on_corrupt: OnCorrupt::Previous,
-            memory: Share::Percent(25),
-            bandwidth: None,
-        },
-        output: OutputSpec {
-            model: location("/out"),
-            formats: vec![ModelFormat::Text],
-            permissions: None,
-        },
-        am: AmSpec { memory: Bytes::mib(64), vcores: 1 },
-        network: NetworkSpec { ports: None },
-        run: RunSpec { work_dir: None, orphan_timeout: None },
-        submit: heddle_protocol::spec::SubmitSpec::default(),
-        yarn: heddle_protocol::spec::YarnSpec::default(),
-    }
+    let mut spec = heddle_protocol::spec::sample();
+    spec.data.shuffle = false;
+    spec.training.consistency = consistency;
+    spec.training.batch = 1;
+    spec.trainers.min = 2;
+    spec.checkpoint.every = Every::Time(DurationMs::secs(600));
+    spec.checkpoint.timeout = DurationMs::secs(60);
+    spec.output.formats = vec![ModelFormat::Text];
+    spec
 }
 
 /// This number of tasks of ten bytes each.

@@ -572,63 +572,13 @@ fn a_trainer_without_work_answers_a_drain_at_once() {
     assert!(rig.shards.lock().unwrap().log.is_empty());
 }
 
+/// 1000 features, 3 lanes of 2 records, one shard.
 pub(crate) fn sample() -> JobSpec {
-    let at = |path: &str| Location::resolve(path, Path::new("/")).unwrap();
-    JobSpec {
-        name: "sample".to_owned(),
-        data: DataSpec {
-            train: vec![at("/data")],
-            test: vec![at("/data")],
-            format: DataFormat::Libsvm,
-            index_base: 0,
-            passes: 1,
-            task_size: TaskSize::Auto,
-            shuffle: true,
-            bad_records: BadRecords::Fail,
-        },
-        model: ModelSpec {
-            algorithm: AlgorithmKind::LogisticRegression,
-            features: 1000,
-            l2: 0.0,
-            standardise: false,
-            optimizer: Optimizer::Sgd { rate: 1.0 },
-            tables: Vec::new(),
-        },
-        training: TrainingSpec {
-            consistency: Consistency::Bsp,
-            lanes: 3,
-            batch: 2,
-            seed: 42,
-            nan: NanPolicy::Fail,
-            early_stop: 0,
-        },
-        pservers: PserverSpec { count: 1, memory: Bytes::mib(256), vcores: 1, shards: 1 },
-        trainers: TrainerSpec {
-            min: 1,
-            max: 2,
-            memory: Bytes::mib(256),
-            vcores: 1,
-            resources: BTreeMap::new(),
-            command: Vec::new(),
-        },
-        checkpoint: CheckpointSpec {
-            dir: at("/out/checkpoints"),
-            every: Every::Passes(1),
-            keep: 3,
-            timeout: DurationMs::secs(300),
-            on_corrupt: OnCorrupt::Previous,
-            memory: Share::Percent(25),
-            bandwidth: None,
-        },
-        output: OutputSpec {
-            model: at("/out/model"),
-            formats: vec![ModelFormat::Safetensors],
-            permissions: None,
-        },
-        am: AmSpec { memory: Bytes::mib(256), vcores: 1 },
-        network: NetworkSpec { ports: None },
-        run: RunSpec { work_dir: None, orphan_timeout: None },
-        submit: SubmitSpec::default(),
-        yarn: YarnSpec::default(),
-    }
+    let mut spec = heddle_protocol::spec::sample();
+    spec.data.test = spec.data.train.clone();
+    spec.data.index_base = 0;
+    spec.model.features = 1000;
+    (spec.training.lanes, spec.training.batch) = (3, 2);
+    (spec.pservers.count, spec.pservers.shards) = (1, 1);
+    spec
 }

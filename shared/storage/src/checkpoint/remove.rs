@@ -76,7 +76,7 @@ async fn superfluous(
                 Ok(_) => complete += 1,
                 // Damaged ones do not count as kept, and stay as long as fewer than `keep` newer ones are complete.
                 Err(error) if error.is_damage() => {
-                    warn!(%cut, %error, "a damaged checkpoint is left where it is")
+                    warn!(%cut, %error, "damaged_checkpoint_kept")
                 }
                 // A checkpoint that cannot be checked now, and all older ones, are checked again by the next call.
                 Err(error) => return Err(error),
@@ -105,7 +105,7 @@ async fn remove_checked(
         // Another process may continue from it: rename it back. If that fails too, it is complete in the trash, and
         // the new owner finds its base missing and chooses another.
         let back = root.storage.rename(&trash, &from).await;
-        warn!(%cut, put_back = back.is_ok(), "a checkpoint is not deleted, since the directory was claimed");
+        warn!(%cut, restored = back.is_ok(), "checkpoint_not_deleted_directory_claimed");
         return Err(error);
     }
     delete_tree(root, &trash).await?;

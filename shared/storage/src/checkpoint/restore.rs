@@ -147,7 +147,7 @@ async fn look(
         match root.load(cut, depth).await {
             Ok(checkpoint) => {
                 if !damaged.is_empty() {
-                    warn!(%cut, damaged = damaged.len(), "an older checkpoint is used");
+                    warn!(%cut, damaged = damaged.len(), "older_checkpoint_used");
                 }
                 return Ok(Look::Found(Box::new(Newest { checkpoint: Some(checkpoint), damaged })));
             }
@@ -160,7 +160,7 @@ async fn look(
                 if !error.is_damage() || on_corrupt == DamagePolicy::Fail {
                     return Err(error);
                 }
-                error!(%cut, error = %chain(&error), "a checkpoint is damaged");
+                error!(%cut, error = %chain(&error), "checkpoint_damaged");
                 damaged.push(SkippedCheckpoint { cut, error });
             }
         }

@@ -152,7 +152,7 @@ impl Drop for HdfsWriter {
         let (client, path) = (Arc::clone(&self.client), self.path.as_str().to_owned());
         self.calls.runtime.spawn(async move {
             let deleted = tokio::time::timeout(CALL, client.delete(&path, false)).await;
-            debug!(path, ?deleted, "a file that was not finished is deleted");
+            debug!(path, ?deleted, "unfinished_file_deleted");
         });
     }
 }

@@ -199,6 +199,8 @@ impl World {
             | view::JobEvent::CheckpointGivenUp { .. }
             | view::JobEvent::CheckpointDamaged { .. }
             | view::JobEvent::StorageWait(_)
+            | view::JobEvent::RollbackStarted { .. }
+            | view::JobEvent::RollbackFinished { .. }
             | view::JobEvent::Recovered(_)
             | view::JobEvent::Warning { .. } => self.coverage.changed(),
             view::JobEvent::Started { .. }
@@ -207,6 +209,7 @@ impl World {
             | view::JobEvent::Progress { .. }
             | view::JobEvent::Evaluated(_)
             | view::JobEvent::CheckpointCommitted(_)
+            | view::JobEvent::StoppedEarly { .. }
             | view::JobEvent::Ended { .. } => {}
         }
     }
