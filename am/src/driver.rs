@@ -19,7 +19,7 @@ use heddle_protocol::ids::{Attempt, Epoch, Member};
 use heddle_protocol::view;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
-use tracing::Span;
+use tracing::{Instrument as _, Span};
 
 use crate::api::{ApiInput, CommandStream};
 use crate::attempt_history::AttemptHistory;
@@ -117,7 +117,7 @@ impl<C: ContainerSource> Driver<C> {
         events: EventLog,
     ) -> Self {
         let started = Instant::now();
-        let span = span(&about, None);
+        let span = job_span(&about.job, about.attempt, None);
         Self {
             core,
             cluster,
@@ -338,7 +338,7 @@ impl<C: ContainerSource> Driver<C> {
             }
             Action::Journal { id, record } => {
                 if let Record::Restore { epoch, .. } = &*record {
-                    self.span = span(&self.about, Some(*epoch));
+                    self.span = job_span(&self.about.job, self.about.attempt, Some(*epoch));
                 }
                 // A worker that has ended has sent the reason as an event before.
                 let _ended = self.workers.journal.send((id, record));
@@ -348,10 +348,12 @@ impl<C: ContainerSource> Driver<C> {
             }
             Action::ProbePort { member, endpoint } => {
                 let events = self.sources.sender.clone();
-                tokio::spawn(async move {
+                let span = tracing::info_span!("probe", slot = %member.slot);
+                let probe = async move {
                     let outcome = probe(endpoint).await;
                     let _ending = events.send(Event::Probed { member, outcome });
-                });
+                };
+                tokio::spawn(probe.instrument(span));
             }
             Action::Notice(event) => self.publish(*event),
             Action::Answer { id, result } => {
@@ -364,10 +366,10 @@ impl<C: ContainerSource> Driver<C> {
     }
 }
 
-/// A span is made for each epoch: a field that is recorded again would be printed twice.
-fn span(about: &About, epoch: Option<Epoch>) -> Span {
+/// The span of log lines of a job. A span is made for each epoch: a field that is recorded again would be printed twice.
+pub(crate) fn job_span(job: &str, attempt: Attempt, epoch: Option<Epoch>) -> Span {
     let epoch = epoch.map(tracing::field::display);
-    tracing::info_span!(parent: None, "job", job = about.job, attempt = %about.attempt, epoch)
+    tracing::info_span!(parent: None, "job", job, %attempt, epoch)
 }
 
 /// Finished share of the job, 0 … 1, as if all phases took the same time.

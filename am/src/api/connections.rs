@@ -14,6 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream};
+use tracing::Instrument as _;
 
 use super::admission::{Capacity, ConnectionTable};
 use super::gate::PageGate;
@@ -59,7 +60,7 @@ pub(super) async fn accept(
         next += 1;
         let state =
             session::ConnectionState::new(ConnectionId(next), peer.ip(), gate.clone(), place);
-        tokio::spawn(serve(stream, peer, state, Arc::clone(&shared)));
+        tokio::spawn(serve(stream, peer, state, Arc::clone(&shared)).in_current_span());
     }
 }
 

@@ -41,6 +41,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpSocket};
+use tracing::Instrument as _;
 
 pub use admission::Capacity;
 pub use command_stream::CommandStream;
@@ -58,7 +59,7 @@ pub async fn serve(
     capacity: Capacity,
 ) {
     if let Some(gate) = &gate {
-        tokio::spawn(Arc::clone(gate).keep_looking());
+        tokio::spawn(Arc::clone(gate).keep_looking().in_current_span());
     }
     connections::accept(listener, shared, gate, capacity).await;
 }

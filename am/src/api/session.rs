@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue, LOCATION};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio::sync::oneshot;
+use tracing::Instrument as _;
 
 use super::admission::ConnectionPermit;
 use super::command_stream::CommandStream;
@@ -243,7 +244,8 @@ async fn session(
     if shared.inputs.send(opened).await.is_err() {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the ApplicationMaster is ending");
     }
-    tokio::spawn(read_lines(request.into_body(), state.id, member, Arc::clone(shared)));
+    let reader = read_lines(request.into_body(), state.id, member, Arc::clone(shared));
+    tokio::spawn(reader.instrument(tracing::info_span!("container", slot = %member.slot)));
     Response::new(Either::Right(body))
 }
 

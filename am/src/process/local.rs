@@ -15,6 +15,7 @@ use heddle_storage::checkpoint::Owner;
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 use super::listen::bind;
@@ -23,6 +24,7 @@ use super::run_job::{JobContext, run_job};
 use super::start_failure::StartFailure;
 use crate::claim;
 use crate::cluster::local::{LocalCluster, LocalLaunch};
+use crate::driver::job_span;
 use crate::event_log::{EventLog, EventOutput};
 use crate::lease::Lease;
 use crate::run_dir::{RunDir, RunFile};
@@ -79,6 +81,16 @@ async fn try_to_lead(
     log: &EventLog,
 ) -> Result<(Outcome, JobView), StartFailure> {
     let file = dir.run_file()?;
+    let span = job_span(&file.name, ATTEMPT, None);
+    lead_run(dir, program, log, file).instrument(span).await
+}
+
+async fn lead_run(
+    dir: &RunDir,
+    program: &Path,
+    log: &EventLog,
+    file: RunFile,
+) -> Result<(Outcome, JobView), StartFailure> {
     let spec = dir.spec()?;
     let secret = dir.secret()?;
     let owner = claim::local_owner().map_err(|error| {

@@ -11,6 +11,7 @@ use heddle_protocol::view::{ApplicationView, AttemptView, JobView, Placement};
 use heddle_telemetry::descriptors::Limit;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
+use tracing::{Instrument as _, info_span};
 
 use super::prepare::Prepared;
 use crate::api::{self, ApiState, Capacity, PageGate, Pages};
@@ -93,14 +94,17 @@ pub(super) async fn run_job<C: ContainerSource>(
         ..JobView::starting(file.run, &file.name, attempt, file.started_ms)
     }));
     if let Some(place) = past {
-        tokio::spawn(place.keep(attempt, view.clone(), log.clone()));
+        tokio::spawn(place.keep(attempt, view.clone(), log.clone()).in_current_span());
     }
     let (warnings, notices) = mpsc::unbounded_channel();
-    tokio::spawn(prepared.journal.run(journaled, events.clone(), warnings.clone()));
-    tokio::spawn(prepared.store.run(called, events.clone(), warnings));
+    let journal = prepared.journal.run(journaled, events.clone(), warnings.clone());
+    tokio::spawn(journal.instrument(info_span!("journal")));
+    let store = prepared.store.run(called, events.clone(), warnings);
+    tokio::spawn(store.instrument(info_span!("store")));
     let pages = Pages::new(view, log.clone());
     let shared = ApiState { run: file.run, secret: context.secret, inputs, pages };
-    tokio::spawn(api::serve(listener, Arc::new(shared), gate, Capacity::within(Limit::now())));
+    let api = api::serve(listener, Arc::new(shared), gate, Capacity::within(Limit::now()));
+    tokio::spawn(api.instrument(info_span!("api")));
     let workers = WorkerQueues { journal: records, store: calls };
     let sources = Sources {
         inputs: incoming,

@@ -26,6 +26,7 @@ use heddle_yarn::am::Registered;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tracing::Instrument as _;
 
 use super::listen::bind;
 use super::prepare::{PreparationInputs, Prepared, prepare};
@@ -35,6 +36,7 @@ use crate::api::{PageGate, Viewers, WebProxy};
 use crate::claim::same_application;
 use crate::cluster::Events;
 use crate::cluster::yarn::{Gone, JoinError, Joined, Joining, Sizes, YarnLaunch, join};
+use crate::driver::job_span;
 use crate::event_log::{EventLog, EventOutput};
 use crate::lease::Lease;
 use crate::node_address;
@@ -62,7 +64,10 @@ pub(super) async fn lead(dir: &RunDir) -> ExitCode {
         "application_master_started"
     );
     match SubmittedFiles::read(dir, &inputs) {
-        Ok(files) => lead_with(&inputs, &files).await,
+        Ok(files) => {
+            let span = job_span(&files.run.name, inputs.attempt(), None);
+            lead_with(&inputs, &files).instrument(span).await
+        }
         // Unregister: another attempt would find the same files.
         Err(refusal) => unregister_unstarted(&inputs, &refusal).await,
     }

@@ -281,7 +281,7 @@ impl Job {
     /// The job in the ApplicationMaster.
     #[must_use]
     pub fn spec(&self) -> JobSpec {
-        let mut spec = heddle_protocol::spec::sample();
+        let mut spec = heddle_protocol::spec::job::sample();
         if self.test_tasks > 0 {
             spec.data.test = vec!["/test".parse().expect("an absolute path is a location")];
         }

@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 /// A small job: 2 pservers, 2 trainers, 4 shards, 2 lanes, one pass, periodic checkpoints.
 pub fn spec(consistency: Consistency) -> JobSpec {
-    let mut spec = heddle_protocol::spec::sample();
+    let mut spec = heddle_protocol::spec::job::sample();
     spec.data.shuffle = false;
     spec.training.consistency = consistency;
     spec.training.batch = 1;

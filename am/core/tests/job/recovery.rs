@@ -75,6 +75,17 @@ fn lost_pserver_rolls_all_shards_back_to_the_last_checkpoint() {
         recovery.restart_ms.is_some() && recovery.load_ms.is_some() && recovery.resume_ms.is_some()
     );
     assert!(matches!(job.notices.last(), Some(Notice::Recovered(_))));
+    let rollback = |notice: &&Notice| {
+        matches!(notice, Notice::RollbackStarted { .. } | Notice::RollbackFinished { .. })
+    };
+    let rollbacks: Vec<&Notice> = job.notices.iter().filter(rollback).collect();
+    let [Notice::RollbackStarted { epoch: begun, base: from, shards: 4, .. }, finished] =
+        rollbacks[..]
+    else {
+        panic!("{rollbacks:?}")
+    };
+    assert_eq!((*begun, *from), (epoch(1), Some(base)));
+    assert!(matches!(finished, Notice::RollbackFinished { epoch: e, .. } if *e == epoch(1)));
 }
 
 #[test]

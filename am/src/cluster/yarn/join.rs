@@ -10,6 +10,7 @@ use heddle_yarn::{
     AmEndpoint, AmError, AmEvent as RmEvent, ApplicationMaster, Cluster, NodeManagers,
 };
 use tokio::sync::{mpsc, oneshot};
+use tracing::Instrument as _;
 
 use super::YarnCluster;
 use super::containers::{ContainerRegistry, Sizes};
@@ -124,7 +125,8 @@ pub async fn join(
         lease,
         log,
     });
-    tokio::spawn(session.run(am, early, incoming, finished, lost));
+    let session = session.run(am, early, incoming, finished, lost);
+    tokio::spawn(session.instrument(tracing::info_span!("rm_session")));
     let joined = Joined { cluster: YarnCluster { orders, places }, registered, kept, gone };
     Ok((joined, too_much))
 }

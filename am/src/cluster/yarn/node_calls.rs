@@ -15,6 +15,7 @@ use heddle_yarn::{
 };
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
+use tracing::{Instrument as _, info_span};
 
 use super::launch::YarnLaunch;
 
@@ -93,12 +94,14 @@ impl NodeCalls {
     /// Starts a member's process in a container.
     pub(super) fn start(&self, container: Container, member: Member) {
         let calls = self.clone();
-        tokio::spawn(async move {
+        let span = info_span!("node_call", slot = %member.slot, container = %container.id);
+        let start = async move {
             let _permit = calls.permits.acquire().await;
             let done = calls.started(&container, member).await;
             // The session outlives its calls except while the process ends.
             let _ending = calls.done.send(done);
-        });
+        };
+        tokio::spawn(start.instrument(span));
     }
 
     async fn started(&self, container: &Container, member: Member) -> Done {
@@ -143,7 +146,7 @@ impl NodeCalls {
     /// Asks the ResourceManager for the racks of all nodes.
     pub(super) fn look_up_racks(&self, client: YarnClient) {
         let done = self.done.clone();
-        tokio::spawn(async move {
+        let look_up = async move {
             match client.nodes(&[NodeState::Running]).await {
                 Ok(nodes) => {
                     let by_host = |node: NodeReport| (node.id.host, node.rack);
@@ -151,18 +154,20 @@ impl NodeCalls {
                 }
                 Err(error) => tracing::info!(error = chain(&error), "racks_unknown"),
             }
-        });
+        };
+        tokio::spawn(look_up.in_current_span());
     }
 
     /// Ends a container: SIGTERM, and 250 ms later SIGKILL.
     pub(super) fn stop(&self, node: NodeId, id: ContainerId) {
         let calls = self.clone();
-        tokio::spawn(async move {
+        let stop = async move {
             if let Err(error) = calls.nodes.stop(&node, id).await {
                 tracing::info!(container = %id, %node, error = chain(&error), "container_not_stopped_by_node");
                 let _ending = calls.done.send(Done::NotStopped(id));
             }
-        });
+        };
+        tokio::spawn(stop.in_current_span());
     }
 
     /// Polls the node of a container whose connection closed. The node has the exit up to a second before the
@@ -179,7 +184,8 @@ impl NodeCalls {
 
     fn look_at(&self, node: NodeId, id: ContainerId, waits: Vec<Duration>) {
         let calls = self.clone();
-        tokio::spawn(async move {
+        let span = info_span!("node_poll", container = %id);
+        let polling = async move {
             let mut polls = Polls::default();
             for wait in waits {
                 tokio::time::sleep(wait).await;
@@ -202,7 +208,8 @@ impl NodeCalls {
             if let Some(done) = polls.end(id) {
                 let _ending = calls.done.send(done);
             }
-        });
+        };
+        tokio::spawn(polling.instrument(span));
     }
 }
 

@@ -574,7 +574,7 @@ fn a_trainer_without_work_answers_a_drain_at_once() {
 
 /// 1000 features, 3 lanes of 2 records, one shard.
 pub(crate) fn sample() -> JobSpec {
-    let mut spec = heddle_protocol::spec::sample();
+    let mut spec = job::sample();
     spec.data.test = spec.data.train.clone();
     spec.data.index_base = 0;
     spec.model.features = 1000;
