@@ -1,4 +1,4 @@
-//! The ApplicationMaster's durable memory: decisions that cannot be found out again by asking.
+//! The ApplicationMaster's durable state: decisions that no other process can report.
 //!
 //! **Intuition.** A job makes few decisions (claim, rollback, outcome), and those that still matter fit in some
 //! kilobytes ([`compact`]). So each write publishes all of them in one file, and a reader needs one file only.

@@ -83,7 +83,7 @@ pub struct StagedFile {
     pub url: String,
     /// Its length.
     pub bytes: u64,
-    /// Its modification time, ms since 1970, as its file system says; another one fails localisation.
+    /// Its modification time, ms since 1970, as its file system reports it; another one fails localisation.
     pub modified_ms: u64,
     /// Whether it is unpacked.
     pub archive: bool,

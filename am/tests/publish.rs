@@ -215,7 +215,7 @@ async fn next_attempt_publishes_after_an_interruption_at_any_call() {
                     let again = rig.publish(NEW, &exported, overwrite, Faults::none()).await;
                     assert!(again.is_ok(), "{again:?} {context}");
                 }
-                // A failure that goes unnoticed may leave what is only in the way.
+                // A failure that is not reported may leave files that the next publication deletes.
                 if first.is_err() || faults.calls() <= at {
                     rig.holds_only(NEW, &context).await;
                 }
@@ -273,7 +273,7 @@ async fn another_model_is_not_replaced_unless_it_is_asked_for() {
     );
     rig.holds_only(OLD, "refused").await;
 
-    // A file of somebody else, without MODEL.json.
+    // A file that Heddle has not written: there is no MODEL.json.
     let rig = Rig::new().await;
     let own = path("/out").join("model.txt").expect("a name");
     write_whole(&rig.memory, &own, Mode::FILE, Bytes::from_static(b"mine")).await.expect("written");

@@ -135,7 +135,7 @@ fn user(memory: &MemoryStorage) -> CheckpointDir {
     CheckpointDir::existing(storage, root())
 }
 
-/// The predecessor goes on as if nothing had happened. Returns what it was told is committed.
+/// The predecessor continues without noticing its successor. Returns the cuts whose commit it got confirmed.
 async fn stale(dir: CheckpointDir, pending: Vec<Manifest>) -> Vec<CutId> {
     let mut confirmed = Vec::new();
     for manifest in pending {
@@ -215,7 +215,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     run_interleaved(future, async {}, || false).0
 }
 
-/// Runs with the one who goes first changing at the given steps.
+/// Runs both; which of them is first changes at the given steps.
 fn with_switches(start: &Start, successor_first: bool, switches: &[usize]) {
     let mut step = 0;
     interleave(start, || {
@@ -232,7 +232,7 @@ fn steps(start: &Start) -> usize {
         steps += 1;
         false
     });
-    // Those of the second, which nobody was asked about.
+    // The steps of the second one do not call the closure.
     steps + 150
 }
 

@@ -1,6 +1,6 @@
-//! Bytes that rot on DataNodes' disks, and disks that cannot be read for a while. HDFS hides a bad copy behind a good
-//! one; when all copies lie, our own sums say so and an older checkpoint is used, loudly. What merely cannot be read
-//! just now never leads to an older one.
+//! Bytes that change on DataNodes' disks, and disks that cannot be read for a while. HDFS reads another replica instead
+//! of a damaged one. If all replicas are damaged, the sums of Heddle show it, an older checkpoint is used and an event
+//! reports it. A checkpoint that only cannot be read at the moment never leads to an older one.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::sleep;

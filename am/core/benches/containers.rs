@@ -79,7 +79,7 @@ struct Container {
     tasks: Vec<TaskGrant>,
 }
 
-/// A driver whose containers do at once what they are told.
+/// A driver whose containers follow each command at once.
 struct Rig {
     core: Core,
     config: Config,
@@ -272,7 +272,7 @@ impl Rig {
             Command::Work { epoch, .. } => {
                 self.epoch = epoch;
                 let known = self.containers.get_mut(&member).unwrap();
-                // After a takeover it is told what it knows and works on.
+                // After a takeover the command repeats the work that it does.
                 if std::mem::replace(&mut known.epoch, epoch) != epoch {
                     known.tasks.clear();
                 }
@@ -316,7 +316,7 @@ impl Rig {
         }
     }
 
-    /// Trainers finish the task that they have held longest, one after the other and again, until so many are done.
+    /// Trainers finish the task that they have held longest, one after the other and again, until this number of tasks is done.
     fn finish(&mut self, tasks: usize) {
         let trainers = self.members(Role::Trainer);
         let mut idle = 0;
@@ -593,7 +593,7 @@ impl Figure {
         Self { worst_ms: Some(ms(worst)), ..Self::new(name, "ms", ms(total)) }
     }
 
-    /// Of so many tasks, each.
+    /// The time of each of this number of tasks.
     fn each(name: &'static str, tasks: usize, (total, worst): (Duration, Duration)) -> Self {
         Self {
             worst_ms: Some(ms(worst)),

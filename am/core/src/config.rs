@@ -22,7 +22,7 @@ pub struct Config {
     pub address: String,
     /// When the run started, milliseconds since 1970.
     pub started_ms: u64,
-    /// Patience and counts.
+    /// Timeouts, intervals and counts.
     pub limits: Limits,
     /// Nothing is committed while the ResourceManager has not answered for this long. `None` without a ResourceManager
     /// (local runs).
@@ -46,7 +46,7 @@ pub struct Locality {
     pub test: Vec<Vec<u32>>,
 }
 
-/// Patience and counts. The defaults are those of the documentation; tests and `[yarn]` change some.
+/// Timeouts, intervals and counts. The defaults are those of the documentation; tests and `[yarn]` change some.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Interval of the containers' heartbeats. Default 2 s.
@@ -59,7 +59,7 @@ pub struct Limits {
     pub orphan_ms: u64,
     /// From launch to registration. Default 5 min.
     pub registration_ms: u64,
-    /// Until all pservers and `trainers.min` run at the start; 0: for ever. Default 30 min.
+    /// Until all pservers and `trainers.min` run at the start; 0: without a limit. Default 30 min.
     pub allocation_ms: u64,
     /// How long a rollback waits for a lost pserver's replacement before the survivors take its shards. Default 30 s.
     pub replacement_ms: u64,

@@ -26,13 +26,13 @@ pub enum Event {
         /// for data locality.
         node: String,
     },
-    /// It is over: the process ended, or the cluster says that it completed. Repeats are ignored.
+    /// A container ended: its process ended, or the cluster reports it as completed. Repeats are ignored.
     Exited {
         /// The container.
         container: ContainerName,
-        /// How.
+        /// How it ended.
         exit: Exit,
-        /// Its final output (the end of its stderr), at most some lines; empty if that is not known.
+        /// Its final output (the end of its stderr), at most some lines; empty if there is none.
         text: String,
     },
     /// The container's NodeManager is unreachable or is killing the container, and its process has no control connection. If
@@ -50,7 +50,7 @@ pub enum Event {
         /// Time until then, ms; none if the cluster does not report it.
         deadline_ms: Option<u64>,
     },
-    /// This node will be gone soon (it is unhealthy or being decommissioned): its containers move.
+    /// This node leaves the cluster soon (it is unhealthy or being decommissioned): its containers move.
     NodeLeaving {
         /// The node, written as in `Allocated`.
         node: String,
@@ -121,7 +121,7 @@ pub enum Event {
         reason: String,
     },
     /// What the cluster reports about why containers do not come (for example, which users fill the queue). It is part of
-    /// the error if the job ends for want of them.
+    /// the error if the job ends because they do not come.
     ClusterSays {
         /// A sentence or some lines.
         text: String,

@@ -41,7 +41,7 @@ impl ReceivedReports {
         slot.retain(|other, _| *other == incarnation || Some(*other) == last);
     }
 
-    /// Whether a line is given to the core: it came on the container's connection, and it is no repeat. `seq`: the number of
+    /// Whether a line is given to the core: it came on the container's connection, and it is not a repeat. `seq`: the number of
     /// its report, counted from 1; 0 for lines that are not numbered.
     pub fn takes(&mut self, member: Member, connection: ConnectionId, seq: u64) -> bool {
         let slot = self.slots.get_mut(&member.slot);

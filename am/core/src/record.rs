@@ -1,7 +1,7 @@
-//! What the journal holds: only what cannot be found out again by asking.
+//! Records of the journal: decisions that no other process can report.
 //!
-//! No task completions (shards know them, and a rollback would make them false) and no containers (the
-//! cluster knows them). Records are only ever added to; unknown fields of later versions are ignored.
+//! It has no task completions (shards have them, and a rollback would make them false) and no containers (the
+//! cluster has them). Records are only ever added to; unknown fields of later versions are ignored.
 
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
 use heddle_protocol::view::EvaluationView;
@@ -36,7 +36,7 @@ pub enum Record {
         phase: PhaseNo,
         /// BSP: job steps of the phase applied in the base.
         step: Step,
-        /// The shard map: by shard, the slot that is to hold it.
+        /// The shard map: by shard, its slot.
         holders: Vec<Slot>,
         /// What was lost, for reports.
         cause: String,

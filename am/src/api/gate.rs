@@ -96,7 +96,7 @@ pub fn way(base: &str, addresses: &BTreeSet<IpAddr>, peer: IpAddr, path: &str) -
     if is_here || addresses.contains(&peer) {
         return Way::Serve;
     }
-    // The proxy knows by this word that it was sent back to itself and ends the circle (`WebAppProxyServlet`).
+    // This word shows the proxy that it was redirected to itself, and it stops (`WebAppProxyServlet`).
     let base = base.replacen("/proxy/", "/proxy/redirect/", 1);
     let path = match path.starts_with('/') {
         true => path,

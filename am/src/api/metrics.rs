@@ -36,7 +36,7 @@ const ATTEMPT: Metric =
 const ROWS: Metric =
     Metric::counter("heddle_rows_total", "Records computed, recomputed ones included.");
 const ROWS_PER_SECOND: Metric =
-    Metric::gauge("heddle_rows_per_second", "Records per second lately.");
+    Metric::gauge("heddle_rows_per_second", "Records per second at present.");
 const BAD_RECORDS: Metric = Metric::counter("heddle_bad_records_total", "Records left out as bad.");
 const INPUT_WAIT: Metric = Metric::gauge(
     "heddle_input_wait_seconds",
@@ -46,7 +46,7 @@ const INPUT_WAITED: Metric = Metric::counter(
     "heddle_input_waited_seconds_total",
     "Time in which trainers waited for the storage of their input, waits that are over.",
 );
-const TRAINING_LOSS: Metric = Metric::gauge("heddle_training_loss", "Training loss lately.");
+const TRAINING_LOSS: Metric = Metric::gauge("heddle_training_loss", "Training loss at present.");
 const TEST_LOG_LOSS: Metric =
     Metric::gauge("heddle_test_log_loss", "Mean log-loss of the last evaluation.");
 const TEST_AUC: Metric = Metric::gauge("heddle_test_auc", "AUC of the last evaluation.");
@@ -75,15 +75,17 @@ const TASKS_DISPATCHED: Metric = Metric::counter(
     "Tasks dispatched in this attempt whose input is stored on known hosts, by locality.",
 );
 const RECOVERIES: Metric = Metric::counter("heddle_recoveries_total", "Recoveries in this run.");
-const RECOVERY_SECONDS: Metric =
-    Metric::gauge("heddle_recovery_seconds", "Stretches of the last recovery, seconds.");
+const RECOVERY_SECONDS: Metric = Metric::gauge(
+    "heddle_recovery_seconds",
+    "Duration of each phase of the last recovery in seconds.",
+);
 const SLOTS: Metric = Metric::gauge("heddle_slots", "Slots by role and state.");
 const ENDED: Metric = Metric::counter(
     "heddle_containers_ended_total",
     "Containers that ended before the job did, in this attempt.",
 );
 const INCARNATION: Metric =
-    Metric::gauge("heddle_container_incarnation", "Which filling of its slot a container is.");
+    Metric::gauge("heddle_container_incarnation", "Incarnation of the container in its slot.");
 const MEMORY: Metric =
     Metric::gauge("heddle_container_resident_bytes", "Resident memory of a container, bytes.");
 const PUSHES: Metric =
@@ -92,7 +94,7 @@ const TRAINER_ROWS: Metric =
     Metric::counter("heddle_trainer_rows_total", "Records computed by a trainer's container.");
 const PER_SECOND: Metric = Metric::gauge(
     "heddle_container_per_second",
-    "Records (trainer) or push frames (parameter server) per second lately.",
+    "Records (trainer) or push frames (parameter server) per second at present.",
 );
 
 /// All states, so that a series exists before its state does.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! POST /v1/hello /v1/session                containers, which prove the job's secret
-//! POST /v1/hello /v1/operator               operators, who prove it too
+//! POST /v1/hello /v1/operator               operators, which prove it too
 //! GET  /v1/status /v1/events?from=N         the job and its events as JSON, for operators, past YARN's proxy
 //! GET  / /api/v1/job|events|slots|…              users; on YARN through its proxy only
 //! GET  /metrics                             scrapers

@@ -41,7 +41,7 @@ pub enum Flaw {
     /// Another version.
     #[error("its format version is {0}, this program reads {JOURNAL_VERSION} only")]
     Version(u32),
-    /// It is of another generation or number than its name says.
+    /// It is of another generation or number than its name has.
     #[error("it is number {found}, expected {expected}")]
     Name {
         /// By its path.

@@ -11,7 +11,7 @@ use heddle_protocol::view::{ApplicationView, AttemptView, JobView, Placement};
 use heddle_telemetry::descriptors::Limit;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
-use tracing::{Instrument as _, info_span};
+use tracing::{Instrument as _, Span, info_span};
 
 use super::prepare::Prepared;
 use crate::api::{self, ApiState, Capacity, PageGate, Pages};
@@ -97,14 +97,11 @@ pub(super) async fn run_job<C: ContainerSource>(
         tokio::spawn(place.keep(attempt, view.clone(), log.clone()).in_current_span());
     }
     let (warnings, notices) = mpsc::unbounded_channel();
-    let journal = prepared.journal.run(journaled, events.clone(), warnings.clone());
-    tokio::spawn(journal.instrument(info_span!("journal")));
-    let store = prepared.store.run(called, events.clone(), warnings);
-    tokio::spawn(store.instrument(info_span!("store")));
+    spawn(info_span!("journal"), prepared.journal.run(journaled, events.clone(), warnings.clone()));
+    spawn(info_span!("store"), prepared.store.run(called, events.clone(), warnings));
     let pages = Pages::new(view, log.clone());
     let shared = ApiState { run: file.run, secret: context.secret, inputs, pages };
-    let api = api::serve(listener, Arc::new(shared), gate, Capacity::within(Limit::now()));
-    tokio::spawn(api.instrument(info_span!("api")));
+    serve(listener, shared, gate);
     let workers = WorkerQueues { journal: records, store: calls };
     let sources = Sources {
         inputs: incoming,
@@ -123,4 +120,15 @@ pub(super) async fn run_job<C: ContainerSource>(
     Driver::new(core, context.cluster, about, workers, sources, viewer, log)
         .run(Event::Startup(Box::new(recovered)))
         .await
+}
+
+/// Starts the server of the job's pages and control connections.
+fn serve(listener: TcpListener, state: ApiState, gate: Option<Arc<PageGate>>) {
+    let capacity = Capacity::within(Limit::now());
+    spawn(info_span!("api"), api::serve(listener, Arc::new(state), gate, capacity));
+}
+
+/// Starts a task whose log lines carry the job's span and this one.
+fn spawn(span: Span, task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(task.instrument(span));
 }

@@ -5,7 +5,7 @@
 //! redirects to the log server where logs are aggregated. Without such a page the URL leads to the NameNode's WebHDFS:
 //! `http://<namenode>/webhdfs/v1/<path>?op=OPEN`, which redirects to a DataNode; browsers save the answer, since its type
 //! is `application/octet-stream`. Rejected: `explorer.html#<path>`, which needs scripts and reads as the anonymous web
-//! user (`hadoop.http.staticuser.user`), who cannot read a directory of mode 0700. On a cluster without security WebHDFS
+//! user (`hadoop.http.staticuser.user`), which cannot read a directory of mode 0700. On a cluster without security WebHDFS
 //! trusts `user.name`, as HDFS itself trusts every client. On a secured cluster the browser authenticates, and the
 //! parameter would be ignored.
 //!

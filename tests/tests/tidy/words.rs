@@ -83,12 +83,12 @@ pub fn check_texts(sources: &[Source]) {
     exceptions.check(violations);
 }
 
-/// Comments and documentation, also of unit tests. The ApplicationMaster's crates are not checked yet.
+/// Comments and documentation, also of unit tests.
 pub fn check_comments(sources: &[Source]) {
     let exceptions = Exceptions::of("comment");
     let words: Vec<Word> = words("text").into_iter().chain(words("comment")).collect();
     let mut violations = Vec::new();
-    for source in sources.iter().filter(|source| !source.path.starts_with("am/")) {
+    for source in sources {
         for (number, line) in source.text.lines().enumerate() {
             let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
             for word in words.iter().filter(|word| has_phrase(comment, &word.word)) {

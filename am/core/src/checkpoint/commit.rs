@@ -65,7 +65,7 @@ impl Checkpoints {
         let commit = cut.ordered_mut().and_then(OrderedCut::commit);
         if commit.is_some_and(|commit| !std::mem::replace(&mut commit.delay_reported, true)) {
             ctx.warn(format!(
-                "checkpoint {id} is late: it is saved, and committed once the ResourceManager answers, which it has not for {} s; training goes on",
+                "checkpoint {id} is saved but not yet committed: the ResourceManager has not responded for {} s; training continues",
                 ctx.cluster_silent_ms() / 1000
             ));
         }
@@ -93,7 +93,7 @@ impl Checkpoints {
             Stored::NotDone { failure } => failure,
             other => Failure::new(
                 ErrorClass::Internal,
-                format!("an answer to another question: {other:?}"),
+                format!("the store replied to a commit with {other:?}"),
             ),
         };
         commit.tries += 1;

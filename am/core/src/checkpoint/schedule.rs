@@ -77,7 +77,7 @@ impl Checkpoints {
     /// Sets when the next periodic cut is due after a rollback.
     ///
     /// A rollback does not push it back: where pservers are lost more often than cuts are due, no cut would ever be taken and
-    /// nothing ever be kept. But a cut at once would save what is saved already, so one that was due or under way waits for a
+    /// nothing be saved. But a cut at once would save again what is already saved, so one that was due or under way waits for a
     /// part of its period.
     pub(crate) fn plan_after_rollback(
         &mut self,

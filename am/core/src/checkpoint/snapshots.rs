@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::fleet::Fleet;
 use crate::stage::shard_map::ShardMap;
 
-/// The open cut as a shard sees it that gives it up.
+/// What a shard that abandons the open cut needs of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AbortedCut {
     pub phase: PhaseNo,

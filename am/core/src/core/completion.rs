@@ -139,7 +139,7 @@ impl Core {
             }
             other => self.fail(JobFailure::new(
                 ExitCode::Internal,
-                format!("an answer to another question: {other:?}"),
+                format!("the store replied to an export with {other:?}"),
             )),
         }
     }
@@ -312,7 +312,7 @@ impl Core {
         }
         let from = match self.checkpoints.base_manifest() {
             Some(base) => format!("from checkpoint {}", base.cut),
-            None => "from the beginning, since there is no checkpoint yet".to_owned(),
+            None => "from the beginning: no checkpoint exists yet".to_owned(),
         };
         let message = format!(
             "stopped by an operator without a new checkpoint ({cause}); run it again to continue {from}"

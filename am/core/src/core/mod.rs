@@ -1,7 +1,7 @@
-//! The dispatcher: the one way in, and the only code that knows all four components.
+//! The dispatcher: the only entry, and the only code that uses all four components.
 //!
 //! Components change their own state and return facts; [`Core`] routes the facts. Events change facts; [`Core::advance`] then
-//! moves the job on as far as the facts allow. So the order in which two facts became known does not matter. One file for
+//! moves the job on as far as the facts allow. So the order of two facts does not matter. One file for
 //! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `phases`, `takeover`, `completion`, `view`.
 
 mod completion;

@@ -11,7 +11,7 @@
 //! these fit into their memory: another map, so another epoch. When the replacement comes after all, its shards return to
 //! it right after the next checkpoint, or with the next rollback.
 //!
-//! A checkpoint that is proven damaged leads to the next older one (or ends the job, as `checkpoint.on-corrupt` says), and
+//! A checkpoint that is proven damaged leads to the next older one (or ends the job, by `checkpoint.on-corrupt`), and
 //! a notice reports it. One that cannot be read at the moment is tried again and then fails the attempt: nothing older is
 //! used, nothing is deleted, and the job never starts from initial values silently.
 
@@ -199,7 +199,7 @@ impl Core {
             return self.fail(JobFailure::new(ExitCode::Unreachable, message));
         }
         self.ctx.retry_later(Purpose::LoadRetry, tries);
-        self.ctx.warn(format!("{slot} could not load, it will try again: {error}"));
+        self.ctx.warn(format!("{slot} cannot load its shards and tries again: {error}"));
     }
 
     /// The wait before another load is over.
@@ -258,7 +258,7 @@ impl Core {
                 format!("{cause}, and older checkpoints cannot be read: {failure}"),
             )),
             other => self
-                .fail(JobFailure::new(ExitCode::Internal, format!("an answer to another question: {other:?}"))),
+                .fail(JobFailure::new(ExitCode::Internal, format!("the store replied to a search for a checkpoint with {other:?}"))),
         }
     }
 

@@ -66,7 +66,7 @@ impl Core {
                 self.adopt(kept);
             }
             None => {
-                // The containers hold no state that this attempt knows.
+                // The containers hold no state that this attempt can use.
                 self.release_all(kept);
                 let has_base = self.checkpoints.base().is_some();
                 let cause = if has_base { "continued from a checkpoint" } else { "started" };

@@ -47,7 +47,7 @@ impl Fleet {
         for info in self.slots.containers.values_mut() {
             info.leaving |= info.node == node;
         }
-        ctx.warn(format!("node {node} will be gone soon: what runs there moves"));
+        ctx.warn(format!("node {node} leaves the cluster soon: its containers are replaced"));
         here
     }
 

@@ -203,8 +203,8 @@ impl FailureHistory {
         }
     }
 
-    /// How long to wait before the slot is filled again, ms. A kill that the job has made progress since is no
-    /// reason to wait: an operator that kills a process each second finds it back each time.
+    /// How long to wait before the slot is filled again, ms. A kill does not count after the job has made progress: an
+    /// operator that kills a process each second finds it replaced each time.
     pub(crate) fn delay_ms(&self, now: MonotonicMs, progress: u64, slot: Slot) -> u64 {
         let recent = || {
             self.failures.iter().filter(|failure| {

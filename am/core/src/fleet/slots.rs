@@ -95,7 +95,7 @@ pub(crate) struct ContainerInfo {
     pub given_up: bool,
     /// [`SlotEntry::memory_retries`] when it was asked for.
     pub memory_retries: u32,
-    /// Its node was said to be gone soon after it was given.
+    /// The cluster has reported that its node leaves soon.
     pub leaving: bool,
 }
 

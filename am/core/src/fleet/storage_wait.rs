@@ -47,7 +47,7 @@ impl Fleet {
         match &mut self.storage_wait.view {
             Some(view) => {
                 view.since_ms = view.since_ms.min(since_ms);
-                // An error says more than silence, and the newest error more than the first.
+                // An error has more information than silence, and the newest error more than the first.
                 if !wait.error.is_empty() && view.error != wait.error {
                     view.error.clone_from(&wait.error);
                 }

@@ -32,11 +32,11 @@ pub(crate) struct Takeover {
     /// Their reports since, in order. A container has at most as much under way as it was given.
     reports: Vec<(ConnectionId, Report)>,
     timed_out: bool,
-    /// Containers that had not registered when last looked at. Only the last is looked at, and none comes back that has
-    /// been taken off, so all looks together cost as much as one at each.
+    /// Containers that had not registered at the last check. A check tests the last one and removes it once it has
+    /// registered. None is added, so all checks together cost as much as one test of each.
     unidentified: Vec<ContainerName>,
-    /// Every shard is held; none: to be looked up, since a pserver has come or gone. It is asked with each trainer's
-    /// registration.
+    /// Every shard is held; none: to be computed, since a pserver has registered or is lost. Each registration of a
+    /// trainer reads it.
     has_all_shards: Option<bool>,
 }
 
@@ -128,7 +128,7 @@ impl Takeover {
             || held.any(|held| held.shards.iter().any(moved))
     }
 
-    /// By shard: its state, if it is held where the journal says, in the journal's epoch.
+    /// By shard: its state, if the slot of the journal holds it, in the journal's epoch.
     pub(crate) fn shard_states<'a>(
         &'a self,
         map: &'a ShardMap,

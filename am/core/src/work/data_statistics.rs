@@ -13,7 +13,7 @@ pub(crate) struct DataStatistics {
     pub(crate) evaluated_rows: u64,
     /// Bad records of the test data and of the training data.
     bad: [u64; 2],
-    /// What the checkpoint says that this run continues.
+    /// Bad records in the checkpoint that this run continues.
     bad_before: u64,
     /// First places of the labels `0` and `-1`, in the test data and in the training data.
     negatives: [BTreeMap<String, String>; 2],
@@ -36,8 +36,8 @@ impl DataStatistics {
         self.bad_before.max(self.bad[0].saturating_add(self.bad[1]))
     }
 
-    /// Takes in where a task writes the negative class, see `TaskMetrics::negatives`. Says what is wrong once the data
-    /// has a third class.
+    /// Adds the places where a task has the negative class, see `TaskMetrics::negatives`. Returns an error text once the
+    /// data has a third class.
     pub(crate) fn third_class(
         &mut self,
         training: bool,

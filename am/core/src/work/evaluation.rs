@@ -160,7 +160,7 @@ impl JobWork {
         )});
     }
 
-    /// Whether the evaluations before this phase do not show a lower loss. A later evaluation says nothing about the state
+    /// Whether the evaluations before this phase do not show a lower loss. A later evaluation does not measure the state
     /// at the beginning of the phase: a checkpoint of that state may be committed after it.
     fn has_stopped_improving(&self, before: PhaseNo, spec: &JobSpec) -> bool {
         let early_stop = spec.training.early_stop as usize;

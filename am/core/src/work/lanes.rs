@@ -1,11 +1,10 @@
 //! BSP: which trainer runs which lane.
 //!
 //! The number of lanes and the data of each are fixed, so the result does not depend on which trainer runs a lane,
-//! only on every lane having one. Two trainers that run the same lane for a moment (one was believed dead, or has
-//! not read yet that the lane moved) do no harm either: they compute the same gradient from the same values, shards
-//! keep the first copy of each part, and refuse the old trainer once the new one has asked them. So a lane moves
-//! without waiting for an answer: the trainer that loses it gets its order first, and a dead trainer is fenced by `Members`
-//! before that.
+//! only on every lane having one. Two trainers may run the same lane for a moment: one was considered lost, or has
+//! not yet read that the lane moved. Both compute the same gradient from the same values. Shards keep the first copy of
+//! each part, and reject the old trainer after the first request of the new one. So a lane moves without waiting for a
+//! reply: the trainer that loses it gets its order first, and `Members` fences a lost trainer before that.
 //!
 //! **Hand-outs.** Each time a lane gets a trainer the hand-out has a new number, above all before it in the phase and above all
 //! of earlier generations. Shards fence by it (`heddle-shard`, `lanes.rs`). After a takeover trainers keep the lanes and numbers
@@ -277,7 +276,7 @@ mod tests {
         assert_eq!(lanes.of(trainer(1)).len(), 2);
     }
 
-    /// The rule of [`Lanes::share`] as it reads, with a look at every member and lane for each move.
+    /// The rule of [`Lanes::share`] without its indices: each move compares all members and lanes.
     fn share_step_by_step(lanes: &Lanes, members: &BTreeSet<Member>) -> (Lanes, Vec<Member>) {
         let mut after = lanes.clone();
         let loads = |lanes: &Lanes| -> Vec<(usize, Member)> {

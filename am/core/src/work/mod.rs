@@ -1,6 +1,6 @@
 //! The work of the job: phases, lanes, tasks, dispatch, evaluation, data locality.
 //!
-//! This component knows the present phase, which trainer does which part of it, and what the data added up to. It reads the
+//! This component has the present phase, the trainer of each part of it, and the sums over the data. It reads the
 //! [`Fleet`] to find trainers and to send them work, and never changes it. Whether work is dispatched at all is decided by
 //! the stage: the dispatcher in `core` calls these handlers only then.
 

@@ -63,7 +63,7 @@ fn deadlines_during_silence_of_the_resource_manager_act_later() {
     job.now += 10_001;
     save(&mut job);
     assert!(stores(&job, from).is_empty(), "nothing is committed");
-    assert!(job.warned("is late"), "and people hear why");
+    assert!(job.warned("is saved but not yet committed"), "and users see why");
     assert_eq!(job.core.view().state, JobState::Running);
     job.on(Event::ClusterHeard);
     assert_eq!(stores(&job, from), ["commit", "retain"]);

@@ -33,6 +33,7 @@ pub fn spec(consistency: Consistency) -> JobSpec {
     spec.training.consistency = consistency;
     spec.training.batch = 1;
     spec.trainers.min = 2;
+    (spec.pservers.memory, spec.trainers.memory) = (Bytes::mib(64), Bytes::mib(64));
     spec.checkpoint.every = Every::Time(DurationMs::secs(600));
     spec.checkpoint.timeout = DurationMs::secs(60);
     spec.output.formats = vec![ModelFormat::Text];

@@ -27,7 +27,7 @@ fn restart(job: &mut Job, generation: u32) {
     job.recover(generation, generation, kept);
 }
 
-/// Registers and says what a test wants it to say, whatever the harness believes.
+/// Registers with the state of the test, not with that of the harness.
 fn registers_with(
     job: &mut Job,
     member: Member,

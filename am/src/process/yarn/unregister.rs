@@ -48,7 +48,7 @@ const LISTED_MAX: usize = 5;
 pub(super) enum Fenced {
     /// It is not.
     Not,
-    /// A later attempt of this application: it speaks for it.
+    /// A later attempt of this application, which unregisters it.
     ByAttempt,
     /// Another application works in the checkpoint directory. This one is over, and another attempt of it would have
     /// nothing to do.

@@ -1,4 +1,4 @@
-//! Makes things go wrong: what a fault happens to, and for how long.
+//! Injects faults: the process, connection or file that a fault hits, and how long it lasts.
 
 mod network;
 mod processes;
@@ -23,14 +23,13 @@ fn one<T: Copy>(from: &[T], chance: &mut Chance) -> Option<T> {
 }
 
 impl World {
-    /// Injects a fault that is due at event `at`, and notes whether there was something that it could happen to.
+    /// Injects the fault of event `at`, and records whether it had a target.
     ///
-    /// What it happens to is drawn from the seed, the event and the fault: a list of faults that lacks another one
-    /// hits the same.
+    /// The target follows from the seed, the event and the fault. It stays the same if other faults leave the list.
     pub(super) fn inject(&mut self, at: u64, fault: Fault) -> Result<(), String> {
         self.tell(format_args!("FAULT {fault:?}"));
         let mut chance = Chance::new(mix(self.seed ^ mix(at << 8 | fault as u64)));
-        // What it changes at once counts for it.
+        // Changes that follow at once count as its effect.
         self.coverage.inject(fault);
         if !self.happen(fault, &mut chance)? {
             self.coverage.was_nothing(fault);

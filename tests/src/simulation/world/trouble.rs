@@ -8,24 +8,24 @@ use heddle_protocol::ids::Slot;
 
 use super::Wire;
 
-/// The ApplicationMaster, whichever attempt, as an end of a way that is closed. Containers are numbered from 1.
+/// The ApplicationMaster of any attempt, as an end of a partitioned path. Containers are numbered from 1.
 pub(super) const AM: u64 = 0;
 
-/// Why the processes of a slot do not live.
+/// Why the processes of a slot end.
 #[derive(Clone, Debug)]
 pub(super) struct Curse {
     /// How they end.
     pub(super) exit: Exit,
-    /// How many more of them.
+    /// The number of processes that still end so.
     pub(super) left: u32,
 }
 
 /// What is wrong at present.
 #[derive(Default)]
 pub(super) struct Trouble {
-    /// Wires on which nothing moves before an event.
+    /// Connections without delivery before an event.
     slow: BTreeMap<Wire, u64>,
-    /// Ways on which nothing moves before an event: from, to.
+    /// Paths without delivery before an event: from, to.
     closed: BTreeMap<(u64, u64), u64>,
     /// The storage does not answer before this event.
     pub(super) storage_down_until: u64,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::ids::{Step, TaskId};
 
-/// Where every task stands: what a manifest says and what a restored queue starts from.
+/// The progress of every task, as a manifest contains it and a restored queue starts with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueProgress {
     /// Tasks that are done.
