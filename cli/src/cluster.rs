@@ -478,6 +478,7 @@ mod tests {
         let no_method = SaslError::NoCommonMethod {
             offered: vec!["TOKEN".into(), "KERBEROS".into()],
             has_token: false,
+            has_ticket: false,
             simple_allowed: false,
         };
         let no_common_qop = SaslError::Digest(DigestError::NoCommonQop {

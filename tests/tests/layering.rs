@@ -23,7 +23,8 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
     BTreeMap::from([
         ("heddle-backoff", &[][..]),
         ("heddle-fail-points", &[]),
-        ("heddle-hadoop", &["heddle-backoff"]),
+        ("heddle-gssapi", &[]),
+        ("heddle-hadoop", &["heddle-backoff", "heddle-gssapi"]),
         ("heddle-yarn", &["heddle-backoff", "heddle-hadoop"]),
         ("heddle-md5-lanes", &[]),
         ("heddle-protocol", &[]),

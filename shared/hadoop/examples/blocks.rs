@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let user = User::resolve(configuration.environment(), policy.required)?;
 
     let client = RpcClient::new(RpcOptions::of(&configuration)?);
-    let login = Login { user, token, policy };
+    let login = Login { user, token, kerberos: None, policy };
     let namenode = NameNode::new(&client, service.servers, login, Duration::from_secs(10));
 
     println!("{:?}", namenode.content_summary(&path).await?);

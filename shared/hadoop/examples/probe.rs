@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     );
 
     let client = RpcClient::new(RpcOptions::of(&configuration)?);
-    let proxy = client.proxy(protocol, [server], Login { user, token, policy });
+    let proxy = client.proxy(protocol, [server], Login { user, token, kerberos: None, policy });
     for _ in 0..3 {
         let started = Instant::now();
         // `()` is a message without fields, which skips all fields of the reply.

@@ -2,11 +2,13 @@
 //!
 //! - [`configuration`] reads `core-site.xml`, `hdfs-site.xml` and `yarn-site.xml` and reports the origin of each value.
 //! - [`rpc`] calls methods of Hadoop servers over RPC version 9, with deadlines, failover and typed errors.
-//! - [`sasl`] authenticates connections with SIMPLE and tokens (DIGEST-MD5) and protects them.
+//! - [`sasl`] authenticates connections with SIMPLE, tokens (DIGEST-MD5) and Kerberos (GSSAPI), and protects them.
+//! - [`identity`] determines the user, and the login for each server.
 //! - [`token`] reads and writes tokens and credentials files.
 //! - [`namenode`] has the NameNode calls that schedulers need, such as block locations and delegation tokens.
 //!
-//! The crate has the transport, not the protocols: callers bring their own protocol buffers. Kerberos is not supported.
+//! The crate has the transport, not the protocols: callers bring their own protocol buffers. [`kerberos`] loads MIT's library at the first
+//! login by a ticket; the crate is not linked with it.
 //!
 //! ```no_run
 //! use heddle_hadoop::configuration::{Configuration, Environment, NameService};
@@ -27,6 +29,8 @@
 
 pub mod address;
 pub mod configuration;
+pub mod identity;
+pub mod kerberos;
 pub mod namenode;
 pub mod proto;
 pub mod rpc;

@@ -1,14 +1,17 @@
-//! Authentication as Hadoop negotiates it: SIMPLE and TOKEN (DIGEST-MD5), with the security layers of a connection.
+//! Authentication as Hadoop negotiates it: SIMPLE, TOKEN (DIGEST-MD5) and KERBEROS (GSSAPI), with the security layers of a
+//! connection.
 //!
-//! Pure: messages in, messages out; [`crate::rpc`] has the sockets. A server's offer of KERBEROS (GSSAPI) is recognised
-//! and not supported: it would be one more arm in [`Negotiation`] and one more [`Layer`].
+//! Messages in, messages out; [`crate::rpc`] has the sockets, and [`crate::kerberos`] the tickets.
 //! Source: `security.SaslRpcClient`, `ipc.Server.Connection`, RFC 2831.
 
 mod challenge;
 mod digest;
+mod digest_layer;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod kerberos_exchange;
 mod layer;
+mod layer_error;
 mod md5;
 mod negotiation;
 mod offer;
@@ -16,7 +19,9 @@ mod policy;
 
 pub use challenge::ChallengeError;
 pub use digest::{DigestError, DigestExchange, Qop};
-pub use layer::{Layer, LayerError};
+pub use kerberos_exchange::KerberosFailure;
+pub use layer::Layer;
+pub use layer_error::LayerError;
 pub use negotiation::{Agreed, AuthMethod, Negotiation, SaslError, Step};
 pub use offer::{Offer, OfferedAuth};
 pub use policy::SecurityPolicy;

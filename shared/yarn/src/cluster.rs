@@ -154,7 +154,12 @@ impl Cluster {
     }
 
     pub(crate) fn login(&self, token: Option<Token>) -> Login {
-        Login { user: self.shared.user.clone(), token, policy: self.shared.policy.clone() }
+        Login {
+            user: self.shared.user.clone(),
+            token,
+            kerberos: None,
+            policy: self.shared.policy.clone(),
+        }
     }
 
     pub(crate) fn client_proxy(&self, token: Option<Token>) -> RpcProxy {

@@ -1,6 +1,10 @@
 //! Environment variables and Java system properties of a process.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+/// Properties that the program has set for its process, see [`Environment::set_process_properties`].
+static PROCESS_PROPERTIES: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 
 /// What a configuration takes from its process: environment variables, and system properties as in Java.
 ///
@@ -35,7 +39,22 @@ impl Environment {
         {
             properties.insert("user.dir".to_owned(), directory);
         }
+        properties.extend(
+            PROCESS_PROPERTIES.get().into_iter().flatten().map(|(n, v)| (n.clone(), v.clone())),
+        );
         Self { variables, properties }
+    }
+
+    /// Sets properties for all later [`Environment::of_process`], as `-Dname=value` does for a Java program. Only the
+    /// first call has an effect.
+    pub fn set_process_properties(properties: BTreeMap<String, String>) {
+        let _set_before = PROCESS_PROPERTIES.set(properties);
+    }
+
+    /// A property, else the environment variable, of this name; not an empty one.
+    pub fn stated(&self, name: &str) -> Option<&str> {
+        let value = self.property(name).or_else(|| self.variable(name));
+        value.filter(|value| !value.is_empty())
     }
 
     /// Sets an environment variable.

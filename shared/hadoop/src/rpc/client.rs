@@ -20,6 +20,7 @@ use super::options::{CallOptions, Retry, RpcOptions, later};
 use super::outstanding::CallResult;
 use super::session::{CallFrame, SessionConfig};
 use crate::address::HostPort;
+use crate::kerberos::{GssapiEngine, KerberosEngine, KerberosLogin};
 use crate::sasl::SecurityPolicy;
 use crate::token::Token;
 use crate::user::User;
@@ -31,6 +32,8 @@ pub struct Login {
     pub user: User,
     /// The token for this service, used if the server accepts tokens.
     pub token: Option<Token>,
+    /// The Kerberos login for this service, used without a token if the policy requires security.
+    pub kerberos: Option<KerberosLogin>,
     /// The security that the connection must have.
     pub policy: SecurityPolicy,
 }
@@ -38,12 +41,12 @@ pub struct Login {
 impl Login {
     /// The login of a user on a cluster without security.
     pub fn simple(user: User) -> Self {
-        Self { user, token: None, policy: SecurityPolicy::default() }
+        Self { user, token: None, kerberos: None, policy: SecurityPolicy::default() }
     }
 
     /// The login with a token; `policy` states whether the cluster is secured.
     pub fn token(user: User, token: Token, policy: SecurityPolicy) -> Self {
-        Self { user, token: Some(token), policy }
+        Self { user, token: Some(token), kerberos: None, policy }
     }
 }
 
@@ -58,6 +61,7 @@ pub struct RpcClient {
 
 struct RpcClientInner {
     options: RpcOptions,
+    engine: Arc<dyn KerberosEngine>,
     client_id: [u8; 16],
     next_call: AtomicI32,
     connections: Mutex<HashMap<ConnectionKey, RpcConnection>>,
@@ -71,11 +75,19 @@ struct ConnectionKey {
 }
 
 impl RpcClient {
-    /// A client with a random id.
+    /// A client with a random id and the built-in engine of Kerberos.
     ///
     /// # Panics
     /// The system has no random numbers, which on Linux happens only before it has booted.
     pub fn new(options: RpcOptions) -> Self {
+        Self::with_engine(options, Arc::new(GssapiEngine))
+    }
+
+    /// A client with another engine of Kerberos.
+    ///
+    /// # Panics
+    /// As [`RpcClient::new`].
+    pub fn with_engine(options: RpcOptions, engine: Arc<dyn KerberosEngine>) -> Self {
         let mut client_id = [0; 16];
         fill_random(&mut client_id);
         // The form of a version 4 UUID, as in Java. Servers accept any 16 bytes.
@@ -83,6 +95,7 @@ impl RpcClient {
         client_id[8] = client_id[8] & 0x3f | 0x80;
         let shared = RpcClientInner {
             options,
+            engine,
             client_id,
             next_call: AtomicI32::new(0),
             connections: Mutex::default(),
@@ -115,6 +128,13 @@ impl RpcClient {
             return connection.clone();
         }
         connections.retain(|_, connection| connection.is_usable());
+        let uses_kerberos = key.login.policy.required && key.login.token.is_none();
+        let kerberos = key
+            .login
+            .kerberos
+            .clone()
+            .filter(|_| uses_kerberos)
+            .map(|login| (login, self.shared.engine.clone()));
         let mut cnonce = [0; 30];
         fill_random(&mut cnonce);
         let config = SessionConfig {
@@ -129,7 +149,7 @@ impl RpcClient {
             caller_context: self.shared.options.caller_context.clone(),
         };
         let connection =
-            RpcConnection::open(key.address.clone(), config, self.shared.options.clone());
+            RpcConnection::open(key.address.clone(), config, kerberos, self.shared.options.clone());
         connections.insert(key, connection.clone());
         connection
     }

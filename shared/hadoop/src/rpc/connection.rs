@@ -22,6 +22,7 @@ use super::outstanding::{CallResult, OutstandingCalls, UnknownReply, WaitingCall
 use super::remote::RemoteException;
 use super::session::{CallFrame, RpcSession, RpcSessionError, SessionConfig, SessionEvent};
 use crate::address::HostPort;
+use crate::kerberos::{KerberosEngine, KerberosError, KerberosLogin, KerberosTicket, prepare};
 use crate::proto::common::rpc_response_header_proto::RpcErrorCodeProto;
 
 /// Calls in the queue to the task. They are small; a caller waits when the queue is full.
@@ -50,6 +51,9 @@ pub(super) struct RpcConnection {
     calls: mpsc::Sender<PendingCall>,
     health: Arc<ConnectionHealth>,
 }
+
+/// A login by Kerberos, and the engine that makes its ticket.
+pub(super) type KerberosSetup = (KerberosLogin, Arc<dyn KerberosEngine>);
 
 /// The connection has ended and accepts no calls.
 pub(super) struct ConnectionClosed;
@@ -90,7 +94,12 @@ impl ConnectionHealth {
 
 impl RpcConnection {
     /// Starts the task that connects. Calls may be submitted at once; they wait until the connection is open.
-    pub(super) fn open(address: HostPort, config: SessionConfig, options: RpcOptions) -> Self {
+    pub(super) fn open(
+        address: HostPort,
+        config: SessionConfig,
+        kerberos: Option<KerberosSetup>,
+        options: RpcOptions,
+    ) -> Self {
         let (calls, queue) = mpsc::channel(QUEUE_CALLS);
         let now = Instant::now();
         let health = Arc::new(ConnectionHealth {
@@ -107,7 +116,7 @@ impl RpcConnection {
             last_ping: now,
             idle_since: now,
         };
-        tokio::spawn(driver.run(config, queue));
+        tokio::spawn(driver.run(config, kerberos, queue));
         Self { calls, health }
     }
 
@@ -151,8 +160,16 @@ struct ConnectionTask {
 }
 
 impl ConnectionTask {
-    async fn run(mut self, config: SessionConfig, mut queue: mpsc::Receiver<PendingCall>) {
-        let end = self.drive(config, &mut queue).await;
+    async fn run(
+        mut self,
+        config: SessionConfig,
+        kerberos: Option<KerberosSetup>,
+        mut queue: mpsc::Receiver<PendingCall>,
+    ) {
+        let end = match self.ticket(kerberos).await {
+            Ok(ticket) => self.drive(config, ticket, &mut queue).await,
+            Err(error) => ConnectionEnd::Auth(AuthError::Kerberos(error)),
+        };
         // `submit` fails from here on. Calls that are in the queue were not sent.
         queue.close();
         debug!(address = %self.address, end = %end.describe(), "rpc_connection_closed");
@@ -165,10 +182,22 @@ impl ConnectionTask {
         }
     }
 
+    /// The Kerberos ticket for the server, before it is dialled: the wait for it does not count as one for the server.
+    async fn ticket(
+        &self,
+        kerberos: Option<KerberosSetup>,
+    ) -> Result<Option<KerberosTicket>, KerberosError> {
+        match kerberos {
+            Some((login, engine)) => prepare(engine, &login, &self.address).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     /// The loop over all events of the connection.
     async fn drive(
         &mut self,
         config: SessionConfig,
+        ticket: Option<KerberosTicket>,
         queue: &mut mpsc::Receiver<PendingCall>,
     ) -> ConnectionEnd {
         let limit = self.options.connect_timeout;
@@ -178,7 +207,7 @@ impl ConnectionTask {
             Err(error) => return ConnectionEnd::Connect(error),
         };
         let (mut reader, mut writer) = stream.split();
-        let mut session = RpcSession::start(config);
+        let mut session = RpcSession::start_with(config, ticket);
         let mut has_callers = true;
         // Bytes that the server sent before it closed its end may explain a failed write, so reading continues.
         let mut write_error = None;

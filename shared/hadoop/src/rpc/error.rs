@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::frame::RpcFrameError;
 use super::remote::RemoteException;
 use crate::address::HostPort;
+use crate::kerberos::KerberosError;
 use crate::sasl::{LayerError, SaslError};
 
 /// A failed call. Cheap to clone: all calls of a lost connection get the same cause.
@@ -206,6 +207,9 @@ pub enum AuthError {
     /// The client ended the negotiation.
     #[error(transparent)]
     Sasl(#[from] SaslError),
+    /// There is no usable Kerberos ticket for the server.
+    #[error(transparent)]
+    Kerberos(#[from] KerberosError),
     /// The server ended the negotiation.
     #[error("refused by the server")]
     Refused(#[source] RemoteException),

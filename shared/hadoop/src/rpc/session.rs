@@ -18,6 +18,7 @@ use super::frame::{
     Delimited, FrameDecoder, RpcFrameError, put_frame, take_delimited, take_message,
 };
 use super::remote::RemoteException;
+use crate::kerberos::KerberosTicket;
 use crate::proto::common::rpc_request_header_proto::OperationProto;
 use crate::proto::common::rpc_response_header_proto::RpcStatusProto;
 use crate::proto::common::rpc_sasl_proto::SaslState;
@@ -25,7 +26,9 @@ use crate::proto::common::{
     IpcConnectionContextProto, RequestHeaderProto, RpcCallerContextProto, RpcKindProto,
     RpcRequestHeaderProto, RpcResponseHeaderProto, RpcSaslProto, UserInformationProto,
 };
-use crate::sasl::{Agreed, AuthMethod, Layer, Negotiation, SaslError, SecurityPolicy, Step};
+use crate::sasl::{
+    Agreed, AuthMethod, Layer, LayerError, Negotiation, SaslError, SecurityPolicy, Step,
+};
 use crate::token::Token;
 use crate::user::User;
 
@@ -141,6 +144,8 @@ pub struct RpcSession {
     input: FrameDecoder,
     output: BytesMut,
     events: VecDeque<SessionEvent>,
+    /// The layer could not protect a message. No more bytes may be sent.
+    broken: Option<LayerError>,
 }
 
 #[derive(Debug)]
@@ -171,7 +176,12 @@ impl RpcSession {
     /// Starts a session. Its output has the preamble and the first message.
     ///
     /// The session uses SASL if security is required or a token is present, as Hadoop's own client does.
-    pub fn start(mut config: SessionConfig) -> Self {
+    pub fn start(config: SessionConfig) -> Self {
+        Self::start_with(config, None)
+    }
+
+    /// As [`RpcSession::start`], with a Kerberos ticket for the server.
+    pub fn start_with(mut config: SessionConfig, ticket: Option<KerberosTicket>) -> Self {
         let mut output = BytesMut::with_capacity(256);
         output.extend_from_slice(&PREAMBLE);
         let input = FrameDecoder::new(config.response_max.min(HANDSHAKE_MAX));
@@ -182,8 +192,8 @@ impl RpcSession {
             let (negotiation, first) =
                 Negotiation::start(config.token.take(), config.policy.clone(), cnonce);
             put_sasl(&mut output, first);
-            let phase = SessionPhase::Negotiating(Box::new(negotiation));
-            return Self { config, phase, input, output, events: VecDeque::new() };
+            let phase = SessionPhase::Negotiating(Box::new(negotiation.with_ticket(ticket)));
+            return Self { config, phase, input, output, events: VecDeque::new(), broken: None };
         }
         let mut session = Self {
             config,
@@ -191,6 +201,7 @@ impl RpcSession {
             input,
             output,
             events: VecDeque::new(),
+            broken: None,
         };
         session.open(Agreed { method: AuthMethod::Simple, layer: None });
         session
@@ -217,6 +228,9 @@ impl RpcSession {
     /// The caller must close the connection after any [`RpcSessionError`].
     pub fn poll(&mut self) -> Result<Option<SessionEvent>, RpcSessionError> {
         loop {
+            if let Some(error) = &self.broken {
+                return Err(ProtocolError::from(error.clone()).into());
+            }
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
@@ -297,10 +311,18 @@ impl RpcSession {
             SessionPhase::Open(Some(protection)) => {
                 let layer = &mut protection.layer;
                 for piece in frame.chunks(layer.payload_max()) {
+                    let token = match layer.wrap(piece) {
+                        Ok(token) => token,
+                        Err(error) => {
+                            // A part of the frame must not follow: `poll` ends the connection.
+                            self.broken = Some(error);
+                            return;
+                        }
+                    };
                     let message = RpcSaslProto {
                         version: None,
                         state: SaslState::Wrap as i32,
-                        token: Some(layer.wrap(piece).into()),
+                        token: Some(token.into()),
                         auths: Vec::new(),
                     };
                     put_sasl(&mut self.output, message.encode_to_vec().into());
@@ -347,6 +369,16 @@ impl RpcSession {
             },
             // The token determines the user. The server rejects a name here.
             AuthMethod::Token => UserInformationProto::default(),
+            // The same for a ticket, except that its owner may act for another user.
+            AuthMethod::Kerberos => UserInformationProto {
+                effective_user: self
+                    .config
+                    .user
+                    .real
+                    .is_some()
+                    .then(|| self.config.user.effective.clone()),
+                real_user: None,
+            },
         };
         let context = IpcConnectionContextProto {
             user_info: Some(user_info),

@@ -8,7 +8,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use super::challenge::{Challenge, ChallengeError};
-use super::layer::{Layer, LayerKeys};
+use super::digest_layer::{DigestLayer, LayerKeys};
+use super::layer::Layer;
 use super::md5::md5;
 use crate::token::Token;
 
@@ -165,10 +166,14 @@ impl DigestExchange {
 
     /// The security layer of the connection; `None` for [`Qop::Auth`].
     pub fn into_layer(self) -> Option<Layer> {
+        self.into_digest_layer().map(Layer::of_digest)
+    }
+
+    pub(super) fn into_digest_layer(self) -> Option<DigestLayer> {
         match self.qop {
             Qop::Auth => None,
-            Qop::Integrity => Some(Layer::integrity(&self.keys, self.send_max)),
-            Qop::Privacy => Some(Layer::privacy(&self.keys, self.send_max)),
+            Qop::Integrity => Some(DigestLayer::integrity(&self.keys, self.send_max)),
+            Qop::Privacy => Some(DigestLayer::privacy(&self.keys, self.send_max)),
         }
     }
 }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use super::digest::{DigestExchange, Qop};
-use super::layer::{Layer, LayerKeys};
+use super::digest_layer::{DigestLayer, LayerKeys};
 use super::md5::md5;
 use crate::token::Token;
 
@@ -64,7 +64,7 @@ impl Golden {
     }
 
     /// The server's end of the layer.
-    pub(crate) fn server_layer(&self) -> Option<Layer> {
+    pub(crate) fn server_layer(&self) -> Option<DigestLayer> {
         let token = golden_token();
         let name = BASE64_STANDARD.encode(token.identifier());
         let password = BASE64_STANDARD.encode(token.password());
@@ -73,8 +73,8 @@ impl Golden {
         let keys = LayerKeys::of_server(&ha1);
         match self.qop {
             Qop::Auth => None,
-            Qop::Integrity => Some(Layer::integrity(&keys, 65_536)),
-            Qop::Privacy => Some(Layer::privacy(&keys, 65_536)),
+            Qop::Integrity => Some(DigestLayer::integrity(&keys, 65_536)),
+            Qop::Privacy => Some(DigestLayer::privacy(&keys, 65_536)),
         }
     }
 }

@@ -5,19 +5,22 @@
 //!                        │NEGOTIATE(auths): the first supported method
 //!                        ├─ TOKEN with challenge ──INITIATE(response)──▶ Proof? ─SUCCESS(rspauth)─▶ agreed
 //!                        ├─ TOKEN without ──INITIATE()──▶ Challenge? ─CHALLENGE─RESPONSE──▶ Proof?
+//!                        ├─ KERBEROS ──INITIATE(ticket)──▶ Kerberos ─CHALLENGE─RESPONSE─ twice ─SUCCESS──▶ agreed
 //!                        └─ SIMPLE ──INITIATE()──▶ agreed (the server sends no reply)
 //! ```
 //!
 //! Every other message is an error. **No downgrade**: a client that requires security accepts neither SIMPLE from the
-//! list nor a SUCCESS before the server has proved that it has the token's password.
+//! list nor a SUCCESS before the server has proved that it has the token's password or its own Kerberos key.
 
 use bytes::Bytes;
 use prost::Message;
 
 use super::digest::{DigestError, DigestExchange};
+use super::kerberos_exchange::{KerberosExchange, KerberosFailure};
 use super::layer::Layer;
 use super::offer::{Offer, OfferedAuth};
 use super::policy::SecurityPolicy;
+use crate::kerberos::KerberosTicket;
 use crate::proto::common::RpcSaslProto;
 use crate::proto::common::rpc_sasl_proto::SaslState;
 use crate::token::Token;
@@ -29,6 +32,8 @@ pub enum AuthMethod {
     Simple,
     /// A token; its owner is the user.
     Token,
+    /// A Kerberos ticket; its principal is the user.
+    Kerberos,
 }
 
 /// Why authentication fails. Another try with the same input fails again.
@@ -42,13 +47,16 @@ pub enum SaslError {
     )]
     SimpleRefused,
     /// The client supports none of the server's methods.
-    #[error("cannot authenticate: the server offers {offered:?} (the token is {}, SIMPLE is {})",
-        if *has_token { "present" } else { "missing" }, if *simple_allowed { "allowed" } else { "not allowed" })]
+    #[error("cannot authenticate: the server offers {offered:?} (the token is {}, the Kerberos ticket is {}, SIMPLE is {})",
+        if *has_token { "present" } else { "missing" }, if *has_ticket { "present" } else { "missing" },
+        if *simple_allowed { "allowed" } else { "not allowed" })]
     NoCommonMethod {
         /// Methods in the server's order, such as `TOKEN`, `KERBEROS`.
         offered: Vec<String>,
         /// Whether the client had a token for this connection.
         has_token: bool,
+        /// Whether the client had a Kerberos ticket for this server.
+        has_ticket: bool,
         /// Whether the client may fall back to SIMPLE.
         simple_allowed: bool,
     },
@@ -72,6 +80,9 @@ pub enum SaslError {
     /// The message does not decode.
     #[error("cannot decode the server's message")]
     Malformed(#[from] prost::DecodeError),
+    /// Kerberos failed.
+    #[error("cannot authenticate by Kerberos")]
+    Kerberos(#[from] KerberosFailure),
     /// DIGEST-MD5 failed.
     #[error("DIGEST-MD5 failed")]
     Digest(#[from] DigestError),
@@ -101,6 +112,7 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Negotiation {
     token: Option<Token>,
+    ticket: Option<KerberosTicket>,
     policy: SecurityPolicy,
     cnonce: String,
     state: NegotiationState,
@@ -115,6 +127,7 @@ enum NegotiationState {
         exchange: DigestExchange,
         verified: bool,
     },
+    Kerberos(KerberosExchange),
     Over,
 }
 
@@ -125,9 +138,15 @@ impl Negotiation {
     /// `\`.
     pub fn start(token: Option<Token>, policy: SecurityPolicy, cnonce: String) -> (Self, Bytes) {
         (
-            Self { token, policy, cnonce, state: NegotiationState::AwaitOffer },
+            Self { token, ticket: None, policy, cnonce, state: NegotiationState::AwaitOffer },
             message(SaslState::Negotiate, None),
         )
+    }
+
+    /// Authenticates with this ticket if the server accepts Kerberos and there is no token.
+    #[must_use]
+    pub fn with_ticket(self, ticket: Option<KerberosTicket>) -> Self {
+        Self { ticket, ..self }
     }
 
     /// Handles the server's next message, an encoded `RpcSaslProto`.
@@ -169,6 +188,19 @@ impl Negotiation {
                 }
                 Ok(Step::Finish(Agreed { method: AuthMethod::Token, layer: exchange.into_layer() }))
             }
+            (NegotiationState::Kerberos(mut exchange), SaslState::Challenge) => {
+                let challenge = token.unwrap_or_default();
+                let answer = exchange.answer(&challenge, &self.policy.protection)?;
+                self.state = NegotiationState::Kerberos(exchange);
+                // The token is present also if it is empty: servers require the field.
+                Ok(Step::Send(message(SaslState::Response, Some(&answer))))
+            }
+            (NegotiationState::Kerberos(exchange), SaslState::Success) => {
+                let layer = exchange
+                    .finish()
+                    .map_err(|failure| failure.map_or(SaslError::EarlySuccess, Into::into))?;
+                Ok(Step::Finish(Agreed { method: AuthMethod::Kerberos, layer }))
+            }
             (NegotiationState::AwaitChallenge(_), SaslState::Success) => {
                 Err(SaslError::EarlySuccess)
             }
@@ -204,7 +236,16 @@ impl Negotiation {
                     let agreed = Agreed { method: AuthMethod::Simple, layer: None };
                     return Ok(Step::SendAndFinish(offered.initiate(&[]), agreed));
                 }
-                // KERBEROS, PLAIN and later methods.
+                "KERBEROS" if offered.auth.mechanism == "GSSAPI" => {
+                    let Some(ticket) = self.ticket.take() else {
+                        continue;
+                    };
+                    let (protocol, id) = (offered.auth.protocol(), offered.auth.server_id());
+                    let (exchange, first) = KerberosExchange::start(ticket, protocol, id)?;
+                    self.state = NegotiationState::Kerberos(exchange);
+                    return Ok(Step::Send(offered.initiate(&first)));
+                }
+                // PLAIN and later methods.
                 _ => {}
             }
         }
@@ -217,6 +258,7 @@ impl Negotiation {
         Err(SaslError::NoCommonMethod {
             offered: auths.iter().map(|offered| offered.auth.method.clone()).collect(),
             has_token: self.token.is_some(),
+            has_ticket: self.ticket.is_some(),
             simple_allowed: self.simple_allowed(),
         })
     }
@@ -240,6 +282,7 @@ impl NegotiationState {
             Self::AwaitOffer => "NEGOTIATE",
             Self::AwaitChallenge(_) => "CHALLENGE",
             Self::AwaitSuccess { .. } => "SUCCESS",
+            Self::Kerberos(_) => "CHALLENGE or SUCCESS",
             Self::Over => "nothing",
         }
     }
@@ -410,7 +453,7 @@ mod tests {
         let kerberos =
             offer(vec![auth("TOKEN", "DIGEST-MD5", None), auth("KERBEROS", "GSSAPI", None)]);
         let error = without_token(secured()).receive(&kerberos).expect_err("has neither");
-        let text = "cannot authenticate: the server offers [\"TOKEN\", \"KERBEROS\"] (the token is missing, SIMPLE is not allowed)";
+        let text = "cannot authenticate: the server offers [\"TOKEN\", \"KERBEROS\"] (the token is missing, the Kerberos ticket is missing, SIMPLE is not allowed)";
         assert_eq!(error.to_string(), text);
         let scram = offer(vec![auth("TOKEN", "SCRAM-SHA-256", None)]);
         assert_eq!(

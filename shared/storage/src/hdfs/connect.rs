@@ -215,7 +215,7 @@ pub(super) async fn namenode(
             .cloned();
     }
     let client = RpcClient::new(RpcOptions::of(configuration).map_err(|error| text(&error))?);
-    let login = Login { user, token, policy };
+    let login = Login { user, token, kerberos: None, policy };
     Ok(NameNode::new(&client, service.servers.clone(), login, CALL))
 }
 

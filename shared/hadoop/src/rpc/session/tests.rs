@@ -246,7 +246,8 @@ fn long_requests_are_split_under_a_layer() {
         hex::encode(PROTOCOL)
     ));
     let mut ahead = GOLDEN[2].exchange().into_layer().expect("has a layer");
-    server.unwrap(&ahead.wrap(&context.expect("hex"))).expect("is the context");
+    let wrapped = ahead.wrap(&context.expect("hex")).expect("DIGEST-MD5 wraps all messages");
+    server.unwrap(&wrapped).expect("is the context");
     let body = Delimited::of_encoded(&vec![7; 200_000]);
     session.send(&CallFrame { body, ..register() }).expect("fits");
     let (_, output) = session.buffers();
