@@ -17,6 +17,11 @@ need setsid util-linux
 need ps procps
 need md5sum coreutils
 need curl curl
+# The server and the administration of Kerberos are in /usr/sbin.
+PATH="$PATH:/usr/sbin" need krb5kdc krb5-kdc
+PATH="$PATH:/usr/sbin" need kadmin.local krb5-admin-server
+need kinit krb5-user
+need faketime faketime
 python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || missing+=(python3-venv)
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ]; then

@@ -26,6 +26,12 @@ pub struct Cli {
     /// yarn.resourcemanager.connect.max-wait.ms of yarn-site.xml, or 60s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
     pub rm_wait: Option<std::time::Duration>,
+    /// Log in to a secured cluster as this Kerberos principal, by --keytab [default: the keytab's first one]
+    #[arg(long, global = true, requires = "keytab")]
+    pub principal: Option<String>,
+    /// Log in to a secured cluster by this keytab, not by the ticket cache
+    #[arg(long, global = true, value_name = "FILE")]
+    pub keytab: Option<std::path::PathBuf>,
     #[command(subcommand)]
     command: CliCommand,
 }

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use heddle_am::staging::HOME_DIR;
 use heddle_hadoop::configuration::{Environment, config_directories};
-use heddle_hadoop::rpc::RpcError;
-use heddle_hadoop::rpc::error::AuthError;
-use heddle_hadoop::sasl::{DigestError, SaslError};
+use heddle_hadoop::identity::Identity;
 use heddle_hadoop::{Configuration, HostPort, User};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{JobSpec, Location};
@@ -21,6 +19,7 @@ use heddle_yarn::{
 };
 
 use crate::failure::CommandFailure;
+use crate::login_failure::{after_no_login, no_identity};
 use crate::waiting::{self, HDFS};
 
 /// A cluster and its user. Must be created within a runtime.
@@ -31,6 +30,12 @@ pub struct ClusterContext {
     pub client: YarnClient,
     /// The user of the calls.
     pub user: User,
+    /// The user and its tokens or tickets.
+    identity: Identity,
+    /// The ResourceManagers' addresses for clients.
+    pub resource_managers: Vec<HostPort>,
+    /// Whether calls use a token of the ResourceManager that the session has.
+    pub has_rm_token: bool,
     /// Whether the cluster requires authentication.
     pub secured: bool,
     /// The file system that `fs.defaultFS` names.
@@ -77,7 +82,7 @@ fn names_a_cluster(environment: &Environment) -> bool {
 /// `context` names the caller in the ResourceManager's audit log.
 fn cluster_of(
     configuration: &Configuration,
-    user: &User,
+    identity: &Identity,
     context: &str,
 ) -> Result<Cluster, ClusterError> {
     let wait = match RM_WAIT_GIVEN.get() {
@@ -86,7 +91,8 @@ fn cluster_of(
     };
     let limits = CallTimeouts { call: wait, ..CallTimeouts::of(configuration)? };
     let options = rpc_options(configuration)?.with_caller_context(configuration, context)?;
-    let cluster = Cluster::with(configuration, user.clone(), options, limits)?;
+    let cluster = Cluster::with(configuration, identity.user.clone(), options, limits)?
+        .with_identity(configuration, identity)?;
     Ok(cluster.with_slow_call_observer(Arc::new(|servers: &[HostPort], wait: Duration| {
         waiting::report(&slow_call_text(servers, wait));
     })))
@@ -114,17 +120,9 @@ impl ClusterContext {
             )
         };
         let environment = Environment::of_process();
-        let configuration = Configuration::load(environment.clone()).map_err(|e| wrong(&e))?;
+        let configuration = Configuration::load(environment).map_err(|e| wrong(&e))?;
         let text = |key: &str| configuration.trimmed(key).map_err(|error| wrong(&error));
-        let secured = text("hadoop.security.authentication")?
-            .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
-        let user = User::resolve(&environment, secured).map_err(|error| {
-            CommandFailure::caused(
-                ExitCode::Denied,
-                "cannot determine the user to submit as",
-                &error,
-            )
-        })?;
+        let identity = Identity::resolve(&configuration).map_err(|error| no_identity(&error))?;
         let default = text("fs.defaultFS")?.unwrap_or_default();
         let authority = default
             .strip_prefix("hdfs://")
@@ -138,7 +136,7 @@ impl ClusterContext {
             ));
         }
         let homes = text("dfs.user.home.dir.prefix")?.unwrap_or_else(|| "/user".to_owned());
-        let cluster = cluster_of(&configuration, &user, "heddle").map_err(|e| wrong(&e))?;
+        let cluster = cluster_of(&configuration, &identity, "heddle").map_err(|e| wrong(&e))?;
         let root = heddle_storage::StorageUrl::Hdfs {
             authority: authority.clone(),
             path: StorePath::root(),
@@ -148,8 +146,11 @@ impl ClusterContext {
         Ok(Self {
             client: YarnClient::new(&cluster),
             configuration,
-            user,
-            secured,
+            user: identity.user.clone(),
+            secured: identity.policy.required,
+            resource_managers: cluster.resource_managers().to_vec(),
+            has_rm_token: cluster.has_client_token(),
+            identity,
             storage,
             authority,
             homes,
@@ -170,7 +171,7 @@ impl ClusterContext {
             return Ok(None);
         }
         let context = format!("heddle_{application}");
-        let cluster = cluster_of(&self.configuration, &self.user, &context);
+        let cluster = cluster_of(&self.configuration, &self.identity, &context);
         let cluster = cluster.map_err(|error| {
             CommandFailure::caused(
                 ExitCode::Input,
@@ -427,43 +428,11 @@ pub fn client_failure(fact: &str, error: &ClientError) -> CommandFailure {
     }
 }
 
-/// The next step after a login that the ResourceManager rejected.
-fn after_no_login(error: &RpcError) -> &'static str {
-    let RpcError::Auth { source, .. } = error else {
-        return "check that HADOOP_CONF_DIR is that of the cluster";
-    };
-    match source {
-        AuthError::Sasl(SaslError::SimpleRefused) => {
-            "core-site.xml enables security, and the ResourceManager does not: check that HADOOP_CONF_DIR is that of \
-             the cluster"
-        }
-        AuthError::Sasl(SaslError::Digest(DigestError::NoCommonQop { .. })) => {
-            "set hadoop.rpc.protection in core-site.xml to the cluster's value"
-        }
-        AuthError::Sasl(SaslError::NoCommonMethod { offered, .. })
-            if offered.iter().any(|method| method == "KERBEROS") =>
-        {
-            "the cluster requires Kerberos, which this version does not support: submit from a session that has delegation \
-             tokens (HADOOP_TOKEN_FILE_LOCATION)"
-        }
-        AuthError::Refused(exception) if exception.is_invalid_token() => {
-            "the delegation token is unknown or has expired: start a new session"
-        }
-        AuthError::Refused(exception) if exception.message().contains("SIMPLE authentication") => {
-            "the cluster is secured, and core-site.xml does not enable it (hadoop.security.authentication): check that \
-             HADOOP_CONF_DIR is that of the cluster"
-        }
-        AuthError::Refused(exception) if exception.is_denied() => {
-            "ask an administrator for the right to call the ResourceManager (hadoop-policy.xml, \
-             security.applicationclient.protocol.acl)"
-        }
-        _ => "check that HADOOP_CONF_DIR is that of the cluster",
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use heddle_hadoop::rpc::RemoteException;
+    use heddle_hadoop::rpc::error::AuthError;
+    use heddle_hadoop::rpc::{RemoteException, RpcError};
+    use heddle_hadoop::sasl::{DigestError, SaslError};
 
     use super::*;
 
@@ -489,7 +458,7 @@ mod tests {
             |class: &str, message: &str| AuthError::Refused(RemoteException::new(class, message));
         let no_simple = "SIMPLE authentication is not enabled.  Available:[TOKEN, KERBEROS]";
         for (source, next) in [
-            (AuthError::Sasl(no_method), "Kerberos"),
+            (AuthError::Sasl(no_method), "kinit"),
             (AuthError::Sasl(no_common_qop), "hadoop.rpc.protection"),
             (AuthError::Sasl(SaslError::SimpleRefused), "does not"),
             (refused("InvalidToken", "expired"), "delegation token"),

@@ -8,6 +8,8 @@ mod commands;
 mod event_printer;
 mod failure;
 mod job_file;
+mod login;
+mod login_failure;
 mod output;
 mod rm_web;
 mod runs;
@@ -29,6 +31,7 @@ fn main() -> std::process::ExitCode {
         }
     };
     let json = cli.json;
+    login::prepare(cli.principal.as_deref(), cli.keytab.as_deref());
     match cli::dispatch(cli) {
         Ok(exit) => exit.into(),
         Err(failure) => {

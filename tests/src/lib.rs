@@ -5,6 +5,7 @@ pub mod hadoop;
 pub mod hdfs_job;
 pub mod local;
 pub mod logs;
+pub mod secured_job;
 pub mod simulation;
 pub mod strangers;
 pub mod yarn_job;

@@ -4,7 +4,7 @@ use std::ptr;
 
 use crate::error::GssError;
 use crate::handles::{Name, is_error};
-use crate::library::{Buffer, Library, OidRef, Opaque};
+use crate::library::{GssBuffer, Library, OidRef, Opaque};
 use crate::ticket::TicketHandle;
 
 /// Mutual authentication, replay and order detection, confidentiality, integrity. Never delegation: the server would
@@ -64,8 +64,8 @@ impl SecurityContext {
     /// The library fails, or the complete context lacks mutual authentication or protection.
     #[expect(unsafe_code, reason = "calls the C library")]
     pub fn step(&mut self, input: &[u8]) -> Result<ContextStep, GssError> {
-        let (mut minor, mut flags, mut output) = (0, 0_u32, Buffer::empty());
-        let input = Buffer::of(input);
+        let (mut minor, mut flags, mut output) = (0, 0_u32, GssBuffer::empty());
+        let input = GssBuffer::of(input);
         // SAFETY: tickets and target are live, as this value owns them. The context is null at the first step, and later
         // what the library stored there. The input is a view that outlives the call; a zero length is allowed. Results
         // that are not requested may be null (RFC 2744 §5.19).
@@ -105,8 +105,8 @@ impl SecurityContext {
     /// The context is not complete, or the library fails.
     #[expect(unsafe_code, reason = "calls the C library")]
     pub fn wrap(&mut self, encrypt: bool, message: &[u8]) -> Result<Vec<u8>, GssError> {
-        let (mut minor, mut is_encrypted, mut output) = (0, 0, Buffer::empty());
-        let message = Buffer::of(message);
+        let (mut minor, mut is_encrypted, mut output) = (0, 0, GssBuffer::empty());
+        let message = GssBuffer::of(message);
         // SAFETY: the context is live or null, which the library refuses; the message is a view that outlives the call.
         let major = unsafe {
             (self.library.wrap)(
@@ -135,8 +135,8 @@ impl SecurityContext {
     /// The message was changed, repeated or is out of order, or lacks encryption.
     #[expect(unsafe_code, reason = "calls the C library")]
     pub fn unwrap(&mut self, encrypted: bool, token: &[u8]) -> Result<Vec<u8>, GssError> {
-        let (mut minor, mut is_encrypted, mut output) = (0, 0, Buffer::empty());
-        let token = Buffer::of(token);
+        let (mut minor, mut is_encrypted, mut output) = (0, 0, GssBuffer::empty());
+        let token = GssBuffer::of(token);
         // SAFETY: the context is live or null, which the library refuses; the token is a view that outlives the call. The
         // quality of protection is not requested (null is allowed).
         let major = unsafe {

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use crate::library::{Buffer, Library, OidRef};
+use crate::library::{GssBuffer, Library, OidRef};
 
 /// A failed call of the library.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -56,7 +56,7 @@ fn display(library: &Library, code: u32, kind: i32) -> String {
     let mut more = 0_u32;
     while texts.len() < TEXTS_MAX {
         let mut minor = 0_u32;
-        let mut buffer = Buffer { length: 0, value: ptr::null_mut::<c_void>() };
+        let mut buffer = GssBuffer { length: 0, value: ptr::null_mut::<c_void>() };
         // SAFETY: all pointers are to live local variables, and the object identifier is a static.
         let major = unsafe {
             (library.display_status)(

@@ -3,7 +3,7 @@
 use std::ptr;
 
 use crate::error::GssError;
-use crate::library::{Buffer, Library, OidRef, Opaque};
+use crate::library::{GssBuffer, Library, OidRef, Opaque};
 
 /// Whether a major status is a failure. The lower 16 bits are information, such as "continue needed".
 pub(crate) fn is_error(major: u32) -> bool {
@@ -21,7 +21,7 @@ impl Name {
     #[expect(unsafe_code, reason = "calls the C library")]
     pub(crate) fn principal(library: &'static Library, text: &str) -> Result<Self, GssError> {
         let (mut minor, mut handle) = (0, ptr::null_mut());
-        let buffer = Buffer::of(text.as_bytes());
+        let buffer = GssBuffer::of(text.as_bytes());
         // SAFETY: the buffer is a view of `text`, which outlives the call; the other pointers are to locals and a static.
         let major = unsafe {
             (library.import_name)(
@@ -50,7 +50,7 @@ impl Name {
     /// The name as text.
     #[expect(unsafe_code, reason = "calls the C library")]
     pub(crate) fn text(&self) -> Result<String, GssError> {
-        let (mut minor, mut buffer) = (0, Buffer::empty());
+        let (mut minor, mut buffer) = (0, GssBuffer::empty());
         // SAFETY: the handle is a live name, as this value owns it; the type is not requested (null is allowed).
         let major = unsafe {
             (self.library.display_name)(

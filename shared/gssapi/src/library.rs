@@ -25,7 +25,7 @@ pub fn load() -> Result<(), LibraryMissing> {
 
 /// `gss_buffer_desc`.
 #[repr(C)]
-pub(crate) struct Buffer {
+pub(crate) struct GssBuffer {
     pub(crate) length: usize,
     pub(crate) value: *mut c_void,
 }
@@ -87,12 +87,12 @@ type ReleaseFn = unsafe extern "C" fn(*mut u32, *mut Opaque) -> u32;
 /// Functions of RFC 2744 and of MIT's `gssapi_ext.h`.
 pub(crate) struct Library {
     pub(crate) display_status:
-        unsafe extern "C" fn(*mut u32, u32, c_int, *const OidRef, *mut u32, *mut Buffer) -> u32,
-    release_buffer: unsafe extern "C" fn(*mut u32, *mut Buffer) -> u32,
+        unsafe extern "C" fn(*mut u32, u32, c_int, *const OidRef, *mut u32, *mut GssBuffer) -> u32,
+    release_buffer: unsafe extern "C" fn(*mut u32, *mut GssBuffer) -> u32,
     pub(crate) import_name:
-        unsafe extern "C" fn(*mut u32, *const Buffer, *const OidRef, *mut Opaque) -> u32,
+        unsafe extern "C" fn(*mut u32, *const GssBuffer, *const OidRef, *mut Opaque) -> u32,
     pub(crate) display_name:
-        unsafe extern "C" fn(*mut u32, Opaque, *mut Buffer, *mut *const OidRef) -> u32,
+        unsafe extern "C" fn(*mut u32, Opaque, *mut GssBuffer, *mut *const OidRef) -> u32,
     pub(crate) release_name: ReleaseFn,
     pub(crate) acquire_cred_from: unsafe extern "C" fn(
         *mut u32,
@@ -123,27 +123,28 @@ pub(crate) struct Library {
         u32,
         u32,
         *const c_void,
-        *const Buffer,
+        *const GssBuffer,
         *mut *const OidRef,
-        *mut Buffer,
+        *mut GssBuffer,
         *mut u32,
         *mut u32,
     ) -> u32,
-    pub(crate) delete_sec_context: unsafe extern "C" fn(*mut u32, *mut Opaque, *mut Buffer) -> u32,
+    pub(crate) delete_sec_context:
+        unsafe extern "C" fn(*mut u32, *mut Opaque, *mut GssBuffer) -> u32,
     pub(crate) wrap: unsafe extern "C" fn(
         *mut u32,
         Opaque,
         c_int,
         u32,
-        *const Buffer,
+        *const GssBuffer,
         *mut c_int,
-        *mut Buffer,
+        *mut GssBuffer,
     ) -> u32,
     pub(crate) unwrap: unsafe extern "C" fn(
         *mut u32,
         Opaque,
-        *const Buffer,
-        *mut Buffer,
+        *const GssBuffer,
+        *mut GssBuffer,
         *mut c_int,
         *mut u32,
     ) -> u32,
@@ -197,7 +198,7 @@ impl Library {
 
     /// Copies a buffer that the library allocated, and frees it.
     #[expect(unsafe_code, reason = "reads and frees memory of the C library")]
-    pub(crate) fn take(&self, mut buffer: Buffer) -> Vec<u8> {
+    pub(crate) fn take(&self, mut buffer: GssBuffer) -> Vec<u8> {
         if buffer.value.is_null() {
             return Vec::new();
         }
@@ -212,7 +213,7 @@ impl Library {
     }
 }
 
-impl Buffer {
+impl GssBuffer {
     /// No bytes; the library fills it.
     pub(crate) fn empty() -> Self {
         Self { length: 0, value: ptr::null_mut() }

@@ -126,7 +126,7 @@ impl TicketHandle {
     /// Owner and remaining time. With a keytab it may ask the Key Distribution Center.
     ///
     /// # Errors
-    /// The library fails; an ended ticket is [`TicketHandle::ENDED`].
+    /// The library fails; an ended ticket has the major code [`TicketHandle::ENDED`].
     #[expect(unsafe_code, reason = "calls the C library")]
     pub fn state(&self) -> Result<TicketState, GssError> {
         let (mut minor, mut name, mut left) = (0, ptr::null_mut(), 0_u32);
@@ -142,8 +142,7 @@ impl TicketHandle {
             )
         };
         let name = Name::own(self.library, name);
-        // The library reports an ended ticket as an error and sets the results all the same.
-        if is_error(major) && (major & 0xffff_0000 != Self::ENDED || name.handle().is_null()) {
+        if is_error(major) {
             return Err(GssError::new(self.library, "gss_inquire_cred", major, minor));
         }
         Ok(TicketState { principal: name.text()?, left: Duration::from_secs(u64::from(left)) })

@@ -18,7 +18,7 @@ use crate::sasl::SecurityPolicy;
 use crate::token::{Credentials, CredentialsSourceError, Identifier, Token, token_kind};
 use crate::user::{NoUser, User};
 
-/// Who a process is on a cluster, and what it authenticates with.
+/// The user of a process on a cluster, and what it authenticates with.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// The user. Its names are short names.
@@ -101,7 +101,7 @@ fn ticket_source(configuration: &Configuration) -> Result<TicketSource, Property
         return Ok(TicketSource::Keytab { path: keytab.into(), principal });
     }
     let configured = configuration.trimmed("hadoop.security.kerberos.ticket.cache.path")?;
-    let configured = configured.filter(|path| !path.is_empty()).map(String::from);
+    let configured = configured.filter(|path| !path.is_empty());
     // An empty property stands for an unset variable: the variable then has another purpose in this process.
     let variable = match environment.property("KRB5CCNAME") {
         Some(property) => Some(property),

@@ -14,6 +14,9 @@ mod keytab;
 mod login;
 mod server_principal;
 
+/// Name of a ticket cache without tickets, for `KRB5CCNAME` of processes that must not use a ticket.
+pub const NO_TICKETS: &str = "MEMORY:no-tickets";
+
 pub use auth_to_local::{AuthToLocal, AuthToLocalError};
 pub use engine::{ContextReply, KerberosContext, KerberosEngine, TicketOwner, TicketSource};
 pub use error::KerberosError;

@@ -40,6 +40,8 @@ pub mod user;
 
 pub use address::HostPort;
 pub use configuration::Configuration;
+/// The Kerberos library.
+pub use heddle_gssapi as gssapi;
 pub use token::Token;
 pub use user::User;
 

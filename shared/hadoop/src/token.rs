@@ -12,6 +12,7 @@
 
 mod credentials;
 mod identifier;
+mod process_tokens;
 mod service_names;
 pub mod writable;
 
@@ -23,6 +24,7 @@ pub use credentials::{
     CREDENTIALS_BYTES_MAX, Credentials, CredentialsError, CredentialsSourceError,
 };
 pub use identifier::{DelegationIdentifier, Identifier, IdentifierError, token_kind};
+pub use process_tokens::ProcessTokens;
 pub use service_names::ServiceNames;
 
 use crate::proto::common::TokenProto;

@@ -15,6 +15,7 @@ mod calls;
 mod connect;
 mod error;
 mod located;
+mod login;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ use crate::store::{
 use calls::{CALL, Calls};
 use connect::NewFiles;
 use located::Located;
+use login::OwnFailure;
 use stream::{HdfsReader, HdfsWriter};
 
 /// One HDFS.
@@ -59,26 +61,12 @@ struct Direct {
     service: NameService,
     configuration: Configuration,
     namenode: OnceCell<NameNode>,
+    secured: bool,
 }
 
 impl Direct {
-    async fn namenode(&self) -> Result<&NameNode, String> {
-        self.namenode
-            .get_or_try_init(|| connect::namenode(&self.service, &self.configuration))
-            .await
-    }
-}
-
-/// Why a call without hdfs-native failed.
-enum Own {
-    /// The configuration has no usable login.
-    Login(String),
-    Call(RpcError),
-}
-
-impl From<RpcError> for Own {
-    fn from(error: RpcError) -> Self {
-        Self::Call(error)
+    async fn namenode(&self) -> Result<&NameNode, OwnFailure> {
+        self.namenode.get_or_try_init(|| login::log_in(&self.service, &self.configuration)).await
     }
 }
 
@@ -113,9 +101,15 @@ impl HdfsStorage {
         let url = connect::url_of(&service);
         let calls = Calls::get()
             .map_err(|error| StorageError::new(Op::Open, &url, Reason::Other).because(error))?;
+        let secured = connect::is_secured(configuration)
+            .map_err(|error| StorageError::new(Op::Open, &url, Reason::Other).because(error))?;
         let client = connect::files_client(&url, configuration, &calls)?;
-        let direct =
-            Direct { service, configuration: configuration.clone(), namenode: OnceCell::new() };
+        let direct = Direct {
+            service,
+            configuration: configuration.clone(),
+            namenode: OnceCell::new(),
+            secured,
+        };
         Ok(Self {
             client: Arc::new(client),
             direct: Arc::new(direct),
@@ -153,7 +147,7 @@ impl HdfsStorage {
     async fn places(&self, path: &StorePath) -> Result<Vec<BlockPlace>, StorageError> {
         let (direct, name) = (Arc::clone(&self.direct), path.as_str().to_owned());
         let call = async move {
-            let namenode = direct.namenode().await.map_err(Own::Login)?;
+            let namenode = direct.namenode().await?;
             // Java's largest length: to the end of the file.
             let length = i64::MAX.cast_unsigned();
             Ok(namenode.block_locations(&name, 0, length).await?)
@@ -174,14 +168,14 @@ impl HdfsStorage {
         &self,
         op: Op,
         path: &StorePath,
-        call: impl Future<Output = Result<T, Own>> + Send + 'static,
+        call: impl Future<Output = Result<T, OwnFailure>> + Send + 'static,
     ) -> Result<T, StorageError> {
         // A failed login is not a failure of the call, so it is returned as a value.
         let call = async move {
             match call.await {
                 Ok(value) => Ok(Ok(value)),
-                Err(Own::Login(what)) => Ok(Err(what)),
-                Err(Own::Call(error)) => Err(error),
+                Err(OwnFailure::Login(what)) => Ok(Err(what)),
+                Err(OwnFailure::Call(error)) => Err(error),
             }
         };
         let place = self.show(path);
@@ -190,6 +184,15 @@ impl HdfsStorage {
             Ok(Err(what)) => Err(StorageError::new(op, place, Reason::Denied).because(what)),
             Err(failed) => Err(failed.read(op, &place)),
         }
+    }
+
+    /// Logs in before hdfs-native's first call, if the cluster is secured.
+    async fn log_in(&self, op: Op, path: &StorePath) -> Result<(), StorageError> {
+        if !self.direct.secured || self.direct.namenode.initialized() {
+            return Ok(());
+        }
+        let direct = Arc::clone(&self.direct);
+        self.own(op, path, async move { direct.namenode().await.map(|_| ()) }).await
     }
 
     /// Runs a reading call.
@@ -203,6 +206,7 @@ impl HdfsStorage {
         T: Send + 'static,
         F: Future<Output = Result<T, HdfsError>> + Send + 'static,
     {
+        self.log_in(op, path).await?;
         let call = call(Arc::clone(&self.client), path.as_str().to_owned());
         self.calls.run(CALL, call).await.map_err(|failed| failed.read(op, &self.show(path)))
     }
@@ -218,6 +222,7 @@ impl HdfsStorage {
         T: Send + 'static,
         F: Future<Output = Result<T, HdfsError>> + Send + 'static,
     {
+        self.log_in(op, path).await.map_err(WriteError::NotDone)?;
         let call = call(Arc::clone(&self.client), path.as_str().to_owned());
         self.calls.run(CALL, call).await.map_err(|failed| failed.write(op, &self.show(path)))
     }
@@ -263,6 +268,7 @@ impl HdfsStorage {
         to: &StorePath,
         overwrite: bool,
     ) -> Result<(), WriteError> {
+        self.log_in(Op::Rename, from).await.map_err(WriteError::NotDone)?;
         let (client, source, target) =
             (Arc::clone(&self.client), from.as_str().to_owned(), to.as_str().to_owned());
         let call = async move { client.rename(&source, &target, overwrite).await };
@@ -440,7 +446,7 @@ impl Storage for HdfsStorage {
     async fn check_dir(&self, path: &StorePath) -> Result<(), StorageError> {
         let (direct, name) = (Arc::clone(&self.direct), path.as_str().to_owned());
         let call = async move {
-            let namenode = direct.namenode().await.map_err(Own::Login)?;
+            let namenode = direct.namenode().await?;
             let zone = match namenode.encryption_zone(&name).await {
                 // The caller may write there without the permission to read; then the first write finds the zone.
                 Err(error) if error.is_remote("AccessControlException") => None,

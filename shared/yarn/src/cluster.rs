@@ -1,12 +1,16 @@
 //! A cluster: its addresses, the user, and connections to its servers.
 
+use std::net::ToSocketAddrs as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_hadoop::configuration::{Configuration, PropertyError, RmService, ServersError};
+use heddle_hadoop::identity::Identity;
+use heddle_hadoop::kerberos::ServerPrincipal;
 use heddle_hadoop::rpc::{CallOptions, Login, RpcClient, RpcOptions, RpcProxy};
 use heddle_hadoop::sasl::SecurityPolicy;
+use heddle_hadoop::token::{ServiceNames, token_kind};
 use heddle_hadoop::{HostPort, Token, User};
 use tokio::time::timeout;
 
@@ -41,12 +45,15 @@ pub struct Cluster {
     shared: Arc<ClusterInner>,
 }
 
+#[derive(Clone)]
 struct ClusterInner {
     rpc: RpcClient,
     client_addresses: Vec<HostPort>,
     scheduler_addresses: Vec<HostPort>,
     user: User,
     policy: SecurityPolicy,
+    /// The login of clients at ResourceManagers.
+    client_login: Login,
     timeouts: CallTimeouts,
     slow_call: Option<SlowCall>,
 }
@@ -88,12 +95,19 @@ impl Cluster {
         options: RpcOptions,
         timeouts: CallTimeouts,
     ) -> Result<Self, ClusterError> {
+        let policy = SecurityPolicy::of(configuration)?;
         let shared = ClusterInner {
+            client_login: Login {
+                user: user.clone(),
+                token: None,
+                kerberos: None,
+                policy: policy.clone(),
+            },
             rpc: RpcClient::new(options),
             client_addresses: RmService::Client.addresses(configuration)?,
             scheduler_addresses: RmService::Scheduler.addresses(configuration)?,
             user,
-            policy: SecurityPolicy::of(configuration)?,
+            policy,
             timeouts,
             slow_call: None,
         };
@@ -103,18 +117,32 @@ impl Cluster {
     /// Calls `observer` for each call of a [`YarnClient`](crate::YarnClient) that no ResourceManager answers within 2 s.
     #[must_use]
     pub fn with_slow_call_observer(self, observer: SlowCall) -> Self {
-        let shared = &*self.shared;
-        Self {
-            shared: Arc::new(ClusterInner {
-                rpc: shared.rpc.clone(),
-                client_addresses: shared.client_addresses.clone(),
-                scheduler_addresses: shared.scheduler_addresses.clone(),
-                user: shared.user.clone(),
-                policy: shared.policy.clone(),
-                timeouts: shared.timeouts,
-                slow_call: Some(observer),
-            }),
-        }
+        let inner = ClusterInner { slow_call: Some(observer), ..(*self.shared).clone() };
+        Self { shared: Arc::new(inner) }
+    }
+
+    /// Calls ResourceManagers with this identity: by its delegation token for them, else by Kerberos.
+    ///
+    /// # Errors
+    /// The value of `yarn.resourcemanager.principal` does not resolve.
+    pub fn with_identity(
+        self,
+        configuration: &Configuration,
+        identity: &Identity,
+    ) -> Result<Self, ClusterError> {
+        let server = ServerPrincipal::of_resource_manager(configuration)?;
+        let token = rm_token(identity, &self.shared.client_addresses);
+        let inner = ClusterInner {
+            user: identity.user.clone(),
+            client_login: identity.login(token, server),
+            ..(*self.shared).clone()
+        };
+        Ok(Self { shared: Arc::new(inner) })
+    }
+
+    /// Whether clients have a delegation token of the ResourceManagers.
+    pub fn has_client_token(&self) -> bool {
+        self.shared.client_login.token.is_some()
     }
 
     /// Waits for a call to a ResourceManager and reports it when it is slow.
@@ -163,11 +191,11 @@ impl Cluster {
     }
 
     pub(crate) fn client_proxy(&self, token: Option<Token>) -> RpcProxy {
-        self.shared.rpc.proxy(
-            APPLICATION_CLIENT,
-            self.shared.client_addresses.clone(),
-            self.login(token),
-        )
+        let login = match token {
+            Some(_) => self.login(token),
+            None => self.shared.client_login.clone(),
+        };
+        self.shared.rpc.proxy(APPLICATION_CLIENT, self.shared.client_addresses.clone(), login)
     }
 
     pub(crate) fn scheduler_proxy(&self, token: Token) -> RpcProxy {
@@ -182,4 +210,23 @@ impl Cluster {
         let address = HostPort::new(&node.host, node.port);
         self.shared.rpc.proxy(CONTAINER_MANAGEMENT, [address], self.login(Some(token)))
     }
+}
+
+/// The delegation token of these ResourceManagers. Names are looked up only if there is a choice.
+fn rm_token(identity: &Identity, servers: &[HostPort]) -> Option<Token> {
+    let kind = token_kind::RM_DELEGATION;
+    let mut all = identity.credentials.of_kind(kind);
+    let first = all.next()?;
+    if all.next().is_none() {
+        return Some(first.clone());
+    }
+    let mut names = ServiceNames::new();
+    for server in servers {
+        names = names.with_host(server);
+        let resolved = (server.host(), server.port()).to_socket_addrs();
+        for address in resolved.into_iter().flatten() {
+            names = names.with_ip(address);
+        }
+    }
+    identity.credentials.for_service(kind, &names).cloned()
 }

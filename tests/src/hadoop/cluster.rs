@@ -1,12 +1,13 @@
 //! A cluster: start, ask, break, stop.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
-use std::{fs, thread};
+use std::{fs, fs::File, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use heddle_hadoop::configuration::Environment;
@@ -17,6 +18,7 @@ use super::cache::Jars;
 use super::daemon::{Daemon, Running, java};
 use super::net::Net;
 use super::options::Options;
+use super::realm::{Realm, USERS};
 use super::reaper::Reaper;
 use super::wait::wait_until;
 use super::{conf, http};
@@ -30,6 +32,7 @@ pub struct Cluster {
     jars: Jars,
     pub(super) dir: PathBuf,
     net: Net,
+    realm: Option<Realm>,
     running: Mutex<BTreeMap<Daemon, Running>>,
     // Last: the processes that it waits for must have ended.
     reaper: Reaper,
@@ -46,7 +49,7 @@ impl Cluster {
     }
 
     /// As [`Cluster::start`]; `record` is where the lists of loaded classes go.
-    pub(super) fn boot(options: Options, jars: Jars, record: Option<&Path>) -> Result<Self> {
+    pub(super) fn boot(mut options: Options, jars: Jars, record: Option<&Path>) -> Result<Self> {
         ensure!((1..=4).contains(&options.datanodes), "1 to 4 DataNodes");
         ensure!((1..=2).contains(&options.namenodes), "1 or 2 NameNodes");
         ensure!(options.nodemanagers <= 4, "at most 4 NodeManagers");
@@ -59,7 +62,17 @@ impl Cluster {
         // The directory goes to the reaper, which removes it: a TempDir would do so too early.
         let dir = tempfile::Builder::new().prefix("heddle-hadoop-").tempdir()?.keep();
         let reaper = Reaper::start(&dir, &net)?;
+        let realm = options.kerberos.then(|| Realm::start(&dir)).transpose()?;
+        if let Some(realm) = &realm {
+            // What the test sets comes later, and wins.
+            let own = std::mem::replace(&mut options.properties, realm.properties());
+            options.properties.extend(own);
+        }
         conf::write(&dir, &net.prefix, &jars.folder(), &options)?;
+        if let Some(realm) = &realm {
+            let mut file = File::options().append(true).open(dir.join("conf/jvm.options"))?;
+            file.write_all(realm.jvm_options().as_bytes())?;
+        }
         for n in 1..=options.namenodes {
             copy(&jars.name_dir(), &dir.join(format!("nn{n}/name")))?;
         }
@@ -67,7 +80,7 @@ impl Cluster {
             copy(&jars.name_dir(), &conf::shared_edits(&dir))?;
         }
 
-        let cluster = Self { options, jars, dir, net, running: Mutex::default(), reaper };
+        let cluster = Self { options, jars, dir, net, realm, running: Mutex::default(), reaper };
         for daemon in
             cluster.namenodes().chain(cluster.resourcemanagers()).chain(cluster.nodemanagers())
         {
@@ -94,8 +107,28 @@ impl Cluster {
             cluster.haadmin(&["-transitionToActive", "nn1"])?;
         }
         cluster.wait_ready()?;
-        cluster.make_homes()?;
+        match cluster.options.kerberos {
+            true => cluster.make_secured_homes()?,
+            false => cluster.make_homes()?,
+        }
         Ok(cluster)
+    }
+
+    /// The Kerberos realm, if the cluster has one.
+    pub fn realm(&self) -> Option<&Realm> {
+        self.realm.as_ref()
+    }
+
+    /// Makes the users' homes as the superuser of HDFS, who has a ticket. WebHDFS would need SPNEGO.
+    fn make_secured_homes(&self) -> Result<()> {
+        let homes: Vec<String> = USERS.iter().map(|user| format!("/user/{user}")).collect();
+        let homes: Vec<&str> = homes.iter().map(String::as_str).collect();
+        self.dfs("nn", &[&["-mkdir", "-p", "/tmp"], &homes[..]].concat())?;
+        self.dfs("nn", &[&["-chmod", "700"], &homes[..]].concat())?;
+        for (user, home) in USERS.iter().zip(&homes) {
+            self.dfs("nn", &["-chown", user, home])?;
+        }
+        Ok(())
     }
 
     /// A client's configuration directory, for `HADOOP_CONF_DIR`.

@@ -20,6 +20,9 @@ impl Cluster {
     pub fn dfs_output(&self, user: &str, arguments: &[&str]) -> Result<Output> {
         let mut command = self.java("org.apache.hadoop.fs.FsShell");
         command.env("HADOOP_USER_NAME", user).args(arguments);
+        if let Some(realm) = self.realm() {
+            command.env("KRB5CCNAME", realm.cache(user));
+        }
         Ok(command.output()?)
     }
 

@@ -21,6 +21,7 @@
 //!   starting fails, it never skips.
 //! - **Cleanup**: a watchdog process (`reaper`) that ends every daemon and container when the cluster is
 //!   dropped or the test process is gone, however it went.
+//! - **Kerberos**: [`Options::kerberos`] makes a realm with users alice and bob ([`Realm`]); needs MIT Kerberos.
 //! - **Users**: the daemons run as the user of the test, which is HDFS's superuser and YARN's administrator. So tests
 //!   act as `alice`, with a home directory, and `mallory`, without access to her files and jobs.
 //!
@@ -39,6 +40,7 @@ mod lossy;
 mod net;
 mod options;
 mod pipeline;
+mod realm;
 mod reaper;
 mod shared;
 mod unmanaged;
@@ -51,6 +53,7 @@ pub use hello::Hello;
 pub use lossy::Lossy;
 pub use net::Net;
 pub use options::Options;
+pub use realm::{REALM, Realm};
 pub use shared::Shared;
 pub use unmanaged::Unmanaged;
 pub use wait::wait_until;

@@ -23,6 +23,8 @@ pub struct Options {
     pub am_max_attempts: u32,
     /// How often the key of AMRM tokens rolls; seconds, more than three times `am_expiry_ms`. Default: daily.
     pub amrm_token_roll_s: Option<u32>,
+    /// Whether the cluster requires Kerberos, with a realm of its own (`Cluster::realm`). Default false.
+    pub kerberos: bool,
     /// More properties: file (`yarn-site.xml`, …; `client-yarn-site.xml` for the client's), key, value. In values `@DIR@`
     /// is the cluster's directory and `@NET@` its network.
     pub properties: Vec<(String, String, String)>,
@@ -48,6 +50,7 @@ impl Default for Options {
             nm_expiry_ms: 10_000,
             am_max_attempts: 4,
             amrm_token_roll_s: None,
+            kerberos: false,
             properties: Vec::new(),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use heddle_hadoop::kerberos::NO_TICKETS;
 use heddle_protocol::environment::{
     AM, AM_DIR, AmAddress, BIND_HOST, DATA_THREADS, INCARNATION, PORTS, RUN, SLOT,
 };
@@ -68,6 +69,8 @@ impl YarnLaunch {
             (PORTS, self.ports.clone().unwrap_or_default()),
             // Without Kerberos HDFS trusts the user name of a process; YARN does not set it.
             ("HADOOP_USER_NAME", self.user.clone()),
+            // A NodeManager may start containers as its own account, whose tickets would make them that account's.
+            ("KRB5CCNAME", NO_TICKETS.to_owned()),
         ] {
             context = context.env(name, &value)?;
         }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use heddle_am_core::Outcome;
 use heddle_hadoop::configuration::Environment;
-use heddle_hadoop::token::Credentials;
-use heddle_hadoop::{Configuration, Token, User};
+use heddle_hadoop::identity::Identity;
+use heddle_hadoop::token::{Credentials, token_kind};
+use heddle_hadoop::{Configuration, Token};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
@@ -50,15 +51,11 @@ impl ContainerInputs {
         let variables = Environment::of_process();
         let environment = AmEnvironment::of(&variables)
             .map_err(|error| internal("cannot read the environment of a YARN container", &error))?;
-        let configuration = Configuration::load(variables.clone())
+        let configuration = Configuration::load(variables)
             .map_err(|error| internal("cannot read the configuration", &error))?;
-        let secured = configuration
-            .trimmed("hadoop.security.authentication")
-            .map_err(|error| internal("cannot use the configuration", &error))?
-            .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
-        let user = User::resolve(&variables, secured)
+        let identity = Identity::resolve(&configuration)
             .map_err(|error| StartFailure::new(ExitCode::Denied, chain(&error)))?;
-        let cluster = cluster(&configuration, user, &environment)
+        let cluster = cluster(&configuration, &identity, &environment)
             .map_err(|error| internal("cannot use the configuration", &error))?;
         let credentials = Credentials::read_file(&environment.token_file).map_err(|error| {
             StartFailure::new(
@@ -106,11 +103,12 @@ impl ContainerInputs {
         format!("http://{}:{}", self.environment.node_host, address.address.port())
     }
 
-    /// The credentials of the job's containers: ours without the proof of being the attempt, whose holder could act in
-    /// our place.
+    /// The credentials of the job's containers: the job's secret and the tokens of file systems. The holder of the AMRM
+    /// token could act in place of this attempt, and that of the ResourceManager's token as the user.
     pub(super) fn for_containers(&self) -> Vec<u8> {
         let mut credentials = self.credentials.clone();
         credentials.remove_kind(AM_TOKEN);
+        credentials.remove_kind(token_kind::RM_DELEGATION);
         credentials.encode()
     }
 }
@@ -118,13 +116,19 @@ impl ContainerInputs {
 /// The cluster as this attempt calls it.
 fn cluster(
     configuration: &Configuration,
-    user: User,
+    identity: &Identity,
     environment: &AmEnvironment,
 ) -> Result<Cluster, ClusterError> {
     let attempt = environment.attempt();
     let context = format!("heddle_{}_{}", attempt.application, attempt.attempt);
     let options = rpc_options(configuration)?.with_caller_context(configuration, &context)?;
-    Cluster::with(configuration, user, options, CallTimeouts::of(configuration)?)
+    let cluster = Cluster::with(
+        configuration,
+        identity.user.clone(),
+        options,
+        CallTimeouts::of(configuration)?,
+    )?;
+    cluster.with_identity(configuration, identity)
 }
 
 fn expiry(configuration: &Configuration) -> Duration {

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use heddle_am::staging::{CONF_DIR, SECRET_ALIAS, StagedFile, command};
-use heddle_hadoop::token::Credentials;
+use heddle_am::staging::{CONF_DIR, StagedFile, command};
+use heddle_hadoop::kerberos::NO_TICKETS;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::handshake::Secret;
 use heddle_protocol::spec::JobSpec;
 use heddle_yarn::{
     Access, ApplicationId, LaunchContext, LocalResource, Priority, ResourceKind, Resources,
     Submission, Visibility,
 };
 
+use super::credentials::SubmittedCredentials;
 use crate::cluster::{APPLICATION_TYPE, ClusterContext};
 use crate::failure::CommandFailure;
 
@@ -29,7 +29,7 @@ pub fn submission(
     application: ApplicationId,
     resources: &Resources,
     files: &BTreeMap<String, StagedFile>,
-    secret: &Secret,
+    credentials: SubmittedCredentials,
 ) -> Result<Submission, CommandFailure> {
     let unfit = |error: &dyn std::error::Error| {
         CommandFailure::caused(ExitCode::Input, "yarn.env cannot be handed over", error)
@@ -39,7 +39,10 @@ pub fn submission(
     for (name, value) in &spec.yarn.env {
         context = context.env(name, value).map_err(|error| unfit(&error))?;
     }
-    if !cluster.secured {
+    if cluster.secured {
+        // A NodeManager may start the ApplicationMaster as its own account, which may have a ticket.
+        context = context.env("KRB5CCNAME", NO_TICKETS).map_err(|e| unfit(&e))?;
+    } else {
         // Otherwise HDFS would take the NodeManager's user.
         let user = &cluster.user.effective;
         context = context.env("HADOOP_USER_NAME", user).map_err(|e| unfit(&e))?;
@@ -47,7 +50,7 @@ pub fn submission(
     context = context
         .env_raw("HADOOP_CONF_DIR", format!("{{{{PWD}}}}/{CONF_DIR}"))
         .map_err(|error| unfit(&error))?
-        .tokens(credentials(cluster, secret)?);
+        .tokens(credentials.encoded);
     for (name, file) in files {
         context = context.file(name, local_resource(file)?);
     }
@@ -66,29 +69,12 @@ pub fn submission(
         failures_validity: Some(FAILURES_VALIDITY),
         // Training continues while the ApplicationMaster restarts.
         keep_containers: true,
+        cancel_tokens: credentials.are_shared.then_some(false),
         tags: spec.yarn.tags.clone(),
         priority: (priority > 0).then_some(Priority(priority)),
         node_label: spec.yarn.node_label.clone(),
         ..Submission::new(application, &spec.name, resources.clone(), context)
     })
-}
-
-/// The job's secret, and on a secured cluster the tokens that we were given ourselves.
-fn credentials(cluster: &ClusterContext, secret: &Secret) -> Result<Vec<u8>, CommandFailure> {
-    let mut credentials = match cluster.secured {
-        true => Credentials::of_environment(&cluster.configuration).map_err(|error| {
-            CommandFailure::caused(
-                ExitCode::Denied,
-                "the tokens of this session cannot be read",
-                &error,
-            )
-        })?,
-        false => Credentials::new(),
-    };
-    // The token of a submitting ApplicationMaster: its holder can act as that ApplicationMaster.
-    credentials.remove_kind("YARN_AM_RM_TOKEN");
-    credentials.insert_secret(SECRET_ALIAS, secret.to_hex().into_bytes());
-    Ok(credentials.encode())
 }
 
 fn local_resource(file: &StagedFile) -> Result<LocalResource, CommandFailure> {

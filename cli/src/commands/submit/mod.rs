@@ -31,6 +31,7 @@ use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::waiting::{self, HDFS};
 
+mod credentials;
 mod elf;
 mod flags;
 mod launch;
@@ -347,13 +348,14 @@ async fn stage_and_submit(
         secret: &secret,
     };
     let staged = staging::stage(cluster, &content, &ready.plan.uploads).await?;
+    let credentials = credentials::collect(cluster, &secret).await?;
     let submission = launch::submission(
         cluster,
         &ready.spec,
         ready.application,
         &ready.plan.roles[0].asked,
         &staged.am,
-        &secret,
+        credentials,
     )?;
     let named = cluster.client_naming(ready.application)?;
     let client = named.as_ref().unwrap_or(&cluster.client);

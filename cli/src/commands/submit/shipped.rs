@@ -217,6 +217,8 @@ mod tests {
         // Tokens of the command line's session, which become credentials.
         "hadoop.token.files",
         "hadoop.tokens",
+        // A ticket cache is for the command line alone.
+        "hadoop.security.kerberos.ticket.cache.path",
     ];
 
     /// Keys of Hadoop that a line of source names: literals that begin like one.

@@ -16,7 +16,7 @@ use crate::configuration::{Configuration, PropertyError};
 /// The rules of a configuration.
 #[derive(Clone, Debug)]
 pub struct AuthToLocal {
-    rules: Vec<Rule>,
+    rules: Vec<NameRule>,
     default_realm: Option<String>,
     /// `hadoop.security.auth_to_local.mechanism` = `mit`: a principal without a rule keeps its whole name.
     is_mit: bool,
@@ -49,7 +49,7 @@ pub enum AuthToLocalError {
 }
 
 #[derive(Clone, Debug)]
-enum Rule {
+enum NameRule {
     Default,
     Format {
         components: usize,
@@ -94,8 +94,8 @@ impl AuthToLocal {
             let part = |index: usize| found.get(index).map(|part| part.as_str());
             let pattern = |text: &str| Regex::new(text).map_err(|_| wrong());
             rules.push(match part(1) {
-                Some(_) => Rule::Default,
-                None => Rule::Format {
+                Some(_) => NameRule::Default,
+                None => NameRule::Format {
                     components: part(2).and_then(|n| n.parse().ok()).ok_or_else(wrong)?,
                     format: part(3).unwrap_or_default().to_owned(),
                     // Java's `matches`: the whole text.
@@ -117,7 +117,7 @@ impl AuthToLocal {
             rest = rest[end..].trim_start();
         }
         if rules.is_empty() {
-            rules.push(Rule::Default);
+            rules.push(NameRule::Default);
         }
         Ok(Self { rules, default_realm, is_mit })
     }
@@ -148,13 +148,13 @@ impl AuthToLocal {
         }
     }
 
-    fn apply(&self, rule: &Rule, realm: &str, components: &[&str]) -> Option<String> {
+    fn apply(&self, rule: &NameRule, realm: &str, components: &[&str]) -> Option<String> {
         match rule {
-            Rule::Default => {
+            NameRule::Default => {
                 let applies = self.default_realm.as_deref().is_none_or(|default| default == realm);
                 applies.then(|| components[0].to_owned())
             }
-            Rule::Format { components: count, format, matches, substitute, lower_case } => {
+            NameRule::Format { components: count, format, matches, substitute, lower_case } => {
                 if *count != components.len() {
                     return None;
                 }

@@ -34,10 +34,8 @@ pub enum KerberosError {
         cause: String,
     },
     /// The ticket has ended.
-    #[error("the Kerberos ticket of {principal} in the cache {cache} has ended")]
+    #[error("the Kerberos ticket in the cache {cache} has ended")]
     TicketEnded {
-        /// Its owner.
-        principal: String,
         /// Name of the cache.
         cache: String,
     },

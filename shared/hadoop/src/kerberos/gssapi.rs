@@ -65,8 +65,7 @@ impl KerberosEngine for GssapiEngine {
                 let name = cache_name(name.as_deref())?;
                 let (tickets, owner) = open_cache(&name)?;
                 if owner.left.is_some_and(|left| left.is_zero()) {
-                    let principal = owner.principal;
-                    return Err(KerberosError::TicketEnded { principal, cache: name });
+                    return Err(KerberosError::TicketEnded { cache: name });
                 }
                 begin(tickets)
             }
@@ -99,6 +98,9 @@ fn failed_ticket(failure: TicketFailure, cache: &str) -> KerberosError {
                     && !is_kerberos(error.minor)) =>
         {
             KerberosError::NoTicket { cache: cache.to_owned() }
+        }
+        TicketFailure::Call(error) if error.major == TicketHandle::ENDED => {
+            KerberosError::TicketEnded { cache: cache.to_owned() }
         }
         TicketFailure::Call(error) => refused(&error, None),
         TicketFailure::ZeroByte => {

@@ -37,7 +37,7 @@ impl ServerPrincipal {
 
     fn of(configuration: &Configuration, key: &'static str) -> Result<Self, PropertyError> {
         let pattern = configuration.trimmed(key)?.filter(|value| !value.is_empty());
-        Ok(Self { key, pattern: pattern.map(String::from) })
+        Ok(Self { key, pattern })
     }
 
     /// The principal of the server at `address`.

@@ -43,6 +43,24 @@ impl ServiceNames {
         self
     }
 
+    /// The service that Java writes into a token for these servers (`SecurityUtil.buildTokenService`,
+    /// `ClientRMProxy.getRMDelegationTokenService`): the resolved address, or the configured one if `uses_ip` is false
+    /// (`hadoop.security.token.service.use_ip`); all members of an HA group, separated by commas.
+    pub async fn token_service(servers: &[HostPort], uses_ip: bool) -> String {
+        let mut names = Vec::new();
+        for server in servers {
+            let resolved = match uses_ip {
+                true => tokio::net::lookup_host((server.host(), server.port()))
+                    .await
+                    .ok()
+                    .and_then(|mut found| found.next()),
+                false => None,
+            };
+            names.push(resolved.map_or_else(|| server.to_string(), |ip| ip.to_string()));
+        }
+        names.join(",")
+    }
+
     /// Adds each server as configured and as resolved. A host that does not resolve is added as configured only.
     #[must_use]
     pub async fn with_servers(mut self, servers: &[HostPort]) -> Self {

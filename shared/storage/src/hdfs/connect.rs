@@ -4,14 +4,12 @@ use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use hdfs_native::{Client, ClientBuilder};
-use heddle_hadoop::configuration::{Configuration, NameService};
-use heddle_hadoop::namenode::NameNode;
-use heddle_hadoop::rpc::{Login, RpcClient, RpcOptions};
+use heddle_hadoop::configuration::{Configuration, NameService, PropertyError};
 use heddle_hadoop::sasl::SecurityPolicy;
-use heddle_hadoop::token::{Credentials, ServiceNames, token_kind};
+use heddle_hadoop::token::Credentials;
 use heddle_hadoop::{HostPort, User};
 
-use super::calls::{CALL, Calls};
+use super::calls::Calls;
 use super::error::read_error;
 use crate::error::{Op, Reason, StorageError, chain};
 
@@ -138,24 +136,23 @@ pub(super) fn files_client(
     calls: &Calls,
 ) -> Result<Client, StorageError> {
     let failed = |reason| StorageError::new(Op::Open, url, reason);
-    let secured = configuration
-        .trimmed("hadoop.security.authentication")
-        .map_err(|error| failed(Reason::Other).because(error))?
-        .is_some_and(|how| !how.eq_ignore_ascii_case("simple"));
-    if secured {
-        // hdfs-native ignores an unreadable token file, and panics at a truncated one.
-        Credentials::of_environment(configuration)
-            .map_err(|error| failed(Reason::Denied).because(error))?;
-    }
-    let user = User::resolve(configuration.environment(), secured)
-        .map_err(|error| failed(Reason::Denied).because(error))?;
+    let secured = is_secured(configuration).map_err(|e| failed(Reason::Other).because(e))?;
     let builder = ClientBuilder::new()
         .with_url(url)
         // A directory that does not exist: the whole configuration is passed as values.
         .with_config_dir("/dev/null")
         .with_config(normalised(configuration))
         .with_io_runtime(calls.runtime.clone());
-    let builder = if secured { builder } else { builder.with_user(user.short_name()) };
+    let builder = if secured {
+        // hdfs-native ignores an unreadable token file, and panics at a truncated one. The user is the token's owner.
+        Credentials::of_environment(configuration)
+            .map_err(|error| failed(Reason::Denied).because(error))?;
+        builder
+    } else {
+        let user = User::resolve(configuration.environment(), secured)
+            .map_err(|error| failed(Reason::Denied).because(error))?;
+        builder.with_user(user.short_name())
+    };
     // Looks up accounts and, for some configurations, names. It rejects some configurations by a panic.
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.build()))
         .map_err(|_| failed(Reason::Other).because("the HDFS client panicked"))?
@@ -191,32 +188,9 @@ fn normalised(configuration: &Configuration) -> Vec<(String, String)> {
     configuration.keys().filter_map(|key| Some((key.to_owned(), value(key)?))).collect()
 }
 
-/// The client for calls that hdfs-native lacks. Must be called within the calls' runtime, which drives its connections.
-///
-/// # Errors
-/// The configuration has no usable login; in words.
-pub(super) async fn namenode(
-    service: &NameService,
-    configuration: &Configuration,
-) -> Result<NameNode, String> {
-    let text = |error: &dyn std::error::Error| chain(error);
-    let policy = SecurityPolicy::of(configuration).map_err(|error| text(&error))?;
-    let user = User::resolve(configuration.environment(), policy.required)
-        .map_err(|error| text(&error))?;
-    let mut token = None;
-    if policy.required {
-        let mut names = ServiceNames::new().with_servers(&service.servers).await;
-        if let Some(logical) = &service.logical {
-            names = names.with_name_service(logical);
-        }
-        token = Credentials::of_environment(configuration)
-            .map_err(|error| text(&error))?
-            .for_service(token_kind::HDFS_DELEGATION, &names)
-            .cloned();
-    }
-    let client = RpcClient::new(RpcOptions::of(configuration).map_err(|error| text(&error))?);
-    let login = Login { user, token, kerberos: None, policy };
-    Ok(NameNode::new(&client, service.servers.clone(), login, CALL))
+/// Whether connections must be authenticated.
+pub(super) fn is_secured(configuration: &Configuration) -> Result<bool, PropertyError> {
+    SecurityPolicy::of(configuration).map(|policy| policy.required)
 }
 
 /// Limit for the connection to a NameNode's port if a user waits for the result.

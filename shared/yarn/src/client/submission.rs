@@ -42,6 +42,9 @@ pub struct Submission {
     /// The cluster starts no ApplicationMaster. A process with the token of [`YarnClient::am_token`](super::YarnClient::am_token)
     /// acts as the ApplicationMaster, on any machine. For tests and debuggers. There is one attempt.
     pub unmanaged: bool,
+    /// Whether the ResourceManager cancels the tokens of the submission after its end
+    /// (`cancel_tokens_when_complete`); `None` for its default, which is yes.
+    pub cancel_tokens: Option<bool>,
     /// Logs that are uploaded while it runs (`rolled_logs_include_pattern`, a Java regular expression).
     pub rolled_logs: Option<String>,
 }
@@ -69,6 +72,7 @@ impl Submission {
             node_label: None,
             lifetime: None,
             unmanaged: false,
+            cancel_tokens: None,
             rolled_logs: None,
         }
     }
@@ -92,7 +96,7 @@ impl From<&Submission> for proto::ApplicationSubmissionContextProto {
                 .priority
                 .map(|priority| proto::PriorityProto { priority: Some(priority.0) }),
             am_container_spec: Some((&submission.context).into()),
-            cancel_tokens_when_complete: None,
+            cancel_tokens_when_complete: submission.cancel_tokens,
             unmanaged_am: Some(submission.unmanaged),
             max_app_attempts: Some(i32::try_from(submission.attempts_max).unwrap_or(i32::MAX)),
             resource: Some((&submission.resources).into()),

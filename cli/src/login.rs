@@ -1,0 +1,50 @@
+//! The start of a process on a secured cluster: where it and the libraries in it find tokens and tickets.
+//!
+//! The environment of the process changes here, before its first thread. hdfs-native reads the environment: it finds the
+//! tokens of the session and those that are fetched later, and no ticket. Our own login keeps the original names as
+//! properties of the process.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use heddle_hadoop::configuration::Environment;
+use heddle_hadoop::kerberos::NO_TICKETS;
+use heddle_hadoop::sasl::SecurityPolicy;
+use heddle_hadoop::token::{Credentials, ProcessTokens};
+use heddle_hadoop::{Configuration, gssapi};
+
+const TOKEN_FILE: &str = "HADOOP_TOKEN_FILE_LOCATION";
+const TICKETS: &str = "KRB5CCNAME";
+const KEYTAB: &str = "KRB5KEYTAB";
+const PRINCIPAL: &str = "KRB5PRINCIPAL";
+
+/// Prepares the process if Hadoop's configuration requires security. Problems are left to the first login, which
+/// reports them.
+pub fn prepare(principal: Option<&str>, keytab: Option<&Path>) {
+    let environment = Environment::of_process();
+    let Ok(configuration) = Configuration::load(environment.clone()) else {
+        return;
+    };
+    if !SecurityPolicy::of(&configuration).is_ok_and(|policy| policy.required) {
+        return;
+    }
+    let cache = environment.variable(TICKETS).unwrap_or_default();
+    let mut properties = BTreeMap::from([(TICKETS.to_owned(), cache.to_owned())]);
+    if let Some(keytab) = keytab {
+        properties.insert(KEYTAB.to_owned(), keytab.display().to_string());
+    }
+    if let Some(principal) = principal {
+        properties.insert(PRINCIPAL.to_owned(), principal.to_owned());
+    }
+    Environment::set_process_properties(properties);
+    let mut variables = vec![(TICKETS, NO_TICKETS.to_owned())];
+    // Unreadable tokens stay where they are named, so that the login reports them.
+    if let Ok(session) = Credentials::of_environment(&configuration)
+        && let Ok(process) = ProcessTokens::install(session)
+    {
+        variables.push((TOKEN_FILE, process.path().to_owned()));
+    }
+    if let Err(error) = gssapi::set_variables(variables) {
+        eprintln!("warning: cannot prepare the login: {error}");
+    }
+}

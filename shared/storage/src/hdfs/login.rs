@@ -1,0 +1,115 @@
+//! The login to a file system, before hdfs-native dials it.
+//!
+//! hdfs-native sends the user's ticket to the server, checks no principal and accepts SIMPLE. So it never uses Kerberos
+//! here: the first call logs in by `heddle-hadoop`, fetches a delegation token and puts it where hdfs-native looks
+//! ([`ProcessTokens`]). Without security there is nothing to do.
+
+use heddle_hadoop::Token;
+use heddle_hadoop::configuration::RmService;
+use heddle_hadoop::configuration::{Configuration, NameService};
+use heddle_hadoop::identity::{Identity, IdentityError};
+use heddle_hadoop::kerberos::{ServerPrincipal, token_renewer};
+use heddle_hadoop::namenode::NameNode;
+use heddle_hadoop::rpc::error::AuthError;
+use heddle_hadoop::rpc::{RpcClient, RpcError, RpcOptions};
+use heddle_hadoop::token::{ProcessTokens, ServiceNames, token_kind};
+
+use super::calls::CALL;
+use crate::error::chain;
+
+/// Why a call without hdfs-native fails.
+pub(super) enum OwnFailure {
+    /// There is no usable login; the text.
+    Login(String),
+    /// The call failed.
+    Call(RpcError),
+}
+
+impl From<RpcError> for OwnFailure {
+    fn from(error: RpcError) -> Self {
+        match &error {
+            // The next step is part of the text: this may be the first call of a local run.
+            RpcError::Auth { source: AuthError::Kerberos(cause), .. } => {
+                Self::Login(format!("{}; {}", chain(&error), cause.next_step()))
+            }
+            _ => Self::Call(error),
+        }
+    }
+}
+
+fn login_failed(error: &dyn std::error::Error) -> OwnFailure {
+    OwnFailure::Login(chain(error))
+}
+
+/// Logs in, and returns the client for calls that hdfs-native lacks. Must be called within the calls' runtime, which
+/// drives its connections.
+///
+/// # Errors
+/// There is no usable login, or the NameNode issues no token.
+pub(super) async fn log_in(
+    service: &NameService,
+    configuration: &Configuration,
+) -> Result<NameNode, OwnFailure> {
+    let identity = Identity::resolve(configuration).map_err(|error| match &error {
+        IdentityError::Kerberos(cause) => {
+            OwnFailure::Login(format!("{}; {}", chain(&error), cause.next_step()))
+        }
+        _ => login_failed(&error),
+    })?;
+    let options = RpcOptions::of(configuration).map_err(|error| login_failed(&error))?;
+    let principal =
+        ServerPrincipal::of_namenode(configuration).map_err(|error| login_failed(&error))?;
+    let client = RpcClient::new(options);
+    let namenode = |token: Option<Token>| {
+        let login = identity.login(token, principal.clone());
+        NameNode::new(&client, service.servers.clone(), login, CALL)
+    };
+    if !identity.policy.required {
+        return Ok(namenode(None));
+    }
+    let mut names = ServiceNames::new().with_servers(&service.servers).await;
+    if let Some(logical) = &service.logical {
+        names = names.with_name_service(logical);
+    }
+    let kind = token_kind::HDFS_DELEGATION;
+    let token = match identity.credentials.for_service(kind, &names) {
+        Some(token) => token.clone(),
+        None => fetch(&namenode(None), service, configuration).await?,
+    };
+    if let Some(process) = ProcessTokens::installed() {
+        process.add(&token, &lookup_service(service)).map_err(|error| login_failed(&error))?;
+    }
+    Ok(namenode(Some(token)))
+}
+
+/// Fetches a delegation token by Kerberos, with the service that Java gives it.
+async fn fetch(
+    namenode: &NameNode,
+    service: &NameService,
+    configuration: &Configuration,
+) -> Result<Token, OwnFailure> {
+    // A submission passes the token on, and the ResourceManager renews it.
+    let managers = RmService::Client.addresses(configuration).unwrap_or_default();
+    let renewer = token_renewer(configuration, &managers).map_err(|error| login_failed(&error))?;
+    let token = namenode.delegation_token(&renewer.unwrap_or_default()).await?;
+    let Some(token) = token else {
+        return Err(OwnFailure::Login("the NameNode issues no delegation tokens".to_owned()));
+    };
+    let uses_ip = configuration
+        .boolean("hadoop.security.token.service.use_ip", true)
+        .map_err(|error| login_failed(&error))?;
+    let name = match &service.logical {
+        Some(logical) if service.servers.len() > 1 => format!("ha-hdfs:{logical}"),
+        _ => ServiceNames::token_service(&service.servers, uses_ip).await,
+    };
+    Ok(token.with_service(name))
+}
+
+/// The service by which hdfs-native looks for a token: the name service, or the address as its URL has it.
+fn lookup_service(service: &NameService) -> String {
+    match (&service.logical, service.servers.as_slice()) {
+        (_, [only]) => only.to_string(),
+        (Some(logical), _) => format!("ha-hdfs:{logical}"),
+        (None, servers) => servers.first().map(ToString::to_string).unwrap_or_default(),
+    }
+}

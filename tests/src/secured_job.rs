@@ -1,0 +1,126 @@
+//! A job on a Kerberised test cluster: data, checkpoints and model on HDFS, with the environment of a user's shell.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use heddle_protocol::model::{MODEL_FILE, ModelFile};
+use tempfile::TempDir;
+
+use crate::hadoop::{Cluster, Realm};
+use crate::hdfs_job::sums;
+use crate::local::{Ended, program, write_libsvm};
+
+/// A job of alice and its local folder.
+pub struct SecuredJob<'c> {
+    cluster: &'c Cluster,
+    realm: &'c Realm,
+    dir: TempDir,
+    root: String,
+}
+
+impl<'c> SecuredJob<'c> {
+    /// Puts the data on HDFS and writes the job file. A BSP job, so its bytes are known beforehand.
+    ///
+    /// # Errors
+    /// The cluster is not secured, or HDFS or the local disk refuse.
+    pub fn new(cluster: &'c Cluster, name: &str) -> Result<Self> {
+        let job = Self { root: format!("/user/alice/{name}"), ..Self::without_data(cluster)? };
+        write_libsvm(&job.path().join("data"), "train", 2, 300, 200, 8, 5)?;
+        job.write("job.toml", &format!("hdfs://{}", job.root))?;
+        let local = job.path().join("data").display().to_string();
+        cluster.dfs("alice", &["-mkdir", "-p", &job.root])?;
+        cluster.dfs("alice", &["-put", &local, &job.root])?;
+        Ok(job)
+    }
+
+    /// A local folder alone, for commands without a job.
+    ///
+    /// # Errors
+    /// The cluster is not secured, or the local disk refuses.
+    pub fn without_data(cluster: &'c Cluster) -> Result<Self> {
+        let realm = cluster.realm().context("the cluster has no Kerberos")?;
+        Ok(Self { cluster, realm, dir: tempfile::tempdir()?, root: String::new() })
+    }
+
+    fn write(&self, name: &str, place: &str) -> Result<()> {
+        let text = format!(
+            "name = \"secured\"\n\
+             [data]\ntrain = \"{place}/data/*.libsvm\"\npasses = 2\n\
+             [model]\nalgorithm = \"logistic-regression\"\nfeatures = 200\nl2 = 1e-4\n\
+             optimizer = {{ kind = \"ftrl\", alpha = 0.1 }}\n\
+             [training]\nlanes = 4\nbatch = 8\nseed = 7\n\
+             [pservers]\ncount = 2\nshards = 2\nmemory = \"160MiB\"\n\
+             [trainers]\nmin = 2\nmax = 2\nmemory = \"160MiB\"\n\
+             [am]\nmemory = \"160MiB\"\n\
+             [checkpoint]\ndir = \"{place}/ckpt\"\nevery = \"20 steps\"\n\
+             [output]\nmodel = \"{place}/model\"\n"
+        );
+        Ok(std::fs::write(self.path().join(name), text)?)
+    }
+
+    /// The local folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// `heddle` in the job's folder with the cluster's configuration; no ticket is in sight.
+    ///
+    /// # Errors
+    /// It is not built.
+    pub fn command(&self) -> Result<Command> {
+        let mut command = Command::new(program("heddle")?);
+        command
+            .current_dir(self.path())
+            .env("XDG_STATE_HOME", self.path().join("state"))
+            .env("HADOOP_CONF_DIR", self.cluster.conf_dir())
+            .env("KRB5_CONFIG", self.realm.configuration())
+            .env("KRB5CCNAME", format!("FILE:{}/none", self.path().display()))
+            .env_remove("HADOOP_TOKEN_FILE_LOCATION")
+            .env_remove("HADOOP_USER_NAME")
+            .env_remove("FAILPOINTS");
+        Ok(command)
+    }
+
+    /// Runs `heddle` with these arguments and variables to its end.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn heddle(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Ended> {
+        let output = self.command()?.args(arguments).envs(variables.iter().copied()).output()?;
+        Ok(Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    /// Holds the model on HDFS to the bytes of `heddle run` on this machine's disk.
+    ///
+    /// # Errors
+    /// They differ, or one is missing.
+    pub fn same_as_local(&self) -> Result<()> {
+        let to = tempfile::tempdir_in(self.path())?;
+        let target = to.path().display().to_string();
+        self.cluster.dfs("alice", &["-get", &format!("{}/model", self.root), &target])?;
+        let remote = files(&to.path().join("model"))?;
+        self.write("local.toml", &self.path().display().to_string())?;
+        let ended = crate::local::heddle(self.path(), &["run", "local.toml"])?;
+        ensure!(ended.code == Some(0), "{ended:?}");
+        let local = files(&self.path().join("model"))?;
+        ensure!(remote == local, "{:?} and not {:?}", sums(&remote), sums(&local));
+        Ok(())
+    }
+}
+
+/// The files of a model by name.
+fn files(root: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
+    let file = ModelFile::from_json(&std::fs::read(root.join(MODEL_FILE))?)?;
+    ensure!(!file.files.is_empty(), "the model has no files");
+    file.files
+        .iter()
+        .map(|of| Ok((of.name.clone(), std::fs::read(root.join(&file.dir).join(&of.name))?)))
+        .collect()
+}
