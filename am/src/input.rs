@@ -2,12 +2,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
 
+use flate2::write::MultiGzDecoder;
 use heddle_am_core::Locality;
-use heddle_input::{TaskLength, compression_of, plan_input};
-use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
+use heddle_input::{TaskLength, auto_batch, compression_of, plan_input, workers};
+use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::plan_file::{self, PlanFileError};
-use heddle_protocol::spec::{Consistency, JobSpec, Location, TaskSize};
+use heddle_protocol::spec::{BatchSize, JobSpec, Location, TaskSize};
 use heddle_storage::{BlockPlace, StorageError, chain, connect, find_files};
 use tracing::warn;
 
@@ -15,6 +17,8 @@ use tracing::warn;
 const FILES_ASKED_AT_ONCE: usize = 16;
 /// Files up to which anything is asked: some ten seconds of the NameNode's time.
 const FILES_ASKED_MAX: usize = 20_000;
+/// Bytes at the beginning of the training data from which the length of a record is estimated.
+const SAMPLE_BYTES: u64 = 256 << 10;
 /// Hosts that are remembered of a task: as many as a block has copies, as a rule.
 const HOSTS_OF_A_TASK: usize = 3;
 
@@ -68,6 +72,49 @@ pub async fn plan(spec: &JobSpec) -> Result<InputPlan, InputError> {
     }
     plan_file::check_size(&plan, spec.pservers.shards)?;
     Ok(plan)
+}
+
+/// Sets `training.batch = "auto"` to the number of rows that suits the records of the plan.
+///
+/// # Errors
+/// The sample of the training data cannot be read.
+pub async fn resolve_batch(spec: &mut JobSpec, plan: &InputPlan) -> Result<(), InputError> {
+    if spec.training.batch == BatchSize::Auto {
+        let records = estimated_records(spec, plan).await?;
+        spec.training.batch = BatchSize::Rows(auto_batch(records, workers(spec)));
+    }
+    Ok(())
+}
+
+/// About the records of a pass: bytes of the training data by the length of the records at its beginning.
+async fn estimated_records(spec: &JobSpec, plan: &InputPlan) -> Result<u64, InputError> {
+    let Some(file) = plan.train.first().and_then(|task| plan.files.get(task.file as usize)) else {
+        return Ok(0);
+    };
+    let key = "data.train";
+    let shown = || spec.data.train.first().map_or_else(String::new, ToString::to_string);
+    let location = heddle_storage::StorageUrl::parse(&file.url)
+        .map_err(|source| InputError::Location { key, location: shown(), source })?;
+    let failed = |source| InputError::Storage { key, location: shown(), source };
+    let storage = connect(&location).map_err(failed)?;
+    let len = file.bytes.min(SAMPLE_BYTES) as usize;
+    let head = storage.read_range(location.path(), 0, len).await.map_err(failed)?;
+    let records = match file.compression {
+        Compression::None => lines(&head),
+        Compression::Gzip => {
+            let mut unpacked = MultiGzDecoder::new(Vec::new());
+            // The sample ends within the stream, and a damaged file is reported when it is read.
+            let _cut_off = unpacked.write_all(&head).and_then(|()| unpacked.flush());
+            lines(unpacked.get_ref())
+        }
+    };
+    Ok(u64::try_from(u128::from(plan.train_bytes()) * u128::from(records) / len.max(1) as u128)
+        .unwrap_or(u64::MAX))
+}
+
+/// Records of a text, at least one.
+fn lines(text: &[u8]) -> u64 {
+    (text.iter().filter(|&&byte| byte == b'\n').count() as u64).max(1)
 }
 
 /// Where the bytes of a plan's tasks are, so that tasks run near them. Files without known block
@@ -157,12 +204,7 @@ fn hosts_of<'b>(task: &TaskRange, blocks: &'b [BlockPlace]) -> Vec<&'b str> {
 fn length_of(spec: &JobSpec) -> TaskLength {
     match spec.data.task_size {
         TaskSize::Bytes(bytes) => TaskLength::Bytes(bytes.0),
-        TaskSize::Auto => TaskLength::Auto {
-            workers: match spec.training.consistency {
-                Consistency::Bsp => spec.training.lanes,
-                Consistency::Asp => spec.trainers.max,
-            },
-        },
+        TaskSize::Auto => TaskLength::Auto { workers: workers(spec) },
     }
 }
 

@@ -241,13 +241,32 @@ fn config_show_prints_value_origin_and_resolution() {
     assert!(line("training.lanes").ends_with("(--set training.lanes=8)"));
     assert!(line("training.batch").ends_with("(default)"));
     assert!(line("output.model").contains("/out/ctr-<run>/model"));
+    let unknown = "effective batch: by the number of records, when the job starts\n";
+    assert!(shown.ends_with(unknown), "the data is not there: {shown}");
+    let set =
+        ["config", "show", "job.toml", "--set", "training.lanes=8", "--set", "training.batch=256"];
+    let shown = bench.ok(&set);
     assert!(shown.ends_with("effective batch: 2048 rows an update (8 lanes × 256)\n"));
+}
+
+#[test]
+fn automatic_batch_follows_the_records_of_the_data() {
+    let bench = Bench::new(JOB);
+    let data = "1 1:1 7:0.5\n".repeat(40_000);
+    let path = bench.path().join("data.libsvm");
+    std::fs::write(&path, data).unwrap();
+    let set = format!("data.train={}", path.display());
+    let shown = bench.ok(&["config", "show", "job.toml", "--set", &set]);
+    // 40,000 / 64 = 625 rows a step, over 4 lanes: 156, and the power of two below.
+    let line = shown.lines().find(|line| line.starts_with("training.batch ")).unwrap();
+    assert!(line.contains("\"auto\" → 128"), "{line}");
+    assert!(shown.ends_with("effective batch: 512 rows an update (4 lanes × 128)\n"), "{shown}");
 }
 
 #[test]
 fn config_show_as_json_is_an_object_a_line() {
     let bench = Bench::new(JOB);
-    let shown = bench.ok(&["config", "show", "job.toml", "--json"]);
+    let shown = bench.ok(&["config", "show", "job.toml", "--json", "--set", "training.batch=256"]);
     let lines: Vec<serde_json::Value> =
         shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter().any(|line| line["key"] == "name" && line["origin"] == "job.toml:1"));

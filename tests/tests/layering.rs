@@ -27,7 +27,8 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("heddle-hadoop", &["heddle-backoff", "heddle-gssapi"]),
         ("heddle-yarn", &["heddle-backoff", "heddle-hadoop"]),
         ("heddle-md5-lanes", &[]),
-        ("heddle-protocol", &[]),
+        ("heddle-optimizer", &[]),
+        ("heddle-protocol", &["heddle-optimizer"]),
         ("heddle-input", &["heddle-protocol"]),
         ("heddle-metrics", &["heddle-protocol"]),
         ("heddle-telemetry", &[]),
@@ -36,7 +37,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
             "heddle-storage",
             &["heddle-backoff", "heddle-hadoop", "heddle-md5-lanes", "heddle-protocol"],
         ),
-        ("heddle-shard", &["heddle-protocol"]),
+        ("heddle-shard", &["heddle-optimizer", "heddle-protocol"]),
         ("heddle-client", &["heddle-backoff", "heddle-fail-points", "heddle-protocol"]),
         ("heddle-agent", &["heddle-backoff", "heddle-protocol"]),
         (
@@ -136,6 +137,7 @@ fn the_pure_crates_have_no_runtime_below_them() {
         "heddle-input",
         "heddle-md5-lanes",
         "heddle-metrics",
+        "heddle-optimizer",
         "heddle-protocol",
         "heddle-shard",
     ] {

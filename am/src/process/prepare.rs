@@ -86,6 +86,12 @@ pub(super) async fn prepare(
     announce: impl Future<Output = Result<(), StartFailure>>,
 ) -> Result<Prepared, StartFailure> {
     let PreparationInputs { file, spec, owner, lease, run_dir, events } = inputs;
+    if spec.training.batch == spec::BatchSize::Auto {
+        return Err(StartFailure::new(
+            ExitCode::Input,
+            "training.batch must be a number when a job starts (got \"auto\"); start it by `heddle run` or `heddle submit`",
+        ));
+    }
     let on_a_cluster = matches!(owner, Owner::Application { .. });
     let location = checkpoint_location(spec)?;
     let storage =

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use clap::Subcommand;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::{Consistency, JobSpec, SpecDigest, file::template};
+use heddle_protocol::spec::{BatchSize, Consistency, JobSpec, SpecDigest, file::template};
 use serde::Serialize;
 
+use crate::am_client;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::job_file::JobArgs;
 use crate::output;
@@ -42,11 +43,22 @@ struct KeyView<'a> {
 
 fn show(args: &JobArgs, json: bool) -> CommandResult {
     // The run's uuid is drawn when it starts.
-    let job = args.read("<run>")?;
+    let mut job = args.read("<run>")?;
+    let given = job.spec.training.batch;
+    if given == BatchSize::Auto {
+        // Data that is not there yet is no reason to show nothing.
+        let _unresolved = am_client::runtime()?.block_on(async {
+            let plan = heddle_am::input::plan(&job.spec).await?;
+            heddle_am::input::resolve_batch(&mut job.spec, &plan).await
+        });
+    }
     let mut rows = Vec::new();
     for shown in &job.shown {
         let resolved = match (shown.key, &shown.resolved) {
             ("run.work-dir", None) => Some(work_dir(&job.spec)?),
+            ("training.batch", None) if given == BatchSize::Auto => {
+                job.spec.training.batch.rows().map(|rows| rows.to_string())
+            }
             (_, resolved) => resolved.clone(),
         };
         if json {
@@ -81,12 +93,13 @@ fn show(args: &JobArgs, json: bool) -> CommandResult {
 #[must_use]
 pub fn effective_batch(spec: &JobSpec) -> String {
     let training = &spec.training;
-    let rows = training.effective_batch();
+    let (Some(batch), Some(rows)) = (training.batch.rows(), training.effective_batch()) else {
+        return "effective batch: by the number of records, when the job starts".to_owned();
+    };
     match training.consistency {
-        Consistency::Bsp => format!(
-            "effective batch: {rows} rows an update ({} lanes × {})",
-            training.lanes, training.batch
-        ),
+        Consistency::Bsp => {
+            format!("effective batch: {rows} rows an update ({} lanes × {})", training.lanes, batch)
+        }
         Consistency::Asp => format!("effective batch: {rows} rows an update"),
     }
 }

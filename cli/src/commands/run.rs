@@ -13,8 +13,8 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
-use heddle_protocol::spec::SpecDigest;
 use heddle_protocol::spec::file::Job;
+use heddle_protocol::spec::{SpecDigest, identity};
 use uuid::Uuid;
 
 use super::config::effective_batch;
@@ -100,7 +100,10 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     {
         let short = found.run.file.run.short();
         // Read again, with the folders of the continued run.
-        let continued = args.job.read(&found.label)?;
+        let mut continued = args.job.read(&found.label)?;
+        if let Ok(before) = found.run.dir.spec() {
+            identity::keep_defaults(&mut continued.spec, &before, &continued.optimizer_fields);
+        }
         match resume::check(&found, &continued.spec, args.resume) {
             Ok(()) => {
                 job = continued;
@@ -130,6 +133,9 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     } else {
         preflight::check(&job.spec, args.overwrite)?
     };
+    am_client::runtime()?
+        .block_on(heddle_am::input::resolve_batch(&mut job.spec, &input))
+        .map_err(|error| preflight::unreadable(&error))?;
     notes.extend(parallelism_warning(&input, workers(&job.spec)));
     let request =
         RunRequest { job_file, label, default_checkpoint_dir: job.default_checkpoint_dir };

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use heddle_protocol::control::Welcome;
-use heddle_protocol::ids::{RunId, ShardId};
-use heddle_protocol::spec::{PserverMemory, TableSpec};
+use heddle_protocol::ids::{PhaseNo, RunId, ShardId};
+use heddle_protocol::spec::{PserverMemory, TableSpec, training_from};
 use heddle_shard::ShardConfig;
 use heddle_telemetry::descriptors::{Limit, TooFew};
 
@@ -28,6 +28,8 @@ pub(crate) struct PserverJob {
     waiting_bytes: u64,
     /// Part of it for code, connections and all else that does not depend on shards.
     fixed_bytes: u64,
+    seed: u64,
+    training_from: PhaseNo,
     /// This pserver's share of `checkpoint.bandwidth`.
     pub(crate) bandwidth: Option<Arc<BandwidthLimit>>,
 }
@@ -39,6 +41,8 @@ impl PserverJob {
             run: welcome.run,
             tables: spec.tables(),
             shards: spec.pservers.shards,
+            seed: spec.training.seed,
+            training_from: training_from(spec),
             memory_bytes: spec.pservers.memory.0,
             copy_bytes: spec.checkpoint.memory.of(spec.pservers.memory).0,
             waiting_bytes: PserverMemory::waiting_of(spec.pservers.memory).0,
@@ -71,6 +75,8 @@ impl PserverJob {
             run,
             tables,
             shards,
+            seed: 0,
+            training_from: PhaseNo(0),
             // Twice the bytes of the tables.
             memory_bytes: 2 * bytes + copy_bytes,
             copy_bytes,
@@ -88,6 +94,8 @@ impl PserverJob {
             shard,
             shards: self.shards,
             tables: self.tables.clone(),
+            seed: self.seed,
+            training_from: self.training_from,
             copy_bytes_max: part(self.copy_bytes),
             early_bytes_max: 0,
             // Half for pulls, half for frames that are held during a cut.

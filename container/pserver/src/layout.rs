@@ -1,7 +1,6 @@
 //! The layout of a shard's file: the dedup state first, then the sections of its tables.
 
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, RunId, Step};
-use heddle_protocol::spec::Optimizer;
 use heddle_shard::ShardConfig;
 use heddle_storage::shard_file::{Section, ShardHeader, ShardRows, Table, Values};
 
@@ -40,7 +39,7 @@ pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> 
                     first: section.rows.start,
                     count: section.rows.end - section.rows.start,
                 },
-                optimizer: optimizer.map_or("", optimizer_name).to_owned(),
+                optimizer: optimizer.map_or("", |optimizer| optimizer.kind().name).to_owned(),
             });
         }
         listed.push(Section {
@@ -63,11 +62,15 @@ pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> 
     }
 }
 
-/// Whether a file is of this shard: the same slices of the same tables with the same state.
+/// Optimizer state that files of older programs do not have, by optimizer: it begins as zeros.
+const ADDED_STATE: (&str, &str) = ("add", "low");
+
+/// Whether a file is of this shard: the same slices of the same tables with the same state. Returns for each section of the
+/// file after the dedup state which section of the shard it is.
 ///
 /// # Errors
 /// The first difference.
-pub(crate) fn check(config: &ShardConfig, found: &ShardHeader) -> Result<(), String> {
+pub(crate) fn check(config: &ShardConfig, found: &ShardHeader) -> Result<Vec<usize>, String> {
     let moment = Moment {
         run: found.run,
         cut: found.cut,
@@ -100,17 +103,22 @@ pub(crate) fn check(config: &ShardConfig, found: &ShardHeader) -> Result<(), Str
             ),
         });
     }
-    if expected.sections != found.sections {
-        return Err("the sections must be those of the job's tables".to_owned());
+    let added = |section: &Section| {
+        let optimizer = |table: &Table| table.optimizer == ADDED_STATE.0;
+        let of = |id| expected.tables.iter().find(|table| table.id == id).is_some_and(optimizer);
+        section.name == ADDED_STATE.1 && section.table.is_some_and(of)
+    };
+    let mut places = Vec::new();
+    let mut in_file = found.sections.iter().skip(1).peekable();
+    for (place, section) in expected.sections.iter().skip(1).enumerate() {
+        if in_file.next_if_eq(&section).is_some() {
+            places.push(place);
+        } else if !added(section) {
+            return Err("the sections must be those of the job's tables".to_owned());
+        }
     }
-    Ok(())
-}
-
-/// Name of the optimizer in the job file.
-fn optimizer_name(optimizer: &Optimizer) -> &'static str {
-    match optimizer {
-        Optimizer::Sgd { .. } => "sgd",
-        Optimizer::Ftrl { .. } => "ftrl",
-        Optimizer::Add => "add",
+    match in_file.next() {
+        None => Ok(places),
+        Some(_) => Err("the sections must be those of the job's tables".to_owned()),
     }
 }

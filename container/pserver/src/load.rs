@@ -77,7 +77,7 @@ impl LoadError {
 /// The file is damaged, of other content, or cannot be read after some tries.
 pub(crate) async fn load(job: &LoadJob) -> Result<Box<Shard>, LoadError> {
     let Some((dir, file)) = &job.from else {
-        return Ok(Box::new(Shard::new(&job.config)));
+        return Ok(Box::new(Shard::initial(&job.config)));
     };
     let mut backoff = RETRY;
     let (mut tries, mut wrong_sums) = (1, 0);
@@ -102,18 +102,20 @@ async fn read(config: &ShardConfig, dir: &str, file: &ShardFile) -> Result<Box<S
     let storage = heddle_storage::connect(&location).map_err(CheckpointError::from)?;
     let mut reader = ShardReader::open(&*storage, location.path(), file).await?;
     let shown = || format!("{dir}/{}", file.file);
-    layout::check(config, reader.header())
+    let places = layout::check(config, reader.header())
         .map_err(|what| LoadError::Other { file: shown(), what })?;
     let mut shard = Box::new(Shard::new(config));
     let mut state = Vec::new();
     while let Some(piece) = reader.next().await? {
-        // The header was checked: its sections are the dedup state, then those of the shard, with the same lengths.
+        // The header was checked: its sections are the dedup state, then sections of the shard, with the same lengths.
         let Some(section) = piece.section.checked_sub(1) else {
             state.extend_from_slice(&piece.data);
             continue;
         };
         let at = piece.offset as usize;
-        let bytes: Option<&mut [u8]> = shard.section_mut(section).map(cast_slice_mut);
+        let place = places.get(section).copied();
+        let values = place.and_then(|place| shard.section_mut(place));
+        let bytes: Option<&mut [u8]> = values.map(cast_slice_mut);
         match bytes.and_then(|bytes| bytes.get_mut(at..at + piece.data.len())) {
             Some(place) => place.copy_from_slice(&piece.data),
             None => {

@@ -10,10 +10,10 @@ use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step, TableId,
+    CutId, Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step,
 };
 use heddle_protocol::manifest::ShardFile;
-use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
+use heddle_protocol::spec::{Optimizer, dense_table};
 
 use crate::Options;
 use crate::standalone::{Standalone, StandaloneSettings};
@@ -58,15 +58,7 @@ impl Rig {
         optimizer: Optimizer,
         copy_bytes: u64,
     ) -> Self {
-        let table = TableSpec {
-            id: TableId(0),
-            name: "w".into(),
-            rows,
-            cols,
-            kind: TableKind::Dense,
-            optimizer,
-            l2: 0.0,
-        };
+        let table = dense_table(0, "w", rows, cols, optimizer);
         let pserver = Standalone::start(StandaloneSettings {
             run: RUN,
             secret: secret(1),
@@ -227,7 +219,7 @@ impl Peer {
     }
 }
 
-const SGD: Optimizer = Optimizer::Sgd { rate: 1.0 };
+const SGD: Optimizer = Optimizer::sgd(1.0);
 const LANES: Sharing = Sharing::Lanes { lanes: 1 };
 
 #[test]
@@ -260,7 +252,7 @@ fn wrong_secret_and_other_runs_get_their_verdict() {
 #[test]
 fn rollback_restores_from_memory_and_from_storage() {
     let dir = tempfile::tempdir().expect("a directory");
-    let ftrl = Optimizer::Ftrl { alpha: 0.5, beta: 1.0, l1: 0.0, l2: 0.0 };
+    let ftrl = Optimizer::ftrl(0.5, 1.0, 0.0, 0.0);
     let rows = 600_000;
     let rig = Rig::start(2, 2, rows, 1, ftrl);
     rig.members(&[trainer(0, 1)]);

@@ -34,18 +34,21 @@ impl Arena {
         &mut self.cells
     }
 
-    /// Cells for writing, after the snapshots have their copies of all of `ranges` (in ascending order). All or nothing: a
-    /// failure changes nothing.
+    /// Cells for writing, after the snapshots have their copies of all of `ranges` (in ascending order), which touch at most
+    /// `units_max` units. All or nothing: a failure changes nothing.
     ///
     /// # Errors
     /// [`Full`]: wait for the saver.
-    pub(crate) fn write<R>(&mut self, ranges: R) -> Result<&mut [f32], Full>
+    pub(crate) fn write<R>(&mut self, ranges: R, units_max: usize) -> Result<&mut [f32], Full>
     where
         R: Iterator<Item = Range<usize>> + Clone,
     {
-        if !self.copies.is_idle() {
-            while self.missing(ranges.clone()).count() > self.copies.room() {
-                self.copies.make_room()?;
+        if self.copies.needs_any() {
+            // Counting takes a walk of its own over all ranges, so it is done only where room may be short.
+            if self.copies.room() < units_max {
+                while self.missing(ranges.clone()).count() > self.copies.room() {
+                    self.copies.make_room()?;
+                }
             }
             for unit in units(ranges) {
                 self.copies.preserve(unit, &self.cells[unit * UNIT..(unit + 1) * UNIT]);
@@ -104,6 +107,11 @@ impl Arena {
     }
 }
 
+/// Most units that a range of this length touches.
+pub(crate) fn units_of(len: usize) -> usize {
+    if len == 0 { 0 } else { (len - 1).div_ceil(UNIT) + 1 }
+}
+
 /// The units that ascending ranges touch, each once.
 fn units(ranges: impl Iterator<Item = Range<usize>>) -> impl Iterator<Item = usize> {
     let mut next = 0;
@@ -122,7 +130,7 @@ mod tests {
     use super::*;
 
     fn write(arena: &mut Arena, at: usize, value: f32) -> Result<(), Full> {
-        arena.write(std::iter::once(at..at + 1))?[at] = value;
+        arena.write(std::iter::once(at..at + 1), 1)?[at] = value;
         Ok(())
     }
 
@@ -230,7 +238,7 @@ mod tests {
                 match op {
                     Op::Write(at, len, value) => {
                         let range = at..(at + len).min(LEN);
-                        if let Ok(live) = arena.write(std::iter::once(range.clone())) {
+                        if let Ok(live) = arena.write(std::iter::once(range.clone()), units_of(range.len())) {
                             live[range.clone()].fill(value);
                             cells[range].fill(value);
                         } else {
@@ -290,7 +298,7 @@ mod tests {
             arena.drop_open();
             arena.drop_kept();
             prop_assert_eq!(arena.copy_bytes(), 0);
-            prop_assert!(arena.write(std::iter::once(0..LEN)).is_ok());
+            prop_assert!(arena.write(std::iter::once(0..LEN), LEN / UNIT).is_ok());
         }
     }
 }

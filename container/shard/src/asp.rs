@@ -1,12 +1,13 @@
 //! ASP: applies each part of a task's step at once, exactly once.
 
+use heddle_optimizer::all_finite;
 use heddle_protocol::frame::{Status, flags};
 use heddle_protocol::ids::TaskId;
 
 use crate::arena::Arena;
 use crate::copy_on_write::Full;
 use crate::frame::Frame;
-use crate::optimizer::all_finite;
+use crate::step_count::StepCount;
 use crate::tables::Tables;
 use crate::task_progress::{Judgement, TaskProgress};
 
@@ -16,6 +17,7 @@ use crate::task_progress::{Judgement, TaskProgress};
 /// [`Full`]: nothing has happened; wait for the saver.
 pub(crate) fn apply(
     tasks: &mut TaskProgress,
+    steps: &mut StepCount,
     tables: &Tables,
     arena: &mut Arena,
     frame: &Frame<'_>,
@@ -34,15 +36,19 @@ pub(crate) fn apply(
     let mut status = Status::Ok;
     if let Some((index, target, sums)) = gradient {
         let table = &tables.all()[index];
-        if table.rule.takes_mean() && header.rows == 0 {
+        if table.rule.needs_records() && header.rows == 0 {
             return Ok(Status::BadLength);
         }
         if all_finite(sums) {
-            table.apply(arena, target, sums, u64::from(header.rows))?;
+            let rule = table.rule.at(steps.next());
+            table.apply(arena, &rule, (target, sums), u64::from(header.rows))?;
         } else {
             status = Status::NotFinite;
         }
     }
     tasks.advance(task, header.step, header.part, header.has(flags::LAST));
+    if header.has(flags::LAST) {
+        steps.applied();
+    }
     Ok(status)
 }

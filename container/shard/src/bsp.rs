@@ -1,11 +1,11 @@
 //! BSP: stages each part of a lane's step, exactly once.
 
+use heddle_optimizer::all_finite;
 use heddle_protocol::frame::{Status, flags};
 
 use crate::ahead::AheadPushes;
 use crate::frame::Frame;
 use crate::lanes::StagedLanes;
-use crate::optimizer::all_finite;
 use crate::tables::Tables;
 
 /// Stages a part if it is the next one of its lane. Returns the status of the reply; none while the part waits for the

@@ -1,6 +1,6 @@
 //! The part of the job's configuration that a shard needs.
 
-use heddle_protocol::ids::ShardId;
+use heddle_protocol::ids::{PhaseNo, ShardId};
 use heddle_protocol::spec::TableSpec;
 
 use crate::content::ShardSection;
@@ -15,6 +15,10 @@ pub struct ShardConfig {
     pub shards: u32,
     /// All tables of the job, in the order of their ids.
     pub tables: Vec<TableSpec>,
+    /// Seed of initial values.
+    pub seed: u64,
+    /// The first phase whose steps count for schedules: measuring phases come before it.
+    pub training_from: PhaseNo,
     /// Bytes that copies for snapshots of this shard may take (its part of `checkpoint.memory`).
     pub copy_bytes_max: usize,
     /// BSP: bytes of gradients that may wait for lower lanes.

@@ -109,6 +109,14 @@ impl CopyOnWrite {
         self.open.is_none() && self.kept.is_none()
     }
 
+    /// Whether some write may need a copy: there is a snapshot without copies of all units.
+    pub(crate) fn needs_any(&self) -> bool {
+        let lacks = |column: Option<usize>| {
+            column.is_some_and(|column| self.columns[column].copied.len() < self.units)
+        };
+        lacks(self.open) || lacks(self.kept)
+    }
+
     /// Takes a snapshot. An open one is dropped.
     pub(crate) fn open(&mut self) {
         self.drop_open();

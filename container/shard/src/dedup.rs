@@ -5,10 +5,11 @@
 //! | bytes | field |
 //! | --- | --- |
 //! | 4 | magic `HDLM` |
-//! | 2 | version, 1 |
+//! | 2 | version, 2 |
 //! | 1 | sharing of the phase: 0 lanes, 1 queue, 2 read-only |
 //! | 1 | 0 |
 //! | 4 | phase |
+//! | 8 | steps applied in training phases, of all phases together (not in version 1, which reads as 0) |
 //! | 4 | lanes: number of lanes `n` |
 //! | 8 | lanes: job steps applied |
 //! | `n` | lanes: 1 if the lane has ended, else 0 |
@@ -22,12 +23,14 @@ use heddle_protocol::ids::{Part, PhaseNo, Step, TaskId};
 use crate::task_progress::{NextPart, TaskProgress};
 
 const MAGIC: [u8; 4] = *b"HDLM";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// The dedup state of one phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DedupState {
     pub(crate) phase: PhaseNo,
+    /// Steps applied in training phases.
+    pub(crate) steps: u64,
     pub(crate) seen: Seen,
 }
 
@@ -48,7 +51,7 @@ pub enum DedupError {
     #[error("the dedup state must start with HDLM")]
     Magic,
     /// Written by a later version of the program.
-    #[error("the version of the dedup state must be {VERSION} (got {0})")]
+    #[error("the version of the dedup state must be at most {VERSION} (got {0})")]
     Version(u16),
     /// Bytes are missing, or left over.
     #[error("the dedup state is truncated or has extra bytes")]
@@ -70,6 +73,7 @@ impl DedupState {
         };
         out.extend([sharing, 0]);
         out.extend(self.phase.0.to_le_bytes());
+        out.extend(self.steps.to_le_bytes());
         out.extend(lanes.to_le_bytes());
         out.extend(step.0.to_le_bytes());
         let none = TaskProgress::default();
@@ -101,7 +105,7 @@ impl DedupState {
             return Err(DedupError::Magic);
         }
         let version = u16::from_le_bytes(input.take()?);
-        if version != VERSION {
+        if version == 0 || version > VERSION {
             return Err(DedupError::Version(version));
         }
         let [sharing, zero] = input.take()?;
@@ -109,6 +113,7 @@ impl DedupState {
             return Err(DedupError::Malformed("the reserved byte is not 0"));
         }
         let phase = PhaseNo(input.u32()?);
+        let steps = if version == 1 { 0 } else { input.u64()? };
         let lanes = input.u32()? as usize;
         let step = Step(input.u64()?);
         let mut ended = Vec::new();
@@ -128,7 +133,7 @@ impl DedupState {
             2 => Seen::ReadOnly,
             _ => return Err(DedupError::Malformed("unknown sharing")),
         };
-        Ok(Self { phase, seen })
+        Ok(Self { phase, steps, seen })
     }
 }
 
@@ -209,8 +214,8 @@ mod tests {
         });
         let lanes = (any::<u64>(), prop::collection::vec(any::<bool>(), 0..20))
             .prop_map(|(step, ended)| Seen::Lanes { step: Step(step), ended });
-        (any::<u32>(), prop_oneof![queue, lanes, Just(Seen::ReadOnly)])
-            .prop_map(|(phase, seen)| DedupState { phase: PhaseNo(phase), seen })
+        (any::<u32>(), any::<u64>(), prop_oneof![queue, lanes, Just(Seen::ReadOnly)])
+            .prop_map(|(phase, steps, seen)| DedupState { phase: PhaseNo(phase), steps, seen })
     }
 
     #[test]
@@ -219,11 +224,15 @@ mod tests {
         tasks.advance(TaskId(7), Step(9), Part(1), false);
         tasks.finish(TaskId(3));
         tasks.finish(TaskId(4));
-        let memory = DedupState { phase: PhaseNo(2), seen: Seen::Queue(tasks) };
-        let mut golden = b"HDLM\x01\0\x01\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".to_vec();
-        golden.extend(b"\x01\0\0\0\x07\0\0\0\x02\0\0\0\x09\0\0\0\0\0\0\0");
-        golden.extend(b"\x01\0\0\0\x03\0\0\0\x04\0\0\0");
-        assert_eq!(memory.encode(), golden);
+        let memory = DedupState { phase: PhaseNo(2), steps: 5, seen: Seen::Queue(tasks) };
+        let head = |version| [b"HDLM", &[version, 0, 1, 0, 2, 0, 0, 0][..]].concat();
+        let mut rest = vec![0; 12];
+        rest.extend(b"\x01\0\0\0\x07\0\0\0\x02\0\0\0\x09\0\0\0\0\0\0\0");
+        rest.extend(b"\x01\0\0\0\x03\0\0\0\x04\0\0\0");
+        let steps = [5, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(memory.encode(), [&head(2)[..], &steps, &rest].concat());
+        let older = DedupState::decode(&[head(1), rest].concat());
+        assert_eq!(older, Ok(DedupState { steps: 0, ..memory }));
     }
 
     proptest! {

@@ -19,7 +19,8 @@ use heddle_protocol::mutation::Mutation;
 use crate::arena::Arena;
 use crate::copy_on_write::Full;
 use crate::dedup::Seen;
-use crate::rowset::RowSet;
+use crate::step_count::StepCount;
+use crate::step_sums::StepSums;
 use crate::table::{TableSlice, Target};
 use crate::tables::CheckedGradient;
 
@@ -34,10 +35,10 @@ pub(crate) struct StagedLanes {
     /// The lowest lane whose gradient of this step is not completely in the sums.
     front: usize,
     /// By table.
-    sums: Vec<Sums>,
+    sums: Vec<StepSums>,
     early_bytes: usize,
     early_bytes_max: usize,
-    /// All lanes are done: the next table and row to apply.
+    /// All lanes are done: the next table, and the place of the next row among its sums.
     applying: Option<(usize, usize)>,
 }
 
@@ -74,13 +75,6 @@ enum EarlyRows {
     Keys(Vec<u32>),
 }
 
-/// The sum of gradients, as long as the table's slice; allocated at the first push to the table.
-#[derive(Default)]
-struct Sums {
-    sums: Vec<f32>,
-    named: RowSet,
-}
-
 impl StagedLanes {
     pub(crate) fn new(step: Step, ended: Vec<bool>, tables: usize, early_bytes_max: usize) -> Self {
         let lane = |ended| Lane { ended, ..Lane::default() };
@@ -88,7 +82,7 @@ impl StagedLanes {
             step,
             lanes: ended.into_iter().map(lane).collect(),
             front: 0,
-            sums: (0..tables).map(|_| Sums::default()).collect(),
+            sums: (0..tables).map(|_| StepSums::default()).collect(),
             early_bytes: 0,
             early_bytes_max,
             applying: None,
@@ -237,6 +231,9 @@ impl StagedLanes {
         lane.ending = header.has(flags::END);
         self.advance(tables);
         if self.lanes.iter().all(|lane| lane.done || lane.ended) {
+            for (sums, table) in self.sums.iter_mut().zip(tables) {
+                sums.seal(table.cols);
+            }
             self.applying = Some((0, 0));
         }
         Status::Ok
@@ -261,31 +258,37 @@ impl StagedLanes {
     ///
     /// # Errors
     /// [`Full`]: call again after the saver has read more.
-    pub(crate) fn apply(&mut self, tables: &[TableSlice], arena: &mut Arena) -> Result<bool, Full> {
+    pub(crate) fn apply(
+        &mut self,
+        tables: &[TableSlice],
+        arena: &mut Arena,
+        steps: &StepCount,
+    ) -> Result<bool, Full> {
         let Some((mut table, mut row)) = self.applying else {
             return Ok(false);
         };
         let rows: u64 = self.lanes.iter().map(|lane| u64::from(lane.rows)).sum();
-        while let Some(rule) = tables.get(table) {
+        while let Some(slice) = tables.get(table) {
             let sums = &mut self.sums[table];
             // A gradient of no records cannot be averaged; a sum can be added.
-            let skip = rows == 0 && rule.rule.takes_mean();
-            let run_max = (APPLY_VALUES / rule.cols).max(1);
-            while let Some((first, end)) = sums.named.run(row, run_max) {
-                let own = first * rule.cols..end * rule.cols;
-                let target = Target::Rows { first, count: end - first };
-                let moved = match skip {
-                    true => Ok(()),
-                    false => rule.apply(arena, target, &sums.sums[own.clone()], rows),
-                };
-                if let Err(full) = moved {
-                    self.applying = Some((table, row));
-                    return Err(full);
+            let skip = rows == 0 && slice.rule.needs_records();
+            let rule = slice.rule.at(steps.next());
+            let rows_max = (APPLY_VALUES / slice.cols).max(1);
+            let mut apply = |target: Target<'_>, sums: &[f32]| match skip {
+                true => Ok(()),
+                false => slice.apply(arena, &rule, (target, sums), rows),
+            };
+            loop {
+                match sums.take(slice.cols, row, rows_max, &mut apply) {
+                    Ok(Some(next)) => row = next,
+                    Ok(None) => break,
+                    Err(full) => {
+                        self.applying = Some((table, row));
+                        return Err(full);
+                    }
                 }
-                sums.sums[own].fill(0.0);
-                row = end;
             }
-            sums.named.clear();
+            sums.clear();
             (table, row) = (table + 1, 0);
         }
         self.applying = None;
@@ -351,33 +354,6 @@ impl Early {
         match &self.rows {
             EarlyRows::Range { first, count } => Target::Rows { first: *first, count: *count },
             EarlyRows::Keys(keys) => Target::Keys(keys),
-        }
-    }
-}
-
-impl Sums {
-    fn add(&mut self, table: &TableSlice, target: Target<'_>, sums: &[f32]) {
-        if self.sums.is_empty() {
-            self.sums = vec![0.0; table.values_len()];
-            self.named = RowSet::new(table.rows_len());
-        }
-        let cols = table.cols;
-        match target {
-            Target::Rows { first, count } => {
-                self.named.insert_range(first, first + count);
-                for (sum, g) in self.sums[first * cols..].iter_mut().zip(sums) {
-                    *sum += g;
-                }
-            }
-            Target::Keys(keys) => {
-                for (&key, sums) in keys.iter().zip(sums.chunks_exact(cols)) {
-                    let row = table.row_of(key);
-                    self.named.insert(row);
-                    for (sum, g) in self.sums[row * cols..].iter_mut().zip(sums) {
-                        *sum += g;
-                    }
-                }
-            }
         }
     }
 }

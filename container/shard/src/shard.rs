@@ -21,6 +21,7 @@ use crate::frame::Frame;
 use crate::parked::ParkedPulls;
 use crate::phase_progress::{self, PhaseProgress};
 use crate::snapshots::{ArmedCut, Snapshots};
+use crate::step_count::StepCount;
 use crate::table::TableSlice;
 use crate::tables::Tables;
 
@@ -32,6 +33,7 @@ pub struct Shard {
     early_bytes_max: usize,
     waiting_bytes_max: usize,
     phase: PhaseNo,
+    steps: StepCount,
     progress: PhaseProgress,
     parked: ParkedPulls,
     ahead: AheadPushes,
@@ -49,7 +51,15 @@ pub(crate) struct FrameCounts {
 }
 
 impl Shard {
-    /// A shard with initial values (zeros) that serves nothing yet. Touches the memory for copies.
+    /// A shard with the initial values of its tables, which serves nothing yet.
+    #[must_use]
+    pub fn initial(config: &ShardConfig) -> Self {
+        let mut shard = Self::new(config);
+        shard.tables.initialise(config.seed, shard.arena.cells_for_loading());
+        shard
+    }
+
+    /// A shard of zeros that serves nothing yet, to be filled from a file. Touches the memory for copies.
     #[must_use]
     pub fn new(config: &ShardConfig) -> Self {
         let tables = Tables::new(&config.tables, config.shard, config.shards);
@@ -62,6 +72,7 @@ impl Shard {
             early_bytes_max,
             waiting_bytes_max: config.waiting_bytes_max,
             phase: PhaseNo(0),
+            steps: StepCount::new(config.training_from),
             progress: PhaseProgress::Idle,
             parked: ParkedPulls::new(config.waiting_bytes_max),
             ahead: AheadPushes::new(early_bytes_max),
@@ -171,7 +182,7 @@ impl Shard {
         let PhaseProgress::Lanes(lanes) = &mut self.progress else {
             return;
         };
-        if matches!(lanes.apply(self.tables.all(), &mut self.arena), Ok(true)) {
+        if matches!(lanes.apply(self.tables.all(), &mut self.arena, &self.steps), Ok(true)) {
             self.step_applied(out);
         }
     }
@@ -256,10 +267,12 @@ impl Shard {
         let (tables, arena) = (&self.tables, &mut self.arena);
         let status = match &mut self.progress {
             PhaseProgress::Lanes(lanes) => bsp::stage(lanes, &mut self.ahead, tables, frame),
-            PhaseProgress::Queue(tasks) => match asp::apply(tasks, tables, arena, frame) {
-                Ok(status) => Some(status),
-                Err(Full) => return Flow::Wait,
-            },
+            PhaseProgress::Queue(tasks) => {
+                match asp::apply(tasks, &mut self.steps, tables, arena, frame) {
+                    Ok(status) => Some(status),
+                    Err(Full) => return Flow::Wait,
+                }
+            }
             PhaseProgress::ReadOnly | PhaseProgress::Idle => Some(Status::Unsupported),
         };
         if let Some(status) = status {
@@ -302,6 +315,7 @@ impl Shard {
 
     /// A step was applied: the cut that waits for it is taken before anything else happens.
     fn step_applied(&mut self, out: &mut Vec<ShardEffect>) {
+        self.steps.applied();
         self.take_armed(out);
         for pull in self.parked.take(self.step()) {
             let bytes = self.tables.check_pull(&pull.frame().header, pull.frame().keys);
@@ -354,7 +368,9 @@ impl Shard {
         out: &mut Vec<ShardEffect>,
     ) -> Result<(), ContentError> {
         let shard = self.id;
-        let Some(state) = self.loaded.take().filter(|state| state.phase >= phase.no) else {
+        let loaded = self.loaded.take();
+        self.steps.restore(loaded.as_ref().map_or(0, |state| state.steps));
+        let Some(state) = loaded.filter(|state| state.phase >= phase.no) else {
             // Initial values, or a cut at the end of an earlier phase.
             if step != Step(0) {
                 return Err(ContentError::Step { shard, saved: Step(0), wanted: step });
@@ -371,6 +387,7 @@ impl Shard {
 
     fn serve(&mut self, phase: Phase, step: Step, seen: Seen) {
         self.phase = phase.no;
+        self.steps.serve(phase.no);
         self.snapshots.disarm();
         self.progress =
             PhaseProgress::of(seen, step, self.tables.all().len(), self.early_bytes_max);
@@ -427,7 +444,8 @@ impl Shard {
     /// Takes a snapshot of the current state, in constant time. One that is still being saved is dropped.
     pub(crate) fn snap(&mut self, cut: CutId, out: &mut Vec<ShardEffect>) {
         let Some(seen) = self.progress.seen() else { return };
-        self.snapshots.take(cut, DedupState { phase: self.phase, seen }, &mut self.arena);
+        let state = DedupState { phase: self.phase, steps: self.steps.count(), seen };
+        self.snapshots.take(cut, state, &mut self.arena);
         let (shard, step) = (self.id, self.step());
         out.push(ShardEffect::Report(ShardReport::SnapshotTaken { shard, cut, step }));
     }

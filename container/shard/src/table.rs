@@ -6,9 +6,12 @@ use heddle_protocol::frame::{Header, Status, flags};
 use heddle_protocol::ids::ShardId;
 use heddle_protocol::spec::{TableSpec, shard_rows};
 
-use crate::arena::Arena;
+use crate::arena::{Arena, units_of};
 use crate::copy_on_write::{Full, UNIT};
-use crate::optimizer::{Rule, state_names};
+use heddle_optimizer::{Initialiser, Rule, prefetch};
+
+/// Values of a block of keyed rows: with state and sums 1 KiB, and enough loads at once to hide the memory behind them.
+const BLOCK_VALUES: usize = 64;
 
 /// The slice of one table.
 pub(crate) struct TableSlice {
@@ -18,8 +21,10 @@ pub(crate) struct TableSlice {
     pub(crate) rows: Range<u64>,
     /// Values per row.
     pub(crate) cols: usize,
-    /// The update rule.
+    /// The update rule, before the number of the step.
     pub(crate) rule: Rule,
+    /// How the rows begin.
+    pub(crate) init: Initialiser,
     /// Planes: name and cells. Values first, then the optimizer's state. All have the same length.
     pub(crate) planes: Vec<(&'static str, Range<usize>)>,
 }
@@ -49,7 +54,8 @@ impl TableSlice {
         let rows = shard_rows(spec.rows, shard, shards);
         let cols = spec.cols as usize;
         let len = (rows.end - rows.start) as usize * cols;
-        let names = std::iter::once("values").chain(state_names(&spec.optimizer).iter().copied());
+        let state = spec.optimizer.kind().state.iter().copied();
+        let names = std::iter::once("values").chain(state);
         let mut next = at;
         let planes = names
             .map(|name| {
@@ -62,7 +68,8 @@ impl TableSlice {
             name: spec.name.clone(),
             rows,
             cols,
-            rule: Rule::new(&spec.optimizer, spec.l2),
+            rule: Rule::new(&spec.optimizer, spec.l2).with_schedule(spec.schedule),
+            init: spec.init,
             planes,
         }
     }
@@ -118,15 +125,16 @@ impl TableSlice {
         (u64::from(key) - self.rows.start) as usize
     }
 
-    /// Updates the target rows by a gradient summed over `rows` records: `sums: [target × cols]`. All or nothing.
+    /// Updates the target rows by a gradient summed over `rows` records: `sums: [target × cols]`. `rule` is the slice's rule
+    /// at this step. All or nothing.
     ///
     /// # Errors
     /// [`Full`]: wait for the saver.
     pub(crate) fn apply(
         &self,
         arena: &mut Arena,
-        target: Target<'_>,
-        sums: &[f32],
+        rule: &Rule,
+        (target, sums): (Target<'_>, &[f32]),
         rows: u64,
     ) -> Result<(), Full> {
         debug_assert_eq!(sums.len(), target.len() * self.cols);
@@ -136,11 +144,11 @@ impl TableSlice {
                 let own = first * cols..(first + count) * cols;
                 let touched =
                     self.planes.iter().map(|(_, p)| p.start + own.start..p.start + own.end);
-                let cells = arena.write(touched)?;
-                let [w, z, n] = self.split(cells);
-                let state = |plane: &mut [f32]| if plane.is_empty() { 0..0 } else { own.clone() };
-                let (z_own, n_own) = (state(z), state(n));
-                self.rule.apply(&mut w[own.clone()], &mut z[z_own], &mut n[n_own], sums, rows);
+                let cells = arena.write(touched, self.planes.len() * units_of(own.len()))?;
+                let [w, first, second] = self.split(cells);
+                let [a, b] = [&first, &second]
+                    .map(|plane| if plane.is_empty() { 0..0 } else { own.clone() });
+                rule.apply(&mut w[own], [&mut first[a], &mut second[b]], sums, rows);
             }
             Target::Keys(keys) => {
                 let touched = self.planes.iter().flat_map(|(_, plane)| {
@@ -149,18 +157,65 @@ impl TableSlice {
                         at..at + cols
                     })
                 });
-                let cells = arena.write(touched)?;
-                let [w, z, n] = self.split(cells);
-                for (&key, sums) in keys.iter().zip(sums.chunks_exact(cols)) {
-                    let at = self.row_of(key) * cols;
-                    let own = at..at + cols;
-                    let state = |plane: &[f32]| if plane.is_empty() { 0..0 } else { own.clone() };
-                    let (z_own, n_own) = (state(z), state(n));
-                    self.rule.apply(&mut w[own], &mut z[z_own], &mut n[n_own], sums, rows);
-                }
+                let units_max = self.planes.len() * keys.len() * units_of(cols);
+                let cells = arena.write(touched, units_max)?;
+                self.apply_keys(cells, rule, (keys, sums), rows);
             }
         }
         Ok(())
+    }
+
+    /// Updates rows by key, in blocks: the cells of a block are collected, computed together and written back, while the
+    /// next block's cells are on their way from memory. A row alone waits for four loads that depend on each other.
+    fn apply_keys(
+        &self,
+        cells: &mut [f32],
+        rule: &Rule,
+        (keys, sums): (&[u32], &[f32]),
+        rows: u64,
+    ) {
+        let cols = self.cols;
+        let per_block = (BLOCK_VALUES / cols).max(1);
+        let [w, first, second] = self.split(cells);
+        let mut planes = [w, first, second];
+        let mut blocks = [const { Vec::new() }; 3];
+        let mut chunks = keys.chunks(per_block).zip(sums.chunks(per_block * cols)).peekable();
+        while let Some((keys, sums)) = chunks.next() {
+            if let Some((next, _)) = chunks.peek() {
+                for plane in planes.iter().filter(|plane| !plane.is_empty()) {
+                    for &key in *next {
+                        prefetch(&plane[self.row_of(key) * cols]);
+                    }
+                }
+            }
+            for (block, plane) in blocks.iter_mut().zip(&planes) {
+                block.clear();
+                if !plane.is_empty() {
+                    self.collect(plane, keys, block);
+                }
+            }
+            let [values, first, second] = &mut blocks;
+            rule.apply(values, [first, second], sums, rows);
+            for (block, plane) in
+                blocks.iter().zip(&mut planes).filter(|(block, _)| !block.is_empty())
+            {
+                self.scatter(plane, keys, block);
+            }
+        }
+    }
+
+    /// Writes the rows of `block` to a plane, the inverse of [`Self::collect`].
+    fn scatter(&self, plane: &mut [f32], keys: &[u32], block: &[f32]) {
+        if self.cols == 1 {
+            for (&key, value) in keys.iter().zip(block) {
+                plane[self.row_of(key)] = *value;
+            }
+            return;
+        }
+        for (&key, row) in keys.iter().zip(block.chunks_exact(self.cols)) {
+            let at = self.row_of(key) * self.cols;
+            plane[at..at + self.cols].copy_from_slice(row);
+        }
     }
 
     /// The planes of values and state; those that the rule does not have are empty.
@@ -179,14 +234,18 @@ impl TableSlice {
 
     /// Appends the values of the keyed rows to `out`, one row after the other.
     pub(crate) fn gather(&self, arena: &Arena, keys: &[u32], out: &mut Vec<f32>) {
-        let values = &arena.cells()[self.planes[0].1.clone()];
+        self.collect(&arena.cells()[self.planes[0].1.clone()], keys, out);
+    }
+
+    /// Appends the keyed rows of a plane to `out`.
+    fn collect(&self, plane: &[f32], keys: &[u32], out: &mut Vec<f32>) {
         if self.cols == 1 {
-            out.extend(keys.iter().map(|&key| values[self.row_of(key)]));
+            out.extend(keys.iter().map(|&key| plane[self.row_of(key)]));
             return;
         }
         for &key in keys {
             let at = self.row_of(key) * self.cols;
-            out.extend_from_slice(&values[at..at + self.cols]);
+            out.extend_from_slice(&plane[at..at + self.cols]);
         }
     }
 }

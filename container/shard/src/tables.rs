@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use heddle_optimizer::Initialiser;
 use heddle_protocol::frame::{Header, Status, VALUE_BYTES_MAX};
 use heddle_protocol::ids::{ShardId, TableId};
 use heddle_protocol::spec::TableSpec;
@@ -55,6 +56,14 @@ impl Tables {
             }
         }
         sections
+    }
+
+    /// Fills the values with which the tables begin, where they are not zeros. `cells` are those of the arena, all zero.
+    pub(crate) fn initialise(&self, seed: u64, cells: &mut [f32]) {
+        for (id, table) in (0u16..).zip(&self.0).filter(|(_, t)| t.init != Initialiser::Zero) {
+            let values = &mut cells[table.planes[0].1.clone()];
+            table.init.fill(seed, id, table.rows.start, table.cols, values);
+        }
     }
 
     /// Cells of a section.

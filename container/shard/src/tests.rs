@@ -18,7 +18,7 @@ use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Incarnation, Member, Part, PhaseNo, ShardId, Slot, Step,
     TableId,
 };
-use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
+use heddle_protocol::spec::{Optimizer, dense_table};
 
 use crate::{
     Conn, Flow, Frame, PulledRows, Shard, ShardConfig, ShardEffect, ShardReport, ShardSet,
@@ -26,7 +26,7 @@ use crate::{
 
 /// Rows of the table that all tests use, one value each.
 const ROWS: u64 = 8;
-const SGD: Optimizer = Optimizer::Sgd { rate: 1.0 };
+const SGD: Optimizer = Optimizer::sgd(1.0);
 
 fn epoch(count: u32) -> Epoch {
     Epoch { generation: Generation(1), count }
@@ -45,19 +45,13 @@ fn member(index: u32) -> Member {
 }
 
 fn config(optimizer: Optimizer) -> ShardConfig {
-    let table = TableSpec {
-        id: TableId(0),
-        name: "w".into(),
-        rows: ROWS,
-        cols: 1,
-        kind: TableKind::Dense,
-        optimizer,
-        l2: 0.0,
-    };
+    let table = dense_table(0, "w", ROWS, 1, optimizer);
     ShardConfig {
         shard: ShardId(0),
         shards: 1,
         tables: vec![table],
+        seed: 0,
+        training_from: PhaseNo(0),
         copy_bytes_max: 1 << 20,
         early_bytes_max: 1 << 20,
         waiting_bytes_max: usize::MAX,

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use heddle_client::layout::Rows;
 use heddle_input::{TaskLength, compression_of, plan_input};
 use heddle_metrics::{PhaseMetrics, Summary};
+use heddle_optimizer::Rule;
 use heddle_protocol::ids::{Lane, PhaseNo, TableId, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::file::{ReadContext, read};
-use heddle_protocol::spec::{JobSpec, Optimizer, PhaseKind, TableSpec, phase_count, phase_kind};
+use heddle_protocol::spec::{JobSpec, PhaseKind, TableSpec, phase_count, phase_kind};
 use heddle_storage::{LocalStorage, StorageUrl, find_files};
 use heddle_trainer::algorithm::{Algorithm, LogisticRegression, StepWork};
 use heddle_trainer::reader::{BadPolicy, Labels, RecordFormat, TaskReader};
@@ -40,6 +41,7 @@ fn files(pattern: &heddle_protocol::spec::Location) -> Vec<InputFile> {
 /// One table with its optimizer, in one shard.
 struct Table {
     spec: TableSpec,
+    rule: Rule,
     values: Vec<f32>,
     z: Vec<f32>,
     n: Vec<f32>,
@@ -52,10 +54,15 @@ impl Table {
     fn new(spec: TableSpec) -> Self {
         let len = spec.values() as usize;
         let zeros = || vec![0.0; len];
+        let state = |index: u32| match spec.optimizer.state_per_value() > index {
+            true => zeros(),
+            false => Vec::new(),
+        };
         Self {
             values: zeros(),
-            z: zeros(),
-            n: zeros(),
+            rule: Rule::new(&spec.optimizer, spec.l2),
+            z: state(0),
+            n: state(1),
             sums: zeros(),
             touched: vec![false; len],
             spec,
@@ -77,24 +84,10 @@ impl Table {
                 continue;
             }
             let sum = std::mem::take(&mut self.sums[i]);
-            let w = &mut self.values[i];
-            let g = sum / rows as f32 + self.spec.l2 as f32 * *w;
-            match self.spec.optimizer {
-                Optimizer::Add => *w += sum,
-                Optimizer::Sgd { rate } => *w -= rate as f32 * g,
-                Optimizer::Ftrl { alpha, beta, l1, l2 } => {
-                    let (alpha, beta, l1, l2) = (alpha as f32, beta as f32, l1 as f32, l2 as f32);
-                    let (z, n) = (&mut self.z[i], &mut self.n[i]);
-                    let sigma = ((*n + g * g).sqrt() - n.sqrt()) / alpha;
-                    *z += g - sigma * *w;
-                    *n += g * g;
-                    *w = if z.abs() <= l1 {
-                        0.0
-                    } else {
-                        -(*z - z.signum() * l1) / ((beta + n.sqrt()) / alpha + l2)
-                    };
-                }
-            }
+            let own = |state: &[f32]| if state.is_empty() { 0..0 } else { i..i + 1 };
+            let state = [own(&self.z), own(&self.n)];
+            let [z, n] = [&mut self.z[state[0].clone()], &mut self.n[state[1].clone()]];
+            self.rule.apply(&mut self.values[i..=i], [z, n], &[sum], u64::from(rows));
         }
     }
 }
@@ -145,7 +138,7 @@ impl Job {
         metrics: &mut TaskMetrics,
     ) -> bool {
         work.clear();
-        wait(reader.next_batch(self.spec.training.batch as usize, &mut work.batch)).expect("read");
+        wait(reader.next_batch(self.spec.training.batch_rows(), &mut work.batch)).expect("read");
         if work.batch.is_empty() {
             return false;
         }

@@ -13,6 +13,8 @@
 //! assert_eq!(plan.train.len(), 3);
 //! ```
 
+mod batch;
 mod plan;
 
+pub use batch::auto_batch;
 pub use plan::{TaskLength, compression_of, parallelism_warning, plan_input, plan_tasks, workers};

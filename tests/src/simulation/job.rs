@@ -12,8 +12,8 @@ use heddle_client::layout::{Layout, Rows, TableShape};
 use heddle_protocol::ids::{Lane, PhaseNo, RunId, ShardId, TableId, TaskId};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::spec::{
-    AlgorithmKind, Consistency, DurationMs, Every, JobSpec, ModelSpec, Optimizer, PhaseKind,
-    TableKind, TableSpec, phase_kind,
+    AlgorithmKind, BatchSize, Consistency, DurationMs, Every, JobSpec, ModelSpec, Optimizer,
+    PhaseKind, TableSpec, dense_table, phase_kind,
 };
 use heddle_shard::ShardConfig;
 
@@ -217,18 +217,12 @@ impl Job {
     /// The tables as the job file would name them.
     #[must_use]
     pub fn tables(&self) -> Vec<TableSpec> {
-        let table = |id: TableId, name: &str, rows, cols, optimizer| TableSpec {
-            id,
-            name: name.to_owned(),
-            rows,
-            cols,
-            kind: TableKind::Dense,
-            optimizer,
-            l2: 0.0,
+        let table = |id: TableId, name: &str, rows, cols, optimizer| {
+            dense_table(id.0, name, rows, cols, optimizer)
         };
         vec![
-            table(WEIGHTS, "weights", WEIGHT_ROWS, WEIGHT_COLS, Optimizer::Sgd { rate: 0.5 }),
-            table(COUNTS, "counts", self.count_rows(), 1, Optimizer::Add),
+            table(WEIGHTS, "weights", WEIGHT_ROWS, WEIGHT_COLS, Optimizer::sgd(0.5)),
+            table(COUNTS, "counts", self.count_rows(), 1, Optimizer::add()),
         ]
     }
 
@@ -247,6 +241,8 @@ impl Job {
             shard,
             shards: self.shards,
             tables: self.tables(),
+            seed: 0,
+            training_from: PhaseNo(0),
             copy_bytes_max: self.room.copies,
             early_bytes_max: self.room.early,
             waiting_bytes_max: self.room.waiting,
@@ -289,13 +285,13 @@ impl Job {
         spec.model = ModelSpec {
             algorithm: AlgorithmKind::Custom,
             features: 1,
-            optimizer: Optimizer::Add,
+            optimizer: Optimizer::add(),
             tables: self.tables(),
             ..spec.model
         };
         spec.training.consistency = self.consistency;
         spec.training.lanes = self.lanes;
-        spec.training.batch = 1;
+        spec.training.batch = BatchSize::Rows(1);
         spec.training.early_stop = self.early_stop;
         (spec.pservers.count, spec.pservers.shards) = (self.pservers, self.shards);
         spec.trainers.max = self.trainers;

@@ -51,8 +51,49 @@ pub fn check_job_file() {
                 .expect("a string takes all text");
         }
     }
+    optimizers(&mut page);
     check("docs/job-file.md", &page);
 }
+
+/// The rules that `model.optimizer` can name, from their own table.
+fn optimizers(page: &mut String) {
+    page.push_str(
+        "\n## Optimizers\n\n`model.optimizer = { kind = \"ftrl\", alpha = 0.2 }`: parameters that are left out have their \
+         default. `g` is the step's gradient: with `gradient = \"sum\"` the sum over its records plus records · l2 · w, with \
+         `\"mean\"` the mean plus l2 · w. `w` is the value.\n\n\
+         | kind | parameters | gradient | rule |\n| --- | --- | --- | --- |\n",
+    );
+    for kind in heddle_optimizer::KINDS {
+        let parameters: Vec<String> = kind
+            .parameters
+            .iter()
+            .map(|parameter| {
+                let default = parameter.default.map_or("required".to_owned(), |n| n.to_string());
+                format!("`{}` ({default}; {})", parameter.name, parameter.bounds.in_words())
+            })
+            .collect();
+        let gradient = kind.gradient.map_or("none", heddle_optimizer::GradientKind::word);
+        let row = format!(
+            "| `{}` | {} | {gradient} | {} |",
+            kind.name,
+            parameters.join(", "),
+            cell(kind.doc)
+        );
+        writeln!(page, "{row}").expect("a string takes all text");
+    }
+    page.push_str(SCHEDULES);
+    for (name, kind, factor) in heddle_optimizer::SCHEDULE_KINDS {
+        let row = format!("| `{name}` | {factor} | {} |", kind.doc());
+        writeln!(page, "{row}").expect("a string takes all text");
+    }
+}
+
+/// The text above the table of schedules.
+const SCHEDULES: &str = "\n## Schedules\n\n`model.schedule = { kind = \"cosine\", steps = 10000, warmup = 100 }` multiplies \
+     the rate of optimizers that have one. In the first `warmup` steps the rate rises linearly to its full value. `t` is the \
+     number of applied steps after these (bsp: job steps, asp: steps of all trainers together). The count is saved with \
+     each checkpoint.\n\n\
+     | kind | default of factor | the rate is |\n| --- | --- | --- |\n";
 
 pub fn check_metrics(sources: &[Source]) {
     let mut metrics = Metrics::default();

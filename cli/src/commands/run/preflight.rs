@@ -97,7 +97,8 @@ async fn outputs(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<(), Co
     checkpoints.and(model)
 }
 
-fn unreadable(error: &InputError) -> CommandFailure {
+/// The failure of a job whose data cannot be read.
+pub fn unreadable(error: &InputError) -> CommandFailure {
     let exit = match error {
         InputError::Storage { source, .. } => exit_code_of(source),
         InputError::Location { .. } | InputError::Empty { .. } | InputError::TooMany(_) => {

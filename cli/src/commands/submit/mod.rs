@@ -17,13 +17,13 @@ use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::file::Job;
-use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::spec::{JobSpec, Location, identity};
 use heddle_yarn::{ApplicationId, ApplicationReport};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::run::preflight::{on_storage, outputs_take};
+use super::run::preflight::{on_storage, outputs_take, unreadable};
 use crate::am_client;
 use crate::application::{self, Application};
 use crate::cluster::{ClusterContext, client_failure};
@@ -184,8 +184,14 @@ async fn ready(
     let JobChecks { cleared, input, data, base } =
         check(cluster, args, &spec, &mut future, trying).await?;
     if let Some(base) = &base {
+        if let Some(before) = base.spec() {
+            identity::keep_defaults(&mut future, &before, &job.optimizer_fields);
+        }
         resume::check_resume(base, &future)?;
     }
+    heddle_am::input::resolve_batch(&mut future, &input)
+        .await
+        .map_err(|error| unreadable(&error))?;
     let program = program.await.map_err(|error| {
         CommandFailure::caused(ExitCode::Internal, "cannot read the program", &error)
     })??;

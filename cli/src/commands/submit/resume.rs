@@ -110,6 +110,13 @@ pub struct ResumePoint {
     spec: serde_json::Value,
 }
 
+impl ResumePoint {
+    /// The job in its manifest; `None` for one that another version wrote and this one cannot read.
+    pub fn spec(&self) -> Option<JobSpec> {
+        serde_json::from_value(self.spec.clone()).ok()
+    }
+}
+
 /// Rejects a job that cannot continue from that checkpoint even with `--resume`. Its ApplicationMaster would reject it
 /// too, but only after the start of an application.
 ///
@@ -117,7 +124,7 @@ pub struct ResumePoint {
 /// Exit code 7 naming the key with both values.
 pub fn check_resume(base: &ResumePoint, spec: &JobSpec) -> Result<(), CommandFailure> {
     // The ApplicationMaster decides about a checkpoint of another version.
-    let Ok(before) = serde_json::from_value::<JobSpec>(base.spec.clone()) else {
+    let Some(before) = base.spec() else {
         return Ok(());
     };
     let differences = identity::differences(spec, &identity::keys(&before));

@@ -10,9 +10,8 @@ use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, PART_VALUES_MAX, Status
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot, Step,
-    TableId,
 };
-use heddle_protocol::spec::{Optimizer, TableKind, TableSpec};
+use heddle_protocol::spec::{Optimizer, dense_table};
 use heddle_pserver::Options;
 use heddle_pserver::standalone::{Standalone, StandaloneSettings};
 
@@ -41,15 +40,7 @@ fn secret() -> Secret {
 
 /// A pserver with all shards of one table, in ASP.
 pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> Standalone {
-    let table = TableSpec {
-        id: TableId(0),
-        name: "w".into(),
-        rows,
-        cols: 1,
-        kind: TableKind::Dense,
-        optimizer: Optimizer::Sgd { rate: 0.1 },
-        l2: 0.0,
-    };
+    let table = dense_table(0, "w", rows, 1, Optimizer::sgd(0.1));
     let setting = StandaloneSettings {
         run: run(),
         secret: secret(),

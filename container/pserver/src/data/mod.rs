@@ -201,6 +201,8 @@ mod tests {
             shard: ShardId(0),
             shards: 1,
             tables: Vec::new(),
+            seed: 0,
+            training_from: PhaseNo(0),
             copy_bytes_max: 0,
             early_bytes_max: 0,
             waiting_bytes_max: 0,

@@ -83,7 +83,7 @@ proptest! {
     #[test]
     fn disturbed_run_ends_with_the_same_bytes(events in prop::collection::vec(event(), 1..150)) {
         let sharing = Sharing::Lanes { lanes: LANES };
-        let ftrl = Optimizer::Ftrl { alpha: 0.3, beta: 1.0, l1: 1e-3, l2: 0.1 };
+        let ftrl = Optimizer::ftrl(0.3, 1.0, 1e-3, 0.1);
         let mut calm = Node::with(sharing, config(ftrl));
         let conn = calm.connect(0);
         let expected = finish(&mut calm, conn);

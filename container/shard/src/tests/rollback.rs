@@ -7,8 +7,16 @@ const LANES: Sharing = Sharing::Lanes { lanes: 1 };
 /// Values, optimizer state and marks come back together, and what follows is what followed before.
 #[test]
 fn rollback_restores_values_state_and_dedup_state() {
-    let ftrl = Optimizer::Ftrl { alpha: 0.5, beta: 1.0, l1: 0.0, l2: 0.0 };
-    let mut node = Node::with(Sharing::Queue, config(ftrl));
+    let adam = r#"{"kind":"adam","rate":0.1,"beta1":0.9,"beta2":0.99,"epsilon":1e-8}"#;
+    let adam = serde_json::from_str(adam).expect("an optimizer");
+    for optimizer in [Optimizer::ftrl(0.5, 1.0, 0.0, 0.0), adam] {
+        rollback_restores_the_state_of(optimizer);
+    }
+}
+
+/// Adam's steps depend on the number of those before.
+fn rollback_restores_the_state_of(optimizer: Optimizer) {
+    let mut node = Node::with(Sharing::Queue, config(optimizer));
     let conn = node.connect(0);
     node.push(conn, whole(0, 0), &[-1.0, 2.0]);
     node.push(conn, part(1, 0, 0, false), &[3.0]);

@@ -61,7 +61,7 @@ impl Feeds {
             training,
             phase,
             format,
-            rows: spec.training.batch as usize,
+            rows: spec.training.batch_rows(),
             bad_records: spec.data.bad_records,
             quarantine: self.quarantine.clone(),
             waits: self.waits.clone(),

@@ -5,13 +5,16 @@
 
 use std::collections::BTreeSet;
 
+use heddle_optimizer::{Optimizer, Schedule};
+
 use super::check_cluster::check_cluster;
 use super::file::section::SpecSection;
 use super::job::JobSpec;
-use super::limits::{COLS_MAX, ROWS_MAX, SpecError, VALUES_MAX, rule};
+use super::limits::{BATCH_MAX, COLS_MAX, ROWS_MAX, SpecError, VALUES_MAX, rule};
 use super::options::{AlgorithmKind, Consistency, ModelFormat, TaskSize};
 use super::pserver_memory::PserverMemory;
-use super::table::{Optimizer, TableKind};
+use super::sections::ModelSpec;
+use super::table::TableKind;
 use super::value::{Bytes, DurationMs};
 
 /// Whether all values are within their bounds and fit together.
@@ -74,6 +77,7 @@ fn check_model(spec: &JobSpec) -> Result<(), SpecError> {
         format!("is {}, must be at least 0", model.l2)
     })?;
     check_optimizer("model.optimizer", &model.optimizer)?;
+    check_schedule(model)?;
     if custom {
         rule(!model.tables.is_empty(), "model.table", || {
             "algorithm \"custom\" needs at least one [[model.table]]".to_owned()
@@ -121,6 +125,9 @@ fn check_tables(spec: &JobSpec) -> Result<(), SpecError> {
             format!("table {name:?}: l2 is {}, must be at least 0", table.l2)
         })?;
         check_optimizer(KEY, &table.optimizer)?;
+        let init =
+            |what| SpecError::Rule { key: KEY, rule: format!("table {name:?}: init: {what}") };
+        table.init.check().map_err(init)?;
         values = values.saturating_add(table.values());
     }
     rule(values <= VALUES_MAX, KEY, || format!("{values} values in all, at most {VALUES_MAX}"))
@@ -128,6 +135,10 @@ fn check_tables(spec: &JobSpec) -> Result<(), SpecError> {
 
 fn check_training(spec: &JobSpec) -> Result<(), SpecError> {
     let training = &spec.training;
+    let batch = training.batch.rows();
+    rule(batch.is_none_or(|rows| (1..=BATCH_MAX).contains(&rows)), "training.batch", || {
+        format!("is {}, must be from 1 to {BATCH_MAX}", batch.unwrap_or(0))
+    })?;
     rule(training.early_stop == 0 || !spec.data.test.is_empty(), "training.early-stop", || {
         "watches the log-loss of the test data, and data.test is not set".to_owned()
     })
@@ -218,26 +229,24 @@ fn check_name(name: &str) -> Result<(), SpecError> {
 }
 
 fn check_optimizer(key: &'static str, optimizer: &Optimizer) -> Result<(), SpecError> {
-    let positive = |name: &str, value: f64| {
-        rule(value.is_finite() && value > 0.0, key, || {
-            format!("{name} is {value}, must be above 0")
-        })
-    };
-    let not_negative = |name: &str, value: f64| {
-        rule(value.is_finite() && value >= 0.0, key, || {
-            format!("{name} is {value}, must be at least 0")
-        })
-    };
-    match *optimizer {
-        Optimizer::Sgd { rate } => positive("rate", rate),
-        Optimizer::Ftrl { alpha, beta, l1, l2 } => {
-            positive("alpha", alpha)?;
-            not_negative("beta", beta)?;
-            not_negative("l1", l1)?;
-            not_negative("l2", l2)
-        }
-        Optimizer::Add => Ok(()),
-    }
+    optimizer.check().map_err(|rule| SpecError::Rule { key, rule })
+}
+
+fn check_schedule(model: &ModelSpec) -> Result<(), SpecError> {
+    const KEY: &str = "model.schedule";
+    let schedule = &model.schedule;
+    schedule.check().map_err(|rule| SpecError::Rule { key: KEY, rule })?;
+    let of_tables = model.tables.iter().map(|table| &table.optimizer);
+    let rated = std::iter::once(&model.optimizer)
+        .filter(|_| model.tables.is_empty())
+        .chain(of_tables)
+        .any(|optimizer| optimizer.kind().has_rate());
+    rule(rated || *schedule == Schedule::CONSTANT, KEY, || {
+        format!(
+            "needs an optimizer with a rate; \"{}\" has none (leave model.schedule out)",
+            model.optimizer.kind().name
+        )
+    })
 }
 
 #[cfg(test)]
@@ -314,14 +323,14 @@ mod tests {
         let tables = spec.tables();
         let names: Vec<_> = tables.iter().map(|t| (t.name.as_str(), t.rows, t.cols)).collect();
         assert_eq!(names, [("weights", 10, 1), ("bias", 1, 1), ("stats", 11, 3)]);
-        assert_eq!(tables[2].optimizer, Optimizer::Add);
+        assert_eq!(tables[2].optimizer, Optimizer::add());
     }
 
     #[test]
     fn the_effective_batch_is_of_all_lanes_in_bsp() {
         let mut training = sample().training;
-        assert_eq!(training.effective_batch(), 16);
+        assert_eq!(training.effective_batch(), Some(16));
         training.consistency = Consistency::Asp;
-        assert_eq!(training.effective_batch(), 8);
+        assert_eq!(training.effective_batch(), Some(8));
     }
 }

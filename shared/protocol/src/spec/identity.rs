@@ -5,7 +5,7 @@
 //! into another job. Counts, memory and intervals do not change it. Locations (the paths of
 //! checkpoints and run directories, ports) is not a part of the job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use super::file::key::ResumeRule;
 use super::file::keys as key_table;
 use super::job::JobSpec;
+use super::options::BatchSize;
 
 /// SHA-256 over the keys of a spec that make it the job it is. Prints as 64 hex digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -82,6 +83,15 @@ pub fn keys(spec: &JobSpec) -> BTreeMap<String, String> {
     keys
 }
 
+/// Takes over what a spec leaves to defaults from the run that it continues: defaults depend on the program's version, and
+/// an automatic batch on the data. `stated` are the fields of `model.optimizer` that the job file states.
+pub fn keep_defaults(spec: &mut JobSpec, before: &JobSpec, stated: &BTreeSet<String>) {
+    if spec.training.batch == BatchSize::Auto {
+        spec.training.batch = before.training.batch;
+    }
+    spec.model.optimizer = spec.model.optimizer.with_unstated(stated, &before.model.optimizer);
+}
+
 /// The keys in which a spec differs from the one a checkpoint was made with (`before`, from its
 /// [`keys`]), sorted; keys that may differ freely are left out.
 #[must_use]
@@ -131,7 +141,10 @@ fn canonical(value: &serde_json::Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use heddle_optimizer::Optimizer;
+
     use super::*;
+    use crate::spec::BatchSize;
     use crate::spec::job::sample;
     use crate::spec::value::{Bytes, PortRange};
 
@@ -171,7 +184,7 @@ mod tests {
     #[test]
     fn keys_that_define_positions_never_change() {
         for change in [
-            (|spec| spec.training.batch = 9) as fn(&mut JobSpec),
+            (|spec| spec.training.batch = BatchSize::Rows(9)) as fn(&mut JobSpec),
             |spec| spec.training.lanes = 3,
             |spec| spec.training.seed = 1,
             |spec| spec.pservers.shards = 8,
@@ -181,6 +194,26 @@ mod tests {
             let (same, keys) = changed(change);
             assert!(!same && keys.len() == 1 && !keys[0].1, "{keys:?}");
         }
+    }
+
+    #[test]
+    fn a_resumed_run_keeps_the_defaults_it_began_with() {
+        let mut before = sample();
+        // As a program wrote it that knew means alone.
+        let json = r#"{"kind":"ftrl","alpha":0.1,"beta":1.0,"l1":0.0,"l2":0.0}"#;
+        before.model.optimizer = serde_json::from_str(json).expect("an optimizer");
+        before.training.batch = BatchSize::Rows(256);
+        let mut now = sample();
+        now.training.batch = BatchSize::Auto;
+        now.model.optimizer = Optimizer::ftrl(0.2, 1.0, 0.0, 0.0);
+        let mut stated = now.clone();
+        keep_defaults(&mut now, &before, &BTreeSet::new());
+        assert_eq!(differences(&now, &keys(&before)), []);
+        assert_eq!(SpecDigest::of(&now), SpecDigest::of(&before));
+        keep_defaults(&mut stated, &before, &BTreeSet::from(["alpha".to_owned()]));
+        let differ = differences(&stated, &keys(&before));
+        let differ: Vec<_> = differ.into_iter().map(|difference| difference.key).collect();
+        assert_eq!(differ, ["model.optimizer"], "what is stated holds");
     }
 
     #[test]

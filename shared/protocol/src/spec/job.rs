@@ -1,18 +1,19 @@
 //! The job spec itself: its sections, its tables and its JSON form.
 
+use heddle_optimizer::{Optimizer, Schedule};
 use serde::{Deserialize, Serialize};
 
 use super::options::{
-    AlgorithmKind, BadRecords, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
+    AlgorithmKind, BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy,
+    OnCorrupt, TaskSize,
 };
 use super::sections::{
     AmSpec, CheckpointSpec, DataSpec, ModelSpec, NetworkSpec, OutputSpec, PserverSpec, RunSpec,
     TrainerSpec, TrainingSpec,
 };
-use super::table::{BIAS, Optimizer, STATS, TableKind, TableSpec, WEIGHTS};
+use super::table::{BIAS, STATS, TableSpec, WEIGHTS, dense_table};
 use super::value::{Bytes, DurationMs, Every, Share};
 use super::yarn::{SubmitSpec, YarnSpec};
-use crate::ids::TableId;
 
 /// A training job: the job file as all processes use it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,22 +71,16 @@ impl JobSpec {
         match model.algorithm {
             AlgorithmKind::Custom => model.tables.clone(),
             AlgorithmKind::LogisticRegression => {
-                let dense = |id, name: &str, rows, cols, optimizer, l2| TableSpec {
-                    id: TableId(id),
-                    name: name.to_owned(),
-                    rows,
-                    cols,
-                    kind: TableKind::Dense,
-                    optimizer,
+                let trained = |id, name: &str, rows, l2| TableSpec {
                     l2,
+                    schedule: model.schedule,
+                    ..dense_table(id, name, rows, 1, model.optimizer)
                 };
                 let features = model.features;
-                let mut tables = vec![
-                    dense(0, WEIGHTS, features, 1, model.optimizer, model.l2),
-                    dense(1, BIAS, 1, 1, model.optimizer, 0.0),
-                ];
+                let mut tables =
+                    vec![trained(0, WEIGHTS, features, model.l2), trained(1, BIAS, 1, 0.0)];
                 if model.standardise {
-                    tables.push(dense(2, STATS, features + 1, 3, Optimizer::Add, 0.0));
+                    tables.push(dense_table(2, STATS, features + 1, 3, Optimizer::add()));
                 }
                 tables
             }
@@ -125,13 +120,14 @@ pub fn sample() -> JobSpec {
             features: 10,
             l2: 0.0,
             standardise: false,
-            optimizer: Optimizer::Sgd { rate: 1.0 },
+            optimizer: Optimizer::sgd(1.0),
+            schedule: Schedule::CONSTANT,
             tables: Vec::new(),
         },
         training: TrainingSpec {
             consistency: Consistency::Bsp,
             lanes: 2,
-            batch: 8,
+            batch: BatchSize::Rows(8),
             seed: 42,
             nan: NanPolicy::Fail,
             early_stop: 0,

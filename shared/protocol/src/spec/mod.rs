@@ -26,21 +26,23 @@ pub mod yarn;
 
 pub use check::{check, from_json};
 pub use file::ResumeRule;
+pub use heddle_optimizer::{GradientKind, Initialiser, Optimizer, OptimizerKind, Schedule};
 pub use identity::{Difference, SpecDigest};
 pub use job::JobSpec;
 pub use limits::SpecError;
 pub use location::Location;
 pub use memory_retry::MemoryRetry;
 pub use options::{
-    AlgorithmKind, BadRecords, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
+    AlgorithmKind, BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy,
+    OnCorrupt, TaskSize,
 };
-pub use phase::{PhaseKind, Stage, phase_count, phase_kind};
+pub use phase::{PhaseKind, Stage, phase_count, phase_kind, training_from};
 pub use pserver_memory::PserverMemory;
 pub use sections::{
     AmSpec, CheckpointSpec, DataSpec, ModelSpec, NetworkSpec, OutputSpec, PserverSpec, RunSpec,
     TrainerSpec, TrainingSpec,
 };
 pub use shipped_file::FileSpec;
-pub use table::{Optimizer, TableKind, TableSpec, shard_of_row, shard_rows};
+pub use table::{TableKind, TableSpec, dense_table, shard_of_row, shard_rows};
 pub use value::{Bytes, DurationMs, Every, Permissions, PortRange, Share};
 pub use yarn::{SubmitSpec, YarnSpec};

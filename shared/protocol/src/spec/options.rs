@@ -28,6 +28,58 @@ pub enum TaskSize {
     Bytes(Bytes),
 }
 
+/// Rows of a minibatch. Its JSON form is a number or `"auto"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "BatchSizeJson", into = "BatchSizeJson")]
+pub enum BatchSize {
+    /// By the number of records; resolved before a job starts.
+    Auto,
+    /// This number, at least 1.
+    Rows(u32),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum BatchSizeJson {
+    Rows(u32),
+    Auto(AutoWord),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum AutoWord {
+    Auto,
+}
+
+impl From<BatchSizeJson> for BatchSize {
+    fn from(json: BatchSizeJson) -> Self {
+        match json {
+            BatchSizeJson::Rows(rows) => Self::Rows(rows),
+            BatchSizeJson::Auto(AutoWord::Auto) => Self::Auto,
+        }
+    }
+}
+
+impl From<BatchSize> for BatchSizeJson {
+    fn from(size: BatchSize) -> Self {
+        match size {
+            BatchSize::Rows(rows) => Self::Rows(rows),
+            BatchSize::Auto => Self::Auto(AutoWord::Auto),
+        }
+    }
+}
+
+impl BatchSize {
+    /// The number of rows; `None` while it is not resolved.
+    #[must_use]
+    pub fn rows(self) -> Option<u32> {
+        match self {
+            Self::Rows(rows) => Some(rows),
+            Self::Auto => None,
+        }
+    }
+}
+
 /// What to do with a record that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

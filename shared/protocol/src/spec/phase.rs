@@ -59,6 +59,12 @@ fn measures(spec: &JobSpec) -> u32 {
     }
 }
 
+/// The first training phase.
+#[must_use]
+pub fn training_from(spec: &JobSpec) -> PhaseNo {
+    PhaseNo(measures(spec))
+}
+
 /// Phases per pass: training, and an evaluation if there is test data.
 fn per_pass(spec: &JobSpec) -> u32 {
     if spec.data.test.is_empty() { 1 } else { 2 }

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use heddle_optimizer::{Optimizer, Schedule};
+
 use super::file::key::{Fallback, Key, ResumeRule};
 use super::file::section::section;
 use super::file::{parameters, paths, values};
-use super::limits::{
-    BATCH_MAX, CHECKPOINTS_MAX, PASSES_MAX, SEED_MAX, SHARDS_MAX, SLOTS_MAX, VCORES_MAX,
-};
+use super::limits::{CHECKPOINTS_MAX, PASSES_MAX, SEED_MAX, SHARDS_MAX, SLOTS_MAX, VCORES_MAX};
 use super::location::Location;
 use super::options::{
-    ALGORITHMS, ALGORITHMS_TO_COME, AlgorithmKind, BadRecords, CONSISTENCIES, Consistency,
-    DATA_FORMATS, DataFormat, ModelFormat, NAN_POLICIES, NanPolicy, ON_CORRUPT, OnCorrupt,
-    TaskSize,
+    ALGORITHMS, ALGORITHMS_TO_COME, AlgorithmKind, BadRecords, BatchSize, CONSISTENCIES,
+    Consistency, DATA_FORMATS, DataFormat, ModelFormat, NAN_POLICIES, NanPolicy, ON_CORRUPT,
+    OnCorrupt, TaskSize,
 };
-use super::table::{Optimizer, TableSpec};
+use super::table::TableSpec;
 use super::value::{Bytes, DurationMs, Every, Permissions, PortRange, Share};
 
 /// The key at the top of the job file.
@@ -64,13 +64,16 @@ section! {
             "Strength of the objective's l2 term; the bias is free of it.";
         key standardise: bool = "model.standardise", Value("false"), Never, read(take.boolean(key)),
             "Scale each column to mean 0 and variance 1 first. This takes two more passes over the training data.";
-        key optimizer: Optimizer = "model.optimizer", Value("{ kind = \"ftrl\", alpha = 0.1, beta = 1.0, l1 = 0.0, l2 = 0.0 }"), Never, read(take.with(key, |raw| parameters::optimizer(raw, false))),
-            "{ kind = \"sgd\", rate = … } or { kind = \"ftrl\", alpha = …, beta = …, l1 = …, l2 = … }; what is left out of ftrl is as in the default. (momentum, adagrad, adam: not available yet.)";
+        key optimizer: Optimizer = "model.optimizer", Value("{ kind = \"ftrl\", alpha = 0.2, beta = 1.0, l1 = 0.0, l2 = 0.0 }"), Never, read(take.with(key, |raw| parameters::optimizer(raw, false))),
+            "{ kind = …, its parameters, gradient = \"sum\" or \"mean\" }; kinds, parameters and defaults are listed below. gradient: whether the rule uses the sum of a step's gradients or their mean over its records.";
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key schedule: Schedule = "model.schedule", Value("{ kind = \"constant\", warmup = 0 }"), Never, read(take.with(key, parameters::schedule)),
+            "How the optimizer's rate changes: { kind = \"constant\", \"inverse\", \"exponential\" or \"cosine\", steps, factor, warmup }, in applied steps; see below. For optimizers with a rate.";
         stub "model.init" = "\"\"",
             "Start from the values of another job's checkpoint.";
         /// Empty for built-in algorithms. Ask [`JobSpec::tables`](super::JobSpec::tables) instead.
-        key tables: Vec<TableSpec> = "model.table", Absent("[{ name = \"counts\", rows = 1000, cols = 1, optimizer = { kind = \"sgd\", rate = 1.0 } }]"), Never, read(values::tables(take, key, optimizer)),
-            "Tables of a \"custom\" algorithm, one [[model.table]] each: name, rows, cols (1), kind (\"dense\"; \"sparse\" is not available yet), optimizer (model.optimizer; here also \"add\", which adds pushes as they are), l2 (0).";
+        key tables: Vec<TableSpec> = "model.table", Absent("[{ name = \"counts\", rows = 1000, cols = 1, optimizer = { kind = \"sgd\", rate = 1.0 } }]"), Never, read(values::tables(take, key, optimizer, schedule)),
+            "Tables of a \"custom\" algorithm, one [[model.table]] each: name, rows, cols (1), kind (\"dense\"; \"sparse\" is not available yet), optimizer (as model.optimizer; here also \"add\", which adds pushes as they are), l2 (0), init (\"zero\", { constant = … }, { uniform = [low, high] } or { normal = [mean, sd] }).";
     }
 }
 
@@ -83,8 +86,8 @@ section! {
             "ssp: how many steps a trainer may be ahead of the slowest.";
         key lanes: u32 = "training.lanes", Value("4"), Never, range(1, SLOTS_MAX),
             "bsp: number of logical workers, whatever the trainers. The result depends on it, not on trainers.*.";
-        key batch: u32 = "training.batch", Value("256"), Never, range(1, BATCH_MAX),
-            "Rows of a minibatch. In bsp each lane has one a step: the effective batch is lanes × batch.";
+        key batch: BatchSize = "training.batch", Value("\"auto\""), Never, read(take.with(key, values::batch)),
+            "Rows of a minibatch. In bsp each lane has one a step: the effective batch is lanes × batch. \"auto\": the largest power of two with which a pass has at least 64 steps, over all lanes (asp: trainers) 64 to 16384 rows.";
         key seed: u64 = "training.seed", Value("42"), Never, range(0, SEED_MAX),
             "Seed of all random choices; at least 0.";
         key nan: NanPolicy = "training.nan", Value("\"fail\""), OnResume, read(take.choice(key, NAN_POLICIES, &[])),
@@ -97,13 +100,22 @@ section! {
 }
 
 impl TrainingSpec {
-    /// Rows whose mean gradient makes one update: lanes × batch in BSP, batch otherwise.
+    /// Rows of a minibatch in a job that runs: the ApplicationMaster refuses one whose batch is not resolved.
     #[must_use]
-    pub fn effective_batch(&self) -> u64 {
-        match self.consistency {
-            Consistency::Bsp => u64::from(self.lanes) * u64::from(self.batch),
-            Consistency::Asp => u64::from(self.batch),
-        }
+    pub fn batch_rows(&self) -> usize {
+        debug_assert!(self.batch.rows().is_some(), "the batch is resolved before a job starts");
+        self.batch.rows().map_or(1, |rows| rows as usize)
+    }
+
+    /// Rows whose gradient makes one update: lanes × batch in BSP, batch otherwise; `None` while the batch is not
+    /// resolved.
+    #[must_use]
+    pub fn effective_batch(&self) -> Option<u64> {
+        let rows = u64::from(self.batch.rows()?);
+        Some(match self.consistency {
+            Consistency::Bsp => u64::from(self.lanes) * rows,
+            Consistency::Asp => rows,
+        })
     }
 }
 

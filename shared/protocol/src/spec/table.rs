@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use heddle_optimizer::{Initialiser, Optimizer, Schedule};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ShardId, TableId};
@@ -29,8 +30,19 @@ pub struct TableSpec {
     pub kind: TableKind,
     /// What a push does to a row.
     pub optimizer: Optimizer,
-    /// l2 of the objective: `gradient_mean + l2 · w`, on the rows that a push names.
+    /// l2 of the objective, on the rows that a push names; see [`Gradient`](heddle_optimizer::GradientKind) for its scale.
     pub l2: f64,
+    /// How the optimizer's rate changes with the applied steps.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub schedule: Schedule,
+    /// How the rows begin.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub init: Initialiser,
+}
+
+/// What is as it was before the field existed is left out, so that a job file's identity stays the same.
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl TableSpec {
@@ -45,48 +57,10 @@ impl TableSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TableKind {
-    /// By row number; every row exists from the start, as zeros. Cut into shards by ranges.
+    /// By row number; every row exists from the start. Cut into shards by ranges.
     Dense,
     /// By a u64 key. Not available yet.
     Sparse,
-}
-
-/// The rule by which a shard turns pushed gradients into new values.
-///
-/// `g` is the mean gradient of a step over its rows, l2 of the objective included.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Optimizer {
-    /// Plain gradient descent: `w −= rate · g`.
-    Sgd {
-        /// Above 0.
-        rate: f64,
-    },
-    /// FTRL-proximal with per-coordinate rates (McMahan et al., KDD 2013, algorithm 1). Two values
-    /// of state per parameter: z and n.
-    Ftrl {
-        /// Scale of the learning rate, above 0.
-        alpha: f64,
-        /// Smooths the first steps, at least 0.
-        beta: f64,
-        /// Strength of the pull to exact zeros, at least 0.
-        l1: f64,
-        /// Of the proximal term, at least 0; not the objective's l2.
-        l2: f64,
-    },
-    /// `w += sum`: pushes are added as they are, not averaged. For counts and sums, not for training.
-    Add,
-}
-
-impl Optimizer {
-    /// f32 values of state that a shard keeps beside each parameter.
-    #[must_use]
-    pub fn state_per_value(&self) -> u32 {
-        match self {
-            Self::Sgd { .. } | Self::Add => 0,
-            Self::Ftrl { .. } => 2,
-        }
-    }
 }
 
 /// The rows of a dense table of `rows` rows that shard `shard` of `shards` holds.
@@ -127,6 +101,8 @@ pub fn dense_table(id: u16, name: &str, rows: u64, cols: u32, optimizer: Optimiz
         kind: TableKind::Dense,
         optimizer,
         l2: 0.0,
+        schedule: Schedule::CONSTANT,
+        init: Initialiser::Zero,
     }
 }
 

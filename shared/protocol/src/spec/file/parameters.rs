@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::super::limits::{COLS_MAX, ROWS_MAX};
-use super::super::table::{Optimizer, TableSpec, dense_table};
+use heddle_optimizer::{
+    GradientKind, Initialiser, KINDS, Optimizer, OptimizerKind, SCHEDULE_KINDS, Schedule,
+};
+
+use super::super::table::{TableSpec, dense_table};
 use super::raw::{Raw, RawValue};
 use super::scalar::{list_of, real_of, text_of};
 
@@ -30,54 +34,106 @@ pub(in crate::spec) fn optimizer(raw: &Raw, add_allowed: bool) -> Result<Optimiz
         let example = "{ kind = \"sgd\", rate = 0.1 }";
         return Err(format!("expected a table such as {example}, not {}", raw.kind()));
     };
-    let field = |name: &str, default: f64| match fields.get(name) {
-        Some(raw) => real_of(raw).map_err(|what| format!("{name}: {what}")),
-        None => Ok(default),
-    };
     // Left out, it is the default's, so that `--set model.optimizer.alpha=0.5` needs no second key.
-    let kind = fields.get("kind").map_or(Ok("ftrl"), text_of)?;
-    match kind {
-        "sgd" => {
-            fields_of(raw, &["kind", "rate"])?;
-            if !fields.contains_key("rate") {
-                return Err("kind \"sgd\" needs the field rate, such as rate = 0.1".to_owned());
-            }
-            Ok(Optimizer::Sgd { rate: field("rate", 0.0)? })
-        }
-        "ftrl" => {
-            fields_of(raw, &["kind", "alpha", "beta", "l1", "l2"])?;
-            Ok(Optimizer::Ftrl {
-                alpha: field("alpha", 0.1)?,
-                beta: field("beta", 1.0)?,
-                l1: field("l1", 0.0)?,
-                l2: field("l2", 0.0)?,
-            })
-        }
-        "add" if add_allowed => {
-            fields_of(raw, &["kind"])?;
-            Ok(Optimizer::Add)
-        }
-        "momentum" | "adagrad" | "adam" => Err(format!("kind \"{kind}\" is not available yet")),
-        _ if add_allowed => Err("expected kind \"sgd\", \"ftrl\" or \"add\"".to_owned()),
-        _ => Err("expected kind \"sgd\" or \"ftrl\"".to_owned()),
+    let name = fields.get("kind").map_or(Ok("ftrl"), text_of)?;
+    let trains = |kind: &&OptimizerKind| add_allowed || kind.gradient.is_some();
+    let Some(kind) = KINDS.iter().copied().filter(trains).find(|kind| kind.name == name) else {
+        let names: Vec<_> =
+            KINDS.iter().copied().filter(trains).map(|kind| format!("\"{}\"", kind.name)).collect();
+        let (last, others) = names.split_last().expect("there are rules");
+        return Err(format!("kind: expected {} or {last}", others.join(", ")));
+    };
+    let gradient = match fields.get("gradient").map(text_of).transpose()? {
+        None => None,
+        Some("sum") => Some(GradientKind::Sum),
+        Some("mean") => Some(GradientKind::Mean),
+        Some(_) => return Err("gradient: expected \"sum\" or \"mean\"".to_owned()),
+    };
+    let mut parameters = BTreeMap::new();
+    for (name, raw) in
+        fields.iter().filter(|(name, _)| !matches!(name.as_str(), "kind" | "gradient"))
+    {
+        // An unknown name is reported as such, whatever its value.
+        let known = kind.parameters.iter().any(|parameter| parameter.name == name);
+        let value =
+            if known { real_of(raw).map_err(|what| format!("{name}: {what}"))? } else { 0.0 };
+        parameters.insert(name.clone(), value);
     }
+    Optimizer::new(kind, &parameters, gradient)
+}
+
+/// A schedule of the rate.
+pub(in crate::spec) fn schedule(raw: &Raw) -> Result<Schedule, String> {
+    let fields = fields_of(raw, &["kind", "steps", "factor", "warmup"])?;
+    let name = fields.get("kind").map_or(Ok("constant"), text_of)?;
+    let Some(&(_, kind, factor)) = SCHEDULE_KINDS.iter().find(|(known, ..)| *known == name) else {
+        let names: Vec<_> = SCHEDULE_KINDS.iter().map(|(name, ..)| format!("\"{name}\"")).collect();
+        return Err(format!("kind: expected one of {}", names.join(", ")));
+    };
+    let steps_of = |field: &str| match fields.get(field) {
+        None => Ok(0),
+        Some(Raw { value: RawValue::Integer(n), .. }) if (0..=STEPS_MAX).contains(n) => {
+            Ok(*n as u64)
+        }
+        Some(_) => Err(format!("{field}: expected a whole number from 0 to {STEPS_MAX}")),
+    };
+    let factor = match fields.get("factor") {
+        Some(raw) => real_of(raw).map_err(|what| format!("factor: {what}"))?,
+        None => factor,
+    };
+    let schedule =
+        Schedule { kind, steps: steps_of("steps")?, factor, warmup: steps_of("warmup")? };
+    schedule.check().map(|()| schedule)
+}
+
+/// Most steps of a schedule: their number stays exact as an f64.
+const STEPS_MAX: i128 = 1 << 53;
+
+/// How the rows of a table begin.
+fn initialiser(raw: &Raw) -> Result<Initialiser, String> {
+    const EXPECTED: &str = "expected \"zero\", { constant = 0.5 }, { uniform = [-0.1, 0.1] } or { normal = [0, 0.05] }";
+    if let RawValue::Text(word) = &raw.value {
+        return if word == "zero" { Ok(Initialiser::Zero) } else { Err(EXPECTED.to_owned()) };
+    }
+    let RawValue::Table(fields) = &raw.value else {
+        return Err(EXPECTED.to_owned());
+    };
+    let mut given = fields.iter();
+    let (Some((kind, raw)), None) = (given.next(), given.next()) else {
+        return Err(EXPECTED.to_owned());
+    };
+    let two = || match list_of(raw)? {
+        [first, second] => Ok((real_of(first)?, real_of(second)?)),
+        _ => Err(EXPECTED.to_owned()),
+    };
+    let initialiser = match kind.as_str() {
+        "constant" => Initialiser::Constant(real_of(raw)?),
+        "uniform" => two().map(|(low, high)| Initialiser::Uniform(low, high))?,
+        "normal" => two().map(|(mean, sd)| Initialiser::Normal(mean, sd))?,
+        _ => return Err(EXPECTED.to_owned()),
+    };
+    initialiser.check().map(|()| initialiser)
 }
 
 /// The tables of a custom algorithm; those that name no optimizer have `default`.
-pub(super) fn tables(raw: &Raw, default: Optimizer) -> Result<Vec<TableSpec>, String> {
+pub(super) fn tables(
+    raw: &Raw,
+    default: Optimizer,
+    schedule: Schedule,
+) -> Result<Vec<TableSpec>, String> {
     let items = list_of(raw).map_err(|_| "expected [[model.table]] sections".to_owned())?;
     if items.len() > 1024 {
         return Err(format!("{} tables, at most 1024", items.len()));
     }
     let mut tables = Vec::new();
     for (id, item) in (0u16..).zip(items) {
-        tables.push(table(id, item, default)?);
+        tables.push(TableSpec { schedule, ..table(id, item, default)? });
     }
     Ok(tables)
 }
 
 fn table(id: u16, raw: &Raw, default: Optimizer) -> Result<TableSpec, String> {
-    let fields = fields_of(raw, &["name", "rows", "cols", "kind", "optimizer", "l2"])?;
+    let fields = fields_of(raw, &["name", "rows", "cols", "kind", "optimizer", "l2", "init"])?;
     let Some(name) = fields.get("name") else {
         return Err(format!("table {id} has no name"));
     };
@@ -105,5 +161,9 @@ fn table(id: u16, raw: &Raw, default: Optimizer) -> Result<TableSpec, String> {
     };
     let rows = count("rows", None, ROWS_MAX)?;
     let cols = count("cols", Some(1), u64::from(COLS_MAX))? as u32;
-    Ok(TableSpec { l2, ..dense_table(id, name, rows, cols, optimizer) })
+    let init = match fields.get("init") {
+        Some(raw) => initialiser(raw).map_err(|what| within(format!("init: {what}")))?,
+        None => Initialiser::Zero,
+    };
+    Ok(TableSpec { l2, init, ..dense_table(id, name, rows, cols, optimizer) })
 }

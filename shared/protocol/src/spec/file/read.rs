@@ -1,6 +1,6 @@
 //! Values as written become a [`JobSpec`]: each key once, with its origin.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::check::check;
 use super::super::job::JobSpec;
@@ -28,6 +28,8 @@ pub struct Job {
     pub default_checkpoint_dir: bool,
     /// Whether `output.model` was not given, so that it follows the run.
     pub default_output: bool,
+    /// Fields of `model.optimizer` that are given.
+    pub optimizer_fields: BTreeSet<String>,
 }
 
 /// Reads a job.
@@ -44,6 +46,10 @@ pub fn read(text: &str, context: &ReadContext) -> Result<Job, Problems> {
         }
     }
     let given = known_keys(table, &mut problems);
+    let optimizer_fields = match given.get("model.optimizer").map(|raw| &raw.value) {
+        Some(RawValue::Table(fields)) => fields.keys().cloned().collect(),
+        _ => BTreeSet::new(),
+    };
     let mut take = Take::new(context, given, problems);
     let spec = spec(&mut take);
     let Taken { mut shown, problems, defaulted, origins } = take.finish();
@@ -57,6 +63,7 @@ pub fn read(text: &str, context: &ReadContext) -> Result<Job, Problems> {
         shown,
         default_checkpoint_dir: defaulted.contains("checkpoint.dir"),
         default_output: defaulted.contains("output.model"),
+        optimizer_fields,
     })
 }
 

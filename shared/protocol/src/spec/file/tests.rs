@@ -4,8 +4,9 @@
 
 use proptest::prelude::*;
 
+use heddle_optimizer::{Initialiser, Optimizer, Schedule, ScheduleKind};
+
 use super::super::options::{AlgorithmKind, BadRecords, Consistency, ModelFormat};
-use super::super::table::Optimizer;
 use super::super::value::{Bytes, Every};
 use super::*;
 
@@ -47,7 +48,7 @@ fn a_small_file_is_a_job_of_defaults() {
     assert_eq!(job.spec.data.index_base, 1);
     assert_eq!(job.spec.pservers.memory, Bytes::mib(512));
     assert_eq!(job.spec.model.algorithm, AlgorithmKind::LogisticRegression);
-    assert!(matches!(job.spec.model.optimizer, Optimizer::Ftrl { .. }));
+    assert_eq!(job.spec.model.optimizer, Optimizer::ftrl(0.2, 1.0, 0.0, 0.0));
     assert!(job.default_checkpoint_dir && job.default_output);
 }
 
@@ -123,10 +124,10 @@ fn overrides_take_bare_words_and_reach_into_tables() {
 fn an_override_of_one_field_keeps_the_others() {
     let text = format!("{SMALL}optimizer = {{ kind = \"ftrl\", alpha = 0.3, l1 = 2.0 }}\n");
     let spec = job(&text, &["model.optimizer.alpha=0.5"]).spec;
-    assert_eq!(spec.model.optimizer, Optimizer::Ftrl { alpha: 0.5, beta: 1.0, l1: 2.0, l2: 0.0 });
+    assert_eq!(spec.model.optimizer, Optimizer::ftrl(0.5, 1.0, 2.0, 0.0));
     // Without the table in the file the default's kind holds too.
     let spec = job(SMALL, &["model.optimizer.alpha=0.5"]).spec;
-    assert_eq!(spec.model.optimizer, Optimizer::Ftrl { alpha: 0.5, beta: 1.0, l1: 0.0, l2: 0.0 });
+    assert_eq!(spec.model.optimizer, Optimizer::ftrl(0.5, 1.0, 0.0, 0.0));
 }
 
 #[test]
@@ -140,6 +141,33 @@ fn custom_jobs_name_their_tables_and_program() {
     assert_eq!(tables, [("counts".to_owned(), 100, 1), ("sums".to_owned(), 5, 2)]);
     assert_eq!(spec.trainers.command, ["/jobs/ctr/count", "-x"]);
     assert_eq!(spec.output.formats, [ModelFormat::Safetensors]);
+}
+
+#[test]
+fn tables_and_rates_take_initial_values_and_schedules() {
+    let text = "name = \"count\"\n[data]\ntrain = \"d\"\n[model]\nalgorithm = \"custom\"\n\
+        schedule = { kind = \"cosine\", steps = 100, warmup = 10 }\n\
+        optimizer = { kind = \"adam\" }\n\
+        [[model.table]]\nname = \"a\"\nrows = 100\ninit = { normal = [0, 0.05] }\n\
+        [[model.table]]\nname = \"b\"\nrows = 100\ninit = { uniform = [-1, 1] }\n\
+        [[model.table]]\nname = \"c\"\nrows = 100\ninit = { constant = 2 }\n\
+        [[model.table]]\nname = \"d\"\nrows = 100\ninit = \"zero\"\n\
+        [trainers]\ncommand = [\"./count\"]\n";
+    let spec = job(text, &[]).spec;
+    let init: Vec<_> = spec.tables().iter().map(|table| table.init).collect();
+    assert_eq!(
+        init,
+        [
+            Initialiser::Normal(0.0, 0.05),
+            Initialiser::Uniform(-1.0, 1.0),
+            Initialiser::Constant(2.0),
+            Initialiser::Zero,
+        ]
+    );
+    let cosine = Schedule { kind: ScheduleKind::Cosine, steps: 100, factor: 0.0, warmup: 10 };
+    assert!(spec.tables().iter().all(|table| table.schedule == cosine));
+    let json = serde_json::from_slice::<crate::spec::JobSpec>(&spec.to_json());
+    assert_eq!(json.expect("its own form"), spec);
 }
 
 #[test]
@@ -161,8 +189,32 @@ fn messages_name_file_line_key_value_and_expectation() {
             "job.toml:7: training.consistency = \"bps\": expected \"bsp\" or \"asp\"",
         ),
         (
-            "optimizer = { kind = \"adam\" }",
-            "job.toml:6: model.optimizer = { kind = \"adam\" }: kind \"adam\" is not available yet",
+            "optimizer = { kind = \"newton\" }",
+            "job.toml:6: model.optimizer = { kind = \"newton\" }: kind: expected \"ftrl\", \"sgd\", \"momentum\", \"adagrad\", \"rmsprop\", \"adadelta\" or \"adam\"",
+        ),
+        (
+            "optimizer = { kind = \"adagrad\", alpha = 1 }",
+            "job.toml:6: model.optimizer = { alpha = 1, kind = \"adagrad\" }: unknown field \"alpha\"; kind \"adagrad\" has rate, epsilon, gradient",
+        ),
+        (
+            "optimizer = { kind = \"momentum\", rate = 1, momentum = 1 }",
+            "job.toml:6: model.optimizer = { kind = \"momentum\", momentum = 1, rate = 1 }: momentum must be at least 0 and below 1 (got 1)",
+        ),
+        (
+            "optimizer = { kind = \"ftrl\", gradient = \"median\" }",
+            "job.toml:6: model.optimizer = { gradient = \"median\", kind = \"ftrl\" }: gradient: expected \"sum\" or \"mean\"",
+        ),
+        (
+            "schedule = { kind = \"inverse\", steps = 10 }",
+            "job.toml:6: model.schedule = { kind = \"inverse\", steps = 10 }: needs an optimizer with a rate; \"ftrl\" has none (leave model.schedule out)",
+        ),
+        (
+            "schedule = { kind = \"cosine\" }",
+            "job.toml:6: model.schedule = { kind = \"cosine\" }: steps must be at least 1 (got 0)",
+        ),
+        (
+            "schedule = { kind = \"step\" }",
+            "job.toml:6: model.schedule = { kind = \"step\" }: kind: expected one of \"constant\", \"inverse\", \"exponential\", \"cosine\"",
         ),
         (
             "[trainers]\nresources = { \"yarn.io/gpu\" = -1 }",

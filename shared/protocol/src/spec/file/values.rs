@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::super::limits::ROWS_MAX;
+use heddle_optimizer::{Optimizer, Schedule};
+
+use super::super::limits::{BATCH_MAX, ROWS_MAX};
 use super::super::memory_retry::MemoryRetry;
-use super::super::options::{AlgorithmKind, BadRecords, DataFormat, ModelFormat, TaskSize};
-use super::super::table::{Optimizer, TableSpec};
+use super::super::options::{
+    AlgorithmKind, BadRecords, BatchSize, DataFormat, ModelFormat, TaskSize,
+};
+use super::super::table::TableSpec;
 use super::super::value::{Bytes, BytesPerSecond};
 use super::key::Key;
 use super::parameters::{self, fields_of};
@@ -39,6 +43,18 @@ pub(in crate::spec) fn task_size(raw: &Raw) -> Result<TaskSize, String> {
             Ok(size) if size != Bytes(0) => Ok(TaskSize::Bytes(size)),
             _ => Err("expected \"auto\" or a size above 0 such as \"16MiB\"".to_owned()),
         },
+    }
+}
+
+/// Rows of a minibatch, or `auto`.
+pub(in crate::spec) fn batch(raw: &Raw) -> Result<BatchSize, String> {
+    match &raw.value {
+        RawValue::Text(text) if text == "auto" => Ok(BatchSize::Auto),
+        RawValue::Integer(n) if (1..=i128::from(BATCH_MAX)).contains(n) => {
+            // Below the bound, which is a u32.
+            Ok(BatchSize::Rows(*n as u32))
+        }
+        _ => Err(format!("expected \"auto\" or a whole number from 1 to {BATCH_MAX}")),
     }
 }
 
@@ -76,10 +92,11 @@ pub(in crate::spec) fn tables(
     take: &mut Take<'_>,
     key: &'static Key,
     optimizer: Option<Optimizer>,
+    schedule: Option<Schedule>,
 ) -> Option<Vec<TableSpec>> {
-    match optimizer {
-        Some(optimizer) if take.given(key) => {
-            take.with(key, |raw| parameters::tables(raw, optimizer))
+    match (optimizer, schedule) {
+        (Some(optimizer), Some(schedule)) if take.given(key) => {
+            take.with(key, |raw| parameters::tables(raw, optimizer, schedule))
         }
         _ => {
             take.absent(key);
