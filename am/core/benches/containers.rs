@@ -28,8 +28,8 @@ use heddle_am_core::{
     Limits, MonotonicMs, Now, Record, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
-    Command, HeartbeatStats, PserverState, Registration, Report, ShardState, TaskGrant,
-    TaskPosition, TrainerState,
+    BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, Report,
+    ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Step, TaskId,
@@ -243,7 +243,7 @@ impl Rig {
 
     fn obey(&mut self, member: Member, command: Command) {
         match command {
-            Command::LoadShards { epoch, shards, phase, .. } => {
+            Command::LoadShards(LoadShards { epoch, shards, phase, .. }) => {
                 (self.epoch, self.phase) = (epoch, phase.no);
                 self.containers.get_mut(&member).unwrap().shards = shards;
                 self.say(
@@ -251,12 +251,12 @@ impl Rig {
                     Report::ShardsReady { epoch, from_memory: 0, from_storage: 1, load_ms: 1 },
                 );
             }
-            Command::Begin { epoch, phase } => {
+            Command::Begin(BeginPhase { epoch, phase }) => {
                 self.phase = phase.no;
                 let phase = phase.no;
                 self.say(member, Report::Begun { epoch, phase });
             }
-            Command::Cut { cut, epoch, .. } => {
+            Command::Cut(TakeCut { cut, epoch, .. }) => {
                 self.say(member, Report::CutArmed { cut, epoch });
                 for shard in self.containers[&member].shards.clone() {
                     let step = Step(0);

@@ -8,7 +8,7 @@ mod rig;
 
 use std::time::{Duration, Instant};
 
-use heddle_protocol::control::{Command, CutAt, Report};
+use heddle_protocol::control::{Command, CutAt, EndCut, Report, TakeCut};
 use heddle_protocol::ids::PhaseNo;
 use heddle_pserver::standalone::Standalone;
 use rig::{EPOCH, Peer, cut, is_quick, pserver, wait};
@@ -66,7 +66,7 @@ fn main() {
             saved.as_secs_f64(),
             bytes as f64 / saved.as_secs_f64() / 1e9
         );
-        server.command(Command::CutEnd { cut: cut(number), committed: true });
+        server.command(Command::CutEnd(EndCut { cut: cut(number), committed: true }));
         let after: Vec<_> = (0..pushes)
             .map(|_| if number == 1 { scattered(&mut peer) } else { stream(&mut peer) })
             .collect();
@@ -93,13 +93,13 @@ fn saved_alone(bytes: u64, dir: &std::path::Path) {
 fn take_cut(server: &Standalone, number: u32, dir: &std::path::Path) -> Duration {
     let staging = dir.join(format!("cut-{number}"));
     std::fs::create_dir(&staging).expect("a new directory");
-    let command = Command::Cut {
+    let command = Command::Cut(TakeCut {
         cut: cut(number),
         epoch: EPOCH,
         phase: PhaseNo(0),
         at: CutAt::Barriers(Vec::new()),
         staging: staging.display().to_string(),
-    };
+    });
     timed(|| {
         server.command(command);
         wait(server, |up| matches!(up, Report::SnapshotTaken { .. }));

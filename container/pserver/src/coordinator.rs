@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use heddle_agent::{AgentExit, LogContext};
-use heddle_protocol::control::{Base, Command, CutAt, Phase, Report};
+use heddle_protocol::control::{Base, BeginPhase, Command, EndCut, LoadShards, Report, TakeCut};
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
@@ -178,23 +178,21 @@ impl Coordinator {
                 self.status.set_memory_bytes(job.memory_bytes);
                 self.set_job(job);
             }
-            Command::LoadShards { epoch, shards, base, phase, step } => {
-                self.load_shards(epoch, shards, base, phase, step)
-            }
-            Command::Begin { epoch, phase } => {
+            Command::LoadShards(command) => self.load_shards(command),
+            Command::Begin(command) => {
+                let BeginPhase { epoch, phase } = command;
                 tracing::info!(%epoch, phase = %phase.no, "phase_begun");
                 let report = Report::Begun { epoch, phase: phase.no };
-                self.threads.ask(report, None, |ask| DataCommand::Begin { ask, epoch, phase });
+                self.threads.ask(report, None, |ask| DataCommand::Begin { ask, command });
             }
             Command::Members { trainers } => {
                 self.threads.broadcast(|| DataCommand::Members { trainers: trainers.clone() });
             }
-            Command::Cut { cut, epoch, phase, at, staging } => {
-                self.begin_cut(cut, epoch, phase, &at, staging)
-            }
-            Command::CutEnd { cut, committed } => {
+            Command::Cut(command) => self.begin_cut(command),
+            Command::CutEnd(end) => {
+                let EndCut { cut, committed } = end;
                 tracing::info!(%cut, committed, "cut_ended");
-                self.threads.broadcast(|| DataCommand::CutEnd { cut, committed });
+                self.threads.broadcast(|| DataCommand::CutEnd(end));
                 if self.cut.as_ref().is_some_and(|own| own.cut == cut) {
                     self.cut = None;
                 }
@@ -236,21 +234,19 @@ impl Coordinator {
         }
     }
 
-    fn begin_cut(&mut self, cut: CutId, epoch: Epoch, phase: PhaseNo, at: &CutAt, staging: String) {
+    fn begin_cut(&mut self, command: TakeCut) {
+        let (cut, epoch, phase) = (command.cut, command.epoch, command.phase);
         let known = self.cut.as_ref().is_some_and(|own| own.cut >= cut);
         if !known {
             tracing::info!(%cut, %epoch, %phase, "cut_begun");
+            let staging = command.staging.clone();
             self.cut = Some(CurrentCut { cut, phase, staging, early: Some(Vec::new()) });
         }
         // A repeated cut changes nothing in the data threads; they only answer.
         let report = Report::CutArmed { cut, epoch };
-        self.threads.ask(report, Some(cut), |ask| DataCommand::Cut {
-            ask,
-            cut,
-            epoch,
-            phase,
-            at: at.clone(),
-        });
+        let command = Arc::new(command);
+        self.threads
+            .ask(report, Some(cut), |ask| DataCommand::Cut { ask, command: Arc::clone(&command) });
     }
 
     fn report(&mut self, epoch: Epoch, report: ShardReport) {
@@ -304,14 +300,8 @@ impl Coordinator {
         self.workers.give(WorkerJob::Save(Box::new(job)));
     }
 
-    fn load_shards(
-        &mut self,
-        epoch: Epoch,
-        mut shards: Vec<ShardId>,
-        base: Option<Base>,
-        phase: Phase,
-        step: Step,
-    ) {
+    fn load_shards(&mut self, command: LoadShards) {
+        let epoch = command.epoch;
         if epoch < self.epoch {
             return;
         }
@@ -323,12 +313,14 @@ impl Coordinator {
             }
             return;
         }
-        tracing::info!(%epoch, shards = shards.len(), base = ?base.as_ref().map(|base| base.cut), "shard_load_started");
+        tracing::info!(%epoch, shards = command.shards.len(), base = ?command.base.as_ref().map(|base| base.cut), "shard_load_started");
         self.epoch = epoch;
         self.status.set_epoch(epoch);
         self.cut = None;
+        let mut shards = command.shards.clone();
         shards.sort_unstable();
         shards.dedup();
+        let command = Arc::new(command);
         // Round-robin in the order of their numbers: the ApplicationMaster computes their addresses by the same rule.
         let threads = self.threads.len();
         self.owners = shards.iter().copied().zip((0..threads).cycle()).collect();
@@ -339,14 +331,14 @@ impl Coordinator {
                 .filter(|(_, owner)| **owner == thread)
                 .map(|(shard, _)| *shard)
                 .collect();
-            let base = base.as_ref().map(|base| base.cut);
-            self.threads.send(thread, DataCommand::LoadShards { epoch, phase, step, shards, base });
+            let command = Arc::clone(&command);
+            self.threads.send(thread, DataCommand::LoadShards { command, shards });
         }
         self.loading = Some(ShardLoading {
             started: Instant::now(),
             missing: shards.iter().copied().collect(),
             shards,
-            base,
+            base: command.base.clone(),
             threads: (0..threads).collect(),
             from_storage: 0,
             outcome: None,

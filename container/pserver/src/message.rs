@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
 use heddle_agent::AgentExit;
-use heddle_protocol::control::{Command, CutAt, Phase, ShardState};
+use heddle_protocol::control::{BeginPhase, Command, EndCut, LoadShards, ShardState, TakeCut};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::ShardFile;
@@ -20,13 +20,10 @@ pub(crate) type Buffer = Vec<f32>;
 
 /// A command to a data thread.
 pub(crate) enum DataCommand {
-    /// Answered by `Held`.
+    /// `shards`: the part of the command's that this thread serves. Answered by `Held`.
     LoadShards {
-        epoch: Epoch,
-        phase: Phase,
-        step: Step,
+        command: Arc<LoadShards>,
         shards: Vec<ShardId>,
-        base: Option<CutId>,
     },
     /// Answered by `Installed`.
     Install {
@@ -36,8 +33,7 @@ pub(crate) enum DataCommand {
     /// Answered by `Answered`.
     Begin {
         ask: u64,
-        epoch: Epoch,
-        phase: Phase,
+        command: BeginPhase,
     },
     Members {
         trainers: Vec<Member>,
@@ -45,15 +41,9 @@ pub(crate) enum DataCommand {
     /// Answered by `Answered`.
     Cut {
         ask: u64,
-        cut: CutId,
-        epoch: Epoch,
-        phase: PhaseNo,
-        at: CutAt,
+        command: Arc<TakeCut>,
     },
-    CutEnd {
-        cut: CutId,
-        committed: bool,
-    },
+    CutEnd(EndCut),
     /// Sends a saver the dedup state of a snapshot.
     SaveDedupState {
         shard: ShardId,

@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use heddle_protocol::control::{Base, Command, CutAt, Phase, Report, Sharing};
+use heddle_protocol::control::{
+    Base, Command, CutAt, EndCut, LoadShards, Phase, Report, Sharing, TakeCut,
+};
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
@@ -93,13 +95,13 @@ impl Rig {
     fn hold(&self, count: u32, shards: u32, sharing: Sharing, base: Option<Base>, step: u64) {
         let shards = (0..shards).map(ShardId).collect();
         let phase = Phase { no: PhaseNo(0), sharing };
-        self.command(Command::LoadShards {
+        self.command(Command::LoadShards(LoadShards {
             epoch: epoch(count),
             shards,
             base,
             phase,
             step: Step(step),
-        });
+        }));
     }
 
     fn members(&self, trainers: &[Member]) {
@@ -109,7 +111,13 @@ impl Rig {
     fn cut(&self, number: u32, at: CutAt, staging: &std::path::Path) {
         let staging = staging.display().to_string();
         let phase = PhaseNo(0);
-        self.command(Command::Cut { cut: cut(number), epoch: epoch(1), phase, at, staging });
+        self.command(Command::Cut(TakeCut {
+            cut: cut(number),
+            epoch: epoch(1),
+            phase,
+            at,
+            staging,
+        }));
     }
 
     fn saved(&self, shards: usize) -> BTreeMap<ShardId, ShardFile> {
@@ -274,7 +282,7 @@ fn rollback_restores_from_memory_and_from_storage() {
         peer.step(shard, 0, 0, u64::from(shard) * rows / 2, &[1.0, -3.0]);
     }
     let files = rig.saved(2);
-    rig.command(Command::CutEnd { cut: cut(1), committed: true });
+    rig.command(Command::CutEnd(EndCut { cut: cut(1), committed: true }));
     let at_cut: Vec<_> = (0..)
         .zip(&mut peers)
         .map(|(shard, peer)| peer.pull(shard, 1, u64::from(shard) * rows / 2, 3))
@@ -514,6 +522,6 @@ fn cut_is_armed_before_any_snapshot_is_reported() {
                 _ => None,
             });
         }
-        rig.command(Command::CutEnd { cut: cut(number), committed: false });
+        rig.command(Command::CutEnd(EndCut { cut: cut(number), committed: false }));
     }
 }

@@ -12,7 +12,7 @@ mod members;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use heddle_protocol::control::{CutAt, Phase, ShardState};
+use heddle_protocol::control::{BeginPhase, CutAt, EndCut, LoadShards, Phase, ShardState, TakeCut};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Step};
 use heddle_protocol::mutation::Mutation;
@@ -111,21 +111,20 @@ impl ShardSet {
         self.missing.is_empty()
     }
 
-    /// Moves to a later epoch with exactly these shards, in this phase, after `step` job steps (BSP). Drops parked, staged
-    /// and held frames, and every open cut. Shards return to their snapshot of `base` if it is complete and at this phase
-    /// and step. The others are returned and have to be loaded.
+    /// Moves to a later epoch with exactly `shards`, which are this thread's part of the command's. Drops parked, staged
+    /// and held frames, and every open cut. Shards return to their snapshot of the base if it is complete and at the phase
+    /// and step of the command. The others are returned and have to be loaded.
     ///
     /// # Errors
     /// The epoch is not later than the set's.
     pub fn hold(
         &mut self,
-        epoch: Epoch,
-        phase: Phase,
-        step: Step,
+        load: &LoadShards,
         shards: &[ShardId],
-        base: Option<CutId>,
         out: &mut Vec<ShardEffect>,
     ) -> Result<Vec<ShardId>, ShardSetError> {
+        let LoadShards { epoch, phase, step, shards: _, base } = load;
+        let (epoch, phase, step) = (*epoch, *phase, *step);
         if epoch <= self.epoch {
             return Err(ShardSetError::Epoch { own: self.epoch, got: epoch });
         }
@@ -139,8 +138,8 @@ impl ShardSet {
             shard.stop_serving(out);
         }
         if let Some(base) = base {
-            self.highest_cut = self.highest_cut.max(base);
-            self.shards.retain(|_, shard| shard.restore(base));
+            self.highest_cut = self.highest_cut.max(base.cut);
+            self.shards.retain(|_, shard| shard.restore(base.cut));
         } else {
             self.shards.clear();
         }
@@ -175,10 +174,10 @@ impl ShardSet {
     /// The epoch is not the set's.
     pub fn begin(
         &mut self,
-        epoch: Epoch,
-        phase: Phase,
+        begin: BeginPhase,
         out: &mut Vec<ShardEffect>,
     ) -> Result<(), ShardSetError> {
+        let BeginPhase { epoch, phase } = begin;
         self.check_epoch(epoch)?;
         if self.phase.is_some_and(|own| own.no >= phase.no) {
             return Ok(());
@@ -361,13 +360,12 @@ impl ShardSet {
     /// The epoch is not the set's.
     pub fn cut(
         &mut self,
-        cut: CutId,
-        epoch: Epoch,
-        phase: PhaseNo,
-        at: &CutAt,
+        command: &TakeCut,
         now: Duration,
         out: &mut Vec<ShardEffect>,
     ) -> Result<(), ShardSetError> {
+        let TakeCut { cut, epoch, phase, at, staging: _ } = command;
+        let (cut, epoch, phase) = (*cut, *epoch, *phase);
         self.check_epoch(epoch)?;
         if cut <= self.highest_cut {
             return Ok(());
@@ -419,7 +417,8 @@ impl ShardSet {
     }
 
     /// The cut is over. A committed snapshot is kept for a rollback; any other is dropped.
-    pub fn cut_end(&mut self, cut: CutId, committed: bool, out: &mut Vec<ShardEffect>) {
+    pub fn cut_end(&mut self, end: EndCut, out: &mut Vec<ShardEffect>) {
+        let EndCut { cut, committed } = end;
         self.highest_cut = self.highest_cut.max(cut);
         self.open.take_if(|open| open.cut == cut);
         for shard in self.shards.values_mut() {

@@ -10,9 +10,12 @@ mod cuts;
 mod random;
 mod rollback;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use heddle_protocol::control::{CutAt, Phase, Sharing};
+use heddle_protocol::control::{
+    Base, BeginPhase, CutAt, EndCut, LoadShards, Phase, Sharing, TakeCut,
+};
 use heddle_protocol::frame::{Header, Kind, Status, flags};
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Incarnation, Member, Part, PhaseNo, ShardId, Slot, Step,
@@ -30,6 +33,22 @@ const SGD: Optimizer = Optimizer::sgd(1.0);
 
 fn epoch(count: u32) -> Epoch {
     Epoch { generation: Generation(1), count }
+}
+
+/// The command to hold shard 0 in the phase `no` of an epoch.
+fn load(count: u32, (no, sharing): (u32, Sharing), step: u64, base: Option<CutId>) -> LoadShards {
+    LoadShards {
+        epoch: epoch(count),
+        shards: vec![ShardId(0)],
+        base: base.map(|cut| Base { cut, dir: String::new(), files: BTreeMap::new() }),
+        phase: Phase { no: PhaseNo(no), sharing },
+        step: Step(step),
+    }
+}
+
+/// The command to take a cut of phase 0.
+fn take(cut: CutId, epoch: Epoch, at: CutAt) -> TakeCut {
+    TakeCut { cut, epoch, phase: PhaseNo(0), at, staging: String::new() }
 }
 
 fn cut(number: u32) -> CutId {
@@ -153,12 +172,9 @@ impl Node {
 
     /// Moves to an epoch, and installs a missing shard with initial values. Returns whether it was missing.
     fn hold(&mut self, count: u32, sharing: Sharing, step: u64, base: Option<CutId>) -> bool {
-        let phase = Phase { no: PhaseNo(0), sharing };
-        let shards = [ShardId(0)];
-        let hold = |host: &mut ShardSet, _, out: &mut _| {
-            host.hold(epoch(count), phase, Step(step), &shards, base, out)
-        };
-        let missing = self.act(hold).expect("a later epoch");
+        let load = load(count, (0, sharing), step, base);
+        let missing =
+            self.act(|host, _, out| host.hold(&load, &load.shards, out)).expect("a later epoch");
         for _ in &missing {
             let shard = Shard::new(&self.config);
             self.act(|host, _, out| host.install(epoch(count), shard, out))
@@ -169,7 +185,8 @@ impl Node {
 
     fn begin(&mut self, phase: u32, sharing: Sharing) {
         let phase = Phase { no: PhaseNo(phase), sharing };
-        self.act(|host, _, out| host.begin(host.epoch(), phase, out)).expect("this epoch");
+        let begin = BeginPhase { epoch: self.host.epoch(), phase };
+        self.act(|host, _, out| host.begin(begin, out)).expect("this epoch");
     }
 
     fn header(&self, kind: Kind, at: At) -> Header {
@@ -281,12 +298,13 @@ impl Node {
     }
 
     fn cut(&mut self, number: u32, at: CutAt) {
-        self.act(|host, now, out| host.cut(cut(number), host.epoch(), PhaseNo(0), &at, now, out))
-            .expect("this epoch");
+        let command = take(cut(number), self.host.epoch(), at);
+        self.act(|host, now, out| host.cut(&command, now, out)).expect("this epoch");
     }
 
     fn cut_end(&mut self, number: u32, committed: bool) {
-        self.act(|host, _, out| host.cut_end(cut(number), committed, out));
+        let end = EndCut { cut: cut(number), committed };
+        self.act(|host, _, out| host.cut_end(end, out));
     }
 
     fn values(&self) -> Vec<f32> {
@@ -319,12 +337,9 @@ impl Node {
     /// A new pserver that holds what was saved.
     fn from_saved(shard: Shard, sharing: Sharing, step: u64) -> Self {
         let mut node = Self::new(sharing);
-        let phase = Phase { no: PhaseNo(0), sharing };
-        let hold = |host: &mut ShardSet, _, out: &mut _| {
-            host.hold(epoch(2), phase, Step(step), &[ShardId(0)], Some(cut(999)), out)
-        };
+        let load = load(2, (0, sharing), step, Some(cut(999)));
         assert_eq!(
-            node.act(hold).expect("a later epoch"),
+            node.act(|host, _, out| host.hold(&load, &load.shards, out)).expect("a later epoch"),
             [ShardId(0)],
             "no snapshot of that cut in memory"
         );

@@ -13,8 +13,8 @@ mod state;
 use serde::{Deserialize, Serialize};
 
 pub use command::{
-    Base, Command, CommandEnvelope, CutAt, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant,
-    Welcome,
+    Base, BeginPhase, Command, CommandEnvelope, CutAt, EndCut, LaneGrant, LoadShards, Phase,
+    ShardPlace, Sharing, TakeCut, TaskGrant, Welcome,
 };
 pub use report::{ExportedFile, Registration, Report, ReportEnvelope};
 pub use state::{HeartbeatStats, InputWait, PserverState, ShardState, TaskPosition, TrainerState};

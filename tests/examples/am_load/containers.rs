@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use heddle_agent::{Agent, AmPlace, ContainerEnvironment, Hooks, LogContext, Reporter};
 use heddle_protocol::control::{
-    Command, HeartbeatStats, PserverState, Registration, Report, ShardState, TaskGrant,
-    TaskPosition, TrainerState,
+    BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, Report,
+    ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::handshake::Secret;
@@ -428,7 +428,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
             seen.welcomed += 1;
             Vec::new()
         }
-        Command::LoadShards { epoch, shards, phase, .. } => {
+        Command::LoadShards(LoadShards { epoch, shards, phase, .. }) => {
             if epoch > seen.epoch {
                 // Back to the checkpoint from before the first step.
                 seen.done.clear();
@@ -438,7 +438,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
             seen.shards.insert(member.slot, shards);
             vec![Report::ShardsReady { epoch, from_memory: 0, from_storage: 0, load_ms: 0 }]
         }
-        Command::Cut { cut, epoch, staging, .. } => {
+        Command::Cut(TakeCut { cut, epoch, staging, .. }) => {
             let shards = seen.shards.get(&member.slot).cloned().unwrap_or_default();
             let mut reports = vec![Report::CutArmed { cut, epoch }];
             for shard in shards {
@@ -455,7 +455,9 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
             }
             reports
         }
-        Command::Begin { epoch, phase } => vec![Report::Begun { epoch, phase: phase.no }],
+        Command::Begin(BeginPhase { epoch, phase }) => {
+            vec![Report::Begun { epoch, phase: phase.no }]
+        }
         Command::Work { epoch, phase, .. } => {
             (seen.epoch, seen.phase) = (epoch, phase.no);
             seen.working.insert(member.slot);

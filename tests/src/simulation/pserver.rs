@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_client::machine::RequestFrame;
-use heddle_protocol::control::{Base, Command, CutAt, Phase, PserverState, Report};
+use heddle_protocol::control::{
+    Base, BeginPhase, Command, EndCut, LoadShards, PserverState, Report, TakeCut,
+};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::{Md5, ShardFile};
@@ -67,12 +69,12 @@ pub struct ToThread {
 
 #[derive(Clone, Debug)]
 enum ThreadCommand {
-    Hold { epoch: Epoch, phase: Phase, step: Step, shards: Vec<ShardId>, base: Option<CutId> },
+    Hold(Arc<LoadShards>, Vec<ShardId>),
     Install(Epoch, Box<Installed>),
-    Begin(Epoch, Phase),
+    Begin(BeginPhase),
     Members(Vec<Member>),
-    Cut { cut: CutId, epoch: Epoch, phase: PhaseNo, at: CutAt },
-    CutEnd(CutId, bool),
+    Cut(Arc<TakeCut>),
+    CutEnd(EndCut),
 }
 
 /// The content of a file, of which a data thread makes a shard: shards themselves cannot be copied.
@@ -201,28 +203,26 @@ impl Pserver {
         out: &mut Vec<Output>,
     ) -> Result<(), String> {
         match command {
-            Command::LoadShards { epoch, shards, base, phase, step } => {
-                self.hold(epoch, shards, base, (phase, step), now_ms, out)
-            }
-            Command::Begin { epoch, phase } => {
-                let report = Report::Begun { epoch, phase: phase.no };
-                self.ask(report, None, ThreadCommand::Begin(epoch, phase), now_ms, out);
+            Command::LoadShards(command) => self.hold(command, now_ms, out),
+            Command::Begin(command) => {
+                let report = Report::Begun { epoch: command.epoch, phase: command.phase.no };
+                self.ask(report, None, ThreadCommand::Begin(command), now_ms, out);
             }
             Command::Members { trainers } => {
                 self.broadcast(None, &ThreadCommand::Members(trainers), now_ms, out);
             }
-            Command::Cut { cut, epoch, phase, at, staging: _ } => {
+            Command::Cut(command) => {
+                let (cut, epoch) = (command.cut, command.epoch);
                 if self.cut.as_ref().is_none_or(|own| own.cut < cut) {
                     self.cut = Some(Cut { cut, early: Some(Vec::new()) });
                 }
-                let command = ThreadCommand::Cut { cut, epoch, phase, at };
+                let command = ThreadCommand::Cut(Arc::new(command));
                 let report = Report::CutArmed { cut, epoch };
                 self.ask(report, Some(cut), command, now_ms, out);
             }
-            Command::CutEnd { cut, committed } => {
-                let command = ThreadCommand::CutEnd(cut, committed);
-                self.broadcast(None, &command, now_ms, out);
-                self.cut.take_if(|own| own.cut == cut);
+            Command::CutEnd(end) => {
+                self.broadcast(None, &ThreadCommand::CutEnd(end), now_ms, out);
+                self.cut.take_if(|own| own.cut == end.cut);
             }
             Command::Stop { .. } => out.push(Output::Exit),
             Command::Welcome(_) | Command::Refused { .. } => {}
@@ -231,15 +231,8 @@ impl Pserver {
         Ok(())
     }
 
-    fn hold(
-        &mut self,
-        epoch: Epoch,
-        mut shards: Vec<ShardId>,
-        base: Option<Base>,
-        (phase, step): (Phase, Step),
-        now_ms: u64,
-        out: &mut Vec<Output>,
-    ) {
+    fn hold(&mut self, command: LoadShards, now_ms: u64, out: &mut Vec<Output>) {
+        let epoch = command.epoch;
         if epoch <= self.epoch {
             let outcome = self.hold.as_ref().and_then(|hold| hold.outcome.clone());
             let known = outcome.filter(|_| epoch == self.epoch);
@@ -247,27 +240,24 @@ impl Pserver {
         }
         self.epoch = epoch;
         self.cut = None;
+        let mut shards = command.shards.clone();
         shards.sort_unstable();
         shards.dedup();
         let threads = self.hosts.len();
         self.owners = shards.iter().copied().zip((0..threads).cycle()).collect();
         self.hold = Some(Hold {
             missing: shards.iter().copied().collect(),
-            base: base.clone(),
+            base: command.base.clone(),
             threads: (0..threads).collect(),
             from_memory: 0,
             from_storage: 0,
             outcome: None,
         });
+        let command = Arc::new(command);
         for thread in 0..threads {
             let owned = self.owners.iter().filter(|(_, owner)| **owner == thread);
-            let command = ThreadCommand::Hold {
-                epoch,
-                phase,
-                step,
-                shards: owned.map(|(shard, _)| *shard).collect(),
-                base: base.as_ref().map(|base| base.cut),
-            };
+            let shards = owned.map(|(shard, _)| *shard).collect();
+            let command = ThreadCommand::Hold(Arc::clone(&command), shards);
             self.tell(thread, ToThread { ask: None, command }, now_ms, out);
         }
     }
@@ -320,12 +310,12 @@ impl Pserver {
         let host = &mut self.hosts[thread];
         let mut done = true;
         match command {
-            ThreadCommand::Hold { epoch, phase, step, shards, base } => {
-                let missing = host.hold(epoch, phase, step, &shards, base, &mut effects);
+            ThreadCommand::Hold(load, shards) => {
+                let missing = host.hold(&load, &shards, &mut effects);
                 self.carry_out(thread, effects, out);
                 // One of an earlier epoch that a later one has overtaken has no answer.
                 if let Ok(missing) = missing
-                    && epoch == self.epoch
+                    && load.epoch == self.epoch
                 {
                     self.thread_held(thread, &shards, missing, out);
                 }
@@ -347,15 +337,13 @@ impl Pserver {
                 }
                 return;
             }
-            ThreadCommand::Begin(epoch, phase) => {
-                done = host.begin(epoch, phase, &mut effects).is_ok();
-            }
+            ThreadCommand::Begin(begin) => done = host.begin(begin, &mut effects).is_ok(),
             ThreadCommand::Members(trainers) => host.members(&trainers, &mut effects),
-            ThreadCommand::Cut { cut, epoch, phase, at } => {
+            ThreadCommand::Cut(command) => {
                 let now = Duration::from_millis(now_ms);
-                done = host.cut(cut, epoch, phase, &at, now, &mut effects).is_ok();
+                done = host.cut(&command, now, &mut effects).is_ok();
             }
-            ThreadCommand::CutEnd(cut, committed) => host.cut_end(cut, committed, &mut effects),
+            ThreadCommand::CutEnd(end) => host.cut_end(end, &mut effects),
         }
         self.carry_out(thread, effects, out);
         if let Some(ask) = ask {

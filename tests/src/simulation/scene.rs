@@ -8,7 +8,9 @@ use heddle_client::machine::{
     ClientEvent, ClientMachine, Closed, DataRequest, Era, PullAt, PullId, PullItem, RequestFrame,
     StepPush, Unit,
 };
-use heddle_protocol::control::{CutAt, LaneGrant, Phase, ShardPlace, Sharing, TaskGrant};
+use heddle_protocol::control::{
+    Base, CutAt, EndCut, LaneGrant, LoadShards, Phase, ShardPlace, Sharing, TakeCut, TaskGrant,
+};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Incarnation, Lane, Member, PhaseNo, ShardId, Slot, Step,
@@ -96,8 +98,10 @@ impl Scene {
         let step = base.map_or(Step(0), |(_, step)| step);
         let host = &mut self.hosts[shard];
         let ids = [ShardId(shard as u32)];
-        let missing =
-            host.hold(self.era.epoch, self.phase, step, &ids, base.map(|(cut, _)| cut), &mut out);
+        let base = base.map(|(cut, _)| Base { cut, dir: String::new(), files: BTreeMap::new() });
+        let (epoch, phase) = (self.era.epoch, self.phase);
+        let load = LoadShards { epoch, shards: ids.to_vec(), base, phase, step };
+        let missing = host.hold(&load, &ids, &mut out);
         // A host that is in the epoch already reports that and changes nothing.
         for id in missing.unwrap_or_default() {
             let installed = host.install(self.era.epoch, Shard::new(&self.job.shard(id)), &mut out);
@@ -418,8 +422,8 @@ impl Scene {
     pub fn cut(&mut self, shard: usize, number: u32, at: &CutAt) {
         let mut out = Vec::new();
         let (cut, epoch, phase) = (self.cut_id(number), self.era.epoch, self.era.phase);
-        let result =
-            self.hosts[shard].cut(cut, epoch, phase, at, std::time::Duration::ZERO, &mut out);
+        let command = TakeCut { cut, epoch, phase, at: at.clone(), staging: String::new() };
+        let result = self.hosts[shard].cut(&command, std::time::Duration::ZERO, &mut out);
         assert_eq!(result, Ok(()));
         self.take(shard, out);
     }
@@ -429,7 +433,7 @@ impl Scene {
         for shard in [A, B] {
             let mut out = Vec::new();
             let cut = self.cut_id(number);
-            self.hosts[shard].cut_end(cut, committed, &mut out);
+            self.hosts[shard].cut_end(EndCut { cut, committed }, &mut out);
             self.take(shard, out);
         }
     }

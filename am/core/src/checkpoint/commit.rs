@@ -4,7 +4,7 @@
 //! outcome:** the call is repeated, since the store recognises its own manifest by its salt; nothing of the cut is deleted.
 //! Then the journal's record follows, then older checkpoints may be removed (retention).
 
-use heddle_protocol::control::Command;
+use heddle_protocol::control::{Command, EndCut};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view;
@@ -133,7 +133,11 @@ impl Checkpoints {
         self.committed += 1;
         self.late_tries = 0;
         self.final_failures = 0;
-        fleet.send_to_all(Role::Pserver, Command::CutEnd { cut: cut.id, committed: true }, ctx);
+        fleet.send_to_all(
+            Role::Pserver,
+            Command::CutEnd(EndCut { cut: cut.id, committed: true }),
+            ctx,
+        );
         let keep = ctx.config().spec.checkpoint.keep.max(2);
         let retain = StoreCall::Retain { keep, generation: ctx.generation(), base: cut.id };
         ctx.store(StoreCallPurpose::Housekeeping, retain);

@@ -22,7 +22,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{Command, CutAt, Sharing};
+use heddle_protocol::control::{Command, CutAt, Sharing, TakeCut};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step};
 use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::view::EvaluationView;
@@ -217,6 +217,12 @@ impl Cut {
     pub(crate) fn command(&self) -> Option<Command> {
         let OrderedCut { phase, at, staging, .. } = self.ordered()?;
         let (cut, epoch) = (self.id, self.epoch);
-        Some(Command::Cut { cut, epoch, phase: *phase, at: at.clone(), staging: staging.clone() })
+        Some(Command::Cut(TakeCut {
+            cut,
+            epoch,
+            phase: *phase,
+            at: at.clone(),
+            staging: staging.clone(),
+        }))
     }
 }

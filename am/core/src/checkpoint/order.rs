@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, CutAt, Sharing};
+use heddle_protocol::control::{Command, CutAt, EndCut, Sharing};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Role};
 use heddle_protocol::view;
@@ -225,7 +225,7 @@ impl Checkpoints {
         ctx.clear_deadline(Purpose::CutTimeout);
         ctx.clear_deadline(Purpose::CommitRetry);
         if cut.is_ordered() {
-            let command = Command::CutEnd { cut: cut.id, committed: false };
+            let command = Command::CutEnd(EndCut { cut: cut.id, committed: false });
             fleet.send_to_all(Role::Pserver, command, ctx);
         }
         // What may have become a checkpoint after all is left for the next attempt to judge.

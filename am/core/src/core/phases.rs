@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use heddle_protocol::control::Command;
+use heddle_protocol::control::{BeginPhase, Command};
 use heddle_protocol::ids::{Epoch, PhaseNo, Role, ShardId, Slot, Step};
 use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::view;
@@ -34,7 +34,8 @@ impl Core {
 
     fn begin_phase(&mut self, phase: PhaseNo) {
         self.work.begin_phase(phase, &self.ctx);
-        let command = Command::Begin { epoch: self.ctx.epoch(), phase: self.work.wire() };
+        let command =
+            Command::Begin(BeginPhase { epoch: self.ctx.epoch(), phase: self.work.wire() });
         self.fleet.send_to_all(Role::Pserver, command, &mut self.ctx);
         self.stage.go(JobStage::Beginning { begun: BTreeSet::new() });
         self.notice_phase();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, PserverState, Registration, TrainerState};
+use heddle_protocol::control::{BeginPhase, Command, PserverState, Registration, TrainerState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role, Slot};
 
@@ -90,7 +90,7 @@ impl Core {
         }
         if self.stage.kind() == StageKind::Beginning {
             let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
-            self.fleet.send(slot, Command::Begin { epoch, phase }, &mut self.ctx);
+            self.fleet.send(slot, Command::Begin(BeginPhase { epoch, phase }), &mut self.ctx);
         }
         if let Some(state) = pserver_state.filter(|state| state.epoch == self.ctx.epoch()) {
             for shard in state.shards.iter().filter(|shard| shard.ended) {

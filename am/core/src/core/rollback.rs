@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use heddle_protocol::control::{Base, Command};
+use heddle_protocol::control::{Base, Command, LoadShards};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, Role, Slot};
@@ -177,7 +177,7 @@ impl Core {
         let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
         self.fleet.send(
             slot,
-            Command::LoadShards { epoch, shards, base, phase, step },
+            Command::LoadShards(LoadShards { epoch, shards, base, phase, step }),
             &mut self.ctx,
         );
     }

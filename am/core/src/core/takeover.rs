@@ -2,7 +2,7 @@
 //!
 //! How the reports of surviving containers are judged is in `stage::takeover`.
 
-use heddle_protocol::control::{Command, ShardState};
+use heddle_protocol::control::{Command, EndCut, ShardState};
 use heddle_protocol::ids::{Epoch, PhaseNo, Role, Slot};
 use heddle_protocol::view::{self, JobState};
 
@@ -218,7 +218,7 @@ impl Core {
         // A cut that the earlier attempt left open ends; shards that wait for its barriers need not wait any longer.
         let committed = self.checkpoints.base_manifest().map(|base| base.cut);
         for (slot, cut) in takeover.open_cuts() {
-            let command = Command::CutEnd { cut, committed: committed == Some(cut) };
+            let command = Command::CutEnd(EndCut { cut, committed: committed == Some(cut) });
             self.fleet.send(slot, command, &mut self.ctx);
         }
         self.plan_next_cut(false, false);

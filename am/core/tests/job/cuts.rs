@@ -1,7 +1,7 @@
 //! Cuts that fail, and what a manifest must not contain.
 
 use heddle_am_core::{Event, OperationId, StoreCall, Stored};
-use heddle_protocol::control::{Command, CutAt, Operation, Report};
+use heddle_protocol::control::{Command, CutAt, EndCut, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot, Step, TaskId};
@@ -36,7 +36,7 @@ fn queue_of(job: &Job) -> Vec<(TaskId, TaskState)> {
 
 fn ended(job: &Job, cut: CutId) -> bool {
     job.sent.iter().any(
-        |(_, command)| matches!(command, Command::CutEnd { cut: c, committed: false } if *c == cut),
+        |(_, command)| matches!(command, Command::CutEnd(EndCut { cut: c, committed: false }) if *c == cut),
     )
 }
 
@@ -403,7 +403,7 @@ fn pserver_that_reconnects_gets_the_open_cut_again() {
     job.disconnect(p0);
     let from = job.sent.len();
     job.registers(p0);
-    assert!(job.told(p0, from).iter().any(|command| matches!(command, Command::Cut { .. })));
+    assert!(job.told(p0, from).iter().any(|command| matches!(command, Command::Cut(_))));
     assert_eq!(job.at(Slot::pserver(0)), p0);
 }
 

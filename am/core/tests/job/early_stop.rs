@@ -1,7 +1,7 @@
 //! Early stop is decided from all evaluations, through losses of the ApplicationMaster and outages of its journal.
 
 use heddle_am_core::{Event, RecordId, Stored};
-use heddle_protocol::control::{Command, Operation, Report};
+use heddle_protocol::control::{BeginPhase, Command, Operation, Report};
 use heddle_protocol::ids::PhaseNo;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{Consistency, Every};
@@ -40,7 +40,7 @@ fn evaluate(job: &mut Job, loss: f64) {
 
 fn begins(job: &Job, from: usize) -> Vec<PhaseNo> {
     let begun = |command: &Command| match command {
-        Command::Begin { phase, .. } => Some(phase.no),
+        Command::Begin(BeginPhase { phase, .. }) => Some(phase.no),
         _ => None,
     };
     let mut begun: Vec<PhaseNo> =

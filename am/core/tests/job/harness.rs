@@ -11,8 +11,9 @@ use heddle_am_core::{
     Record, RecordId, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
-    Command, CutAt, ExportedFile, HeartbeatStats, LaneGrant, Operation, Phase, PserverState,
-    Registration, Report, ShardState, TaskGrant, TaskPosition, TrainerState,
+    BeginPhase, Command, CutAt, ExportedFile, HeartbeatStats, LaneGrant, LoadShards, Operation,
+    Phase, PserverState, Registration, Report, ShardState, TakeCut, TaskGrant, TaskPosition,
+    TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
@@ -530,7 +531,7 @@ impl Job {
         };
         let mut ups = Vec::new();
         match command {
-            Command::LoadShards { epoch, shards, base: _, phase, step } => {
+            Command::LoadShards(LoadShards { epoch, shards, base: _, phase, step }) => {
                 if process.epoch != epoch && auto.hold {
                     process.epoch = epoch;
                     process.shards = shards;
@@ -546,13 +547,13 @@ impl Job {
                     });
                 }
             }
-            Command::Begin { epoch, phase } if auto.begin && epoch == process.epoch => {
+            Command::Begin(BeginPhase { epoch, phase }) if auto.begin && epoch == process.epoch => {
                 process.phase = Some(phase);
                 process.step = Step(0);
                 ups.push(Report::Begun { epoch, phase: phase.no });
             }
             Command::Members { trainers } => process.members = trainers,
-            Command::Cut { cut, epoch, at, .. } => {
+            Command::Cut(TakeCut { cut, epoch, at, .. }) => {
                 process.cut = cut;
                 if auto.arm {
                     ups.push(Report::CutArmed { cut, epoch });
@@ -669,7 +670,7 @@ impl Job {
     /// The open cut's name, from the last `Cut` command.
     pub fn cut(&self) -> CutId {
         let cut = self.sent.iter().rev().find_map(|(_, command)| match command {
-            Command::Cut { cut, .. } => Some(*cut),
+            Command::Cut(TakeCut { cut, .. }) => Some(*cut),
             _ => None,
         });
         cut.expect("a cut was ordered")
@@ -677,7 +678,7 @@ impl Job {
 
     pub fn cut_at(&self) -> CutAt {
         let at = self.sent.iter().rev().find_map(|(_, command)| match command {
-            Command::Cut { at, .. } => Some(at.clone()),
+            Command::Cut(TakeCut { at, .. }) => Some(at.clone()),
             _ => None,
         });
         at.expect("a cut was ordered")

@@ -1,7 +1,7 @@
 //! Pservers are lost, the journal hangs, files are damaged: the job returns to the last checkpoint.
 
 use heddle_am_core::{Event, Exit, Record, RecordId, StoreCall, Stored};
-use heddle_protocol::control::{Command, Operation, Report};
+use heddle_protocol::control::{Command, LoadShards, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Lane, Slot, Step, TaskId};
@@ -16,7 +16,7 @@ fn epoch(count: u32) -> Epoch {
 
 fn holds(job: &Job, from: usize) -> Vec<Epoch> {
     let epochs = job.sent[from..].iter().filter_map(|(_, command)| match command {
-        Command::LoadShards { epoch, .. } => Some(*epoch),
+        Command::LoadShards(LoadShards { epoch, .. }) => Some(*epoch),
         _ => None,
     });
     epochs.collect()
@@ -45,8 +45,8 @@ fn lost_pserver_rolls_all_shards_back_to_the_last_checkpoint() {
     assert_eq!(holds(&job, from), [epoch(1), epoch(1)], "the survivor and the replacement");
     assert_eq!(job.pserver(1), survivors, "no other container restarts");
     assert_eq!(job.trainers(), trainers);
-    let Some((_, Command::LoadShards { base: Some(told), phase, step, .. })) =
-        job.sent[from..].iter().find(|(_, command)| matches!(command, Command::LoadShards { .. }))
+    let Some((_, Command::LoadShards(LoadShards { base: Some(told), phase, step, .. }))) =
+        job.sent[from..].iter().find(|(_, command)| matches!(command, Command::LoadShards(_)))
     else {
         panic!("no trainer was ordered to return")
     };
@@ -164,7 +164,7 @@ fn rollback_without_a_checkpoint_returns_to_initial_values() {
     let from = job.sent.len();
     job.kill(job.pserver(0));
     let base = job.sent[from..].iter().find_map(|(_, command)| match command {
-        Command::LoadShards { base, step, .. } => Some((base.clone(), *step)),
+        Command::LoadShards(LoadShards { base, step, .. }) => Some((base.clone(), *step)),
         _ => None,
     });
     assert_eq!(base, Some((None, Step(0))));
@@ -215,8 +215,7 @@ fn phase_end_of_the_epoch_before_is_ignored() {
             },
         );
     }
-    let ordered =
-        job.sent[from..].iter().any(|(_, command)| matches!(command, Command::Cut { .. }));
+    let ordered = job.sent[from..].iter().any(|(_, command)| matches!(command, Command::Cut(_)));
     assert!(!ordered, "the phase is not over, so no final cut is due");
 }
 

@@ -2,7 +2,8 @@
 
 use heddle_am_core::{ContainerName, Core, Event, Exit, Record};
 use heddle_protocol::control::{
-    Command, LaneGrant, PserverState, Registration, Report, ShardState, TaskPosition, TrainerState,
+    Command, LaneGrant, LoadShards, PserverState, Registration, Report, ShardState, TaskPosition,
+    TrainerState,
 };
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step, TaskAttempt,
@@ -470,8 +471,8 @@ fn second_run_continues_from_the_newest_checkpoint() {
     assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Stopped);
     let mut next = job.successor();
     next.recover(1, 2, Vec::new());
-    let Some((_, Command::LoadShards { base: Some(base), epoch, step, .. })) =
-        next.sent.iter().find(|(_, command)| matches!(command, Command::LoadShards { .. }))
+    let Some((_, Command::LoadShards(LoadShards { base: Some(base), epoch, step, .. }))) =
+        next.sent.iter().find(|(_, command)| matches!(command, Command::LoadShards(_)))
     else {
         panic!("it starts from the checkpoint")
     };
@@ -491,10 +492,9 @@ fn run_with_completed_training_only_exports_its_model() {
     next.recover(1, 2, Vec::new());
     assert_eq!(next.outcome.as_ref().unwrap().state, JobState::Finished);
     assert!(
-        next.sent.iter().all(|(_, command)| !matches!(
-            command,
-            Command::LoadShards { .. } | Command::Work { .. }
-        ))
+        next.sent
+            .iter()
+            .all(|(_, command)| !matches!(command, Command::LoadShards(_) | Command::Work { .. }))
     );
 }
 

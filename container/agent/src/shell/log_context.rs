@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use heddle_protocol::control::Command;
+use heddle_protocol::control::{Command, LoadShards};
 use heddle_protocol::ids::{Attempt, Epoch, Slot};
 use tracing::Span;
 
@@ -44,7 +44,9 @@ impl LogContext {
             _ => None,
         };
         let epoch = match command {
-            Command::LoadShards { epoch, .. } | Command::Work { epoch, .. } => Some(*epoch),
+            Command::LoadShards(LoadShards { epoch, .. }) | Command::Work { epoch, .. } => {
+                Some(*epoch)
+            }
             _ => None,
         };
         let is_new_job = job.is_some() && fields.job.as_ref() != job;

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use heddle_protocol::control::{Command, Phase, Report, Sharing};
+use heddle_protocol::control::{Command, LoadShards, Phase, Report, Sharing};
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, PART_VALUES_MAX, Status, flags};
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
 use heddle_protocol::ids::{
@@ -52,13 +52,13 @@ pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> Standalone {
     let pserver = Standalone::start(setting).expect("loopback has ports");
     let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
     pserver.command(Command::Members { trainers: vec![trainer(0), trainer(1)] });
-    pserver.command(Command::LoadShards {
+    pserver.command(Command::LoadShards(LoadShards {
         epoch: EPOCH,
         shards: (0..shards).map(ShardId).collect(),
         base: None,
         phase,
         step: Step(0),
-    });
+    }));
     wait(&pserver, |up| matches!(up, Report::ShardsReady { .. }));
     pserver
 }

@@ -153,7 +153,7 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 #[cfg(test)]
 mod tests {
     use crossbeam::channel::{RecvTimeoutError, bounded, unbounded};
-    use heddle_protocol::control::{CutAt, Phase, Sharing};
+    use heddle_protocol::control::{CutAt, LoadShards, Phase, Sharing, TakeCut};
     use heddle_protocol::ids::{
         CutId, Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step,
     };
@@ -190,13 +190,10 @@ mod tests {
             wake.notify_one();
         };
         let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
-        give(DataCommand::LoadShards {
-            epoch,
-            phase,
-            step: Step(0),
-            shards: vec![ShardId(0)],
-            base: None,
-        });
+        let shards = vec![ShardId(0)];
+        let command =
+            LoadShards { epoch, phase, step: Step(0), shards: shards.clone(), base: None };
+        give(DataCommand::LoadShards { command: Arc::new(command), shards });
         let config = ShardConfig {
             shard: ShardId(0),
             shards: 1,
@@ -211,13 +208,14 @@ mod tests {
         give(DataCommand::Install { epoch, shard });
         let silent = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
         give(DataCommand::Members { trainers: vec![silent] });
-        give(DataCommand::Cut {
-            ask: 1,
+        let command = TakeCut {
             cut: CutId { generation: Generation(1), number: 1 },
             epoch,
             phase: PhaseNo(0),
             at: CutAt::Barriers(vec![silent]),
-        });
+            staging: String::new(),
+        };
+        give(DataCommand::Cut { ask: 1, command: Arc::new(command) });
         let limit = Instant::now() + Duration::from_secs(40);
         let aborted = loop {
             for _ in 0..64 {

@@ -150,10 +150,10 @@ impl DataThread {
 
     pub(super) fn command(&self, command: DataCommand) {
         match command {
-            DataCommand::LoadShards { epoch, phase, step, shards: ids, base } => {
-                let missing = self.with_shards(None, |shards, _, out| {
-                    shards.hold(epoch, phase, step, &ids, base, out)
-                });
+            DataCommand::LoadShards { command, shards: own } => {
+                let missing =
+                    self.with_shards(None, |shards, _, out| shards.hold(&command, &own, out));
+                let epoch = command.epoch;
                 self.report(DataReport::Held { thread: self.index, epoch, missing });
             }
             DataCommand::Install { epoch, shard } => {
@@ -162,22 +162,20 @@ impl DataThread {
                     self.with_shards(None, |shards, _, out| shards.install(epoch, *shard, out));
                 self.report(DataReport::Installed { epoch, shard: id, result });
             }
-            DataCommand::Begin { ask, epoch, phase } => {
-                let result =
-                    self.with_shards(None, |shards, _, out| shards.begin(epoch, phase, out));
+            DataCommand::Begin { ask, command } => {
+                let result = self.with_shards(None, |shards, _, out| shards.begin(command, out));
                 self.report(DataReport::Answered(DataAnswer { ask, result }));
             }
             DataCommand::Members { trainers } => {
                 self.with_shards(None, |shards, _, out| shards.members(&trainers, out));
             }
-            DataCommand::Cut { ask, cut, epoch, phase, at } => {
-                let result = self.with_shards(None, |shards, now, out| {
-                    shards.cut(cut, epoch, phase, &at, now, out)
-                });
+            DataCommand::Cut { ask, command } => {
+                let result =
+                    self.with_shards(None, |shards, now, out| shards.cut(&command, now, out));
                 self.report(DataReport::Answered(DataAnswer { ask, result }));
             }
-            DataCommand::CutEnd { cut, committed } => {
-                self.with_shards(None, |shards, _, out| shards.cut_end(cut, committed, out));
+            DataCommand::CutEnd(end) => {
+                self.with_shards(None, |shards, _, out| shards.cut_end(end, out));
             }
             DataCommand::SaveDedupState { shard, cut, reply } => {
                 let _gone = reply.try_send(self.shards.borrow().snapshot_dedup_state(shard, cut));

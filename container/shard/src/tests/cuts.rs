@@ -238,8 +238,8 @@ fn barrier_of_an_earlier_generation_is_of_another_cut() {
     let set = CutAt::Barriers(vec![member(0), member(1)]);
     node.cut(1, set.clone());
     node.cut_end(1, false);
-    let result =
-        node.act(|host, now, out| host.cut(later, host.epoch(), PhaseNo(0), &set, now, out));
+    let command = take(later, node.host.epoch(), set);
+    let result = node.act(|host, now, out| host.cut(&command, now, out));
     assert_eq!(result, Ok(()));
     node.barrier(t0, 1);
     let barrier = Header::barrier(later, node.host.epoch());

@@ -191,8 +191,9 @@ proptest! {
         }
         // What is still parked or held is answered when everything is dropped.
         let phase = Phase { no: PhaseNo(9), sharing };
-        node.act(|host, _, out| host.cut_end(cut(1), false, out));
-        node.act(|host, _, out| host.begin(epoch(1), phase, out)).expect("this epoch");
+        node.cut_end(1, false);
+        let begin = BeginPhase { epoch: epoch(1), phase };
+        node.act(|host, _, out| host.begin(begin, out)).expect("this epoch");
         prop_assert_eq!(node.later.len(), asked);
     }
 }

@@ -75,9 +75,8 @@ fn snapshot_at_another_step_is_dropped_for_the_file() {
     node.step(conn, 0, 0, &[-1.0]);
     node.cut(1, CutAt::Steps(Step(1)));
     node.cut_end(1, true);
-    let phase = Phase { no: PhaseNo(0), sharing: LANES };
-    let (shards, base) = ([ShardId(0)], Some(cut(1)));
-    let missing = node.act(|host, _, out| host.hold(epoch(2), phase, Step(2), &shards, base, out));
+    let load = load(2, (0, LANES), 2, Some(cut(1)));
+    let missing = node.act(|host, _, out| host.hold(&load, &load.shards, out));
     assert_eq!(missing, Ok(vec![ShardId(0)]));
     assert!(!node.host.is_whole());
     assert_eq!(node.host.epoch(), epoch(2), "the host is in the epoch");
@@ -104,9 +103,8 @@ fn epoch_is_entered_once() {
     let mut node = Node::bsp(2);
     let conn = node.connect(0);
     node.push(conn, whole(0, 0), &[-1.0]);
-    let phase = Phase { no: PhaseNo(0), sharing: Sharing::Lanes { lanes: 2 } };
-    let again =
-        node.act(|host, _, out| host.hold(epoch(1), phase, Step(0), &[ShardId(0)], None, out));
+    let load = load(1, (0, Sharing::Lanes { lanes: 2 }), 0, None);
+    let again = node.act(|host, _, out| host.hold(&load, &load.shards, out));
     assert!(again.is_err());
     assert_eq!(node.query(conn, 0), (0, 1, flags::STAGED), "nothing was dropped");
 }
@@ -158,10 +156,8 @@ fn cut_of_an_earlier_phase_starts_the_next_one() {
     node.cut(1, CutAt::Barriers(vec![]));
     node.cut_end(1, true);
     let hold = |node: &mut Node, count, no, sharing, step| {
-        let phase = Phase { no: PhaseNo(no), sharing };
-        node.act(|host, _, out| {
-            host.hold(epoch(count), phase, Step(step), &[ShardId(0)], Some(cut(1)), out)
-        })
+        let load = load(count, (no, sharing), step, Some(cut(1)));
+        node.act(|host, _, out| host.hold(&load, &load.shards, out))
     };
     assert_eq!(hold(&mut node, 2, 1, Sharing::Queue, 0), Ok(vec![]));
     assert_eq!((node.value(0), node.query(conn, 0)), (1.0, (0, 0, 0)));
@@ -173,9 +169,8 @@ fn cut_of_an_earlier_phase_starts_the_next_one() {
 fn frames_get_not_ready_until_the_shard_is_installed() {
     let mut node = Node::asp();
     let conn = node.connect(0);
-    let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
-    let missing =
-        node.act(|host, _, out| host.hold(epoch(2), phase, Step(0), &[ShardId(0)], None, out));
+    let load = load(2, (0, Sharing::Queue), 0, None);
+    let missing = node.act(|host, _, out| host.hold(&load, &load.shards, out));
     assert_eq!(missing, Ok(vec![ShardId(0)]));
     assert_eq!(node.push(conn, whole(0, 0), &[-1.0]), Some(Status::NotReady));
     let shard = Shard::new(&node.config);

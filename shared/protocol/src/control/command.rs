@@ -136,6 +136,54 @@ impl CommandEnvelope {
     }
 }
 
+/// See [`Command::LoadShards`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LoadShards {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// All shards of this pserver.
+    pub shards: Vec<ShardId>,
+    /// Where their content comes from.
+    pub base: Option<Base>,
+    /// The phase that the job is in.
+    pub phase: Phase,
+    /// BSP: job steps of the phase applied in `base`.
+    pub step: Step,
+}
+
+/// See [`Command::Begin`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct BeginPhase {
+    /// The epoch this holds in.
+    pub epoch: Epoch,
+    /// The new phase.
+    pub phase: Phase,
+}
+
+/// See [`Command::Cut`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TakeCut {
+    /// Its name.
+    pub cut: CutId,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The phase it falls into.
+    pub phase: PhaseNo,
+    /// Where.
+    pub at: CutAt,
+    /// Directory (URL) that exists already; files are created in it without creating parents.
+    pub staging: String,
+}
+
+/// See [`Command::CutEnd`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct EndCut {
+    /// The cut.
+    pub cut: CutId,
+    /// Whether it became a checkpoint.
+    pub committed: bool,
+}
+
 /// A command to a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "command")]
@@ -155,25 +203,9 @@ pub enum Command {
 
     /// Pserver: be in this epoch with exactly these shards, as they were at `base` (`None`: initial values), in this
     /// phase at this step. Drops waiting and buffered requests. A pserver that is in the epoch already only answers [`Report::ShardsReady`](super::Report::ShardsReady).
-    LoadShards {
-        /// The epoch.
-        epoch: Epoch,
-        /// All shards of this pserver.
-        shards: Vec<ShardId>,
-        /// Where their content comes from.
-        base: Option<Base>,
-        /// The phase that the job is in.
-        phase: Phase,
-        /// BSP: job steps of the phase applied in `base`.
-        step: Step,
-    },
+    LoadShards(LoadShards),
     /// Pserver: the phase before has ended; drop its progress and serve this one. Answered by [`Report::Begun`](super::Report::Begun).
-    Begin {
-        /// The epoch this holds in.
-        epoch: Epoch,
-        /// The new phase.
-        phase: Phase,
-    },
+    Begin(BeginPhase),
     /// Pserver: exactly these trainers may be connected. Connections of others are closed unread, and an open cut does
     /// not wait for them.
     Members {
@@ -181,25 +213,9 @@ pub enum Command {
         trainers: Vec<Member>,
     },
     /// Pserver: take this cut and save it into `staging`. Answered by [`Report::CutArmed`](super::Report::CutArmed) at once, then per shard.
-    Cut {
-        /// Its name.
-        cut: CutId,
-        /// The epoch.
-        epoch: Epoch,
-        /// The phase it falls into.
-        phase: PhaseNo,
-        /// Where.
-        at: CutAt,
-        /// Directory (URL) that exists already; files are created in it without creating parents.
-        staging: String,
-    },
+    Cut(TakeCut),
     /// Pserver: the cut has ended. Committed: keep its snapshot for a rollback and drop older ones. Else: drop it.
-    CutEnd {
-        /// The cut.
-        cut: CutId,
-        /// Whether it became a checkpoint.
-        committed: bool,
-    },
+    CutEnd(EndCut),
 
     /// Trainer: the epoch, the phase and the places of all shards. A trainer in another epoch or phase drops all
     /// requests in flight and all tasks; a new map in the same epoch and phase only moves connections.
@@ -316,14 +332,15 @@ mod tests {
             dir: "/ckpt/g1-c2".into(),
             files: BTreeMap::from([(ShardId(1), file)]),
         };
-        let hold = Command::LoadShards {
+        let hold = Command::LoadShards(LoadShards {
             epoch: Epoch::first(Generation(1)),
             shards: vec![ShardId(1)],
             base: Some(base.clone()),
             phase: Phase { no: PhaseNo(0), sharing: Sharing::Lanes { lanes: 4 } },
             step: Step(0),
-        };
-        let Command::LoadShards { base: Some(arrived), .. } = through_json(&hold) else {
+        });
+        let Command::LoadShards(LoadShards { base: Some(arrived), .. }) = through_json(&hold)
+        else {
             panic!("another command")
         };
         assert_eq!(arrived, base);

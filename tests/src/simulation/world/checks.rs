@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_am_core::{Checkpoint, Outcome, Record};
-use heddle_protocol::control::Command;
+use heddle_protocol::control::{BeginPhase, Command, LoadShards};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{PhaseNo, Role, Step, TableId};
 use heddle_protocol::manifest::{Manifest, Work};
@@ -349,9 +349,9 @@ impl World {
     /// No process receives an epoch before the journal has it: a successor could not restore it.
     pub(super) fn check_command(&self, command: &Command) -> Result<(), String> {
         let epoch = match command {
-            Command::LoadShards { epoch, .. }
+            Command::LoadShards(LoadShards { epoch, .. })
             | Command::Work { epoch, .. }
-            | Command::Begin { epoch, .. } => *epoch,
+            | Command::Begin(BeginPhase { epoch, .. }) => *epoch,
             _ => return Ok(()),
         };
         let known = |record: &Record| matches!(record, Record::Restore { epoch: known, .. } if *known == epoch);

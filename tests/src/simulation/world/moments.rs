@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::Command;
+use heddle_protocol::control::{Command, LoadShards, TakeCut};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo};
 
 use super::super::bursts::{Bursts, Moment};
@@ -23,13 +23,13 @@ impl World {
     pub(super) fn ordered(&mut self, container: u64, command: &Command) {
         let orders = &mut self.orders;
         match command {
-            Command::Cut { cut, .. } if orders.armed.replace(*cut) != Some(*cut) => {
+            Command::Cut(TakeCut { cut, .. }) if orders.armed.replace(*cut) != Some(*cut) => {
                 self.moment(Moment::Cut, None);
             }
             Command::Barrier { cut, .. } if orders.barrier.replace(*cut) != Some(*cut) => {
                 self.moment(Moment::Cut, None);
             }
-            Command::LoadShards { epoch, .. } if *epoch > orders.hold => {
+            Command::LoadShards(LoadShards { epoch, .. }) if *epoch > orders.hold => {
                 let before = std::mem::replace(&mut orders.hold, *epoch);
                 if before != Epoch::default() {
                     self.moment(Moment::RollsBack, None);
