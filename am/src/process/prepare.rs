@@ -86,12 +86,7 @@ pub(super) async fn prepare(
     announce: impl Future<Output = Result<(), StartFailure>>,
 ) -> Result<Prepared, StartFailure> {
     let PreparationInputs { file, spec, owner, lease, run_dir, events } = inputs;
-    if spec.training.batch == spec::BatchSize::Auto {
-        return Err(StartFailure::new(
-            ExitCode::Input,
-            "training.batch must be a number when a job starts (got \"auto\"); start it by `heddle run` or `heddle submit`",
-        ));
-    }
+    check_batch(spec)?;
     let on_a_cluster = matches!(owner, Owner::Application { .. });
     let location = checkpoint_location(spec)?;
     let storage =
@@ -150,6 +145,17 @@ pub(super) async fn prepare(
         store,
         ended,
     })
+}
+
+/// The batch of a job that runs is a number: commands resolve an automatic one.
+fn check_batch(spec: &JobSpec) -> Result<(), StartFailure> {
+    if spec.training.batch != spec::BatchSize::Auto {
+        return Ok(());
+    }
+    Err(StartFailure::new(
+        ExitCode::Input,
+        "training.batch must be a number when a job starts (got \"auto\"); start it by `heddle run` or `heddle submit`",
+    ))
 }
 
 fn checkpoint_location(spec: &JobSpec) -> Result<StorageUrl, StartFailure> {

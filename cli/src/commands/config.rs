@@ -46,7 +46,7 @@ fn show(args: &JobArgs, json: bool) -> CommandResult {
     let mut job = args.read("<run>")?;
     let given = job.spec.training.batch;
     if given == BatchSize::Auto {
-        // Data that is not there yet is no reason to show nothing.
+        // Data that is not there yet does not hide the rest.
         let _unresolved = am_client::runtime()?.block_on(async {
             let plan = heddle_am::input::plan(&job.spec).await?;
             heddle_am::input::resolve_batch(&mut job.spec, &plan).await

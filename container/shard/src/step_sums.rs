@@ -1,6 +1,6 @@
 //! The gradients of a BSP step, added up: for each table the sums of the rows that the step's lanes named.
 //!
-//! What is held follows from the rows of the step, not from the length of the table, until a step names so many rows that a
+//! What is held follows from the rows of the step, not from the length of the table, until a step names that share of rows at which a
 //! plain array is smaller. Sums are added in the order of the calls, whatever holds them, so they have the same bits.
 
 use crate::copy_on_write::Full;

@@ -1,6 +1,7 @@
 //! AdaDelta (Zeiler 2012, algorithm 1), with a rate as a factor of the step.
 
-use crate::kind::{Arithmetic, GradientKind, OptimizerKind, Parameter, ParameterBounds};
+use crate::arithmetic::Arithmetic;
+use crate::kind::{GradientKind, OptimizerKind, Parameter, ParameterBounds};
 
 pub(crate) const KIND: OptimizerKind = OptimizerKind {
     name: "adadelta",

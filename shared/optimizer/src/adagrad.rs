@@ -1,6 +1,7 @@
 //! AdaGrad with diagonal scaling (Duchi et al., JMLR 2011).
 
-use crate::kind::{Arithmetic, GradientKind, OptimizerKind, Parameter, ParameterBounds};
+use crate::arithmetic::Arithmetic;
+use crate::kind::{GradientKind, OptimizerKind, Parameter, ParameterBounds};
 
 pub(crate) const KIND: OptimizerKind = OptimizerKind {
     name: "adagrad",

@@ -3,7 +3,8 @@
 //! The correction counts the steps that the shard has applied. Moments of a row that a push does not name rest, as in every
 //! sparse optimizer.
 
-use crate::kind::{Arithmetic, GradientKind, OptimizerKind, Parameter, ParameterBounds};
+use crate::arithmetic::Arithmetic;
+use crate::kind::{GradientKind, OptimizerKind, Parameter, ParameterBounds};
 
 pub(crate) const KIND: OptimizerKind = OptimizerKind {
     name: "adam",

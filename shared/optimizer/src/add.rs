@@ -3,7 +3,8 @@
 //! f32 alone stops counting at 2²⁴. The rounding error of each addition is kept beside the sum (two-sum: Knuth, The Art of
 //! Computer Programming, volume 2, 4.2.2), so that counts are exact to 2⁴⁸. A pull gives the rounded sum.
 
-use crate::kind::{Arithmetic, OptimizerKind};
+use crate::arithmetic::Arithmetic;
+use crate::kind::OptimizerKind;
 
 pub(crate) const KIND: OptimizerKind = OptimizerKind {
     name: "add",

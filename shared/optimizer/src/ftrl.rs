@@ -4,7 +4,8 @@
 //! large `n` and small steps, which makes large batches steady. `beta` has the scale of one record's gradient, so the rule
 //! uses sums: with means over B records, `beta` would weigh B times as much, and rare features would hardly move.
 
-use crate::kind::{Arithmetic, GradientKind, OptimizerKind, Parameter, ParameterBounds};
+use crate::arithmetic::Arithmetic;
+use crate::kind::{GradientKind, OptimizerKind, Parameter, ParameterBounds};
 
 pub(crate) const KIND: OptimizerKind = OptimizerKind {
     name: "ftrl",

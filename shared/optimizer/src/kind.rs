@@ -89,27 +89,8 @@ pub struct OptimizerKind {
     pub parameters: &'static [Parameter],
     /// Names of its state arrays, at most two, each as long as the values.
     pub state: &'static [&'static str],
-    /// The gradient that it uses unless the job file says otherwise. `None`: it adds pushes as they are, and takes no l2.
+    /// The gradient that it uses unless the job file has another. `None`: it adds pushes as they are, and takes no l2.
     pub gradient: Option<GradientKind>,
-}
-
-/// The arithmetic of a rule, with its parameters as f32.
-pub(crate) trait Arithmetic: Copy {
-    /// The rule with these parameters, in the order of the kind.
-    fn new(parameters: &[f64]) -> Self;
-
-    /// The rule with its rate multiplied by `factor`; a rule without a rate is left as it is.
-    fn scaled(self, _factor: f32) -> Self {
-        self
-    }
-
-    /// The rule as it is at step `step` of the table, from 1, for rules whose formula has the number of the step.
-    fn at(self, _step: u64) -> Self {
-        self
-    }
-
-    /// Updates a block. All slices have one length; a state array that the rule does not have is empty.
-    fn block(&self, values: &mut [f32], state: [&mut [f32]; 2], gradients: &[f32]);
 }
 
 /// Most parameters of a rule.

@@ -18,6 +18,7 @@
 //! assert_eq!(values, [0.0]);
 //! ```
 
+mod arithmetic;
 #[cfg(test)]
 mod golden;
 mod initialiser;
@@ -27,7 +28,7 @@ mod prefetch;
 mod rule;
 mod schedule;
 
-use kind::Arithmetic;
+use arithmetic::Arithmetic;
 
 pub use initialiser::Initialiser;
 pub use kind::{GradientKind, OptimizerKind, Parameter, ParameterBounds};

@@ -1,6 +1,7 @@
 //! Gradient descent with momentum (Polyak 1964).
 
-use crate::kind::{Arithmetic, GradientKind, OptimizerKind, Parameter, ParameterBounds};
+use crate::arithmetic::Arithmetic;
+use crate::kind::{GradientKind, OptimizerKind, Parameter, ParameterBounds};
 
 pub(crate) const KIND: OptimizerKind = OptimizerKind {
     name: "momentum",

@@ -1,6 +1,7 @@
 //! RMSProp: AdaGrad with a decaying mean of squares (Tieleman and Hinton 2012, lecture 6.5).
 
-use crate::kind::{Arithmetic, GradientKind, OptimizerKind, Parameter, ParameterBounds};
+use crate::arithmetic::Arithmetic;
+use crate::kind::{GradientKind, OptimizerKind, Parameter, ParameterBounds};
 
 pub(crate) const KIND: OptimizerKind = OptimizerKind {
     name: "rmsprop",

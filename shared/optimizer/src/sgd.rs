@@ -1,6 +1,7 @@
 //! Plain gradient descent.
 
-use crate::kind::{Arithmetic, GradientKind, OptimizerKind, Parameter, ParameterBounds};
+use crate::arithmetic::Arithmetic;
+use crate::kind::{GradientKind, OptimizerKind, Parameter, ParameterBounds};
 
 pub(crate) const KIND: OptimizerKind = OptimizerKind {
     name: "sgd",
