@@ -87,7 +87,9 @@ def main():
     unknown = wanted - {name for name, _, _ in all_programs}
     if unknown:
         sys.exit(f"no such test program: {', '.join(sorted(unknown))}")
-    chosen = [program for program in all_programs if not wanted or program[0] in wanted]
+    left_out = set(os.environ.get("HEDDLE_TEST_SKIP", "").split())
+    chosen = [program for program in all_programs
+              if (not wanted or program[0] in wanted) and program[0] not in left_out]
     jobs = int(os.environ.get("HEDDLE_TEST_JOBS") or os.cpu_count() or 1)
     with ThreadPoolExecutor(jobs) as pool:
         passed = list(pool.map(run, chosen))
