@@ -9,7 +9,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use heddle_protocol::control::{Phase, Sharing};
+use heddle_protocol::control::{LoadShards, Phase, Sharing};
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step};
 use heddle_protocol::spec::{Optimizer, dense_table};
@@ -120,7 +120,8 @@ impl Bench {
         let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
         let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
         set.members(&[member], &mut out);
-        let missing = set.hold(epoch, phase, Step(0), &[ShardId(0)], None, &mut out);
+        let load = LoadShards { epoch, shards: vec![ShardId(0)], base: None, phase, step: Step(0) };
+        let missing = set.hold(&load, &[ShardId(0)], &mut out);
         assert_eq!(missing.expect("a later epoch").len(), 1);
         set.install(epoch, Shard::new(&config), &mut out).expect("initial values fit");
         let conn = set.connect(member, &mut out).expect("a member");
