@@ -85,7 +85,7 @@ pub struct OptimizerKind {
     pub name: &'static str,
     /// What it does, for the reference page.
     pub doc: &'static str,
-    /// Its parameters, at most [`PARAMETERS_MAX`].
+    /// Its parameters, at most four.
     pub parameters: &'static [Parameter],
     /// Names of its state arrays, at most two, each as long as the values.
     pub state: &'static [&'static str],
