@@ -1,7 +1,7 @@
 //! The token file of this process: where libraries in it, and its children, find the tokens that it has.
 //!
-//! Libraries read the file that `HADOOP_TOKEN_FILE_LOCATION` names, at each new connection. This one is in memory, so
-//! nothing is left on disk, and it is replaced as a whole: a reader sees the old or the new content. Its path is valid
+//! Libraries read the file that `HADOOP_TOKEN_FILE_LOCATION` names, at each new connection. This one has no name in any
+//! directory, so nothing is left when the process ends, and it is replaced as a whole: a reader sees the old or the new content. Its path is valid
 //! for processes of the same user as long as this process lives.
 
 use std::io::Write as _;
@@ -9,8 +9,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use nix::fcntl::OFlag;
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::dup3;
 
 use super::{Credentials, Token};
@@ -94,10 +92,10 @@ impl ProcessTokens {
     }
 }
 
+/// A file without a name, which only this user can open: in memory where the system has `/dev/shm`, else in the directory
+/// for temporary files. `memfd_create` is not used: Linux before 3.17 and glibc before 2.27 lack it.
 fn file_of(credentials: &Credentials) -> std::io::Result<OwnedFd> {
-    let file = memfd_create(c"hadoop-tokens", MFdFlags::MFD_CLOEXEC)?;
-    fchmod(&file, Mode::S_IRUSR | Mode::S_IWUSR)?;
-    let mut file = std::fs::File::from(file);
+    let mut file = tempfile::tempfile_in("/dev/shm").or_else(|_| tempfile::tempfile())?;
     file.write_all(&credentials.encode())?;
     Ok(file.into())
 }
