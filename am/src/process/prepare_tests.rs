@@ -24,6 +24,7 @@ fn spec(dir: &Path, sets: &[&str]) -> JobSpec {
     let text = format!(
         "name = \"job\"\n[data]\ntrain = \"{0}/data/*\"\npasses = 2\n\
          [model]\nalgorithm = \"logistic-regression\"\nfeatures = 10\n\
+         [training]\nbatch = 8\n\
          [checkpoint]\ndir = \"{0}/ckpt\"\n[output]\nmodel = \"{0}/model\"\n",
         dir.display()
     );
