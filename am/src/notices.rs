@@ -228,8 +228,8 @@ pub fn log(event: &JobEvent) {
             let base = base.map(tracing::field::display);
             tracing::info!(epoch_after = %epoch, checkpoint = base, shards, cause, "rollback_started");
         }
-        JobEvent::RollbackFinished { epoch, took_ms } => {
-            tracing::info!(epoch_after = %epoch, duration_ms = took_ms, "rollback_finished");
+        JobEvent::RollbackFinished { epoch, took_ms, from_memory, from_storage } => {
+            tracing::info!(epoch_after = %epoch, duration_ms = took_ms, from_memory, from_storage, "rollback_finished");
         }
         JobEvent::StoppedEarly { text } => tracing::info!(text, "training_stopped_early"),
         JobEvent::Recovered(recovery) => {

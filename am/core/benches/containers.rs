@@ -246,10 +246,7 @@ impl Rig {
             Command::LoadShards(LoadShards { epoch, shards, phase, .. }) => {
                 (self.epoch, self.phase) = (epoch, phase.no);
                 self.containers.get_mut(&member).unwrap().shards = shards;
-                self.say(
-                    member,
-                    Report::ShardsReady { epoch, from_memory: 0, from_storage: 1, load_ms: 1 },
-                );
+                self.say(member, Report::ShardsReady { epoch, from_memory: 0, from_storage: 1 });
             }
             Command::Begin(BeginPhase { epoch, phase }) => {
                 self.phase = phase.no;

@@ -424,7 +424,6 @@ impl Coordinator {
             epoch: self.epoch,
             from_memory,
             from_storage: loading.from_storage,
-            load_ms,
         };
         loading.outcome = Some(report.clone());
         tracing::info!(epoch = %self.epoch, shards = total, from_memory, from_storage = loading.from_storage, duration_ms = load_ms, "shards_loaded");

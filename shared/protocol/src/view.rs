@@ -389,6 +389,10 @@ pub enum JobEvent {
         epoch: Epoch,
         /// Time since the rollback started in milliseconds.
         took_ms: u64,
+        /// Shards that returned to the snapshot in their pserver's memory.
+        from_memory: u32,
+        /// Shards that were loaded from storage.
+        from_storage: u32,
     },
     /// A recovery is over.
     Recovered(RecoveryView),

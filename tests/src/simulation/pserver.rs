@@ -421,7 +421,6 @@ impl Pserver {
             epoch: self.epoch,
             from_memory: hold.from_memory,
             from_storage: hold.from_storage,
-            load_ms: 1,
         };
         hold.outcome = Some(report.clone());
         out.push(Output::Report(report));

@@ -11,6 +11,7 @@ use heddle_protocol::metrics::TaskMetrics;
 use super::Core;
 use crate::action::ConnectionId;
 use crate::failure::JobFailure;
+use crate::stage::RestoredShards;
 
 impl Core {
     /// A container reports.
@@ -76,9 +77,9 @@ impl Core {
 
     fn shard_report(&mut self, slot: Slot, report: Report) {
         match report {
-            Report::ShardsReady { epoch, from_memory: _, from_storage: _, load_ms: _ } => {
+            Report::ShardsReady { epoch, from_memory, from_storage } => {
                 if epoch == self.ctx.epoch() {
-                    self.stage.restored(slot);
+                    self.stage.restored(slot, RestoredShards { from_memory, from_storage });
                 }
             }
             Report::LoadFailed { epoch, failure } => {

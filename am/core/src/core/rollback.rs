@@ -36,7 +36,7 @@ use crate::event::Stored;
 use crate::failure::JobFailure;
 use crate::record::Record;
 use crate::stage::shard_map::ShardMap;
-use crate::stage::{JobStage, NextStep, Restoring, StageKind};
+use crate::stage::{JobStage, NextStep, RestoredShards, Restoring, StageKind};
 
 impl Core {
     /// The epoch after the current one: of this generation, whatever the current one is of.
@@ -264,7 +264,7 @@ impl Core {
 
     /// Step 3, once all shards are loaded.
     pub(super) fn advance_restoring(&mut self) -> bool {
-        let JobStage::Restoring(Restoring { since, .. }) = *self.stage.now() else {
+        let JobStage::Restoring(Restoring { since, sources, .. }) = *self.stage.now() else {
             return false;
         };
         if !self.stage.is_restored(&self.fleet) {
@@ -281,7 +281,13 @@ impl Core {
         self.stage.go(JobStage::Idle(NextStep::StartWork));
         if started {
             let (epoch, took_ms) = (self.ctx.epoch(), self.ctx.now().since(since));
-            self.ctx.notice(view::JobEvent::RollbackFinished { epoch, took_ms });
+            let RestoredShards { from_memory, from_storage } = sources;
+            self.ctx.notice(view::JobEvent::RollbackFinished {
+                epoch,
+                took_ms,
+                from_memory,
+                from_storage,
+            });
             self.checkpoints.plan_after_rollback(false, &self.work, &self.fleet, &mut self.ctx);
             self.save_before_leaving();
             self.save_before_return();

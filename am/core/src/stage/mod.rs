@@ -50,8 +50,19 @@ pub(crate) struct Restoring {
     pub since: MonotonicMs,
     /// Slots that have answered for this epoch.
     pub answered: BTreeSet<Slot>,
+    /// Where their shards came from.
+    pub sources: RestoredShards,
     /// The failure of a load that is tried again.
     pub retry_cause: Option<String>,
+}
+
+/// Where shards got the common state from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RestoredShards {
+    /// Snapshots in the memory of pservers.
+    pub from_memory: u32,
+    /// Files, or initial values.
+    pub from_storage: u32,
 }
 
 /// The stage of the job.
@@ -288,9 +299,12 @@ impl StageMachine {
     }
 
     /// A pserver has the state that shards go to. Ignored in other stages: a pserver that connects again reports it again.
-    pub(crate) fn restored(&mut self, slot: Slot) {
-        if let JobStage::Restoring(restoring) = &mut self.stage {
-            restoring.answered.insert(slot);
+    pub(crate) fn restored(&mut self, slot: Slot, shards: RestoredShards) {
+        if let JobStage::Restoring(restoring) = &mut self.stage
+            && restoring.answered.insert(slot)
+        {
+            restoring.sources.from_memory += shards.from_memory;
+            restoring.sources.from_storage += shards.from_storage;
         }
     }
 

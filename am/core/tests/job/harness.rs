@@ -532,6 +532,7 @@ impl Job {
         let mut ups = Vec::new();
         match command {
             Command::LoadShards(LoadShards { epoch, shards, base: _, phase, step }) => {
+                let from_storage = shards.len() as u32;
                 if process.epoch != epoch && auto.hold {
                     process.epoch = epoch;
                     process.shards = shards;
@@ -539,12 +540,7 @@ impl Job {
                     process.step = step;
                 }
                 if auto.hold {
-                    ups.push(Report::ShardsReady {
-                        epoch,
-                        from_memory: 0,
-                        from_storage: 0,
-                        load_ms: 0,
-                    });
+                    ups.push(Report::ShardsReady { epoch, from_memory: 0, from_storage });
                 }
             }
             Command::Begin(BeginPhase { epoch, phase }) if auto.begin && epoch == process.epoch => {

@@ -38,8 +38,6 @@ pub enum Report {
         from_memory: u32,
         /// Shards loaded from storage.
         from_storage: u32,
-        /// Time that restoring took, ms.
-        load_ms: u64,
     },
     /// Pserver: a checkpoint file could not be used.
     LoadFailed {
