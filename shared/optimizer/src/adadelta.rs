@@ -39,9 +39,16 @@ impl Arithmetic for Adadelta {
     }
 
     #[inline(always)]
-    fn block(&self, values: &mut [f32], [n, d]: [&mut [f32]; 2], gradients: &[f32]) {
+    fn block(
+        &self,
+        values: &mut [f32],
+        [n, d]: [&mut [f32]; 2],
+        sums: &[f32],
+        gradient: impl Fn(f32, f32) -> f32,
+    ) {
         let Self { rate, decay, rest, epsilon } = *self;
-        for (((w, n), d), g) in values.iter_mut().zip(n).zip(d).zip(gradients) {
+        for (((w, n), d), sum) in values.iter_mut().zip(n).zip(d).zip(sums) {
+            let g = gradient(*sum, *w);
             *n = decay * *n + rest * (g * g);
             let step = (*d + epsilon).sqrt() / (*n + epsilon).sqrt() * g;
             *d = decay * *d + rest * (step * step);

@@ -46,10 +46,17 @@ impl Arithmetic for Adam {
     }
 
     #[inline(always)]
-    fn block(&self, values: &mut [f32], [m, v]: [&mut [f32]; 2], gradients: &[f32]) {
+    fn block(
+        &self,
+        values: &mut [f32],
+        [m, v]: [&mut [f32]; 2],
+        sums: &[f32],
+        gradient: impl Fn(f32, f32) -> f32,
+    ) {
         let Self { rate, epsilon, corrections: [first, second], .. } = *self;
         let [beta1, beta2] = self.betas.map(|beta| beta as f32);
-        for (((w, m), v), g) in values.iter_mut().zip(m).zip(v).zip(gradients) {
+        for (((w, m), v), sum) in values.iter_mut().zip(m).zip(v).zip(sums) {
+            let g = gradient(*sum, *w);
             *m = beta1 * *m + (1.0 - beta1) * g;
             *v = beta2 * *v + (1.0 - beta2) * (g * g);
             *w -= rate * (*m / first) / ((*v / second).sqrt() + epsilon);

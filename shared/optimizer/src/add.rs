@@ -31,7 +31,13 @@ impl Arithmetic for Add {
     }
 
     #[inline(always)]
-    fn block(&self, values: &mut [f32], [low, _]: [&mut [f32]; 2], sums: &[f32]) {
+    fn block(
+        &self,
+        values: &mut [f32],
+        [low, _]: [&mut [f32]; 2],
+        sums: &[f32],
+        _gradient: impl Fn(f32, f32) -> f32,
+    ) {
         for ((w, low), g) in values.iter_mut().zip(low).zip(sums) {
             let (sum, error) = two_sum(*w, *g);
             let (high, rest) = two_sum(sum, *low + error);

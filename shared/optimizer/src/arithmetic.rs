@@ -15,6 +15,13 @@ pub(crate) trait Arithmetic: Copy {
         self
     }
 
-    /// Updates a block. All slices have one length; a state array that the rule does not have is empty.
-    fn block(&self, values: &mut [f32], state: [&mut [f32]; 2], gradients: &[f32]);
+    /// Updates a block by `gradient(sum, value)` of each pushed sum, in one pass over the memory. All slices have one length; a
+    /// state array that the rule does not have is empty.
+    fn block(
+        &self,
+        values: &mut [f32],
+        state: [&mut [f32]; 2],
+        sums: &[f32],
+        gradient: impl Fn(f32, f32) -> f32,
+    );
 }

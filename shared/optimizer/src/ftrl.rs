@@ -40,9 +40,16 @@ impl Arithmetic for Ftrl {
     }
 
     #[inline(always)]
-    fn block(&self, values: &mut [f32], [z, n]: [&mut [f32]; 2], gradients: &[f32]) {
+    fn block(
+        &self,
+        values: &mut [f32],
+        [z, n]: [&mut [f32]; 2],
+        sums: &[f32],
+        gradient: impl Fn(f32, f32) -> f32,
+    ) {
         let Self { inverse_alpha, beta, l1, l2 } = *self;
-        for (((w, z), n), g) in values.iter_mut().zip(z).zip(n).zip(gradients) {
+        for (((w, z), n), sum) in values.iter_mut().zip(z).zip(n).zip(sums) {
+            let g = gradient(*sum, *w);
             let square = g * g;
             let root = (*n + square).sqrt();
             let sigma = (root - n.sqrt()) * inverse_alpha;

@@ -69,11 +69,18 @@ macro_rules! rules {
                 }
             }
 
-            /// Updates a block by `gradients`, which has the length of all arrays that the rule uses.
+            /// Updates a block by `gradient(sum, value)` of each of `sums`, which has the length of all arrays that the rule
+            /// uses.
             #[inline(always)]
-            fn block(&self, values: &mut [f32], state: [&mut [f32]; 2], gradients: &[f32]) {
+            fn block(
+                &self,
+                values: &mut [f32],
+                state: [&mut [f32]; 2],
+                sums: &[f32],
+                gradient: impl Fn(f32, f32) -> f32,
+            ) {
                 match self {
-                    $(Self::$rule(rule) => rule.block(values, state, gradients)),*
+                    $(Self::$rule(rule) => rule.block(values, state, sums, gradient)),*
                 }
             }
         }

@@ -30,9 +30,16 @@ impl Arithmetic for Momentum {
     }
 
     #[inline(always)]
-    fn block(&self, values: &mut [f32], [v, _]: [&mut [f32]; 2], gradients: &[f32]) {
+    fn block(
+        &self,
+        values: &mut [f32],
+        [v, _]: [&mut [f32]; 2],
+        sums: &[f32],
+        gradient: impl Fn(f32, f32) -> f32,
+    ) {
         let Self { rate, momentum } = *self;
-        for ((w, v), g) in values.iter_mut().zip(v).zip(gradients) {
+        for ((w, v), sum) in values.iter_mut().zip(v).zip(sums) {
+            let g = gradient(*sum, *w);
             *v = momentum * *v + g;
             *w -= rate * *v;
         }

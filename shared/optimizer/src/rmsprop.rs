@@ -38,9 +38,16 @@ impl Arithmetic for Rmsprop {
     }
 
     #[inline(always)]
-    fn block(&self, values: &mut [f32], [n, _]: [&mut [f32]; 2], gradients: &[f32]) {
+    fn block(
+        &self,
+        values: &mut [f32],
+        [n, _]: [&mut [f32]; 2],
+        sums: &[f32],
+        gradient: impl Fn(f32, f32) -> f32,
+    ) {
         let Self { rate, decay, rest, epsilon } = *self;
-        for ((w, n), g) in values.iter_mut().zip(n).zip(gradients) {
+        for ((w, n), sum) in values.iter_mut().zip(n).zip(sums) {
+            let g = gradient(*sum, *w);
             *n = decay * *n + rest * (g * g);
             *w -= rate * g / (n.sqrt() + epsilon);
         }

@@ -26,9 +26,16 @@ impl Arithmetic for Sgd {
     }
 
     #[inline(always)]
-    fn block(&self, values: &mut [f32], _none: [&mut [f32]; 2], gradients: &[f32]) {
+    fn block(
+        &self,
+        values: &mut [f32],
+        _none: [&mut [f32]; 2],
+        sums: &[f32],
+        gradient: impl Fn(f32, f32) -> f32,
+    ) {
         let rate = self.rate;
-        for (w, g) in values.iter_mut().zip(gradients) {
+        for (w, sum) in values.iter_mut().zip(sums) {
+            let g = gradient(*sum, *w);
             *w -= rate * g;
         }
     }
