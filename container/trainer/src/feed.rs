@@ -22,7 +22,7 @@ use heddle_storage::{Storage, StorageUrl, connect};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-use crate::algorithm::StepWork;
+use crate::algorithm::{KeyIndex, StepWork};
 use crate::reader::task::BadCount;
 use crate::reader::{BadPolicy, ReadError, RecordFormat, TaskReader};
 use crate::storage_wait::{ReaderWait, StorageWaits};
@@ -51,6 +51,8 @@ pub struct FeedSettings {
     pub phase: PhaseNo,
     /// Format of records.
     pub format: RecordFormat,
+    /// Whether steps need the distinct features of their batch.
+    pub index_features: bool,
     /// Records of a step, at least 1.
     pub rows: usize,
     /// Policy for malformed records.
@@ -141,6 +143,7 @@ impl Feed {
         let thread = FeedThread {
             id,
             wait: settings.waits.reader(),
+            index: settings.index_features.then(|| KeyIndex::new(settings.format.features)),
             settings,
             empty,
             spare: None,
@@ -226,6 +229,8 @@ struct FeedThread {
     wait: Arc<ReaderWait>,
     settings: FeedSettings,
     empty: Receiver<Box<StepWork>>,
+    /// Finds the distinct features of a batch, if steps need them.
+    index: Option<KeyIndex>,
     /// Taken from `empty` and not used, since the task ended.
     spare: Option<Box<StepWork>>,
     items: Sender<(FeedId, FeedItem)>,
@@ -334,6 +339,9 @@ impl FeedThread {
                 self.spare = Some(work);
                 read?;
                 break;
+            }
+            if let Some(index) = &mut self.index {
+                work.index_features(index);
             }
             self.flush(false)?;
             self.held.push_back(FeedItem::Step { step: at, work, end: false });
@@ -484,6 +492,7 @@ mod tests {
                 features: 10_000,
                 labels: Labels::Required,
             },
+            index_features: false,
             rows: 2,
             bad_records: BadRecords::Fail,
             quarantine: dir.join("bad"),

@@ -141,6 +141,15 @@ impl Reader for Watched {
         }
         next
     }
+
+    async fn append_to(&mut self, buffer: &mut Vec<u8>) -> Result<usize, StorageError> {
+        self.wait.begin();
+        let read = self.inner.append_to(buffer).await;
+        if read.is_ok() {
+            self.wait.over();
+        }
+        read
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

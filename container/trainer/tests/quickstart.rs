@@ -17,7 +17,7 @@ use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::file::{ReadContext, read};
 use heddle_protocol::spec::{JobSpec, PhaseKind, TableSpec, phase_count, phase_kind};
 use heddle_storage::{LocalStorage, StorageUrl, find_files};
-use heddle_trainer::algorithm::{Algorithm, LogisticRegression, StepWork};
+use heddle_trainer::algorithm::{Algorithm, KeyIndex, LogisticRegression, StepWork};
 use heddle_trainer::reader::{BadPolicy, Labels, RecordFormat, TaskReader};
 
 fn wait<F: Future>(future: F) -> F::Output {
@@ -97,6 +97,7 @@ struct Job {
     plan: InputPlan,
     tables: Vec<Table>,
     algorithm: LogisticRegression,
+    index: KeyIndex,
 }
 
 impl Job {
@@ -108,6 +109,7 @@ impl Job {
             plan: plan_input(find(&spec.data.train), find(&spec.data.test), length),
             tables: spec.tables().into_iter().map(Table::new).collect(),
             algorithm: LogisticRegression::new(&spec),
+            index: KeyIndex::new(spec.model.features),
             spec,
         }
     }
@@ -142,6 +144,7 @@ impl Job {
         if work.batch.is_empty() {
             return false;
         }
+        work.index_features(&mut self.index);
         self.algorithm.prepare(work);
         self.fill(&mut work.pulls);
         self.algorithm.compute(work, metrics);

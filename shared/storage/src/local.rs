@@ -323,29 +323,33 @@ struct LocalReader {
 #[async_trait]
 impl Reader for LocalReader {
     async fn next(&mut self) -> Result<Option<Bytes>, StorageError> {
-        let Some(mut file) = self.file.take() else {
+        let mut chunk = Vec::new();
+        let len = self.append_to(&mut chunk).await?;
+        Ok((len > 0).then(|| Bytes::from(chunk)))
+    }
+
+    async fn append_to(&mut self, buffer: &mut Vec<u8>) -> Result<usize, StorageError> {
+        let Some(file) = self.file.take() else {
             return Err(StorageError::new(Op::Read, self.path.display(), Reason::Other)
                 .because("the stream broke earlier"));
         };
-        let (file, read) = blocking(move || {
-            let mut chunk = vec![0; CHUNK_BYTES];
-            let read = loop {
-                match file.read(&mut chunk) {
-                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                    other => break other,
-                }
-            };
-            let read = read.map(|len| {
-                chunk.truncate(len);
-                chunk
-            });
-            (file, read)
+        let mut taken = std::mem::take(buffer);
+        let (file, taken, read) = blocking(move || {
+            let before = taken.len();
+            taken.reserve(CHUNK_BYTES);
+            // Reads into memory that is reserved and not initialised, and repeats an interrupted call.
+            let read = (&file).take(CHUNK_BYTES as u64).read_to_end(&mut taken);
+            if read.is_err() {
+                taken.truncate(before);
+            }
+            (file, taken, read)
         })
         .await;
-        let chunk =
+        *buffer = taken;
+        let len =
             read.map_err(|error| StorageError::from_io(Op::Read, self.path.display(), error))?;
         self.file = Some(file);
-        Ok((!chunk.is_empty()).then(|| Bytes::from(chunk)))
+        Ok(len)
     }
 }
 

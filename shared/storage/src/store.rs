@@ -278,4 +278,15 @@ pub trait Reader: Debug + Send {
     /// # Errors
     /// `Unavailable` and other read failures.
     async fn next(&mut self) -> Result<Option<Bytes>, StorageError>;
+
+    /// Appends the next bytes to `buffer`, as [`next`](Self::next), without a copy where the storage can do that. Returns their
+    /// number; 0 at the end of the file. The content of `buffer` is lost if the call is dropped before it ends.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next); `buffer` keeps what it had.
+    async fn append_to(&mut self, buffer: &mut Vec<u8>) -> Result<usize, StorageError> {
+        let chunk = self.next().await?.unwrap_or_default();
+        buffer.extend_from_slice(&chunk);
+        Ok(chunk.len())
+    }
 }

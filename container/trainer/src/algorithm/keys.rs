@@ -1,17 +1,23 @@
 //! The distinct features of a batch, sorted, and the position of each feature of the batch among them.
 
-/// Tables with at most this many features have a bitmap and an array of positions (at most 8 MiB and 256 MiB); for
-/// larger ones the keys are sorted.
+/// Tables with at most this many features have a bitmap (at most 12.5 MiB with its counts); for larger ones the keys are
+/// sorted.
 const MAPPED_MAX: u64 = 1 << 26;
 const WORD: u32 = u64::BITS;
 
 /// Finds the sorted distinct keys of a batch. Its memory is reused from batch to batch.
+///
+/// The features of a batch are bits of a map. The position of a feature is the number of bits below it: a count for each
+/// word, and the bits of its own word. All of that stays in the cache where an array of positions, which has 32 bits for
+/// each feature, does not.
 #[derive(Debug)]
 pub struct KeyIndex {
     /// One bit per feature, all zero between calls; empty for large tables.
     seen: Vec<u64>,
-    /// Position of each feature in the last list of keys; valid only for the features of that list.
-    place: Vec<u32>,
+    /// Bit `i`: `seen[i]` is not zero. All zero between calls.
+    used: Vec<u64>,
+    /// Bits of all words before this one; valid only for words that are not zero.
+    before: Vec<u32>,
 }
 
 impl KeyIndex {
@@ -19,7 +25,12 @@ impl KeyIndex {
     #[must_use]
     pub fn new(features: u64) -> Self {
         let mapped = if features <= MAPPED_MAX { features as usize } else { 0 };
-        Self { seen: vec![0; mapped.div_ceil(WORD as usize)], place: vec![0; mapped] }
+        let words = mapped.div_ceil(WORD as usize);
+        Self {
+            seen: vec![0; words],
+            used: vec![0; words.div_ceil(WORD as usize)],
+            before: vec![0; words],
+        }
     }
 
     /// Replaces `keys` by the distinct `indices`, sorted, and `local` by the position in `keys` of
@@ -38,34 +49,65 @@ impl KeyIndex {
             local.extend(indices.iter().map(find));
             return;
         }
-        for index in indices {
-            let (word, bit) = ((index / WORD) as usize, 1 << (index % WORD));
-            if self.seen[word] & bit == 0 {
-                self.seen[word] |= bit;
-                keys.push(*index);
+        for &index in indices {
+            let word = index / WORD;
+            self.seen[word as usize] |= 1 << (index % WORD);
+            self.used[(word / WORD) as usize] |= 1 << (word % WORD);
+        }
+        for (group, used) in self.used.iter().enumerate() {
+            for bit in ones(*used) {
+                let word = group as u32 * WORD + bit;
+                self.before[word as usize] = keys.len() as u32;
+                keys.extend(ones(self.seen[word as usize]).map(|bit| word * WORD + bit));
             }
         }
-        // Scanning the bitmap costs a word per 64 features, sorting some twenty times as much per key.
-        if self.seen.len() / 16 <= keys.len() {
-            keys.clear();
-            for (at, word) in self.seen.iter_mut().enumerate() {
-                let mut bits = std::mem::take(word);
-                while bits != 0 {
-                    keys.push(at as u32 * WORD + bits.trailing_zeros());
-                    bits &= bits - 1;
-                }
-            }
-        } else {
-            keys.sort_unstable();
-            for key in keys.iter() {
-                self.seen[(key / WORD) as usize] = 0;
+        positions(indices, &self.seen, &self.before, local);
+        for (group, used) in self.used.iter_mut().enumerate() {
+            for bit in ones(std::mem::take(used)) {
+                self.seen[group * WORD as usize + bit as usize] = 0;
             }
         }
-        for (position, key) in keys.iter().enumerate() {
-            self.place[*key as usize] = position as u32;
-        }
-        local.extend(indices.iter().map(|index| self.place[*index as usize]));
     }
+}
+
+/// The numbers of the bits that are set, ascending.
+fn ones(mut bits: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = (bits != 0).then(|| bits.trailing_zeros());
+        bits &= bits.wrapping_sub(1);
+        bit
+    })
+}
+
+/// Appends the number of bits below each of `indices`.
+fn positions(indices: &[u32], seen: &[u64], before: &[u32], local: &mut Vec<u32>) {
+    #[cfg(target_arch = "x86_64")]
+    #[expect(
+        unsafe_code,
+        reason = "calls a function that is compiled for processors that count bits"
+    )]
+    {
+        /// The same code, with one instruction that counts the bits of a word instead of twelve.
+        #[target_feature(enable = "popcnt")]
+        fn counted(indices: &[u32], seen: &[u64], before: &[u32], local: &mut Vec<u32>) {
+            extend_positions(indices, seen, before, local);
+        }
+        if std::is_x86_feature_detected!("popcnt") {
+            // SAFETY: the processor has the instruction.
+            unsafe { counted(indices, seen, before, local) };
+            return;
+        }
+    }
+    extend_positions(indices, seen, before, local);
+}
+
+#[inline(always)]
+fn extend_positions(indices: &[u32], seen: &[u64], before: &[u32], local: &mut Vec<u32>) {
+    local.extend(indices.iter().map(|index| {
+        let word = (index / WORD) as usize;
+        let below = seen[word] & ((1 << (index % WORD)) - 1);
+        before[word] + below.count_ones()
+    }));
 }
 
 #[cfg(test)]
@@ -91,7 +133,7 @@ mod tests {
                 let found: Vec<u32> = local.iter().map(|at| keys[*at as usize]).collect();
                 prop_assert_eq!(&found, &indices);
             }
-            prop_assert!(index.seen.iter().all(|word| *word == 0));
+            prop_assert!(index.seen.iter().chain(&index.used).all(|word| *word == 0));
         }
     }
 }

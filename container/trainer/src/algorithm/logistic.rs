@@ -19,7 +19,7 @@ use heddle_protocol::spec::table::{BIAS, STATS, WEIGHTS};
 use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
 
 use super::standard::{STATS_COLS, Standard, means};
-use super::{Algorithm, KeyIndex, StepWork};
+use super::{Algorithm, StepWork};
 use crate::batch::Batch;
 
 /// The built-in algorithm `logistic-regression`.
@@ -30,7 +30,6 @@ pub struct LogisticRegression {
     weights: TableId,
     bias: TableId,
     stats: TableId,
-    keys: KeyIndex,
     mode: ComputeMode,
     /// Sums of a step, by feature or by position among its keys.
     sums: Vec<f64>,
@@ -102,7 +101,6 @@ impl LogisticRegression {
             bias: id(BIAS).expect("logistic regression has a table for the bias"),
             // Not used without standardisation.
             stats: id(STATS).unwrap_or_default(),
-            keys: KeyIndex::new(spec.model.features),
             mode: ComputeMode::Sparse { score: false },
             sums: Vec::new(),
         }
@@ -120,8 +118,7 @@ impl LogisticRegression {
     /// Adds one row of `stats` per feature of the batch, and counts its records.
     fn measure(&mut self, work: &mut StepWork, value: impl Fn(u32, f32) -> [f64; 3], records: f64) {
         let batch = &work.batch;
-        let mut keys = Vec::new();
-        self.keys.index(&batch.indices, &mut keys, &mut work.local);
+        let mut keys = std::mem::take(&mut work.keys);
         self.sums.clear();
         self.sums.resize((keys.len() + 1) * STATS_COLS, 0.0);
         for ((index, x), local) in batch.indices.iter().zip(&batch.values).zip(&work.local) {
@@ -256,6 +253,13 @@ impl Algorithm for LogisticRegression {
         }
     }
 
+    fn indexes_features(&self, phase: PhaseKind) -> bool {
+        match phase {
+            PhaseKind::Measure(_) => true,
+            PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } => !self.standardise,
+        }
+    }
+
     fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String> {
         self.mode = match (phase, constants.as_slice()) {
             (PhaseKind::Measure(Stage::Centre), []) => ComputeMode::Centre,
@@ -283,8 +287,7 @@ impl Algorithm for LogisticRegression {
             ComputeMode::Centre | ComputeMode::Spread { .. } | ComputeMode::Fixed { .. } => {}
             ComputeMode::Dense { .. } => work.pulls.extend(self.all_weights()),
             ComputeMode::Sparse { .. } => {
-                let mut keys = Vec::new();
-                self.keys.index(&work.batch.indices, &mut keys, &mut work.local);
+                let keys = std::mem::take(&mut work.keys);
                 let values = vec![0.0; keys.len()];
                 work.pulls.push(PullItem { table: self.weights, rows: Rows::Keys(keys), values });
                 work.pulls.push(self.range(self.bias, 0..1, 1));

@@ -43,8 +43,14 @@ pub trait Algorithm: Send {
     /// The constants are invalid; the job ends with this text.
     fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String>;
 
-    /// Fills `work.pulls` with the rows that the step of `work.batch` needs; `work.local` is free for its use. Without
-    /// pulls [`compute`](Self::compute) follows at once.
+    /// Whether steps of this phase need the distinct features of their batch: [`StepWork::keys`] and [`StepWork::local`].
+    /// The parser threads fill them, ahead of the training loop.
+    fn indexes_features(&self, _phase: PhaseKind) -> bool {
+        false
+    }
+
+    /// Fills `work.pulls` with the rows that the step of `work.batch` needs. Without pulls
+    /// [`compute`](Self::compute) follows at once.
     fn prepare(&mut self, work: &mut StepWork);
 
     /// Turns `work.pulls`, now with values, into `work.gradient` (sums over the batch's records), and adds the
@@ -58,7 +64,9 @@ pub trait Algorithm: Send {
 pub struct StepWork {
     /// The records.
     pub batch: Batch,
-    /// `[batch.indices.len()]` if the algorithm uses it: the position of each feature among the pulled rows.
+    /// The distinct features of the batch, ascending, if the algorithm [uses them](Algorithm::indexes_features).
+    pub keys: Vec<u32>,
+    /// `[batch.indices.len()]` with `keys`: the position of each feature of the batch among them.
     pub local: Vec<u32>,
     /// Rows to pull.
     pub pulls: Vec<PullItem>,
@@ -67,9 +75,15 @@ pub struct StepWork {
 }
 
 impl StepWork {
+    /// Fills `keys` and `local` from the batch.
+    pub fn index_features(&mut self, index: &mut KeyIndex) {
+        index.index(&self.batch.indices, &mut self.keys, &mut self.local);
+    }
+
     /// Clears it for another batch; keeps the buffers.
     pub fn clear(&mut self) {
         self.batch.clear();
+        self.keys.clear();
         self.local.clear();
         self.pulls.clear();
         self.gradient.tables.clear();

@@ -253,10 +253,7 @@ impl TaskBytes {
         let start_of_file = self.base == 0 && self.first.is_none() && !self.dropping;
         let before = self.buffer.len();
         match self.gzip.take() {
-            None => match self.reader.next().await? {
-                Some(chunk) => self.buffer.extend_from_slice(&chunk),
-                None => self.ended = true,
-            },
+            None => self.ended = self.reader.append_to(&mut self.buffer).await? == 0,
             Some(unpacking) => self.unpack_on(unpacking).await?,
         }
         if start_of_file {

@@ -42,13 +42,15 @@ impl Feeds {
         self.plan = Arc::new(plan);
     }
 
-    /// Settings of a phase's feeds. `training`: task numbers mean training data, else test data.
+    /// Settings of a phase's feeds. `training`: task numbers mean training data, else test data. `index_features`: whether
+    /// steps need their distinct features.
     pub(super) fn settings(
         &self,
         spec: &JobSpec,
         training: bool,
         phase: PhaseNo,
         features: u64,
+        index_features: bool,
     ) -> FeedSettings {
         let format = RecordFormat {
             format: spec.data.format,
@@ -61,6 +63,7 @@ impl Feeds {
             training,
             phase,
             format,
+            index_features,
             rows: spec.training.batch_rows(),
             bad_records: spec.data.bad_records,
             quarantine: self.quarantine.clone(),

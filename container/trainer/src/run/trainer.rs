@@ -112,7 +112,9 @@ impl<P: DataPlane> Trainer<P> {
             Readiness::Constants(pull)
         };
         let features = self.algorithm.features(&self.spec);
-        let settings = self.feeds.settings(&self.spec, training, phase.no, features);
+        let index_features = self.algorithm.indexes_features(kind);
+        let settings =
+            self.feeds.settings(&self.spec, training, phase.no, features, index_features);
         let tasks = settings.plan.tasks(training).len() as u32;
         let seed = self.spec.training.seed;
         let order = task_order(seed, phase.no, tasks, self.spec.data.shuffle);
