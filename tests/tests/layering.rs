@@ -97,6 +97,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "heddle-yarn",
             ],
         ),
+        ("click-log", &[]),
         ("hello-yarn", &["heddle-hadoop", "heddle-yarn"]),
     ])
 }

@@ -134,7 +134,7 @@ fn first_gradient(cluster: &Cluster, id: &str) -> Result<f64> {
             let log = fs::read_to_string(entry.path().join("pserver.log")).unwrap_or_default();
             let line = log
                 .lines()
-                .find(|line| line.contains("taken so far") && !line.contains("pushes=0"));
+                .find(|line| line.contains("pushes_counted") && !line.contains("pushes=0"));
             // 2026-11-21T12:47:25.388123Z …
             let clock = line.and_then(|line| line.split_once('T')?.1.split_once('Z'));
             if let Some(time) = clock.and_then(|(clock, _)| of_clock(clock)) {
