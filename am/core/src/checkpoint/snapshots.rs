@@ -3,7 +3,7 @@
 //! Only reports that carry the cut's number and the current epoch count. The dispatcher checks that they come from the slot
 //! that holds the shard. So no snapshot of another cut or state ever gets into a manifest.
 
-use heddle_protocol::control::{Command, CutAt, TaskPosition};
+use heddle_protocol::control::{Command, CutAt, EndCut, TaskPosition};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskId};
 use heddle_protocol::manifest::ShardFile;
@@ -174,6 +174,18 @@ impl Checkpoints {
         if let Some(command) = cut.command().filter(|_| waits) {
             fleet.send(slot, command, ctx);
         }
+    }
+
+    /// A pserver registers again; `received` is the highest cut that it has received. The end of that cut may be lost with the
+    /// connection. Without it the pserver keeps the copies of its snapshot, and once they fill their memory it applies no
+    /// further step.
+    pub(crate) fn end_again(&self, slot: Slot, received: CutId, fleet: &Fleet, ctx: &mut Context) {
+        let is_open = self.open.as_ref().is_some_and(|cut| cut.id == received);
+        if received == CutId::default() || is_open {
+            return;
+        }
+        let committed = self.base_manifest().is_some_and(|base| base.cut == received);
+        fleet.send(slot, Command::CutEnd(EndCut { cut: received, committed }), ctx);
     }
 
     /// A trainer's connection broke: the barrier may be lost.

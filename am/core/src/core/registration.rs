@@ -92,6 +92,9 @@ impl Core {
             let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
             self.fleet.send(slot, Command::Begin(BeginPhase { epoch, phase }), &mut self.ctx);
         }
+        if let Some(state) = &pserver_state {
+            self.checkpoints.end_again(slot, state.cut, &self.fleet, &mut self.ctx);
+        }
         if let Some(state) = pserver_state.filter(|state| state.epoch == self.ctx.epoch()) {
             for shard in state.shards.iter().filter(|shard| shard.ended) {
                 self.shard_ended(slot, state.epoch, shard.phase, shard.shard, shard.step);

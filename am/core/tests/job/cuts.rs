@@ -407,6 +407,28 @@ fn pserver_that_reconnects_gets_the_open_cut_again() {
     assert_eq!(job.at(Slot::pserver(0)), p0);
 }
 
+/// Otherwise the pserver keeps the copies of the snapshot, until no memory for them is left and it applies no step.
+#[test]
+fn pserver_that_was_away_at_the_end_of_a_cut_is_sent_the_end() {
+    for committed in [false, true] {
+        let mut job = Job::bsp();
+        job.operate(1, Operation::Checkpoint);
+        let (cut, p0) = (job.cut(), job.pserver(0));
+        job.snap_all(cut, 5);
+        if committed {
+            job.save_all(cut);
+        }
+        job.disconnect(p0);
+        job.pass(60_000);
+        let from = job.sent.len();
+        job.registers(p0);
+        let ends = job.told(p0, from).into_iter().any(
+            |command| matches!(command, Command::CutEnd(end) if *end == EndCut { cut, committed }),
+        );
+        assert!(ends, "committed: {committed}");
+    }
+}
+
 #[test]
 fn cut_without_a_directory_does_not_stop_the_next_pass() {
     let mut spec = spec(Consistency::Asp);
