@@ -210,6 +210,8 @@ impl Core {
         let positions = takeover.positions(phase, &map);
         let busy = takeover.busy(epoch, phase);
         self.work.take_over(phase, &here, &positions, &busy, &self.ctx);
+        // The score of an evaluation that is over is final: nobody evaluates again.
+        self.work.keep_evaluations_before(if is_over { phase.next() } else { phase });
         self.stage.set_started(true);
         // They stay members: a list without them would break every data connection for nothing.
         for member in takeover.members(epoch) {

@@ -199,6 +199,11 @@ impl JobWork {
             self.phase.metrics = PhaseMetrics::after(base.progress.bad_records_in_phase);
         }
         self.phase.step_rate.starts(step, ctx.now());
+        self.keep_evaluations_before(phase);
+    }
+
+    /// Forgets the scores of this phase and of later ones: they will be computed again.
+    pub(crate) fn keep_evaluations_before(&mut self, phase: PhaseNo) {
         self.evaluations.retain(|(of, _)| *of < phase);
     }
 
@@ -212,7 +217,6 @@ impl JobWork {
         ctx: &Context,
     ) {
         self.phase = PhaseState::new(&ctx.config(), phase, ctx.generation());
-        self.evaluations.retain(|(of, _)| *of < phase);
         let furthest = states.iter().map(|state| state.step).max().unwrap_or(Step(0));
         self.phase.step_rate.starts(furthest, ctx.now());
         match &mut self.phase.work {
