@@ -263,11 +263,14 @@ impl<C: ContainerSource> Driver<C> {
                     return;
                 }
                 session.registered = true;
-                self.heard.registered(member, connection);
                 if let Some(container) = &registration.container {
                     self.cluster.registered(&ContainerName(container.clone()), member);
                 }
                 self.on(Event::Registered { connection, registration });
+                // The core drops what comes on the connection of a refused registration, so none of it is confirmed.
+                if self.core.listens_on(connection) {
+                    self.heard.registered(member, connection);
+                }
             }
             report => {
                 if !session.registered {

@@ -1,8 +1,9 @@
 //! Which reports of containers were received: the driver confirms them, and gives each to the core once.
 //!
 //! A container repeats every report that is not confirmed when its connection opens again. **Rule:** only reports on
-//! the connection on which the container registered last count. The core drops those on an older connection, which may
-//! still be read after it was replaced: a report confirmed there would be lost, since the container never sends it again.
+//! the connection on which the container was accepted last count. The core drops those on an older connection, which may
+//! still be read after it was replaced, and those after a refused registration: a report confirmed there would be lost, since
+//! the container never sends it again.
 //!
 //! **Limit:** two members of each slot: the one that registered last, and the one with the highest incarnation. The core
 //! refuses all others, so nothing that they report counts.
@@ -30,7 +31,7 @@ struct ReceivedFrom {
 }
 
 impl ReceivedReports {
-    /// A container registered on this connection; what it sent on others is repeated here.
+    /// The core accepted a registration on this connection; what the container sent on others is repeated here.
     pub fn registered(&mut self, member: Member, connection: ConnectionId) {
         let incarnation = member.incarnation;
         let slot = self.slots.entry(member.slot).or_default();

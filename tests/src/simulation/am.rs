@@ -87,11 +87,24 @@ impl Am {
 
     /// One event.
     pub fn on(&mut self, event: Event, now_ms: u64) -> Vec<Action> {
+        let registering = match &event {
+            Event::Registered { connection, registration } => {
+                Some((*connection, registration.member))
+            }
+            _ => None,
+        };
         let wall_ms = WALL_START_MS + now_ms as i64 + self.wall_offset_ms;
-        self.core.on(
+        let actions = self.core.on(
             event,
             Now { mono: MonotonicMs(now_ms + self.mono_offset_ms), wall_ms: wall_ms.max(0) as u64 },
-        )
+        );
+        // As the driver: a refused registration changes nothing.
+        if let Some((connection, member)) = registering
+            && self.core.listens_on(connection)
+        {
+            self.received.registered(member, connection);
+        }
+        actions
     }
 
     /// A report that its container will never repeat was taken in by the core, unless the container is out of the job.
@@ -139,7 +152,6 @@ impl Am {
         let of = session.member;
         if let Report::Register(mut registration) = line.report {
             session.registered = true;
-            self.received.registered(registration.member, connection);
             registration.container = Some(container.0.clone());
             return Ok((Some(Event::Registered { connection, registration }), false));
         }
