@@ -377,24 +377,6 @@ fn operators_number_of_trainers_lasts_as_long_as_the_run() {
     }
 }
 
-/// Whoever confirms reports must not confirm those on the refused connection: the core drops them.
-#[test]
-fn a_refused_registration_leaves_the_connection_before_it() {
-    let mut few = spec(Consistency::Asp);
-    few.trainers.min = 1;
-    let mut job = Job::started(few, 40, 0);
-    let leaving = job.trainer(1);
-    let first = job.process(leaving).connection.expect("it has registered");
-    assert!(job.core.listens_on(first));
-    job.operate(1, Operation::Scale { trainers: 1 });
-    let from = job.sent.len();
-    job.registers(leaving);
-    let refused = |(_, command): &(_, Command)| matches!(command, Command::Refused { .. });
-    assert!(job.sent[from..].iter().any(refused), "the slot is not wanted any more");
-    let last = job.process(leaving).connection;
-    assert!(job.core.listens_on(first) && last.is_none_or(|last| !job.core.listens_on(last)));
-}
-
 #[test]
 fn trainers_that_register_together_join_in_few_lists() {
     let mut many = spec(Consistency::Asp);

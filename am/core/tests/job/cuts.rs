@@ -413,19 +413,25 @@ fn pserver_that_was_away_at_the_end_of_a_cut_is_sent_the_end() {
     for committed in [false, true] {
         let mut job = Job::bsp();
         job.operate(1, Operation::Checkpoint);
-        let (cut, p0) = (job.cut(), job.pserver(0));
+        let (cut, p0, p1) = (job.cut(), job.pserver(0), job.pserver(1));
         job.snap_all(cut, 5);
         if committed {
             job.save_all(cut);
+            job.disconnect(p0);
+        } else {
+            job.disconnect(p0);
+            let (epoch, shard) = (job.process(p1).epoch, job.process(p1).shards[0]);
+            let failure = Failure::new(ErrorClass::Unreachable, "disk full");
+            job.report(p1, Report::SaveFailed { cut, epoch, shard, failure });
+            assert!(ended(&job, cut));
         }
-        job.disconnect(p0);
-        job.pass(60_000);
         let from = job.sent.len();
         job.registers(p0);
-        let ends = job.told(p0, from).into_iter().any(
-            |command| matches!(command, Command::CutEnd(end) if *end == EndCut { cut, committed }),
-        );
-        assert!(ends, "committed: {committed}");
+        let is_end = |command: &Command| {
+            matches!(command, Command::CutEnd(EndCut { cut: ended, committed: kept })
+                if (*ended, *kept) == (cut, committed))
+        };
+        assert!(job.told(p0, from).into_iter().any(is_end), "committed: {committed}");
     }
 }
 

@@ -531,6 +531,25 @@ fn journaled_scores_survive_a_takeover_but_not_a_rollback() {
     assert_eq!(job.core.view().phase, PhaseNo(0));
 }
 
+/// Its successor would count one evaluation less, and end training later.
+#[test]
+fn score_is_kept_if_only_some_shards_serve_the_phase_after_it() {
+    let mut with_test = spec(Consistency::Bsp);
+    with_test.data.passes = 3;
+    with_test.data.test = with_test.data.train.clone();
+    let mut job = Job::started(with_test, 4, 3);
+    job.end_phase(3);
+    job.finish_all();
+    let (epoch, p0, p1) = (job.core.view().epoch, job.pserver(0), job.pserver(1));
+    restart(&mut job, 2);
+    registers_with(&mut job, p0, Some(held(epoch, 2, &[0, 2], |_| (0, false, Vec::new()))), None);
+    registers_with(&mut job, p1, Some(held(epoch, 1, &[1, 3], |_| (0, false, Vec::new()))), None);
+    for member in job.trainers() {
+        job.registers(member);
+    }
+    assert_eq!((job.core.view().phase, job.core.view().evaluations.len()), (PhaseNo(2), 1));
+}
+
 #[test]
 fn older_container_never_takes_the_slot_of_a_newer_one() {
     let mut job = Job::bsp();
