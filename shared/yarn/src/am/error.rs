@@ -116,10 +116,15 @@ impl Meaning {
     }
 }
 
-/// "… expect responseId to be X, but get Y" or "Application Master is already registered : …"; both have one class.
+/// "… expect responseId to be X, but get Y", "Application Master is already registered : …" or "Application doesn't exist in
+/// cache …": all have one class.
 fn invalid_request(message: &str) -> Meaning {
     if message.contains("already registered") {
         return Meaning::AlreadyRegistered;
+    }
+    // `ApplicationMasterService` removes an attempt from its cache when the attempt ends.
+    if message.contains("doesn't exist in cache") {
+        return Meaning::Fenced;
     }
     let expected = message.split_once("expect responseId to be ").map_or("", |(_, rest)| rest);
     let digits = expected.split(|c: char| !c.is_ascii_digit()).next().unwrap_or("");
@@ -162,6 +167,11 @@ mod tests {
                 yarn("InvalidApplicationMasterRequestException"),
                 "Application Master is already registered : application_1_0001",
                 Meaning::AlreadyRegistered,
+            ),
+            (
+                yarn("InvalidApplicationMasterRequestException"),
+                "Application doesn't exist in cache appattempt_1_0001_000001",
+                Meaning::Fenced,
             ),
             (yarn("InvalidApplicationMasterRequestException"), "something else", Meaning::Other),
             (yarn("SchedulerInvalidResoureRequestException"), "", Meaning::BadAsk),
