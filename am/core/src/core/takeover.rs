@@ -210,7 +210,7 @@ impl Core {
         let positions = takeover.positions(phase, &map);
         let busy = takeover.busy(epoch, phase);
         self.work.take_over(phase, &here, &positions, &busy, &self.ctx);
-        // The score of an evaluation that is over is final: nobody evaluates again.
+        // The score of an evaluation that is over is final: it is not evaluated again.
         self.work.keep_evaluations_before(if is_over { phase.next() } else { phase });
         self.stage.set_started(true);
         // They stay members: a list without them would break every data connection for nothing.
