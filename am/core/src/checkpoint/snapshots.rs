@@ -176,8 +176,8 @@ impl Checkpoints {
         }
     }
 
-    /// A pserver registers again; `received` is the highest cut that it has received. The end of that cut may be lost with the
-    /// connection. Without it the pserver keeps the copies of its snapshot, and once they fill their memory it applies no
+    /// A pserver registers again, or at a new attempt; `received` is the highest cut that it has received. The end of that cut
+    /// may be lost. Without it the pserver keeps the copies of its snapshot, and once they fill their memory it applies no
     /// further step.
     pub(crate) fn end_again(&self, slot: Slot, received: CutId, fleet: &Fleet, ctx: &mut Context) {
         let is_open = self.open.as_ref().is_some_and(|cut| cut.id == received);

@@ -2,7 +2,7 @@
 //!
 //! How the reports of surviving containers are judged is in `stage::takeover`.
 
-use heddle_protocol::control::{Command, EndCut, ShardState};
+use heddle_protocol::control::ShardState;
 use heddle_protocol::ids::{Epoch, PhaseNo, Role, Slot};
 use heddle_protocol::view::{self, JobState};
 
@@ -218,10 +218,8 @@ impl Core {
             self.fleet.stays_member(member);
         }
         // A cut that the earlier attempt left open ends; shards that wait for its barriers need not wait any longer.
-        let committed = self.checkpoints.base_manifest().map(|base| base.cut);
-        for (slot, cut) in takeover.open_cuts() {
-            let command = Command::CutEnd(EndCut { cut, committed: committed == Some(cut) });
-            self.fleet.send(slot, command, &mut self.ctx);
+        for (slot, cut) in takeover.received_cuts() {
+            self.checkpoints.end_again(slot, cut, &self.fleet, &mut self.ctx);
         }
         self.plan_next_cut(false, false);
         let next = if is_over { NextStep::Begin(phase.next()) } else { NextStep::Resume };

@@ -167,11 +167,9 @@ impl Takeover {
         all.filter(move |(_, busy)| busy.as_ref().is_some_and(in_epoch)).map(|(member, _)| *member)
     }
 
-    /// Pservers with a cut that the earlier attempt left open.
-    pub(crate) fn open_cuts(&self) -> impl Iterator<Item = (Slot, CutId)> {
-        let cuts =
-            self.pservers.iter().filter_map(|(slot, held)| Some((*slot, held.as_ref()?.cut)));
-        cuts.filter(|(_, cut)| *cut != CutId::default())
+    /// The highest cut that each pserver has received.
+    pub(crate) fn received_cuts(&self) -> impl Iterator<Item = (Slot, CutId)> {
+        self.pservers.iter().filter_map(|(slot, held)| Some((*slot, held.as_ref()?.cut)))
     }
 
     /// ASP: the positions of the tasks of a phase.

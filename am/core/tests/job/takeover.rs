@@ -510,14 +510,20 @@ fn finished_job_is_never_run_again() {
     assert_eq!(next.records.len(), job.records.len());
 }
 
-#[test]
-fn journaled_scores_survive_a_takeover_but_not_a_rollback() {
+/// The first of three passes and its evaluation are over.
+fn after_an_evaluation() -> Job {
     let mut with_test = spec(Consistency::Bsp);
     with_test.data.passes = 3;
     with_test.data.test = with_test.data.train.clone();
     let mut job = Job::started(with_test, 4, 3);
     job.end_phase(3);
     job.finish_all();
+    job
+}
+
+#[test]
+fn journaled_scores_survive_a_takeover_but_not_a_rollback() {
+    let mut job = after_an_evaluation();
     assert_eq!(job.core.view().evaluations.len(), 1);
     assert!(job.records.iter().any(|record| matches!(record, Record::Evaluated { .. })));
     let everybody: Vec<Member> = job.processes.keys().copied().collect();
@@ -534,12 +540,7 @@ fn journaled_scores_survive_a_takeover_but_not_a_rollback() {
 /// Its successor would count one evaluation less, and end training later.
 #[test]
 fn score_is_kept_if_only_some_shards_serve_the_phase_after_it() {
-    let mut with_test = spec(Consistency::Bsp);
-    with_test.data.passes = 3;
-    with_test.data.test = with_test.data.train.clone();
-    let mut job = Job::started(with_test, 4, 3);
-    job.end_phase(3);
-    job.finish_all();
+    let mut job = after_an_evaluation();
     let (epoch, p0, p1) = (job.core.view().epoch, job.pserver(0), job.pserver(1));
     restart(&mut job, 2);
     registers_with(&mut job, p0, Some(held(epoch, 2, &[0, 2], |_| (0, false, Vec::new()))), None);
