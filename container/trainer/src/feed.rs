@@ -340,10 +340,11 @@ impl FeedThread {
                 read?;
                 break;
             }
+            // The loop gets the step before this one first.
+            self.flush(false)?;
             if let Some(index) = &mut self.index {
                 work.index_features(index);
             }
-            self.flush(false)?;
             self.held.push_back(FeedItem::Step { step: at, work, end: false });
             at += 1;
             self.step = at;

@@ -129,6 +129,14 @@ impl Watched {
     pub fn new(inner: Box<dyn Reader>, wait: Arc<ReaderWait>) -> Self {
         Self { inner, wait }
     }
+
+    /// A read has returned: the wait is over, unless the storage failed.
+    fn ended<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
+        if read.is_ok() {
+            self.wait.over();
+        }
+        read
+    }
 }
 
 #[async_trait]
@@ -136,19 +144,13 @@ impl Reader for Watched {
     async fn next(&mut self) -> Result<Option<Bytes>, StorageError> {
         self.wait.begin();
         let next = self.inner.next().await;
-        if next.is_ok() {
-            self.wait.over();
-        }
-        next
+        self.ended(next)
     }
 
     async fn append_to(&mut self, buffer: &mut Vec<u8>) -> Result<usize, StorageError> {
         self.wait.begin();
         let read = self.inner.append_to(buffer).await;
-        if read.is_ok() {
-            self.wait.over();
-        }
-        read
+        self.ended(read)
     }
 }
 
