@@ -13,14 +13,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use click_log::{ClickLog, ClickRecord, Shape, Split};
+use click_log::{ClickLog, Shape, Split};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
@@ -145,22 +145,9 @@ fn prepare(args: &Args) -> Result<PathBuf> {
         if path.exists() {
             continue;
         }
-        let mut log = ClickLog::new(Shape::default(), 1, split);
         let unfinished = data.join(format!("{name}.unfinished"));
-        let mut libsvm = BufWriter::new(File::create(&unfinished)?);
-        let mut vw = BufWriter::new(File::create(data.join(format!("{name}.vw")))?);
-        let (mut line, mut line_of_vw) = (Vec::new(), Vec::new());
-        for _ in 0..rows {
-            let record: &ClickRecord = log.next_record();
-            line.clear();
-            line_of_vw.clear();
-            record.write_libsvm(&mut line);
-            record.write_vw(&mut line_of_vw);
-            libsvm.write_all(&line)?;
-            vw.write_all(&line_of_vw)?;
-        }
-        vw.flush()?;
-        libsvm.flush()?;
+        let vw = data.join(format!("{name}.vw"));
+        ClickLog::new(Shape::default(), 1, split).write_files(rows, &unfinished, Some(&vw))?;
         fs::rename(&unfinished, &path)?;
     }
     let features = Shape::default().features;

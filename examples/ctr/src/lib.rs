@@ -19,7 +19,11 @@
 //! assert!(line.ends_with(b":1\n"));
 //! ```
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use anyhow::Context;
 
 /// Size of a record and of the feature space.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +108,36 @@ impl ClickLog {
         }
         record
     }
+
+    /// Writes the next `rows` records as libsvm text, and the same to `vw` for Vowpal Wabbit. Returns the number of clicks.
+    ///
+    /// # Errors
+    /// A file cannot be created or written; the error names it.
+    pub fn write_files(
+        mut self,
+        rows: u64,
+        libsvm: &Path,
+        vw: Option<&Path>,
+    ) -> anyhow::Result<u64> {
+        let mut libsvm = RecordFile::create(libsvm)?;
+        let mut vw = vw.map(RecordFile::create).transpose()?;
+        let (mut line, mut clicks) = (Vec::new(), 0);
+        for _ in 0..rows {
+            let record = self.next_record();
+            clicks += u64::from(record.clicked);
+            line.clear();
+            record.write_libsvm(&mut line);
+            libsvm.write(&line)?;
+            if let Some(vw) = &mut vw {
+                line.clear();
+                record.write_vw(&mut line);
+                vw.write(&line)?;
+            }
+        }
+        libsvm.close()?;
+        vw.map_or(Ok(()), RecordFile::close)?;
+        Ok(clicks)
+    }
 }
 
 /// Clicks are the rarer label.
@@ -133,6 +167,28 @@ impl ClickRecord {
             let _infallible = write!(out, " {feature}{after_feature}");
         }
         out.push(b'\n');
+    }
+}
+
+/// A file whose errors name it.
+struct RecordFile {
+    file: BufWriter<File>,
+    path: String,
+}
+
+impl RecordFile {
+    fn create(path: &Path) -> anyhow::Result<Self> {
+        let file =
+            File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
+        Ok(Self { file: BufWriter::with_capacity(1 << 20, file), path: path.display().to_string() })
+    }
+
+    fn write(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        self.file.write_all(line).with_context(|| format!("cannot write {}", self.path))
+    }
+
+    fn close(mut self) -> anyhow::Result<()> {
+        self.file.flush().with_context(|| format!("cannot write {}", self.path))
     }
 }
 
