@@ -33,6 +33,17 @@ if ! command -v cargo >/dev/null 2>&1; then
     exit 2
 fi
 
+# A DataNode takes no block on a disk that is nearly full, which shows as any kind of failure.
+least_free_gigabytes=8
+for dir in "${CARGO_TARGET_DIR:-.}" "${TMPDIR:-/tmp}"; do
+    mkdir -p "$dir"
+    free=$(df --output=avail --block-size=1G "$dir" | tail -1 | tr -d ' ')
+    if [ "$free" -lt "$least_free_gigabytes" ]; then
+        echo "$free GB are free at $dir; the tests need $least_free_gigabytes GB" >&2
+        exit 2
+    fi
+done
+
 # The Kerberos tests need a Key Distribution Center. Where it cannot be installed, all else is checked.
 unchecked=()
 kerberos=(krb5-kdc krb5-admin-server krb5-user)
