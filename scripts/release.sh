@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds the `heddle` that clusters can run: linked against glibc 2.17 (CentOS 7 and everything since),
-# so that one file serves all nodes. Prints the path of the result.
+# so that one file serves all nodes. The launcher for `yarn jar` is appended, so that the file is also a jar: `heddle` and
+# `heddle.jar` are two names of it. Prints the path of the result.
 #
-# Needs Python 3 with venv; cargo-zigbuild and the zig compiler come as Python packages into a folder of
+# Needs javac, and Python 3 with venv; cargo-zigbuild and the zig compiler come as Python packages into a folder of
 # their own below the target directory, nothing is installed on the system.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,4 +22,11 @@ export PATH
 # No instruction above x86-64-v2 outside run-time dispatch: clusters have old nodes.
 export RUSTFLAGS="-C target-cpu=x86-64"
 cargo zigbuild --quiet --locked --release -p heddle-cli --target "$target.$glibc" >&2
-echo "$target_dir/$target/release/heddle"
+# Not in place: cargo keeps a hard link of the program, and would not build it again.
+files=$target_dir/release-files
+mkdir -p "$files"
+cp "$target_dir/$target/release/heddle" "$files/heddle.new"
+scripts/launcher.sh "$files/heddle.new"
+mv "$files/heddle.new" "$files/heddle"
+ln -f "$files/heddle" "$files/heddle.jar"
+echo "$files/heddle"

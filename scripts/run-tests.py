@@ -36,6 +36,7 @@ SECONDS = {
     "local_policies": 45,
     "yarn_protocol": 44,
     "local_stop": 41,
+    "launcher": 38,
     "local_counting": 36,
     "heddle_storage": 35,
     "yarn_jobs": 30,

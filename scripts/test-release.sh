@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the file that clusters get and reads its dynamic symbols: nothing newer than glibc 2.17, no library
-# that an old system lacks. It must contain no fail points.
+# that an old system lacks. It must contain no fail points, and run as a jar too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,3 +30,4 @@ newest = ".".join(map(str, max(versions)))
 print(f"{binary}: newest symbol GLIBC_{newest}, needs {', '.join(sorted(libraries))}")
 PYTHON
 "$binary" --version
+java -Xmx64m -jar "$binary.jar" --version

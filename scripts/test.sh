@@ -11,7 +11,7 @@ missing=()
 need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
 need cc build-essential
 need mvn maven
-need java openjdk-17-jre-headless
+need javac openjdk-17-jdk-headless
 need python3 python3
 need setsid util-linux
 need ps procps

@@ -8,17 +8,20 @@ mod commands;
 mod event_printer;
 mod failure;
 mod job_file;
+mod launcher;
 mod login;
 mod login_failure;
 mod output;
 mod rm_web;
 mod runs;
+mod stop_signals;
 mod waiting;
 
 use clap::Parser;
 use heddle_protocol::exit_code::ExitCode;
 
 fn main() -> std::process::ExitCode {
+    launcher::die_with_launcher();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -9,7 +9,6 @@ use heddle_protocol::ids::{Attempt, RunId};
 use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState, SlotView};
 use heddle_yarn::client::FinalApplicationStatus;
 use heddle_yarn::{ApplicationState, ClientError};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use uuid::Uuid;
 
 use super::Application;
@@ -19,6 +18,7 @@ use super::wait_args::{OnInterrupt, WaitArgs};
 use crate::cluster::client_failure;
 use crate::event_printer::{EventPrinter, JobFacts};
 use crate::failure::{CommandFailure, CommandResult};
+use crate::stop_signals::StopSignals;
 
 /// Poll intervals: short while the job starts and ends, so that it does not wait for the client, longer during
 /// training.
@@ -62,7 +62,7 @@ enum WaitEnd {
 /// # Errors
 /// The ResourceManager has forgotten the application, or the output cannot be written.
 pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> CommandResult {
-    let mut signals = Signals::register()?;
+    let mut signals = StopSignals::register()?;
     let facts = facts(&application);
     let mut follower = Follower {
         application,
@@ -123,30 +123,6 @@ pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> 
         (_, Some(signalled)) => signalled,
         (ended, None) => ended,
     })
-}
-
-struct Signals {
-    interrupts: Signal,
-    terminations: Signal,
-}
-
-impl Signals {
-    fn register() -> Result<Self, CommandFailure> {
-        let fail = |error: std::io::Error| {
-            CommandFailure::caused(ExitCode::Internal, "cannot handle signals", &error)
-        };
-        Ok(Self {
-            interrupts: signal(SignalKind::interrupt()).map_err(fail)?,
-            terminations: signal(SignalKind::terminate()).map_err(fail)?,
-        })
-    }
-
-    async fn next(&mut self) -> ExitCode {
-        tokio::select! {
-            _ = self.interrupts.recv() => ExitCode::Interrupted,
-            _ = self.terminations.recv() => ExitCode::Terminated,
-        }
-    }
 }
 
 fn facts(application: &Application) -> JobFacts {
@@ -305,7 +281,7 @@ impl Follower {
     }
 
     /// Asks the ApplicationMaster to save and end; without one, the ResourceManager kills the application.
-    async fn stop_in_order(&mut self, signals: &mut Signals) -> Result<(), CommandFailure> {
+    async fn stop_in_order(&mut self, signals: &mut StopSignals) -> Result<(), CommandFailure> {
         if self.view.is_none() {
             return self.kill("killed by its submitter").await;
         }

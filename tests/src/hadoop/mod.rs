@@ -25,6 +25,8 @@
 //! - **Users**: the daemons run as the user of the test, which is HDFS's superuser and YARN's administrator. So tests
 //!   act as `alice`, with a home directory, and `mallory`, without access to her files and jobs.
 //!
+//! - **`yarn jar`** without a cluster is [`RunJar`].
+//!
 //! Ready means asked for, not slept for: [`wait_until`].
 
 mod browser;
@@ -42,6 +44,7 @@ mod options;
 mod pipeline;
 mod realm;
 mod reaper;
+mod run_jar;
 mod shared;
 mod unmanaged;
 pub mod wait;
@@ -54,6 +57,7 @@ pub use lossy::Lossy;
 pub use net::Net;
 pub use options::Options;
 pub use realm::{REALM, Realm};
+pub use run_jar::{RunJar, javas};
 pub use shared::Shared;
 pub use unmanaged::Unmanaged;
 pub use wait::wait_until;

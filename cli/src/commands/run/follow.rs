@@ -12,7 +12,6 @@ use heddle_protocol::spec::JobSpec;
 use heddle_protocol::view::JobEvent;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use super::watch::watch;
@@ -21,6 +20,7 @@ use crate::event_printer::EventPrinter;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::job_file::short_path;
 use crate::runs::LocalRun;
+use crate::stop_signals::StopSignals;
 
 /// Starts the ApplicationMaster, with pipes to it and its standard error in a file.
 fn start(run: &LocalRun) -> Result<Child, CommandFailure> {
@@ -55,11 +55,7 @@ fn start(run: &LocalRun) -> Result<Child, CommandFailure> {
 /// # Errors
 /// It cannot be started, died without an outcome, or the output cannot be written.
 pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool) -> CommandResult {
-    let no_signals = |error: std::io::Error| {
-        CommandFailure::caused(ExitCode::Internal, "cannot handle signals", &error)
-    };
-    let mut interrupts = signal(SignalKind::interrupt()).map_err(no_signals)?;
-    let mut terminations = signal(SignalKind::terminate()).map_err(no_signals)?;
+    let mut signals = StopSignals::register()?;
     let mut child = start(run)?;
     // Held to the end: the ApplicationMaster stops when the pipe closes.
     let _leash = child.stdin.take();
@@ -93,8 +89,7 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
                 break;
             }
             () = &mut watching => continue,
-            _ = interrupts.recv() => ExitCode::Interrupted,
-            _ = terminations.recv() => ExitCode::Terminated,
+            signalled = signals.next() => signalled,
         };
         if stopped_by.is_some() {
             eprintln!("killed; run the job again to continue it from its last checkpoint");
