@@ -1,6 +1,7 @@
 //! The sub-commands, one module each.
 
 use clap::{CommandFactory, Parser, Subcommand};
+use heddle_hadoop::configuration::StatedValue;
 
 use crate::application::duration;
 use crate::cluster;
@@ -8,7 +9,8 @@ use crate::commands::{
     attach, checkpoint, completions, config, containers, export, kill, list, logs, predict, prune,
     report, run, scale, status, submit,
 };
-use crate::failure::CommandResult;
+use crate::failure::{CommandFailure, CommandResult};
+use crate::login::LoginFlags;
 
 /// Train models with parameter servers, on one machine or on a YARN cluster.
 #[derive(Debug, Parser)]
@@ -32,6 +34,9 @@ pub struct Cli {
     /// Log in to a secured cluster by this keytab, not by the ticket cache
     #[arg(long, global = true, value_name = "FILE")]
     pub keytab: Option<std::path::PathBuf>,
+    /// Act on a cluster as this user, on whose behalf the own user may act (HADOOP_PROXY_USER)
+    #[arg(long, global = true, value_name = "USER")]
+    pub proxy_user: Option<String>,
     #[command(subcommand)]
     command: CliCommand,
 }
@@ -78,6 +83,30 @@ enum CliCommand {
     /// A process that computes gradients
     #[command(hide = true)]
     Trainer,
+}
+
+impl Cli {
+    /// The flags of the login at a cluster.
+    pub fn login(&self) -> LoginFlags<'_> {
+        LoginFlags {
+            principal: self.principal.as_deref(),
+            keytab: self.keytab.as_deref(),
+            proxy_user: self.proxy_user.as_deref(),
+        }
+    }
+
+    /// Values of Hadoop's configuration that the command line states.
+    ///
+    /// # Errors
+    /// Exit code 7 with the properties that are refused.
+    pub fn hadoop_values(&self) -> Result<Vec<StatedValue>, CommandFailure> {
+        let keys = match &self.command {
+            CliCommand::Submit(args) => &args.keys,
+            CliCommand::Config(config::ConfigCommand::Show(args)) => &args.keys,
+            _ => return Ok(Vec::new()),
+        };
+        Ok(keys.stated()?.hadoop)
+    }
 }
 
 /// Runs the sub-command.

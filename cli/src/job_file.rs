@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Location;
-use heddle_protocol::spec::file::{Job, ReadContext, read};
+use heddle_protocol::spec::file::{Job, KeyOverride, ReadContext, read};
 
 use crate::failure::CommandFailure;
+use crate::site_defaults;
 
 /// A job file and its overrides.
 #[derive(Clone, Debug, Args)]
@@ -49,10 +50,11 @@ impl JobArgs {
     /// # Errors
     /// Exit code 7 with all faults and their places.
     pub fn read(&self, run_label: &str) -> Result<Job, CommandFailure> {
-        self.read_with(run_label, None)
+        self.read_with(run_label, None, &[])
     }
 
-    /// Reads the job with default output folders below `outputs` instead of this machine.
+    /// Reads the job with default output folders below `outputs` instead of this machine. `flags` override the job file and
+    /// precede `--set`.
     ///
     /// # Errors
     /// Exit code 7 with all faults and their places.
@@ -60,6 +62,7 @@ impl JobArgs {
         &self,
         run_label: &str,
         outputs: Option<Location>,
+        flags: &[KeyOverride],
     ) -> Result<Job, CommandFailure> {
         let text = std::fs::read(&self.file).map_err(|error| self.unreadable(&error))?;
         let shown = self.file.display().to_string();
@@ -67,11 +70,13 @@ impl JobArgs {
             let line = 1 + text_lines(error.as_bytes(), error.utf8_error().valid_up_to());
             CommandFailure::new(ExitCode::Input, format!("{shown}:{line}: not valid UTF-8"))
         })?;
+        let sets = self.set.iter().map(|set| KeyOverride::set(set));
         let context = ReadContext {
             file: shown,
             job_dir: self.job_dir()?,
             working_dir: working_dir()?,
-            sets: self.set.clone(),
+            sets: flags.iter().cloned().chain(sets).collect(),
+            site: site_defaults::load()?,
             outputs,
             run_label: run_label.to_owned(),
         };

@@ -17,10 +17,26 @@ const TOKEN_FILE: &str = "HADOOP_TOKEN_FILE_LOCATION";
 const TICKETS: &str = "KRB5CCNAME";
 const KEYTAB: &str = "KRB5KEYTAB";
 const PRINCIPAL: &str = "KRB5PRINCIPAL";
+const PROXY_USER: &str = "HADOOP_PROXY_USER";
 
-/// Prepares the process if Hadoop's configuration requires security. Problems are left to the first login, which
-/// reports them.
-pub fn prepare(principal: Option<&str>, keytab: Option<&Path>) {
+/// The flags of the command line that state a login.
+#[derive(Clone, Copy, Debug)]
+pub struct LoginFlags<'a> {
+    /// `--principal`.
+    pub principal: Option<&'a str>,
+    /// `--keytab`.
+    pub keytab: Option<&'a Path>,
+    /// `--proxy-user`.
+    pub proxy_user: Option<&'a str>,
+}
+
+/// Prepares the process: the user to act as, and the login if Hadoop's configuration requires security. Problems are left
+/// to the first login, which reports them.
+pub fn prepare(flags: &LoginFlags<'_>) {
+    let LoginFlags { principal, keytab, proxy_user } = *flags;
+    if let Some(user) = proxy_user {
+        set_variables(vec![(PROXY_USER, user.to_owned())]);
+    }
     let environment = Environment::of_process();
     let Ok(configuration) = Configuration::load(environment.clone()) else {
         return;
@@ -44,6 +60,10 @@ pub fn prepare(principal: Option<&str>, keytab: Option<&Path>) {
     {
         variables.push((TOKEN_FILE, process.path().to_owned()));
     }
+    set_variables(variables);
+}
+
+fn set_variables(variables: Vec<(&str, String)>) {
     if let Err(error) = gssapi::set_variables(variables) {
         eprintln!("warning: cannot prepare the login: {error}");
     }

@@ -14,10 +14,12 @@ mod login_failure;
 mod output;
 mod rm_web;
 mod runs;
+mod site_defaults;
 mod stop_signals;
 mod waiting;
 
 use clap::Parser;
+use heddle_hadoop::configuration::Environment;
 use heddle_protocol::exit_code::ExitCode;
 
 fn main() -> std::process::ExitCode {
@@ -34,8 +36,13 @@ fn main() -> std::process::ExitCode {
         }
     };
     let json = cli.json;
-    login::prepare(cli.principal.as_deref(), cli.keytab.as_deref());
-    match cli::dispatch(cli) {
+    let ended = cli.hadoop_values().and_then(|values| {
+        // Before the first use of Hadoop's configuration.
+        Environment::set_process_values(values);
+        login::prepare(&cli.login());
+        cli::dispatch(cli)
+    });
+    match ended {
         Ok(exit) => exit.into(),
         Err(failure) => {
             output::failure(&failure, json);

@@ -6,12 +6,30 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use heddle_am::report::format;
 use heddle_protocol::exit_code::ExitCode;
 use serde::Serialize;
 
 use crate::failure::CommandFailure;
+
+/// Whether stdout is reserved for properties.
+static RESERVED: AtomicBool = AtomicBool::new(false);
+
+/// Reserves stdout for [`property`]: other data goes to stderr from now on.
+pub fn reserve_stdout() {
+    RESERVED.store(true, Ordering::Relaxed);
+}
+
+/// Writes a line `name=value` to stdout; control characters are replaced, so that a value is one line.
+///
+/// # Errors
+/// As [`line()`].
+pub fn property(name: &str, value: &str) -> Result<(), CommandFailure> {
+    let value = format::plain(value).replace(['\n', '\t'], " ");
+    to_stdout(&format!("{name}={value}"))
+}
 
 /// Writes lines of data to stdout; control characters are replaced.
 ///
@@ -74,6 +92,14 @@ pub fn log_text(text: &str) -> Result<(), CommandFailure> {
 }
 
 fn raw(text: &str) -> Result<(), CommandFailure> {
+    if RESERVED.load(Ordering::Relaxed) {
+        eprintln!("{text}");
+        return Ok(());
+    }
+    to_stdout(text)
+}
+
+fn to_stdout(text: &str) -> Result<(), CommandFailure> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| broken(&error))
 }

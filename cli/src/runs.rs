@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::failure::CommandFailure;
+use crate::site_defaults;
 
 /// File of a run directory with the request that started the run.
 const REQUEST_FILE: &str = "request.json";
@@ -26,15 +27,18 @@ pub struct RunRequest {
     pub default_checkpoint_dir: bool,
 }
 
-/// The folder of run directories: `--work-dir`, else `run.work-dir` of the job, else the XDG state directory.
+/// The folder of run directories: `--work-dir`, else `run.work-dir` of the job or the site, else the XDG state directory.
 ///
 /// # Errors
-/// The home directory is unknown too.
+/// The home directory is unknown too, or the site's defaults cannot be read.
 pub fn work_dir(given: Option<&Path>) -> Result<PathBuf, CommandFailure> {
     if let Some(given) = given {
         return std::path::absolute(given).map_err(|error| {
             CommandFailure::caused(ExitCode::Input, "--work-dir is not a valid path", &error)
         });
+    }
+    if let Some(of_site) = site_defaults::work_dir()? {
+        return Ok(of_site);
     }
     let absolute =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

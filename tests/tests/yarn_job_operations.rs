@@ -15,6 +15,8 @@ use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::kill9;
 use heddle_tests::logs::SMALL_NODES;
 use heddle_tests::yarn_job::{Submitted, YarnJob, settled};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -247,4 +249,149 @@ fn the_loss_of_an_applicationmaster_keeps_history_and_is_a_recovery() -> Result<
         ensure!(logs.stdout.contains(&format!("==> {file} <==")), "no {file}: {logs:?}");
     }
     Ok(())
+}
+
+/// Applications of alice with a tag that have not ended, as `heddle list` shows them.
+fn tagged(job: &YarnJob<'_>, tag: &str) -> Result<Vec<String>> {
+    let listed = job.heddle(&["list", "--tag", tag, "--json"])?;
+    ensure!(listed.code == Some(0), "{listed:?}");
+    let lines: Result<Vec<serde_json::Value>, _> =
+        listed.stdout.lines().map(serde_json::from_str).collect();
+    let lives = |line: &serde_json::Value| line["state"] == "running" || line["state"] == "waiting";
+    let id = |line: serde_json::Value| line["application"].as_str().map(str::to_owned);
+    Ok(lines?.into_iter().filter(lives).filter_map(id).collect())
+}
+
+#[test]
+fn oozie_finds_and_kills_the_job_by_the_tag_of_its_action() -> Result<()> {
+    let shape = Shape { passes: 40, every: "1 pass", local_data: false };
+    let job = YarnJob::bsp(cluster()?, "oozie", shape)?;
+    let action = job.path().join("action.xml");
+    std::fs::write(
+        &action,
+        "<configuration><property><name>oozie.child.mapreduce.job.tags</name>\
+         <value>oozie-Child-1</value></property></configuration>",
+    )?;
+    let slow = job.shell("step-computed=return(sleep=40,while={slow})", "")?;
+    let mut command = job.submit_command(&["--output", "properties", "--tags", "mine"])?;
+    let submitted = command
+        .args(slow)
+        .env("OOZIE_ACTION_CONF_XML", &action)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(job.path().join("errors"))?)
+        .spawn()?;
+    let printed = || std::fs::read_to_string(job.path().join("errors")).unwrap_or_default();
+    // A kill before that is a refusal of the submission.
+    wait_until("the job is submitted", LIMIT, || {
+        ensure!(printed().contains("Submitted application "), "{}", printed());
+        Ok(())
+    })?;
+    let id = tagged(&job, "oozie-child-1")?.pop().context("none has the tag")?;
+    ensure!(tagged(&job, "mine")? == [id.clone()], "its own tag stays");
+    // As Oozie does, by the ResourceManager.
+    let killed = job.heddle(&["kill", &id])?;
+    ensure!(killed.code == Some(0), "{killed:?}");
+    let output = submitted.wait_with_output()?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), printed());
+    let properties: Vec<(&str, &str)> =
+        out.lines().filter_map(|line| line.split_once('=')).collect();
+    let names: Vec<&str> = properties.iter().map(|(name, _)| *name).collect();
+    ensure!(names == ["application", "tracking-url", "exit"], "{out}");
+    ensure!(properties[0].1 == id && properties[1].1.starts_with("http://"), "{out}");
+    ensure!(properties[2].1 == "3" && output.status.code() == Some(3), "{out}{err}");
+    ensure!(out.lines().count() == 3 && out.len() <= 2048, "{out}");
+    let line = format!("Submitted application {id}");
+    ensure!(err.lines().any(|it| it == line), "{err}");
+    ensure!(err.lines().any(|it| it.starts_with(&id)), "{err}");
+    ensure!(tagged(&job, "oozie-child-1")?.is_empty(), "it has ended");
+
+    let missing = ("OOZIE_ACTION_CONF_XML", "/nonexistent/action.xml");
+    let mut command = job.submit_command(&["--dry-run"])?;
+    let output = command.env(missing.0, missing.1).output()?;
+    ensure!(output.status.code() == Some(7), "{output:?}");
+    Ok(())
+}
+
+/// What the operator imports of Airflow, and a worker that runs it.
+const AIRFLOW: [(&str, &str); 4] = [
+    ("airflow/__init__.py", ""),
+    (
+        "airflow/exceptions.py",
+        "class AirflowException(Exception): pass\nclass AirflowFailException(AirflowException): pass\n",
+    ),
+    (
+        "airflow/models.py",
+        "import logging\nclass BaseOperator:\n    log = logging.getLogger('task')\n\
+         \x20   def __init__(self, task_id): self.task_id = task_id\n",
+    ),
+    (
+        "worker.py",
+        "import signal, sys, types\nfrom heddle_operator import HeddleOperator\n\
+         task = types.SimpleNamespace(dag_id='d', task_id='train', run_id='r', map_index=-1)\n\
+         operator = HeddleOperator(task_id='train', job=sys.argv[2], arguments=sys.argv[3:], heddle=sys.argv[1])\n\
+         def killed(*_):\n    operator.on_kill()\n    sys.exit(9)\n\
+         signal.signal(signal.SIGTERM, killed)\noperator.execute({'task_instance': task})\n",
+    ),
+];
+
+#[test]
+fn an_airflow_retry_follows_the_job_of_a_killed_worker() -> Result<()> {
+    let shape = Shape { passes: 18, every: "1 pass", local_data: false };
+    let job = YarnJob::bsp(cluster()?, "airflow", shape)?;
+    for (name, text) in AIRFLOW {
+        let file = job.path().join(name);
+        std::fs::create_dir_all(file.parent().context("it has one")?)?;
+        std::fs::write(file, text)?;
+    }
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/airflow/heddle_operator.py");
+    let text = std::fs::read_to_string(&source)?;
+    ensure!(text.lines().count() <= 60, "{} lines", text.lines().count());
+    std::fs::copy(source, job.path().join("heddle_operator.py"))?;
+    let slow = job.shell("step-computed=return(sleep=250,while={slow})", "")?;
+    // The arguments of a submission as the operator passes them on.
+    let submit = job.submit_command(&[])?;
+    let worker = |name: &str, more: &[&str]| -> Result<std::process::Child> {
+        let mut worker = std::process::Command::new("python3");
+        worker.arg("worker.py").arg(submit.get_program()).args(submit.get_args().skip(1));
+        for (name, value) in submit.get_envs() {
+            match value {
+                Some(value) => worker.env(name, value),
+                None => worker.env_remove(name),
+            };
+        }
+        let errors = std::fs::File::create(job.path().join(name))?;
+        worker.args(&slow).args(more).current_dir(job.path()).stdin(Stdio::null()).stderr(errors);
+        Ok(worker.spawn()?)
+    };
+    let printed = |name: &str| std::fs::read_to_string(job.path().join(name)).unwrap_or_default();
+    let waits_for = |name: &str, text: &str| {
+        wait_until(text, LIMIT, || {
+            let all = printed(name);
+            ensure!(all.contains(text), "{all}");
+            Ok(())
+        })
+    };
+    let mut first = worker("first", &[])?;
+    waits_for("first", "Submitted application ")?;
+    first.kill()?;
+    first.wait()?;
+    let mut second = worker("second", &[])?;
+    waits_for("second", "checkpoint g1-c")?;
+    ensure!(!printed("second").contains("Submitted application"), "it attached");
+    // Airflow kills the task: the job ends with a last checkpoint.
+    kill(Pid::from_raw(second.id().cast_signed()), Signal::SIGTERM)?;
+    ensure!(second.wait()?.code() == Some(9), "{}", printed("second"));
+    ensure!(printed("second").contains("saving a checkpoint and stopping"), "in order");
+    let mut refused = worker("refused", &["--conf", "spark.yarn.queue=x"])?;
+    ensure!(!refused.wait()?.success(), "refused");
+    let text = printed("refused");
+    ensure!(text.contains("AirflowFailException") && text.contains("exit code 7"), "{text}");
+    let mut third = worker("third", &[])?;
+    waits_for("third", "Submitted application ")?;
+    job.hurry()?;
+    ensure!(third.wait()?.success(), "{}", printed("third"));
+    ensure!(printed("third").contains(", from checkpoint g1-c"), "{}", printed("third"));
+    job.same_as_local(shape)
 }

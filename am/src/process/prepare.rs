@@ -370,7 +370,7 @@ fn may_continue(
                 format!("cannot read the job spec of checkpoint {}: {error}", base.cut),
             )
         })?;
-        let differences = identity::differences(spec, &identity::keys(&before));
+        let differences = identity::differences(spec, &before);
         let changes: Vec<_> = differences
             .iter()
             .map(|difference| {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
 use heddle_protocol::manifest::{FORMAT_VERSION, Manifest, Progress, Salt, Work};
-use heddle_protocol::spec::file::{ReadContext, read};
+use heddle_protocol::spec::file::{KeyOverride, ReadContext, read};
 use heddle_protocol::spec::{JobSpec, SpecDigest};
 use heddle_storage::checkpoint::{CheckpointDir, Owner};
 use heddle_storage::shard_file::{Section, ShardHeader, ShardWriter, Values};
@@ -32,9 +32,8 @@ fn spec(dir: &Path, sets: &[&str]) -> JobSpec {
         file: "job.toml".to_owned(),
         job_dir: dir.to_owned(),
         working_dir: dir.to_owned(),
-        sets: sets.iter().map(|set| (*set).to_owned()).collect(),
-        outputs: None,
-        run_label: String::new(),
+        sets: sets.iter().map(|set| KeyOverride::set(set)).collect(),
+        ..ReadContext::default()
     };
     match read(&text, &context) {
         Ok(job) => job.spec,

@@ -1,29 +1,60 @@
 //! `heddle config`: prints the values of a job file, and the reference of all keys.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use heddle_hadoop::configuration::StatedValue;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::{BatchSize, Consistency, JobSpec, SpecDigest, file::template};
+use heddle_protocol::spec::file::{Shown, template};
+use heddle_protocol::spec::{BatchSize, JobSpec, SpecDigest};
 use serde::Serialize;
 
+use super::effective_batch::effective_batch;
+use super::submit::{self, Keys};
 use crate::am_client;
+use crate::cluster::{self, ClusterContext};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::job_file::JobArgs;
 use crate::output;
 use crate::runs;
+use crate::site_defaults;
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Show each value of a job, its origin, and what it resolves to
-    Show(JobArgs),
+    /// Show each value of a job, its origin, and what it resolves to; without a job the site's defaults
+    Show(Box<ShowArgs>),
     /// Print a job file with every key, its meaning and its default
     Template,
 }
 
+#[derive(Debug, clap::Args)]
+pub struct ShowArgs {
+    /// The job file (TOML)
+    #[arg(value_name = "JOB")]
+    file: Option<PathBuf>,
+    /// Override a key, such as trainers.max=8; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", requires = "file")]
+    set: Vec<String>,
+    /// Show what the same command line of `heddle submit` comes to
+    #[arg(long, requires = "file")]
+    submit: bool,
+    #[command(flatten, next_help_heading = "Flags of `heddle submit`, with --submit")]
+    pub keys: Keys,
+}
+
 pub fn config(command: ConfigCommand, json: bool) -> CommandResult {
     match command {
-        ConfigCommand::Show(job) => show(&job, json),
+        ConfigCommand::Show(args) => {
+            let ShowArgs { file, set, submit, keys } = *args;
+            if !submit && !keys.is_empty() {
+                let fact = "cannot show flags of `heddle submit` for another command";
+                return Err(CommandFailure::new(ExitCode::Usage, fact).next("add --submit"));
+            }
+            match file {
+                Some(file) => show(&JobArgs { file, set }, submit.then_some(&keys), json),
+                None => show_site(json),
+            }
+        }
         ConfigCommand::Template => {
             output::line(template().trim_end())?;
             Ok(ExitCode::Ok)
@@ -39,11 +70,59 @@ struct KeyView<'a> {
     origin: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     resolved: Option<String>,
+    /// Whether it is a key of Hadoop's configuration.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    hadoop: bool,
 }
 
-fn show(args: &JobArgs, json: bool) -> CommandResult {
+/// Prints the keys that the site sets.
+fn show_site(json: bool) -> CommandResult {
+    let Some(rows) = site_defaults::shown()? else {
+        let places: Vec<_> =
+            site_defaults::places().iter().map(|path| path.display().to_string()).collect();
+        output::note(&format!("there are no site defaults ({})", places.join(", ")));
+        return Ok(ExitCode::Ok);
+    };
+    let mut columns = Vec::new();
+    for shown in &rows {
+        match json {
+            true => output::json(&KeyView {
+                key: shown.key,
+                value: &shown.value,
+                origin: shown.origin.to_string(),
+                resolved: shown.resolved.clone(),
+                hadoop: false,
+            })?,
+            false => columns.push(row(shown, shown.resolved.as_deref())),
+        }
+    }
+    if !json {
+        output::line(&output::columns(&columns))?;
+    }
+    Ok(ExitCode::Ok)
+}
+
+/// Key, value and origin as cells.
+fn row(shown: &Shown, resolved: Option<&str>) -> Vec<String> {
+    let value = match resolved {
+        Some(resolved) => format!("{} → {resolved}", shown.value),
+        None => shown.value.clone(),
+    };
+    vec![shown.key.to_owned(), value, format!("({})", shown.origin)]
+}
+
+/// Prints a job as `heddle run` would run it, or as `heddle submit` would with these flags.
+fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
+    let stated = flags.map(Keys::stated).transpose()?.unwrap_or_default();
+    let outputs = match flags.is_some() && cluster::is_named() {
+        true => Some(
+            am_client::runtime()?.block_on(async { submit::outputs(&ClusterContext::load()?) })?,
+        ),
+        false => None,
+    };
+    let unknown_outputs = flags.is_some() && outputs.is_none();
     // The run's uuid is drawn when it starts.
-    let mut job = args.read("<run>")?;
+    let mut job = args.read_with("<run>", outputs, &stated.job)?;
     let given = job.spec.training.batch;
     if given == BatchSize::Auto {
         // Data that is not there yet does not hide the rest.
@@ -59,6 +138,9 @@ fn show(args: &JobArgs, json: bool) -> CommandResult {
             ("training.batch", None) if given == BatchSize::Auto => {
                 job.spec.training.batch.rows().map(|rows| rows.to_string())
             }
+            // Without a cluster the home on HDFS is unknown.
+            ("checkpoint.dir", _) if job.default_checkpoint_dir && unknown_outputs => None,
+            ("output.model", _) if job.default_output && unknown_outputs => None,
             (_, resolved) => resolved.clone(),
         };
         if json {
@@ -67,14 +149,23 @@ fn show(args: &JobArgs, json: bool) -> CommandResult {
                 value: &shown.value,
                 origin: shown.origin.to_string(),
                 resolved,
+                hadoop: false,
             })?;
             continue;
         }
-        let value = match resolved {
-            Some(resolved) => format!("{} → {resolved}", shown.value),
-            None => shown.value.clone(),
-        };
-        rows.push(vec![shown.key.to_owned(), value, format!("({})", shown.origin)]);
+        rows.push(row(shown, resolved.as_deref()));
+    }
+    for StatedValue { key, value, from } in stated.hadoop {
+        match json {
+            true => output::json(&KeyView {
+                key: &key,
+                value: &value,
+                origin: from,
+                resolved: None,
+                hadoop: true,
+            })?,
+            false => rows.push(vec![key, value, format!("({from}, for Hadoop's configuration)")]),
+        }
     }
     if json {
         output::json(&serde_json::json!({
@@ -87,21 +178,6 @@ fn show(args: &JobArgs, json: bool) -> CommandResult {
     output::line("")?;
     output::line(&effective_batch(&job.spec))?;
     Ok(ExitCode::Ok)
-}
-
-/// The number of rows of one update, as text.
-#[must_use]
-pub fn effective_batch(spec: &JobSpec) -> String {
-    let training = &spec.training;
-    let (Some(batch), Some(rows)) = (training.batch.rows(), training.effective_batch()) else {
-        return "effective batch: by the number of records, when the job starts".to_owned();
-    };
-    match training.consistency {
-        Consistency::Bsp => {
-            format!("effective batch: {rows} rows an update ({} lanes × {})", training.lanes, batch)
-        }
-        Consistency::Asp => format!("effective batch: {rows} rows an update"),
-    }
 }
 
 fn work_dir(spec: &JobSpec) -> Result<String, CommandFailure> {

@@ -34,6 +34,9 @@ pub struct Args {
     /// List only jobs with this name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// List only applications of the cluster with this tag
+    #[arg(long, value_name = "TAG", conflicts_with = "local")]
+    tag: Option<String>,
     #[command(flatten)]
     place: WorkDirArgs,
 }
@@ -86,8 +89,8 @@ pub fn list(args: &Args, json: bool) -> CommandResult {
     let mut rows = Vec::new();
     let mut nowhere = Vec::new();
     let mut left_out = 0;
-    if args.yarn || (!args.local && cluster::is_named()) {
-        match am_client::runtime()?.block_on(applications(args.all_users)) {
+    if args.yarn || args.tag.is_some() || (!args.local && cluster::is_named()) {
+        match am_client::runtime()?.block_on(applications(args)) {
             Ok(mut found) => {
                 found.retain(|report| args.wants(&report.name, state_word(report)));
                 for report in &args.newest(found, &mut left_out) {
@@ -95,14 +98,14 @@ pub fn list(args: &Args, json: bool) -> CommandResult {
                 }
                 nowhere.push("on the cluster".to_owned());
             }
-            Err(failure) if args.yarn => return Err(failure),
+            Err(failure) if args.yarn || args.tag.is_some() => return Err(failure),
             // The runs of this machine are listed nevertheless.
             Err(failure) => {
                 output::note(&format!("warning: {}: {}", failure.fact, failure.causes.join(": ")))
             }
         }
     }
-    if !args.yarn {
+    if !args.yarn && args.tag.is_none() {
         let work_dir = runs::work_dir(args.place.work_dir.as_deref())?;
         nowhere.push(format!("in {}", work_dir.display()));
         let mut found = runs::all(&work_dir);
@@ -129,14 +132,15 @@ pub fn list(args: &Args, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// The user's applications, or those of all users, newest first.
-async fn applications(all_users: bool) -> Result<Vec<ApplicationReport>, CommandFailure> {
+/// The user's applications, or those of all users, with the tag if one is given; newest first.
+async fn applications(args: &Args) -> Result<Vec<ApplicationReport>, CommandFailure> {
     let cluster = ClusterContext::load()?;
     let mut filter = ApplicationFilter {
         kinds: vec![APPLICATION_TYPE.to_owned()],
+        tags: args.tag.iter().map(|tag| tag.to_ascii_lowercase()).collect(),
         ..ApplicationFilter::default()
     };
-    if !all_users {
+    if !args.all_users {
         filter.users.push(cluster.user.short_name().to_owned());
     }
     let mut found = cluster

@@ -5,6 +5,7 @@ pub mod checkpoint;
 pub mod completions;
 pub mod config;
 pub mod containers;
+mod effective_batch;
 pub mod export;
 pub mod kill;
 pub mod list;

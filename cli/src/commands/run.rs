@@ -17,7 +17,7 @@ use heddle_protocol::spec::file::Job;
 use heddle_protocol::spec::{SpecDigest, identity};
 use uuid::Uuid;
 
-use super::config::effective_batch;
+use super::effective_batch::effective_batch;
 use crate::am_client;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::job_file::JobArgs;

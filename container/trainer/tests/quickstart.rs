@@ -261,9 +261,8 @@ fn quickstart(dir: &Path) -> JobSpec {
         file: "job.toml".to_owned(),
         job_dir: dir.clone(),
         working_dir: dir,
-        sets: Vec::new(),
-        outputs: None,
         run_label: "00000000".to_owned(),
+        ..ReadContext::default()
     };
     read(&text, &context).expect("a sound job file").spec
 }

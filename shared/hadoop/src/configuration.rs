@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use environment::Environment;
+pub use environment::{Environment, StatedValue};
 pub use expand::ExpandError;
 pub use locate::{ConfigDirectory, FileSystem, config_directories};
 pub use origin::{Explanation, Note, PropertyError, PropertyOrigin, PropertySetting};
@@ -53,7 +53,7 @@ struct Property {
 }
 
 impl Configuration {
-    /// Reads the files that the environment names, over the built-in defaults. A missing file is a [`Note`] and not an
+    /// Reads the files that the environment names, over the built-in defaults; the environment's values override them. A missing file is a [`Note`] and not an
     /// error, so a configuration may consist of defaults only.
     ///
     /// # Errors
@@ -69,6 +69,9 @@ impl Configuration {
             configuration.add_defaults(defaults, name);
             let looked_in = config_directories(&configuration.environment, is_yarn);
             configuration.add_first(site, looked_in)?;
+        }
+        for StatedValue { key, value, from } in configuration.environment.values().to_vec() {
+            configuration.set(&key, value, &from);
         }
         Ok(configuration)
     }

@@ -52,6 +52,19 @@ pub fn check_job_file() {
         }
     }
     optimizers(&mut page);
+    let by_site: Vec<String> = GROUPS
+        .iter()
+        .flat_map(|group| group.keys)
+        .filter(|key| key.by_site)
+        .map(|key| format!("`{}`", key.path))
+        .collect();
+    writeln!(
+        page,
+        "\n## Keys of the site's defaults\n\n`heddle-defaults.toml` of a site ([operations.md](operations.md#site-defaults)) may \
+         set the keys that do not change what a job computes: {}.",
+        by_site.join(", ")
+    )
+    .expect("a string takes all text");
     check("docs/job-file.md", &page);
 }
 

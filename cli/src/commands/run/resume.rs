@@ -89,7 +89,7 @@ pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), 
         )
         .next("pass --fresh to start over")
     })?;
-    let differences = identity::differences(spec, &identity::keys(&before));
+    let differences = identity::differences(spec, &before);
     let describe = |difference: &&Difference| {
         let Difference { key, before, now, .. } = difference;
         let allowed = match difference.allowed_on_resume {

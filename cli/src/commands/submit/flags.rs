@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
+use heddle_protocol::spec::file::KeyOverride;
+
+use super::tool_flags::{StatedKeys, ToolFlags};
 use crate::application::WaitArgs;
+use crate::failure::CommandFailure;
 use crate::job_file::JobArgs;
 
 #[derive(Debug, clap::Args)]
@@ -32,11 +36,23 @@ pub struct Args {
     /// Write the application's id to this file as soon as it is known
     #[arg(long, value_name = "FILE")]
     pub app_id_file: Option<PathBuf>,
+    /// Set what is printed to standard output
+    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
+    pub output: OutputFormat,
     /// Do not wait for the job to end
     #[arg(long)]
     pub detach: bool,
     #[command(flatten)]
     pub waiting: WaitArgs,
+}
+
+/// What `heddle submit` prints to standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OutputFormat {
+    /// The scores and the result of the job
+    Text,
+    /// Lines `application=…`, `tracking-url=…` and `exit=…`; all other output goes to standard error
+    Properties,
 }
 
 /// Keys of the job file that have flags.
@@ -72,6 +88,8 @@ pub struct Keys {
     /// Run this program in containers instead of the submitting one (submit.binary)
     #[arg(long, value_name = "PATH")]
     binary: Option<String>,
+    #[command(flatten)]
+    tools: ToolFlags,
 }
 
 fn assignment(text: &str) -> Result<String, String> {
@@ -82,26 +100,44 @@ fn assignment(text: &str) -> Result<String, String> {
 }
 
 impl Keys {
-    /// The flags as overrides, which precede those of `--set`.
+    /// Whether no flag is given.
     #[must_use]
-    pub fn as_sets(&self) -> Vec<String> {
-        let mut sets = Vec::new();
-        let mut one = |key: &str, value: Option<String>| {
+    pub fn is_empty(&self) -> bool {
+        self.own().is_empty() && self.tools.is_empty()
+    }
+
+    /// What the flags state; the later wins, and `--set` comes after them.
+    ///
+    /// # Errors
+    /// Exit code 7 with the properties that are refused.
+    pub fn stated(&self) -> Result<StatedKeys, CommandFailure> {
+        let mut stated = self.tools.stated()?;
+        stated.job.extend(self.own());
+        Ok(stated)
+    }
+
+    /// The flags of this table as overrides.
+    fn own(&self) -> Vec<KeyOverride> {
+        let mut flags = Vec::new();
+        let mut one = |flag: &str, key: &str, value: Option<String>| {
             if let Some(value) = value {
-                sets.push(format!("{key}={value}"));
+                let (text, from) = (format!("{key}={value}"), format!("--{flag} {value}"));
+                flags.push(KeyOverride { text, from });
             }
         };
-        one("name", self.name.clone());
-        one("yarn.queue", self.queue.clone());
-        one("yarn.priority", self.priority.map(|n| n.to_string()));
-        one("yarn.node-label", self.node_label.clone());
-        one("yarn.max-attempts", self.max_attempts.map(|n| n.to_string()));
-        one("submit.binary", self.binary.clone());
-        one("yarn.tags", list(&self.tags));
-        one("yarn.files", list(&self.files));
-        one("yarn.archives", list(&self.archives));
-        sets.extend(self.env.iter().map(|pair| format!("yarn.env.{pair}")));
-        sets
+        one("name", "name", self.name.clone());
+        one("queue", "yarn.queue", self.queue.clone());
+        one("priority", "yarn.priority", self.priority.map(|n| n.to_string()));
+        one("node-label", "yarn.node-label", self.node_label.clone());
+        one("max-attempts", "yarn.max-attempts", self.max_attempts.map(|n| n.to_string()));
+        one("binary", "submit.binary", self.binary.clone());
+        one("tags", "yarn.tags", list(&self.tags));
+        one("files", "yarn.files", list(&self.files));
+        one("archives", "yarn.archives", list(&self.archives));
+        let variable =
+            |pair| KeyOverride { text: format!("yarn.env.{pair}"), from: format!("--env {pair}") };
+        flags.extend(self.env.iter().map(variable));
+        flags
     }
 }
 
@@ -124,8 +160,10 @@ mod tests {
             max_attempts: Some(3),
             ..Keys::default()
         };
+        let flags = keys.own();
+        let texts: Vec<_> = flags.iter().map(|flag| flag.text.as_str()).collect();
         assert_eq!(
-            keys.as_sets(),
+            texts,
             [
                 "yarn.queue=ml",
                 "yarn.max-attempts=3",
@@ -133,6 +171,8 @@ mod tests {
                 "yarn.env.N=a=b"
             ]
         );
+        assert_eq!(flags[0].from, "--queue ml");
+        assert!(!keys.is_empty() && Keys::default().is_empty());
         assert!(assignment("N").is_err() && assignment("=1").is_err());
     }
 }

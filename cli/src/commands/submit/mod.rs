@@ -31,21 +31,26 @@ use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::waiting::{self, HDFS};
 
+mod announce;
 mod credentials;
 mod elf;
 mod flags;
+mod foreign_keys;
 mod launch;
+mod oozie;
 mod plan;
 mod preflight;
 mod program;
+mod properties;
 mod resume;
 mod shipped;
 mod staging;
 mod staging_gc;
 mod token;
+mod tool_flags;
 mod upload;
 
-pub use flags::Args;
+pub use flags::{Args, Keys};
 
 use plan::SubmitPlan;
 use preflight::ClusterCheck;
@@ -82,6 +87,10 @@ struct Ready {
 }
 
 pub fn submit(args: &Args, json: bool) -> CommandResult {
+    announce::with_format(args, json, || submit_job(args, json))
+}
+
+fn submit_job(args: &Args, json: bool) -> CommandResult {
     am_client::runtime()?.block_on(async {
         let cluster = Arc::new(ClusterContext::load()?);
         cluster.reach().await?;
@@ -133,7 +142,7 @@ pub fn submit(args: &Args, json: bool) -> CommandResult {
                 return Err(failure);
             }
         };
-        print_submitted(args, &report, Some(ready.run), json)?;
+        announce::submitted(args, &report, Some(ready.run), json)?;
         let collecting = tokio::spawn(staging_gc::collect(Arc::clone(&cluster)));
         if args.detach {
             let _best_effort = collecting.await;
@@ -157,7 +166,7 @@ async fn attach(
     if !json {
         eprintln!("{} was submitted with this token before", report.id);
     }
-    print_submitted(args, &report, None, json)?;
+    announce::submitted(args, &report, None, json)?;
     if args.detach {
         return Ok(ExitCode::Ok);
     }
@@ -176,6 +185,7 @@ async fn ready(
     let run = RunId(Uuid::new_v4());
     let (job, continued) = read_job(cluster, args, run).await?;
     let mut spec = cluster.whole_spec(job.spec)?;
+    oozie::add_child_tags(&mut spec)?;
     preflight::outputs_are_shared(&spec)?;
     preflight::trainer_program(&mut spec)?;
     let of_program = spec.clone();
@@ -228,22 +238,29 @@ async fn ready(
     })
 }
 
+/// The parent of default output folders on a cluster.
+///
+/// # Errors
+/// The user's name is not valid in a path.
+pub fn outputs(cluster: &ClusterContext) -> Result<Location, CommandFailure> {
+    Ok(cluster.home()?.join("heddle"))
+}
+
 /// Reads the job file with the flags, and the label of the run that it continues.
 async fn read_job(
     cluster: &ClusterContext,
     args: &Args,
     run: RunId,
 ) -> Result<(Job, Option<String>), CommandFailure> {
-    let outputs = cluster.home()?.join("heddle");
-    let mut job_args = args.job.clone();
-    job_args.set.splice(0..0, args.keys.as_sets());
-    let job = job_args.read_with(&run.short(), Some(outputs.clone()))?;
+    let outputs = outputs(cluster)?;
+    let flags = args.keys.stated()?.job;
+    let job = args.job.read_with(&run.short(), Some(outputs.clone()), &flags)?;
     if !job.default_checkpoint_dir || args.fresh {
         return Ok((job, None));
     }
     match resume::label(cluster, &outputs, &job.spec.name).await? {
         // Read again, with the folders of the continued run.
-        Some(label) => Ok((job_args.read_with(&label, Some(outputs))?, Some(label))),
+        Some(label) => Ok((args.job.read_with(&label, Some(outputs), &flags)?, Some(label))),
         None => Ok((job, None)),
     }
 }
@@ -369,35 +386,4 @@ async fn stage_and_submit(
         .submit(&submission)
         .await
         .map_err(|error| client_failure("the cluster refused the job", &error))
-}
-
-/// Prints the application's id.
-fn print_submitted(
-    args: &Args,
-    report: &ApplicationReport,
-    run: Option<RunId>,
-    json: bool,
-) -> Result<(), CommandFailure> {
-    let id = report.id.to_string();
-    if let Some(path) = &args.app_id_file {
-        std::fs::write(path, format!("{id}\n")).map_err(|error| {
-            let fact = format!("cannot write --app-id-file {}", path.display());
-            CommandFailure::caused(ExitCode::Input, fact, &error)
-                .next(format!("{id} runs; `heddle attach {id}` follows it"))
-        })?;
-    }
-    if json {
-        return output::json(&serde_json::json!({
-            "event": "submitted",
-            "application": id,
-            "run": run,
-            "queue": report.queue,
-            "tracking_url": report.tracking_url,
-        }));
-    }
-    if args.detach {
-        return output::line(&id);
-    }
-    output::note(&format!("{id}: submitted to queue {}", report.queue));
-    Ok(())
 }

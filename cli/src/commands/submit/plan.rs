@@ -7,7 +7,7 @@ use heddle_yarn::{Amount, Memory, Resources, VCores};
 use serde::Serialize;
 
 use super::upload::Uploads;
-use crate::commands::config::effective_batch;
+use crate::commands::effective_batch::effective_batch;
 use crate::commands::run::data_in_words;
 use crate::failure::CommandFailure;
 use crate::output;

@@ -127,7 +127,7 @@ pub fn check_resume(base: &ResumePoint, spec: &JobSpec) -> Result<(), CommandFai
     let Some(before) = base.spec() else {
         return Ok(());
     };
-    let differences = identity::differences(spec, &identity::keys(&before));
+    let differences = identity::differences(spec, &before);
     let never = differences
         .iter()
         .find(|difference| !difference.allowed_on_resume && difference.key == "data.passes");

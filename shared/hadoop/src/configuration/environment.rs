@@ -6,6 +6,20 @@ use std::sync::OnceLock;
 /// Properties that the program has set for its process, see [`Environment::set_process_properties`].
 static PROCESS_PROPERTIES: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 
+/// Values of the program's command line, see [`Environment::set_process_values`].
+static PROCESS_VALUES: OnceLock<Vec<StatedValue>> = OnceLock::new();
+
+/// A value that overrides all files, as `-D key=value` does for Hadoop's own commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatedValue {
+    /// The key.
+    pub key: String,
+    /// The value, before the expansion of variables.
+    pub value: String,
+    /// Where it was stated, for messages.
+    pub from: String,
+}
+
 /// What a configuration takes from its process: environment variables, and system properties as in Java.
 ///
 /// It is a value and not a global, so tests and services can set their own.
@@ -13,6 +27,7 @@ static PROCESS_PROPERTIES: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 pub struct Environment {
     variables: BTreeMap<String, String>,
     properties: BTreeMap<String, String>,
+    values: Vec<StatedValue>,
 }
 
 impl Environment {
@@ -42,7 +57,26 @@ impl Environment {
         properties.extend(
             PROCESS_PROPERTIES.get().into_iter().flatten().map(|(n, v)| (n.clone(), v.clone())),
         );
-        Self { variables, properties }
+        let values = PROCESS_VALUES.get().cloned().unwrap_or_default();
+        Self { variables, properties, values }
+    }
+
+    /// Sets values that override the files of each [`Configuration`](super::Configuration) of this process. Only the first
+    /// call has an effect.
+    pub fn set_process_values(values: Vec<StatedValue>) {
+        let _set_before = PROCESS_VALUES.set(values);
+    }
+
+    /// Values that override the files, the later winning.
+    pub fn values(&self) -> &[StatedValue] {
+        &self.values
+    }
+
+    /// Adds a value that overrides the files.
+    #[must_use]
+    pub fn with_value(mut self, value: StatedValue) -> Self {
+        self.values.push(value);
+        self
     }
 
     /// Sets properties for all later [`Environment::of_process`], as `-Dname=value` does for a Java program. Only the

@@ -16,6 +16,9 @@ use super::file::keys as key_table;
 use super::job::JobSpec;
 use super::options::BatchSize;
 
+/// The field of the JSON form with the keys of the site's defaults.
+const SITE_KEYS: &str = "site-keys";
+
 /// SHA-256 over the keys of a spec that make it the job it is. Prints as 64 hex digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -60,12 +63,9 @@ pub struct Difference {
     pub allowed_on_resume: bool,
 }
 
-/// Every key with its value as compact JSON, sorted by key: the canonical form.
-///
-/// # Panics
-/// Never: every value has a JSON form.
-#[must_use]
-pub fn keys(spec: &JobSpec) -> BTreeMap<String, String> {
+/// Every key of the job with its value as compact JSON, sorted by key: the canonical form. Keys of the site's defaults are
+/// left out.
+fn keys(spec: &JobSpec) -> BTreeMap<String, String> {
     let json = serde_json::to_value(spec).expect("a spec has a JSON form");
     let mut keys = BTreeMap::new();
     for (section, value) in json.as_object().into_iter().flatten() {
@@ -80,6 +80,8 @@ pub fn keys(spec: &JobSpec) -> BTreeMap<String, String> {
             }
         }
     }
+    keys.remove(SITE_KEYS);
+    keys.retain(|key, _| !spec.site_keys.contains(key));
     keys
 }
 
@@ -92,11 +94,12 @@ pub fn keep_defaults(spec: &mut JobSpec, before: &JobSpec, stated: &BTreeSet<Str
     spec.model.optimizer = spec.model.optimizer.with_unstated(stated, &before.model.optimizer);
 }
 
-/// The keys in which a spec differs from the one a checkpoint was made with (`before`, from its
-/// [`keys`]), sorted; keys that may differ freely are left out.
+/// The keys in which a spec differs from the one a checkpoint was made with, sorted. Keys that may differ freely are left
+/// out, and keys that one of the two has from its site's defaults.
 #[must_use]
-pub fn differences(spec: &JobSpec, before: &BTreeMap<String, String>) -> Vec<Difference> {
-    let now = keys(spec);
+pub fn differences(spec: &JobSpec, before: &JobSpec) -> Vec<Difference> {
+    let of_site = |key: &str| spec.site_keys.contains(key) || before.site_keys.contains(key);
+    let (now, before) = (keys(spec), keys(before));
     let absent = "null".to_owned();
     let mut all: Vec<&String> = before.keys().chain(now.keys()).collect();
     all.sort();
@@ -104,7 +107,7 @@ pub fn differences(spec: &JobSpec, before: &BTreeMap<String, String>) -> Vec<Dif
     let differs = |key: &&String| before.get(*key) != now.get(*key);
     all.into_iter()
         .filter(differs)
-        .filter(|key| rule(key) != ResumeRule::Freely)
+        .filter(|key| rule(key) != ResumeRule::Freely && !of_site(key))
         .map(|key| {
             let before = before.get(key).unwrap_or(&absent).clone();
             let now = now.get(key).unwrap_or(&absent).clone();
@@ -152,7 +155,7 @@ mod tests {
         let before = sample();
         let mut now = sample();
         change(&mut now);
-        let differences = differences(&now, &keys(&before));
+        let differences = differences(&now, &before);
         let keys = differences.into_iter().map(|d| (d.key, d.allowed_on_resume)).collect();
         (SpecDigest::of(&now) == SpecDigest::of(&before), keys)
     }
@@ -208,10 +211,10 @@ mod tests {
         now.model.optimizer = Optimizer::ftrl(0.2, 1.0, 0.0, 0.0);
         let mut stated = now.clone();
         keep_defaults(&mut now, &before, &BTreeSet::new());
-        assert_eq!(differences(&now, &keys(&before)), []);
+        assert_eq!(differences(&now, &before), []);
         assert_eq!(SpecDigest::of(&now), SpecDigest::of(&before));
         keep_defaults(&mut stated, &before, &BTreeSet::from(["alpha".to_owned()]));
-        let differ = differences(&stated, &keys(&before));
+        let differ = differences(&stated, &before);
         let differ: Vec<_> = differ.into_iter().map(|difference| difference.key).collect();
         assert_eq!(differ, ["model.optimizer"], "what is stated holds");
     }
@@ -222,7 +225,7 @@ mod tests {
         ten.data.passes = 10;
         let mut twelve = sample();
         twelve.data.passes = 12;
-        assert!(differences(&twelve, &keys(&ten))[0].allowed_on_resume);
-        assert!(!differences(&ten, &keys(&twelve))[0].allowed_on_resume);
+        assert!(differences(&twelve, &ten)[0].allowed_on_resume);
+        assert!(!differences(&ten, &twelve)[0].allowed_on_resume);
     }
 }

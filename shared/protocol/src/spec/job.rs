@@ -1,5 +1,7 @@
 //! The job spec itself: its sections, its tables and its JSON form.
 
+use std::collections::BTreeSet;
+
 use heddle_optimizer::{Optimizer, Schedule};
 use serde::{Deserialize, Serialize};
 
@@ -48,6 +50,9 @@ pub struct JobSpec {
     /// Requests to YARN.
     #[serde(default)]
     pub yarn: YarnSpec,
+    /// The keys whose values are the site's defaults (`section.key`). Such values are not part of the job.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub site_keys: BTreeSet<String>,
 }
 
 impl JobSpec {
@@ -160,5 +165,6 @@ pub fn sample() -> JobSpec {
         run: RunSpec { work_dir: None, orphan_timeout: None },
         submit: SubmitSpec::default(),
         yarn: YarnSpec::default(),
+        site_keys: BTreeSet::new(),
     }
 }

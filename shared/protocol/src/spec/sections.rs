@@ -24,6 +24,7 @@ pub(super) const NAME: Key = Key {
     doc: "Name of the job: letters, digits, \"-\", \"_\" and \".\". Becomes part of folder names.",
     fallback: Fallback::Required("\"ctr\""),
     resume: ResumeRule::Never,
+    by_site: false,
 };
 
 section! {
@@ -124,9 +125,9 @@ section! {
     pub struct PserverSpec = ["pservers"] "The processes that hold the parameters." {
         key count: u32 = "pservers.count", Value("2"), OnResume, range(1, SLOTS_MAX),
             "Number of pservers.";
-        key memory: Bytes = "pservers.memory", Value("\"512MiB\""), OnResume, read(take.parse(key)),
+        key memory: Bytes = "pservers.memory", Value("\"512MiB\""), OnResume + site, read(take.parse(key)),
             "Of each. Tables, optimizer state and snapshot copies must fit.";
-        key vcores: u32 = "pservers.vcores", Value("1"), OnResume, range(1, VCORES_MAX),
+        key vcores: u32 = "pservers.vcores", Value("1"), OnResume + site, range(1, VCORES_MAX),
             "Of each: its data threads.";
         key shards: u32 = "pservers.shards", Value("8"), Never, range(1, SHARDS_MAX),
             "Slices of the model, at least count × vcores; several times that spreads better. Fixed for the job.";
@@ -144,12 +145,12 @@ section! {
             "Training starts when this number of trainers run.";
         key max: u32 = "trainers.max", Value("2"), OnResume, range(1, SLOTS_MAX),
             "Most trainers.";
-        key memory: Bytes = "trainers.memory", Value("\"512MiB\""), OnResume, read(take.parse(key)),
+        key memory: Bytes = "trainers.memory", Value("\"512MiB\""), OnResume + site, read(take.parse(key)),
             "Of each.";
-        key vcores: u32 = "trainers.vcores", Value("1"), OnResume, range(1, VCORES_MAX),
+        key vcores: u32 = "trainers.vcores", Value("1"), OnResume + site, range(1, VCORES_MAX),
             "Of each.";
         #[serde(default)]
-        key resources: BTreeMap<String, u64> = "trainers.resources", Value("{}"), Freely, read(take.with(key, values::resources)),
+        key resources: BTreeMap<String, u64> = "trainers.resources", Value("{}"), Freely + site, read(take.with(key, values::resources)),
             "Other resources of YARN, of each, such as { \"yarn.io/gpu\" = 1 }. A run on this machine ignores them.";
         /// Empty: the built-in trainer.
         key command: Vec<String> = "trainers.command", Value("[]"), Never, read(paths::command(take, key)),
@@ -162,19 +163,19 @@ section! {
     pub struct CheckpointSpec = ["checkpoint"] "When and where the state is saved." {
         key dir: Location = "checkpoint.dir", Value("\"\""), Freely, read(paths::output(take, key, "checkpoints")),
             "Folder of the job's checkpoints. Empty: ./out/<name>-<run>/checkpoints, on YARN heddle/<name>-<run>/checkpoints in your home. Never put anything else there.";
-        key every: Every = "checkpoint.every", Value("\"10min\""), OnResume, read(take.parse(key)),
+        key every: Every = "checkpoint.every", Value("\"10min\""), OnResume + site, read(take.parse(key)),
             "How often: a duration, \"2 passes\" or \"500 steps\". Two more are taken: before the first step and at the end.";
-        key keep: u32 = "checkpoint.keep", Value("3"), OnResume, range(2, CHECKPOINTS_MAX),
+        key keep: u32 = "checkpoint.keep", Value("3"), OnResume + site, range(2, CHECKPOINTS_MAX),
             "Number of complete checkpoints that are kept, at least 2.";
-        key timeout: DurationMs = "checkpoint.timeout", Value("\"5min\""), OnResume, read(take.parse(key)),
+        key timeout: DurationMs = "checkpoint.timeout", Value("\"5min\""), OnResume + site, read(take.parse(key)),
             "A checkpoint that takes longer is aborted; training continues.";
         key on_corrupt: OnCorrupt = "checkpoint.on-corrupt", Value("\"previous\""), OnResume, read(take.choice(key, ON_CORRUPT, &[])),
             "A damaged checkpoint: \"previous\" returns to the one before, with a warning; \"fail\" stops the job.";
-        key memory: Share = "checkpoint.memory", Value("\"25%\""), OnResume, read(take.parse(key)),
+        key memory: Share = "checkpoint.memory", Value("\"25%\""), OnResume + site, read(take.parse(key)),
             "How much of a pserver's memory the copies of a snapshot may take: a percentage or a size.";
         /// Bytes a second.
         #[serde(default)]
-        key bandwidth: Option<Bytes> = "checkpoint.bandwidth", Value("\"\""), Freely, read(values::bandwidth(take, key)),
+        key bandwidth: Option<Bytes> = "checkpoint.bandwidth", Value("\"\""), Freely + site, read(values::bandwidth(take, key)),
             "How fast saving may write, all pservers together, such as \"100MiB/s\". Empty: no limit.";
     }
 }
@@ -196,9 +197,9 @@ section! {
 section! {
     (take, key)
     pub struct AmSpec = ["am"] "The ApplicationMaster, which runs the job." {
-        key memory: Bytes = "am.memory", Value("\"256MiB\""), OnResume, read(take.parse(key)),
+        key memory: Bytes = "am.memory", Value("\"256MiB\""), OnResume + site, read(take.parse(key)),
             "Its memory.";
-        key vcores: u32 = "am.vcores", Value("1"), OnResume, range(1, VCORES_MAX),
+        key vcores: u32 = "am.vcores", Value("1"), OnResume + site, range(1, VCORES_MAX),
             "Its vcores.";
     }
 }
@@ -206,7 +207,7 @@ section! {
 section! {
     (take, key)
     pub struct NetworkSpec = ["network"] "Where processes listen." {
-        key ports: Option<PortRange> = "network.ports", Value("\"\""), Freely, read(take.optional(key, "")),
+        key ports: Option<PortRange> = "network.ports", Value("\"\""), Freely + site, read(take.optional(key, "")),
             "Ports that processes may listen on, such as \"7000-7100\". Empty: any free one.";
     }
 }
@@ -214,10 +215,10 @@ section! {
 section! {
     (take, key)
     pub struct RunSpec = ["run"] "Runs on this machine." {
-        key work_dir: Option<PathBuf> = "run.work-dir", Value("\"\""), Freely, read(paths::local_path(take, key)),
+        key work_dir: Option<PathBuf> = "run.work-dir", Value("\"\""), Freely + site, read(paths::local_path(take, key)),
             "Folder of run directories (logs, sockets, small state). Empty: heddle in the XDG state directory.";
         /// `None` is `auto`.
-        key orphan_timeout: Option<DurationMs> = "run.orphan-timeout", Value("\"auto\""), Freely, read(take.optional(key, "auto")),
+        key orphan_timeout: Option<DurationMs> = "run.orphan-timeout", Value("\"auto\""), Freely + site, read(take.optional(key, "auto")),
             "A process without a message from an ApplicationMaster for this time stops: a duration, or \"auto\" (120s).";
     }
 }

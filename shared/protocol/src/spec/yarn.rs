@@ -20,9 +20,9 @@ section! {
     (take, key)
     #[serde(default)]
     pub struct SubmitSpec = ["submit"] "Submission to a cluster." {
-        key upload_limit: Bytes = "submit.upload-limit", Value("\"64MiB\""), Freely, read(take.parse(key)),
+        key upload_limit: Bytes = "submit.upload-limit", Value("\"64MiB\""), Freely + site, read(take.parse(key)),
             "Most local data that submit uploads for the job; more belongs on HDFS before.";
-        key binary: Option<PathBuf> = "submit.binary", Value("\"\""), Freely, read(paths::local_path(take, key)),
+        key binary: Option<PathBuf> = "submit.binary", Value("\"\""), Freely + site, read(paths::local_path(take, key)),
             "The program that containers run, such as the released one, which old systems can load. Empty: the one that submits.";
     }
 }
@@ -32,35 +32,35 @@ section! {
     #[serde(default)]
     pub struct YarnSpec = ["yarn"] "What YARN is asked for; a run on this machine ignores it." {
         /// Never empty.
-        key queue: String = "yarn.queue", Value("\"default\""), Freely, read(take.text(key)),
+        key queue: String = "yarn.queue", Value("\"default\""), Freely + site, read(take.text(key)),
             "Queue, by its name or its path.";
-        key priority: u32 = "yarn.priority", Value("0"), Freely, range(0, PRIORITY_MAX),
+        key priority: u32 = "yarn.priority", Value("0"), Freely + site, range(0, PRIORITY_MAX),
             "Priority within the queue; higher is earlier.";
         /// At most [`TAGS_MAX`], in lower case, ASCII, 1 to [`TAG_BYTES_MAX`] bytes each.
-        key tags: Vec<String> = "yarn.tags", Value("[]"), Freely, read(take.with(key, values::tags)),
+        key tags: Vec<String> = "yarn.tags", Value("[]"), Freely + site, read(take.with(key, values::tags)),
             "Tags of the application, at most 10, each at most 100 ASCII characters; YARN keeps them in lower case.";
-        key node_label: Option<String> = "yarn.node-label", Value("\"\""), Freely, read(values::node_label(take, key)),
+        key node_label: Option<String> = "yarn.node-label", Value("\"\""), Freely + site, read(values::node_label(take, key)),
             "Only on nodes of this label. Empty: the queue's default.";
-        key max_attempts: u32 = "yarn.max-attempts", Value("2"), Freely, range(1, ATTEMPTS_MAX),
+        key max_attempts: u32 = "yarn.max-attempts", Value("2"), Freely + site, range(1, ATTEMPTS_MAX),
             "How often the ApplicationMaster may be started; the cluster may allow fewer. Training continues during a restart.";
-        key allocation_timeout: DurationMs = "yarn.allocation-timeout", Value("\"10min\""), Freely, read(take.parse(key)),
+        key allocation_timeout: DurationMs = "yarn.allocation-timeout", Value("\"10min\""), Freely + site, read(take.parse(key)),
             "How long to wait for all pservers and trainers.min trainers; then the job releases its containers and ends with exit code 4.";
-        key replacement_timeout: DurationMs = "yarn.replacement-timeout", Value("\"30s\""), Freely, read(take.parse(key)),
+        key replacement_timeout: DurationMs = "yarn.replacement-timeout", Value("\"30s\""), Freely + site, read(take.parse(key)),
             "How long to wait for the container that replaces a lost pserver's; then the others take over its shards where they fit into pservers.memory, until it comes.";
         /// See [`JobSpec::container_memory`](super::JobSpec::container_memory).
-        key memory_overhead: Share = "yarn.memory-overhead", Value("\"10%\""), Freely, read(take.parse(key)),
+        key memory_overhead: Share = "yarn.memory-overhead", Value("\"10%\""), Freely + site, read(take.parse(key)),
             "Memory asked for beyond what a process may use: a percentage of that, or a size.";
-        key memory_retry: MemoryRetry = "yarn.memory-retry", Value("{ factor = 1.5, times = 1 }"), Freely, read(take.with(key, values::memory_retry)),
+        key memory_retry: MemoryRetry = "yarn.memory-retry", Value("{ factor = 1.5, times = 1 }"), Freely + site, read(take.with(key, values::memory_retry)),
             "After YARN ended a container for its memory, request it again with factor (1 to 10) times the memory, at most this number of times (0 to 10; 0: never).";
-        key view_acl: String = "yarn.view-acl", Value("\"\""), Freely, read(take.text(key)),
+        key view_acl: String = "yarn.view-acl", Value("\"\""), Freely + site, read(take.text(key)),
             "Users and groups that may view the application besides you: \"user,user group,group\" or \"*\".";
-        key modify_acl: String = "yarn.modify-acl", Value("\"\""), Freely, read(take.text(key)),
+        key modify_acl: String = "yarn.modify-acl", Value("\"\""), Freely + site, read(take.text(key)),
             "Users and groups that may kill the application besides you, in the same form.";
-        key files: Vec<FileSpec> = "yarn.files", Value("[]"), Freely, read(paths::files(take, key)),
+        key files: Vec<FileSpec> = "yarn.files", Value("[]"), Freely + site, read(paths::files(take, key)),
             "Files that containers find in their work directory: \"path\", or \"path#name\" for another name there. Local ones are uploaded.";
-        key archives: Vec<FileSpec> = "yarn.archives", Value("[]"), Freely, read(paths::files(take, key)),
+        key archives: Vec<FileSpec> = "yarn.archives", Value("[]"), Freely + site, read(paths::files(take, key)),
             "Archives (.zip, .tar, .tar.gz, .tgz, .jar) that containers find unpacked in a folder of that name: \"path\" or \"path#name\".";
-        key env: BTreeMap<String, String> = "yarn.env", Value("{}"), Freely, read(take.with(key, values::env)),
+        key env: BTreeMap<String, String> = "yarn.env", Value("{}"), Freely + site, read(take.with(key, values::env)),
             "Environment variables of containers. Not for secrets: others on the cluster can read them.";
     }
 }

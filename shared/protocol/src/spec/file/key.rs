@@ -22,6 +22,8 @@ pub struct Key {
     pub fallback: Fallback,
     /// Whether a resumed run may have another value.
     pub resume: ResumeRule,
+    /// Whether the site's defaults may set it: it does not change what a job computes.
+    pub by_site: bool,
 }
 
 impl Key {

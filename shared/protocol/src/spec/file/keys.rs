@@ -54,6 +54,15 @@ pub fn nearest(path: &str) -> Option<&'static str> {
     (closeness(best) <= path.chars().count() / 3 + 1).then_some(best.path)
 }
 
+/// The key from which this path differs by one or two letters. Stricter than [`nearest`], for paths that may be keys of
+/// another program.
+#[must_use]
+pub fn slip(path: &str) -> Option<&'static str> {
+    let distance = |key: &&'static Key| strsim::damerau_levenshtein(path, key.path);
+    let close = keys().filter(|key| (1..=2).contains(&distance(key)));
+    close.min_by_key(|key| distance(key)).map(|key| key.path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,5 +86,7 @@ mod tests {
         assert_eq!(nearest("passes"), Some("data.passes"));
         assert_eq!(nearest("model.optimiser"), Some("model.optimizer"));
         assert_eq!(nearest("model.xyzzy-plugh"), None);
+        assert_eq!(slip("yarn.quue"), Some("yarn.queue"));
+        assert_eq!(slip("yarn.acl.enable"), None, "Hadoop's");
     }
 }

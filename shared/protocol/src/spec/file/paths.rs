@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use super::super::location::Location;
 use super::super::shipped_file::FileSpec;
 use super::key::Key;
-use super::raw::{Origin, Raw, RawValue};
+use super::origin::Origin;
+use super::raw::{Raw, RawValue};
 use super::scalar::{list_of, text_of};
 use super::take::Take;
 
@@ -13,7 +14,10 @@ use super::take::Take;
 fn base(take: &Take<'_>, origin: &Origin) -> PathBuf {
     match origin {
         Origin::File { .. } => take.context.job_dir.clone(),
-        Origin::Set(_) | Origin::Default => take.context.working_dir.clone(),
+        Origin::Site { .. } => {
+            take.context.site.as_ref().map(|site| site.dir.clone()).unwrap_or_default()
+        }
+        Origin::Set { .. } | Origin::Default => take.context.working_dir.clone(),
     }
 }
 

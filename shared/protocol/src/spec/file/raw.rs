@@ -6,6 +6,7 @@ use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::origin::{KeyOverride, Origin};
 use super::problem::Problem;
 
 /// Longest job file that is read. The largest sensible one lists a few thousand data files.
@@ -13,32 +14,6 @@ pub const JOB_FILE_BYTES_MAX: usize = 1 << 20;
 
 /// Deepest nesting of lists and tables; the keys need four.
 const DEPTH_MAX: usize = 16;
-
-/// Where a value comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// Not given.
-    Default,
-    /// A line of the job file, from 1.
-    File {
-        /// As the file was named on the command line.
-        file: String,
-        /// From 1.
-        line: usize,
-    },
-    /// `--set`, with its text.
-    Set(String),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::File { file, line } => write!(f, "{file}:{line}"),
-            Self::Set(text) => write!(f, "--set {text}"),
-        }
-    }
-}
 
 /// A value and its place.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,6 +95,22 @@ impl fmt::Display for Raw {
 /// # Errors
 /// The text is too long or no TOML; the problem names the line.
 pub(super) fn parse_file(file: &str, text: &str) -> Result<BTreeMap<String, Raw>, Problem> {
+    parse_text(file, text, |line| Origin::File { file: file.to_owned(), line })
+}
+
+/// Reads the text of the site's defaults into a table.
+///
+/// # Errors
+/// As [`parse_file`].
+pub(super) fn parse_site(file: &str, text: &str) -> Result<BTreeMap<String, Raw>, Problem> {
+    parse_text(file, text, |line| Origin::Site { file: file.to_owned(), line })
+}
+
+fn parse_text(
+    file: &str,
+    text: &str,
+    origin: impl Fn(usize) -> Origin,
+) -> Result<BTreeMap<String, Raw>, Problem> {
     let problem = |place: String, what: String| Problem {
         place,
         key: String::new(),
@@ -128,11 +119,11 @@ pub(super) fn parse_file(file: &str, text: &str) -> Result<BTreeMap<String, Raw>
     };
     if text.len() > JOB_FILE_BYTES_MAX {
         let what =
-            format!("{} bytes long; a job file has at most {JOB_FILE_BYTES_MAX}", text.len());
+            format!("{} bytes long; the file may have at most {JOB_FILE_BYTES_MAX}", text.len());
         return Err(problem(file.to_owned(), what));
     }
     let lines = Lines::of(text);
-    let at = |offset: usize| Origin::File { file: file.to_owned(), line: lines.line(offset) };
+    let at = |offset: usize| origin(lines.line(offset));
     match DeTable::parse(text) {
         Ok(table) => Ok(convert_table(table.get_ref(), &at, 0)),
         Err(error) => {
@@ -151,9 +142,9 @@ pub(super) fn parse_file(file: &str, text: &str) -> Result<BTreeMap<String, Raw>
 ///
 /// # Errors
 /// There is no `=` or no key before it.
-pub(super) fn parse_set(set: &str) -> Result<(Vec<String>, Raw), Problem> {
-    let origin = Origin::Set(set.to_owned());
-    let (key, text) = set.split_once('=').unwrap_or(("", ""));
+pub(super) fn parse_set(set: &KeyOverride) -> Result<(Vec<String>, Raw), Problem> {
+    let origin = Origin::Set { text: set.text.clone(), from: set.from.clone() };
+    let (key, text) = set.text.split_once('=').unwrap_or(("", ""));
     let parts: Vec<String> = key.split('.').map(|part| part.trim().to_owned()).collect();
     if parts.iter().any(String::is_empty) || parts.len() > DEPTH_MAX {
         return Err(Problem {
@@ -256,7 +247,7 @@ mod tests {
     use super::*;
 
     fn set(text: &str) -> String {
-        parse_set(text).unwrap().1.to_string()
+        parse_set(&KeyOverride::set(text)).unwrap().1.to_string()
     }
 
     #[test]
@@ -282,13 +273,16 @@ mod tests {
         assert_eq!(set("a=[\"x\", 1]"), "[\"x\", 1]");
         assert_eq!(set("a={ kind = \"sgd\" }"), "{ kind = \"sgd\" }");
         assert_eq!(set("a="), "\"\"");
-        assert!(parse_set("novalue").is_err() && parse_set("=1").is_err());
+        for wrong in ["novalue", "=1"] {
+            assert!(parse_set(&KeyOverride::set(wrong)).is_err(), "{wrong}");
+        }
     }
 
     #[test]
     fn an_override_reaches_into_a_table() {
         let mut table = parse_file("f", "[model]\noptimizer = { kind = \"ftrl\" }\n").unwrap();
-        let (parts, raw) = parse_set("model.optimizer.alpha=0.5").unwrap();
+        let set = KeyOverride::set("model.optimizer.alpha=0.5");
+        let (parts, raw) = parse_set(&set).unwrap();
         overlay(&mut table, &parts, raw);
         assert_eq!(table["model"].to_string(), "{ optimizer = { alpha = 0.5, kind = \"ftrl\" } }");
     }

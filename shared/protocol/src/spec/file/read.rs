@@ -12,9 +12,12 @@ use super::super::sections::{
 use super::super::yarn::{SubmitSpec, YarnSpec};
 use super::context::{ReadContext, Shown};
 use super::key::Fallback;
-use super::keys::{self, GROUPS};
+use super::keys;
+use super::known_keys::known_keys;
+use super::origin::Origin;
 use super::problem::{Problem, Problems};
-use super::raw::{self, Origin, Raw, RawValue};
+use super::raw::{self, RawValue};
+use super::site::SiteValues;
 use super::take::{Take, Taken};
 
 /// A job file that was read.
@@ -39,6 +42,11 @@ pub struct Job {
 pub fn read(text: &str, context: &ReadContext) -> Result<Job, Problems> {
     let mut table = raw::parse_file(&context.file, text).map_err(|p| Problems(vec![p]))?;
     let mut problems = Vec::new();
+    let site = match &context.site {
+        Some(file) => SiteValues::parse(file, &mut problems),
+        None => SiteValues::default(),
+    };
+    site.fill(&mut table);
     for set in &context.sets {
         match raw::parse_set(set) {
             Ok((parts, raw)) => raw::overlay(&mut table, &parts, raw),
@@ -46,6 +54,7 @@ pub fn read(text: &str, context: &ReadContext) -> Result<Job, Problems> {
         }
     }
     let given = known_keys(table, &mut problems);
+    site.check_finals(&given, &mut problems);
     let optimizer_fields = match given.get("model.optimizer").map(|raw| &raw.value) {
         Some(RawValue::Table(fields)) => fields.keys().cloned().collect(),
         _ => BTreeSet::new(),
@@ -53,10 +62,12 @@ pub fn read(text: &str, context: &ReadContext) -> Result<Job, Problems> {
     let mut take = Take::new(context, given, problems);
     let spec = spec(&mut take);
     let Taken { mut shown, problems, defaulted, origins } = take.finish();
-    let shown: Vec<Shown> = keys::keys().filter_map(|key| shown.remove(key.path)).collect();
-    let (Some(spec), true) = (spec, problems.is_empty()) else {
+    let shown: Vec<Shown> = keys().filter_map(|key| shown.remove(key.path)).collect();
+    let (Some(mut spec), true) = (spec, problems.is_empty()) else {
         return Err(Problems(problems));
     };
+    let of_site = origins.iter().filter(|(_, origin)| matches!(origin, Origin::Site { .. }));
+    spec.site_keys = of_site.map(|(key, _)| (*key).to_owned()).collect();
     check(&spec).map_err(|error| Problems(vec![placed(error, &shown, &origins)]))?;
     Ok(Job {
         spec,
@@ -65,60 +76,6 @@ pub fn read(text: &str, context: &ReadContext) -> Result<Job, Problems> {
         default_output: defaulted.contains("output.model"),
         optimizer_fields,
     })
-}
-
-/// Flattens the sections into dotted keys; unknown ones become problems.
-fn known_keys(
-    table: BTreeMap<String, Raw>,
-    problems: &mut Vec<Problem>,
-) -> BTreeMap<&'static str, Raw> {
-    let mut given = BTreeMap::new();
-    let mut take = |path: &str, raw: Raw, problems: &mut Vec<Problem>| match keys::find(path) {
-        Some(key) => {
-            given.insert(key.path, raw);
-        }
-        None => problems.push(unknown(path, &raw)),
-    };
-    for (name, raw) in table {
-        let section = GROUPS.iter().any(|group| group.name == name && !name.is_empty());
-        match raw.value {
-            RawValue::Table(fields) if section => {
-                for (field, raw) in fields {
-                    take(&format!("{name}.{field}"), raw, problems);
-                }
-            }
-            _ if section => problems.push(Problem {
-                place: raw.origin.to_string(),
-                key: name.clone(),
-                value: raw.to_string(),
-                what: format!("expected the section [{name}]"),
-            }),
-            // An unknown section: the place of its first key, and its name.
-            value => take(&name, Raw { value, origin: raw.origin }, problems),
-        }
-    }
-    given
-}
-
-fn unknown(path: &str, raw: &Raw) -> Problem {
-    let section = |name: &str| {
-        GROUPS
-            .iter()
-            .map(|group| group.name)
-            .filter(|group| strsim::damerau_levenshtein(name, group) <= 2 && !group.is_empty())
-            .min_by_key(|group| strsim::damerau_levenshtein(name, group))
-    };
-    let meant = match raw.value {
-        RawValue::Table(_) => section(path).map(|section| format!("[{section}]")),
-        _ => keys::nearest(path).map(str::to_owned),
-    };
-    let what = match meant {
-        Some(meant) => format!("unknown key; did you mean {meant}?"),
-        None => "unknown key; `heddle config template` lists all".to_owned(),
-    };
-    // Names come from the file and may be of any length.
-    let key: String = path.chars().take(100).collect();
-    Problem { place: raw.origin.to_string(), key, value: String::new(), what }
 }
 
 /// A broken rule, with the place of its key.
@@ -145,7 +102,7 @@ fn placed(error: SpecError, shown: &[Shown], origins: &BTreeMap<&'static str, Or
 
 /// Takes every key. `None` where a problem was noted for a value without a stand-in.
 fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
-    for key in keys::keys() {
+    for key in keys() {
         if let Fallback::NotYet(_) = key.fallback {
             take.not_yet(key);
         }
@@ -179,5 +136,6 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
         run: run?,
         submit: submit?,
         yarn: yarn?,
+        site_keys: BTreeSet::new(),
     })
 }

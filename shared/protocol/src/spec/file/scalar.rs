@@ -1,6 +1,7 @@
 //! Plain values of a job file: texts, lists, numbers.
 
-use super::raw::{Origin, Raw, RawValue};
+use super::origin::Origin;
+use super::raw::{Raw, RawValue};
 
 /// The text of a value, where it must be one.
 pub(super) fn text_of(raw: &Raw) -> Result<&str, String> {
@@ -14,7 +15,9 @@ pub(super) fn text_of(raw: &Raw) -> Result<&str, String> {
 pub(super) fn list_of(raw: &Raw) -> Result<&[Raw], String> {
     match &raw.value {
         RawValue::List(items) => Ok(items),
-        RawValue::Text(_) if matches!(raw.origin, Origin::Set(_)) => Ok(std::slice::from_ref(raw)),
+        RawValue::Text(_) if matches!(raw.origin, Origin::Set { .. }) => {
+            Ok(std::slice::from_ref(raw))
+        }
         _ => Err(format!("expected a list, not {}", raw.kind())),
     }
 }

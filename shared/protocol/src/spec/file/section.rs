@@ -10,9 +10,11 @@
 //!
 //! ```text
 //! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE, range(MIN, MAX), "documentation";
-//! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE, read(EXPRESSION), "documentation";
+//! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE + site, read(EXPRESSION), "documentation";
 //! stub "section.key" = "the only value that is accepted", "documentation";
 //! ```
+//!
+//! `+ site` marks the keys that the site's defaults may set.
 //!
 //! An expression of `read` sees the two names that the table begins with (the reader and the key), the inputs beside them,
 //! and as `Option`s the fields above its row.
@@ -33,13 +35,19 @@ pub(in crate::spec) trait SpecSection {
 }
 
 macro_rules! section {
+    (@by_site) => {
+        false
+    };
+    (@by_site site) => {
+        true
+    };
     (
         ($take:ident, $key:ident $(, $input:ident: $input_type:ty)?)
         $(#[$attribute:meta])*
         pub struct $spec:ident = [$name:literal] $about:literal {
             $(
                 $(#[$field_attribute:meta])*
-                key $field:ident: $type:ty = $path:literal, $fallback:ident($text:literal), $resume:ident,
+                key $field:ident: $type:ty = $path:literal, $fallback:ident($text:literal), $resume:ident $(+ $site:ident)?,
                     $(range($min:expr, $max:expr))? $(read($read:expr))?,
                     $doc:literal;
                 $( stub $stub_path:literal = $stub_text:literal, $stub_doc:literal; )*
@@ -68,6 +76,7 @@ macro_rules! section {
                         doc: $doc,
                         fallback: $crate::spec::file::key::Fallback::$fallback($text),
                         resume: $crate::spec::file::key::ResumeRule::$resume,
+                        by_site: $crate::spec::file::section::section!(@by_site $($site)?),
                     },
                     $(
                         $crate::spec::file::key::Key {
@@ -75,6 +84,7 @@ macro_rules! section {
                             doc: $stub_doc,
                             fallback: $crate::spec::file::key::Fallback::NotYet($stub_text),
                             resume: $crate::spec::file::key::ResumeRule::Never,
+                            by_site: false,
                         },
                     )*
                 )+],
@@ -99,6 +109,7 @@ macro_rules! section {
                             doc: $doc,
                             fallback: $crate::spec::file::key::Fallback::$fallback($text),
                             resume: $crate::spec::file::key::ResumeRule::$resume,
+                            by_site: $crate::spec::file::section::section!(@by_site $($site)?),
                         };
                         let $key: &'static $crate::spec::file::key::Key = &KEY;
                         $( $take.number($key, $min, $max) )?

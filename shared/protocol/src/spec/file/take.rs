@@ -7,8 +7,9 @@ use std::str::FromStr;
 use super::super::value::ValueError;
 use super::context::{ReadContext, Shown};
 use super::key::{Fallback, Key};
+use super::origin::{KeyOverride, Origin};
 use super::problem::Problem;
-use super::raw::{self, Origin, Raw, RawValue};
+use super::raw::{self, Raw, RawValue};
 use super::scalar::{real_of, text_of};
 
 /// Takes keys. Each method notes a problem and returns `None` where the value is not accepted.
@@ -53,12 +54,9 @@ impl<'c> Take<'c> {
     /// When a default is not valid, which a test excludes.
     pub(in crate::spec) fn defaults<T>(read: impl FnOnce(&mut Take<'_>) -> Option<T>) -> T {
         let context = ReadContext {
-            file: String::new(),
             job_dir: PathBuf::from("/"),
             working_dir: PathBuf::from("/"),
-            sets: Vec::new(),
-            outputs: None,
-            run_label: String::new(),
+            ..ReadContext::default()
         };
         let mut take = Take::new(&context, BTreeMap::new(), Vec::new());
         read(&mut take).expect("defaults are valid")
@@ -161,9 +159,10 @@ impl<'c> Take<'c> {
     /// A text. On the command line a number or a truth value is a text too: `--set name=7`.
     pub(in crate::spec) fn text(&mut self, key: &'static Key) -> Option<String> {
         self.with(key, |raw| match (&raw.value, &raw.origin) {
-            (RawValue::Integer(_) | RawValue::Bool(_) | RawValue::Float(_), Origin::Set(text)) => {
-                Ok(text.split_once('=').map_or("", |(_, value)| value).trim().to_owned())
-            }
+            (
+                RawValue::Integer(_) | RawValue::Bool(_) | RawValue::Float(_),
+                Origin::Set { text, .. },
+            ) => Ok(text.split_once('=').map_or("", |(_, value)| value).trim().to_owned()),
             _ => text_of(raw).map(str::to_owned),
         })
     }
@@ -256,7 +255,7 @@ fn parse<T: FromStr<Err = ValueError>>(raw: &Raw) -> Result<T, String> {
 
 /// A default of the list of keys.
 fn default(text: &str) -> Raw {
-    let set = format!("default={text}");
+    let set = KeyOverride { text: format!("default={text}"), from: String::new() };
     match raw::parse_set(&set) {
         Ok((_, raw)) => Raw { value: raw.value, origin: Origin::Default },
         Err(_) => unreachable!("the text has a key and an equals sign"),

@@ -17,9 +17,9 @@ fn context(sets: &[&str]) -> ReadContext {
         file: "job.toml".to_owned(),
         job_dir: "/jobs/ctr".into(),
         working_dir: "/home/u".into(),
-        sets: sets.iter().map(|set| (*set).to_owned()).collect(),
-        outputs: None,
+        sets: sets.iter().map(|set| KeyOverride::set(set)).collect(),
         run_label: "1a2b3c4d".to_owned(),
+        ..ReadContext::default()
     }
 }
 

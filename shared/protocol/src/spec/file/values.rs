@@ -12,8 +12,9 @@ use super::super::options::{
 use super::super::table::TableSpec;
 use super::super::value::{Bytes, BytesPerSecond};
 use super::key::Key;
+use super::origin::Origin;
 use super::parameters::{self, fields_of};
-use super::raw::{Origin, Raw, RawValue};
+use super::raw::{Raw, RawValue};
 use super::scalar::{list_of, real_of, text_of};
 use super::take::Take;
 
@@ -174,10 +175,10 @@ pub(in crate::spec) fn env(raw: &Raw) -> Result<BTreeMap<String, String>, String
     let text = |(name, raw): (&String, &Raw)| {
         // `--env N=1` gives the text after the sign, whatever TOML would make of it.
         let typed = match &raw.origin {
-            Origin::Set(set) => {
+            Origin::Set { text: set, .. } => {
                 set.split_once('=').filter(|(key, _)| key.trim().ends_with(&format!(".{name}")))
             }
-            Origin::File { .. } | Origin::Default => None,
+            Origin::File { .. } | Origin::Site { .. } | Origin::Default => None,
         };
         let value = match (&raw.value, typed) {
             (_, Some((_, typed))) => typed.to_owned(),
