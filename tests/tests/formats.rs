@@ -71,7 +71,7 @@ fn the_frame_header_has_the_documented_layout() {
     };
     let bytes = header.encode();
     let expected = BTreeMap::from([
-        ("version", 3),
+        ("version", 4),
         ("kind", 2),
         ("generation", 0x11),
         ("epoch count", 0x12),

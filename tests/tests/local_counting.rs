@@ -1,5 +1,5 @@
 //! Counting: sample i adds 1 to row i. After kills of trainers and rollbacks of pservers every row equals the number
-//! of passes exactly, in ASP and in BSP. With the once-only memory switched off the same test fails.
+//! of passes exactly, in ASP, in SSP and in BSP. With the once-only memory switched off the same test fails.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -121,6 +121,11 @@ fn exact(consistency: &str) {
 #[test]
 fn asp_counts_exactly_through_kills() {
     exact("asp");
+}
+
+#[test]
+fn ssp_counts_exactly_through_kills() {
+    exact("ssp");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::Command;
 use heddle_tests::simulation::{Explorer, Fault, Job, Schedule, Summary, Trial};
 
 /// Seeds of an exploration, shared by all jobs, unless `HEDDLE_SEEDS` is set.
-const SEEDS: u64 = 2_400;
+const SEEDS: u64 = 2_860;
 /// Faults of a run, at the most.
 const FAULTS_MAX: usize = 6;
 
@@ -74,6 +74,12 @@ fn a_connection_may_break_before_any_event() {
 fn preemption_and_silence_before_any_event() {
     let faults = [Fault::Preempt, Fault::NodeLeaves, Fault::Scale, Fault::Silence];
     at_every_event(["bsp-uneven", "asp-evaluated"], &faults);
+}
+
+#[test]
+fn clocks_wait_for_no_trainer_that_is_gone_whatever_happens_before_any_event() {
+    let faults = [Fault::KillTrainer, Fault::BreakData, Fault::Cut];
+    at_every_event(["ssp", "ssp-idle"], &faults);
 }
 
 #[test]

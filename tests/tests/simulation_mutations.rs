@@ -62,6 +62,8 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         // Computing takes time in these jobs, so connections may be slow enough.
         Mutation::BarrierByNumber => "asp-long",
         Mutation::AnyHandOut => "bsp-elastic",
+        // Clocks are SSP's.
+        Mutation::IdleTrainerIsCounted | Mutation::OwnClockAlone => "ssp",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use heddle_protocol::control::{GAP_BOUNDS, GrantedPulls};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::{JobState, JobView};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric,
-    MetricEncoder, text,
+    MetricEncoder, NoLabelSet, text,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -45,6 +46,18 @@ const INPUT_WAIT: Metric = Metric::gauge(
 const INPUT_WAITED: Metric = Metric::counter(
     "heddle_input_waited_seconds_total",
     "Time in which trainers waited for the storage of their input, waits that are over.",
+);
+const PULL_GAP: Metric = Metric::histogram(
+    "heddle_pull_gap_steps",
+    "SSP: number of a granted pull minus the lowest clock, in this attempt.",
+);
+const PULL_GAP_MAX: Metric =
+    Metric::gauge("heddle_pull_gap_max_steps", "SSP: the largest gap of a granted pull.");
+const PULLS_WAITED: Metric =
+    Metric::counter("heddle_pulls_waited_total", "SSP: pulls that waited for clocks.");
+const PULL_WAIT: Metric = Metric::counter(
+    "heddle_pull_wait_seconds_total",
+    "SSP: how long pulls waited for clocks, all of them together.",
 );
 const TRAINING_LOSS: Metric = Metric::gauge("heddle_training_loss", "Training loss at present.");
 const TEST_LOG_LOSS: Metric =
@@ -140,6 +153,11 @@ impl Metric {
         Self { name, help, kind: MetricType::Gauge }
     }
 
+    /// A metric with counts by class. Its last class has no upper bound.
+    const fn histogram(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, kind: MetricType::Histogram }
+    }
+
     fn sample(
         self,
         encoder: MetricEncoder<'_>,
@@ -221,6 +239,9 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         let by = [("node_local", locality.node_local), ("other", locality.other)];
         page.values(TASKS_DISPATCHED, by.map(|(name, tasks)| ([("locality", name)], tasks)))?;
     }
+    if let Some(pulls) = &view.granted_pulls {
+        granted_pulls(page, pulls)?;
+    }
     let wait = view.storage_wait.as_ref();
     let waiting_ms = wait.map_or(0, |wait| wall_ms().saturating_sub(wait.since_ms));
     page.value(INPUT_WAIT, waiting_ms as f64 / 1000.0)?;
@@ -243,6 +264,16 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         page.value(CHECKPOINT_BYTES, newest.bytes)?;
     }
     Ok(())
+}
+
+fn granted_pulls(page: &mut Page<'_>, pulls: &GrantedPulls) -> fmt::Result {
+    let bounds = GAP_BOUNDS.iter().map(|bound| *bound as f64).chain([f64::INFINITY]);
+    let classes: Vec<_> = bounds.zip(pulls.by_gap).collect();
+    let (sum, count) = (pulls.gap_sum as f64, pulls.pulls());
+    page.begin(PULL_GAP)?.encode_histogram::<NoLabelSet>(sum, count, &classes, None)?;
+    page.value(PULL_GAP_MAX, pulls.gap_max)?;
+    page.value(PULLS_WAITED, pulls.waited)?;
+    page.value(PULL_WAIT, pulls.waited_us as f64 / 1e6)
 }
 
 fn recoveries(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
@@ -338,6 +369,30 @@ mod tests {
         let seconds: f64 = value.parse().expect("a number");
         assert!((60.0..600.0).contains(&seconds), "{seconds}");
         assert!(text.contains("heddle_input_waited_seconds_total 2.5\n"), "{text}");
+    }
+
+    #[test]
+    fn gaps_of_ssp_are_a_histogram() {
+        let mut view = view();
+        let mut pulls = GrantedPulls::default();
+        for (gap, waited) in [(0, None), (2, Some(1_500_000)), (100, Some(500_000))] {
+            pulls.grant(gap, waited);
+        }
+        view.granted_pulls = Some(pulls);
+        let text = render(&Arc::new(view));
+        for expected in [
+            "# TYPE heddle_pull_gap_steps histogram\n",
+            "heddle_pull_gap_steps_sum 102.0\n",
+            "heddle_pull_gap_steps_count 3\n",
+            "heddle_pull_gap_steps_bucket{le=\"0.0\"} 1\n",
+            "heddle_pull_gap_steps_bucket{le=\"2.0\"} 2\n",
+            "heddle_pull_gap_steps_bucket{le=\"+Inf\"} 3\n",
+            "heddle_pull_gap_max_steps 100\n",
+            "heddle_pulls_waited_total 2\n",
+            "heddle_pull_wait_seconds_total 2.0\n",
+        ] {
+            assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        }
     }
 
     /// The label values of a line, or nothing if it is not of the format.

@@ -11,7 +11,7 @@ use heddle_telemetry::recovery::seconds;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::report::format::{
-    data_locality, phases, plain, rate, size, storage_wait, thousands, time, word,
+    data_locality, granted_pulls, phases, plain, rate, size, storage_wait, thousands, time, word,
 };
 
 /// Most rows of a table: a longer page is slow and unreadable. JSON has all.
@@ -78,6 +78,7 @@ fn headline(view: &JobView) -> Markup {
         }
         @if view.bad_records > 0 { p { (thousands(view.bad_records)) " bad records left out" } }
         @if let Some(locality) = view.data_locality { p { (data_locality(locality)) } }
+        @if let Some(granted) = &view.granted_pulls { p { "staleness: " (granted_pulls(granted)) } }
         @if let Some(wait) = &view.storage_wait { p.m { (plain(&storage_wait(wait))) } }
         @if !view.message.is_empty() { p.m { (plain(&view.message)) } }
     }

@@ -69,6 +69,9 @@ fn rows(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(locality) = view.data_locality {
         row(f, "data locality", format::data_locality(locality))?;
     }
+    if let Some(granted) = &view.granted_pulls {
+        row(f, "staleness", format::granted_pulls(granted))?;
+    }
     let newest = view.checkpoints.last().map_or_else(String::new, |newest| {
         format!(", newest {} in {}", newest.cut, one_line(&newest.dir))
     });

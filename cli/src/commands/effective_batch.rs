@@ -13,6 +13,6 @@ pub fn effective_batch(spec: &JobSpec) -> String {
         Consistency::Bsp => {
             format!("effective batch: {rows} rows an update ({} lanes × {})", training.lanes, batch)
         }
-        Consistency::Asp => format!("effective batch: {rows} rows an update"),
+        Consistency::Ssp | Consistency::Asp => format!("effective batch: {rows} rows an update"),
     }
 }

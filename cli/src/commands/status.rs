@@ -242,6 +242,9 @@ fn details(view: &JobView) -> Result<(), CommandFailure> {
         if let Some(locality) = view.data_locality {
             output::line(&format::data_locality(locality))?;
         }
+        if let Some(granted) = &view.granted_pulls {
+            output::line(&format!("staleness: {}", format::granted_pulls(granted)))?;
+        }
         if let Some(wait) = &view.storage_wait {
             output::line(&format::storage_wait(wait))?;
         }

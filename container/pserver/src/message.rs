@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
 use heddle_agent::AgentExit;
-use heddle_protocol::control::{BeginPhase, Command, EndCut, LoadShards, ShardState, TakeCut};
+use heddle_protocol::control::{
+    BeginPhase, Command, EndCut, GAP_BOUNDS, GrantedPulls, LoadShards, ShardState, TakeCut,
+};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::ShardFile;
@@ -143,6 +145,17 @@ struct CounterCells {
     refused: AtomicU64,
     phase: AtomicU64,
     step: AtomicU64,
+    granted: GrantedCells,
+}
+
+/// SSP: the fields of [`GrantedPulls`].
+#[derive(Default)]
+struct GrantedCells {
+    by_gap: [AtomicU64; GAP_BOUNDS.len() + 1],
+    gap_sum: AtomicU64,
+    gap_max: AtomicU64,
+    waited: AtomicU64,
+    waited_us: AtomicU64,
 }
 
 impl ThreadCounters {
@@ -154,6 +167,31 @@ impl ThreadCounters {
         cells.refused.store(refused, Ordering::Relaxed);
         cells.phase.store(phase, Ordering::Relaxed);
         cells.step.store(step, Ordering::Relaxed);
+    }
+
+    /// SSP: replaces the counts of granted pulls.
+    pub(crate) fn publish_granted(&self, pulls: &GrantedPulls) {
+        let cells = &self.0.granted;
+        for (cell, pulls) in cells.by_gap.iter().zip(&pulls.by_gap) {
+            cell.store(*pulls, Ordering::Relaxed);
+        }
+        cells.gap_sum.store(pulls.gap_sum, Ordering::Relaxed);
+        cells.gap_max.store(pulls.gap_max, Ordering::Relaxed);
+        cells.waited.store(pulls.waited, Ordering::Relaxed);
+        cells.waited_us.store(pulls.waited_us, Ordering::Relaxed);
+    }
+
+    /// SSP: the counts of granted pulls, as [`Self::read`].
+    pub(crate) fn granted(&self) -> GrantedPulls {
+        let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        let cells = &self.0.granted;
+        GrantedPulls {
+            by_gap: std::array::from_fn(|class| cells.by_gap.get(class).map_or(0, load)),
+            gap_sum: load(&cells.gap_sum),
+            gap_max: load(&cells.gap_max),
+            waited: load(&cells.waited),
+            waited_us: load(&cells.waited_us),
+        }
     }
 
     /// Pushes, rejected frames, phase and step (none without shards). They may be of different moments: they are for

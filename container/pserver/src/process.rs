@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Sender, bounded};
 use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, LogContext};
 use heddle_fail_points::fail_value;
-use heddle_protocol::control::{HeartbeatStats, PserverState, Registration, Report};
+use heddle_protocol::control::{GrantedPulls, HeartbeatStats, PserverState, Registration, Report};
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Epoch, RunId};
@@ -214,6 +214,7 @@ fn held(threads: &[DataThreadHandle], limit: Duration) -> Result<Option<PserverS
 }
 
 fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats {
+    let mut granted = GrantedPulls::default();
     let mut beat = HeartbeatStats {
         rss_bytes: resident_bytes().unwrap_or(0),
         epoch: status.epoch(),
@@ -224,9 +225,11 @@ fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats 
         let (pushes, refused, position) = thread.counters.read();
         beat.pushes += pushes;
         beat.refused += refused;
+        granted.add(&thread.counters.granted());
         lowest = [lowest, position].into_iter().flatten().min();
     }
     (beat.phase, beat.step) = lowest.unwrap_or_default();
+    beat.granted_pulls = (granted.pulls() > 0).then(|| Box::new(granted));
     let limit = status.memory_bytes();
     if limit > 0 && beat.rss_bytes > limit {
         tracing::warn!(resident = beat.rss_bytes, limit, "memory_limit_exceeded");

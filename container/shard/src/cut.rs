@@ -1,16 +1,41 @@
 //! A cut by barriers: the trainers whose barrier is missing, and how long to wait for them.
 //!
-//! After a trainer's barrier, its frames that change a shard are held; pulls are not. So the shard's state at the cut is one
+//! After a trainer's barrier, its frames that change a shard and its clocks are held; pulls are not. So the shard's state at the cut is one
 //! point of every trainer's stream. The wait is bounded: an ApplicationMaster that dies with a cut open must not stop
 //! training.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use heddle_protocol::ids::{CutId, Member, Slot};
+use heddle_protocol::control::CutAt;
+use heddle_protocol::ids::{CutId, Member, ShardId, Slot};
+use heddle_protocol::mutation::Mutation;
+
+use crate::effect::{ShardEffect, ShardReport};
+use crate::shard::Shard;
 
 /// How long a cut may hold frames before the shards abort it.
 pub const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// Why the shards cannot take a cut in their phase, if so.
+pub(crate) fn refusal<'s>(
+    at: &CutAt,
+    mut shards: impl Iterator<Item = &'s Shard>,
+) -> Option<&'static str> {
+    match at {
+        CutAt::Steps(_) if shards.any(Shard::applies_pushes_at_once) => {
+            Some("the phase has no job steps")
+        }
+        CutAt::Barriers(_) if shards.any(Shard::has_lanes) => Some("lanes are cut at job steps"),
+        CutAt::Steps(_) | CutAt::Barriers(_) => None,
+    }
+}
+
+/// The report of a shard that does not take a cut.
+pub(crate) fn aborted(shard: ShardId, cut: CutId, reason: &str) -> ShardEffect {
+    let reason = reason.to_owned();
+    ShardEffect::Report(ShardReport::CutAborted { shard, cut, step: None, reason })
+}
 
 /// The cut that waits for barriers.
 pub(crate) struct OpenCut {
@@ -32,10 +57,16 @@ impl OpenCut {
         }
     }
 
-    /// A member's barrier has come.
-    pub(crate) fn pass(&mut self, member: Member) {
+    /// A member's barrier has come. False if it is of another cut.
+    pub(crate) fn pass(&mut self, member: Member, cut: CutId) -> bool {
+        // A barrier of an earlier generation may have waited for its connection.
+        let same_number = self.cut.number == cut.number;
+        if self.cut != cut && !(same_number && Mutation::BarrierByNumber.is_on()) {
+            return false;
+        }
         self.waiting.remove(&member);
         self.passed.insert(member.slot);
+        true
     }
 
     /// Removes trainers that are not members any more.

@@ -1,8 +1,8 @@
 //! Frames: one type from the socket to the shard that handles them.
 
-use heddle_protocol::frame::{Header, Kind, Status};
+use heddle_protocol::frame::{Header, Kind, Status, flags};
 
-use crate::effect::{Conn, ShardEffect};
+use crate::effect::{Conn, PulledRows, ShardEffect};
 
 /// A whole received frame. It borrows its payload from the receive buffer.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,21 @@ impl Frame<'_> {
         let Frame { conn, header, keys, values } = self;
         WaitingFrame { conn, header, keys: keys.to_vec(), values: values.to_vec() }
     }
+}
+
+/// The reply of a checked pull with `bytes` bytes of values.
+pub(crate) fn values_reply(
+    conn: Conn,
+    header: &Header,
+    bytes: u32,
+    keys: Box<[u32]>,
+) -> ShardEffect {
+    let mut reply = header.reply(Kind::Values, Status::Ok);
+    // Kept until the values are read: it decides whether the step matters.
+    reply.flags = header.flags & flags::FREE;
+    reply.value_bytes = bytes;
+    let rows = if header.has(flags::KEYS) { PulledRows::Keys(keys) } else { PulledRows::Range };
+    ShardEffect::Values { conn, header: reply, rows }
 }
 
 /// A frame that waits, with its own copy of the payload.

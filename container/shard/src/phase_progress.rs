@@ -15,7 +15,7 @@ pub(crate) enum PhaseProgress {
     Idle,
     /// BSP.
     Lanes(StagedLanes),
-    /// ASP.
+    /// ASP, SSP.
     Queue(TaskProgress),
     /// Evaluation.
     ReadOnly,
@@ -81,7 +81,7 @@ pub(crate) fn start_of(phase: Phase) -> Seen {
         Sharing::Lanes { lanes } => {
             Seen::Lanes { step: Step(0), ended: vec![false; lanes as usize] }
         }
-        Sharing::Queue => Seen::Queue(TaskProgress::default()),
+        Sharing::Queue | Sharing::ClockedQueue { .. } => Seen::Queue(TaskProgress::default()),
         Sharing::ReadOnly => Seen::ReadOnly,
     }
 }
@@ -106,7 +106,8 @@ pub(crate) fn check(
         (Seen::Lanes { ended, .. }, Sharing::Lanes { lanes }) if ended.len() == lanes as usize => {
             Ok(())
         }
-        (Seen::Queue(_), Sharing::Queue) | (Seen::ReadOnly, Sharing::ReadOnly) => Ok(()),
+        (Seen::Queue(_), sharing) if sharing.is_queue_of_pushes() => Ok(()),
+        (Seen::ReadOnly, Sharing::ReadOnly) => Ok(()),
         _ => Err(ContentError::Sharing { shard }),
     }
 }

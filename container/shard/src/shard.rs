@@ -16,8 +16,8 @@ use crate::config::ShardConfig;
 use crate::content::{ContentError, SnapshotGone};
 use crate::copy_on_write::Full;
 use crate::dedup::{DedupState, Seen};
-use crate::effect::{Conn, Flow, PulledRows, ShardEffect, ShardReport};
-use crate::frame::Frame;
+use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
+use crate::frame::{Frame, values_reply};
 use crate::parked::ParkedPulls;
 use crate::phase_progress::{self, PhaseProgress};
 use crate::snapshots::{ArmedCut, Snapshots};
@@ -169,8 +169,11 @@ impl Shard {
             Kind::Done => self.done(frame, out),
             Kind::TaskDone => self.task_done(frame, out),
             Kind::Query => self.query(frame, out),
-            // The shard set handles barriers; replies are never sent to a shard.
-            Kind::Barrier | Kind::Values | Kind::Ack | Kind::Progress | Kind::Refused => {
+            // The shard set handles barriers and clocks; replies are never sent to a shard.
+            Kind::Barrier | Kind::Clock | Kind::ClockQuery => {
+                self.refuse(frame, Status::Unsupported, out);
+            }
+            Kind::Values | Kind::Ack | Kind::Progress | Kind::Refused => {
                 self.refuse(frame, Status::Unsupported, out);
             }
         }
@@ -487,14 +490,4 @@ impl Shard {
         }
         if self.arena.save(cells.start + at, out) { Ok(()) } else { Err(gone) }
     }
-}
-
-/// The reply of a checked pull with `bytes` bytes of values.
-fn values_reply(conn: Conn, header: &Header, bytes: u32, keys: Box<[u32]>) -> ShardEffect {
-    let mut reply = header.reply(Kind::Values, Status::Ok);
-    // Kept until the values are read: it decides whether the step matters.
-    reply.flags = header.flags & flags::FREE;
-    reply.value_bytes = bytes;
-    let rows = if header.has(flags::KEYS) { PulledRows::Keys(keys) } else { PulledRows::Range };
-    ShardEffect::Values { conn, header: reply, rows }
 }

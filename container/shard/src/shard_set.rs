@@ -6,23 +6,30 @@
 //! The set is in one epoch. [`ShardSet::hold`] moves it to the next, drops waiting frames and returns the shards that have
 //! to be loaded ([`ShardSet::install`]). Until they are installed, frames for them get `NotReady`.
 
+mod clocked_pulls;
+mod clocks;
 mod connections;
+mod error;
 mod members;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use heddle_protocol::control::{BeginPhase, CutAt, EndCut, LoadShards, Phase, ShardState, TakeCut};
+use heddle_protocol::control::{
+    BeginPhase, CutAt, EndCut, GrantedPulls, LoadShards, Phase, ShardState, TakeCut,
+};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Step};
 use heddle_protocol::mutation::Mutation;
 
-use crate::content::{ContentError, SnapshotGone};
-use crate::cut::OpenCut;
-use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
+use crate::content::SnapshotGone;
+use crate::cut::{self, OpenCut};
+use crate::effect::{Conn, Flow, ShardEffect};
 use crate::frame::Frame;
 use crate::shard::Shard;
+use clocked_pulls::ClockedPulls;
 use connections::TrainerConnections;
+pub use error::ShardSetError;
 use members::Members;
 
 /// The shards of one data thread.
@@ -36,26 +43,11 @@ pub struct ShardSet {
     missing: BTreeSet<ShardId>,
     connections: TrainerConnections,
     members: Members,
+    clocked: ClockedPulls,
     open: Option<OpenCut>,
     /// The highest cut of a command.
     highest_cut: CutId,
     refused: u64,
-}
-
-/// Why a command was not performed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ShardSetError {
-    /// The command is of another epoch.
-    #[error("the epoch of a command must be {own} (got {got})")]
-    Epoch {
-        /// The set's epoch.
-        own: Epoch,
-        /// The command's epoch.
-        got: Epoch,
-    },
-    /// The content of a shard does not fit.
-    #[error(transparent)]
-    Content(#[from] ContentError),
 }
 
 impl ShardSet {
@@ -99,6 +91,17 @@ impl ShardSet {
         self.shards.values().fold((0, self.refused), add)
     }
 
+    /// SSP: pulls granted since the start.
+    #[must_use]
+    pub fn granted(&self) -> &GrantedPulls {
+        self.clocked.granted()
+    }
+
+    /// The time of the frames and commands that follow, since any fixed moment: pulls that wait are measured by it.
+    pub fn advance(&mut self, now: Duration) {
+        self.clocked.advance(now);
+    }
+
     /// A shard, for reading.
     #[must_use]
     pub fn shard(&self, shard: ShardId) -> Option<&Shard> {
@@ -123,8 +126,7 @@ impl ShardSet {
         shards: &[ShardId],
         out: &mut Vec<ShardEffect>,
     ) -> Result<Vec<ShardId>, ShardSetError> {
-        let LoadShards { epoch, phase, step, shards: _, base } = load;
-        let (epoch, phase, step) = (*epoch, *phase, *step);
+        let &LoadShards { epoch, phase, step, shards: _, ref base } = load;
         if epoch <= self.epoch {
             return Err(ShardSetError::Epoch { own: self.epoch, got: epoch });
         }
@@ -133,6 +135,7 @@ impl ShardSet {
         self.open = None;
         self.epoch = epoch;
         (self.phase, self.step) = (Some(phase), step);
+        self.clocked.begin(phase);
         self.shards.retain(|id, _| shards.contains(id));
         for shard in self.shards.values_mut() {
             shard.stop_serving(out);
@@ -183,6 +186,7 @@ impl ShardSet {
             return Ok(());
         }
         (self.phase, self.step) = (Some(phase), Step(0));
+        self.clocked.begin(phase);
         self.abort_cut("the phase is over", out);
         for shard in self.shards.values_mut() {
             shard.begin(phase, out);
@@ -217,18 +221,20 @@ impl ShardSet {
     }
 
     /// The connection is closed. Its trainer sends the waiting frames again on another one.
-    pub fn disconnect(&mut self, conn: Conn) {
+    pub fn disconnect(&mut self, conn: Conn, out: &mut Vec<ShardEffect>) {
         if self.connections.close(conn) {
             for shard in self.shards.values_mut() {
                 shard.disconnect(conn);
             }
+            self.clocked.disconnect(conn);
+            self.clocked.release(&mut self.shards, out);
         }
     }
 
     fn close_all(&mut self, connections: Vec<(Conn, Member)>, out: &mut Vec<ShardEffect>) {
         for (conn, _) in connections {
             out.push(ShardEffect::Close { conn });
-            self.disconnect(conn);
+            self.disconnect(conn, out);
         }
     }
 
@@ -238,6 +244,7 @@ impl ShardSet {
         self.members.set(trainers);
         let left = self.connections.list(|member| self.members.has_left(member));
         self.close_all(left, out);
+        self.clocked.retain(|member| !self.members.has_left(member));
         if let Some(open) = &mut self.open {
             open.retain(|member| self.members.contains(*member));
         }
@@ -263,42 +270,54 @@ impl ShardSet {
             self.barrier(member, header, out);
             return Flow::Taken;
         }
-        let Some(shard) = self.shards.get_mut(&header.shard) else {
+        // A clock is for the data thread.
+        if header.kind != Kind::Clock && !self.shards.contains_key(&header.shard) {
             let missing = self.missing.contains(&header.shard);
             let status = if missing { Status::NotReady } else { Status::WrongShard };
             return self.refuse(frame, status, out);
-        };
-        let changes = match header.kind {
-            Kind::Push | Kind::Done | Kind::TaskDone => true,
-            Kind::Pull | Kind::Query | Kind::Barrier => false,
-            Kind::Values | Kind::Ack | Kind::Progress | Kind::Refused => false,
-        };
+        }
         let passed = self.open.as_ref().is_some_and(|open| open.has_passed(member.slot));
-        if changes && (passed || self.connections.has_held(frame.conn)) {
+        let waits = passed || self.connections.has_held(frame.conn);
+        if waits && header.kind.is_held_by_cuts() {
             return self.hold_frame(frame);
         }
-        match shard.on_frame(frame, out) {
+        match self.handle(member, frame, out) {
             Flow::Taken => Flow::Taken,
             // Held here, so that pulls after it are served.
             Flow::Wait => self.hold_frame(frame),
         }
     }
 
-    fn barrier(&mut self, member: Member, header: &Header, out: &mut Vec<ShardEffect>) {
-        let Some(open) = &mut self.open else { return };
-        // A barrier of an earlier generation may have waited for its connection.
-        let same_number = open.cut.number == header.cut.number;
-        if open.cut != header.cut && !(same_number && Mutation::BarrierByNumber.is_on()) {
-            return;
+    /// Handles a frame that no cut holds.
+    fn handle(&mut self, member: Member, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
+        if !self.clocked.concerns(&frame.header) {
+            return match self.shards.get_mut(&frame.header.shard) {
+                Some(shard) => shard.on_frame(frame, out),
+                None => self.refuse(frame, Status::NotReady, out),
+            };
         }
-        open.pass(member);
-        self.snap_if_complete(out);
+        let bytes_max = self.waiting_bytes_max();
+        match self.clocked.on_frame(member, frame, bytes_max, &mut self.shards, out) {
+            Ok(()) => Flow::Taken,
+            Err(status) => self.refuse(frame, status, out),
+        }
+    }
+
+    fn barrier(&mut self, member: Member, header: &Header, out: &mut Vec<ShardEffect>) {
+        if self.open.as_mut().is_some_and(|open| open.pass(member, header.cut)) {
+            self.snap_if_complete(out);
+        }
     }
 
     fn hold_frame(&mut self, frame: &Frame<'_>) -> Flow {
-        let add = |sum: usize, shard: &Shard| sum.saturating_add(shard.waiting_bytes_max());
-        let bytes_max = self.shards.values().fold(0, add);
+        let bytes_max = self.waiting_bytes_max();
         self.connections.hold(frame, bytes_max)
+    }
+
+    /// Bytes of frames that may be held, and of pulls that may wait.
+    fn waiting_bytes_max(&self) -> usize {
+        let add = |sum: usize, shard: &Shard| sum.saturating_add(shard.waiting_bytes_max());
+        self.shards.values().fold(0, add)
     }
 
     /// Handles held frames that do not have to wait any more, in the order in which they came.
@@ -315,11 +334,7 @@ impl ShardSet {
         }
         while let Some(waiting) = self.connections.pop(conn) {
             let frame = waiting.frame();
-            let flow = match self.shards.get_mut(&frame.header.shard) {
-                Some(shard) => shard.on_frame(&frame, out),
-                None => self.refuse(&frame, Status::NotReady, out),
-            };
-            if flow == Flow::Wait {
+            if self.handle(member, &frame, out) == Flow::Wait {
                 return self.connections.put_back(waiting);
             }
         }
@@ -334,7 +349,7 @@ impl ShardSet {
     }
 
     fn refuse(&mut self, frame: &Frame<'_>, status: Status, out: &mut Vec<ShardEffect>) -> Flow {
-        self.refused += u64::from(status != Status::NotReady);
+        self.refused += u64::from(!matches!(status, Status::NotReady | Status::Later));
         out.push(frame.refusal(status));
         Flow::Taken
     }
@@ -372,36 +387,28 @@ impl ShardSet {
         }
         self.highest_cut = cut;
         self.abort_cut(&format!("superseded by cut {cut}"), out);
-        let refused = if self.phase.is_none_or(|own| own.no != phase) || !self.missing.is_empty() {
-            Some("the shard is not in the phase of the cut")
-        } else {
-            match at {
-                CutAt::Steps(_) if self.shards.values().any(Shard::applies_pushes_at_once) => {
-                    Some("the phase has no job steps")
-                }
-                CutAt::Barriers(_) if self.shards.values().any(Shard::has_lanes) => {
-                    Some("lanes are cut at job steps")
-                }
-                CutAt::Steps(step) => {
-                    self.cut_at_step(cut, *step, out);
-                    None
-                }
-                CutAt::Barriers(set) => {
-                    // Trainers that have left since the command do not count.
-                    let set = set.iter().filter(|member| !self.members.has_left(**member));
-                    self.open = Some(OpenCut::new(cut, set.copied(), now));
-                    self.snap_if_complete(out);
-                    // Frames held for the previous cut come before the barrier of this one.
-                    self.release(out);
-                    None
-                }
+        let refusal = match self.phase {
+            Some(own) if own.no == phase && self.missing.is_empty() => {
+                cut::refusal(at, self.shards.values())
             }
+            _ => Some("the shard is not in the phase of the cut"),
         };
-        if let Some(reason) = refused {
-            for &shard in self.shards.keys().chain(&self.missing) {
-                out.push(aborted(shard, cut, reason));
-            }
+        if let Some(reason) = refusal {
+            let shards = self.shards.keys().chain(&self.missing);
+            out.extend(shards.map(|&shard| cut::aborted(shard, cut, reason)));
             self.release(out);
+            return Ok(());
+        }
+        match at {
+            CutAt::Steps(step) => self.cut_at_step(cut, *step, out),
+            CutAt::Barriers(set) => {
+                // Trainers that have left since the command do not count.
+                let set = set.iter().filter(|member| !self.members.has_left(**member));
+                self.open = Some(OpenCut::new(cut, set.copied(), now));
+                self.snap_if_complete(out);
+                // Frames held for the previous cut come before the barrier of this one.
+                self.release(out);
+            }
         }
         Ok(())
     }
@@ -456,7 +463,7 @@ impl ShardSet {
         let barriers = self.open.take().map(|open| open.cut);
         for (&id, shard) in &mut self.shards {
             if let Some(cut) = shard.disarm().or(barriers) {
-                out.push(aborted(id, cut, reason));
+                out.push(cut::aborted(id, cut, reason));
             }
         }
     }
@@ -490,9 +497,4 @@ impl ShardSet {
         let gone = SnapshotGone { shard, cut };
         self.shards.get(&shard).ok_or(gone)?.snapshot_dedup_state(cut)
     }
-}
-
-fn aborted(shard: ShardId, cut: CutId, reason: &str) -> ShardEffect {
-    let reason = reason.to_owned();
-    ShardEffect::Report(ShardReport::CutAborted { shard, cut, step: None, reason })
 }

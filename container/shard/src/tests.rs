@@ -9,6 +9,7 @@ mod counting;
 mod cuts;
 mod random;
 mod rollback;
+mod ssp;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -142,6 +143,7 @@ impl Node {
         act: impl FnOnce(&mut ShardSet, Duration, &mut Vec<ShardEffect>) -> T,
     ) -> T {
         let mut out = Vec::new();
+        self.host.advance(self.now);
         let result = act(&mut self.host, self.now, &mut out);
         self.keep(out);
         result
@@ -168,6 +170,10 @@ impl Node {
 
     fn connect(&mut self, index: u32) -> Conn {
         self.act(|host, _, out| host.connect(member(index), out)).expect("not superseded")
+    }
+
+    fn disconnect(&mut self, conn: Conn) {
+        self.act(|host, _, out| host.disconnect(conn, out));
     }
 
     /// Moves to an epoch, and installs a missing shard with initial values. Returns whether it was missing.
@@ -206,6 +212,7 @@ impl Node {
         values: &[f32],
     ) -> Option<Header> {
         let mut out = Vec::new();
+        self.host.advance(self.now);
         let flow = self.host.on_frame(&Frame { conn, header: *header, keys, values }, &mut out);
         assert_eq!(flow, Flow::Taken, "only full buffers make a frame wait");
         let is_answer = |effect: &ShardEffect| match effect {

@@ -19,7 +19,7 @@ const TASKS_MAX: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskLength {
     /// A pass has at least four tasks for each of this number of workers, each of at most 32 MiB.
-    /// Workers are the lanes (BSP) or the trainers at the most (ASP).
+    /// Workers are the lanes (BSP) or the trainers at the most (SSP, ASP).
     Auto {
         /// At least 1.
         workers: u32,
@@ -96,7 +96,7 @@ pub fn parallelism_warning(plan: &InputPlan, workers: u32) -> Option<String> {
     let tasks = plan.train.len();
     (tasks < workers as usize).then(|| {
         format!(
-            "warning: {} of {workers} workers (training.lanes, or trainers.max in asp) have no training data: a .gz file \
+            "warning: {} of {workers} workers (training.lanes, or trainers.max in ssp and asp) have no training data: a .gz file \
              is one task, since it cannot be read in parts, and there {}; the longest is {} with {} bytes. Unpack or \
              split them; the model differs from that of all workers",
             workers as usize - tasks,
@@ -115,7 +115,7 @@ pub fn parallelism_warning(plan: &InputPlan, workers: u32) -> Option<String> {
 pub fn workers(spec: &JobSpec) -> u32 {
     match spec.training.consistency {
         Consistency::Bsp => spec.training.lanes,
-        Consistency::Asp => spec.trainers.max,
+        Consistency::Ssp | Consistency::Asp => spec.trainers.max,
     }
 }
 

@@ -7,6 +7,7 @@
 //! receivers can ignore a stale one. Framing, sockets and authentication are in `heddle-agent` and `heddle-am`.
 
 mod command;
+mod granted_pulls;
 mod report;
 mod state;
 
@@ -16,6 +17,7 @@ pub use command::{
     Base, BeginPhase, Command, CommandEnvelope, CutAt, EndCut, LaneGrant, LoadShards, Phase,
     ShardPlace, Sharing, TakeCut, TaskGrant, Welcome,
 };
+pub use granted_pulls::{GAP_BOUNDS, GrantedPulls};
 pub use report::{ExportedFile, Registration, Report, ReportEnvelope};
 pub use state::{HeartbeatStats, InputWait, PserverState, ShardState, TaskPosition, TrainerState};
 

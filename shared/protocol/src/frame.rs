@@ -6,13 +6,13 @@
 //! | offset | bytes | field |
 //! | --- | --- | --- |
 //! | 0 | 4 | magic `HDLF` |
-//! | 4 | 2 | version, 3 |
+//! | 4 | 2 | version, 4 |
 //! | 6 | 2 | kind |
 //! | 8 | 8 | epoch: generation u32, count u32 |
 //! | 16 | 8 | request id, echoed in the reply |
 //! | 24 | 4 | phase |
 //! | 28 | 4 | unit: the task (ASP, SSP, evaluation) or the lane (BSP) |
-//! | 32 | 8 | step |
+//! | 32 | 8 | step; SSP: the number of a pull, a clock |
 //! | 40 | 4 | part |
 //! | 44 | 4 | shard |
 //! | 48 | 2 | table |
@@ -29,6 +29,7 @@
 //!
 //! | version | changed |
 //! | --- | --- |
+//! | 4 | kinds `Clock` and `ClockQuery` (SSP); a pull of SSP carries its number in `step` |
 //! | 3 | kinds 3, 4 and 5, flag 1 and bytes 78 and 79 have no meaning; keys are always u32 |
 //! | 2 | bytes 88 to 95 are the hand-out (reserved in version 1); status `Fenced`; barriers carry their cut's generation |
 
@@ -41,7 +42,7 @@ pub const HEADER_BYTES: usize = 96;
 /// First four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"HDLF";
 /// The version of this program; any other is rejected.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Values of one push part or one piece of a pull at the most: 256 KiB of f32, which stay in a core's
 /// second-level cache between socket and table. A client cuts larger ones into parts of this size.
 pub const PART_VALUES_MAX: usize = 64 * 1024;
@@ -68,11 +69,16 @@ pub enum Kind {
     TaskDone = 8,
     /// Asks for the progress of this unit on the shard. Replied by `Progress`.
     Query = 9,
+    /// SSP: the sender's clock (`step`); flag `EMPTY`: it has no task and is not counted. No reply unless it is refused.
+    Clock = 10,
+    /// SSP: asks the data thread of this shard for its lowest clock. Replied by `Progress`.
+    ClockQuery = 11,
     /// Reply: the values asked for, in the order asked.
     Values = 32,
     /// Reply: applied, staged or already there (see the status).
     Ack = 33,
     /// Reply to `Query`: `step`, `part` (next part expected) and flags `STAGED`, `DONE`, `END`, and the `rows` behind what is staged.
+    /// Reply to `ClockQuery`: `step` is the lowest clock.
     Progress = 34,
     /// Reply: not done; the status is the reason.
     Refused = 35,
@@ -89,6 +95,8 @@ impl Kind {
             7 => Self::Barrier,
             8 => Self::TaskDone,
             9 => Self::Query,
+            10 => Self::Clock,
+            11 => Self::ClockQuery,
             32 => Self::Values,
             33 => Self::Ack,
             34 => Self::Progress,
@@ -102,6 +110,16 @@ impl Kind {
     pub fn is_reply(self) -> bool {
         self as u16 >= 32
     }
+
+    /// Whether it is held after its trainer's barrier until the cut is taken.
+    #[must_use]
+    pub fn is_held_by_cuts(self) -> bool {
+        match self {
+            Self::Push | Self::Done | Self::TaskDone | Self::Clock => true,
+            Self::Pull | Self::Query | Self::ClockQuery | Self::Barrier => false,
+            Self::Values | Self::Ack | Self::Progress | Self::Refused => false,
+        }
+    }
 }
 
 /// Bits of [`Header::flags`].
@@ -112,13 +130,13 @@ pub mod flags {
     pub const LAST: u16 = 1 << 2;
     /// In `Done`: the lane's data ends with this step; in `Progress`: the lane has ended.
     pub const END: u16 = 1 << 3;
-    /// In `Pull`: served at once whatever the step.
+    /// In `Pull`: served at once, whatever the step and the clocks.
     pub const FREE: u16 = 1 << 4;
     /// In `Progress`: the unit's step is staged wholly on this shard.
     pub const STAGED: u16 = 1 << 5;
     /// In `Progress`: BSP, `Done` arrived for this step; ASP, the task is marked done.
     pub const DONE: u16 = 1 << 6;
-    /// In `Done`: the step has no gradient (the lane had no data).
+    /// In `Done`: the step has no gradient (the lane had no data). In `Clock`: the trainer has no task.
     pub const EMPTY: u16 = 1 << 7;
     /// All bits that have a meaning.
     pub const ALL: u16 = 0xff & !(1 << 1);
@@ -257,6 +275,13 @@ impl Header {
     #[must_use]
     pub fn reply(&self, kind: Kind, status: Status) -> Self {
         Self { kind, status, flags: 0, rows: 0, key_bytes: 0, value_bytes: 0, ..*self }
+    }
+
+    /// The clock of a trainer, which counts unless it has no task.
+    #[must_use]
+    pub fn clock(epoch: Epoch, phase: PhaseNo, clock: u64, has_task: bool) -> Self {
+        let flags = if has_task { 0 } else { flags::EMPTY };
+        Self { phase, step: Step(clock), flags, ..Self::new(Kind::Clock, epoch) }
     }
 
     /// The barrier of a cut.
@@ -456,7 +481,7 @@ mod tests {
         let bytes = sample().encode();
         let golden = concat!(
             "48444c46",
-            "0300",
+            "0400",
             "0200",
             "0300000002000000",
             "0807060504030201",

@@ -38,11 +38,15 @@ pub enum Mutation {
     SentIsReached,
     /// The score that ends training makes every earlier checkpoint a final one.
     LaterScoreEndsTraining,
+    /// SSP: a trainer without a task is counted.
+    IdleTrainerIsCounted,
+    /// SSP: a pull waits for the trainer's own clock alone.
+    OwnClockAlone,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -57,6 +61,8 @@ impl Mutation {
         Self::ProgressPassesBarrier,
         Self::SentIsReached,
         Self::LaterScoreEndsTraining,
+        Self::IdleTrainerIsCounted,
+        Self::OwnClockAlone,
     ];
 
     /// Whether this process has the defect.

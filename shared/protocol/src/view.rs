@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::control::GrantedPulls;
 use crate::exit_code::ExitCode;
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
 
@@ -224,6 +225,9 @@ pub struct JobView {
     /// Tasks dispatched by this attempt whose input is stored on hosts that are known; none while there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_locality: Option<DataLocality>,
+    /// SSP: pulls that the pservers have granted in this attempt, with their gaps and waits; none before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_pulls: Option<GrantedPulls>,
     /// Trainers wait for the storage of their input; none while all of them read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_wait: Option<StorageWaitView>,
@@ -287,6 +291,7 @@ impl JobView {
             evaluations: Vec::new(),
             bad_records: 0,
             data_locality: None,
+            granted_pulls: None,
             storage_wait: None,
             message: String::new(),
             application: None,

@@ -25,14 +25,17 @@ pub const WEIGHTS: TableId = TableId(0);
 pub const COUNTS: TableId = TableId(1);
 /// How long an attempt leads after the ResourceManager's last answer.
 pub const LEASE_MS: u64 = 10_000;
-const WEIGHT_ROWS: u64 = 5;
+/// Rows of [`WEIGHTS`].
+pub const WEIGHT_ROWS: u64 = 5;
 const WEIGHT_COLS: u32 = 2;
 
 /// A job and its data.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// BSP or ASP.
+    /// BSP, SSP or ASP.
     pub consistency: Consistency,
+    /// SSP: how many steps a pull may be ahead of the slowest trainer.
+    pub staleness: u32,
     /// BSP: number of lanes.
     pub lanes: u32,
     /// Steps of each task, from task 0.
@@ -89,6 +92,7 @@ impl Job {
     pub fn small(consistency: Consistency) -> Self {
         Self {
             consistency,
+            staleness: 0,
             lanes: 2,
             tasks: vec![2, 1, 1],
             passes: 2,
@@ -290,6 +294,7 @@ impl Job {
             ..spec.model
         };
         spec.training.consistency = self.consistency;
+        spec.training.staleness = (self.consistency == Consistency::Ssp).then_some(self.staleness);
         spec.training.lanes = self.lanes;
         spec.training.batch = BatchSize::Rows(1);
         spec.training.early_stop = self.early_stop;

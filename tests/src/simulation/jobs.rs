@@ -6,7 +6,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 10] = [
+    pub const NAMES: [&'static str; 13] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
@@ -17,6 +17,9 @@ impl Job {
         "asp-threads",
         "asp-tight",
         "asp-long",
+        "ssp",
+        "ssp-idle",
+        "ssp-tight",
     ];
 
     /// A job by its name.
@@ -91,6 +94,28 @@ impl Job {
                 every: Every::Time(DurationMs::secs(1)),
                 compute_ms: 1_000,
                 ..small(Consistency::Asp)
+            },
+            "ssp" => Self { tasks: vec![3, 2, 2], staleness: 1, ..small(Consistency::Ssp) },
+            // Fewer tasks than trainers, one of them without a step, and no look-ahead.
+            "ssp-idle" => Self {
+                tasks: vec![4, 1, 0],
+                trainers: 4,
+                shards: 3,
+                every: Every::Steps(1),
+                ..small(Consistency::Ssp)
+            },
+            // Trainers are in the middle of a task whatever happens, and pulls have little room to wait in.
+            "ssp-tight" => Self {
+                tasks: vec![3, 4, 3],
+                passes: 1,
+                staleness: 1,
+                trainers: 3,
+                data_threads: 2,
+                shards: 4,
+                every: Every::Time(DurationMs::secs(1)),
+                compute_ms: 400,
+                room: Room::TIGHT,
+                ..small(Consistency::Ssp)
             },
             _ => return None,
         })

@@ -4,7 +4,8 @@
 //! A run is a function of its [`Job`], its seed and its faults. What is held against every run:
 //! - it ends, within bounded events and simulated time;
 //! - BSP: every checkpoint is bit for bit the state of its step in a run without faults, and so is the end;
-//! - ASP: every step counted once;
+//! - ASP, SSP: every step counted once;
+//! - SSP: no pull granted across a gap above the staleness;
 //! - a manifest names files of its own cut; no cut is committed twice; no epoch is sent before it is durable;
 //! - a report that is confirmed, and so never repeated, was taken in.
 //!

@@ -547,6 +547,13 @@ impl Pserver {
         conn.map_err(|_| ())
     }
 
+    /// A data connection is closed.
+    pub fn disconnect(&mut self, thread: usize, conn: Conn, out: &mut Vec<Output>) {
+        let mut effects = Vec::new();
+        self.hosts[thread].disconnect(conn, &mut effects);
+        self.carry_out(thread, effects, out);
+    }
+
     /// A frame arrived. False: it has to be handed in again later.
     pub fn frame(
         &mut self,

@@ -19,7 +19,7 @@ use heddle_protocol::ids::{
 use heddle_protocol::spec::Consistency;
 use heddle_shard::{Conn, PulledRows, Shard, ShardEffect, ShardReport, ShardSet};
 
-use super::job::{COUNTS, Job, WEIGHTS};
+use super::job::{COUNTS, Job, WEIGHT_ROWS, WEIGHTS};
 use super::world::Bits;
 
 /// The first shard and the second: A and B.
@@ -63,6 +63,7 @@ impl Scene {
     pub fn new(job: Job) -> Self {
         let sharing = match job.consistency {
             Consistency::Bsp => Sharing::Lanes { lanes: job.lanes },
+            Consistency::Ssp => Sharing::ClockedQueue { staleness: job.staleness },
             Consistency::Asp => Sharing::Queue,
         };
         let mut scene = Self {
@@ -176,7 +177,9 @@ impl Scene {
     /// A connection breaks, with all that is on it.
     pub fn disconnect(&mut self, number: usize, shard: usize) {
         if let Some(conn) = self.client(number).conns[shard].take() {
-            self.hosts[shard].disconnect(conn);
+            let mut out = Vec::new();
+            self.hosts[shard].disconnect(conn, &mut out);
+            self.take(shard, out);
         }
         let client = self.client(number);
         client.replies[shard].clear();
@@ -189,7 +192,9 @@ impl Scene {
         if let Some(client) = self.clients.remove(&number) {
             for shard in [A, B] {
                 if let Some(conn) = client.conns[shard] {
-                    self.hosts[shard].disconnect(conn);
+                    let mut out = Vec::new();
+                    self.hosts[shard].disconnect(conn, &mut out);
+                    self.take(shard, out);
                 }
             }
         }
@@ -372,11 +377,38 @@ impl Scene {
         let task = TaskId(task);
         let keys = self.job.weight_keys(self.era.phase, task, step);
         let values = self.pull(number, PullAt::Now, keys).expect("a free pull is served at once");
-        let gradient = self.job.gradient(self.era.phase, task, step, &values);
+        self.push_task_step(number, task, step, &values);
+    }
+
+    fn push_task_step(&mut self, number: usize, task: TaskId, step: u64, values: &[f32]) {
+        let gradient = self.job.gradient(self.era.phase, task, step, values);
         let push =
             StepPush { step: Step(step), gradient, rows: self.job.rows(task, step), end: false };
         let era = self.era;
         self.request(number, DataRequest::PushStep { era, unit: Unit::Task(task), push });
+    }
+
+    /// A trainer pulls all weights for a step of a task, from both shards. Nothing of it arrives yet.
+    pub fn pull_step(&mut self, number: usize, task: u32, step: u64) -> PullId {
+        let at = PullAt::Step(TaskId(task), Step(step));
+        self.request_pull(number, at, (0..WEIGHT_ROWS as u32).collect())
+    }
+
+    /// A trainer computes and pushes the step of a pull (none of which arrives yet). False: the pull is not answered.
+    pub fn push_pulled(&mut self, number: usize, task: u32, step: u64, pull: PullId) -> bool {
+        let Some(all) = self.pulled(number, pull) else { return false };
+        let task = TaskId(task);
+        let cols = all.len() / WEIGHT_ROWS as usize;
+        let keys = self.job.weight_keys(self.era.phase, task, step);
+        let rows = keys.iter().map(|key| &all[*key as usize * cols..][..cols]);
+        self.push_task_step(number, task, step, &rows.collect::<Vec<_>>().concat());
+        true
+    }
+
+    /// SSP: the largest gap of a pull that a shard has granted.
+    #[must_use]
+    pub fn gap_max(&self) -> u64 {
+        self.hosts.iter().map(|host| host.granted().gap_max).max().unwrap_or(0)
     }
 
     /// A task has no more steps.
@@ -395,6 +427,12 @@ impl Scene {
     }
 
     fn pull(&mut self, number: usize, at: PullAt, keys: Vec<u32>) -> Option<Vec<f32>> {
+        let pull = self.request_pull(number, at, keys);
+        self.settle(&[number]);
+        self.pulled(number, pull)
+    }
+
+    fn request_pull(&mut self, number: usize, at: PullAt, keys: Vec<u32>) -> PullId {
         let era = self.era;
         let client = self.client(number);
         client.pulls += 1;
@@ -405,7 +443,11 @@ impl Scene {
             values: Vec::new(),
         };
         self.request(number, DataRequest::Pull { era, pull, at, items: vec![item] });
-        self.settle(&[number]);
+        pull
+    }
+
+    /// The values of a pull, once it is answered.
+    fn pulled(&mut self, number: usize, pull: PullId) -> Option<Vec<f32>> {
         let events = &mut self.client(number).events;
         let at = events.iter().position(
             |event| matches!(event, ClientEvent::Pulled { pull: of, .. } if *of == pull),

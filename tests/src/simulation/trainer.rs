@@ -474,14 +474,14 @@ impl Trainer {
         let (task, next) = (running.grant.task, running.next);
         if matches!(self.phase, Some(Phase { sharing: Sharing::ReadOnly, .. })) {
             running.asked = true;
-            self.pull(era, PullAt::Now, vec![0], What::Evaluate(task));
+            self.pull(era, PullAt::Step(task, Step(0)), vec![0], What::Evaluate(task));
         } else if next >= self.job.steps(task) {
             self.send(DataRequest::EndTask { era, task });
         } else if running.ahead < AHEAD {
             running.asked = true;
             running.ahead += 1;
             let keys = self.job.weight_keys(era.phase, task, next);
-            self.pull(era, PullAt::Now, keys, What::Task(task, next));
+            self.pull(era, PullAt::Step(task, Step(next)), keys, What::Task(task, next));
         }
     }
 

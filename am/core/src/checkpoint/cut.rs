@@ -151,7 +151,7 @@ impl OrderedCut {
     /// BSP: the different steps that shards have cut at, if there are several. `latest`: of the shard that was just added.
     /// The steps before it are equal, so the ends of the list and the latest suffice.
     pub(crate) fn different_steps(&self, latest: Step) -> Option<BTreeSet<Step>> {
-        if matches!(self.sharing, Sharing::Queue | Sharing::ReadOnly) {
+        if !matches!(self.sharing, Sharing::Lanes { .. }) {
             return None;
         }
         let ends = [self.snapped.first_key_value(), self.snapped.last_key_value()];

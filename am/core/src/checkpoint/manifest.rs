@@ -90,7 +90,9 @@ impl Checkpoints {
         }
         let work = match ordered.sharing {
             Sharing::Lanes { .. } => Work::Lanes { step: ordered.step() },
-            Sharing::Queue => Work::Queue { tasks: queued(&ordered.tasks) },
+            Sharing::Queue | Sharing::ClockedQueue { .. } => {
+                Work::Queue { tasks: queued(&ordered.tasks) }
+            }
             // An evaluation starts again.
             Sharing::ReadOnly => Work::Queue { tasks: Vec::new() },
         };
@@ -109,7 +111,7 @@ impl Checkpoints {
                 Sharing::Lanes { .. } => {
                     self.end_of(cut.epoch, ordered.phase) == Some(Some(ordered.step()))
                 }
-                Sharing::Queue => ordered.tasks.done.len() == tasks,
+                Sharing::Queue | Sharing::ClockedQueue { .. } => ordered.tasks.done.len() == tasks,
                 Sharing::ReadOnly => false,
             }
     }

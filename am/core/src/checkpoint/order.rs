@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, CutAt, EndCut, Sharing};
+use heddle_protocol::control::{Command, CutAt, EndCut};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Role};
 use heddle_protocol::view;
@@ -84,7 +84,7 @@ impl Checkpoints {
         let at = match (work.has_lanes(), work.sharing(), point) {
             (true, _, CutPoint::Idle { .. }) => CutAt::Steps(work.frontier()),
             (true, _, CutPoint::Working) => CutAt::Steps(self.step_ahead(work, late_tries, ctx)),
-            (false, Sharing::Queue, CutPoint::Working) => {
+            (false, sharing, CutPoint::Working) if sharing.is_queue_of_pushes() => {
                 CutAt::Barriers(fleet.joined().into_iter().collect())
             }
             (false, _, _) => CutAt::Barriers(Vec::new()),
@@ -101,7 +101,7 @@ impl Checkpoints {
             CutAt::Barriers(trainers) => trainers.iter().map(|member| (*member, false)).collect(),
             CutAt::Steps(_) => BTreeMap::new(),
         };
-        let positions = work.positions().filter(|_| work.sharing() == Sharing::Queue);
+        let positions = work.positions().filter(|_| work.sharing().is_queue_of_pushes());
         cut.state = CutState::Ordered(Box::new(OrderedCut {
             staging: std::mem::take(staging),
             progress: CutProgress::Arming(BTreeSet::new()),

@@ -47,6 +47,7 @@ impl Core {
             evaluations: self.work.scores(),
             bad_records: self.work.bad_records(),
             data_locality: self.work.data_locality(),
+            granted_pulls: self.fleet.granted_pulls(),
             storage_wait: self.fleet.storage_wait(),
             message: match self.ctx.message() {
                 "" => self.fleet.outage_text(&self.ctx).unwrap_or_default(),

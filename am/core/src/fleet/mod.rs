@@ -18,7 +18,7 @@ pub(crate) mod storage_wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, HeartbeatStats, Welcome};
+use heddle_protocol::control::{Command, GrantedPulls, HeartbeatStats, Welcome};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 use heddle_protocol::view::StorageWaitView;
 
@@ -101,6 +101,8 @@ pub(crate) struct Fleet {
     steps: u64,
     /// Records computed by containers that are gone.
     rows_of_lost: u64,
+    /// SSP: pulls granted by pservers that are gone.
+    granted_by_lost: GrantedPulls,
     /// The first command to every container.
     welcome: Arc<Command>,
 }
@@ -132,6 +134,7 @@ impl Fleet {
             ended_connections: BTreeMap::new(),
             steps: 0,
             rows_of_lost: 0,
+            granted_by_lost: GrantedPulls::default(),
             welcome: Arc::new(Command::Welcome(Box::new(welcome))),
         }
     }
@@ -273,6 +276,14 @@ impl Fleet {
         self.rows_of_lost.saturating_add(now)
     }
 
+    /// SSP: pulls that the pservers of this attempt have granted; none before the first.
+    pub(crate) fn granted_pulls(&self) -> Option<GrantedPulls> {
+        let mut all = self.granted_by_lost.clone();
+        let beats = self.slots.holders(Role::Pserver).map(|holder| &holder.beat);
+        beats.filter_map(|beat| beat.granted_pulls.as_ref()).for_each(|pulls| all.add(pulls));
+        (all.pulls() > 0).then_some(all)
+    }
+
     /// The present wait of trainers for storage.
     pub(crate) fn storage_wait(&self) -> Option<StorageWaitView> {
         self.storage_wait.view()
@@ -388,6 +399,9 @@ impl Fleet {
         // What it had done counts, at the job's end too.
         if let (Role::Trainer, Some(holder)) = (slot.role, &holder) {
             self.rows_of_lost = self.rows_of_lost.saturating_add(holder.beat.trained_rows());
+        }
+        if let Some(pulls) = holder.as_ref().and_then(|holder| holder.beat.granted_pulls.as_ref()) {
+            self.granted_by_lost.add(pulls);
         }
         if job_is_ending {
             return LossOutcome::NothingFollows;

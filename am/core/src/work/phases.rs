@@ -20,7 +20,7 @@ use crate::failure::JobFailure;
 pub(crate) enum PhaseWork {
     /// BSP.
     Lanes(Lanes),
-    /// ASP and evaluation.
+    /// ASP, SSP and evaluation.
     Queue(Box<Queue>),
 }
 
@@ -57,7 +57,7 @@ impl PhaseState {
                 dealt = task_order(spec.training.seed, no, tasks, spec.data.shuffle);
                 PhaseWork::Lanes(Lanes::new(lanes, generation))
             }
-            Sharing::Queue | Sharing::ReadOnly => {
+            Sharing::Queue | Sharing::ClockedQueue { .. } | Sharing::ReadOnly => {
                 let order = if training { order(spec, no, tasks) } else { Vec::new() };
                 PhaseWork::Queue(Box::new(Queue::new(tasks, order, generation)))
             }
@@ -119,6 +119,9 @@ fn sharing(spec: &JobSpec, kind: Option<PhaseKind>) -> Sharing {
         (None | Some(PhaseKind::Evaluate { .. }), _) => Sharing::ReadOnly,
         (Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }), Consistency::Bsp) => {
             Sharing::Lanes { lanes: spec.training.lanes }
+        }
+        (Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }), Consistency::Ssp) => {
+            Sharing::ClockedQueue { staleness: spec.training.staleness.unwrap_or(0) }
         }
         (Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }), Consistency::Asp) => Sharing::Queue,
     }

@@ -94,6 +94,12 @@ impl Endpoints {
         self.0.keys().copied()
     }
 
+    /// Endpoints with an open connection.
+    pub(super) fn open_endpoints(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        let open = self.0.iter().filter(|(_, endpoint)| endpoint.state == State::Open);
+        open.map(|(&address, _)| address)
+    }
+
     /// The next connection to open, which counts as being opened from now on.
     pub(super) fn next_to_open(&mut self, now_ms: u64) -> Option<SocketAddr> {
         let due = |endpoint: &Endpoint| matches!(endpoint.state, State::Waiting { until_ms } if until_ms <= now_ms);

@@ -4,6 +4,8 @@
 //! so that a shard receives a trainer's frames in order across any number of reconnects. A request that a shard cannot take
 //! yet waits and is sent again.
 //!
+//! A clock (SSP) has no reply. It is dropped when it is sent; a connection that opens gets the present one first.
+//!
 //! A barrier has no reply. It is dropped when a later frame of the same connection is answered, since a pserver reads a
 //! connection in order, and when the next cut's barrier is sent. A trainer that sends nothing may therefore send the
 //! barrier of an ended cut again. It names the cut by generation and number, so no shard counts it for another cut.
@@ -46,6 +48,10 @@ pub(super) enum RequestPurpose {
     Query,
     /// A cut's barrier.
     Barrier,
+    /// SSP: the lowest clock. Answers to earlier questions do not count.
+    ClockQuery { asked: u64 },
+    /// SSP: the present clock.
+    Clock,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +113,7 @@ impl RequestQueue {
         let mut unplaced = Vec::new();
         for (&id, request) in &mut self.requests {
             let endpoint = match request.purpose {
-                RequestPurpose::Barrier => {
+                RequestPurpose::Barrier | RequestPurpose::Clock => {
                     Some(request.endpoint).filter(|&e| self.connections.wants(e))
                 }
                 _ => self.places.get(&request.header.shard).copied(),
@@ -172,6 +178,14 @@ impl RequestQueue {
         }
     }
 
+    /// Sends a clock on every open connection.
+    pub(super) fn send_clock(&mut self, header: Header) {
+        let endpoints: Vec<_> = self.connections.open_endpoints().collect();
+        for endpoint in endpoints {
+            self.add(endpoint, header, Payload::none(), RequestPurpose::Clock, None);
+        }
+    }
+
     fn add(
         &mut self,
         endpoint: SocketAddr,
@@ -190,9 +204,13 @@ impl RequestQueue {
         self.connections.push(endpoint, id);
     }
 
-    pub(super) fn opened(&mut self, endpoint: SocketAddr) {
+    /// The connection is open: all its unanswered requests are queued in order, after the present clock.
+    pub(super) fn opened(&mut self, endpoint: SocketAddr, clock: Option<Header>) {
         if !self.connections.opened(endpoint) {
             return;
+        }
+        if let Some(clock) = clock {
+            self.add(endpoint, clock, Payload::none(), RequestPurpose::Clock, None);
         }
         for (&id, request) in
             self.requests.iter_mut().filter(|(_, request)| request.endpoint == endpoint)
@@ -213,6 +231,8 @@ impl RequestQueue {
         how: Closed,
         now_ms: u64,
     ) -> Option<(Member, bool)> {
+        let is_clock = |request: &InFlight| request.purpose == RequestPurpose::Clock;
+        self.requests.retain(|_, request| request.endpoint != endpoint || !is_clock(request));
         for request in self.requests.values_mut().filter(|request| request.endpoint == endpoint) {
             if matches!(request.state, State::Sent(_)) {
                 request.state = State::Queued;
@@ -235,7 +255,11 @@ impl RequestQueue {
             self.counters.repeated += u64::from(request.tries > 0);
             request.tries = request.tries.saturating_add(1);
             request.state = State::Sent(self.transmissions);
-            return Some(RequestFrame { header: request.header, payload: request.payload.clone() });
+            let frame = RequestFrame { header: request.header, payload: request.payload.clone() };
+            if request.purpose == RequestPurpose::Clock {
+                self.requests.remove(&id);
+            }
+            return Some(frame);
         }
         None
     }

@@ -13,9 +13,12 @@
 //!   acknowledged every part. An ASP step is reached when every shard has acknowledged every part.
 //! - A take-over of a lane asks all shards first, which fences earlier hand-outs. A fenced sender drops the lane
 //!   (`lanes`).
-//! - All parts of a step enter their queues at once, so a barrier never splits a step.
+//! - All parts of a step enter their queues at once, so a barrier never splits a step. It goes at once, also while pulls
+//!   wait: a pull may wait for another trainer that waits for the cut.
+//! - SSP: the clock counts steps that every shard has acknowledged, never parts (`clock`).
 
 mod backoff;
+mod clock;
 mod connections;
 mod context;
 mod event;
@@ -34,7 +37,7 @@ use std::net::SocketAddr;
 
 use heddle_protocol::control::{Phase, ShardPlace, TaskPosition};
 use heddle_protocol::frame::{Header, Kind, Status};
-use heddle_protocol::ids::{CutId, Epoch, Member};
+use heddle_protocol::ids::{CutId, Epoch, Member, TaskId};
 
 use crate::error::Fault;
 use crate::layout::Layout;
@@ -46,6 +49,7 @@ pub use tasks::UNREACHED_STEPS_MAX;
 pub use unit::{Era, Unit};
 
 use backoff::{NOT_SERVED, RETRY};
+use clock::{StepPull, TrainerClock};
 use context::MachineContext;
 use in_flight::{InFlight, RequestPurpose};
 use lanes::RunningLanes;
@@ -59,6 +63,7 @@ pub struct ClientMachine {
     pulls: Pulls,
     lanes: RunningLanes,
     tasks: Tasks,
+    clock: TrainerClock,
     /// The report of the last barrier, for repeats of its cut.
     at_barrier: Option<ClientEvent>,
     /// As last reported by [`ClientEvent::Outages`].
@@ -74,6 +79,7 @@ impl ClientMachine {
             pulls: Pulls::default(),
             lanes: RunningLanes::default(),
             tasks: Tasks::default(),
+            clock: TrainerClock::default(),
             at_barrier: None,
             outages: Vec::new(),
         }
@@ -105,6 +111,18 @@ impl ClientMachine {
 
     /// Takes a request.
     pub fn on(&mut self, request: DataRequest, now_ms: u64) {
+        self.take(request, now_ms);
+        self.settle_clock();
+    }
+
+    /// SSP: sends the clock if the last request or reply has changed it.
+    fn settle_clock(&mut self) {
+        if self.clock.is_on() {
+            self.clock.settle(self.tasks.have_steps(), &mut self.context);
+        }
+    }
+
+    fn take(&mut self, request: DataRequest, now_ms: u64) {
         if request.era().is_some_and(|era| self.context.era != Some(era)) {
             return;
         }
@@ -116,25 +134,53 @@ impl ClientMachine {
             DataRequest::ReleaseLane { lane, .. } => {
                 self.lanes.release(lane, pulls, context);
             }
-            DataRequest::HoldTask { grant, .. } => self.tasks.hold(grant, context),
-            DataRequest::ReleaseTask { task, .. } => self.tasks.release(task, context),
-            DataRequest::EndTask { task, .. } => self.tasks.end(task, context),
-            DataRequest::Pull { pull, at, items, .. } => {
-                if let PullAt::Before(lane, step) = at
-                    && !self.lanes.may_pull(lane, step)
-                {
-                    return;
+            DataRequest::HoldTask { grant, .. } => {
+                if !self.tasks.has_attempt(grant) {
+                    self.release_task(grant.task);
+                    self.tasks.hold(grant);
                 }
-                pulls.pull(pull, at, items, context);
             }
+            DataRequest::ReleaseTask { task, .. } => self.release_task(task),
+            DataRequest::EndTask { task, .. } => self.tasks.end(task, context),
+            DataRequest::Pull { pull, at, items, .. } => self.pull(pull, at, items),
             DataRequest::PushStep { unit, push, .. } => {
                 match (push.gradient.check(&context.layout), unit) {
                     (Err(error), _) => context.fault(error.into()),
-                    (Ok(()), Unit::Task(task)) => self.tasks.push(task, push, context),
+                    (Ok(()), Unit::Task(task)) => {
+                        self.tasks.push(task, push, &mut self.clock, context)
+                    }
                     (Ok(()), Unit::Lane(lane)) => self.lanes.push(lane, push, context),
                 }
             }
         }
+    }
+
+    fn pull(&mut self, pull: PullId, at: PullAt, items: Vec<PullItem>) {
+        let number = match at {
+            PullAt::Before(lane, step) if !self.lanes.may_pull(lane, step) => return,
+            PullAt::Step(task, step) if self.clock.is_on() => {
+                if self.tasks.holds(task) {
+                    let pull = self.clock.number(StepPull { task, step, pull, items });
+                    pull.into_iter().for_each(|pull| self.pull_numbered(pull));
+                }
+                return;
+            }
+            PullAt::Now | PullAt::Before(..) | PullAt::Step(..) => None,
+        };
+        self.pulls.pull(pull, at, number, items, &mut self.context);
+    }
+
+    fn pull_numbered(&mut self, (number, pull): (u64, StepPull)) {
+        let StepPull { task, step, pull, items } = pull;
+        let at = PullAt::Step(task, step);
+        self.pulls.pull(pull, at, Some(number), items, &mut self.context);
+    }
+
+    /// Drops a task with all that is in flight for it.
+    fn release_task(&mut self, task: TaskId) {
+        self.tasks.release(task, &mut self.context);
+        self.pulls.drop_unit(Unit::Task(task));
+        self.clock.released(task);
     }
 
     fn work(&mut self, epoch: Epoch, phase: Phase, places: &[ShardPlace], now_ms: u64) {
@@ -148,6 +194,7 @@ impl ClientMachine {
             self.pulls.clear();
             self.lanes.clear();
             self.tasks.clear();
+            self.clock.begin(phase.sharing.staleness().is_some());
             self.context.events.push_back(ClientEvent::Begun { era });
         }
         self.context.requests.place(places, now_ms);
@@ -170,7 +217,8 @@ impl ClientMachine {
 
     /// A connection is open and authenticated: all its unanswered requests are queued in order.
     pub fn opened(&mut self, endpoint: SocketAddr) {
-        self.context.requests.opened(endpoint);
+        let clock = self.clock.repeated(&self.context);
+        self.context.requests.opened(endpoint, clock);
         self.report_outages();
     }
 
@@ -246,6 +294,11 @@ impl ClientMachine {
 
     /// A whole reply has arrived. Its values, if any, are where [`ClientMachine::destination`] pointed.
     pub fn frame(&mut self, endpoint: SocketAddr, reply: &Header, now_ms: u64) {
+        self.take_reply(endpoint, reply, now_ms);
+        self.settle_clock();
+    }
+
+    fn take_reply(&mut self, endpoint: SocketAddr, reply: &Header, now_ms: u64) {
         let current = self.is_current(reply);
         let requests = &mut self.context.requests;
         let found = if current { requests.find(endpoint, reply) } else { None };
@@ -324,10 +377,17 @@ impl ClientMachine {
                 self.lanes.acknowledged(lane, context)
             }
             (RequestPurpose::Push, Some(Unit::Task(task))) => {
-                self.tasks.part_acknowledged(task, request.header.step, context)
+                let step = request.header.step;
+                self.tasks.part_acknowledged(task, step, &mut self.clock, context)
             }
             (RequestPurpose::TaskDone, Some(Unit::Task(task))) => {
                 self.tasks.end_acknowledged(task, context)
+            }
+            (RequestPurpose::ClockQuery { asked }, _) => {
+                for pull in self.clock.answered(*asked, reply.step.0, context) {
+                    let pull = self.clock.number(pull);
+                    pull.into_iter().for_each(|pull| self.pull_numbered(pull));
+                }
             }
             (purpose, unit) => debug_assert!(false, "{purpose:?} is never sent for {unit:?}"),
         }
@@ -388,7 +448,7 @@ fn fits(purpose: &RequestPurpose, reply: &Header) -> bool {
             reply.key_bytes == 0 && reply.value_bytes as usize == values.len() * 4
         }
         (RequestPurpose::Push | RequestPurpose::Done | RequestPurpose::TaskDone, Kind::Ack)
-        | (RequestPurpose::Query, Kind::Progress)
+        | (RequestPurpose::Query | RequestPurpose::ClockQuery { .. }, Kind::Progress)
         | (_, Kind::Refused) => reply.payload_bytes() == 0,
         _ => false,
     }

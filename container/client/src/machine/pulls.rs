@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use heddle_protocol::frame::{Header, Kind, flags};
-use heddle_protocol::ids::TableId;
+use heddle_protocol::ids::{Step, TableId};
 
 use super::context::MachineContext;
 use super::event::ClientEvent;
@@ -24,7 +24,7 @@ struct PullState {
     items: Vec<ItemState>,
     /// Frames without a reply.
     missing: usize,
-    /// The lane that waits for it, if the pull is of a step: both are dropped together.
+    /// The lane or (SSP) task that waits for it, if the pull is of a step: both are dropped together.
     unit: Option<Unit>,
 }
 
@@ -57,17 +57,24 @@ impl PullState {
 }
 
 impl Pulls {
-    /// Sends the frames of a pull. The caller has checked that a lane's pull is of its next step.
+    /// Sends the frames of a pull. The caller has checked that a lane's pull is of its next step. `number`: of a task's pull
+    /// that waits for clocks.
     pub(super) fn pull(
         &mut self,
         pull: PullId,
         at: PullAt,
+        number: Option<u64>,
         items: Vec<PullItem>,
         context: &mut MachineContext,
     ) {
         let mut header = context.header(Kind::Pull);
         let unit = match at {
-            PullAt::Now => {
+            PullAt::Step(task, _) if number.is_some() => {
+                header.unit = task.0;
+                header.step = Step(number.unwrap_or_default());
+                Some(Unit::Task(task))
+            }
+            PullAt::Now | PullAt::Step(..) => {
                 header.flags = flags::FREE;
                 None
             }
@@ -116,7 +123,7 @@ impl Pulls {
         }
     }
 
-    /// Drops the pulls of a lane.
+    /// Drops the pulls of a lane or task.
     pub(super) fn drop_unit(&mut self, unit: Unit) {
         self.0.retain(|_, state| state.unit != Some(unit));
     }

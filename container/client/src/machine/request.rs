@@ -26,8 +26,11 @@ pub struct PullItem {
 /// The state of the parameters that a pull reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullAt {
-    /// The current state (ASP, evaluation, constants of a phase).
+    /// The current state (constants of a phase).
     Now,
+    /// For this step of a task, which must be held (SSP: no result otherwise). ASP, evaluation: the current state. SSP: the
+    /// state once no trainer is too far behind.
+    Step(TaskId, Step),
     /// BSP: exactly the state before this step. The pull waits for it.
     Before(Lane, Step),
 }

@@ -12,6 +12,7 @@ use heddle_protocol::frame::Kind;
 use heddle_protocol::ids::{Step, TaskAttempt, TaskId};
 use heddle_protocol::mutation::Mutation;
 
+use super::clock::TrainerClock;
 use super::context::MachineContext;
 use super::event::ClientEvent;
 use super::in_flight::RequestPurpose;
@@ -83,12 +84,23 @@ impl Tasks {
         self.0.iter().map(|(&task, held)| held.position(task)).collect()
     }
 
-    /// See [`super::DataRequest::HoldTask`].
-    pub(super) fn hold(&mut self, grant: TaskGrant, context: &mut MachineContext) {
-        if self.0.get(&grant.task).is_some_and(|held| held.attempt == grant.attempt) {
-            return;
-        }
-        context.requests.drop_unit(Unit::Task(grant.task));
+    /// Whether this attempt of a task is held.
+    pub(super) fn has_attempt(&self, grant: TaskGrant) -> bool {
+        self.0.get(&grant.task).is_some_and(|held| held.attempt == grant.attempt)
+    }
+
+    /// Whether a task is held.
+    pub(super) fn holds(&self, task: TaskId) -> bool {
+        self.0.contains_key(&task)
+    }
+
+    /// Whether a task is held that has steps to come or in flight.
+    pub(super) fn have_steps(&self) -> bool {
+        self.0.values().any(|held| held.end == TaskEnd::Open || !held.in_flight.is_empty())
+    }
+
+    /// See [`super::DataRequest::HoldTask`]. The caller has released another attempt of the task.
+    pub(super) fn hold(&mut self, grant: TaskGrant) {
         let held = HeldTask {
             attempt: grant.attempt,
             next: grant.start,
@@ -114,7 +126,13 @@ impl Tasks {
     }
 
     /// Takes a checked gradient.
-    pub(super) fn push(&mut self, task: TaskId, push: StepPush, context: &mut MachineContext) {
+    pub(super) fn push(
+        &mut self,
+        task: TaskId,
+        push: StepPush,
+        clock: &mut TrainerClock,
+        context: &mut MachineContext,
+    ) {
         let Some(held) = self.0.get_mut(&task).filter(|held| held.end == TaskEnd::Open) else {
             return;
         };
@@ -130,6 +148,7 @@ impl Tasks {
         header.unit = task.0;
         header.step = push.step;
         header.rows = push.rows;
+        clock.pushed(task, push.step);
         let missing = context.send_parts(header, Unit::Task(task), &gradient);
         held.next = push.step.next();
         held.in_flight.push_back(StepInFlight { step: push.step, missing, gradient });
@@ -140,6 +159,7 @@ impl Tasks {
         &mut self,
         task: TaskId,
         step: Step,
+        clock: &mut TrainerClock,
         context: &mut MachineContext,
     ) {
         let Some(held) = self.0.get_mut(&task) else {
@@ -155,6 +175,7 @@ impl Tasks {
         while held.in_flight.front().is_some_and(|oldest| oldest.missing == 0)
             && let Some(reached) = held.in_flight.pop_front()
         {
+            clock.reached(task, reached.step);
             context.events.push_back(ClientEvent::Reached {
                 unit: Unit::Task(task),
                 step: reached.step,

@@ -2,6 +2,7 @@
 
 mod hand_outs;
 mod refusals;
+mod ssp;
 
 use proptest::prelude::*;
 

@@ -73,7 +73,7 @@ impl DataThread {
     /// Removes a closed connection.
     pub(super) fn remove(&self, conn: Conn) {
         self.connections.borrow_mut().remove(&conn);
-        self.shards.borrow_mut().disconnect(conn);
+        self.with_shards(None, |shards, _, out| shards.disconnect(conn, out));
     }
 
     /// Runs `act` on the shards and performs its effects. `own` is the connection that is being served, which writes its
@@ -84,7 +84,11 @@ impl DataThread {
         act: impl FnOnce(&mut ShardSet, Duration, &mut Vec<ShardEffect>) -> T,
     ) -> T {
         let mut effects = self.effects.take();
-        let result = act(&mut self.shards.borrow_mut(), self.started.elapsed(), &mut effects);
+        let now = self.started.elapsed();
+        let mut shards = self.shards.borrow_mut();
+        shards.advance(now);
+        let result = act(&mut shards, now, &mut effects);
+        drop(shards);
         for effect in effects.drain(..) {
             self.perform(own, effect);
         }
@@ -204,5 +208,8 @@ impl DataThread {
         let shards = self.shards.borrow();
         let (pushes, refused) = shards.counts();
         self.counters.publish(pushes, refused, shards.position());
+        if shards.granted().pulls() > 0 {
+            self.counters.publish_granted(shards.granted());
+        }
     }
 }

@@ -125,7 +125,7 @@ fn fully_staged_step_waits_for_its_done() {
     let mut node = Node::bsp(1);
     let (old, new) = (node.connect(0), node.connect(1));
     node.push(old, whole(0, 0), &[-1.0]);
-    node.host.disconnect(old);
+    node.disconnect(old);
     assert_eq!(node.query(new, 0), (0, 1, flags::STAGED));
     assert_eq!(node.done_with(new, 0, 0, flags::END), Some(Status::Ok));
     assert_eq!((node.value(0), node.ended()), (1.0, Some(1)));

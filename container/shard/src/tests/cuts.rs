@@ -46,7 +46,7 @@ fn broken_connection_keeps_its_trainer_in_the_cut() {
     let mut node = Node::asp();
     let first = node.connect(0);
     node.cut(1, barriers(&[0]));
-    node.host.disconnect(first);
+    node.disconnect(first);
     assert_eq!(node.snapped(), []);
     let again = node.connect(0);
     node.barrier(again, 1);

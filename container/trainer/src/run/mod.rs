@@ -23,6 +23,7 @@ use heddle_client::shell::{Client, Settings};
 use heddle_protocol::control::{Command, Registration, Report, Welcome};
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
+use heddle_protocol::ids::Member;
 use heddle_protocol::spec::JobSpec;
 use heddle_storage::chain;
 use tracing::Span;
@@ -129,7 +130,8 @@ fn run_with(
     environment: ContainerEnvironment,
     algorithm: impl FnOnce(&JobSpec) -> Result<Box<dyn Algorithm>, TrainerError>,
 ) -> Result<(), TrainerError> {
-    heddle_fail_points::setup(&[("incarnation", environment.member.incarnation.0)]);
+    let Member { slot, incarnation } = environment.member;
+    heddle_fail_points::setup(&[("incarnation", incarnation.0), ("slot", slot.index)]);
     let status = SharedStatus::default();
     let (orders, ordered) = unbounded();
     let log = LogContext::new(environment.member.slot);

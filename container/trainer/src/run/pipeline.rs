@@ -148,7 +148,7 @@ impl Pipeline {
         }
         let at = match self.unit {
             Unit::Lane(lane) => PullAt::Before(lane, Step(step)),
-            Unit::Task(_) => PullAt::Now,
+            Unit::Task(task) => PullAt::Step(task, Step(step)),
         };
         Some(PipelineAction::Pull(at, pulls))
     }

@@ -357,7 +357,7 @@ impl<P: DataPlane> Trainer<P> {
     /// Reports positions of tasks at intervals.
     fn progress(&mut self) {
         let Some(work) = &self.work else { return };
-        if work.sharing == Sharing::Queue && self.reports.progress_is_due() {
+        if work.sharing.is_queue_of_pushes() && self.reports.progress_is_due() {
             self.reports.progress(work.era, work.positions());
         }
     }

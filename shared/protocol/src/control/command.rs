@@ -24,8 +24,33 @@ pub enum Sharing {
     },
     /// A queue of tasks whose pushes are applied on arrival (ASP).
     Queue,
+    /// As [`Sharing::Queue`]; pulls wait until no trainer is too far behind (SSP).
+    ClockedQueue {
+        /// How far the number of a granted pull may be above the lowest clock.
+        staleness: u32,
+    },
     /// A queue of tasks that change nothing (evaluation). Pushes are refused.
     ReadOnly,
+}
+
+impl Sharing {
+    /// Whether trainers change parameters by tasks (ASP, SSP).
+    #[must_use]
+    pub fn is_queue_of_pushes(self) -> bool {
+        match self {
+            Self::Queue | Self::ClockedQueue { .. } => true,
+            Self::Lanes { .. } | Self::ReadOnly => false,
+        }
+    }
+
+    /// SSP: how far the number of a granted pull may be above the lowest clock.
+    #[must_use]
+    pub fn staleness(self) -> Option<u32> {
+        match self {
+            Self::ClockedQueue { staleness } => Some(staleness),
+            Self::Lanes { .. } | Self::Queue | Self::ReadOnly => None,
+        }
+    }
 }
 
 /// A phase as shards and trainers need it. Its kind follows from the spec and the number.

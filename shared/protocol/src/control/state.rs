@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::command::LaneGrant;
+use super::granted_pulls::GrantedPulls;
 use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
 use crate::task_set::TaskSet;
 
@@ -103,6 +104,9 @@ pub struct HeartbeatStats {
     pub pushes: u64,
     /// Pserver: frames refused (other epoch, no member, …).
     pub refused: u64,
+    /// Pserver, SSP: pulls granted; none before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_pulls: Option<Box<GrantedPulls>>,
     /// Pserver, BSP: lowest number of job steps applied among its shards, and the phase. Trainer: its phase and the
     /// lowest step of its lanes.
     pub phase: PhaseNo,

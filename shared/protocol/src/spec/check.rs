@@ -10,7 +10,9 @@ use heddle_optimizer::{Optimizer, Schedule};
 use super::check_cluster::check_cluster;
 use super::file::section::SpecSection;
 use super::job::JobSpec;
-use super::limits::{BATCH_MAX, COLS_MAX, ROWS_MAX, SpecError, VALUES_MAX, rule};
+use super::limits::{
+    BATCH_MAX, COLS_MAX, ROWS_MAX, STALENESS_MAX, SpecError, VALUES_MAX, rule, within,
+};
 use super::options::{AlgorithmKind, Consistency, ModelFormat, TaskSize};
 use super::pserver_memory::PserverMemory;
 use super::sections::ModelSpec;
@@ -139,6 +141,12 @@ fn check_training(spec: &JobSpec) -> Result<(), SpecError> {
     rule(batch.is_none_or(|rows| (1..=BATCH_MAX).contains(&rows)), "training.batch", || {
         format!("is {}, must be from 1 to {BATCH_MAX}", batch.unwrap_or(0))
     })?;
+    let ssp = training.consistency == Consistency::Ssp;
+    rule(training.staleness.is_some() == ssp, "training.staleness", || match ssp {
+        true => "is missing; training.consistency = \"ssp\" needs it".to_owned(),
+        false => "is for training.consistency = \"ssp\" alone".to_owned(),
+    })?;
+    within("training.staleness", training.staleness.unwrap_or(0), 0, STALENESS_MAX)?;
     rule(training.early_stop == 0 || !spec.data.test.is_empty(), "training.early-stop", || {
         "watches the log-loss of the test data, and data.test is not set".to_owned()
     })
@@ -292,6 +300,25 @@ mod tests {
     }
 
     #[test]
+    fn staleness_belongs_to_ssp() {
+        assert_eq!(
+            refused(|spec| spec.training.staleness = Some(2)),
+            "training.staleness: is for training.consistency = \"ssp\" alone"
+        );
+        assert_eq!(
+            refused(|spec| spec.training.consistency = Consistency::Ssp),
+            "training.staleness: is missing; training.consistency = \"ssp\" needs it"
+        );
+        assert_eq!(
+            refused(|spec| {
+                spec.training.consistency = Consistency::Ssp;
+                spec.training.staleness = Some(STALENESS_MAX + 1);
+            }),
+            "training.staleness: is 1000001, must be from 0 to 1000000"
+        );
+    }
+
+    #[test]
     fn a_model_larger_than_the_memory_is_refused_with_the_sum() {
         let with = |mib: u64| {
             let mut spec = sample();
@@ -330,7 +357,9 @@ mod tests {
     fn the_effective_batch_is_of_all_lanes_in_bsp() {
         let mut training = sample().training;
         assert_eq!(training.effective_batch(), Some(16));
-        training.consistency = Consistency::Asp;
-        assert_eq!(training.effective_batch(), Some(8));
+        for consistency in [Consistency::Ssp, Consistency::Asp] {
+            training.consistency = consistency;
+            assert_eq!(training.effective_batch(), Some(8));
+        }
     }
 }

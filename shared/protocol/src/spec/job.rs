@@ -131,6 +131,7 @@ pub fn sample() -> JobSpec {
         },
         training: TrainingSpec {
             consistency: Consistency::Bsp,
+            staleness: None,
             lanes: 2,
             batch: BatchSize::Rows(8),
             seed: 42,

@@ -10,6 +10,10 @@ pub const SHARDS_MAX: u32 = 4096;
 pub const SLOTS_MAX: u32 = 4096;
 /// Most rows of a batch: the values of a step must fit into memory many times over.
 pub const BATCH_MAX: u32 = 1 << 24;
+/// Staleness of SSP unless given: one step ahead hides reading and pulling, one more evens out uneven steps.
+pub const STALENESS: u32 = 2;
+/// Highest staleness. Far above use: beyond a thousand steps it bounds nothing.
+pub const STALENESS_MAX: u32 = 1_000_000;
 /// Highest seed: integers of TOML are signed, 64 bits.
 pub const SEED_MAX: u64 = i64::MAX as u64;
 /// Most data threads of a pserver, and most vcores of any container.

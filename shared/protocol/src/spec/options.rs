@@ -125,13 +125,15 @@ pub(super) const ALGORITHMS_TO_COME: &[&str] = &[
 pub enum Consistency {
     /// Bulk-synchronous: all lanes compute a step from the same values. Repeatable to the byte.
     Bsp,
+    /// Stale-synchronous: a trainer waits while it is more than `training.staleness` steps ahead of the slowest one.
+    Ssp,
     /// Asynchronous: no worker waits.
     Asp,
 }
 
 /// The words of `training.consistency`.
 pub(super) const CONSISTENCIES: &[(&str, Consistency)] =
-    &[("bsp", Consistency::Bsp), ("asp", Consistency::Asp)];
+    &[("bsp", Consistency::Bsp), ("ssp", Consistency::Ssp), ("asp", Consistency::Asp)];
 
 /// What a shard does with a gradient that holds a NaN or an infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

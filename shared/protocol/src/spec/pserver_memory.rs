@@ -58,7 +58,7 @@ impl PserverMemory {
                 self.tables,
             ),
             (
-                "sums of gradients (as many numbers as parameters; none with training.consistency = \"asp\")",
+                "sums of gradients (as many numbers as parameters; only with training.consistency = \"bsp\")",
                 self.sums,
             ),
             ("snapshot copies (checkpoint.memory)", self.copies),
@@ -94,7 +94,7 @@ impl PserverMemory {
             tables: values(&|table| 1 + u64::from(table.optimizer.state_per_value())),
             sums: match spec.training.consistency {
                 Consistency::Bsp => values(&|_| 1),
-                Consistency::Asp => Bytes(0),
+                Consistency::Ssp | Consistency::Asp => Bytes(0),
             },
             copies: spec.checkpoint.memory.of(memory),
             connections: Bytes(

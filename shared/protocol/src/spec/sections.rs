@@ -81,14 +81,16 @@ section! {
 section! {
     (take, key)
     pub struct TrainingSpec = ["training"] "How it is trained." {
-        key consistency: Consistency = "training.consistency", Value("\"bsp\""), Never, read(take.choice(key, CONSISTENCIES, &["ssp"])),
-            "\"bsp\": all lanes compute each step from the same values; repeatable to the byte. \"asp\": no worker waits for another. (\"ssp\": not available yet.)";
-        stub "training.staleness" = "0",
-            "ssp: how many steps a trainer may be ahead of the slowest.";
+        key consistency: Consistency = "training.consistency", Value("\"bsp\""), Never, read(take.choice(key, CONSISTENCIES, &[])),
+            "\"bsp\": all lanes compute each step from the same values; repeatable to the byte. \"ssp\": trainers are at most training.staleness steps apart; fast ones wait for the slowest. \"asp\": no worker waits for another; with smaller batches, for nodes of different speed.";
+        /// Only in SSP. It changes no name of a checkpoint: clocks are never saved.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key staleness: Option<u32> = "training.staleness", Absent("2"), OnResume, read(values::staleness(take, key, consistency)),
+            "ssp: how many steps the values that a trainer reads may lack of the slowest trainer; 0: none. 2 unless given; only with training.consistency = \"ssp\".";
         key lanes: u32 = "training.lanes", Value("4"), Never, range(1, SLOTS_MAX),
             "bsp: number of logical workers, whatever the trainers. The result depends on it, not on trainers.*.";
         key batch: BatchSize = "training.batch", Value("\"auto\""), Never, read(take.with(key, values::batch)),
-            "Rows of a minibatch. In bsp each lane has one a step: the effective batch is lanes × batch. \"auto\": the largest power of two with which a pass has at least 64 steps, over all lanes (asp: trainers) 64 to 16384 rows.";
+            "Rows of a minibatch. In bsp each lane has one a step: the effective batch is lanes × batch. \"auto\": the largest power of two with which a pass has at least 64 steps, over all lanes (ssp, asp: trainers) 64 to 16384 rows.";
         key seed: u64 = "training.seed", Value("42"), Never, range(0, SEED_MAX),
             "Seed of all random choices; at least 0.";
         key nan: NanPolicy = "training.nan", Value("\"fail\""), OnResume, read(take.choice(key, NAN_POLICIES, &[])),
@@ -115,7 +117,7 @@ impl TrainingSpec {
         let rows = u64::from(self.batch.rows()?);
         Some(match self.consistency {
             Consistency::Bsp => u64::from(self.lanes) * rows,
-            Consistency::Asp => rows,
+            Consistency::Ssp | Consistency::Asp => rows,
         })
     }
 }

@@ -45,7 +45,9 @@ impl World {
             Ok((pserver, thread, conn)) => {
                 let data = self.number();
                 self.connects(number, Some(endpoint));
-                self.data.insert(data, Data { trainer: number, pserver, thread, endpoint, conn });
+                let (trainer, is_closed, clock) = (number, false, None);
+                let opened = Data { trainer, pserver, thread, endpoint, conn, is_closed, clock };
+                self.data.insert(data, opened);
                 self.pserver_wants(pserver, out)?;
                 if let Some(Container { body: Body::Trainer(trainer), .. }) =
                     self.containers.get_mut(&number)
@@ -82,9 +84,12 @@ impl World {
         let Some(pserver) = self.pserver(number) else {
             return Ok(());
         };
+        let is_cut_open = pserver.hosts[thread].deadline().is_some();
         let mut out = Vec::new();
         if !pserver.frame(thread, conn, &frame, &mut out) {
             self.wires.entry(Wire::DataUp(data)).or_default().push_front(Item::Frame(frame));
+        } else if h.kind == Kind::Clock {
+            self.clock_arrives(data, &h, is_cut_open, &out);
         }
         self.pserver_wants(number, out)
     }
@@ -148,10 +153,12 @@ impl World {
         let Some((number, thread, conn)) = self.data.get(&data).map(at) else {
             return Ok(());
         };
+        self.stop_counting(data);
+        let mut out = Vec::new();
         if let Some(pserver) = self.pserver(number) {
-            pserver.hosts[thread].disconnect(conn);
+            pserver.disconnect(thread, conn, &mut out);
         }
-        Ok(())
+        self.pserver_wants(number, out)
     }
 
     pub(super) fn data_ended_at_trainer(&mut self, data: u64, how: Closed) -> Result<(), String> {

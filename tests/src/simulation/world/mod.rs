@@ -4,6 +4,7 @@
 //! two frames, processes die between any two events, and what they had sent may arrive, in part or whole, afterwards.
 
 mod checks;
+mod clocks;
 mod control;
 mod data;
 mod inject;
@@ -22,7 +23,7 @@ use heddle_agent::machine as agent;
 use heddle_am_core::{CallId, Checkpoint, Event, Outcome, Record, RecordId, StoreCall};
 use heddle_client::machine::{Closed, RequestFrame};
 use heddle_protocol::control::{CommandEnvelope, ReportEnvelope};
-use heddle_protocol::ids::{CutId, Member, PhaseNo, Step};
+use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Step};
 use heddle_protocol::spec::Bytes;
 use heddle_shard::{Conn, ShardEffect};
 
@@ -125,6 +126,10 @@ struct Data {
     thread: usize,
     endpoint: SocketAddr,
     conn: Conn,
+    /// The pserver has closed its end: it reads nothing of what comes.
+    is_closed: bool,
+    /// SSP: the clock by which the pserver counts the trainer, with its epoch and phase.
+    clock: Option<(Epoch, PhaseNo, u64)>,
 }
 
 /// A simulated cluster with one job.

@@ -232,6 +232,7 @@ impl World {
             match want {
                 pserver::Output::Report(report) => self.report(number, report)?,
                 pserver::Output::Reply(thread, conn, effect) => {
+                    self.check_gap(number, thread, &effect)?;
                     if let Some(data) = self.data_of(number, thread, conn) {
                         self.push(Wire::DataDown(data), Item::Reply(effect));
                     }
@@ -241,6 +242,7 @@ impl World {
                 }
                 pserver::Output::Close(thread, conn) => {
                     if let Some(data) = self.data_of(number, thread, conn) {
+                        self.stop_counting(data);
                         self.wires.remove(&Wire::DataUp(data));
                         self.cut_short(Wire::DataDown(data));
                     }

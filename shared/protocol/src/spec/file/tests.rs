@@ -68,10 +68,10 @@ fn the_template_reads_back_as_a_job_of_defaults() {
     assert_eq!(templated.spec, small.spec);
     assert!(text.lines().all(|line| line.chars().count() <= 140), "{text}");
     // Commented keys are defaults: uncommented they change nothing. [[model.table]] is the one that
-    // has none, and trainers.command is needed with it.
+    // has none, and trainers.command is needed with it; staleness is for ssp alone.
     let uncommented: String = text
         .lines()
-        .filter(|line| !line.starts_with("# table = "))
+        .filter(|line| !line.starts_with("# table = ") && !line.starts_with("# staleness = "))
         .filter(|line| {
             !line.starts_with("##") && !line.starts_with("# A ") && !line.starts_with("# What")
         })
@@ -171,6 +171,19 @@ fn tables_and_rates_take_initial_values_and_schedules() {
 }
 
 #[test]
+fn staleness_of_ssp_is_2_unless_given() {
+    for (keys, staleness) in [
+        ("", None),
+        ("[training]\nconsistency = \"ssp\"", Some(2)),
+        ("[training]\nconsistency = \"ssp\"\nstaleness = 0", Some(0)),
+    ] {
+        let job = job(&format!("{SMALL}{keys}\n"), &[]);
+        assert_eq!(job.spec.training.staleness, staleness, "{keys}");
+        assert_eq!(crate::spec::from_json(&job.spec.to_json()), Ok(job.spec));
+    }
+}
+
+#[test]
 fn messages_name_file_line_key_value_and_expectation() {
     for (more, message) in [
         (
@@ -181,12 +194,20 @@ fn messages_name_file_line_key_value_and_expectation() {
         ("[trainer]\nmax = 3", "job.toml:6: trainer: unknown key; did you mean [trainers]?"),
         ("[pservers]\nreplicas = 1", "job.toml:7: pservers.replicas = 1: is not available yet"),
         (
-            "[training]\nconsistency = \"ssp\"",
-            "job.toml:7: training.consistency = \"ssp\": is not available yet",
+            "[training]\nstaleness = 1",
+            "job.toml:7: training.staleness = 1: is for training.consistency = \"ssp\" alone",
+        ),
+        (
+            "[training]\nconsistency = \"asp\"\nstaleness = 0",
+            "job.toml:8: training.staleness = 0: is for training.consistency = \"ssp\" alone",
+        ),
+        (
+            "[training]\nconsistency = \"ssp\"\nstaleness = -1",
+            "job.toml:8: training.staleness = -1: expected a whole number from 0 to 1000000",
         ),
         (
             "[training]\nconsistency = \"bps\"",
-            "job.toml:7: training.consistency = \"bps\": expected \"bsp\" or \"asp\"",
+            "job.toml:7: training.consistency = \"bps\": expected \"bsp\" or \"ssp\" or \"asp\"",
         ),
         (
             "optimizer = { kind = \"newton\" }",

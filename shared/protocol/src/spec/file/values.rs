@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use heddle_optimizer::{Optimizer, Schedule};
 
-use super::super::limits::{BATCH_MAX, ROWS_MAX};
+use super::super::limits::{BATCH_MAX, ROWS_MAX, STALENESS, STALENESS_MAX};
 use super::super::memory_retry::MemoryRetry;
 use super::super::options::{
-    AlgorithmKind, BadRecords, BatchSize, DataFormat, ModelFormat, TaskSize,
+    AlgorithmKind, BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, TaskSize,
 };
 use super::super::table::TableSpec;
 use super::super::value::{Bytes, BytesPerSecond};
@@ -56,6 +56,31 @@ pub(in crate::spec) fn batch(raw: &Raw) -> Result<BatchSize, String> {
             Ok(BatchSize::Rows(*n as u32))
         }
         _ => Err(format!("expected \"auto\" or a whole number from 1 to {BATCH_MAX}")),
+    }
+}
+
+/// Staleness of SSP; the other kinds of consistency have none.
+pub(in crate::spec) fn staleness(
+    take: &mut Take<'_>,
+    key: &'static Key,
+    consistency: Option<Consistency>,
+) -> Option<Option<u32>> {
+    match consistency {
+        Some(Consistency::Ssp) if take.given(key) => take.number(key, 0, STALENESS_MAX).map(Some),
+        Some(Consistency::Ssp) => {
+            take.absent(key);
+            take.resolved(key, &STALENESS.to_string());
+            Some(Some(STALENESS))
+        }
+        _ if !take.given(key) => {
+            take.absent(key);
+            Some(None)
+        }
+        // The consistency itself is wrong, which has been noted.
+        None => None,
+        Some(Consistency::Bsp | Consistency::Asp) => {
+            take.with(key, |_| Err("is for training.consistency = \"ssp\" alone".to_owned()))
+        }
     }
 }
 

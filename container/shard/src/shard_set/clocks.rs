@@ -1,0 +1,108 @@
+//! SSP: the clocks of trainers, and which pulls they let through.
+//!
+//! A trainer's clock is the number of its steps in this epoch and phase that are over: acknowledged by every shard, or given
+//! up. Its pulls are numbered in the order in which they are issued. Pull `c` is granted when the clock of every counted
+//! trainer, its own included, is at least `c − staleness`.
+//!
+//! A trainer is counted from its first clock on the present connection until the connection closes or it sends that it has
+//! no task. So training does not wait for a trainer that died while no ApplicationMaster is there, or that has nothing to
+//! do. A pull of a trainer that is not counted waits for its clock.
+//!
+//! A joiner asks for the lowest clock and starts there: at 0, all others would wait for its first thousand steps. While no
+//! trainer is counted, the answer is the highest clock ever sent. Clocks do not fall: a lower one is refused.
+//!
+//! Clocks belong to an epoch and phase and are never saved. Frames and waiting pulls are in [`super::clocked_pulls`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heddle_protocol::control::Sharing;
+use heddle_protocol::ids::Member;
+use heddle_protocol::mutation::Mutation;
+
+use crate::effect::Conn;
+
+/// The clocks that a data thread has received.
+#[derive(Debug, Default)]
+pub(super) struct Clocks {
+    /// None: the phase has no clocks.
+    staleness: Option<u64>,
+    /// The highest clock of each trainer, counted or not.
+    sent: BTreeMap<Member, u64>,
+    /// Clocks of counted trainers.
+    counted: BTreeMap<Conn, u64>,
+    /// The same, the lowest first.
+    by_clock: BTreeSet<(u64, Conn)>,
+    /// The highest clock ever sent.
+    highest: u64,
+}
+
+/// A clock below an earlier one of the same trainer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FallingClock;
+
+impl Clocks {
+    /// A new epoch or phase begins: no trainer is counted.
+    pub(super) fn begin(&mut self, sharing: Sharing) {
+        *self = Self { staleness: sharing.staleness().map(u64::from), ..Self::default() };
+    }
+
+    /// Whether pulls wait for clocks.
+    pub(super) fn are_on(&self) -> bool {
+        self.staleness.is_some()
+    }
+
+    /// A trainer sends its clock. It is counted if it has a task.
+    ///
+    /// # Errors
+    /// The clock falls. Nothing has happened.
+    pub(super) fn set(
+        &mut self,
+        conn: Conn,
+        member: Member,
+        clock: u64,
+        has_task: bool,
+    ) -> Result<(), FallingClock> {
+        if self.sent.get(&member).is_some_and(|sent| clock < *sent) {
+            return Err(FallingClock);
+        }
+        self.sent.insert(member, clock);
+        self.highest = self.highest.max(clock);
+        self.remove(conn);
+        if has_task || Mutation::IdleTrainerIsCounted.is_on() {
+            self.counted.insert(conn, clock);
+            self.by_clock.insert((clock, conn));
+        }
+        Ok(())
+    }
+
+    /// The connection is closed.
+    pub(super) fn remove(&mut self, conn: Conn) {
+        if let Some(clock) = self.counted.remove(&conn) {
+            self.by_clock.remove(&(clock, conn));
+        }
+    }
+
+    /// Trainers have left: their clocks are not needed any more.
+    pub(super) fn retain(&mut self, is_member: impl Fn(Member) -> bool) {
+        self.sent.retain(|member, _| is_member(*member));
+    }
+
+    /// The lowest clock of the counted trainers.
+    fn lowest(&self) -> Option<u64> {
+        self.by_clock.first().map(|(clock, _)| *clock)
+    }
+
+    /// Where a trainer that joins starts.
+    pub(super) fn start(&self) -> u64 {
+        self.lowest().unwrap_or(self.highest)
+    }
+
+    /// The gap of a pull that is granted now: its number minus the lowest clock. None: it waits.
+    pub(super) fn gap(&self, conn: Conn, number: u64) -> Option<u64> {
+        let staleness = self.staleness?;
+        let own = *self.counted.get(&conn)?;
+        let lowest = self.lowest().filter(|_| !Mutation::OwnClockAlone.is_on()).unwrap_or(own);
+        let gap = number.saturating_sub(lowest);
+        (gap <= staleness).then_some(gap)
+    }
+}
