@@ -207,8 +207,8 @@ pub fn log(event: &JobEvent) {
             tracing::debug!(text, rows, rows_per_second, training_loss, "progress");
         }
         JobEvent::Evaluated(scores) => {
-            let EvaluationView { pass, log_loss, auc, accuracy, .. } = scores;
-            tracing::info!(pass, log_loss, auc, accuracy, "pass_evaluated");
+            let EvaluationView { pass, rows, figures } = scores;
+            tracing::info!(pass, rows, %figures, "pass_evaluated");
         }
         JobEvent::CheckpointCommitted(taken) => {
             let CheckpointView { cut, bytes, took_ms, .. } = taken;

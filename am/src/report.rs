@@ -65,7 +65,8 @@ pub struct JobReport {
     /// Records per second from the first figures of this attempt to the end, waits and recoveries included; `None` if no
     /// record was computed.
     pub rows_per_second: Option<f64>,
-    /// The last evaluation in the one line that ends a local run too: `test  log-loss 0.2118  auc 0.9729`.
+    /// The last evaluation in the one line that ends a local run too: `test  log-loss 0.2118  auc
+    /// 0.9729  accuracy 0.9250`.
     pub test: Option<String>,
     /// The containers requested from the cluster.
     pub requested: Vec<RequestedContainers>,

@@ -342,7 +342,7 @@ impl EventPrinter {
 fn passes_in_words(trained: u32, wanted: Option<u32>) -> String {
     match wanted {
         Some(wanted) if trained < wanted => format!(
-            "{trained} of {wanted}: the log-loss on the test data did not improve (training.early-stop)"
+            "{trained} of {wanted}: the loss on the test data did not improve (training.early-stop)"
         ),
         _ => trained.to_string(),
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::{Role, Slot};
-use heddle_protocol::view::{CheckpointView, JobEvent, JobState, JobView};
+use heddle_protocol::view::{CheckpointView, EvaluationView, JobEvent, JobState, JobView};
 use heddle_tests::local::{Ended, Run, heddle, kill9, pid_of, write_libsvm};
 use heddle_tests::logs::KILLS;
 use tempfile::TempDir;
@@ -259,7 +260,9 @@ fn training_ends_early_when_the_test_loss_gets_no_better() {
     ];
     let run = Run::start(dir.path(), &file, &arguments).expect("it starts");
     let (view, _) = finished(run);
-    let losses: Vec<f64> = view.evaluations.iter().map(|scores| scores.log_loss).collect();
+    let log_loss = |scores: &EvaluationView| scores.figures.get(Figure::LogLoss);
+    let losses: Vec<f64> = view.evaluations.iter().filter_map(log_loss).collect();
+    assert_eq!(losses.len(), view.evaluations.len());
     assert!(losses.len() < 60, "{losses:?}");
     let (before, lately) = losses.split_at(losses.len() - 2);
     let best = before.iter().copied().fold(f64::INFINITY, f64::min);

@@ -28,14 +28,43 @@ fn folder() -> TempDir {
     dir
 }
 
+/// The model of most tests here.
+const LOGISTIC: &str = "algorithm = \"logistic-regression\"\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n\
+                        optimizer = { kind = \"ftrl\", alpha = 0.1 }\n";
+/// Other models, with names.
+const MODELS: [(&str, &str); 4] = [
+    (
+        "linear",
+        "algorithm = \"linear-regression\"\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n\
+         optimizer = { kind = \"adam\" }\nschedule = { kind = \"cosine\", steps = 500, warmup = 20 }\n",
+    ),
+    (
+        "svm",
+        "algorithm = \"svm\"\nloss = \"squared-hinge\"\nfeatures = 300\nl2 = 1e-4\n\
+         optimizer = { kind = \"adagrad\" }\n",
+    ),
+    (
+        "softmax",
+        "algorithm = \"softmax-regression\"\nclasses = 3\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n",
+    ),
+    (
+        "machine",
+        "algorithm = \"factorization-machine\"\nrank = 4\nfeatures = 300\nl2 = 1e-4\n\
+         optimizer = { kind = \"adagrad\" }\n",
+    ),
+];
+
 /// A BSP job of about `PASSES * ROWS * FILES / (LANES * BATCH)` steps.
 fn job(dir: &Path, name: &str, trainers: u32) -> String {
+    job_of(dir, name, trainers, LOGISTIC)
+}
+
+fn job_of(dir: &Path, name: &str, trainers: u32, model: &str) -> String {
     let file = format!("{name}.toml");
     let text = format!(
         "name = \"bytes\"\n\
          [data]\ntrain = \"data/train-*.libsvm\"\ntest = \"data/test-*.libsvm\"\npasses = {PASSES}\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n\
-         optimizer = {{ kind = \"ftrl\", alpha = 0.1 }}\n\
+         [model]\n{model}\
          [training]\nconsistency = \"bsp\"\nlanes = {LANES}\nbatch = {BATCH}\nseed = 7\n\
          [pservers]\ncount = 2\nvcores = 2\nshards = 8\n\
          [trainers]\nmin = 1\nmax = {trainers}\n\
@@ -56,7 +85,7 @@ fn model(dir: &Path, name: &str) -> BTreeMap<String, String> {
         (file.name.clone(), hex::encode(Sha256::digest(bytes)))
     });
     let sums: BTreeMap<_, _> = sums.collect();
-    assert!(sums.len() >= 2, "both formats are written: {sums:?}");
+    assert!(!sums.is_empty(), "no format was written");
     sums
 }
 
@@ -79,7 +108,9 @@ fn undisturbed(dir: &Path) -> (BTreeMap<String, String>, JobView) {
     let (view, _) = finished(Run::start(dir, &file, &[]).expect("it starts"));
     assert!(view.recoveries.is_empty());
     assert_eq!(view.epoch.count, 0);
-    (model(dir, "calm"), view)
+    let sums = model(dir, "calm");
+    assert_eq!(sums.len(), 2, "both formats are written: {sums:?}");
+    (sums, view)
 }
 
 #[test]
@@ -177,6 +208,34 @@ fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
         view.rows,
         calm.rows
     );
+}
+
+#[test]
+fn kills_change_no_byte_of_any_algorithm() {
+    let dir = folder();
+    let mut lot = Lot(33);
+    for (name, section) in MODELS {
+        let calm = format!("{name}-calm");
+        let file = job_of(dir.path(), &calm, 1, section);
+        finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
+        let killed = format!("{name}-killed");
+        let file = job_of(dir.path(), &killed, 3, section);
+        let slow = [("FAILPOINTS", "step-computed=sleep(15)")];
+        let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
+        let mut rollbacks = 0;
+        for kill in 0..10 {
+            let slot = match kill % 5 {
+                1 | 3 => Slot::pserver(lot.below(2) as u32),
+                _ => Slot::trainer(lot.below(3) as u32),
+            };
+            rollbacks += u32::from(slot.role == Role::Pserver);
+            kill_in_a_step(&mut run, slot);
+            std::thread::sleep(Duration::from_millis(lot.below(100)));
+        }
+        let (view, _) = finished(run.expecting(KILLS));
+        assert_eq!(model(dir.path(), &killed), model(dir.path(), &calm), "{name}");
+        assert_eq!((view.recoveries.len(), view.epoch.count), (10, rollbacks), "{name}");
+    }
 }
 
 #[test]

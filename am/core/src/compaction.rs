@@ -49,6 +49,7 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
 #[cfg(test)]
 mod tests {
     use heddle_protocol::exit_code::ExitCode;
+    use heddle_protocol::figure::Figure;
     use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
     use heddle_protocol::view::{EvaluationView, JobState};
     use proptest::prelude::*;
@@ -82,10 +83,7 @@ mod tests {
                 scores: EvaluationView {
                     pass: 0,
                     rows,
-                    log_loss: 1.0,
-                    auc: 0.5,
-                    auc_error: 0.0,
-                    accuracy: 0.5,
+                    figures: [(Figure::LogLoss, 1.0)].into_iter().collect(),
                 },
             }),
             (phase, 1u32..100).prop_map(|(phase, number)| Record::Commit {

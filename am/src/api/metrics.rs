@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use heddle_protocol::control::{GAP_BOUNDS, GrantedPulls};
+use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::{JobState, JobView};
 use prometheus_client::collector::Collector;
@@ -62,7 +63,23 @@ const PULL_WAIT: Metric = Metric::counter(
 const TRAINING_LOSS: Metric = Metric::gauge("heddle_training_loss", "Training loss at present.");
 const TEST_LOG_LOSS: Metric =
     Metric::gauge("heddle_test_log_loss", "Mean log-loss of the last evaluation.");
+const TEST_HINGE: Metric =
+    Metric::gauge("heddle_test_hinge", "Mean hinge loss of the last evaluation.");
+const TEST_SQUARED_HINGE: Metric =
+    Metric::gauge("heddle_test_squared_hinge", "Mean squared hinge loss of the last evaluation.");
+const TEST_RMSE: Metric =
+    Metric::gauge("heddle_test_rmse", "Root of the mean squared residual of the last evaluation.");
+const TEST_MAE: Metric =
+    Metric::gauge("heddle_test_mae", "Mean absolute residual of the last evaluation.");
+const TEST_R2: Metric = Metric::gauge(
+    "heddle_test_r2",
+    "Share of the labels' variance that the last evaluation's scores explain.",
+);
 const TEST_AUC: Metric = Metric::gauge("heddle_test_auc", "AUC of the last evaluation.");
+const TEST_ACCURACY: Metric = Metric::gauge(
+    "heddle_test_accuracy",
+    "Share of the last evaluation's records whose class the model names.",
+);
 const PHASE: Metric = Metric::gauge("heddle_phase", "Ordinal of the phase.");
 const TASKS: Metric = Metric::gauge("heddle_phase_tasks", "Tasks of the phase.");
 const TASKS_DONE: Metric =
@@ -231,6 +248,21 @@ fn job(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     page.value(ATTEMPT, view.attempt.0)
 }
 
+/// The gauge of a printed figure.
+fn metric_of(figure: Figure) -> Metric {
+    match figure {
+        Figure::LogLoss => TEST_LOG_LOSS,
+        Figure::Hinge => TEST_HINGE,
+        Figure::SquaredHinge => TEST_SQUARED_HINGE,
+        Figure::Rmse => TEST_RMSE,
+        Figure::Mae => TEST_MAE,
+        Figure::R2 => TEST_R2,
+        // The bound of its error is not printed.
+        Figure::Auc | Figure::AucError => TEST_AUC,
+        Figure::Accuracy => TEST_ACCURACY,
+    }
+}
+
 fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     page.value(ROWS, view.rows)?;
     page.value(ROWS_PER_SECOND, view.rows_per_second)?;
@@ -250,8 +282,9 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         page.value(TRAINING_LOSS, loss)?;
     }
     if let Some(scores) = view.evaluations.last() {
-        page.value(TEST_LOG_LOSS, scores.log_loss)?;
-        page.value(TEST_AUC, scores.auc)?;
+        for (figure, value) in scores.figures.printed() {
+            page.value(metric_of(figure), value)?;
+        }
     }
     page.value(PHASE, view.phase.0)?;
     page.value(TASKS, view.tasks)?;

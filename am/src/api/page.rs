@@ -271,16 +271,20 @@ fn checkpoints_damaged(view: &JobView) -> Markup {
 }
 
 fn evaluations(view: &JobView) -> Markup {
+    // All evaluations of a job have the same figures.
+    let first = view.evaluations.first().map(|scores| scores.figures.printed());
+    let names = first.into_iter().flatten().map(|(figure, _)| figure.name());
+    let heads: Vec<&str> = ["pass", "rows"].into_iter().chain(names).collect();
     let rows = view.evaluations.iter().map(|scores| {
         html! {
             (figure(scores.pass.saturating_add(1)))
             (figure(thousands(scores.rows)))
-            (figure(format_args!("{:.4}", scores.log_loss)))
-            (figure(format_args!("{:.4}", scores.auc)))
-            (figure(format_args!("{:.4}", scores.accuracy)))
+            @for (_, value) in scores.figures.printed() {
+                (figure(format_args!("{value:.4}")))
+            }
         }
     });
-    table("Evaluations", &["pass", "rows", "log-loss", "auc", "accuracy"], rows)
+    table("Evaluations", &heads, rows)
 }
 
 fn warnings(view: &JobView) -> Markup {

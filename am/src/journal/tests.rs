@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use heddle_am_core::Record;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::view::EvaluationView;
@@ -66,10 +67,7 @@ fn record(n: u64) -> Record {
         scores: EvaluationView {
             pass: 0,
             rows: n,
-            log_loss: 0.5,
-            auc: 0.5,
-            auc_error: 0.0,
-            accuracy: 0.5,
+            figures: [(Figure::LogLoss, 0.5), (Figure::Auc, 0.5)].into_iter().collect(),
         },
     }
 }

@@ -99,7 +99,7 @@ mod tests {
         );
         assert_eq!(
             diagnostics(&finished(), ""),
-            "Heddle: finished: test  log-loss 0.2118  auc 0.9729; model in hdfs://nn/user/alice/model"
+            "Heddle: finished: test  log-loss 0.2118  auc 0.9729  accuracy 0.9250; model in hdfs://nn/user/alice/model"
         );
         assert!(
             diagnostics(&failed(ExitCode::Killed, ""), "")

@@ -63,19 +63,13 @@ pub fn time(ms: u64) -> String {
 /// `pass 3: log-loss 0.2118  auc 0.9729  accuracy 0.9250`.
 #[must_use]
 pub fn evaluation(scores: &EvaluationView) -> String {
-    format!(
-        "pass {}: log-loss {:.4}  auc {:.4}  accuracy {:.4}",
-        scores.pass.saturating_add(1),
-        scores.log_loss,
-        scores.auc,
-        scores.accuracy
-    )
+    format!("pass {}: {}", scores.pass.saturating_add(1), scores.figures)
 }
 
-/// The last line of a job with test data: `test  log-loss 0.2118  auc 0.9729`.
+/// The last line of a job with test data: `test  log-loss 0.2118  auc 0.9729  accuracy 0.9250`.
 #[must_use]
 pub fn final_scores(scores: &EvaluationView) -> String {
-    format!("test  log-loss {:.4}  auc {:.4}", scores.log_loss, scores.auc)
+    format!("test  {}", scores.figures)
 }
 
 /// A committed checkpoint in a line.

@@ -2,6 +2,7 @@
 
 use heddle_am_core::Outcome;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
 use heddle_protocol::view::{
     AbortedCheckpointView, ApplicationView, CheckpointView, DamagedCheckpointView, EndedView,
@@ -78,10 +79,14 @@ pub(crate) fn view() -> JobView {
     view.evaluations = vec![EvaluationView {
         pass: 0,
         rows: 100,
-        log_loss: 0.21184,
-        auc: 0.97291,
-        auc_error: 0.00001,
-        accuracy: 0.925,
+        figures: [
+            (Figure::LogLoss, 0.21184),
+            (Figure::Auc, 0.97291),
+            (Figure::AucError, 0.00001),
+            (Figure::Accuracy, 0.925),
+        ]
+        .into_iter()
+        .collect(),
     }];
     view.recoveries = vec![RecoveryView {
         cause: "pserver-0 was killed by signal 9".into(),

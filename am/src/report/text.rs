@@ -203,7 +203,7 @@ mod tests {
         let text = finished().to_string();
         for expected in [
             "quickstart finished (exit code 0)\n",
-            "\ntest  log-loss 0.2118  auc 0.9729\n",
+            "\ntest  log-loss 0.2118  auc 0.9729  accuracy 0.9250\n",
             "application     application_1700000000000_0005, attempt 1, user alice, queue default\n",
             "rows            10,000, 500 rows/s\n",
             "checkpoints     3 taken, 1 given up, newest g1-c3 in hdfs://nn/user/alice/ckpt/1.3\n",

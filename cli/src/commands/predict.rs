@@ -1,11 +1,13 @@
 //! `heddle predict`: scores files with a model, one score a line, in input order.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::spec::LossFunction;
 use heddle_storage::StorageUrl;
 use heddle_trainer::predict::{
-    LinearModel, ModelError, PredictError, Quality, Scored, predict_files, predict_stream,
+    ClassOutput, ModelError, PredictError, Scored, ScoringModel, predict_files, predict_stream,
 };
 use heddle_trainer::reader::{Labels, ReadError};
 use serde::Serialize;
@@ -22,12 +24,14 @@ use sink::Sink;
 
 /// Score data with a model.
 ///
-/// One line per record, in the order of the input: the probability of label 1, from 0 to 1. (--json: an object
-/// {"score": …} per line.) Blank lines and comments are not records.
+/// One line per record, in the order of the input: the probability of label 1, from 0 to 1 (logistic-regression), the
+/// value (linear-regression), the margin (svm, label 1 if at least 0) or the class (softmax-regression). (--json: an
+/// object {"score": …} per line, of classes {"class": …} or {"probabilities": […]}.) Blank lines and comments are not
+/// records.
 ///
 /// Data is what the model was trained on, libsvm or dummy text, plain or gzip. The label may be missing: a libsvm
-/// record may begin with its first feature, and ? stands for a label in either format. If all records have a label (0
-/// and 1, or -1 and +1), log-loss, AUC and accuracy are printed at the end.
+/// record may begin with its first feature, and ? stands for a label in either format. If all records have a label that
+/// the algorithm accepts, the figures of an evaluation are printed at the end.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -46,6 +50,9 @@ pub struct Args {
     /// Read every word as a feature (dummy data without labels)
     #[arg(long)]
     no_labels: bool,
+    /// Write the probabilities of all classes instead of the class (softmax-regression)
+    #[arg(long)]
+    probabilities: bool,
 }
 
 pub fn predict(args: &Args, json: bool) -> CommandResult {
@@ -58,7 +65,7 @@ pub fn predict(args: &Args, json: bool) -> CommandResult {
             None => Ok(()),
         }
     })?;
-    let opened = waiting::while_blocked(&place, || LinearModel::open(&place));
+    let opened = waiting::while_blocked(&place, || ScoringModel::open(&place));
     let model = opened.map_err(|error| {
         let fact = format!("cannot score with {}: it is not a model", args.model);
         match &error {
@@ -66,6 +73,10 @@ pub fn predict(args: &Args, json: bool) -> CommandResult {
             error => CommandFailure::caused(ExitCode::Input, fact, error),
         }
     })?;
+    if args.probabilities && model.loss() != LossFunction::Softmax {
+        let fact = format!("cannot write probabilities of classes: {} has no classes", args.model);
+        return Err(CommandFailure::new(ExitCode::Input, fact).next("leave out --probabilities"));
+    }
     let scored = match &target {
         None => {
             let out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
@@ -86,20 +97,34 @@ pub fn predict(args: &Args, json: bool) -> CommandResult {
 fn score<W: Write>(
     args: &Args,
     json: bool,
-    model: &LinearModel,
+    model: &ScoringModel,
     out: W,
 ) -> Result<(Scored, W), CommandFailure> {
     let labels = match args.no_labels {
         true => Labels::Absent,
         false => Labels::Optional,
     };
-    let mut out = Scores { out, json, half: Vec::new() };
+    let output = match args.probabilities {
+        true => ClassOutput::Probabilities,
+        false => ClassOutput::Class,
+    };
+    let form = match (json, model.loss(), output) {
+        (false, ..) => LineForm::Plain,
+        (true, LossFunction::Softmax, ClassOutput::Class) => LineForm::Field("class"),
+        (true, LossFunction::Softmax, ClassOutput::Probabilities) => {
+            LineForm::List("probabilities")
+        }
+        (true, ..) => LineForm::Field("score"),
+    };
+    let mut out = Scores { out, form, half: Vec::new() };
     let scored = match args.data.as_slice() {
-        [only] if only == "-" => predict_stream(model, labels, &mut io::stdin().lock(), &mut out),
+        [only] if only == "-" => {
+            predict_stream(model, output, labels, &mut io::stdin().lock(), &mut out)
+        }
         files => {
             let inputs: Vec<StorageUrl> =
                 files.iter().map(|file| location(file)).collect::<Result<_, _>>()?;
-            predict_files(model, labels, &inputs, &mut out)
+            predict_files(model, output, labels, &inputs, &mut out)
         }
     };
     let scored = scored.and_then(|scored| {
@@ -129,35 +154,22 @@ fn score<W: Write>(
 #[derive(Serialize)]
 struct PredictSummary {
     rows: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    log_loss: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    auc: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    accuracy: Option<f64>,
+    #[serde(flatten)]
+    figures: BTreeMap<&'static str, f64>,
 }
 
 /// Reports how many records were scored and how well the scores fit their labels: on standard output where that holds no
 /// scores, else on standard error.
 fn summarize(scored: &Scored, json: bool, in_file: bool) -> Result<(), CommandFailure> {
-    let quality = scored.quality;
+    let figures = scored.figures.clone().unwrap_or_default();
     let text = if json {
-        let summary = PredictSummary {
-            rows: scored.rows,
-            log_loss: quality.map(|quality| quality.log_loss),
-            auc: quality.and_then(|quality| quality.auc),
-            accuracy: quality.map(|quality| quality.accuracy),
-        };
+        let by_name = figures.printed().map(|(figure, value)| (figure.key(), value)).collect();
+        let summary = PredictSummary { rows: scored.rows, figures: by_name };
         serde_json::to_string(&summary).map_err(|error| {
             CommandFailure::caused(ExitCode::Internal, "figures are not JSON", &error)
         })?
     } else {
-        let mut text = format!("rows {}", scored.rows);
-        if let Some(Quality { log_loss, auc, accuracy }) = quality {
-            let auc = auc.map_or_else(String::new, |auc| format!("  auc {auc:.4}"));
-            text.push_str(&format!("  log-loss {log_loss:.4}{auc}  accuracy {accuracy:.4}"));
-        }
-        text
+        format!("rows {}  {figures}", scored.rows).trim_end().to_owned()
     };
     match in_file {
         true => output::line(&text),
@@ -168,25 +180,44 @@ fn summarize(scored: &Scored, json: bool, in_file: bool) -> Result<(), CommandFa
     }
 }
 
+/// How a line of scores is written.
+#[derive(Clone, Copy)]
+enum LineForm {
+    /// As it is.
+    Plain,
+    /// As the field of a JSON object.
+    Field(&'static str),
+    /// The words of the line as a list in the field of a JSON object.
+    List(&'static str),
+}
+
 /// Lines of scores as they are, or each as a JSON object.
 struct Scores<W: Write> {
     out: W,
-    json: bool,
+    form: LineForm,
     half: Vec<u8>,
 }
 
 impl<W: Write> Write for Scores<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if !self.json {
-            return self.out.write(bytes);
-        }
+        let (name, open, close) = match self.form {
+            LineForm::Plain => return self.out.write(bytes),
+            LineForm::Field(name) => (name, "", ""),
+            LineForm::List(name) => (name, "[", "]"),
+        };
         for line in bytes.split_inclusive(|&byte| byte == b'\n') {
             self.half.extend_from_slice(line);
             if self.half.last() == Some(&b'\n') {
                 self.half.pop();
-                self.out.write_all(b"{\"score\":")?;
+                if let LineForm::List(_) = self.form {
+                    self.half
+                        .iter_mut()
+                        .filter(|byte| **byte == b' ')
+                        .for_each(|byte| *byte = b',');
+                }
+                write!(self.out, "{{\"{name}\":{open}")?;
                 self.out.write_all(&self.half)?;
-                self.out.write_all(b"}\n")?;
+                writeln!(self.out, "{close}}}")?;
                 self.half.clear();
             }
         }

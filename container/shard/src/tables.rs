@@ -61,8 +61,17 @@ impl Tables {
     /// Fills the values with which the tables begin, where they are not zeros. `cells` are those of the arena, all zero.
     pub(crate) fn initialise(&self, seed: u64, cells: &mut [f32]) {
         for (id, table) in (0u16..).zip(&self.0).filter(|(_, t)| t.init != Initialiser::Zero) {
-            let values = &mut cells[table.planes[0].1.clone()];
+            let plane = |n: usize| table.planes.get(n).map(|(_, cells)| cells.clone());
+            let own = table.planes[0].1.clone();
+            let first = plane(1).unwrap_or(own.end..own.end);
+            let second = plane(2).unwrap_or(first.end..first.end);
+            // The planes follow each other, with gaps between.
+            let (values, rest) = cells.split_at_mut(own.end);
+            let (front, back) = rest.split_at_mut(first.end - own.end);
+            let values = &mut values[own.clone()];
             table.init.fill(seed, id, table.rows.start, table.cols, values);
+            let second = &mut back[second.start - first.end..second.end - first.end];
+            table.rule.begin(values, [&mut front[first.start - own.end..], second]);
         }
     }
 

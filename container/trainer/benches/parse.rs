@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
-use heddle_protocol::spec::DataFormat;
+use heddle_protocol::spec::{DataFormat, LabelRange};
 use heddle_trainer::Batch;
 use heddle_trainer::reader::{Labels, RecordFormat};
 use rand_chacha::ChaCha8Rng;
@@ -20,7 +20,7 @@ const FORMAT: RecordFormat = RecordFormat {
     format: DataFormat::Libsvm,
     index_base: 1,
     features: 1_000_000,
-    labels: Labels::Required,
+    labels: Labels::Within(LabelRange::TwoClasses),
 };
 const FEATURES: usize = 40;
 /// Records of a minibatch.

@@ -459,7 +459,7 @@ mod tests {
     use crossbeam::channel::unbounded;
     use heddle_input::{TaskLength, plan_input};
     use heddle_protocol::manifest::InputFile;
-    use heddle_protocol::spec::DataFormat;
+    use heddle_protocol::spec::{DataFormat, LabelRange};
     use heddle_storage::{LocalStorage, StorePath};
 
     use super::*;
@@ -491,7 +491,7 @@ mod tests {
                 format: DataFormat::Libsvm,
                 index_base: 0,
                 features: 10_000,
-                labels: Labels::Required,
+                labels: Labels::Within(LabelRange::TwoClasses),
             },
             index_features: false,
             rows: 2,

@@ -10,9 +10,9 @@
 //!
 //! ```
 //! use heddle_trainer::{Batch, reader::{Labels, RecordFormat}};
-//! use heddle_protocol::spec::DataFormat;
+//! use heddle_protocol::spec::{DataFormat, LabelRange};
 //!
-//! let format = RecordFormat { format: DataFormat::Libsvm, index_base: 1, features: 10, labels: Labels::Required };
+//! let format = RecordFormat { format: DataFormat::Libsvm, index_base: 1, features: 10, labels: Labels::Within(LabelRange::TwoClasses) };
 //! let mut batch = Batch::default();
 //! format.read_line(b"1 3:0.5 7:2\n", &mut batch).expect("a record");
 //! assert_eq!((batch.rows(), &batch.indices[..]), (1, &[2, 6][..]));

@@ -3,19 +3,21 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use heddle_protocol::figure::{EvaluationFigures, Figure};
 use heddle_protocol::ids::TaskId;
-use heddle_protocol::metrics::{BAD_EXAMPLES_MAX, ScoreCounts, TaskMetrics};
+use heddle_protocol::metrics::{BAD_EXAMPLES_MAX, RegressionSums, ScoreCounts, TaskMetrics};
+use heddle_protocol::spec::LossFunction;
 
 use crate::auc::Auc;
 
 /// The tasks of one phase, merged as they finish; the same figures in whatever order they come.
 ///
 /// Adding a task costs the logarithm of the number of tasks: only sums of losses depend on the order of addition and are
-/// kept per task, 16 bytes each.
+/// kept per task, 40 bytes each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseMetrics {
-    /// Per task: the sum of its losses.
-    losses: BTreeMap<TaskId, f64>,
+    /// Per task: the sums of its losses, residuals and labels.
+    losses: BTreeMap<TaskId, (f64, RegressionSums)>,
     rows: u64,
     correct: u64,
     bad_total: u64,
@@ -36,7 +38,7 @@ impl PhaseMetrics {
     pub fn add(&mut self, task: TaskId, mut metrics: TaskMetrics) -> bool {
         match self.losses.entry(task) {
             Entry::Occupied(_) => return false,
-            Entry::Vacant(entry) => entry.insert(metrics.loss_sum),
+            Entry::Vacant(entry) => entry.insert((metrics.loss_sum, metrics.regression)),
         };
         self.rows = self.rows.saturating_add(metrics.rows);
         self.correct = self.correct.saturating_add(metrics.correct);
@@ -79,10 +81,13 @@ impl PhaseMetrics {
     /// The figures of all tasks added so far. Walks all tasks and score bins: once per phase, not per task.
     #[must_use]
     pub fn summary(&self) -> Summary {
+        let mut regression = RegressionSums::default();
+        self.losses.values().for_each(|(_, sums)| regression.add(sums));
         Summary {
             tasks: self.losses.len() as u64,
             rows: self.rows,
-            loss_sum: self.losses.values().fold(0.0, |sum, loss| sum + loss),
+            loss_sum: self.losses.values().fold(0.0, |sum, (loss, _)| sum + loss),
+            regression,
             correct: self.correct,
             bad_records: self.bad_total,
             auc: Auc::of(&self.scores),
@@ -95,7 +100,7 @@ impl PhaseMetrics {
     }
 }
 
-/// Figures of a phase.
+/// EvaluationFigures of a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Tasks added.
@@ -104,7 +109,9 @@ pub struct Summary {
     pub rows: u64,
     /// Sum of losses, added in the order of task numbers.
     pub loss_sum: f64,
-    /// Records on the right side of probability ½.
+    /// Regression: sums of labels and residuals, added in the order of task numbers.
+    pub regression: RegressionSums,
+    /// Records whose class has the highest score.
     pub correct: u64,
     /// Records skipped as bad.
     pub bad_records: u64,
@@ -119,10 +126,40 @@ impl Summary {
         (self.rows > 0).then(|| self.loss_sum / self.rows as f64)
     }
 
-    /// Share of records on the right side of ½; `None` without records.
+    /// Share of records whose class has the highest score; `None` without records.
     #[must_use]
     pub fn accuracy(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.correct as f64 / self.rows as f64)
+    }
+}
+
+impl Summary {
+    /// The figures of a job that minimises `loss`; `None` without records. A figure that the records do not define is
+    /// left out: the area with one class only, and the share of explained variance of equal labels.
+    #[must_use]
+    pub fn figures(&self, loss: LossFunction) -> Option<EvaluationFigures> {
+        let (mean, accuracy) = (self.mean_loss()?, self.accuracy()?);
+        let value = |figure: &Figure| {
+            let value = match figure {
+                Figure::LogLoss | Figure::Hinge | Figure::SquaredHinge => mean,
+                // The squared loss is half of the square.
+                Figure::Rmse => (2.0 * mean).sqrt(),
+                Figure::Mae => self.regression.absolute / self.rows as f64,
+                Figure::R2 => self.explained()?,
+                Figure::Auc => self.auc?.value,
+                Figure::AucError => self.auc?.error,
+                Figure::Accuracy => accuracy,
+            };
+            Some((*figure, value))
+        };
+        Some(loss.figures().iter().filter_map(value).collect())
+    }
+
+    /// R²: 1 − Σ(z − y)² / Σ(y − mean)².
+    fn explained(&self) -> Option<f64> {
+        let RegressionSums { labels, label_squares, .. } = self.regression;
+        let around_mean = label_squares - labels * labels / self.rows as f64;
+        (around_mean > 0.0).then(|| 1.0 - 2.0 * self.loss_sum / around_mean)
     }
 }
 
@@ -150,15 +187,43 @@ mod tests {
         assert_eq!(phase.summary().mean_loss(), Some(0.5));
     }
 
+    #[test]
+    fn figures_of_a_regression_are_those_of_its_definition() {
+        let (labels, scores) = ([1.0f64, 2.0, 4.0, 7.0], [1.5f64, 2.0, 3.0, 9.0]);
+        let mut phase = PhaseMetrics::default();
+        for (task, (label, score)) in labels.iter().zip(&scores).enumerate() {
+            let residual = score - label;
+            let mut metrics =
+                TaskMetrics { rows: 1, loss_sum: 0.5 * residual * residual, ..Default::default() };
+            metrics.regression.count(residual, *label);
+            phase.add(TaskId(task as u32), metrics);
+        }
+        let figures = phase.summary().figures(LossFunction::Squared).expect("records");
+        let squares: f64 = labels.iter().zip(&scores).map(|(y, z)| (z - y) * (z - y)).sum();
+        let around: f64 = labels.iter().map(|y| (y - 3.5) * (y - 3.5)).sum();
+        let near = |figure, value: f64| {
+            let got = figures.get(figure).expect("a figure");
+            assert!((got - value).abs() < 1e-12, "{figure:?}: {got} {value}");
+        };
+        near(Figure::Rmse, (squares / 4.0).sqrt());
+        near(Figure::Mae, 3.5 / 4.0);
+        near(Figure::R2, 1.0 - squares / around);
+        assert_eq!(figures.get(Figure::Accuracy), None);
+        assert_eq!(PhaseMetrics::default().summary().figures(LossFunction::Squared), None);
+    }
+
     proptest! {
         #[test]
         fn merging_does_not_depend_on_the_order(
             tasks in proptest::collection::vec((0u64..100, -1e3f64..1e3, -5.0f64..5.0, any::<bool>()), 1..20)
         ) {
             let of = |(n, task): (usize, &(u64, f64, f64, bool))| {
+                let mut regression = RegressionSums::default();
+                regression.count(task.1, task.2);
                 let metrics = TaskMetrics {
                     rows: task.0,
                     loss_sum: task.1,
+                    regression,
                     scores: counts(&[(task.2, task.3)]),
                     ..TaskMetrics::default()
                 };

@@ -15,6 +15,9 @@ pub(crate) trait Arithmetic: Copy {
         self
     }
 
+    /// Sets the state, all zeros, of values with which a table begins. Most rules begin with zeros whatever the values.
+    fn begin(&self, _values: &[f32], _state: [&mut [f32]; 2]) {}
+
     /// Updates a block by `gradient(sum, value)` of each pushed sum, in one pass over the memory. All slices have one length; a
     /// state array that the rule does not have is empty.
     fn block(

@@ -39,6 +39,13 @@ impl Arithmetic for Ftrl {
         }
     }
 
+    /// The z of which w is the result at n = 0. With beta = 0 and l2 = 0 there is none but that of w = 0.
+    fn begin(&self, values: &[f32], [z, _]: [&mut [f32]; 2]) {
+        for (w, z) in values.iter().zip(z).filter(|(w, _)| **w != 0.0) {
+            *z = -*w * (self.beta * self.inverse_alpha + self.l2) - self.l1.copysign(*w);
+        }
+    }
+
     #[inline(always)]
     fn block(
         &self,
@@ -92,6 +99,24 @@ mod tests {
             assert!((f64::from(ws[0]) - next).abs() < 1e-5 * next.abs().max(1e-3), "{ws:?} {next}");
         }
         assert!(w != 0.0);
+    }
+
+    #[test]
+    fn first_step_continues_from_the_initial_value() {
+        let (alpha, beta, g) = (0.5f32, 2.0f32, 0.25f32);
+        let rule = Rule::new(&Optimizer::ftrl(alpha.into(), beta.into(), 0.0, 0.0), 0.0);
+        for start in [0.5f32, -0.125, 0.0] {
+            let (mut w, mut z, mut n) = ([start], [0.0], [0.0]);
+            rule.begin(&w, [&mut z, &mut n]);
+            rule.apply(&mut w, [&mut z, &mut n], &[g], 1);
+            let expected = start - alpha * g / (beta + g);
+            assert!((w[0] - expected).abs() < 1e-6, "{w:?} {expected}");
+        }
+        let rule = Rule::new(&Optimizer::ftrl(0.5, 2.0, 0.75, 0.25), 0.0);
+        let (mut w, mut z, mut n) = ([0.5], [0.0], [0.0]);
+        rule.begin(&w, [&mut z, &mut n]);
+        rule.apply(&mut w, [&mut z, &mut n], &[0.0], 1);
+        assert_eq!(w, [0.5], "a gradient of zero keeps the value");
     }
 
     #[test]

@@ -69,6 +69,13 @@ macro_rules! rules {
                 }
             }
 
+            /// Sets the state, all zeros, of values with which a table begins.
+            fn begin(&self, values: &[f32], state: [&mut [f32]; 2]) {
+                match self {
+                    $(Self::$rule(rule) => rule.begin(values, state)),*
+                }
+            }
+
             /// Updates a block by `gradient(sum, value)` of each of `sums`, which has the length of all arrays that the rule
             /// uses.
             #[inline(always)]

@@ -48,6 +48,11 @@ impl Rule {
         self.gradient.is_some()
     }
 
+    /// Sets the state, all zeros, of values with which a table begins, so that the first step continues from them.
+    pub fn begin(&self, values: &[f32], state: [&mut [f32]; 2]) {
+        self.coefficients.begin(values, state);
+    }
+
     /// Updates `values` by `sums`, the gradient summed over `rows` records. All slices have the same length; a state array
     /// that the rule does not have is empty. `rows` is above 0 where the rule needs records.
     pub fn apply(&self, values: &mut [f32], state: [&mut [f32]; 2], sums: &[f32], rows: u64) {

@@ -16,6 +16,7 @@ pub mod control;
 pub mod environment;
 pub mod exit_code;
 pub mod failure;
+pub mod figure;
 pub mod frame;
 pub mod handshake;
 pub mod ids;

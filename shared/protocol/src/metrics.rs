@@ -22,8 +22,11 @@ pub struct TaskMetrics {
     /// Sum over the records of the loss at the values of their step; may be infinite or no number.
     #[serde(with = "any_float")]
     pub loss_sum: f64,
-    /// Records on the right side of probability ½.
+    /// Records whose class has the highest score: of two classes, on the right side of probability ½ or of margin 0.
     pub correct: u64,
+    /// Regression: sums of labels and residuals.
+    #[serde(default, skip_serializing_if = "RegressionSums::is_empty")]
+    pub regression: RegressionSums,
     /// Records skipped because they are malformed.
     #[serde(default)]
     pub bad_records: u64,
@@ -37,6 +40,43 @@ pub struct TaskMetrics {
     /// Counts of scores; empty except in evaluations.
     #[serde(default, skip_serializing_if = "ScoreCounts::is_empty")]
     pub scores: ScoreCounts,
+}
+
+/// Sums over the labels of records and over their residuals; all zero where labels are classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct RegressionSums {
+    /// Σ |z − y|.
+    #[serde(with = "any_float")]
+    pub absolute: f64,
+    /// Σ y.
+    #[serde(with = "any_float")]
+    pub labels: f64,
+    /// Σ y².
+    #[serde(with = "any_float")]
+    pub label_squares: f64,
+}
+
+impl RegressionSums {
+    /// Whether nothing was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds a record.
+    pub fn count(&mut self, residual: f64, label: f64) {
+        self.absolute += residual.abs();
+        self.labels += label;
+        self.label_squares += label * label;
+    }
+
+    /// Adds the sums of another task.
+    pub fn add(&mut self, other: &Self) {
+        self.absolute += other.absolute;
+        self.labels += other.labels;
+        self.label_squares += other.label_squares;
+    }
 }
 
 /// The bin of a score `z` (a log-odds): bins rise with the score.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::GrantedPulls;
 use crate::exit_code::ExitCode;
+use crate::figure::EvaluationFigures;
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
 
 mod event_stream;
@@ -163,14 +164,9 @@ pub struct EvaluationView {
     pub pass: u32,
     /// Records scored.
     pub rows: u64,
-    /// Mean log-loss.
-    pub log_loss: f64,
-    /// Area under the ROC curve.
-    pub auc: f64,
-    /// Bound of `auc`'s error from binning.
-    pub auc_error: f64,
-    /// Share of records on the right side of 0.5.
-    pub accuracy: f64,
+    /// The figures of the job's loss, in JSON fields of this object.
+    #[serde(flatten)]
+    pub figures: EvaluationFigures,
 }
 
 /// Recoveries that a view holds. A page of 500 rows is still readable.

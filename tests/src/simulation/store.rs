@@ -82,7 +82,7 @@ impl Durable {
         if let Some(checkpoint) = self.checkpoints.last() {
             let manifest = &checkpoint.manifest;
             let Manifest { phase, work, .. } = &**manifest;
-            let scores: Vec<_> = manifest.evaluations.iter().map(|e| e.log_loss).collect();
+            let scores: Vec<_> = manifest.evaluations.iter().map(|e| e.figures.loss()).collect();
             print.add(format!("{phase:?} {work:?} {scores:?}").as_bytes());
             for file in manifest.shards.iter().filter_map(|f| self.files.get(&f.uuid)) {
                 for values in &file.sections {

@@ -49,8 +49,8 @@ impl DataStatistics {
         }
         let (zero, minus) = (known.get("0")?, known.get("-1")?);
         Some(format!(
-            "{minus}: label -1, but {zero}: label 0: logistic regression has two classes, labels are 0 and 1, or -1 and \
-             +1, not all three"
+            "{minus}: label -1, but {zero}: label 0: the algorithm has two classes, labels are 0 and 1, or -1 and +1, not all \
+             three"
         ))
     }
 }

@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::{AlgorithmKind, BadRecords, JobSpec, PhaseKind, phase_kind};
+use heddle_protocol::spec::{
+    AlgorithmKind, BadRecords, JobSpec, LabelRange, PhaseKind, phase_kind,
+};
 use heddle_protocol::view::{self, EvaluationView};
 
 use super::JobWork;
@@ -48,6 +51,11 @@ pub(crate) fn known_evaluations(
     known.into_iter().collect()
 }
 
+/// The figure that early stopping watches.
+fn loss_of(scores: &EvaluationView) -> f64 {
+    scores.figures.loss().map_or(f64::MAX, |(_, loss)| loss)
+}
+
 impl JobWork {
     /// Takes in what the records of a task add up to.
     ///
@@ -71,7 +79,8 @@ impl JobWork {
         }
         let config = ctx.config();
         if let Some(message) = self.statistics.third_class(training, negatives)
-            && config.spec.model.algorithm == AlgorithmKind::LogisticRegression
+            && config.spec.model.algorithm != AlgorithmKind::Custom
+            && config.spec.model.labels() == LabelRange::TwoClasses
         {
             return Err(JobFailure::new(ExitCode::Input, message));
         }
@@ -102,19 +111,16 @@ impl JobWork {
     /// The present phase was an evaluation and has ended.
     pub(crate) fn evaluated(&mut self, pass: u32, ctx: &mut Context) {
         let summary = self.phase.metrics.summary();
-        let (Some(log_loss), Some(accuracy)) = (summary.mean_loss(), summary.accuracy()) else {
+        let loss = ctx.config().spec.model.objective();
+        let Some(mut figures) = summary.figures(loss) else {
             return ctx.warn(format!("evaluation after pass {} found no records", pass + 1));
         };
-        let scores = EvaluationView {
-            pass,
-            rows: summary.rows,
-            // JSON has no infinity, and a manifest that cannot be read back would be worse than a blunt number.
-            log_loss: if log_loss.is_finite() { log_loss } else { f64::MAX },
+        if loss.figures().contains(&Figure::Auc) && figures.get(Figure::Auc).is_none() {
             // With one class only it may be anything.
-            auc: summary.auc.map_or(0.5, |auc| auc.value),
-            auc_error: summary.auc.map_or(0.5, |auc| auc.error),
-            accuracy,
-        };
+            figures.insert(Figure::Auc, 0.5);
+            figures.insert(Figure::AucError, 0.5);
+        }
+        let scores = EvaluationView { pass, rows: summary.rows, figures };
         let (epoch, phase) = (ctx.epoch(), self.phase.no);
         let record = Record::Evaluated { epoch, phase, scores: scores.clone() };
         match ctx.config().spec.training.early_stop {
@@ -142,7 +148,7 @@ impl JobWork {
     pub(crate) fn report_early_stop(&self, ctx: &mut Context) {
         let config = ctx.config();
         let early_stop = config.spec.training.early_stop;
-        let by_loss = |a: &&EvaluationView, b: &&EvaluationView| a.log_loss.total_cmp(&b.log_loss);
+        let by_loss = |a: &&EvaluationView, b: &&EvaluationView| loss_of(a).total_cmp(&loss_of(b));
         let scores = || self.evaluations.iter().map(|(_, scores)| scores);
         let (Some(best), Some(last)) = (scores().min_by(by_loss), scores().next_back()) else {
             debug_assert!(false, "an evaluation has just ended");
@@ -150,13 +156,14 @@ impl JobWork {
         };
         ctx.notice(view::JobEvent::StoppedEarly {
             text: format!(
-            "training stops early, after pass {} of {}: {early_stop} evaluations in a row (training.early-stop) without a lower log-loss than {:.4} after pass {}; the model is that of pass {}, with {:.4}",
+            "training stops early, after pass {} of {}: {early_stop} evaluations in a row (training.early-stop) without a lower {} than {:.4} after pass {}; the model is that of pass {}, with {:.4}",
             last.pass + 1,
             config.spec.data.passes,
-            best.log_loss,
+            config.spec.model.objective().figures()[0].name(),
+            loss_of(best),
             best.pass + 1,
             last.pass + 1,
-            last.log_loss,
+            loss_of(last),
         )});
     }
 
@@ -166,7 +173,7 @@ impl JobWork {
         let early_stop = spec.training.early_stop as usize;
         let all = Mutation::LaterScoreEndsTraining.is_on();
         let earlier = self.evaluations.iter().filter(|(of, _)| *of < before || all);
-        let losses: Vec<f64> = earlier.map(|(_, scores)| scores.log_loss).collect();
+        let losses: Vec<f64> = earlier.map(|(_, scores)| loss_of(scores)).collect();
         if early_stop == 0 || losses.len() <= early_stop {
             return false;
         }

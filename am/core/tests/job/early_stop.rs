@@ -2,6 +2,7 @@
 
 use heddle_am_core::{Event, RecordId, Stored};
 use heddle_protocol::control::{BeginPhase, Command, Operation, Report};
+use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::PhaseNo;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{Consistency, Every};
@@ -134,9 +135,12 @@ fn score_that_a_manifest_lacks_shifts_no_other_score() {
     let mut next = Job::with(job.config.clone());
     next.checkpoints = vec![checkpoint];
     next.start();
-    let passes: Vec<(u32, f64)> =
-        next.core.view().evaluations.iter().map(|scores| (scores.pass, scores.log_loss)).collect();
-    assert_eq!(passes, [(1, 0.4), (2, 0.3)]);
+    let evaluations = next.core.view().evaluations;
+    let passes: Vec<(u32, Option<f64>)> = evaluations
+        .iter()
+        .map(|scores| (scores.pass, scores.figures.get(Figure::LogLoss)))
+        .collect();
+    assert_eq!(passes, [(1, Some(0.4)), (2, Some(0.3))]);
     // A rollback to it keeps what came before its phase.
     next.kill(next.pserver(0));
     assert_eq!(next.core.view().evaluations.len(), 2);

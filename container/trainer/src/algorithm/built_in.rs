@@ -2,13 +2,17 @@
 
 use heddle_protocol::spec::{AlgorithmKind, JobSpec};
 
-use super::{Algorithm, LogisticRegression};
+use super::{Algorithm, FactorizationMachine, LinearAlgorithm};
 
 /// The built-in algorithm of a job; `None` for `custom`, whose program provides the algorithm.
 #[must_use]
 pub fn built_in(spec: &JobSpec) -> Option<Box<dyn Algorithm>> {
     match spec.model.algorithm {
-        AlgorithmKind::LogisticRegression => Some(Box::new(LogisticRegression::new(spec))),
+        AlgorithmKind::LogisticRegression
+        | AlgorithmKind::LinearRegression
+        | AlgorithmKind::Svm
+        | AlgorithmKind::SoftmaxRegression => Some(Box::new(LinearAlgorithm::new(spec))),
+        AlgorithmKind::FactorizationMachine => Some(Box::new(FactorizationMachine::new(spec))),
         AlgorithmKind::Custom => None,
     }
 }

@@ -7,8 +7,11 @@
 //! they finish, and `libm` for exp and ln.
 
 mod built_in;
+mod factorization;
 mod keys;
-pub mod logistic;
+mod linear;
+pub mod loss;
+mod passes;
 mod standard;
 
 use heddle_client::gradient::Gradient;
@@ -17,8 +20,9 @@ use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{JobSpec, PhaseKind};
 
 pub use built_in::built_in;
+pub use factorization::FactorizationMachine;
 pub use keys::KeyIndex;
-pub use logistic::LogisticRegression;
+pub use linear::LinearAlgorithm;
 pub use standard::Standard;
 
 use crate::batch::Batch;

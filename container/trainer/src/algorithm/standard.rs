@@ -6,8 +6,84 @@
 //! pushed. The mean is known before distances are summed (two phases), because Σx² − (Σx)²/n loses all digits if the mean
 //! is large relative to the standard deviation.
 
+use heddle_client::gradient::TableGradient;
+use heddle_client::layout::Rows;
+use heddle_client::machine::PullItem;
+use heddle_protocol::ids::TableId;
+use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::JobSpec;
+use heddle_protocol::spec::table::STATS;
+
+use super::StepWork;
+
 /// Columns of table `stats`.
-pub(crate) const STATS_COLS: usize = 3;
+const STATS_COLS: usize = 3;
+
+/// The table of a job's columns, and the steps that fill it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Columns {
+    /// Not used without standardisation.
+    table: TableId,
+    features: u64,
+}
+
+impl Columns {
+    /// The table of a job.
+    pub(super) fn of(spec: &JobSpec) -> Self {
+        let tables = spec.tables();
+        let stats = tables.iter().find(|table| table.name == STATS);
+        let table = stats.map(|table| table.id).unwrap_or_default();
+        Self { table, features: spec.model.features }
+    }
+
+    /// The whole table.
+    pub(super) fn pull(self) -> PullItem {
+        let rows = 0..self.features + 1;
+        let values = vec![0.0; rows.end as usize * STATS_COLS];
+        PullItem { table: self.table, rows: Rows::Range(rows), values }
+    }
+
+    /// A step of the first phase: sums and counts of the columns, and the number of records.
+    pub(super) fn centre(self, work: &mut StepWork, metrics: &mut TaskMetrics) {
+        let records = work.batch.rows() as f64;
+        self.push(work, |_, x| [f64::from(x), 1.0, 0.0], records);
+        metrics.rows += work.batch.rows() as u64;
+    }
+
+    /// A step of the second phase: squared distances from the means.
+    pub(super) fn spread(self, mean: &[f64], work: &mut StepWork, metrics: &mut TaskMetrics) {
+        let square = |index: u32, x: f32| {
+            let distance = f64::from(x) - mean[index as usize];
+            [0.0, 0.0, distance * distance]
+        };
+        self.push(work, square, 0.0);
+        metrics.rows += work.batch.rows() as u64;
+    }
+
+    /// Adds one row of `stats` per feature of the batch, and counts its records.
+    fn push(
+        self,
+        work: &mut StepWork,
+        value: impl Fn(u32, f32) -> [f64; STATS_COLS],
+        records: f64,
+    ) {
+        let batch = &work.batch;
+        let mut keys = std::mem::take(&mut work.keys);
+        let mut sums = vec![0.0; (keys.len() + 1) * STATS_COLS];
+        for ((index, x), local) in batch.indices.iter().zip(&batch.values).zip(&work.local) {
+            let row = *local as usize * STATS_COLS;
+            for (sum, add) in sums[row..row + STATS_COLS].iter_mut().zip(value(*index, *x)) {
+                *sum += add;
+            }
+        }
+        sums[keys.len() * STATS_COLS + 1] = records;
+        // Row `features` is after all features, so the keys stay sorted. `features` is below 2³² − 1.
+        keys.push(self.features as u32);
+        let values = sums.iter().map(|sum| *sum as f32).collect();
+        let (table, rows) = (self.table, Rows::Keys(keys));
+        work.gradient.tables.push(TableGradient { table, rows, values });
+    }
+}
 
 /// Means and scales of all columns: standardised `x` is `(x − mean) · inverse`.
 #[derive(Clone, Debug, Default, PartialEq)]

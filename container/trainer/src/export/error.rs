@@ -37,7 +37,7 @@ pub enum ExportError {
     Standard(String),
     /// The text format holds one weight per feature and a bias.
     #[error(
-        "the format text is for linear models; a custom algorithm's tables can be written as safetensors"
+        "the format text is for models with one weight for each feature; others can be written as safetensors"
     )]
     Text,
     /// The directory has content.

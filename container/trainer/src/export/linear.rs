@@ -10,8 +10,8 @@ use crate::algorithm::Standard;
 /// A linear model in terms of raw values, computed as a stream.
 pub(super) struct Linear {
     pub(super) standard: Option<Standard>,
-    /// In f64; each weight subtracts its share of the mean.
-    pub(super) bias: f64,
+    /// One for each score, in f64; each weight subtracts its share of the mean.
+    pub(super) bias: Vec<f64>,
 }
 
 impl Linear {
@@ -24,21 +24,27 @@ impl Linear {
             }
         };
         let bias = match model.table(BIAS) {
-            None => 0.0,
-            Some(table) => whole(model, &table).await?.first().map_or(0.0, |bias| f64::from(*bias)),
+            None => vec![0.0],
+            Some(table) => whole(model, &table).await?.into_iter().map(f64::from).collect(),
         };
         Ok(Self { standard, bias })
     }
 
-    /// The slope of raw values of `feature`; moves the bias.
-    pub(super) fn slope(&mut self, feature: u64, weight: f32) -> f32 {
+    /// The slope of raw values for the weight at `place` of the table, row-major; moves the bias.
+    pub(super) fn slope(&mut self, place: u64, weight: f32) -> f32 {
         let Some(standard) = &self.standard else {
             return weight;
         };
-        // Files have exactly the table's rows, one per mean.
-        let feature = feature as usize;
+        // Files have exactly the table's rows, one per mean, and a column per bias.
+        let (place, cols) = (place as usize, self.bias.len());
+        let (feature, col) = (place / cols, place % cols);
         let slope = f64::from(weight) * standard.inverse[feature];
-        self.bias -= slope * standard.mean[feature];
+        self.bias[col] -= slope * standard.mean[feature];
         slope as f32
+    }
+
+    /// The biases as they are written, after all slopes.
+    pub(super) fn biases(&self) -> Vec<f32> {
+        self.bias.iter().map(|bias| *bias as f32).collect()
     }
 }

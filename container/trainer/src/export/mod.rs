@@ -6,6 +6,7 @@
 
 mod error;
 mod linear;
+mod machine;
 mod model;
 mod safetensors;
 mod source;

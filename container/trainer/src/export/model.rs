@@ -1,7 +1,7 @@
 //! A checkpoint as the source of a model: its job and its tables.
 
-use heddle_protocol::spec::table::WEIGHTS;
-use heddle_protocol::spec::{AlgorithmKind, DataFormat, JobSpec, TableSpec};
+use heddle_protocol::spec::table::{BIAS, FACTORS, STATS, WEIGHTS};
+use heddle_protocol::spec::{AlgorithmKind, DataFormat, JobSpec, LossFunction, TableSpec};
 use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{Mode, Storage};
 
@@ -24,12 +24,49 @@ pub(super) struct Model<'a> {
 }
 
 impl Model<'_> {
-    pub(super) fn is_linear(&self) -> bool {
-        self.origin.spec.model.algorithm == AlgorithmKind::LogisticRegression
+    /// Name of the loss, if the algorithm has several.
+    pub(super) fn loss(&self) -> Option<&'static str> {
+        let model = &self.origin.spec.model;
+        (model.algorithm.losses().len() > 1).then(|| model.objective().name())
+    }
+
+    /// Name of the algorithm.
+    pub(super) fn algorithm(&self) -> &'static str {
+        self.origin.spec.model.algorithm.name()
+    }
+
+    /// How a score is meant, in words.
+    pub(super) fn meaning(&self) -> &'static str {
+        match self.origin.spec.model.objective() {
+            LossFunction::Logistic => "; probability of label 1 = 1 / (1 + exp(-score))",
+            LossFunction::Hinge | LossFunction::SquaredHinge => {
+                "; label 1 if the score is at least 0"
+            }
+            LossFunction::Squared | LossFunction::Softmax => "",
+        }
     }
 
     pub(super) fn tables(&self) -> Vec<TableSpec> {
         self.origin.spec.tables()
+    }
+
+    /// The tables that a model file holds: those of a standardised model are written for raw values, without means and
+    /// scales.
+    pub(super) fn exported(&self) -> Vec<TableSpec> {
+        let custom = self.origin.spec.model.algorithm == AlgorithmKind::Custom;
+        let all = self.tables().into_iter();
+        all.filter(|table| custom || table.name != STATS).collect()
+    }
+
+    /// The shape of a table in a model file: of the linear family vectors, otherwise rows and columns.
+    pub(super) fn shape(&self, table: &TableSpec) -> Vec<u64> {
+        let cols = u64::from(table.cols);
+        match self.origin.spec.model.algorithm {
+            AlgorithmKind::Custom => vec![table.rows, cols],
+            _ if table.name == BIAS => vec![cols],
+            _ if table.cols == 1 && table.name != FACTORS => vec![table.rows],
+            _ => vec![table.rows, cols],
+        }
     }
 
     pub(super) fn table(&self, name: &str) -> Option<TableSpec> {

@@ -1,18 +1,21 @@
 //! The format safetensors (<https://github.com/huggingface/safetensors>, "Format"): a little-endian u64 length, a
 //! JSON header of names, types, shapes and offsets, then the raw values.
 //!
-//! A linear model is two tensors, `weights` `[features]` and `bias` `[1]`; a custom algorithm's tables are `[rows, cols]`
-//! each. Metadata has the record format, and the run and checkpoint of the model.
+//! A linear model is two tensors, `weights` `[features]` and `bias` `[1]`, softmax regression `weights`
+//! `[features, classes]` and `bias` `[classes]`, a factorization machine also `factors` `[features, rank]`; a custom algorithm's tables are `[rows, cols]` each. Metadata has the
+//! algorithm and the record format.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use heddle_protocol::spec::AlgorithmKind;
 use heddle_protocol::spec::table::{BIAS, WEIGHTS};
 use heddle_storage::{Storage, StorePath, Summed, SummedWriter};
 use serde::{Deserialize, Serialize};
 
 use super::error::ExportError;
 use super::linear::Linear;
+use super::machine::RawMachine;
 use super::model::{Model, data_format_name};
 use super::source::TableStream;
 
@@ -122,47 +125,51 @@ pub(super) async fn write(
     let mut say = |name: &str, value: String| header.metadata.insert(name.to_owned(), value);
     // Without run and checkpoint: the same training gives the same bytes. `MODEL.json` names both.
     say("heddle.job", origin.job.clone());
-    if model.is_linear() {
-        say("heddle.model", "logistic-regression".to_owned());
-        say("heddle.data-format", data_format_name(origin.spec.data.format).to_owned());
-        say("heddle.index-base", origin.spec.data.index_base.to_string());
-        header.push(WEIGHTS, vec![origin.spec.model.features]);
-        header.push(BIAS, vec![1]);
-    } else {
-        for table in model.tables() {
-            header.push(&table.name, vec![table.rows, u64::from(table.cols)]);
+    let spec = &origin.spec;
+    let tables = model.exported();
+    let built_in = spec.model.algorithm != AlgorithmKind::Custom;
+    if built_in {
+        say("heddle.model", model.algorithm().to_owned());
+        if let Some(loss) = model.loss() {
+            say("heddle.loss", loss.to_owned());
         }
+        say("heddle.data-format", data_format_name(spec.data.format).to_owned());
+        say("heddle.index-base", spec.data.index_base.to_string());
+    }
+    for table in &tables {
+        header.push(&table.name, model.shape(table));
     }
     let head = header.encode();
-    let values = if model.is_linear() {
-        origin.spec.model.features.saturating_add(1)
-    } else {
-        model.tables().iter().fold(0u64, |sum, table| {
-            sum.saturating_add(table.rows.saturating_mul(u64::from(table.cols)))
-        })
-    };
+    let values = tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.values()));
     let bytes = values.saturating_mul(4).saturating_add(head.len() as u64);
     let path = dir.join(SAFETENSORS_FILE)?;
     let mut writer = SummedWriter::create_sized(storage, &path, model.mode, bytes).await?;
     writer.write(Bytes::from(head)).await?;
-    if model.is_linear() {
-        let mut linear = Linear::of(model).await?;
-        let mut stream = TableStream::new(model, &model.weights()?);
-        let mut feature = 0;
-        while let Some(piece) = stream.next().await? {
-            let slopes =
-                piece.into_iter().zip(feature..).map(|(weight, at)| linear.slope(at, weight));
-            let slopes: Vec<f32> = slopes.collect();
-            feature += slopes.len() as u64;
-            writer.write(bytes_of(&slopes)).await?;
+    let machine = RawMachine::of(model).await?.filter(|_| built_in);
+    // A custom algorithm's tables are written as they are, whatever their names.
+    let mut linear = match built_in {
+        true => Some(Linear::of(model).await?),
+        false => None,
+    };
+    for table in &tables {
+        if let Some(machine) = &machine {
+            writer.write(bytes_of(machine.table(&table.name))).await?;
+            continue;
         }
-        writer.write(bytes_of(&[linear.bias as f32])).await?;
-    } else {
-        for table in model.tables() {
-            let mut stream = TableStream::new(model, &table);
-            while let Some(piece) = stream.next().await? {
-                writer.write(bytes_of(&piece)).await?;
+        if let Some(linear) = linear.as_ref().filter(|_| table.name == BIAS) {
+            writer.write(bytes_of(&linear.biases())).await?;
+            continue;
+        }
+        let mut stream = TableStream::new(model, table);
+        let mut place = 0;
+        while let Some(mut piece) = stream.next().await? {
+            if let Some(linear) = linear.as_mut().filter(|_| table.name == WEIGHTS) {
+                for weight in &mut piece {
+                    *weight = linear.slope(place, *weight);
+                    place += 1;
+                }
             }
+            writer.write(bytes_of(&piece)).await?;
         }
     }
     Ok(writer.finish(storage).await?)

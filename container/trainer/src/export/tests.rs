@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use heddle_protocol::failure::ErrorClass;
+use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, PhaseNo, RunId, ShardId, Slot, Step,
 };
@@ -19,7 +20,9 @@ use heddle_storage::{LocalStorage, Op, Reason};
 use uuid::Uuid;
 
 use super::*;
-use crate::predict::{LinearModel, PredictError, Scored, predict_files, predict_stream};
+use crate::predict::{
+    ClassOutput, PredictError, Scored, ScoringModel, predict_files, predict_stream,
+};
 use crate::reader::Labels;
 use crate::run::tests::sample;
 
@@ -140,9 +143,10 @@ fn linear(standardise: bool) -> JobSpec {
     spec
 }
 
-fn scores(model: &LinearModel, text: &str) -> Vec<f64> {
+fn scores(model: &ScoringModel, text: &str) -> Vec<f64> {
     let mut out = Vec::new();
-    predict_stream(model, Labels::Optional, &mut text.as_bytes(), &mut out).expect("scored");
+    predict_stream(model, ClassOutput::Class, Labels::Optional, &mut text.as_bytes(), &mut out)
+        .expect("scored");
     String::from_utf8(out)
         .expect("text")
         .lines()
@@ -162,7 +166,7 @@ fn both_formats_give_the_same_model_and_scores_follow_the_input() {
     let names: Vec<String> =
         exported.expect("exported").files.into_iter().map(|file| file.name).collect();
     assert_eq!(names, [SAFETENSORS_FILE, TEXT_FILE]);
-    let open = |name: &str| LinearModel::open(&rig.path(name)).expect("a model");
+    let open = |name: &str| ScoringModel::open(&rig.path(name)).expect("a model");
     let model = open("model");
     assert_eq!(open("model/model.txt"), model);
 
@@ -178,18 +182,21 @@ fn both_formats_give_the_same_model_and_scores_follow_the_input() {
     packed.finish().expect("packed");
     let mut out = Vec::new();
     let inputs = [rig.path("b.libsvm"), rig.path("*.gz")];
-    let scored = predict_files(&model, Labels::Optional, &inputs, &mut out).expect("scored");
+    let scored = predict_files(&model, ClassOutput::Class, Labels::Optional, &inputs, &mut out)
+        .expect("scored");
     assert_eq!(scored.rows, 2);
-    let quality = scored.quality.expect("both records have labels");
+    let figures = scored.figures.expect("both records have labels");
     let log_loss = ((1.0 + f64::exp(-2.5)).ln() + f64::ln(2.0)) / 2.0;
-    assert!((quality.log_loss - log_loss).abs() < 1e-6, "{quality:?}");
-    assert_eq!(quality.auc, Some(1.0));
+    let got = figures.get(Figure::LogLoss).expect("a log-loss");
+    assert!((got - log_loss).abs() < 1e-6, "{figures:?}");
+    assert_eq!(figures.get(Figure::Auc), Some(1.0));
     assert_eq!(String::from_utf8(out).expect("text"), format!("{}\n0.5\n", sure as f32));
 }
 
-fn scored(model: &LinearModel, input: &[u8]) -> Result<(String, Scored), PredictError> {
+fn scored(model: &ScoringModel, input: &[u8]) -> Result<(String, Scored), PredictError> {
     let mut out = Vec::new();
-    let scored = predict_stream(model, Labels::Optional, &mut &*input, &mut out)?;
+    let scored =
+        predict_stream(model, ClassOutput::Class, Labels::Optional, &mut &*input, &mut out)?;
     Ok((String::from_utf8(out).expect("text"), scored))
 }
 
@@ -197,9 +204,9 @@ fn scored(model: &LinearModel, input: &[u8]) -> Result<(String, Scored), Predict
 fn records_without_labels_and_compressed_streams_are_scored() {
     let text = "# heddle linear model, version 1: score = …\nmodel logistic-regression\nformat libsvm\n\
                 index-base 1\nfeatures 3\n1 0.5\n3 -1e-3\nbias 0.25\n";
-    let model = LinearModel::from_bytes(&Bytes::from_static(text.as_bytes())).expect("a model");
+    let model = ScoringModel::from_bytes(&Bytes::from_static(text.as_bytes())).expect("a model");
     let (with, quality) = scored(&model, b"1 1:2\n0 3:1\n").expect("scored");
-    assert!(quality.quality.is_some());
+    assert!(quality.figures.is_some());
     let (minus, same) = scored(&model, b"+1 1:2\n-1 3:1\n").expect("scored");
     assert_eq!((&minus, &same), (&with, &quality));
     for unlabelled in
@@ -207,7 +214,7 @@ fn records_without_labels_and_compressed_streams_are_scored() {
     {
         let (out, scored) = scored(&model, unlabelled.as_bytes()).expect("scored");
         assert_eq!((&out, scored.rows), (&with, 2), "{unlabelled:?}");
-        assert_eq!(scored.quality, None, "{unlabelled:?}");
+        assert_eq!(scored.figures, None, "{unlabelled:?}");
     }
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     packed.write_all(b"1 1:2\n0 3:1\n").expect("packed");
@@ -225,7 +232,7 @@ fn a_standardised_model_is_written_for_raw_values() {
     stats.extend([0.0, 0.0, 0.0, 0.0, 10.0, 0.0]);
     let rig = checkpoint(&linear(true), &[weights.clone(), vec![bias], stats]);
     export(&rig.checkpoint, &[], &rig.path("model"), 0).expect("exported");
-    let model = LinearModel::open(&rig.path("model")).expect("a model");
+    let model = ScoringModel::open(&rig.path("model")).expect("a model");
     let x = [3.0f64, 0.0, 5.0, 1.0, 7.0];
     let mut score = f64::from(bias);
     for (feature, x) in x.iter().enumerate() {
@@ -251,7 +258,7 @@ fn a_trainer_exports_to_a_hidden_directory_of_its_own() {
     );
     assert_eq!(first.files, second.files);
     let _: Md5 = first.files[0].md5.parse().expect("a sum");
-    assert!(LinearModel::open(&rig.path("model")).is_err(), "nothing is published yet");
+    assert!(ScoringModel::open(&rig.path("model")).is_err(), "nothing is published yet");
 }
 
 #[test]
@@ -272,7 +279,7 @@ fn an_export_has_the_layout_of_a_published_model() {
         let mode = dir.join(&file.name).metadata().expect("is there");
         assert_eq!(mode.permissions().mode(), own.expect("written").permissions().mode());
     }
-    LinearModel::open(&rig.path("model")).expect("a model");
+    ScoringModel::open(&rig.path("model")).expect("a model");
 }
 
 #[test]
@@ -291,7 +298,7 @@ fn a_model_of_an_early_version_is_found_in_its_subdirectory() {
     };
     let json = serde_json::to_vec(&model).expect("JSON");
     std::fs::write(rig.dir.path().join("model").join(MODEL_FILE), json).expect("written");
-    LinearModel::open(&rig.path("model")).expect("a model");
+    ScoringModel::open(&rig.path("model")).expect("a model");
 }
 
 #[test]
@@ -342,14 +349,14 @@ fn a_file_that_is_not_a_model_is_rejected() {
         .expect("exported");
     for name in [SAFETENSORS_FILE, TEXT_FILE] {
         let whole = std::fs::read(rig.dir.path().join("model").join(name)).expect("read");
-        assert!(LinearModel::from_bytes(&Bytes::from(whole.clone())).is_ok());
+        assert!(ScoringModel::from_bytes(&Bytes::from(whole.clone())).is_ok());
         for end in 0..whole.len() {
             let cut = Bytes::copy_from_slice(&whole[..end]);
-            assert!(LinearModel::from_bytes(&cut).is_err(), "{name} cut to {end} bytes was taken");
+            assert!(ScoringModel::from_bytes(&cut).is_err(), "{name} cut to {end} bytes was taken");
         }
     }
     let lying = [&u64::MAX.to_le_bytes()[..], b"{}"].concat();
-    assert!(LinearModel::from_bytes(&Bytes::from(lying)).is_err());
-    let error = LinearModel::open(&rig.path("ckpt")).expect_err("no model in it");
+    assert!(ScoringModel::from_bytes(&Bytes::from(lying)).is_err());
+    let error = ScoringModel::open(&rig.path("ckpt")).expect_err("no model in it");
     assert!(error.to_string().contains("holds no MODEL.json"), "{error}");
 }

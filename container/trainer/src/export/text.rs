@@ -25,20 +25,23 @@ pub(super) async fn write(
     storage: &dyn Storage,
     dir: &StorePath,
 ) -> Result<Summed, ExportError> {
-    if !model.is_linear() {
+    let origin = model.origin;
+    if !origin.spec.model.algorithm.is_linear() {
         return Err(ExportError::Text);
     }
-    let origin = model.origin;
     let base = u64::from(origin.spec.data.index_base);
     // An estimate; a store only allocates more blocks if it is too low.
     let bytes = origin.spec.model.features.saturating_mul(LINE_BYTES);
     let path = dir.join(TEXT_FILE)?;
     let mut writer = SummedWriter::create_sized(storage, &path, model.mode, bytes).await?;
+    let loss = model.loss().map_or_else(String::new, |loss| format!("loss {loss}\n"));
     let head = format!(
-        "{FIRST_WORDS}: score = bias + sum of weight * value; probability of label 1 = 1 / (1 + exp(-score))\n\
+        "{FIRST_WORDS}: score = bias + sum of weight * value{}\n\
          # job {}\n\
-         model logistic-regression\nformat {}\nindex-base {base}\nfeatures {}\n",
+         model {}\n{loss}format {}\nindex-base {base}\nfeatures {}\n",
+        model.meaning(),
         origin.job,
+        model.algorithm(),
         data_format_name(origin.spec.data.format),
         origin.spec.model.features,
     );
@@ -58,6 +61,8 @@ pub(super) async fn write(
         }
         writer.write(Bytes::from(lines)).await?;
     }
-    writer.write(Bytes::from(format!("bias {}\n", linear.bias as f32))).await?;
+    // A model with a text form has one score.
+    let bias = linear.biases()[0];
+    writer.write(Bytes::from(format!("bias {bias}\n"))).await?;
     Ok(writer.finish(storage).await?)
 }

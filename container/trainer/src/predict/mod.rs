@@ -1,7 +1,9 @@
-//! Scores files with a model: one probability of label 1 per line, in the order of the input.
+//! Scores files with a model: one line per record, in the order of the input. A line is the probability of label 1
+//! (log-loss), the value (squared loss), the margin (hinge losses), or the class, with [`ClassOutput::Probabilities`] the
+//! probabilities of all classes.
 //!
-//! Records may lack the label. If all of them have one, 0 and 1 or −1 and +1, the scores are compared with the labels. A
-//! malformed record ends the scoring, with its place; scores written before are valid.
+//! Records may lack the label. If all of them have one that the model's loss accepts, the scores are compared with the
+//! labels. A malformed record ends the scoring, with its place; scores written before are valid.
 
 mod model;
 
@@ -10,14 +12,17 @@ use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
 use heddle_input::{TaskLength, compression_of, plan_tasks};
-use heddle_metrics::Auc;
+use heddle_metrics::PhaseMetrics;
+use heddle_protocol::figure::EvaluationFigures;
+use heddle_protocol::ids::TaskId;
 use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::{LabelRange, LossFunction};
 use heddle_storage::{Storage, StorageError, StorageUrl, connect, find_files};
 
-pub use model::{LinearModel, ModelError};
+pub use model::{ModelError, ScoringModel};
 
-use crate::algorithm::logistic::{count, sigmoid};
+use crate::algorithm::loss::{count, count_classes, sigmoid, softmax};
 use crate::batch::Batch;
 use crate::reader::bytes::{LINE_BYTES_MAX, kind_of};
 use crate::reader::{BadPolicy, Labels, ReadError, TaskReader};
@@ -60,39 +65,43 @@ pub enum PredictError {
 pub struct Scored {
     /// Records.
     pub rows: u64,
-    /// Quality of the scores against the labels; `None` if a record has none, or one other than 0, 1 and −1.
-    pub quality: Option<Quality>,
+    /// EvaluationFigures of the scores against the labels, as an evaluation of a job computes them; `None` if a record has no
+    /// label, or one that the loss does not accept.
+    pub figures: Option<EvaluationFigures>,
 }
 
-/// Quality of scores against labels, as an evaluation of a job computes it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Quality {
-    /// Mean log-loss.
-    pub log_loss: f64,
-    /// Area under the ROC curve; `None` with one class only.
-    pub auc: Option<f64>,
-    /// Share of records on the right side of ½.
-    pub accuracy: f64,
+/// What a line holds, of a model with several classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClassOutput {
+    /// The class of the highest score.
+    #[default]
+    Class,
+    /// The probabilities of all classes, in their order, with a blank between.
+    Probabilities,
 }
 
 /// Scores records and compares them with their labels.
 struct Scorer<'a> {
-    model: &'a LinearModel,
+    model: &'a ScoringModel,
+    output: ClassOutput,
     out: &'a mut dyn Write,
+    scores: Vec<f64>,
     rows: u64,
     metrics: TaskMetrics,
-    /// Labels so far that are 0 or 1, and −1.
+    /// Labels of two classes so far that are 0, and −1.
     zero: bool,
     minus_one: bool,
-    /// A label is missing or has another value.
+    /// A label is missing or is one that the loss does not accept.
     is_unlabelled: bool,
 }
 
 impl<'a> Scorer<'a> {
-    fn new(model: &'a LinearModel, out: &'a mut dyn Write) -> Self {
+    fn new(model: &'a ScoringModel, output: ClassOutput, out: &'a mut dyn Write) -> Self {
         Self {
             model,
+            output,
             out,
+            scores: Vec::new(),
             rows: 0,
             metrics: TaskMetrics::default(),
             zero: false,
@@ -105,35 +114,73 @@ impl<'a> Scorer<'a> {
         self.rows += batch.rows() as u64;
         for row in 0..batch.rows() {
             let (indices, values) = batch.row(row);
-            let score = self.model.score(indices, values);
-            writeln!(self.out, "{}", sigmoid(score) as f32)?;
-            self.compare(score, batch.labels[row]);
+            self.model.score(indices, values, &mut self.scores);
+            self.compare(batch.labels[row]);
+            self.line()?;
         }
         Ok(())
     }
 
-    fn compare(&mut self, score: f64, label: f32) {
-        self.zero |= label == 0.0;
-        self.minus_one |= label == -1.0;
-        let is_known = label == 0.0 || label == 1.0 || label == -1.0;
-        self.is_unlabelled |= !is_known;
-        if !self.is_unlabelled {
-            count(score, label.max(0.0), true, &mut self.metrics);
+    /// Compares the record's scores with its label.
+    fn compare(&mut self, label: f32) {
+        let loss = self.model.loss();
+        self.is_unlabelled |= match loss.labels(self.model.classes()) {
+            LabelRange::TwoClasses => {
+                self.zero |= label == 0.0;
+                self.minus_one |= label == -1.0;
+                label != 0.0 && label != 1.0 && label != -1.0
+            }
+            LabelRange::Classes(classes) => {
+                label.fract() != 0.0 || !(0.0..classes as f32).contains(&label)
+            }
+            LabelRange::Number => !label.is_finite(),
+        };
+        if self.is_unlabelled {
+            return;
+        }
+        match loss {
+            LossFunction::Softmax => {
+                let mut scores = self.scores.clone();
+                count_classes(&mut scores, label, &mut self.metrics);
+            }
+            LossFunction::Squared => {
+                count(loss, self.scores[0], label, true, &mut self.metrics);
+            }
+            LossFunction::Logistic | LossFunction::Hinge | LossFunction::SquaredHinge => {
+                count(loss, self.scores[0], label.max(0.0), true, &mut self.metrics);
+            }
+        }
+    }
+
+    /// Writes the line of the record.
+    fn line(&mut self) -> io::Result<()> {
+        match self.model.loss() {
+            LossFunction::Logistic => writeln!(self.out, "{}", sigmoid(self.scores[0]) as f32),
+            LossFunction::Squared | LossFunction::Hinge | LossFunction::SquaredHinge => {
+                writeln!(self.out, "{}", self.scores[0] as f32)
+            }
+            LossFunction::Softmax => {
+                let (class, _) = softmax(&mut self.scores);
+                if self.output == ClassOutput::Class {
+                    return writeln!(self.out, "{class}");
+                }
+                for (n, probability) in self.scores.iter().enumerate() {
+                    let gap = if n == 0 { "" } else { " " };
+                    write!(self.out, "{gap}{}", *probability as f32)?;
+                }
+                writeln!(self.out)
+            }
         }
     }
 
     fn end(self) -> io::Result<Scored> {
         self.out.flush()?;
         let has_three_classes = self.zero && self.minus_one;
-        let is_labelled = self.rows > 0 && !self.is_unlabelled && !has_three_classes;
-        Ok(Scored {
-            rows: self.rows,
-            quality: is_labelled.then(|| Quality {
-                log_loss: self.metrics.loss_sum / self.rows as f64,
-                auc: Auc::of(&self.metrics.scores).map(|auc| auc.value),
-                accuracy: self.metrics.correct as f64 / self.rows as f64,
-            }),
-        })
+        let is_labelled = !self.is_unlabelled && !has_three_classes;
+        let mut all = PhaseMetrics::default();
+        all.add(TaskId(0), self.metrics);
+        let figures = is_labelled.then(|| all.summary().figures(self.model.loss()));
+        Ok(Scored { rows: self.rows, figures: figures.flatten() })
     }
 }
 
@@ -142,14 +189,15 @@ impl<'a> Scorer<'a> {
 /// # Errors
 /// See [`PredictError`].
 pub fn predict_files(
-    model: &LinearModel,
+    model: &ScoringModel,
+    output: ClassOutput,
     labels: Labels,
     inputs: &[StorageUrl],
     out: &mut dyn Write,
 ) -> Result<Scored, PredictError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut scorer = Scorer::new(model, out);
+        let mut scorer = Scorer::new(model, output, out);
         for input in inputs {
             let storage = connect(input)?;
             for entry in find_files(&*storage, input.path()).await? {
@@ -193,13 +241,14 @@ async fn predict_file(
 /// # Errors
 /// See [`PredictError`].
 pub fn predict_stream(
-    model: &LinearModel,
+    model: &ScoringModel,
+    output: ClassOutput,
     labels: Labels,
     input: &mut dyn Read,
     out: &mut dyn Write,
 ) -> Result<Scored, PredictError> {
     let mut input = io::BufReader::with_capacity(1 << 20, input);
-    let mut scorer = Scorer::new(model, out);
+    let mut scorer = Scorer::new(model, output, out);
     match kind_of(input.fill_buf()?) {
         None => predict_lines(&mut scorer, labels, &mut input)?,
         Some("gzip") => {

@@ -1,11 +1,11 @@
-//! Reads a linear model from its file: safetensors or text, distinguished by the first bytes.
+//! Reads a model from its file: safetensors or text, distinguished by the first bytes.
 
 use std::str::FromStr;
 
 use bytes::Bytes;
 use heddle_protocol::model::{MODEL_FILE, ModelFile, ModelFileError};
-use heddle_protocol::spec::DataFormat;
-use heddle_protocol::spec::table::{BIAS, WEIGHTS};
+use heddle_protocol::spec::table::{BIAS, FACTORS, WEIGHTS};
+use heddle_protocol::spec::{AlgorithmKind, DataFormat, LossFunction};
 use heddle_storage::{
     EntryKind, PathError, Storage, StorageError, StorageUrl, StorePath, connect, read_small,
 };
@@ -42,7 +42,7 @@ pub enum ModelError {
     #[error("{0} holds no {MODEL_FILE}, {SAFETENSORS_FILE} or {TEXT_FILE}")]
     NoModel(String),
     /// The file has another content.
-    #[error("not a linear model: {0}")]
+    #[error("not a model that scores records: {0}")]
     Form(String),
     /// A line of the text format.
     #[error("line {line}: {what}")]
@@ -54,16 +54,21 @@ pub enum ModelError {
     },
 }
 
-/// Weights of raw features and a bias.
+/// Weights of raw features and biases, and what the scores mean.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LinearModel {
+pub struct ScoringModel {
+    loss: LossFunction,
+    /// `[features × bias.len()]`, row-major.
     weights: Vec<f32>,
-    bias: f32,
+    /// `[features × rank]`, row-major; empty without factors.
+    factors: Vec<f32>,
+    /// One for each score.
+    bias: Vec<f32>,
     format: DataFormat,
     index_base: u32,
 }
 
-impl LinearModel {
+impl ScoringModel {
     /// Reads a model: a directory with `MODEL.json` or a model's files, or one file.
     ///
     /// # Errors
@@ -97,26 +102,53 @@ impl LinearModel {
         let (json, data) = rest.split_at_checked(length).ok_or_else(short)?;
         let header = TensorHeader::decode(json, data.len() as u64)?;
         let tensor = |name: &str| {
-            let tensor = header
-                .tensors
-                .get(name)
-                .filter(|tensor| tensor.dtype == "F32" && tensor.shape.len() == 1);
+            let tensor = header.tensors.get(name).filter(|tensor| tensor.dtype == "F32");
             let tensor = tensor
-                .ok_or_else(|| ModelError::Form(format!("it has no vector {name} of F32")))?;
+                .ok_or_else(|| ModelError::Form(format!("it has no tensor {name} of F32")))?;
             let [start, end] = tensor.data_offsets.map(|at| at as usize);
             let values = data[start..end].chunks_exact(4);
-            Ok::<_, ModelError>(
-                values.map(|v| f32::from_le_bytes([v[0], v[1], v[2], v[3]])).collect::<Vec<_>>(),
-            )
+            let values: Vec<f32> =
+                values.map(|v| f32::from_le_bytes([v[0], v[1], v[2], v[3]])).collect();
+            Ok::<_, ModelError>((tensor.shape.as_slice(), values))
         };
         let word = |name: &str| {
             let word = header.metadata.get(name).map(String::as_str);
             word.ok_or_else(|| ModelError::Form(format!("its metadata lacks {name}")))
         };
-        let bias = tensor(BIAS)?;
+        let algorithm = algorithm(word("heddle.model")?)?;
+        let loss = match header.metadata.get("heddle.loss") {
+            Some(name) => loss(name, algorithm)?,
+            None => algorithm.losses()[0],
+        };
+        let (bias_shape, bias) = tensor(BIAS)?;
+        let (shape, weights) = tensor(WEIGHTS)?;
+        let classes = bias.len() as u64;
+        let fits = match (loss, shape) {
+            (LossFunction::Softmax, [_, cols]) => *cols == classes && classes > 1,
+            (LossFunction::Softmax, _) => false,
+            (_, [_]) => classes == 1,
+            _ => false,
+        };
+        let mut factors = Vec::new();
+        if algorithm == AlgorithmKind::FactorizationMachine {
+            let (shape, values) = tensor(FACTORS)?;
+            let rows = weights.len() as u64;
+            if !matches!(shape, [of, rank] if *of == rows && *rank > 0) {
+                return Err(ModelError::Form(format!(
+                    "shape {shape:?} of {FACTORS} has not {rows} rows"
+                )));
+            }
+            factors = values;
+        }
+        if !fits || bias_shape.len() != 1 {
+            let what = format!("shapes {shape:?} of {WEIGHTS} and {bias_shape:?} of {BIAS}");
+            return Err(ModelError::Form(format!("{what} are not those of {}", algorithm.name())));
+        }
         Ok(Self {
-            weights: tensor(WEIGHTS)?,
-            bias: *bias.first().ok_or_else(|| ModelError::Form("its bias is empty".to_owned()))?,
+            loss,
+            weights,
+            factors,
+            bias,
             format: data_format(word("heddle.data-format")?)?,
             index_base: index_base(word("heddle.index-base")?)?,
         })
@@ -130,6 +162,8 @@ impl LinearModel {
             std::str::from_utf8(bytes).map_err(|error| ModelError::Form(error.to_string()))?;
         let (mut format, mut base, mut bias) = (None, None, None);
         let mut weights: Vec<f32> = Vec::new();
+        let mut algorithm_of = AlgorithmKind::LogisticRegression;
+        let mut loss_of = None;
         for (at, line) in text.lines().enumerate() {
             let wrong = |what: &str| ModelError::Line { line: at + 1, what: what.to_owned() };
             if line.starts_with('#') {
@@ -138,7 +172,13 @@ impl LinearModel {
             let (key, value) =
                 line.split_once(' ').ok_or_else(|| wrong("expected a word and a value"))?;
             match key {
-                "model" => {}
+                "model" => {
+                    algorithm_of = algorithm(value)?;
+                    if !algorithm_of.is_linear() {
+                        return Err(wrong("the algorithm has no text form"));
+                    }
+                }
+                "loss" => loss_of = Some(loss(value, algorithm_of)?),
                 "format" => format = Some(data_format(value)?),
                 "index-base" => base = Some(index_base(value)?),
                 "features" => {
@@ -164,14 +204,28 @@ impl LinearModel {
         }
         let lacks =
             |what: &str| ModelError::Form(format!("{what} is missing: the file was cut short"));
+        let bias: f32 =
+            bias.filter(|_| text.ends_with('\n')).ok_or_else(|| lacks("the last line, bias,"))?;
         Ok(Self {
+            loss: loss_of.unwrap_or(algorithm_of.losses()[0]),
             weights,
-            bias: bias
-                .filter(|_| text.ends_with('\n'))
-                .ok_or_else(|| lacks("the last line, bias,"))?,
+            factors: Vec::new(),
+            bias: vec![bias],
             format: format.ok_or_else(|| lacks("format"))?,
             index_base: base.ok_or_else(|| lacks("index-base"))?,
         })
+    }
+
+    /// The loss that the model minimises. It determines what a score means.
+    #[must_use]
+    pub fn loss(&self) -> LossFunction {
+        self.loss
+    }
+
+    /// Number of classes; 1 if a record has one score.
+    #[must_use]
+    pub fn classes(&self) -> u32 {
+        self.bias.len() as u32
     }
 
     /// The format of its records.
@@ -180,22 +234,46 @@ impl LinearModel {
         RecordFormat {
             format: self.format,
             index_base: self.index_base,
-            features: self.weights.len() as u64,
+            features: (self.weights.len() / self.bias.len().max(1)) as u64,
             labels,
         }
     }
 
-    /// Log-odds of label 1 of a record with these features (0-based, below the number of features).
+    /// Replaces `scores` by the scores of a record with these features (0-based, below the number of features): the
+    /// log-odds of label 1, the value, the margin, or a score for each class.
     ///
     /// # Panics
     /// If an index is beyond the features.
-    #[must_use]
-    pub fn score(&self, indices: &[u32], values: &[f32]) -> f64 {
-        let mut score = f64::from(self.bias);
+    pub fn score(&self, indices: &[u32], values: &[f32], scores: &mut Vec<f64>) {
+        scores.clear();
+        scores.extend(self.bias.iter().map(|bias| f64::from(*bias)));
+        let cols = scores.len();
         for (index, value) in indices.iter().zip(values) {
-            score += f64::from(self.weights[*index as usize]) * f64::from(*value);
+            let row = *index as usize * cols;
+            for (score, weight) in scores.iter_mut().zip(&self.weights[row..row + cols]) {
+                *score += f64::from(*weight) * f64::from(*value);
+            }
         }
-        score
+        if !self.factors.is_empty() {
+            scores[0] += self.products(indices, values);
+        }
+    }
+
+    /// ½ Σ_f [(Σ v·x)² − Σ v²·x²] of a factorization machine.
+    fn products(&self, indices: &[u32], values: &[f32]) -> f64 {
+        // Each feature has a weight, so that there is one if there are factors.
+        let rank = self.factors.len() / self.weights.len();
+        let (mut products, mut squares) = (vec![0.0; rank], 0.0);
+        for (index, value) in indices.iter().zip(values) {
+            let row = *index as usize * rank;
+            for (product, factor) in products.iter_mut().zip(&self.factors[row..row + rank]) {
+                let part = f64::from(*factor) * f64::from(*value);
+                *product += part;
+                squares += part * part;
+            }
+        }
+        let products: f64 = products.iter().map(|product| product * product).sum();
+        0.5 * (products - squares)
     }
 }
 
@@ -234,6 +312,16 @@ fn data_format(word: &str) -> Result<DataFormat, ModelError> {
     }
 }
 
+fn algorithm(word: &str) -> Result<AlgorithmKind, ModelError> {
+    let known = AlgorithmKind::of_name(word).filter(|kind| *kind != AlgorithmKind::Custom);
+    known.ok_or_else(|| ModelError::Form(format!("unknown algorithm {word:?}")))
+}
+
+fn loss(word: &str, algorithm: AlgorithmKind) -> Result<LossFunction, ModelError> {
+    let known = LossFunction::of_name(word).filter(|loss| algorithm.losses().contains(loss));
+    known.ok_or_else(|| ModelError::Form(format!("unknown loss {word:?} of {}", algorithm.name())))
+}
+
 fn index_base(word: &str) -> Result<u32, ModelError> {
     match word {
         "0" => Ok(0),
@@ -255,8 +343,8 @@ mod tests {
     const TEXT: &str = "# heddle linear model, version 1: score = …\nmodel logistic-regression\nformat libsvm\n\
                         index-base 1\nfeatures 3\n1 0.5\n3 -1e-3\nbias 0.25\n";
 
-    fn read(bytes: &[u8]) -> Result<LinearModel, ModelError> {
-        LinearModel::from_bytes(&Bytes::copy_from_slice(bytes))
+    fn read(bytes: &[u8]) -> Result<ScoringModel, ModelError> {
+        ScoringModel::from_bytes(&Bytes::copy_from_slice(bytes))
     }
 
     #[test]
@@ -274,12 +362,27 @@ mod tests {
             (
                 "bias 0.25\n",
                 "",
-                "not a linear model: the last line, bias, is missing: the file was cut short",
+                "not a model that scores records: the last line, bias, is missing: the file was cut short",
+            ),
+            (
+                "model logistic-regression",
+                "model tree",
+                "not a model that scores records: unknown algorithm \"tree\"",
+            ),
+            (
+                "model logistic-regression",
+                "model softmax-regression",
+                "line 2: the algorithm has no text form",
+            ),
+            (
+                "format libsvm",
+                "loss hinge",
+                "not a model that scores records: unknown loss \"hinge\" of logistic-regression",
             ),
             (
                 "format libsvm",
                 "format csv",
-                "not a linear model: unknown format of records \"csv\"",
+                "not a model that scores records: unknown format of records \"csv\"",
             ),
         ] {
             let text = TEXT.replace(from, to);

@@ -2,14 +2,14 @@
 //!
 //! A record is `label [qid:number] feature feature …`, a feature being `index:value` (libsvm) or
 //! `index` alone (dummy, the value is 1). Accepted around it: spaces and tabs, also at the end; a
-//! carriage return before the line feed; blank lines; `#` and everything after it. Labels are −1, 0
-//! and 1 (also `+1` and `-1.0`); −1 becomes 0. Rejected: other labels, indices below the
+//! carriage return before the line feed; blank lines; `#` and everything after it. Labels of two classes are −1, 0
+//! and 1 (also `+1` and `-1.0`); −1 becomes 0. Rejected: labels that the algorithm does not accept, indices below the
 //! base, above the number of features, or not rising within a line, and values that are not finite.
 //! Records to be scored may lack the label, see [`Labels`].
 
 use std::fmt;
 
-use heddle_protocol::spec::DataFormat;
+use heddle_protocol::spec::{DataFormat, LabelRange};
 
 use super::number;
 use crate::batch::Batch;
@@ -30,8 +30,8 @@ pub struct RecordFormat {
 /// Whether records begin with a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Labels {
-    /// Every record does: training and evaluation.
-    Required,
+    /// Every record does, within this range: training and evaluation.
+    Within(LabelRange),
     /// A record may lack it: its first word is a feature (libsvm: with a colon) or `?`. Any number is accepted. A missing
     /// label is NaN in the batch.
     Optional,
@@ -87,7 +87,7 @@ impl RecordFormat {
             return Ok((end, false));
         }
         let read = match self.labels {
-            Labels::Required => read_label(&text[at..]),
+            Labels::Within(range) => read_label(&text[at..], range),
             Labels::Optional => read_optional_label(&text[at..], VALUES),
             Labels::Absent => Ok((f32::NAN, 0)),
         };
@@ -114,8 +114,10 @@ impl RecordFormat {
                 && let Some(end) = line_end(text, at)
             {
                 match self.labels {
-                    Labels::Required => batch.end_row(label),
-                    Labels::Optional | Labels::Absent => batch.end_row_as_written(label),
+                    Labels::Within(LabelRange::TwoClasses) => batch.end_row(label),
+                    Labels::Within(LabelRange::Classes(_) | LabelRange::Number)
+                    | Labels::Optional
+                    | Labels::Absent => batch.end_row_as_written(label),
                 }
                 return Ok((end, true));
             }
@@ -221,30 +223,64 @@ fn line_end(text: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// Parses a label: −1, 0 or 1; returns it and its length.
+/// Parses a label of this range; returns it and its length.
 #[inline]
-fn read_label(text: &[u8]) -> Result<(f32, usize), String> {
+fn read_label(text: &[u8], range: LabelRange) -> Result<(f32, usize), String> {
     match text {
+        // 0 and 1 are in every range: there are at least two classes.
         [b'1', b' ' | b'\n', ..] => return Ok((1.0, 1)),
         [b'0', b' ' | b'\n', ..] => return Ok((0.0, 1)),
+        _ => {}
+    }
+    match range {
+        LabelRange::TwoClasses => read_sign(text),
+        LabelRange::Classes(classes) => read_class(text, classes),
+        LabelRange::Number => whole_word(text).ok_or_else(|| no_label(text)),
+    }
+}
+
+/// Parses a label that is a number; returns it and its length.
+fn whole_word(text: &[u8]) -> Option<(f32, usize)> {
+    let (label, len) = number::decimal(text)?;
+    let ends = matches!(text.get(len), None | Some(b' ' | b'\t' | b'\r' | b'\n' | b'#'));
+    ends.then_some((label, len))
+}
+
+#[cold]
+fn no_label(text: &[u8]) -> String {
+    format!("expected a label, found {}", found(text))
+}
+
+/// Parses the label of a class, from 0 on.
+fn read_class(text: &[u8], classes: u32) -> Result<(f32, usize), String> {
+    let (label, len) = whole_word(text).ok_or_else(|| no_label(text))?;
+    if label.fract() == 0.0 && (0.0..classes as f32).contains(&label) {
+        // Also "-0".
+        Ok((label.abs(), len))
+    } else {
+        Err(format!(
+            "label {label}, but labels are whole numbers from 0 to {} (model.classes is {classes})",
+            classes - 1
+        ))
+    }
+}
+
+/// Parses a label of two classes: −1, 0 or 1.
+#[inline]
+fn read_sign(text: &[u8]) -> Result<(f32, usize), String> {
+    match text {
         [b'+', b'1', b' ', ..] => return Ok((1.0, 2)),
         [b'-', b'1', b' ', ..] => return Ok((-1.0, 2)),
         _ => {}
     }
-    match number::decimal(text) {
-        Some((label, len))
-            if matches!(text.get(len), None | Some(b' ' | b'\t' | b'\r' | b'\n' | b'#')) =>
-        {
-            if label == 1.0 || label == -1.0 {
-                Ok((label, len))
-            } else if label == 0.0 {
-                // Also "-0".
-                Ok((0.0, len))
-            } else {
-                Err(format!("label {label}, but logistic regression takes 0 and 1, or -1 and +1"))
-            }
-        }
-        _ => Err(format!("expected a label, found {}", found(text))),
+    let (label, len) = whole_word(text).ok_or_else(|| no_label(text))?;
+    if label == 1.0 || label == -1.0 {
+        Ok((label, len))
+    } else if label == 0.0 {
+        // Also "-0".
+        Ok((0.0, len))
+    } else {
+        Err(format!("label {label}, but the labels of two classes are 0 and 1, or -1 and +1"))
     }
 }
 
@@ -292,13 +328,13 @@ mod tests {
         format: DataFormat::Libsvm,
         index_base: 1,
         features: 100,
-        labels: Labels::Required,
+        labels: Labels::Within(LabelRange::TwoClasses),
     };
     const DUMMY: RecordFormat = RecordFormat {
         format: DataFormat::Dummy,
         index_base: 0,
         features: 100,
-        labels: Labels::Required,
+        labels: Labels::Within(LabelRange::TwoClasses),
     };
 
     type Row = (f32, Vec<(u32, f32)>);
@@ -349,7 +385,7 @@ mod tests {
     #[test]
     fn rejected_lines_name_the_column() {
         for (line, error) in [
-            ("2 1:1", "1: label 2, but logistic regression takes 0 and 1, or -1 and +1"),
+            ("2 1:1", "1: label 2, but the labels of two classes are 0 and 1, or -1 and +1"),
             ("x 1:1", "1: expected a label, found \"x\""),
             ("1:1", "1: expected a label, found \"1:1\""),
             ("nan 1:1", "1: expected a label, found \"nan\""),
@@ -380,6 +416,29 @@ mod tests {
         }
         assert_eq!(row(DUMMY, "1 5:1"), Err("4: expected an index, found \":1\"".to_owned()));
         assert!(row(DUMMY, "1 100").is_err());
+    }
+
+    #[test]
+    fn labels_outside_of_the_range_are_rejected() {
+        let with = |range, line: &str| {
+            let labels = Labels::Within(range);
+            row(RecordFormat { labels, ..LIBSVM }, line).map(|row| row.expect("a record").0)
+        };
+        let classes = LabelRange::Classes(3);
+        for (line, label) in [("0 1:1", 0.0), ("2\t1:1", 2.0), ("2.0 1:1", 2.0), ("-0", 0.0)] {
+            assert_eq!(with(classes, line), Ok(label), "{line:?}");
+        }
+        for label in ["3", "-1", "1.5", "1e9"] {
+            let text = with(classes, &format!("{label} 1:1")).expect_err("out of range");
+            assert!(text.ends_with("labels are whole numbers from 0 to 2 (model.classes is 3)"));
+        }
+        for (line, label) in [("-3.25 1:1", -3.25), ("1e9\r", 1e9), ("0 1:1", 0.0)] {
+            assert_eq!(with(LabelRange::Number, line), Ok(label), "{line:?}");
+        }
+        for label in ["nan", "inf", "1e99", "x", "1:1", "1,5"] {
+            let text = with(LabelRange::Number, &format!("{label} 1:1")).expect_err("no number");
+            assert!(text.starts_with("1: expected a label, found "), "{text}");
+        }
     }
 
     #[test]

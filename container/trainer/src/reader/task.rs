@@ -273,7 +273,7 @@ mod tests {
     use flate2::Compression as Level;
     use flate2::write::GzEncoder;
     use heddle_input::{TaskLength, compression_of, plan_tasks};
-    use heddle_protocol::spec::DataFormat;
+    use heddle_protocol::spec::{DataFormat, LabelRange};
     use heddle_storage::{LocalStorage, StorePath};
     use proptest::prelude::*;
 
@@ -284,7 +284,7 @@ mod tests {
         format: DataFormat::Libsvm,
         index_base: 1,
         features: 1000,
-        labels: Labels::Required,
+        labels: Labels::Within(LabelRange::TwoClasses),
     };
 
     struct Case {

@@ -56,7 +56,7 @@ impl Feeds {
             format: spec.data.format,
             index_base: spec.data.index_base,
             features,
-            labels: Labels::Required,
+            labels: Labels::Within(spec.model.labels()),
         };
         FeedSettings {
             plan: Arc::clone(&self.plan),

@@ -7,13 +7,15 @@ use std::collections::BTreeSet;
 
 use heddle_optimizer::{Optimizer, Schedule};
 
+use super::algorithm::AlgorithmKind;
 use super::check_cluster::check_cluster;
 use super::file::section::SpecSection;
 use super::job::JobSpec;
 use super::limits::{
     BATCH_MAX, COLS_MAX, ROWS_MAX, STALENESS_MAX, SpecError, VALUES_MAX, rule, within,
 };
-use super::options::{AlgorithmKind, Consistency, ModelFormat, TaskSize};
+use super::objective::check_keys;
+use super::options::{Consistency, ModelFormat, TaskSize};
 use super::pserver_memory::PserverMemory;
 use super::sections::ModelSpec;
 use super::table::TableKind;
@@ -75,6 +77,7 @@ fn check_data(spec: &JobSpec) -> Result<(), SpecError> {
 fn check_model(spec: &JobSpec) -> Result<(), SpecError> {
     let model = &spec.model;
     let custom = model.algorithm == AlgorithmKind::Custom;
+    check_keys(model)?;
     rule(model.l2.is_finite() && model.l2 >= 0.0, "model.l2", || {
         format!("is {}, must be at least 0", model.l2)
     })?;
@@ -88,7 +91,7 @@ fn check_model(spec: &JobSpec) -> Result<(), SpecError> {
             "algorithm \"custom\" needs the program that computes it".to_owned()
         })?;
         rule(!model.standardise, "model.standardise", || {
-            "is a step of logistic-regression, not of algorithm \"custom\"".to_owned()
+            "is a step of built-in algorithms, not of algorithm \"custom\"".to_owned()
         })?;
     } else {
         rule((1..ROWS_MAX).contains(&model.features), "model.features", || {
@@ -148,7 +151,7 @@ fn check_training(spec: &JobSpec) -> Result<(), SpecError> {
     })?;
     within("training.staleness", training.staleness.unwrap_or(0), 0, STALENESS_MAX)?;
     rule(training.early_stop == 0 || !spec.data.test.is_empty(), "training.early-stop", || {
-        "watches the log-loss of the test data, and data.test is not set".to_owned()
+        "watches the figures of the test data, and data.test is not set".to_owned()
     })
 }
 
@@ -198,9 +201,12 @@ fn check_outputs(spec: &JobSpec) -> Result<(), SpecError> {
         "names a format twice".to_owned()
     })?;
     rule(
-        spec.model.algorithm != AlgorithmKind::Custom || !formats.contains(&ModelFormat::Text),
+        spec.model.algorithm.is_linear() || !formats.contains(&ModelFormat::Text),
         "output.formats",
-        || "\"text\" is for linear models, not for algorithm \"custom\"".to_owned(),
+        || {
+            let name = spec.model.algorithm.name();
+            format!("\"text\" is for linear models, not for algorithm \"{name}\"")
+        },
     )?;
     rule(output.model != checkpoint.dir, "output.model", || {
         "is the same folder as checkpoint.dir".to_owned()

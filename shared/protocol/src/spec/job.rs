@@ -2,20 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use heddle_optimizer::{Optimizer, Schedule};
+use heddle_optimizer::{Initialiser, Optimizer, Schedule};
 use serde::{Deserialize, Serialize};
 
+use super::algorithm::AlgorithmKind;
 use super::options::{
-    AlgorithmKind, BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy,
-    OnCorrupt, TaskSize,
+    BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
 };
 use super::sections::{
     AmSpec, CheckpointSpec, DataSpec, ModelSpec, NetworkSpec, OutputSpec, PserverSpec, RunSpec,
     TrainerSpec, TrainingSpec,
 };
-use super::table::{BIAS, STATS, TableSpec, WEIGHTS, dense_table};
+use super::table::{BIAS, FACTORS, STATS, TableSpec, WEIGHTS, dense_table};
 use super::value::{Bytes, DurationMs, Every, Share};
 use super::yarn::{SubmitSpec, YarnSpec};
+
+/// Standard deviation of a factorization machine's factors at the beginning.
+const FACTOR_SD: f64 = 0.05;
 
 /// A training job: the job file as all processes use it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,25 +70,37 @@ impl JobSpec {
 
     /// The tables of the job in the order of their ids.
     ///
-    /// Logistic regression has `weights` [features × 1], `bias` [1 × 1] (free of l2) and, if it
-    /// standardises, `stats` [(features + 1) × 3] whose pushes are added up. A custom algorithm has the
-    /// tables its job file lists.
+    /// The linear family has `weights` [features × 1], `bias` [1 × 1] (free of l2) and, if it
+    /// standardises, `stats` [(features + 1) × 3] whose pushes are added up. Softmax regression has a column for each
+    /// class in the first two. A factorization machine has `factors` [features × rank] beside. A custom algorithm has the tables its job file lists.
     #[must_use]
     pub fn tables(&self) -> Vec<TableSpec> {
         let model = &self.model;
         match model.algorithm {
             AlgorithmKind::Custom => model.tables.clone(),
-            AlgorithmKind::LogisticRegression => {
+            AlgorithmKind::LogisticRegression
+            | AlgorithmKind::LinearRegression
+            | AlgorithmKind::Svm
+            | AlgorithmKind::SoftmaxRegression
+            | AlgorithmKind::FactorizationMachine => {
+                let cols = model.classes.max(1);
                 let trained = |id, name: &str, rows, l2| TableSpec {
                     l2,
                     schedule: model.schedule,
-                    ..dense_table(id, name, rows, 1, model.optimizer)
+                    ..dense_table(id, name, rows, cols, model.optimizer)
                 };
                 let features = model.features;
                 let mut tables =
                     vec![trained(0, WEIGHTS, features, model.l2), trained(1, BIAS, 1, 0.0)];
+                if model.algorithm == AlgorithmKind::FactorizationMachine {
+                    // Factors of zero have no gradients: each is the sum of the others' products.
+                    let init = Initialiser::Normal(0.0, FACTOR_SD);
+                    let table = trained(tables.len() as u16, FACTORS, features, model.l2);
+                    tables.push(TableSpec { cols: model.rank, init, ..table });
+                }
                 if model.standardise {
-                    tables.push(dense_table(2, STATS, features + 1, 3, Optimizer::add()));
+                    let id = tables.len() as u16;
+                    tables.push(dense_table(id, STATS, features + 1, 3, Optimizer::add()));
                 }
                 tables
             }
@@ -122,6 +137,9 @@ pub fn sample() -> JobSpec {
         },
         model: ModelSpec {
             algorithm: AlgorithmKind::LogisticRegression,
+            loss: None,
+            classes: 0,
+            rank: 0,
             features: 10,
             l2: 0.0,
             standardise: false,

@@ -7,6 +7,7 @@
 //! This module also has the facts that follow from the values and that all processes must agree on: the sequence of phases ([`phase`]), the tables and how they are cut into shards ([`table`]),
 //! and whether two specs are the same job ([`identity`]).
 
+mod algorithm;
 mod check;
 mod check_cluster;
 pub mod file;
@@ -15,6 +16,7 @@ pub mod job;
 pub mod limits;
 pub mod location;
 mod memory_retry;
+mod objective;
 mod options;
 pub mod phase;
 pub mod pserver_memory;
@@ -24,6 +26,7 @@ pub mod table;
 pub mod value;
 pub mod yarn;
 
+pub use algorithm::{AlgorithmKind, LabelRange, LossFunction};
 pub use check::{check, from_json};
 pub use file::ResumeRule;
 pub use heddle_optimizer::{GradientKind, Initialiser, Optimizer, OptimizerKind, Schedule};
@@ -33,8 +36,7 @@ pub use limits::SpecError;
 pub use location::Location;
 pub use memory_retry::MemoryRetry;
 pub use options::{
-    AlgorithmKind, BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy,
-    OnCorrupt, TaskSize,
+    BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
 };
 pub use phase::{PhaseKind, Stage, phase_count, phase_kind, training_from};
 pub use pserver_memory::PserverMemory;

@@ -92,33 +92,6 @@ pub enum BadRecords {
     Quarantine,
 }
 
-/// What computes the gradients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AlgorithmKind {
-    /// Binary classification with a bias; labels −1/+1 or 0/1.
-    LogisticRegression,
-    /// The program of `trainers.command`, on the tables of `[[model.table]]`.
-    Custom,
-}
-
-/// The words of `model.algorithm`.
-pub(super) const ALGORITHMS: &[(&str, AlgorithmKind)] = &[
-    ("logistic-regression", AlgorithmKind::LogisticRegression),
-    ("custom", AlgorithmKind::Custom),
-];
-/// Words of `model.algorithm` that are not available yet.
-pub(super) const ALGORITHMS_TO_COME: &[&str] = &[
-    "linear-regression",
-    "softmax",
-    "fm",
-    "factorization-machine",
-    "kmeans",
-    "matrix-factorization",
-    "svm",
-    "lasso",
-];
-
 /// When a step of one worker waits for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

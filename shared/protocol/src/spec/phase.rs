@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::algorithm::AlgorithmKind;
 use super::job::JobSpec;
-use super::options::AlgorithmKind;
 use crate::ids::PhaseNo;
 
 /// What a phase does.
@@ -53,10 +53,8 @@ pub enum Stage {
 
 /// How many measurements come before the first pass.
 fn measures(spec: &JobSpec) -> u32 {
-    match spec.model.algorithm {
-        AlgorithmKind::LogisticRegression if spec.model.standardise => 2,
-        AlgorithmKind::LogisticRegression | AlgorithmKind::Custom => 0,
-    }
+    let built_in = spec.model.algorithm != AlgorithmKind::Custom;
+    if built_in && spec.model.standardise { 2 } else { 0 }
 }
 
 /// The first training phase.

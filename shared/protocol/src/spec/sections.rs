@@ -5,15 +5,17 @@ use std::path::PathBuf;
 
 use heddle_optimizer::{Optimizer, Schedule};
 
+use super::algorithm::{ALGORITHMS, ALGORITHMS_TO_COME, AlgorithmKind, LossFunction};
 use super::file::key::{Fallback, Key, ResumeRule};
 use super::file::section::section;
 use super::file::{parameters, paths, values};
-use super::limits::{CHECKPOINTS_MAX, PASSES_MAX, SEED_MAX, SHARDS_MAX, SLOTS_MAX, VCORES_MAX};
+use super::limits::{
+    CHECKPOINTS_MAX, COLS_MAX, PASSES_MAX, SEED_MAX, SHARDS_MAX, SLOTS_MAX, VCORES_MAX,
+};
 use super::location::Location;
 use super::options::{
-    ALGORITHMS, ALGORITHMS_TO_COME, AlgorithmKind, BadRecords, BatchSize, CONSISTENCIES,
-    Consistency, DATA_FORMATS, DataFormat, ModelFormat, NAN_POLICIES, NanPolicy, ON_CORRUPT,
-    OnCorrupt, TaskSize,
+    BadRecords, BatchSize, CONSISTENCIES, Consistency, DATA_FORMATS, DataFormat, ModelFormat,
+    NAN_POLICIES, NanPolicy, ON_CORRUPT, OnCorrupt, TaskSize,
 };
 use super::table::TableSpec;
 use super::value::{Bytes, DurationMs, Every, Permissions, PortRange, Share};
@@ -56,7 +58,19 @@ section! {
     (take, key)
     pub struct ModelSpec = ["model"] "What is trained." {
         key algorithm: AlgorithmKind = "model.algorithm", Value("\"logistic-regression\""), Never, read(take.choice(key, ALGORITHMS, ALGORITHMS_TO_COME)),
-            "\"logistic-regression\" (labels -1/+1 or 0/1, with a bias), or \"custom\" (the program of trainers.command on the tables of [[model.table]]).";
+            "\"logistic-regression\" and \"svm\" (labels -1/+1 or 0/1), \"linear-regression\" (labels are numbers), \"softmax-regression\" (labels 0 to classes - 1), \"factorization-machine\" (labels by its loss), all with a bias, or \"custom\" (the program of trainers.command on the tables of [[model.table]]).";
+        /// `None`: the default of the algorithm. Ask [`ModelSpec::objective`] instead.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key loss: Option<LossFunction> = "model.loss", Value("\"auto\""), Never, read(take.with(key, values::loss)),
+            "What \"svm\" minimises: \"hinge\" (\"auto\") or \"squared-hinge\"; what \"factorization-machine\" minimises: \"logistic\" (\"auto\"; labels -1/+1 or 0/1) or \"squared\" (labels are numbers).";
+        /// 0 for algorithms without classes of their own.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key classes: u32 = "model.classes", Value("0"), Never, range(0, COLS_MAX),
+            "Number of classes of \"softmax-regression\", which needs it, at least 2.";
+        /// 0 for algorithms without factors.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key rank: u32 = "model.rank", Value("0"), Never, range(0, COLS_MAX),
+            "Factors of each feature in a \"factorization-machine\", which needs it, at least 1.";
         /// 1 to [`ROWS_MAX`](super::limits::ROWS_MAX) − 1; 0 for [`AlgorithmKind::Custom`].
         key features: u64 = "model.features", Absent("1000000"), Never, read(values::features(take, key, algorithm)),
             "Number of features; an index above it is a bad record. Needed unless the algorithm is \"custom\".";
@@ -98,7 +112,7 @@ section! {
         stub "training.throttle" = "\"\"",
             "Limit the rows per second of each trainer.";
         key early_stop: u32 = "training.early-stop", Value("0"), Never, range(0, PASSES_MAX),
-            "End after this number of passes without a better log-loss on the test data; 0: never.";
+            "End after this number of passes without a lower first figure (log-loss, hinge, rmse) on the test data; 0: never.";
     }
 }
 
@@ -189,7 +203,7 @@ section! {
             "Folder of the model. Empty: ./out/<name>-<run>/model, on YARN heddle/<name>-<run>/model in your home.";
         /// At least one, each at most once.
         key formats: Vec<ModelFormat> = "output.formats", Value("[\"safetensors\", \"text\"]"), OnResume, read(values::formats(take, key, algorithm)),
-            "\"safetensors\" and \"text\" (lines of index and weight, for linear models; left out for \"custom\" unless asked for).";
+            "\"safetensors\" and \"text\" (lines of index and weight, for logistic-regression, linear-regression and svm; left out for others).";
         #[serde(default)]
         key permissions: Option<Permissions> = "output.permissions", Value("\"auto\""), Freely, read(take.optional(key, "auto")),
             "Of the model's files, octal, such as \"0640\" (their folder adds x for each r). \"auto\": by the umask, on HDFS by fs.permissions.umask-mode.";

@@ -11,6 +11,8 @@ use crate::ids::{ShardId, TableId};
 pub const WEIGHTS: &str = "weights";
 /// Name of the table that holds the single bias.
 pub const BIAS: &str = "bias";
+/// Name of the table that holds a row of factors per feature.
+pub const FACTORS: &str = "factors";
 /// Name of the table in which standardisation is measured.
 pub const STATS: &str = "stats";
 

@@ -47,6 +47,7 @@ pub fn readable_events<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Numbere
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figure::Figure;
     use crate::ids::{CutId, Generation, PhaseNo, RunId, Step};
     use crate::view::{CheckpointView, EvaluationView, JobState, JobView};
 
@@ -65,10 +66,7 @@ mod tests {
             JobEvent::Evaluated(EvaluationView {
                 pass: 1,
                 rows: u64::MAX,
-                log_loss: 0.5,
-                auc: 0.75,
-                auc_error: 0.0,
-                accuracy: 1.0,
+                figures: [(Figure::LogLoss, 0.5), (Figure::Accuracy, 1.0)].into_iter().collect(),
             }),
             JobEvent::CheckpointCommitted(CheckpointView {
                 cut,

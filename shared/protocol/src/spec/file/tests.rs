@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use heddle_optimizer::{Initialiser, Optimizer, Schedule, ScheduleKind};
 
-use super::super::options::{AlgorithmKind, BadRecords, Consistency, ModelFormat};
+use super::super::algorithm::AlgorithmKind;
+use super::super::options::{BadRecords, Consistency, ModelFormat};
 use super::super::value::{Bytes, Every};
 use super::*;
 

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use heddle_optimizer::{Optimizer, Schedule};
 
+use super::super::algorithm::{AlgorithmKind, LossFunction};
 use super::super::limits::{BATCH_MAX, ROWS_MAX, STALENESS, STALENESS_MAX};
 use super::super::memory_retry::MemoryRetry;
 use super::super::options::{
-    AlgorithmKind, BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, TaskSize,
+    BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, TaskSize,
 };
 use super::super::table::TableSpec;
 use super::super::value::{Bytes, BytesPerSecond};
@@ -99,6 +100,20 @@ pub(in crate::spec) fn bad_records(raw: &Raw) -> Result<BadRecords, String> {
     }
 }
 
+/// A loss, or `auto`; which of them an algorithm has is checked later.
+pub(in crate::spec) fn loss(raw: &Raw) -> Result<Option<LossFunction>, String> {
+    match text_of(raw)? {
+        "auto" => Ok(None),
+        name => match LossFunction::of_name(name) {
+            Some(loss) if loss != LossFunction::Softmax => Ok(Some(loss)),
+            _ => {
+                Err("expected \"auto\", \"logistic\", \"squared\", \"hinge\" or \"squared-hinge\""
+                    .to_owned())
+            }
+        },
+    }
+}
+
 /// Number of features, which custom algorithms need not give.
 pub(in crate::spec) fn features(
     take: &mut Take<'_>,
@@ -137,7 +152,7 @@ pub(in crate::spec) fn bandwidth(take: &mut Take<'_>, key: &'static Key) -> Opti
     Some(rate.map(|rate| rate.0))
 }
 
-/// Formats of the model. A custom model need not be linear, so that its default has no text.
+/// Formats of the model. Text is for linear models, so that the default of others has none.
 pub(in crate::spec) fn formats(
     take: &mut Take<'_>,
     key: &'static Key,
@@ -155,7 +170,7 @@ pub(in crate::spec) fn formats(
             })
             .collect::<Result<Vec<_>, _>>()
     });
-    if algorithm == Some(AlgorithmKind::Custom) && !is_given {
+    if algorithm.is_some_and(|kind| !kind.is_linear()) && !is_given {
         take.resolved(key, "[\"safetensors\"]");
         return Some(vec![ModelFormat::Safetensors]);
     }

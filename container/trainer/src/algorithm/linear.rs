@@ -1,0 +1,237 @@
+//! The linear family: logistic regression, linear regression, SVM and softmax regression, one algorithm with different
+//! losses. The score of a record is z = Σ wⱼ·xⱼ + bias; softmax regression has a column of weights and a bias for each
+//! class.
+//!
+//! Without standardisation a step pulls and pushes the weights of the features that occur in it. With standardisation a
+//! record has no zeros, and a step pulls and pushes all weights: with the means m and scales s of the columns,
+//! z = Σ wⱼ·(xⱼ − mⱼ)/sⱼ + bias. Both are computed from the entries of the text, since the rest of the sum is the same for
+//! all records of a step.
+//!
+//! All sums are f64, in the order of the records and of the features in them. Only the final sum is rounded to f32: the
+//! same bits on every machine. The shards add the l2 of the objective.
+
+use std::ops::Range;
+
+use heddle_client::gradient::TableGradient;
+use heddle_client::layout::Rows;
+use heddle_client::machine::PullItem;
+use heddle_protocol::ids::TableId;
+use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::table::{BIAS, WEIGHTS};
+use heddle_protocol::spec::{JobSpec, LossFunction, PhaseKind, Stage};
+
+use super::passes::{PassSums, PassValues};
+use super::standard::{Columns, Standard, means};
+use super::{Algorithm, StepWork};
+
+/// The built-in algorithms whose scores are linear in the features.
+#[derive(Debug)]
+pub struct LinearAlgorithm {
+    loss: LossFunction,
+    features: u64,
+    /// Scores of a record.
+    cols: usize,
+    standardise: bool,
+    weights: TableId,
+    bias: TableId,
+    columns: Columns,
+    mode: ComputeMode,
+    sums: PassSums,
+}
+
+/// The work of a step in the present phase, with the constants of the phase.
+#[derive(Debug)]
+enum ComputeMode {
+    /// Sums and counts of the columns.
+    Centre,
+    /// Squared distances from these means.
+    Spread { mean: Vec<f64> },
+    /// Weights of the step's features.
+    Sparse { score: bool },
+    /// All weights.
+    Dense { standard: Standard },
+    /// Evaluation of a standardised model, which does not change during it.
+    Fixed { model: Shifted },
+}
+
+/// A standardised model in terms of raw values: z = Σ slopeⱼ·xⱼ + offset.
+#[derive(Clone, Debug, Default)]
+struct Shifted {
+    /// `[features × cols]`
+    slopes: Vec<f64>,
+    /// `[cols]`
+    offsets: Vec<f64>,
+}
+
+impl Shifted {
+    fn of(weights: &[f32], bias: &[f32], standard: &Standard) -> Self {
+        let cols = bias.len();
+        let mut offsets: Vec<f64> = bias.iter().map(|bias| f64::from(*bias)).collect();
+        let mut slopes = Vec::with_capacity(weights.len());
+        let columns = standard.mean.iter().zip(&standard.inverse);
+        for (weights, (mean, inverse)) in weights.chunks_exact(cols).zip(columns) {
+            for (weight, offset) in weights.iter().zip(&mut offsets) {
+                let slope = f64::from(*weight) * inverse;
+                *offset -= slope * mean;
+                slopes.push(slope);
+            }
+        }
+        Self { slopes, offsets }
+    }
+
+    fn values<'a>(&'a self, positions: &'a [u32]) -> PassValues<'a, f64> {
+        PassValues { positions, weights: &self.slopes, offsets: &self.offsets }
+    }
+}
+
+impl LinearAlgorithm {
+    /// The algorithm for a job.
+    ///
+    /// # Panics
+    /// If the job is not one of the linear family, whose tables it needs.
+    #[must_use]
+    pub fn new(spec: &JobSpec) -> Self {
+        let tables = spec.tables();
+        let table = |name: &str| tables.iter().find(|table| table.name == name);
+        let bias = table(BIAS).expect("the linear family has a table for the bias");
+        Self {
+            loss: spec.model.objective(),
+            features: spec.model.features,
+            cols: bias.cols as usize,
+            standardise: spec.model.standardise,
+            weights: table(WEIGHTS).expect("the linear family has a table of weights").id,
+            bias: bias.id,
+            columns: Columns::of(spec),
+            mode: ComputeMode::Sparse { score: false },
+            sums: PassSums::default(),
+        }
+    }
+
+    fn range(&self, table: TableId, rows: Range<u64>, cols: usize) -> PullItem {
+        let values = vec![0.0; (rows.end - rows.start) as usize * cols];
+        PullItem { table, rows: Rows::Range(rows), values }
+    }
+
+    fn all_weights(&self) -> [PullItem; 2] {
+        let weights = self.range(self.weights, 0..self.features, self.cols);
+        [weights, self.range(self.bias, 0..1, self.cols)]
+    }
+
+    /// A step over the weights of its features.
+    fn sparse(&mut self, work: &mut StepWork, score: bool, metrics: &mut TaskMetrics) {
+        let [weights, bias] = work.pulls.as_mut_slice() else {
+            return;
+        };
+        let offsets: Vec<f64> = bias.values.iter().map(|bias| f64::from(*bias)).collect();
+        let values =
+            PassValues { positions: &work.local, weights: &weights.values, offsets: &offsets };
+        if score {
+            return values.evaluate(self.loss, &work.batch, metrics);
+        }
+        values.train(self.loss, &work.batch, &mut self.sums, metrics);
+        // The pulled rows are the pushed ones: keys and buffers are moved.
+        let rows = std::mem::replace(&mut weights.rows, Rows::Range(0..0));
+        let mut values = std::mem::take(&mut weights.values);
+        values.iter_mut().zip(&self.sums.weights).for_each(|(value, sum)| *value = *sum as f32);
+        self.push(work, rows, values);
+    }
+
+    /// A step over all weights of a standardised model.
+    fn dense(&mut self, work: &mut StepWork, standard: &Standard, metrics: &mut TaskMetrics) {
+        let [weights, bias] = work.pulls.as_mut_slice() else {
+            return;
+        };
+        let model = Shifted::of(&weights.values, &bias.values, standard);
+        let positions = &work.batch.indices;
+        model.values(positions).train(self.loss, &work.batch, &mut self.sums, metrics);
+        let mut values = std::mem::take(&mut weights.values);
+        let sums = self.sums.weights.chunks_exact(self.cols);
+        let columns = standard.mean.iter().zip(&standard.inverse);
+        for ((values, sums), (mean, inverse)) in
+            values.chunks_exact_mut(self.cols).zip(sums).zip(columns)
+        {
+            for ((value, sum), offset) in values.iter_mut().zip(sums).zip(&self.sums.offsets) {
+                *value = ((sum - offset * mean) * inverse) as f32;
+            }
+        }
+        self.push(work, Rows::Range(0..self.features), values);
+    }
+
+    /// Pushes these gradients of weights, and those of the bias.
+    fn push(&self, work: &mut StepWork, rows: Rows, values: Vec<f32>) {
+        work.gradient.tables.push(TableGradient { table: self.weights, rows, values });
+        let values = self.sums.offsets.iter().map(|sum| *sum as f32).collect();
+        let (table, rows) = (self.bias, Rows::Range(0..1));
+        work.gradient.tables.push(TableGradient { table, rows, values });
+    }
+}
+
+impl Algorithm for LinearAlgorithm {
+    fn constants(&self, phase: PhaseKind) -> Vec<PullItem> {
+        match phase {
+            PhaseKind::Measure(Stage::Centre) => Vec::new(),
+            PhaseKind::Measure(Stage::Spread) => vec![self.columns.pull()],
+            PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } if !self.standardise => Vec::new(),
+            PhaseKind::Train { .. } => vec![self.columns.pull()],
+            PhaseKind::Evaluate { .. } => {
+                let [weights, bias] = self.all_weights();
+                vec![self.columns.pull(), weights, bias]
+            }
+        }
+    }
+
+    fn indexes_features(&self, phase: PhaseKind) -> bool {
+        match phase {
+            PhaseKind::Measure(_) => true,
+            PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } => !self.standardise,
+        }
+    }
+
+    fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String> {
+        self.mode = match (phase, constants.as_slice()) {
+            (PhaseKind::Measure(Stage::Centre), []) => ComputeMode::Centre,
+            (PhaseKind::Measure(Stage::Spread), [stats]) => {
+                ComputeMode::Spread { mean: means(&stats.values)? }
+            }
+            (PhaseKind::Train { .. }, []) => ComputeMode::Sparse { score: false },
+            (PhaseKind::Evaluate { .. }, []) => ComputeMode::Sparse { score: true },
+            (PhaseKind::Train { .. }, [stats]) => {
+                ComputeMode::Dense { standard: Standard::of(&stats.values)? }
+            }
+            (PhaseKind::Evaluate { .. }, [stats, weights, bias]) => {
+                let standard = Standard::of(&stats.values)?;
+                ComputeMode::Fixed { model: Shifted::of(&weights.values, &bias.values, &standard) }
+            }
+            _ => return Err(format!("{} constants for {phase:?}", constants.len())),
+        };
+        Ok(())
+    }
+
+    fn prepare(&mut self, work: &mut StepWork) {
+        match &self.mode {
+            ComputeMode::Centre | ComputeMode::Spread { .. } | ComputeMode::Fixed { .. } => {}
+            ComputeMode::Dense { .. } => work.pulls.extend(self.all_weights()),
+            ComputeMode::Sparse { .. } => {
+                let keys = std::mem::take(&mut work.keys);
+                let values = vec![0.0; keys.len() * self.cols];
+                work.pulls.push(PullItem { table: self.weights, rows: Rows::Keys(keys), values });
+                work.pulls.push(self.range(self.bias, 0..1, self.cols));
+            }
+        }
+    }
+
+    fn compute(&mut self, work: &mut StepWork, metrics: &mut TaskMetrics) {
+        // The mode is taken out while the sums beside it are changed.
+        let mode = std::mem::replace(&mut self.mode, ComputeMode::Centre);
+        match &mode {
+            ComputeMode::Centre => self.columns.centre(work, metrics),
+            ComputeMode::Spread { mean } => self.columns.spread(mean, work, metrics),
+            ComputeMode::Sparse { score } => self.sparse(work, *score, metrics),
+            ComputeMode::Dense { standard } => self.dense(work, standard, metrics),
+            ComputeMode::Fixed { model } => {
+                model.values(&work.batch.indices).evaluate(self.loss, &work.batch, metrics);
+            }
+        }
+        self.mode = mode;
+    }
+}

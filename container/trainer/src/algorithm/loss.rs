@@ -1,0 +1,172 @@
+//! The losses of records and their derivatives by the score.
+//!
+//! All of it is f64, with `libm` for exp and ln: the same bits on every machine. The loss and its derivative share one
+//! exponential. A score is z; the labels 0 and 1 of two classes mean y = −1 and y = +1 in margins.
+
+use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::LossFunction;
+
+/// 1 / (1 + e^−z) without overflow.
+#[must_use]
+pub fn sigmoid(z: f64) -> f64 {
+    share(z, libm::exp(-z.abs()))
+}
+
+/// 1 / (1 + e^−z), given e^−|z|.
+#[inline]
+fn share(z: f64, small: f64) -> f64 {
+    if z >= 0.0 { 1.0 / (1.0 + small) } else { small / (1.0 + small) }
+}
+
+/// The loss of a record with one score `z`, and its derivative by `z`.
+///
+/// # Panics
+/// For softmax, which has a score for each class.
+#[inline]
+#[must_use]
+pub fn loss_and_slope(loss: LossFunction, z: f64, label: f32) -> (f64, f64) {
+    let label = f64::from(label);
+    match loss {
+        LossFunction::Logistic => {
+            let small = libm::exp(-z.abs());
+            // ln(1 + e^z) − label·z without overflow.
+            (z.max(0.0) + libm::log1p(small) - label * z, share(z, small) - label)
+        }
+        LossFunction::Squared => {
+            let residual = z - label;
+            (0.5 * residual * residual, residual)
+        }
+        // A score that is not a number must not count as a margin: its loss is not a number either.
+        LossFunction::Hinge => match lacking(z, label) {
+            (lack, _) if lack <= 0.0 => (0.0, 0.0),
+            (lack, sign) => (lack, -sign),
+        },
+        LossFunction::SquaredHinge => match lacking(z, label) {
+            (lack, _) if lack <= 0.0 => (0.0, 0.0),
+            (lack, sign) => (lack * lack, -2.0 * sign * lack),
+        },
+        LossFunction::Softmax => unreachable!("softmax has a score for each class"),
+    }
+}
+
+/// What the score lacks to a margin of 1, and y.
+#[inline]
+fn lacking(z: f64, label: f64) -> (f64, f64) {
+    let sign = 2.0 * label - 1.0;
+    (1.0 - sign * z, sign)
+}
+
+/// Counts a record with the score `z`, and returns the derivative of its loss. `score`: also for the area under the ROC
+/// curve.
+#[inline]
+pub(crate) fn count(
+    loss: LossFunction,
+    z: f64,
+    label: f32,
+    score: bool,
+    metrics: &mut TaskMetrics,
+) -> f64 {
+    let (value, slope) = loss_and_slope(loss, z, label);
+    metrics.rows += 1;
+    metrics.loss_sum += value;
+    if loss == LossFunction::Squared {
+        metrics.regression.count(slope, f64::from(label));
+        return slope;
+    }
+    metrics.correct += u64::from((z >= 0.0) == (label > 0.5));
+    if score {
+        metrics.scores.count(z, label > 0.5);
+    }
+    slope
+}
+
+/// Replaces the scores of all classes by their probabilities: each class's share of Σ e^z, with the highest score taken
+/// out first. Returns the class of the highest score (of equal ones the lowest class), and ln Σ e^z.
+pub(crate) fn softmax(scores: &mut [f64]) -> (usize, f64) {
+    let mut best = 0;
+    for (class, score) in scores.iter().enumerate() {
+        if *score > scores[best] {
+            best = class;
+        }
+    }
+    let highest = scores.get(best).copied().unwrap_or_default();
+    let mut sum = 0.0;
+    for score in scores.iter_mut() {
+        *score = libm::exp(*score - highest);
+        sum += *score;
+    }
+    scores.iter_mut().for_each(|score| *score /= sum);
+    (best, highest + libm::log(sum))
+}
+
+/// Counts a record of `label` with the scores of all classes, which become the derivatives of its loss by them.
+///
+/// # Panics
+/// If the label is not one of the classes.
+pub(crate) fn count_classes(scores: &mut [f64], label: f32, metrics: &mut TaskMetrics) {
+    let class = label as usize;
+    let own = scores[class];
+    let (best, log_sum) = softmax(scores);
+    metrics.rows += 1;
+    metrics.loss_sum += log_sum - own;
+    metrics.correct += u64::from(best == class);
+    scores[class] -= 1.0;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCALAR: [LossFunction; 4] = [
+        LossFunction::Logistic,
+        LossFunction::Squared,
+        LossFunction::Hinge,
+        LossFunction::SquaredHinge,
+    ];
+
+    #[test]
+    fn slope_is_the_derivative_of_the_loss() {
+        for loss in SCALAR {
+            for label in [0.0, 1.0] {
+                for z in [-30.0, -2.5, -0.75, 0.25, 0.5, 3.0, 40.0] {
+                    let (_, slope) = loss_and_slope(loss, z, label);
+                    let near = |z| loss_and_slope(loss, z, label).0;
+                    let difference = (near(z + 1e-6) - near(z - 1e-6)) / 2e-6;
+                    let tolerance = 1e-6 * (1.0 + slope.abs());
+                    assert!((slope - difference).abs() < tolerance, "{loss:?} {z} {label}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn losses_have_the_values_of_their_definition() {
+        let (loss, slope) = loss_and_slope(LossFunction::Logistic, 0.0, 1.0);
+        assert_eq!((loss, slope), (std::f64::consts::LN_2, -0.5));
+        assert_eq!(loss_and_slope(LossFunction::Squared, 3.0, 5.0), (2.0, -2.0));
+        assert_eq!(loss_and_slope(LossFunction::Hinge, 0.25, 1.0), (0.75, -1.0));
+        assert_eq!(loss_and_slope(LossFunction::Hinge, 0.25, 0.0), (1.25, 1.0));
+        assert_eq!(loss_and_slope(LossFunction::Hinge, 1.0, 1.0), (0.0, 0.0));
+        assert_eq!(loss_and_slope(LossFunction::SquaredHinge, 0.5, 1.0), (0.25, -1.0));
+        for loss in SCALAR {
+            assert!(loss_and_slope(loss, f64::NAN, 1.0).0.is_nan(), "{loss:?}");
+        }
+        // Neither overflows.
+        assert_eq!(loss_and_slope(LossFunction::Logistic, 800.0, 0.0), (800.0, 1.0));
+        assert_eq!(loss_and_slope(LossFunction::Logistic, -800.0, 1.0), (800.0, -1.0));
+    }
+
+    #[test]
+    fn softmax_takes_the_highest_score_out() {
+        let mut scores = [1000.0, 1000.0, -1000.0];
+        let (best, log_sum) = softmax(&mut scores);
+        assert_eq!((best, scores), (0, [0.5, 0.5, 0.0]));
+        assert_eq!(log_sum, 1000.0 + std::f64::consts::LN_2);
+        let mut metrics = TaskMetrics::default();
+        let mut scores = [0.0, 0.0, 0.0, 0.0];
+        count_classes(&mut scores, 2.0, &mut metrics);
+        assert_eq!(scores, [0.25, 0.25, -0.75, 0.25]);
+        assert!((metrics.loss_sum - 4.0f64.ln()).abs() < 1e-15);
+        assert_eq!((metrics.rows, metrics.correct), (1, 0));
+    }
+}

@@ -1,0 +1,131 @@
+//! Passes over the records of a step: scores, losses and the sums of gradients.
+//!
+//! score of class c = offset c + Σ weight [position · classes + c] · x, where the position of a feature is its place among
+//! the step's rows or its index. Models of one score and of several have loops of their own: most jobs have one, and its
+//! loop is the trainer's hottest.
+
+use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::LossFunction;
+
+use super::loss::{count, count_classes};
+use crate::batch::Batch;
+
+/// The values that a step computes with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PassValues<'a, W> {
+    /// `[batch.indices.len()]`: the position of each feature of the batch.
+    pub(super) positions: &'a [u32],
+    /// `[positions × offsets.len()]`, row-major.
+    pub(super) weights: &'a [W],
+    /// `[scores of a record]`
+    pub(super) offsets: &'a [f64],
+}
+
+/// Sums of the loss's derivatives over the records of a step.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PassSums {
+    /// As [`PassValues::weights`].
+    pub(super) weights: Vec<f64>,
+    /// As [`PassValues::offsets`].
+    pub(super) offsets: Vec<f64>,
+}
+
+impl PassSums {
+    /// Zeros for that many values.
+    pub(super) fn clear(&mut self, weights: usize, offsets: usize) {
+        self.weights.clear();
+        self.weights.resize(weights, 0.0);
+        self.offsets.clear();
+        self.offsets.resize(offsets, 0.0);
+    }
+}
+
+impl<W: Copy + Into<f64>> PassValues<'_, W> {
+    /// Adds the derivatives of all records to `sums` and their losses to `metrics`.
+    pub(super) fn train(
+        &self,
+        loss: LossFunction,
+        batch: &Batch,
+        sums: &mut PassSums,
+        metrics: &mut TaskMetrics,
+    ) {
+        sums.clear(self.weights.len(), self.offsets.len());
+        if loss == LossFunction::Softmax {
+            return self.train_classes(batch, sums, metrics);
+        }
+        let mut offset_sum = 0.0;
+        for (row, label) in batch.labels.iter().enumerate() {
+            let (positions, values) = self.row(batch, row);
+            let z = self.score(positions, values);
+            let slope = count(loss, z, *label, false, metrics);
+            offset_sum += slope;
+            for (at, x) in positions.iter().zip(values) {
+                sums.weights[*at as usize] += slope * f64::from(*x);
+            }
+        }
+        sums.offsets[0] = offset_sum;
+    }
+
+    /// Adds the losses and scores of all records to `metrics`.
+    pub(super) fn evaluate(&self, loss: LossFunction, batch: &Batch, metrics: &mut TaskMetrics) {
+        let mut scores = Vec::new();
+        for (row, label) in batch.labels.iter().enumerate() {
+            let (positions, values) = self.row(batch, row);
+            if loss == LossFunction::Softmax {
+                self.scores(positions, values, &mut scores);
+                count_classes(&mut scores, *label, metrics);
+            } else {
+                count(loss, self.score(positions, values), *label, true, metrics);
+            }
+        }
+    }
+
+    fn train_classes(&self, batch: &Batch, sums: &mut PassSums, metrics: &mut TaskMetrics) {
+        let classes = self.offsets.len();
+        let mut slopes = Vec::with_capacity(classes);
+        for (row, label) in batch.labels.iter().enumerate() {
+            let (positions, values) = self.row(batch, row);
+            self.scores(positions, values, &mut slopes);
+            count_classes(&mut slopes, *label, metrics);
+            for (sum, slope) in sums.offsets.iter_mut().zip(&slopes) {
+                *sum += slope;
+            }
+            for (at, x) in positions.iter().zip(values) {
+                let x = f64::from(*x);
+                let own = *at as usize * classes;
+                for (sum, slope) in sums.weights[own..own + classes].iter_mut().zip(&slopes) {
+                    *sum += slope * x;
+                }
+            }
+        }
+    }
+
+    fn row<'b>(&'b self, batch: &'b Batch, row: usize) -> (&'b [u32], &'b [f32]) {
+        let range = batch.offsets[row] as usize..batch.offsets[row + 1] as usize;
+        (&self.positions[range.clone()], &batch.values[range])
+    }
+
+    /// The score of a record, of a model that has one.
+    #[inline]
+    fn score(&self, positions: &[u32], values: &[f32]) -> f64 {
+        let mut z = self.offsets[0];
+        for (at, x) in positions.iter().zip(values) {
+            z += self.weights[*at as usize].into() * f64::from(*x);
+        }
+        z
+    }
+
+    /// Replaces `scores` by the scores of all classes.
+    fn scores(&self, positions: &[u32], values: &[f32], scores: &mut Vec<f64>) {
+        scores.clear();
+        scores.extend_from_slice(self.offsets);
+        let classes = scores.len();
+        for (at, x) in positions.iter().zip(values) {
+            let x = f64::from(*x);
+            let own = *at as usize * classes;
+            for (score, weight) in scores.iter_mut().zip(&self.weights[own..own + classes]) {
+                *score += (*weight).into() * x;
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! EvaluationFigures of an evaluation, by name: what is printed, kept in manifests and watched by early stopping.
+//!
+//! Which figures a job has follows from its loss ([`LossFunction::figures`](crate::spec::LossFunction::figures)). In JSON each is a field of its own
+//! beside the others of the evaluation, such as `"log_loss": 0.21`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A figure. The order of the variants is the order in which figures are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Figure {
+    /// Mean log-loss per record.
+    LogLoss,
+    /// Mean hinge loss per record.
+    Hinge,
+    /// Mean squared hinge loss per record.
+    SquaredHinge,
+    /// Root of the mean squared residual.
+    Rmse,
+    /// Mean absolute residual.
+    Mae,
+    /// Share of the labels' variance that the model explains, at most 1.
+    R2,
+    /// Area under the ROC curve.
+    Auc,
+    /// Bound of the error that binning of scores causes in [`Figure::Auc`]. Not printed.
+    AucError,
+    /// Share of records whose class the model names.
+    Accuracy,
+}
+
+/// EvaluationFigures with their names in JSON and in text.
+const NAMES: [(Figure, &str, &str); 9] = [
+    (Figure::LogLoss, "log_loss", "log-loss"),
+    (Figure::Hinge, "hinge", "hinge"),
+    (Figure::SquaredHinge, "squared_hinge", "squared-hinge"),
+    (Figure::Rmse, "rmse", "rmse"),
+    (Figure::Mae, "mae", "mae"),
+    (Figure::R2, "r2", "r2"),
+    (Figure::Auc, "auc", "auc"),
+    (Figure::AucError, "auc_error", "auc-error"),
+    (Figure::Accuracy, "accuracy", "accuracy"),
+];
+
+impl Figure {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        NAMES.iter().map(|(figure, ..)| *figure)
+    }
+
+    /// Its name in text: `log-loss`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.names().1
+    }
+
+    /// Its name in JSON: `log_loss`.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        self.names().0
+    }
+
+    fn names(self) -> (&'static str, &'static str) {
+        let found = NAMES.iter().find(|(figure, ..)| *figure == self);
+        found.map_or(("", ""), |(_, key, name)| (key, name))
+    }
+}
+
+/// The figures of one evaluation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EvaluationFigures(BTreeMap<Figure, f64>);
+
+impl EvaluationFigures {
+    /// Adds a figure. JSON has no NaN and no infinity, and a manifest that cannot be read back is worse than a blunt
+    /// number: such a value becomes the largest one.
+    pub fn insert(&mut self, figure: Figure, value: f64) {
+        let value = match value {
+            value if value.is_finite() => value,
+            f64::NEG_INFINITY => f64::MIN,
+            _ => f64::MAX,
+        };
+        self.0.insert(figure, value);
+    }
+
+    /// One figure, if the evaluation has it.
+    #[must_use]
+    pub fn get(&self, figure: Figure) -> Option<f64> {
+        self.0.get(&figure).copied()
+    }
+
+    /// The first figure: the mean loss, or a function that rises with it. Lower is better.
+    #[must_use]
+    pub fn loss(&self) -> Option<(Figure, f64)> {
+        self.0.iter().next().map(|(figure, value)| (*figure, *value))
+    }
+
+    /// The figures to print, in their order.
+    pub fn printed(&self) -> impl Iterator<Item = (Figure, f64)> + '_ {
+        let printed = |(figure, _): &(&Figure, &f64)| **figure != Figure::AucError;
+        self.0.iter().filter(printed).map(|(figure, value)| (*figure, *value))
+    }
+}
+
+impl FromIterator<(Figure, f64)> for EvaluationFigures {
+    fn from_iter<I: IntoIterator<Item = (Figure, f64)>>(all: I) -> Self {
+        let mut figures = Self::default();
+        for (figure, value) in all {
+            figures.insert(figure, value);
+        }
+        figures
+    }
+}
+
+/// `log-loss 0.2118  auc 0.9729  accuracy 0.9250`.
+impl fmt::Display for EvaluationFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (figure, value)) in self.printed().enumerate() {
+            let gap = if n == 0 { "" } else { "  " };
+            write!(f, "{gap}{} {value:.4}", figure.name())?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for EvaluationFigures {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(figure, value)| (figure.key(), value)))
+    }
+}
+
+/// Other fields are left out: another version of the program may have more.
+impl<'de> Deserialize<'de> for EvaluationFigures {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FiguresVisitor;
+
+        impl<'de> Visitor<'de> for FiguresVisitor {
+            type Value = EvaluationFigures;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("figures by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<EvaluationFigures, A::Error> {
+                let mut figures = EvaluationFigures::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    match NAMES.iter().find(|(_, name, _)| *name == key) {
+                        Some((figure, ..)) => figures.insert(*figure, map.next_value()?),
+                        None => {
+                            map.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(figures)
+            }
+        }
+
+        deserializer.deserialize_map(FiguresVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_printed_in_their_order() {
+        let figures: EvaluationFigures = [
+            (Figure::Accuracy, 0.925),
+            (Figure::AucError, 0.1),
+            (Figure::Auc, 0.97291),
+            (Figure::LogLoss, 0.21184),
+        ]
+        .into_iter()
+        .collect();
+        assert_eq!(figures.to_string(), "log-loss 0.2118  auc 0.9729  accuracy 0.9250");
+        assert_eq!(figures.loss(), Some((Figure::LogLoss, 0.21184)));
+        assert!(Figure::all().all(|figure| !figure.name().is_empty()));
+    }
+
+    #[test]
+    fn json_of_an_earlier_version_and_unknown_fields_are_read() {
+        let json = r#"{"log_loss":0.5,"auc":0.75,"later":{"a":[1]},"accuracy":1}"#;
+        let figures: EvaluationFigures = serde_json::from_str(json).expect("figures");
+        assert_eq!(figures.get(Figure::Accuracy), Some(1.0));
+        let again = serde_json::to_string(&figures).expect("JSON");
+        assert_eq!(again, r#"{"log_loss":0.5,"auc":0.75,"accuracy":1.0}"#);
+    }
+
+    #[test]
+    fn values_that_json_lacks_become_the_largest() {
+        let mut figures = EvaluationFigures::default();
+        figures.insert(Figure::Rmse, f64::NAN);
+        figures.insert(Figure::R2, f64::NEG_INFINITY);
+        let json = serde_json::to_string(&figures).expect("JSON");
+        assert_eq!(serde_json::from_str::<EvaluationFigures>(&json).expect("read"), figures);
+    }
+}
