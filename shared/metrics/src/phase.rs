@@ -100,7 +100,7 @@ impl PhaseMetrics {
     }
 }
 
-/// EvaluationFigures of a phase.
+/// Figures of a phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Tasks added.

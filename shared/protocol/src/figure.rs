@@ -1,4 +1,4 @@
-//! EvaluationFigures of an evaluation, by name: what is printed, kept in manifests and watched by early stopping.
+//! Figures of an evaluation, by name: what is printed, kept in manifests and watched by early stopping.
 //!
 //! Which figures a job has follows from its loss ([`LossFunction::figures`](crate::spec::LossFunction::figures)). In JSON each is a field of its own
 //! beside the others of the evaluation, such as `"log_loss": 0.21`.
@@ -32,7 +32,7 @@ pub enum Figure {
     Accuracy,
 }
 
-/// EvaluationFigures with their names in JSON and in text.
+/// Figures with their names in JSON and in text.
 const NAMES: [(Figure, &str, &str); 9] = [
     (Figure::LogLoss, "log_loss", "log-loss"),
     (Figure::Hinge, "hinge", "hinge"),

@@ -65,7 +65,7 @@ pub enum PredictError {
 pub struct Scored {
     /// Records.
     pub rows: u64,
-    /// EvaluationFigures of the scores against the labels, as an evaluation of a job computes them; `None` if a record has no
+    /// Figures of the scores against the labels, as an evaluation of a job computes them; `None` if a record has no
     /// label, or one that the loss does not accept.
     pub figures: Option<EvaluationFigures>,
 }
