@@ -12,7 +12,7 @@ use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::file::{ReadContext, read};
+use heddle_protocol::spec::file::{KeyOverride, ReadContext, read};
 use heddle_protocol::spec::table::WEIGHTS;
 use heddle_protocol::spec::{JobSpec, PhaseKind, TableSpec, phase_count, phase_kind};
 use heddle_storage::{LocalStorage, StorageUrl, find_files};
@@ -271,7 +271,7 @@ pub fn job_file(file: &Path, sets: &[&str]) -> JobSpec {
         file: "job.toml".to_owned(),
         job_dir: dir.clone(),
         working_dir: dir,
-        sets: sets.iter().map(|set| (*set).to_owned()).collect(),
+        sets: sets.iter().map(|set| KeyOverride::set(set)).collect(),
         run_label: "00000000".to_owned(),
         ..ReadContext::default()
     };
