@@ -53,7 +53,7 @@ impl Bench {
 }
 
 #[test]
-fn a_record_that_cannot_be_read_is_exit_7_with_file_line_and_column() {
+fn unreadable_record_is_exit_7_with_its_position() {
     for (record, message) in [
         ("1 1:x", "train.libsvm:3:5: expected a finite number, found \"x\""),
         ("1 3:1", "train.libsvm:3:3: index 3 is above the highest, 2"),
@@ -218,7 +218,7 @@ fn a_model_has_the_same_names_however_often_it_is_replaced() {
 }
 
 #[test]
-fn a_foreign_file_under_the_name_of_a_model_is_refused_before_training() {
+fn foreign_file_named_as_a_model_is_refused_at_the_start() {
     let bench = Bench::new(None);
     std::fs::create_dir(bench.path().join("model")).unwrap();
     std::fs::write(bench.path().join("model/model.txt"), "mine").unwrap();
@@ -280,7 +280,7 @@ fn three_label_values_are_refused_with_file_and_line() {
 }
 
 #[test]
-fn rows_and_bad_records_are_exact_with_two_trainers_and_a_test_set() {
+fn rows_and_bad_records_are_exact_with_two_trainers() {
     let bench = Bench::new(None);
     let write = |name: &str, rows: usize, bad: usize| {
         let record = |n: usize| format!("{} 1:{} 2:{}\n", n % 2, n % 7, n * 3 % 5);

@@ -143,7 +143,7 @@ fn ctrl_c_ends_a_run_in_order_and_the_next_one_continues_it() {
 }
 
 #[test]
-fn another_job_in_the_same_file_is_refused_with_the_keys_until_it_is_allowed() {
+fn another_job_in_the_same_file_is_refused_with_the_keys() {
     let bench = Bench::new();
     // A run that trained no step would give way; this one is in its second pass.
     std::fs::write(bench.0.path().join("job.toml"), TRAINING).unwrap();
@@ -239,7 +239,7 @@ fn followed_logs_end_with_the_run() {
 }
 
 #[test]
-fn a_killed_application_master_takes_its_processes_along_and_the_next_run_continues() {
+fn next_run_continues_after_a_killed_applicationmaster() {
     let bench = Bench::new();
     let running = bench.start(&[]);
     let listed = bench.list();
@@ -306,7 +306,7 @@ fn the_processes_of_a_run_end_with_its_command_line() {
 }
 
 #[test]
-fn a_checkpoint_folder_with_foreign_files_is_refused_and_they_survive() {
+fn checkpoint_folder_with_foreign_files_is_refused() {
     let bench = Bench::new();
     let dir = bench.0.path().join("precious");
     std::fs::create_dir(&dir).unwrap();

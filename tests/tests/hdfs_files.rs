@@ -215,7 +215,7 @@ async fn files_are_private_to_their_owner() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_file_that_another_client_writes_is_taken_and_can_be_deleted() -> Result<()> {
+async fn file_that_another_client_writes_is_taken_over() -> Result<()> {
     let place = Place::new("lease").await?;
     let other = cluster()?.storage("alice")?;
     let path = place.at("open")?;

@@ -176,7 +176,7 @@ fn everything_below(metadata: &Metadata, name: &str) -> BTreeSet<String> {
 
 /// The machine parts of crates that also have IO: these files may not name a runtime, a socket or a clock.
 #[test]
-fn the_machines_of_client_and_agent_name_no_runtime_socket_or_clock() {
+fn client_and_agent_cores_name_no_runtime_socket_or_clock() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let shells = ["environment.rs", "shell"];
     for folder in ["container/client/src", "container/agent/src"] {

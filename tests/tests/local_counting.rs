@@ -134,7 +134,7 @@ fn bsp_counts_exactly_through_kills() {
 }
 
 #[test]
-fn an_undisturbed_count_is_exact_and_its_checkpoints_pass_md5sum() {
+fn undisturbed_count_is_exact_and_passes_md5sum() {
     let dir = folder("asp");
     let ended = heddle(dir.path(), &["run", "job.toml"]).expect("heddle starts");
     assert_eq!(ended.code, Some(0), "{ended:?}");

@@ -11,7 +11,7 @@ use heddle_tests::logs::KILLS;
 const LIMIT: Duration = Duration::from_secs(240);
 
 #[test]
-fn a_pserver_that_trainers_cannot_reach_is_reported_and_replaced() {
+fn pserver_out_of_reach_of_trainers_is_replaced() {
     let dir = tempfile::tempdir().expect("a folder");
     write_libsvm(&dir.path().join("data"), "train", 2, 200, 50, 5, 3).expect("data");
     let text = "name = \"outage\"\n\

@@ -44,7 +44,7 @@ fn a_pserver_may_die_before_any_event() {
 }
 
 #[test]
-fn the_applicationmaster_may_die_before_any_event_and_containers_live_on() {
+fn containers_outlive_an_applicationmaster_at_any_event() {
     at_every_event(["bsp", "asp"], &[Fault::KillAm]);
 }
 
@@ -77,7 +77,7 @@ fn preemption_and_silence_before_any_event() {
 }
 
 #[test]
-fn clocks_wait_for_no_trainer_that_is_gone_whatever_happens_before_any_event() {
+fn clocks_wait_for_no_trainer_that_is_gone() {
     let faults = [Fault::KillTrainer, Fault::BreakData, Fault::Cut];
     at_every_event(["ssp", "ssp-idle"], &faults);
 }

@@ -102,7 +102,7 @@ async fn a_job_survives_rm_restarts_a_new_key_and_a_lost_node() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_job_and_its_client_follow_a_failover_to_the_other_resourcemanager() -> Result<()> {
+async fn job_and_client_follow_a_resourcemanager_failover() -> Result<()> {
     let cluster =
         Cluster::start(Options { nodemanagers: 2, resourcemanagers: 2, ..Options::default() })?;
     let gate = cluster.dir().join("gate");

@@ -49,7 +49,7 @@ fn after_two_passes(view: &JobView) -> Option<&CheckpointView> {
 }
 
 #[test]
-fn a_killed_jobs_checkpoint_exports_the_model_of_a_run_that_ended_there() -> Result<()> {
+fn export_after_a_kill_equals_a_run_that_ended_there() -> Result<()> {
     let shape = |passes| Shape { passes, every: "1 pass", local_data: false };
     let job = YarnJob::bsp(cluster()?, "exported", shape(40))?;
     let mut submitted = job.submit(&[], "step-computed=return(sleep=40,while={slow})")?;
@@ -195,7 +195,7 @@ fn written_down(job: &YarnJob<'_>, submitted: &Submitted<'_>) -> Result<()> {
 }
 
 #[test]
-fn the_loss_of_an_applicationmaster_keeps_history_and_is_a_recovery() -> Result<()> {
+fn loss_of_an_applicationmaster_is_a_recovery() -> Result<()> {
     let shape = Shape { passes: 400, every: "20 steps", local_data: false };
     let job = YarnJob::bsp(cluster()?, "history", shape)?;
     let mut submitted = job.submit(&[], "step-computed=return(sleep=40,while={slow})")?;

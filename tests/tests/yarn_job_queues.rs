@@ -112,7 +112,7 @@ fn a_preempted_job_counts_exactly() -> Result<()> {
 }
 
 #[test]
-fn a_renewed_token_opens_new_connections_and_the_old_one_is_not_needed() -> Result<()> {
+fn renewed_token_opens_new_connections_without_the_old_one() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let rm = Daemon::ResourceManager(1);
     // Three minutes at this pace, a second or two without the pauses.

@@ -180,7 +180,7 @@ fn a_full_queue_ends_the_job_after_its_timeout() -> Result<()> {
 }
 
 #[test]
-fn a_second_job_with_the_same_places_is_refused_and_names_the_first() -> Result<()> {
+fn second_job_in_the_same_places_is_refused_by_name() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "twice", LONG)?;
     let mut first =
         job.submit(&["--set", "yarn.view-acl=bob,dr.who"], "step-computed=sleep(60)")?;

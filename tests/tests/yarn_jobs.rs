@@ -35,7 +35,7 @@ fn hello<'c>(
 }
 
 #[test]
-fn arguments_arrive_byte_for_byte_in_containers_on_several_nodes() -> Result<()> {
+fn arguments_arrive_byte_for_byte_on_several_nodes() -> Result<()> {
     let nasty = [
         "a b",
         "",

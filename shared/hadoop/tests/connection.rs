@@ -85,7 +85,7 @@ async fn noting(answers: fn(usize) -> bool) -> (Server, Arc<Mutex<Vec<Call>>>) {
 }
 
 #[tokio::test]
-async fn a_retry_over_a_new_connection_has_the_same_client_and_call_id() {
+async fn retry_over_a_new_connection_keeps_its_call_id() {
     let (server, notes) = noting(|number| number == 2).await;
     echo(&proxy([server.address.clone()]), "x", idempotent()).await.expect("is answered at last");
     let notes = notes.lock().expect("no panic");

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_see_waits_for_the_records_before_it_and_keeps_its_order() {
+    fn visible_actions_wait_for_earlier_records_in_order() {
         let mut gate = JournalGate::default();
         gate.push(visible());
         assert_eq!(gate.take().len(), 1, "nothing was recorded yet, so nothing is waited for");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_holds_up_store_calls_alone_and_a_decision_after_it_waits_for_both() {
+    fn note_delays_store_calls_and_the_decision_after_it() {
         let note = Record::Commit {
             cut: CutId { generation: Generation(1), number: 1 },
             dir: String::new(),

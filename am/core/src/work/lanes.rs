@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_moves_gets_a_higher_number_and_one_that_stays_keeps_its_own() {
+    fn only_a_lane_that_moves_gets_a_higher_number() {
         let mut lanes = Lanes::new(2, Generation(3));
         lanes.share(&members([0]));
         assert_eq!(lanes.of(trainer(0)), [grant(0, 3, 1), grant(1, 3, 2)]);

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn trainers_wish_for_different_hosts_and_never_for_one_without_data() {
+    fn trainers_ask_for_different_hosts_that_hold_data() {
         let index = index();
         assert_eq!(index.hosts_for(0), ["b", "a", "c"]);
         assert_eq!(index.hosts_for(1), ["a", "c", "b"]);

@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_and_their_files_are_in_the_way_but_interrupted_publications_are_not() {
+    fn models_are_in_the_way_interrupted_ones_are_not() {
         let both = [ModelFormat::Safetensors, ModelFormat::Text];
         let met = |names: &[&str], formats: &[ModelFormat]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();

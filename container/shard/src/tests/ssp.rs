@@ -52,7 +52,7 @@ const GRANTED: Option<Status> = Some(Status::Ok);
 
 /// The rule itself: pull `c` is granted when every clock, the own one included, is at least `c − s`.
 #[test]
-fn pull_is_granted_when_no_clock_is_further_behind_than_the_staleness() {
+fn pull_is_granted_within_the_staleness() {
     for staleness in [0, 1, 4] {
         let mut node = ssp(staleness);
         let [fast, slow] = node.two([10, 10]);

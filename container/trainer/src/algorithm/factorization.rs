@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn evaluation_of_a_standardised_machine_has_the_scores_of_training() {
+    fn evaluation_of_a_standardised_model_scores_as_training() {
         let spec = spec(LossFunction::Squared, true);
         let (stats, mut machine) = (stats(), FactorizationMachine::new(&spec));
         let model = model(&stats);

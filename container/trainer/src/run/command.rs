@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_gets_the_files_of_a_local_run_with_a_private_secret() {
+    fn program_gets_the_files_of_a_local_run() {
         let dir = tempfile::tempdir().expect("a folder");
         std::os::unix::fs::symlink("/etc/hostname", dir.path().join(SECRET)).expect("a link");
         for _ in 0..2 {

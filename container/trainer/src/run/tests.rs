@@ -473,7 +473,7 @@ fn a_revoked_lane_is_not_computed_further() {
 
 /// S1: a fenced lane is dropped and reported; after a new hand-out it is taken over again.
 #[test]
-fn a_fenced_lane_is_reported_and_taken_over_at_its_next_hand_out() {
+fn fenced_lane_is_taken_over_at_its_next_hand_out() {
     let mut rig = Rig::new(&[8], true);
     rig.phase(EPOCH, 0, Sharing::Lanes { lanes: 1 });
     rig.lanes(EPOCH, &[0], &[]);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_that_are_not_caches_are_rejected_before_the_library_reads_them() {
+    fn files_that_are_not_caches_never_reach_the_library() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("cc");
         let name = format!("FILE:{}", path.display());

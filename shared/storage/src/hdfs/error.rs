@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_broke_leaves_the_outcome_open_and_one_that_never_stood_does_not() {
+    fn only_a_broken_connection_leaves_the_outcome_open() {
         let io = |kind| meaning(&HdfsError::IOError(Error::from(kind)));
         assert_eq!(io(ErrorKind::ConnectionReset), (Reason::Unavailable, ErrorEffect::Unknown));
         assert_eq!(io(ErrorKind::UnexpectedEof), (Reason::Unavailable, ErrorEffect::Unknown));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_replicas_are_unreadable_now_and_not_proof_of_a_damaged_file() {
+    fn damaged_replicas_are_no_proof_of_a_damaged_file() {
         assert_eq!(meaning(&HdfsError::ChecksumError).0, Reason::Unavailable);
         assert_eq!(meaning(&HdfsError::BlocksNotFound(String::new())).0, Reason::Unavailable);
     }

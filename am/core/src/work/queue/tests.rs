@@ -22,7 +22,7 @@ fn position(grant: TaskGrant, step: u64) -> TaskPosition {
 }
 
 #[test]
-fn a_dead_trainers_task_starts_again_at_the_first_step_not_acknowledged() {
+fn task_of_a_dead_trainer_restarts_at_the_unconfirmed_step() {
     let mut queue = queue(2);
     let first = grant(&mut queue, 0)[0];
     queue.progress(trainer(0), &[position(first, 7)]);
@@ -82,7 +82,7 @@ fn three_kills_do_not_blame_a_task() {
 }
 
 #[test]
-fn an_idle_trainer_takes_from_the_longest_queue_and_the_first_who_finishes_ends_the_task() {
+fn idle_trainer_takes_from_the_longest_queue() {
     let mut queue = queue(2);
     let held = queue.grant(trainer(0), 1, &[], MonotonicMs(0), &Limits::default());
     assert_eq!(held.len(), 2);
@@ -94,7 +94,7 @@ fn an_idle_trainer_takes_from_the_longest_queue_and_the_first_who_finishes_ends_
 }
 
 #[test]
-fn a_slow_task_gets_a_speculative_attempt_once_it_is_late_by_own_computing_time() {
+fn late_task_gets_a_speculative_attempt() {
     let mut queue = queue(1);
     let slow = grant(&mut queue, 0)[0];
     queue.computed(trainer(0), 100);
@@ -144,7 +144,7 @@ fn attempts_of_a_new_generation_are_new() {
 }
 
 #[test]
-fn of_two_late_tasks_the_later_one_gets_a_speculative_attempt_first() {
+fn later_of_two_late_tasks_is_attempted_again_first() {
     let mut queue = queue(2);
     let tasks: Vec<TaskId> = (0..2).map(|index| grant(&mut queue, index)[0].task).collect();
     for (index, computed) in [(0, 40_000), (1, 90_000)] {

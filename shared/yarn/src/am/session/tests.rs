@@ -316,7 +316,7 @@ fn a_grant_that_crosses_a_new_count_resends_the_count() {
 }
 
 #[test]
-fn another_size_replaces_the_row_and_another_priority_cancels_it() {
+fn another_size_replaces_and_another_priority_cancels_an_ask() {
     let mut session = wanting(2);
     beat(&mut session, &response(&[], &[]));
     session.want(A, Ask { resources: Resources::new(Memory::mib(128), VCores(1)), ..ask() }, 2);
