@@ -30,6 +30,11 @@ fn functions_are_short() {
 }
 
 #[test]
+fn function_names_are_short() {
+    sizes::check_names();
+}
+
+#[test]
 fn modules_have_no_cycles() {
     cycles::check(&sources::product());
 }

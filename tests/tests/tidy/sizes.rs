@@ -8,6 +8,7 @@ use crate::sources::{self, Source};
 
 const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
+const FUNCTION_NAME_MAX: usize = 60;
 
 pub fn check_files(sources: &[Source]) {
     let exceptions = Exceptions::of("file-length");
@@ -38,6 +39,22 @@ pub fn check_functions(sources: &[Source]) {
         }
     }
     exceptions.check(violations);
+}
+
+/// Names of functions, those of tests included.
+pub fn check_names() {
+    let mut long = Vec::new();
+    for (path, text) in sources::all() {
+        for line in text.lines() {
+            let name = line.trim_start().strip_prefix("pub ").unwrap_or(line.trim_start());
+            let name = name.strip_prefix("async ").unwrap_or(name).strip_prefix("fn ");
+            let name = name.and_then(|rest| rest.split(['(', '<']).next()).unwrap_or_default();
+            if name.len() > FUNCTION_NAME_MAX {
+                long.push(format!("{path}: {name}"));
+            }
+        }
+    }
+    assert!(long.is_empty(), "longer than {FUNCTION_NAME_MAX} letters:\n{}", long.join("\n"));
 }
 
 #[derive(Default)]
