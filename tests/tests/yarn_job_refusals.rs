@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Slot;
@@ -122,9 +122,14 @@ fn a_job_that_cannot_run_is_rejected_at_submission() -> Result<()> {
     let homeless = job.submit_as("newcomer", &own)?;
     says(&homeless, 5, &["home directory", "/user/newcomer", "administrator"])?;
 
-    let known = applications(cluster)?;
-    for id in job.heddle_names("staging")? {
-        ensure!(known.contains(&id), "{id} was not submitted and left things on HDFS");
+    // Other tests submit beside this one: what they have staged becomes an application a moment later.
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let staged = job.heddle_names("staging")?;
+        let known = applications(cluster)?;
+        let Some(id) = staged.iter().find(|id| !known.contains(id)) else { break };
+        ensure!(Instant::now() < end, "{id} was not submitted and left things on HDFS");
+        std::thread::sleep(Duration::from_millis(500));
     }
     let left = job.names("")?;
     ensure!(left.iter().all(|name| ["data", "model"].contains(&name.as_str())), "{left:?}");

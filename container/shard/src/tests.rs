@@ -218,7 +218,9 @@ impl Node {
         let is_answer = |effect: &ShardEffect| match effect {
             ShardEffect::Reply { conn: to, header: reply }
             | ShardEffect::Values { conn: to, header: reply, .. } => {
+                // A clock is answered only if it is refused; it may release a pull of the same connection.
                 *to == conn
+                    && (header.kind != Kind::Clock || reply.kind == Kind::Refused)
                     && reply.request == header.request
                     && reply.unit == header.unit
                     && reply.step == header.step
