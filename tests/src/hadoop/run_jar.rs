@@ -35,8 +35,11 @@ impl RunJar {
         work: &Path,
         jar: &Path,
     ) -> Command {
-        let mut command = Command::new(java);
+        // A test that runs in the background inherits ignored signals, which a shell script cannot trap.
+        let mut command = Command::new("env");
         command
+            .arg("--default-signal=HUP,INT,TERM")
+            .arg(java)
             .args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
             .arg(format!("-Djava.io.tmpdir={}", work.display()))
             .args(options)
