@@ -127,7 +127,7 @@ fn a_job_that_cannot_run_is_rejected_at_submission() -> Result<()> {
     loop {
         let staged = job.heddle_names("staging")?;
         let known = applications(cluster)?;
-        let Some(id) = staged.iter().find(|id| !known.contains(id)) else { break };
+        let Some(id) = staged.iter().find(|id| !known.contains(*id)) else { break };
         ensure!(Instant::now() < end, "{id} was not submitted and left things on HDFS");
         std::thread::sleep(Duration::from_millis(500));
     }
