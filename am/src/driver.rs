@@ -192,6 +192,8 @@ impl<C: ContainerSource> Driver<C> {
             rows: view.rows,
             rows_per_second: view.rows_per_second,
             training_loss: view.training_loss,
+            done: view.phase_done,
+            left_ms: view.left_ms,
         };
         if last.as_ref() != Some(&progress) {
             self.progress = (Some(progress.clone()), Instant::now());
@@ -377,11 +379,8 @@ pub(crate) fn job_span(job: &str, attempt: Attempt, epoch: Option<Epoch>) -> Spa
 
 /// Finished share of the job, 0 … 1, as if all phases took the same time.
 fn done(view: &view::JobView, phases: u32) -> f32 {
-    let phase = match view.tasks {
-        0 => 0.0,
-        tasks => f64::from(view.tasks_done) / f64::from(tasks),
-    };
-    let done = (f64::from(view.phase.0) + phase) / f64::from(phases.max(1));
+    let done =
+        (f64::from(view.phase.0) + view.phase_done.unwrap_or(0.0)) / f64::from(phases.max(1));
     done.clamp(0.0, 1.0) as f32
 }
 

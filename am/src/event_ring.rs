@@ -152,6 +152,8 @@ mod tests {
             rows,
             rows_per_second: 1.0,
             training_loss: None,
+            done: None,
+            left_ms: None,
         }
     }
 

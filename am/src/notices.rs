@@ -11,7 +11,9 @@ use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use heddle_protocol::view::{CheckpointView, EvaluationView, JobEvent, StorageWaitView};
+use heddle_protocol::view::{
+    CheckpointView, EvaluationView, JobEvent, StorageWaitView, TrainingPassView,
+};
 
 use crate::report::format;
 
@@ -38,6 +40,7 @@ fn weight(event: &JobEvent) -> Weight {
         JobEvent::Registered { .. }
         | JobEvent::Lost { .. }
         | JobEvent::PhaseBegun { .. }
+        | JobEvent::PassTrained(_)
         | JobEvent::Evaluated(_)
         | JobEvent::CheckpointCommitted(_)
         | JobEvent::CheckpointGivenUp { .. }
@@ -203,8 +206,12 @@ pub fn log(event: &JobEvent) {
             tracing::info!(%slot, %incarnation, cause, "container_lost");
         }
         JobEvent::PhaseBegun { phase, text } => tracing::info!(%phase, text, "phase_begun"),
-        JobEvent::Progress { text, rows, rows_per_second, training_loss } => {
-            tracing::debug!(text, rows, rows_per_second, training_loss, "progress");
+        JobEvent::Progress { text, rows, rows_per_second, training_loss, done, left_ms } => {
+            tracing::debug!(text, rows, rows_per_second, training_loss, done, left_ms, "progress");
+        }
+        JobEvent::PassTrained(trained) => {
+            let TrainingPassView { pass, rows, loss } = trained;
+            tracing::info!(pass, rows, training_loss = loss, "pass_trained");
         }
         JobEvent::Evaluated(scores) => {
             let EvaluationView { pass, rows, figures } = scores;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use heddle_am::report::format;
+use heddle_am::report::format::{self, ProgressFigures};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::spec::{AlgorithmKind, BadRecords, JobSpec, Location};
@@ -63,12 +63,12 @@ pub struct EventPrinter {
     rows_before: Option<u64>,
     /// Slots whose container was lost and not replaced yet.
     lost: BTreeSet<Slot>,
-    /// Time of the last progress line in JSON.
+    /// Time of the last line of progress that stays.
     progress_at: Option<Instant>,
     ended: Option<ExitCode>,
 }
 
-/// Interval of progress lines in JSON: the log of a long job stays readable.
+/// Interval of lines of progress in JSON and in a pipe: the log of a long job stays readable.
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 
 impl EventPrinter {
@@ -159,9 +159,10 @@ impl EventPrinter {
 
     /// Whether an event gets a line of JSON: all events do, except progress within [`PROGRESS_EVERY`].
     fn is_due(&mut self, event: &JobEvent, now: Instant) -> bool {
-        if !matches!(event, JobEvent::Progress { .. }) {
-            return true;
-        }
+        !matches!(event, JobEvent::Progress { .. }) || self.progress_is_due(now)
+    }
+
+    fn progress_is_due(&mut self, now: Instant) -> bool {
         let soon = |at: Instant| now.saturating_duration_since(at) < PROGRESS_EVERY;
         if self.progress_at.is_some_and(soon) {
             return false;
@@ -174,6 +175,16 @@ impl EventPrinter {
     pub fn show(&mut self, text: &str) {
         if !self.json {
             self.progress.show(text);
+        }
+    }
+
+    /// Shows the figures: on a terminal in a line that is redrawn, else now and then in a line of its own.
+    fn show_progress(&mut self, figures: ProgressFigures<'_>) {
+        let line = format::progress(figures);
+        if self.progress.is_drawn() {
+            self.progress.show_bar(&line, figures.done);
+        } else if self.progress_is_due(Instant::now()) {
+            self.say(&line);
         }
     }
 
@@ -197,16 +208,14 @@ impl EventPrinter {
                 self.say(&format!("{slot} ({incarnation}) {cause}"));
             }
             JobEvent::PhaseBegun { text, .. } => self.progress.show(&text),
-            JobEvent::Progress { text, rows, rows_per_second, training_loss } => {
+            JobEvent::Progress { text, rows, rows_per_second, training_loss, done, left_ms } => {
                 self.rows_before.get_or_insert(rows);
-                let loss =
-                    training_loss.map_or_else(String::new, |loss| format!("  loss {loss:.4}"));
-                let rows = format::thousands(rows);
-                self.progress.show(&format!(
-                    "{text}  {rows} rows  {} rows/s{loss}",
-                    format::rate(rows_per_second)
-                ));
+                let loss = training_loss;
+                let figures =
+                    ProgressFigures { text: &text, done, rows, rows_per_second, loss, left_ms };
+                self.show_progress(figures);
             }
+            JobEvent::PassTrained(trained) => self.say(&format::trained(&trained)),
             JobEvent::Evaluated(scores) => self.say(&format::evaluation(&scores)),
             JobEvent::CheckpointCommitted(taken) => self.say(&format::checkpoint(&taken)),
             JobEvent::CheckpointGivenUp { cut, reason } => {
@@ -279,11 +288,17 @@ impl EventPrinter {
             let rate = computed as f64 / seconds.max(0.001);
             rows_text.push_str(&format!(" in {seconds:.1} s, {rate:.0} rows/s"));
         }
-        let evaluated = view.evaluations.last();
-        let passes = evaluated.map(|scores| scores.pass.saturating_add(1)).or(self.facts.passes);
+        // A job of an earlier version has evaluations alone.
+        let trained = view.passes.last().map(|trained| trained.pass);
+        let evaluated = view.evaluations.last().map(|scores| scores.pass);
+        let last = trained.max(evaluated).map(|pass| pass.saturating_add(1));
+        let passes = last.or(self.facts.passes);
         let mut rows = Vec::new();
         if let Some(passes) = passes {
             rows.push(vec!["passes".to_owned(), passes_in_words(passes, self.facts.passes)]);
+        }
+        if let Some(loss) = view.passes.last().and_then(|trained| trained.loss) {
+            rows.push(vec!["training loss".to_owned(), format!("{loss:.4}")]);
         }
         rows.extend([
             vec!["rows".to_owned(), rows_text],
@@ -384,6 +399,8 @@ mod tests {
             rows: 1,
             rows_per_second: 1.0,
             training_loss: None,
+            done: None,
+            left_ms: None,
         };
         let warning = JobEvent::Warning { text: "late".to_owned() };
         let begun = Instant::now();

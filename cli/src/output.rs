@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use heddle_am::report::format;
 use heddle_protocol::exit_code::ExitCode;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::failure::CommandFailure;
@@ -183,38 +184,67 @@ pub fn columns(rows: &[Vec<String>]) -> String {
 /// A line on stderr that the next one overwrites; nothing if stderr is not a terminal.
 #[derive(Debug)]
 pub struct ProgressLine {
-    terminal: bool,
-    /// The shown text; `None` if the line is empty.
-    shown: Option<String>,
+    bar: ProgressBar,
+    /// Whether the line has a bar.
+    has_bar: bool,
 }
+
+/// Marks of a full bar.
+const BAR_STEPS: u64 = 1000;
 
 impl ProgressLine {
     /// A line that appears only on a terminal.
     #[must_use]
     pub fn new() -> Self {
-        Self { terminal: io::stderr().is_terminal(), shown: None }
+        let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr());
+        let mut line = Self { bar, has_bar: true };
+        line.set_bar(false);
+        line
+    }
+
+    /// Whether the line appears.
+    #[must_use]
+    pub fn is_drawn(&self) -> bool {
+        !self.bar.is_hidden()
     }
 
     /// Replaces the shown text.
     pub fn show(&mut self, text: &str) {
-        if self.terminal {
-            let columns = std::env::var("COLUMNS").ok().and_then(|n| n.parse().ok());
-            let fits: String = format::plain(text)
-                .replace(['\n', '\t'], " ")
-                .chars()
-                .take(columns.unwrap_or(80usize).max(2) - 1)
-                .collect();
-            if self.shown.as_ref() != Some(&fits) {
-                eprint!("\r\x1b[K{fits}");
-                self.shown = Some(fits);
-            }
+        self.draw(text, None);
+    }
+
+    /// Replaces the shown text, with a bar before it if the share is known.
+    pub fn show_bar(&mut self, text: &str, done: Option<f64>) {
+        self.draw(text, done);
+    }
+
+    fn draw(&mut self, text: &str, done: Option<f64>) {
+        if !self.is_drawn() {
+            return;
+        }
+        self.set_bar(done.is_some());
+        if self.bar.is_finished() {
+            self.bar.reset();
+        }
+        self.bar.set_position((done.unwrap_or(0.0) * BAR_STEPS as f64) as u64);
+        self.bar.set_message(format::plain(text).replace(['\n', '\t'], " "));
+    }
+
+    fn set_bar(&mut self, has_bar: bool) {
+        if std::mem::replace(&mut self.has_bar, has_bar) == has_bar {
+            return;
+        }
+        // A text that is wider than the terminal is cut.
+        let template = if has_bar { "[{bar:20}] {wide_msg}" } else { "{wide_msg}" };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.bar.set_style(style.progress_chars("=> "));
         }
     }
 
     /// Removes the line, before a line that stays.
     pub fn clear(&mut self) {
-        if self.shown.take().is_some() {
-            eprint!("\r\x1b[K");
+        if !self.bar.is_finished() {
+            self.bar.finish_and_clear();
         }
     }
 }

@@ -98,6 +98,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
             ],
         ),
         ("click-log", &[]),
+        ("custom-trainer", &["heddle-client", "heddle-protocol", "heddle-trainer"]),
         ("hello-yarn", &["heddle-hadoop", "heddle-yarn"]),
     ])
 }

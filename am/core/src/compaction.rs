@@ -13,7 +13,7 @@ const COMMITS_KEPT: usize = 8;
 ///
 /// - `Claim`: the last. The number of trainers that an operator set before a first attempt does not hold after it.
 /// - `Restore`: the last, which has epoch, phase and map.
-/// - `Evaluated`: those that no later `Restore` went below.
+/// - `Evaluated`, `PassTrained`: those that no later `Restore` went below.
 /// - `Commit`: the last few.
 /// - `Scaled`, `Outcome`: the last, a `Scaled` unless a first attempt was claimed after it.
 #[must_use]
@@ -33,7 +33,9 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
                 let lowest = restored.map_or(*phase, |lowest| *phase.min(&lowest));
                 restored.replace(lowest).is_none()
             }
-            Record::Evaluated { phase, .. } => restored.is_none_or(|lowest| *phase < lowest),
+            Record::Evaluated { phase, .. } | Record::PassTrained { phase, .. } => {
+                restored.is_none_or(|lowest| *phase < lowest)
+            }
             Record::Commit { .. } => {
                 commits += 1;
                 commits <= COMMITS_KEPT
@@ -51,7 +53,7 @@ mod tests {
     use heddle_protocol::exit_code::ExitCode;
     use heddle_protocol::figure::Figure;
     use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
-    use heddle_protocol::view::{EvaluationView, JobState};
+    use heddle_protocol::view::{EvaluationView, JobState, TrainingPassView};
     use proptest::prelude::*;
 
     use super::*;
@@ -86,6 +88,10 @@ mod tests {
                     figures: [(Figure::LogLoss, 1.0)].into_iter().collect(),
                 },
             }),
+            (phase.clone(), 0u64..100).prop_map(|(phase, rows)| Record::PassTrained {
+                phase,
+                trained: TrainingPassView::new(0, rows, Some(1.0)),
+            }),
             (phase, 1u32..100).prop_map(|(phase, number)| Record::Commit {
                 cut: CutId { generation: Generation(1), number },
                 dir: String::new(),
@@ -106,19 +112,23 @@ mod tests {
     /// What readers ask the journal.
     fn answers(records: &[Record]) -> String {
         let last = |is: fn(&Record) -> bool| records.iter().rev().find(|record| is(record));
-        let (mut scaled, mut scores) = (None, Vec::new());
+        let (mut scaled, mut scores, mut passes) = (None, Vec::new(), Vec::new());
         for record in records {
             match record {
                 Record::Claim { attempt, .. } if attempt.0 <= 1 => scaled = None,
                 Record::Scaled { trainers, .. } => scaled = Some(*trainers),
                 Record::Evaluated { phase, scores: of, .. } => scores.push((*phase, of.rows)),
-                Record::Restore { phase, .. } => scores.retain(|(of, _)| of < phase),
+                Record::PassTrained { phase, trained } => passes.push((*phase, trained.rows)),
+                Record::Restore { phase, .. } => {
+                    scores.retain(|(of, _)| of < phase);
+                    passes.retain(|(of, _)| of < phase);
+                }
                 _ => {}
             }
         }
         let ended = last(|record| matches!(record, Record::Outcome(_) | Record::Claim { .. }));
         format!(
-            "{:?} {:?} {:?} {:?} {ended:?} {scaled:?} {scores:?}",
+            "{:?} {:?} {:?} {:?} {ended:?} {scaled:?} {scores:?} {passes:?}",
             last(|record| matches!(record, Record::Claim { .. })),
             last(|record| matches!(record, Record::Restore { .. })),
             last(|record| matches!(record, Record::Commit { .. })),

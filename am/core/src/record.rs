@@ -4,7 +4,7 @@
 //! cluster has them). Records are only ever added to; unknown fields of later versions are ignored.
 
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
-use heddle_protocol::view::EvaluationView;
+use heddle_protocol::view::{EvaluationView, TrainingPassView};
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Outcome;
@@ -66,6 +66,14 @@ pub enum Record {
         /// The scores.
         scores: EvaluationView,
     },
+    /// A pass is over: its training loss would otherwise be lost between two checkpoints. One with a `Restore` to its
+    /// phase or below after it is forgotten.
+    PassTrained {
+        /// Which phase.
+        phase: PhaseNo,
+        /// Its loss.
+        trained: TrainingPassView,
+    },
     /// An operator changed the number of trainers; holds for the attempts of this run.
     Scaled {
         /// How many.
@@ -80,12 +88,15 @@ pub enum Record {
 impl Record {
     /// Whether others must not see what follows from it before it is durable. False for what a successor
     /// finds out without it or can do without: a committed checkpoint (its directory shows it), scores (unless
-    /// `training.early-stop` makes the number of passes follow from them), the number of trainers.
+    /// `training.early-stop` makes the number of passes follow from them), losses, the number of trainers.
     #[must_use]
     pub fn is_decision(&self) -> bool {
         match self {
             Self::Claim { .. } | Self::Restore { .. } | Self::Outcome(_) => true,
-            Self::Commit { .. } | Self::Evaluated { .. } | Self::Scaled { .. } => false,
+            Self::Commit { .. }
+            | Self::Evaluated { .. }
+            | Self::PassTrained { .. }
+            | Self::Scaled { .. } => false,
         }
     }
 }

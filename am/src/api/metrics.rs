@@ -60,7 +60,17 @@ const PULL_WAIT: Metric = Metric::counter(
     "heddle_pull_wait_seconds_total",
     "SSP: how long pulls waited for clocks, all of them together.",
 );
-const TRAINING_LOSS: Metric = Metric::gauge("heddle_training_loss", "Training loss at present.");
+const TRAINING_LOSS: Metric =
+    Metric::gauge("heddle_training_loss", "Mean training loss of the present pass so far.");
+const PASS_LOSS: Metric =
+    Metric::gauge("heddle_training_pass_loss", "Mean training loss of the last pass that is over.");
+const PASSES: Metric = Metric::gauge("heddle_training_passes", "Passes that are over.");
+const PHASE_DONE: Metric =
+    Metric::gauge("heddle_phase_done_ratio", "Share of the phase that is done.");
+const LEFT: Metric = Metric::gauge(
+    "heddle_job_left_seconds",
+    "Time to the end of the last pass at the present speed.",
+);
 const TEST_LOG_LOSS: Metric =
     Metric::gauge("heddle_test_log_loss", "Mean log-loss of the last evaluation.");
 const TEST_HINGE: Metric =
@@ -280,6 +290,16 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     page.value(INPUT_WAITED, view.history.storage_waited_ms as f64 / 1000.0)?;
     if let Some(loss) = view.training_loss {
         page.value(TRAINING_LOSS, loss)?;
+    }
+    page.value(PASSES, view.passes.len() as u64)?;
+    if let Some(loss) = view.passes.last().and_then(|trained| trained.loss) {
+        page.value(PASS_LOSS, loss)?;
+    }
+    if let Some(done) = view.phase_done {
+        page.value(PHASE_DONE, done)?;
+    }
+    if let Some(left_ms) = view.left_ms {
+        page.value(LEFT, left_ms as f64 / 1000.0)?;
     }
     if let Some(scores) = view.evaluations.last() {
         for (figure, value) in scores.figures.printed() {

@@ -29,6 +29,7 @@
 mod admission;
 mod command_stream;
 mod connections;
+mod curve;
 mod gate;
 mod metrics;
 mod page;

@@ -10,8 +10,10 @@ use heddle_protocol::view::{JobState, JobView, Placement, SlotView};
 use heddle_telemetry::recovery::seconds;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::curve;
 use crate::report::format::{
-    data_locality, granted_pulls, phases, plain, rate, size, storage_wait, thousands, time, word,
+    self, data_locality, granted_pulls, phases, plain, rate, size, storage_wait, thousands, time,
+    word,
 };
 
 /// Most rows of a table: a longer page is slow and unreadable. JSON has all.
@@ -48,6 +50,8 @@ pub(super) fn render(view: &JobView) -> String {
                 (checkpoints(view))
                 (checkpoints_given_up(view))
                 (checkpoints_damaged(view))
+                (curve::losses(view))
+                (passes(view))
                 (evaluations(view))
                 (warnings(view))
                 p { a href="api/v1/job" { "job as JSON" } " · " a href="metrics" { "metrics" } }
@@ -63,9 +67,11 @@ fn headline(view: &JobView) -> Markup {
         p {
             (word(&view.state))
             @if !view.phase_text.is_empty() { " · " (plain(&view.phase_text)) ", step " (view.step) }
+            @if let Some(done) = view.phase_done { " · " (format!("{:.0} %", 100.0 * done)) }
             @if view.tasks > 0 { " · task " (view.tasks_done) " of " (view.tasks) }
             " · " (thousands(view.rows)) " rows, " (rate(view.rows_per_second)) " rows/s"
             @if let Some(loss) = view.training_loss { " · training loss " (format!("{loss:.4}")) }
+            @if let Some(left_ms) = view.left_ms { " · " (format::span(left_ms)) " left" }
         }
         p {
             @if let Some(application) = &view.application {
@@ -270,6 +276,17 @@ fn checkpoints_damaged(view: &JobView) -> Markup {
     table(&title, &["checkpoint", "when", "now in", "what is wrong"], rows)
 }
 
+fn passes(view: &JobView) -> Markup {
+    let rows = view.passes.iter().map(|trained| {
+        html! {
+            (figure(trained.pass.saturating_add(1)))
+            (figure(thousands(trained.rows)))
+            (figure(trained.loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.4}"))))
+        }
+    });
+    table("Passes", &["pass", "rows", "training loss"], rows)
+}
+
 fn evaluations(view: &JobView) -> Markup {
     // All evaluations of a job have the same figures.
     let first = view.evaluations.first().map(|scores| scores.figures.printed());
@@ -381,6 +398,8 @@ mod tests {
             "<td>1.200 s</td><td>0.009 s</td><td>0.700 s</td><td>0.040 s</td><td>0.011 s</td><td>0.760 s</td>",
             "pserver-0 was lost before its shards were saved",
             "<td>0.2118</td><td>0.9729</td>",
+            "<td>2</td><td>5,000</td><td>0.2304</td>",
+            "<polyline points=",
             "Warnings, newest first (1)",
             "the journal is 7 s late and tried again: safe mode",
         ] {

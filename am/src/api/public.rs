@@ -166,6 +166,7 @@ const PATHS: &[&str] = &[
     "/api/v1/slots",
     "/api/v1/checkpoints",
     "/api/v1/recoveries",
+    "/api/v1/passes",
     "/api/v1/evaluations",
     "/api/v1/history",
 ];
@@ -179,6 +180,7 @@ fn render(path: &str, view: &Arc<JobView>) -> Rendered {
         "/api/v1/slots" => json(&view.slots),
         "/api/v1/checkpoints" => json(&view.checkpoints),
         "/api/v1/recoveries" => json(&view.recoveries),
+        "/api/v1/passes" => json(&view.passes),
         "/api/v1/evaluations" => json(&view.evaluations),
         "/api/v1/history" => json(&view.history),
         _ => json(view.as_ref()),

@@ -3,7 +3,7 @@
 use heddle_protocol::control::GrantedPulls;
 use heddle_protocol::ids::CutId;
 use heddle_protocol::view::{
-    CheckpointView, DataLocality, EvaluationView, RecoveryView, StorageWaitView,
+    CheckpointView, DataLocality, EvaluationView, RecoveryView, StorageWaitView, TrainingPassView,
 };
 use heddle_telemetry::recovery::{RecoveryPhases, seconds};
 use serde::Serialize;
@@ -58,6 +58,65 @@ pub fn size(bytes: u64) -> String {
 pub fn time(ms: u64) -> String {
     let at = i64::try_from(ms).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     at.map_or_else(String::new, |at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
+}
+
+/// `pass 3: training loss 0.2304`; of a program that computes no loss: `pass 3: 3,601 rows`.
+#[must_use]
+pub fn trained(trained: &TrainingPassView) -> String {
+    let pass = trained.pass.saturating_add(1);
+    match trained.loss {
+        Some(loss) => format!("pass {pass}: training loss {loss:.4}"),
+        None => format!("pass {pass}: {} rows", thousands(trained.rows)),
+    }
+}
+
+/// What a line of progress shows.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgressFigures<'a> {
+    /// The phase in words.
+    pub text: &'a str,
+    /// Share of the phase that is done.
+    pub done: Option<f64>,
+    /// Records so far.
+    pub rows: u64,
+    /// Records per second.
+    pub rows_per_second: f64,
+    /// Training loss of the pass so far.
+    pub loss: Option<f64>,
+    /// Time to the end of the last pass, ms.
+    pub left_ms: Option<u64>,
+}
+
+/// `pass 2 of 10  45 %  1,234,567 rows  234000 rows/s  loss 0.4123  1 min 20 s left`; figures that are not known are left
+/// out.
+#[must_use]
+pub fn progress(figures: ProgressFigures<'_>) -> String {
+    let ProgressFigures { text, done, rows, rows_per_second, loss, left_ms } = figures;
+    let mut line = text.to_owned();
+    if let Some(done) = done {
+        line.push_str(&format!("  {:.0} %", 100.0 * done));
+    }
+    line.push_str(&format!("  {} rows  {} rows/s", thousands(rows), rate(rows_per_second)));
+    if let Some(loss) = loss {
+        line.push_str(&format!("  loss {loss:.4}"));
+    }
+    if let Some(left_ms) = left_ms {
+        line.push_str(&format!("  {} left", span(left_ms)));
+    }
+    line
+}
+
+/// A duration in its two largest units: `1 min 20 s`.
+#[must_use]
+pub fn span(ms: u64) -> String {
+    let seconds = ms.div_ceil(1000);
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
 }
 
 /// `pass 3: log-loss 0.2118  auc 0.9729  accuracy 0.9250`.
@@ -210,6 +269,33 @@ mod tests {
         assert_eq!(time(1_700_000_000_000), "2023-11-14 22:13:20Z");
         assert_eq!(time(u64::MAX), "");
         assert_eq!(rate(-0.001), "0");
+    }
+
+    #[test]
+    fn progress_shows_what_is_known() {
+        let mut figures = ProgressFigures {
+            text: "pass 2 of 10",
+            done: Some(0.447),
+            rows: 1_234_567,
+            rows_per_second: 234_000.4,
+            loss: Some(0.41234),
+            left_ms: Some(79_001),
+        };
+        assert_eq!(
+            progress(figures),
+            "pass 2 of 10  45 %  1,234,567 rows  234000 rows/s  loss 0.4123  1 min 20 s left"
+        );
+        (figures.done, figures.loss, figures.left_ms) = (None, None, None);
+        assert_eq!(progress(figures), "pass 2 of 10  1,234,567 rows  234000 rows/s");
+        assert_eq!([span(0), span(59_001)], ["0 s", "1 min 0 s"]);
+        assert_eq!([span(3_660_000), span(90_000_000)], ["1 h 1 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn passes_are_counted_from_one() {
+        let pass = |loss| TrainingPassView { pass: 2, rows: 3_601, loss };
+        assert_eq!(trained(&pass(Some(0.23044))), "pass 3: training loss 0.2304");
+        assert_eq!(trained(&pass(None)), "pass 3: 3,601 rows");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, S
 use heddle_protocol::view::{
     AbortedCheckpointView, ApplicationView, CheckpointView, DamagedCheckpointView, EndedView,
     EvaluationView, FirstFigures, JobState, JobView, Placement, RecoveryView, SlotState, SlotView,
-    WarningView,
+    TrainingPassView, WarningView,
 };
 
 use super::{JobReport, ReportFacts, RequestedContainers};
@@ -76,6 +76,9 @@ pub(crate) fn view() -> JobView {
         bytes: 4096,
         dir: "hdfs://nn/user/alice/ckpt/1.3".into(),
     }];
+    view.passes = [(0, 0.35124), (1, 0.23042)]
+        .map(|(pass, loss)| TrainingPassView { pass, rows: 5_000, loss: Some(loss) })
+        .to_vec();
     view.evaluations = vec![EvaluationView {
         pass: 0,
         rows: 100,

@@ -99,6 +99,7 @@ fn rows(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 fn sections(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (view, history) = (&report.view, &report.view.history);
     let plain = |text: &str| format::plain(text);
+    section(f, "Passes", &view.passes, format::trained)?;
     section(f, "Evaluations", &view.evaluations, format::evaluation)?;
     section(f, "Recoveries", &view.recoveries, |recovery| plain(&format::recovery(recovery)))?;
     let earlier = view.recoveries_total.saturating_sub(view.recoveries.len() as u64);
@@ -206,6 +207,7 @@ mod tests {
             "\ntest  log-loss 0.2118  auc 0.9729  accuracy 0.9250\n",
             "application     application_1700000000000_0005, attempt 1, user alice, queue default\n",
             "rows            10,000, 500 rows/s\n",
+            "\nPasses\n  pass 1: training loss 0.3512\n  pass 2: training loss 0.2304\n",
             "checkpoints     3 taken, 1 given up, newest g1-c3 in hdfs://nn/user/alice/ckpt/1.3\n",
             "model           hdfs://nn/user/alice/model\n",
             "requested       1 × pserver: 512 MiB, 1 vcore\n",

@@ -93,6 +93,9 @@ fn print(run: &LocalRun, outcome: &Outcome, view: &JobView) -> Result<(), Comman
     }
     rows.push(row("logs", run.dir.logs().display().to_string()));
     output::line(&output::columns(&rows))?;
+    for trained in &view.passes {
+        output::line(&format::trained(trained))?;
+    }
     for evaluation in &view.evaluations {
         output::line(&format::evaluation(evaluation))?;
     }

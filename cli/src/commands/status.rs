@@ -229,16 +229,14 @@ fn without_resource_manager(
 
 fn details(view: &JobView) -> Result<(), CommandFailure> {
     if !matches!(view.state, JobState::Finished | JobState::Failed | JobState::Stopped) {
-        let mut line = format!(
-            "{}  {} rows  {} rows/s",
-            view.phase_text,
-            format::thousands(view.rows),
-            format::rate(view.rows_per_second)
-        );
-        if let Some(loss) = view.training_loss {
-            line.push_str(&format!("  loss {loss:.4}"));
-        }
-        output::line(&line)?;
+        output::line(&format::progress(format::ProgressFigures {
+            text: &view.phase_text,
+            done: view.phase_done,
+            rows: view.rows,
+            rows_per_second: view.rows_per_second,
+            loss: view.training_loss,
+            left_ms: view.left_ms,
+        }))?;
         if let Some(locality) = view.data_locality {
             output::line(&format::data_locality(locality))?;
         }
@@ -265,6 +263,9 @@ fn details(view: &JobView) -> Result<(), CommandFailure> {
             ]);
         }
         output::line(&output::columns(&rows))?;
+    }
+    for trained in &view.passes {
+        output::line(&format::trained(trained))?;
     }
     for evaluation in &view.evaluations {
         output::line(&format::evaluation(evaluation))?;

@@ -17,4 +17,4 @@ mod auc;
 mod phase;
 
 pub use auc::Auc;
-pub use phase::{PhaseMetrics, Summary};
+pub use phase::{EarlierSums, PhaseMetrics, Summary};

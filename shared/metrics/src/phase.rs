@@ -13,11 +13,10 @@ use crate::auc::Auc;
 /// The tasks of one phase, merged as they finish; the same figures in whatever order they come.
 ///
 /// Adding a task costs the logarithm of the number of tasks: only sums of losses depend on the order of addition and are
-/// kept per task, 40 bytes each.
+/// kept per task, 48 bytes each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PhaseMetrics {
-    /// Per task: the sums of its losses, residuals and labels.
-    losses: BTreeMap<TaskId, (f64, RegressionSums)>,
+    losses: BTreeMap<TaskId, TaskSums>,
     rows: u64,
     correct: u64,
     bad_total: u64,
@@ -30,6 +29,26 @@ pub struct PhaseMetrics {
     scores: ScoreCounts,
 }
 
+/// What is kept of a task.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct TaskSums {
+    rows: u64,
+    loss: f64,
+    /// Of residuals and labels.
+    regression: RegressionSums,
+}
+
+/// Sums of the tasks that a checkpoint holds as done in its phase: they are not reported again.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct EarlierSums {
+    /// Records left out as bad.
+    pub bad_records: u64,
+    /// Records computed.
+    pub rows: u64,
+    /// Sum of their losses.
+    pub loss: f64,
+}
+
 /// Tasks whose examples of bad records are kept.
 const EXAMPLE_TASKS_MAX: usize = 16;
 
@@ -38,7 +57,11 @@ impl PhaseMetrics {
     pub fn add(&mut self, task: TaskId, mut metrics: TaskMetrics) -> bool {
         match self.losses.entry(task) {
             Entry::Occupied(_) => return false,
-            Entry::Vacant(entry) => entry.insert((metrics.loss_sum, metrics.regression)),
+            Entry::Vacant(entry) => entry.insert(TaskSums {
+                rows: metrics.rows,
+                loss: metrics.loss_sum,
+                regression: metrics.regression,
+            }),
         };
         self.rows = self.rows.saturating_add(metrics.rows);
         self.correct = self.correct.saturating_add(metrics.correct);
@@ -57,10 +80,42 @@ impl PhaseMetrics {
         true
     }
 
-    /// A phase that continues from a checkpoint whose finished tasks had this number of bad records.
+    /// A phase that continues from a checkpoint that holds `done` as finished, with these sums. Another report of one of
+    /// those tasks counts nothing.
     #[must_use]
-    pub fn after(bad_before: u64) -> Self {
-        Self { bad_total: bad_before, bad_before, ..Self::default() }
+    pub fn after(earlier: EarlierSums, done: impl IntoIterator<Item = TaskId>) -> Self {
+        let EarlierSums { bad_records, rows, loss } = earlier;
+        // The sums belong to all of them together; each needs an entry.
+        let mut losses: BTreeMap<TaskId, TaskSums> =
+            done.into_iter().map(|task| (task, TaskSums::default())).collect();
+        let mut counted = 0;
+        if let Some(mut first) = losses.first_entry() {
+            *first.get_mut() = TaskSums { rows, loss, ..TaskSums::default() };
+            counted = rows;
+        }
+        let (bad_total, bad_before) = (bad_records, bad_records);
+        Self { losses, rows: counted, bad_total, bad_before, ..Self::default() }
+    }
+
+    /// Whether no task is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.losses.is_empty()
+    }
+
+    /// Records of a task on average; `None` before the first.
+    #[must_use]
+    pub fn rows_per_task(&self) -> Option<f64> {
+        (!self.losses.is_empty()).then(|| self.rows as f64 / self.losses.len() as f64)
+    }
+
+    /// Records of these tasks and the sum of their losses, added in the order of task numbers.
+    #[must_use]
+    pub fn trained(&self, tasks: &BTreeSet<TaskId>) -> (u64, f64) {
+        let of = self.losses.iter().filter(|(task, _)| tasks.contains(task));
+        of.fold((0, 0.0), |(rows, loss), (_, sums)| {
+            (u64::saturating_add(rows, sums.rows), loss + sums.loss)
+        })
     }
 
     /// Bad records of all tasks added so far, and of those that a checkpoint holds as done.
@@ -82,11 +137,11 @@ impl PhaseMetrics {
     #[must_use]
     pub fn summary(&self) -> Summary {
         let mut regression = RegressionSums::default();
-        self.losses.values().for_each(|(_, sums)| regression.add(sums));
+        self.losses.values().for_each(|sums| regression.add(&sums.regression));
         Summary {
             tasks: self.losses.len() as u64,
             rows: self.rows,
-            loss_sum: self.losses.values().fold(0.0, |sum, (loss, _)| sum + loss),
+            loss_sum: self.losses.values().fold(0.0, |sum, task| sum + task.loss),
             regression,
             correct: self.correct,
             bad_records: self.bad_total,
@@ -185,6 +240,27 @@ mod tests {
         assert!(!phase.add(TaskId(1), once));
         assert_eq!(phase.summary().rows, 3);
         assert_eq!(phase.summary().mean_loss(), Some(0.5));
+    }
+
+    #[test]
+    fn sums_of_a_checkpoint_count_once() {
+        let task = |rows, loss_sum| TaskMetrics { rows, loss_sum, ..TaskMetrics::default() };
+        let mut phase = PhaseMetrics::default();
+        for n in 0..4 {
+            phase.add(TaskId(n), task(10, f64::from(n)));
+        }
+        let done: BTreeSet<TaskId> = [TaskId(1), TaskId(2)].into();
+        assert_eq!(phase.trained(&done), (20, 3.0));
+        let earlier = EarlierSums { bad_records: 3, rows: 20, loss: 3.0 };
+        let mut continued = PhaseMetrics::after(earlier, done.clone());
+        assert!(!continued.add(TaskId(2), task(10, 2.0)), "the checkpoint holds it");
+        continued.add(TaskId(0), task(10, 0.0));
+        continued.add(TaskId(3), task(10, 3.0));
+        let (all, whole) = (continued.summary(), phase.summary());
+        assert_eq!((all.rows, all.loss_sum, all.tasks), (whole.rows, whole.loss_sum, whole.tasks));
+        assert_eq!((continued.trained(&done), continued.bad_records()), ((20, 3.0), 3));
+        assert_eq!(continued.rows_per_task(), Some(10.0));
+        assert!(PhaseMetrics::default().is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TaskAttempt, TaskId};
 use crate::spec::{JobSpec, PhaseKind, phase_kind};
-use crate::view::EvaluationView;
+use crate::view::{EvaluationView, TrainingPassView};
 
 /// Version of the manifest that this program writes, and the highest that it reads. Fields are only
 /// added within a version; unknown ones are ignored.
@@ -261,7 +261,7 @@ pub enum Work {
 }
 
 /// Counters that continue after a restart. For display: no decision uses them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Progress {
     /// When the run began, milliseconds since 1970.
@@ -274,6 +274,12 @@ pub struct Progress {
     pub bad_records: u64,
     /// Those of the tasks that this checkpoint holds as done in its phase.
     pub bad_records_in_phase: u64,
+    /// Records of those tasks.
+    pub rows_in_phase: u64,
+    /// Sum of the losses of those records; a number that JSON has.
+    pub loss_in_phase: f64,
+    /// Training loss of the passes that are over, oldest first.
+    pub passes: Vec<TrainingPassView>,
     /// Checkpoints committed before this one, those deleted since included.
     pub checkpoints: u32,
 }

@@ -14,6 +14,7 @@ use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step}
 mod event_stream;
 mod history;
 mod placement;
+mod training;
 
 pub use event_stream::{EventPage, NumberedEvent, readable_events};
 pub use history::{
@@ -21,6 +22,7 @@ pub use history::{
     StorageWaitView, WarningView,
 };
 pub use placement::{ApplicationView, AttemptView, Placement};
+pub use training::TrainingPassView;
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,8 +201,14 @@ pub struct JobView {
     pub rows: u64,
     /// Records per second lately.
     pub rows_per_second: f64,
-    /// Training loss lately, for progress only.
+    /// Mean training loss of the present pass so far, for progress only.
     pub training_loss: Option<f64>,
+    /// Share of the phase that is done, 0 to 1; none while its length is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase_done: Option<f64>,
+    /// Time to the end of the last pass at the present speed, ms; none while it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_ms: Option<u64>,
     /// When the run started.
     pub started_ms: u64,
     /// Places.
@@ -214,6 +222,9 @@ pub struct JobView {
     /// How many there were.
     #[serde(default)]
     pub recoveries_total: u64,
+    /// Training loss of the passes that are over, oldest first.
+    #[serde(default)]
+    pub passes: Vec<TrainingPassView>,
     /// Evaluations, oldest first.
     pub evaluations: Vec<EvaluationView>,
     /// Records left out as bad.
@@ -278,12 +289,15 @@ impl JobView {
             rows: 0,
             rows_per_second: 0.0,
             training_loss: None,
+            phase_done: None,
+            left_ms: None,
             started_ms,
             slots: Vec::new(),
             checkpoints: Vec::new(),
             checkpoints_taken: 0,
             recoveries: Vec::new(),
             recoveries_total: 0,
+            passes: Vec::new(),
             evaluations: Vec::new(),
             bad_records: 0,
             data_locality: None,
@@ -348,9 +362,17 @@ pub enum JobEvent {
         rows: u64,
         /// Records per second lately.
         rows_per_second: f64,
-        /// Training loss lately.
+        /// Mean training loss of the present pass so far.
         training_loss: Option<f64>,
+        /// Share of the phase that is done, 0 to 1; none while its length is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        done: Option<f64>,
+        /// Time to the end of the last pass at the present speed, ms; none while it is not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        left_ms: Option<u64>,
     },
+    /// A pass is over.
+    PassTrained(TrainingPassView),
     /// An evaluation is done.
     Evaluated(EvaluationView),
     /// A checkpoint exists.
@@ -458,6 +480,7 @@ impl JobEvent {
             Self::Started { .. }
             | Self::Registered { .. }
             | Self::PhaseBegun { .. }
+            | Self::PassTrained(_)
             | Self::Evaluated(_)
             | Self::CheckpointCommitted(_)
             | Self::RollbackStarted { .. }

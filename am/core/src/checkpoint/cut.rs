@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use heddle_protocol::control::{Command, CutAt, Sharing, TakeCut};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step};
 use heddle_protocol::manifest::ShardFile;
-use heddle_protocol::view::EvaluationView;
+use heddle_protocol::view::{EvaluationView, TrainingPassView};
 
 use crate::action::{CallId, OperationId};
 use crate::time::MonotonicMs;
@@ -109,6 +109,8 @@ pub(crate) struct OrderedCut {
     pub saved: BTreeMap<ShardId, ShardFile>,
     /// The scores when it was ordered.
     pub evaluations: Vec<EvaluationView>,
+    /// The training losses when it was ordered.
+    pub passes: Vec<TrainingPassView>,
 }
 
 /// The open cut.

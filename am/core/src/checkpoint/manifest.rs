@@ -38,6 +38,10 @@ impl Checkpoints {
             // Lanes report all their tasks again; of a phase that is over the records were judged already.
             _ => 0,
         };
+        let (rows_in_phase, loss_in_phase) = match phase == work.phase() {
+            true => work.trained_in_phase(ordered.step(), &ordered.tasks, ctx),
+            false => (0, 0.0),
+        };
         let manifest = Manifest {
             format_version: FORMAT_VERSION,
             run: config.run,
@@ -62,6 +66,9 @@ impl Checkpoints {
                 rows: self.rows(work, fleet),
                 bad_records: work.bad_records(),
                 bad_records_in_phase,
+                rows_in_phase,
+                loss_in_phase,
+                passes: ordered.passes.clone(),
                 checkpoints: self.earlier.checkpoints.saturating_add(self.committed),
             },
         };

@@ -100,7 +100,7 @@ impl Checkpoints {
     pub(crate) fn begin(&mut self, base: Option<Checkpoint>, all: &[Checkpoint]) {
         self.views = all.iter().map(|checkpoint| checkpoint_view(checkpoint, 0)).collect();
         if let Some(base) = &base {
-            self.earlier = base.manifest.progress;
+            self.earlier = base.manifest.progress.clone();
         }
         self.base = base;
     }

@@ -114,6 +114,7 @@ impl Checkpoints {
             snapped: BTreeMap::new(),
             saved: BTreeMap::new(),
             evaluations: work.scores(),
+            passes: work.passes(),
         }));
         if let Some(command) = cut.command().map(Arc::new) {
             for slot in map.slots() {

@@ -118,8 +118,10 @@ impl Core {
         self.fleet.made_progress();
         self.stage.recoveries_mut().phase_over(&mut self.ctx);
         self.checkpoints.count_phase(ended, &self.ctx);
-        if let Some(PhaseKind::Evaluate { pass }) = ended.kind {
-            self.work.evaluated(pass, &mut self.ctx);
+        match ended.kind {
+            Some(PhaseKind::Train { pass }) => self.work.pass_trained(pass, &mut self.ctx),
+            Some(PhaseKind::Evaluate { pass }) => self.work.evaluated(pass, &mut self.ctx),
+            Some(PhaseKind::Measure(_)) | None => {}
         }
         let next = ended.phase.next();
         let training_is_over = self.work.is_over_before(next, &self.ctx);

@@ -9,6 +9,7 @@ use heddle_protocol::view::{self, JobState};
 use super::Core;
 use crate::action::{ContainerName, ContainerOrder};
 use crate::checkpoint::Checkpoints;
+use crate::checkpoint::manifest::task_positions;
 use crate::context::deadlines::Purpose;
 use crate::event::{DamagedCheckpoint, StartupState, SurvivingContainer};
 use crate::fleet::scale::scaled_before;
@@ -18,6 +19,7 @@ use crate::stage::shard_map::ShardMap;
 use crate::stage::takeover::Takeover;
 use crate::stage::{JobStage, NextStep, StageKind};
 use crate::work::evaluation::known_evaluations;
+use crate::work::training_loss::known_passes;
 
 /// Once all shards are there, how long to wait for trainers: several heartbeats.
 const TRAINERS_MS: u64 = 10_000;
@@ -50,8 +52,10 @@ impl Core {
         self.ctx.cluster_answered();
         self.checkpoints.begin(base, &checkpoints);
         let manifest = self.checkpoints.base_manifest();
-        let evaluations = known_evaluations(&self.ctx.config().spec, manifest, &journal);
-        self.work.begin(manifest, evaluations);
+        let config = self.ctx.config();
+        let evaluations = known_evaluations(&config.spec, manifest, &journal);
+        let passes = known_passes(&config.spec, manifest, &journal);
+        self.work.begin(manifest, evaluations, passes);
         if let Some(outcome) = finished_outcome(&journal) {
             // The work is done; only the end of the application is missing.
             self.release_all(kept);
@@ -210,8 +214,11 @@ impl Core {
         let positions = takeover.positions(phase, &map);
         let busy = takeover.busy(epoch, phase);
         self.work.take_over(phase, &here, &positions, &busy, &self.ctx);
+        let base = self.checkpoints.base_manifest();
+        let held = base.map(|base| task_positions(&base.work)).unwrap_or_default();
+        self.work.add_earlier(base, &held, &self.ctx);
         // The score of an evaluation that is over is final: it is not evaluated again.
-        self.work.keep_evaluations_before(if is_over { phase.next() } else { phase });
+        self.work.keep_results_before(if is_over { phase.next() } else { phase });
         self.stage.set_started(true);
         // They stay members: a list without them would break every data connection for nothing.
         for member in takeover.members(epoch) {

@@ -23,6 +23,11 @@ impl Core {
                 (sum + holder.beat.loss_sum, rows + holder.beat.loss_rows)
             });
         let recoveries = self.stage.recoveries();
+        // A sum over no trainer is -0.0.
+        let rows_per_second = trainers().map(|holder| holder.per_second).sum::<f64>() + 0.0;
+        let phase_done = self.work.done_share(loss_rows, &self.ctx);
+        let rows_left = phase_done.and_then(|done| self.work.rows_left(done, &self.ctx));
+        let is_running = self.state() == JobState::Running && rows_per_second >= 1.0;
         JobView {
             run: config.run,
             name: config.spec.name.clone(),
@@ -35,15 +40,20 @@ impl Core {
             tasks_done,
             tasks,
             rows: self.checkpoints.rows(&self.work, &self.fleet),
-            // A sum over no trainer is -0.0.
-            rows_per_second: trainers().map(|holder| holder.per_second).sum::<f64>() + 0.0,
-            training_loss: (loss_rows > 0).then(|| loss_sum / loss_rows as f64),
+            rows_per_second,
+            training_loss: (loss_rows > 0 && self.work.is_training())
+                .then(|| loss_sum / loss_rows as f64),
+            phase_done,
+            left_ms: rows_left
+                .filter(|_| is_running)
+                .map(|rows| (rows * 1000.0 / rows_per_second) as u64),
             started_ms: config.started_ms,
             slots: self.fleet.slots().map(|(slot, entry)| slot_view(slot, entry)).collect(),
             checkpoints: self.checkpoints.views().to_vec(),
             checkpoints_taken: self.checkpoints.committed_count(),
             recoveries: recoveries.views().cloned().collect(),
             recoveries_total: recoveries.total(),
+            passes: self.work.passes(),
             evaluations: self.work.scores(),
             bad_records: self.work.bad_records(),
             data_locality: self.work.data_locality(),

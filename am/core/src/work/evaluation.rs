@@ -44,6 +44,7 @@ pub(crate) fn known_evaluations(
             Record::Restore { phase, .. } => known.retain(|of, _| of < phase),
             Record::Claim { .. }
             | Record::Commit { .. }
+            | Record::PassTrained { .. }
             | Record::Scaled { .. }
             | Record::Outcome(_) => {}
         }

@@ -11,12 +11,13 @@ pub(crate) mod lanes;
 pub(crate) mod locality;
 pub(crate) mod phases;
 pub(crate) mod queue;
+pub(crate) mod remaining;
 pub(crate) mod step_rate;
+pub(crate) mod training_loss;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use heddle_metrics::PhaseMetrics;
 use heddle_protocol::control::{
     LaneGrant, Phase, ShardState, Sharing, TaskGrant, TaskPosition, TrainerState,
 };
@@ -24,7 +25,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId, Step, TaskAttempt, TaskId};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::spec::PhaseKind;
-use heddle_protocol::view::{DataLocality, EvaluationView};
+use heddle_protocol::view::{DataLocality, EvaluationView, TrainingPassView};
 
 use crate::config::Config;
 use crate::context::Context;
@@ -51,6 +52,7 @@ pub(crate) struct JobWork {
     /// Steps of training tasks as far as known. A fact about the data, which no rollback makes false.
     task_steps: BTreeMap<TaskId, u64>,
     evaluations: Vec<(PhaseNo, EvaluationView)>,
+    passes: Vec<(PhaseNo, TrainingPassView)>,
     statistics: DataStatistics,
     locality: Arc<LocalityIndex>,
     /// Of the tasks that this attempt dispatched.
@@ -65,6 +67,7 @@ impl JobWork {
             phase: PhaseState::new(config, PhaseNo(0), ctx.generation()),
             task_steps: BTreeMap::new(),
             evaluations: Vec::new(),
+            passes: Vec::new(),
             statistics: DataStatistics::default(),
             locality,
             data_locality: DataLocality::default(),
@@ -77,17 +80,23 @@ impl JobWork {
         &mut self,
         base: Option<&Manifest>,
         evaluations: Vec<(PhaseNo, EvaluationView)>,
+        passes: Vec<(PhaseNo, TrainingPassView)>,
     ) {
         if let Some(base) = base {
             self.statistics.go_on(base.progress.bad_records);
             self.task_steps = base.task_steps.clone();
         }
-        self.evaluations = evaluations;
+        (self.evaluations, self.passes) = (evaluations, passes);
     }
 
     /// The present phase.
     pub(crate) fn phase(&self) -> PhaseNo {
         self.phase.no
+    }
+
+    /// Whether the present phase is a pass.
+    pub(crate) fn is_training(&self) -> bool {
+        matches!(self.phase.kind, Some(PhaseKind::Train { .. }))
     }
 
     /// The present phase as shards and trainers need it.
@@ -193,18 +202,15 @@ impl JobWork {
                 queue.restore(progress);
             }
         }
-        if let (PhaseWork::Queue(_), Some(base)) = (&self.phase.work, base)
-            && base.phase == phase
-        {
-            self.phase.metrics = PhaseMetrics::after(base.progress.bad_records_in_phase);
-        }
+        self.add_earlier(base, progress, ctx);
         self.phase.step_rate.starts(step, ctx.now());
-        self.keep_evaluations_before(phase);
+        self.keep_results_before(phase);
     }
 
-    /// Forgets the scores of this phase and of later ones: they will be computed again.
-    pub(crate) fn keep_evaluations_before(&mut self, phase: PhaseNo) {
+    /// Forgets the losses and scores of this phase and of later ones: they will be computed again.
+    pub(crate) fn keep_results_before(&mut self, phase: PhaseNo) {
         self.evaluations.retain(|(of, _)| *of < phase);
+        self.passes.retain(|(of, _)| *of < phase);
     }
 
     /// The job goes on in this phase, where an earlier attempt left it. `states`: of the shards that serve the phase.

@@ -20,3 +20,4 @@ mod stop;
 mod storage_wait;
 mod survivors;
 mod takeover;
+mod training_loss;

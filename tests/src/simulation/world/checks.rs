@@ -207,6 +207,7 @@ impl World {
             | view::JobEvent::Registered { .. }
             | view::JobEvent::PhaseBegun { .. }
             | view::JobEvent::Progress { .. }
+            | view::JobEvent::PassTrained(_)
             | view::JobEvent::Evaluated(_)
             | view::JobEvent::CheckpointCommitted(_)
             | view::JobEvent::StoppedEarly { .. }

@@ -1,0 +1,156 @@
+//! Training loss: what the records of a pass lost, each at the values of its own step.
+//!
+//! Trainers compute it with the gradient, so it costs no pass of its own. **Rule.** A task counts once, with the report that
+//! finished it. The loss of a pass is journaled as a note and kept in manifests: a rollback forgets the passes that are
+//! trained again. **Limit.** A takeover within a pass knows the tasks of the last checkpoint and those reported since; the
+//! number of records shows what is counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heddle_metrics::{EarlierSums, PhaseMetrics};
+use heddle_protocol::ids::{Lane, PhaseNo, Step, TaskId};
+use heddle_protocol::manifest::{Manifest, Work};
+use heddle_protocol::spec::{AlgorithmKind, JobSpec, PhaseKind, phase_kind, training_from};
+use heddle_protocol::view::{self, TrainingPassView};
+
+use super::JobWork;
+use super::phases::{PhaseState, PhaseWork};
+use super::queue::QueueProgress;
+use crate::context::Context;
+use crate::record::Record;
+
+/// Losses of passes before the base, from its manifest, and those journaled since, unless a rollback made them false.
+pub(crate) fn known_passes(
+    spec: &JobSpec,
+    base: Option<&Manifest>,
+    journal: &[Record],
+) -> Vec<(PhaseNo, TrainingPassView)> {
+    let mut known: BTreeMap<PhaseNo, TrainingPassView> = BTreeMap::new();
+    if let Some(base) = base {
+        let of = |no: PhaseNo| match phase_kind(spec, no) {
+            Some(PhaseKind::Train { pass }) => {
+                let mut all = base.progress.passes.iter();
+                Some((no, all.find(|trained| trained.pass == pass)?.clone()))
+            }
+            _ => None,
+        };
+        known.extend((training_from(spec).0..base.phase.0).map(PhaseNo).filter_map(of));
+    }
+    for record in journal {
+        match record {
+            Record::PassTrained { phase, trained } => {
+                known.entry(*phase).or_insert_with(|| trained.clone());
+            }
+            Record::Restore { phase, .. } => known.retain(|of, _| of < phase),
+            Record::Claim { .. }
+            | Record::Commit { .. }
+            | Record::Evaluated { .. }
+            | Record::Scaled { .. }
+            | Record::Outcome(_) => {}
+        }
+    }
+    known.into_iter().collect()
+}
+
+/// The sums of the tasks that a checkpoint holds as done in its phase.
+/// `tasks`: its positions.
+fn earlier_metrics(
+    phase: &PhaseState,
+    base: &Manifest,
+    tasks: &QueueProgress,
+    spec: &JobSpec,
+) -> PhaseMetrics {
+    let progress = &base.progress;
+    let done = match (&phase.work, &base.work) {
+        (PhaseWork::Queue(_), _) => tasks.done.clone(),
+        (PhaseWork::Lanes(_), Work::Lanes { step }) => {
+            done_at(phase, *step, &base.task_steps, spec)
+        }
+        (PhaseWork::Lanes(_), Work::Queue { .. }) => BTreeSet::new(),
+    };
+    let earlier = EarlierSums {
+        bad_records: progress.bad_records_in_phase,
+        rows: progress.rows_in_phase,
+        loss: progress.loss_in_phase,
+    };
+    PhaseMetrics::after(earlier, done)
+}
+
+/// BSP: the tasks whose last step is before this job step. Those of unknown length count as not done.
+fn done_at(
+    phase: &PhaseState,
+    step: Step,
+    task_steps: &BTreeMap<TaskId, u64>,
+    spec: &JobSpec,
+) -> BTreeSet<TaskId> {
+    let mut done = BTreeSet::new();
+    for lane in (0..spec.training.lanes).map(Lane) {
+        let mut end = 0u64;
+        for task in phase.tasks_of(lane, spec) {
+            let Some(steps) = task_steps.get(&task) else { break };
+            end = end.saturating_add(*steps);
+            if end > step.0 {
+                break;
+            }
+            done.insert(task);
+        }
+    }
+    done
+}
+
+impl JobWork {
+    /// The phase starts with the sums of the checkpoint, unless its own tasks are known (BSP: they come again). `tasks`:
+    /// the positions of the checkpoint.
+    pub(crate) fn add_earlier(
+        &mut self,
+        base: Option<&Manifest>,
+        tasks: &QueueProgress,
+        ctx: &Context,
+    ) {
+        if let Some(base) = base
+            && base.phase == self.phase.no
+            && self.phase.metrics.is_empty()
+        {
+            let spec = &ctx.config().spec;
+            self.phase.metrics = earlier_metrics(&self.phase, base, tasks, spec);
+        }
+    }
+
+    /// Records of the tasks of the phase that a cut holds as done, and the sum of their losses. `step`: BSP, of the cut;
+    /// `tasks`: its positions.
+    pub(crate) fn trained_in_phase(
+        &self,
+        step: Step,
+        tasks: &QueueProgress,
+        ctx: &Context,
+    ) -> (u64, f64) {
+        let spec = &ctx.config().spec;
+        let (rows, loss) = match &self.phase.work {
+            PhaseWork::Lanes(_) => {
+                self.phase.metrics.trained(&done_at(&self.phase, step, &self.task_steps, spec))
+            }
+            PhaseWork::Queue(_) => self.phase.metrics.trained(&tasks.done),
+        };
+        // Manifests are JSON, which has no NaN and no infinity.
+        (rows, if loss.is_finite() { loss } else { f64::MAX })
+    }
+
+    /// The losses of all passes that are over, in their order.
+    pub(crate) fn passes(&self) -> Vec<TrainingPassView> {
+        self.passes.iter().map(|(_, trained)| trained.clone()).collect()
+    }
+
+    /// The present phase was a pass and has ended.
+    pub(crate) fn pass_trained(&mut self, pass: u32, ctx: &mut Context) {
+        let summary = self.phase.metrics.summary();
+        // A program of the user's own need not compute a loss.
+        let has_loss =
+            ctx.config().spec.model.algorithm != AlgorithmKind::Custom || summary.loss_sum != 0.0;
+        let loss_sum = (has_loss && summary.rows > 0).then_some(summary.loss_sum);
+        let trained = TrainingPassView::new(pass, summary.rows, loss_sum);
+        let phase = self.phase.no;
+        ctx.journal(Record::PassTrained { phase, trained: trained.clone() });
+        self.passes.push((phase, trained.clone()));
+        ctx.notice(view::JobEvent::PassTrained(trained));
+    }
+}
