@@ -298,7 +298,7 @@ impl EventPrinter {
             rows.push(vec!["passes".to_owned(), passes_in_words(passes, self.facts.passes)]);
         }
         if let Some(loss) = view.passes.last().and_then(|trained| trained.loss) {
-            rows.push(vec!["training loss".to_owned(), format!("{loss:.4}")]);
+            rows.push(vec!["train loss".to_owned(), format!("{loss:.4}")]);
         }
         rows.extend([
             vec!["rows".to_owned(), rows_text],

@@ -68,7 +68,7 @@ struct Scale {
 impl Scale {
     fn points(&self, curve: &[(u32, f64)]) -> String {
         let step = curve.len().div_ceil(POINTS_MAX).max(1);
-        // Every so many points from the last one back, so that the present state is shown.
+        // Every n-th point from the last one back, so that the present state is shown.
         let shown = curve.iter().rev().step_by(step);
         let at = |(pass, loss): &(u32, f64)| format!("{:.1},{:.1}", self.x(*pass), self.y(*loss));
         shown.map(at).collect::<Vec<_>>().join(" ")

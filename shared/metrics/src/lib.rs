@@ -17,4 +17,4 @@ mod auc;
 mod phase;
 
 pub use auc::Auc;
-pub use phase::{EarlierSums, PhaseMetrics, Summary};
+pub use phase::{PhaseMetrics, ResumedSums, Summary};

@@ -40,7 +40,7 @@ struct TaskSums {
 
 /// Sums of the tasks that a checkpoint holds as done in its phase: they are not reported again.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct EarlierSums {
+pub struct ResumedSums {
     /// Records left out as bad.
     pub bad_records: u64,
     /// Records computed.
@@ -83,8 +83,8 @@ impl PhaseMetrics {
     /// A phase that continues from a checkpoint that holds `done` as finished, with these sums. Another report of one of
     /// those tasks counts nothing.
     #[must_use]
-    pub fn after(earlier: EarlierSums, done: impl IntoIterator<Item = TaskId>) -> Self {
-        let EarlierSums { bad_records, rows, loss } = earlier;
+    pub fn after(earlier: ResumedSums, done: impl IntoIterator<Item = TaskId>) -> Self {
+        let ResumedSums { bad_records, rows, loss } = earlier;
         // The sums belong to all of them together; each needs an entry.
         let mut losses: BTreeMap<TaskId, TaskSums> =
             done.into_iter().map(|task| (task, TaskSums::default())).collect();
@@ -251,7 +251,7 @@ mod tests {
         }
         let done: BTreeSet<TaskId> = [TaskId(1), TaskId(2)].into();
         assert_eq!(phase.trained(&done), (20, 3.0));
-        let earlier = EarlierSums { bad_records: 3, rows: 20, loss: 3.0 };
+        let earlier = ResumedSums { bad_records: 3, rows: 20, loss: 3.0 };
         let mut continued = PhaseMetrics::after(earlier, done.clone());
         assert!(!continued.add(TaskId(2), task(10, 2.0)), "the checkpoint holds it");
         continued.add(TaskId(0), task(10, 0.0));

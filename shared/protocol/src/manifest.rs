@@ -5,6 +5,7 @@
 //! manifests that pass each check that needs no other file.
 
 mod compact;
+mod training;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +16,9 @@ use uuid::Uuid;
 
 use crate::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TaskAttempt, TaskId};
 use crate::spec::{JobSpec, PhaseKind, phase_kind};
-use crate::view::{EvaluationView, TrainingPassView};
+use crate::view::EvaluationView;
+
+pub use training::TrainingProgress;
 
 /// Version of the manifest that this program writes, and the highest that it reads. Fields are only
 /// added within a version; unknown ones are ignored.
@@ -274,12 +277,9 @@ pub struct Progress {
     pub bad_records: u64,
     /// Those of the tasks that this checkpoint holds as done in its phase.
     pub bad_records_in_phase: u64,
-    /// Records of those tasks.
-    pub rows_in_phase: u64,
-    /// Sum of the losses of those records; a number that JSON has.
-    pub loss_in_phase: f64,
-    /// Training loss of the passes that are over, oldest first.
-    pub passes: Vec<TrainingPassView>,
+    /// The training loss.
+    #[serde(skip_serializing_if = "TrainingProgress::is_empty")]
+    pub training: TrainingProgress,
     /// Checkpoints committed before this one, those deleted since included.
     pub checkpoints: u32,
 }

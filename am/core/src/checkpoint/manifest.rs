@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use heddle_protocol::control::Sharing;
 use heddle_protocol::ids::{PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::manifest::{
-    FORMAT_VERSION, Manifest, Progress, QueuedTask, Salt, TaskState, Work,
+    FORMAT_VERSION, Manifest, Progress, QueuedTask, Salt, TaskState, TrainingProgress, Work,
 };
 use heddle_protocol::spec::{PhaseKind, SpecDigest, phase_kind};
 use uuid::Uuid;
@@ -38,7 +38,7 @@ impl Checkpoints {
             // Lanes report all their tasks again; of a phase that is over the records were judged already.
             _ => 0,
         };
-        let (rows_in_phase, loss_in_phase) = match phase == work.phase() {
+        let (rows, loss) = match phase == work.phase() {
             true => work.trained_in_phase(ordered.step(), &ordered.tasks, ctx),
             false => (0, 0.0),
         };
@@ -66,9 +66,7 @@ impl Checkpoints {
                 rows: self.rows(work, fleet),
                 bad_records: work.bad_records(),
                 bad_records_in_phase,
-                rows_in_phase,
-                loss_in_phase,
-                passes: ordered.passes.clone(),
+                training: TrainingProgress { passes: ordered.passes.clone(), rows, loss },
                 checkpoints: self.earlier.checkpoints.saturating_add(self.committed),
             },
         };

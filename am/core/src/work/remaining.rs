@@ -1,6 +1,6 @@
 //! How much of the phase is done, and how many records are left to the end of the last pass. For display alone.
 //!
-//! No file says how many records it has. **Rule:** a phase reads as many records as an earlier one over the same data, or
+//! A file does not have its number of records. **Rule:** a phase reads as many records as an earlier one over the same data, or
 //! else as many for each task as the tasks of it that are over. BSP counts by its steps, so that a rollback is seen at
 //! once; the other modes by tasks, and by the records that trainers report between two ends of tasks.
 

@@ -2,12 +2,12 @@
 //!
 //! Trainers compute it with the gradient, so it costs no pass of its own. **Rule.** A task counts once, with the report that
 //! finished it. The loss of a pass is journaled as a note and kept in manifests: a rollback forgets the passes that are
-//! trained again. **Limit.** A takeover within a pass knows the tasks of the last checkpoint and those reported since; the
+//! trained again. **Limit.** A takeover within a pass has the tasks of the last checkpoint and those reported since; the
 //! number of records shows what is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_metrics::{EarlierSums, PhaseMetrics};
+use heddle_metrics::{PhaseMetrics, ResumedSums};
 use heddle_protocol::ids::{Lane, PhaseNo, Step, TaskId};
 use heddle_protocol::manifest::{Manifest, Work};
 use heddle_protocol::spec::{AlgorithmKind, JobSpec, PhaseKind, phase_kind, training_from};
@@ -29,7 +29,7 @@ pub(crate) fn known_passes(
     if let Some(base) = base {
         let of = |no: PhaseNo| match phase_kind(spec, no) {
             Some(PhaseKind::Train { pass }) => {
-                let mut all = base.progress.passes.iter();
+                let mut all = base.progress.training.passes.iter();
                 Some((no, all.find(|trained| trained.pass == pass)?.clone()))
             }
             _ => None,
@@ -68,10 +68,10 @@ fn earlier_metrics(
         }
         (PhaseWork::Lanes(_), Work::Queue { .. }) => BTreeSet::new(),
     };
-    let earlier = EarlierSums {
+    let earlier = ResumedSums {
         bad_records: progress.bad_records_in_phase,
-        rows: progress.rows_in_phase,
-        loss: progress.loss_in_phase,
+        rows: progress.training.rows,
+        loss: progress.training.loss,
     };
     PhaseMetrics::after(earlier, done)
 }
