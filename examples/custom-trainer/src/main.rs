@@ -11,7 +11,7 @@ use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{JobSpec, PhaseKind, TableSpec};
+use heddle_protocol::spec::{JobSpec, PhaseKind};
 use heddle_trainer::{Algorithm, StepWork};
 
 use network::{Network, NetworkSums};
@@ -29,30 +29,47 @@ struct HiddenLayer {
 }
 
 impl HiddenLayer {
-    /// # Panics
-    /// If the job file lacks a table or has another shape: the container ends with the text, and so does the job.
-    fn new(spec: &JobSpec) -> Self {
+    /// # Errors
+    /// The job file lacks a table, or one has another shape.
+    fn new(spec: &JobSpec) -> Result<Self, String> {
         let tables = spec.tables();
-        let table = |name: &str| -> &TableSpec {
+        let table = |name: &str| {
             let found = tables.iter().find(|table| table.name == name);
-            found.unwrap_or_else(|| panic!("the job file needs a [[model.table]] named {name:?}"))
+            found.ok_or_else(|| format!("the job file needs a [[model.table]] named {name:?}"))
         };
-        let (hidden, output) = (table("hidden"), table("output"));
-        assert!(
-            output.cols == hidden.cols + 1,
-            "cols of \"output\" must be cols of \"hidden\" + 1 (got {} and {})",
-            output.cols,
-            hidden.cols
-        );
-        Self {
+        let (hidden, output) = (table("hidden")?, table("output")?);
+        if output.cols != hidden.cols + 1 {
+            return Err(format!(
+                "cols of \"output\" must be cols of \"hidden\" + 1 (got {} and {})",
+                output.cols, hidden.cols
+            ));
+        }
+        Ok(Self {
             hidden: hidden.id,
             output: output.id,
             features: u32::try_from(hidden.rows - 1).unwrap_or(u32::MAX),
             units: hidden.cols as usize,
             evaluates: false,
             sums: NetworkSums::default(),
-        }
+        })
     }
+}
+
+/// Ends a job whose tables do not fit: what `begin` returns as an error is the message of the job.
+struct WrongTables(String);
+
+impl Algorithm for WrongTables {
+    fn constants(&self, _phase: PhaseKind) -> Vec<PullItem> {
+        Vec::new()
+    }
+
+    fn begin(&mut self, _phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), String> {
+        Err(self.0.clone())
+    }
+
+    fn prepare(&mut self, _work: &mut StepWork) {}
+
+    fn compute(&mut self, _work: &mut StepWork, _metrics: &mut TaskMetrics) {}
 }
 
 impl Algorithm for HiddenLayer {
@@ -103,5 +120,8 @@ impl Algorithm for HiddenLayer {
 }
 
 fn main() -> std::process::ExitCode {
-    heddle_trainer::main_with(|spec| Box::new(HiddenLayer::new(spec)))
+    heddle_trainer::main_with(|spec| match HiddenLayer::new(spec) {
+        Ok(layer) => Box::new(layer),
+        Err(problem) => Box::new(WrongTables(problem)),
+    })
 }
