@@ -5,7 +5,7 @@
 //! manifests that pass each check that needs no other file.
 
 mod compact;
-mod training;
+mod progress;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TaskAttempt, TaskI
 use crate::spec::{JobSpec, PhaseKind, phase_kind};
 use crate::view::EvaluationView;
 
-pub use training::TrainingProgress;
+pub use progress::{Progress, TrainingProgress};
 
 /// Version of the manifest that this program writes, and the highest that it reads. Fields are only
 /// added within a version; unknown ones are ignored.
@@ -261,27 +261,6 @@ pub enum Work {
         /// Tasks that are not at their beginning.
         tasks: Vec<QueuedTask>,
     },
-}
-
-/// Counters that continue after a restart. For display: no decision uses them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Progress {
-    /// When the run began, milliseconds since 1970.
-    pub started_ms: u64,
-    /// Time spent running before this cut, all attempts together, ms.
-    pub ran_ms: u64,
-    /// Records computed, recomputed ones included.
-    pub rows: u64,
-    /// Records left out as bad.
-    pub bad_records: u64,
-    /// Those of the tasks that this checkpoint holds as done in its phase.
-    pub bad_records_in_phase: u64,
-    /// The training loss.
-    #[serde(skip_serializing_if = "TrainingProgress::is_empty")]
-    pub training: TrainingProgress,
-    /// Checkpoints committed before this one, those deleted since included.
-    pub checkpoints: u32,
 }
 
 /// A checkpoint: its files, and where the job stood when they were cut.

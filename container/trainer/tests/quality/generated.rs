@@ -114,7 +114,7 @@ fn write_ratings(dir: &Path) {
 }
 
 #[test]
-fn factorization_machine_finds_products_that_a_linear_model_lacks() {
+fn factorization_machine_finds_products_of_features() {
     let dir = tempfile::tempdir().expect("a folder");
     write_ratings(dir.path());
     let file = dir.path().join("job.toml");
