@@ -37,8 +37,15 @@ impl Optimizer {
         let known = |name: &str| kind.parameters.iter().any(|parameter| parameter.name == name);
         if let Some(name) = given.keys().find(|name| !known(name)) {
             let name: String = name.chars().take(100).collect();
+            let has = |kind: &&OptimizerKind| kind.parameters.iter().any(|own| own.name == name);
+            let owners: Vec<&str> =
+                crate::KINDS.iter().copied().filter(has).map(|kind| kind.name).collect();
+            let whose = match owners.is_empty() {
+                true => String::new(),
+                false => format!(" (it is of {})", owners.join(", ")),
+            };
             return Err(format!(
-                "unknown field \"{name}\"; kind \"{}\" has {}",
+                "unknown field \"{name}\"{whose}; kind \"{}\" has {}",
                 kind.name,
                 names()
             ));
@@ -141,6 +148,13 @@ impl Optimizer {
         &self.parameters[..self.kind.parameters.len()]
     }
 
+    /// Whether its state can begin with any values: FTRL with beta = 0 has a state for 0 alone.
+    #[must_use]
+    pub fn begins_with_any_value(&self) -> bool {
+        let beta = self.kind.parameters.iter().position(|parameter| parameter.name == "beta");
+        self.kind != &ftrl::KIND || beta.is_none_or(|beta| self.parameters[beta] > 0.0)
+    }
+
     /// f32 values of state that a shard keeps beside each parameter.
     #[must_use]
     pub fn state_per_value(&self) -> u32 {
@@ -219,6 +233,21 @@ mod tests {
         ] {
             assert!(serde_json::from_str::<Optimizer>(json).is_err(), "{json}");
         }
+    }
+
+    #[test]
+    fn fields_of_another_kind_are_refused_with_its_name() {
+        let given = |name: &str| BTreeMap::from([("rate".to_owned(), 1.0), (name.to_owned(), 1.0)]);
+        let refused = |name: &str| Optimizer::new(&sgd::KIND, &given(name), None).unwrap_err();
+        assert_eq!(
+            refused("alpha"),
+            "unknown field \"alpha\" (it is of ftrl); kind \"sgd\" has rate, gradient"
+        );
+        assert_eq!(
+            refused("epsilon"),
+            "unknown field \"epsilon\" (it is of adagrad, rmsprop, adadelta, adam); kind \"sgd\" has rate, gradient"
+        );
+        assert_eq!(refused("speed"), "unknown field \"speed\"; kind \"sgd\" has rate, gradient");
     }
 
     #[test]

@@ -216,7 +216,7 @@ fn messages_name_file_line_key_value_and_expectation() {
         ),
         (
             "optimizer = { kind = \"adagrad\", alpha = 1 }",
-            "job.toml:6: model.optimizer = { alpha = 1, kind = \"adagrad\" }: unknown field \"alpha\"; kind \"adagrad\" has rate, epsilon, gradient",
+            "job.toml:6: model.optimizer = { alpha = 1, kind = \"adagrad\" }: unknown field \"alpha\" (it is of ftrl); kind \"adagrad\" has rate, epsilon, gradient",
         ),
         (
             "optimizer = { kind = \"momentum\", rate = 1, momentum = 1 }",
