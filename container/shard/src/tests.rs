@@ -8,6 +8,7 @@ mod bsp;
 mod counting;
 mod cuts;
 mod random;
+mod refused;
 mod rollback;
 mod ssp;
 
