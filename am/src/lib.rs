@@ -35,3 +35,4 @@ pub mod run_dir;
 pub mod staging;
 pub mod store;
 pub mod wall_clock;
+pub mod warm_start;

@@ -256,7 +256,8 @@ impl ClusterContext {
         let data = spec.data.train.iter_mut().chain(&mut spec.data.test);
         let outputs = [&mut spec.checkpoint.dir, &mut spec.output.model];
         let files = spec.yarn.files.iter_mut().chain(&mut spec.yarn.archives);
-        let all = data.chain(outputs).chain(files.map(|file| &mut file.from));
+        let files = files.map(|file| &mut file.from);
+        let all = data.chain(outputs).chain(files).chain(&mut spec.model.init);
         for location in all {
             *location = self.whole(location)?;
         }

@@ -16,7 +16,7 @@ use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::plan_file::PlanFile;
-use heddle_protocol::spec::{self, JobSpec, SpecDigest, identity};
+use heddle_protocol::spec::{self, JobSpec, Location, SpecDigest, identity};
 use heddle_protocol::view::JobState;
 use heddle_storage::checkpoint::{
     CheckpointDir, CheckpointError, Depth, Health, Owner, SkippedCheckpoint, StoredCheckpoint,
@@ -34,6 +34,7 @@ use crate::plan_file;
 use crate::run_dir::{ResumeMode, RunFile};
 use crate::store::{Store, open_with_retries};
 use crate::wall_clock::wall_ms;
+use crate::warm_start;
 
 /// Timeout of the look-up of block locations. Locality is optional: the job starts without it.
 const LOCALITY_LIMIT: Duration = Duration::from_secs(3);
@@ -62,6 +63,8 @@ pub(super) struct Prepared {
     pub(super) store: Store,
     /// The outcome that an earlier attempt of this application recorded: only its unregistration failed.
     pub(super) ended: Option<Outcome>,
+    /// The checkpoint of another job that a job without checkpoints begins with.
+    pub(super) init: Option<Location>,
 }
 
 /// What a job is prepared from.
@@ -105,6 +108,8 @@ pub(super) async fn prepare(
     {
         resumption.check(&checkpoints, &followed, &mut request).await?;
     }
+    let begins = followed.base.is_none() || request.fresh;
+    let init = if begins { initial_checkpoint(spec, events).await? } else { None };
     let claimed = claim::claim(&checkpoints, &request, judge).await?;
     tracing::info!(generation = %claimed.generation, "checkpoint_directory_claimed");
     let Continuation { carried, plan, ended } =
@@ -144,7 +149,20 @@ pub(super) async fn prepare(
         journal: journal?,
         store,
         ended,
+        init,
     })
+}
+
+/// The checkpoint of another job that this one begins with.
+async fn initial_checkpoint(
+    spec: &JobSpec,
+    events: &EventLog,
+) -> Result<Option<Location>, StartFailure> {
+    let init = warm_start::find(spec).await?;
+    for error in init.iter().flat_map(|init| &init.damaged) {
+        events.warn(format!("model.init: an older checkpoint is used, since {error}"));
+    }
+    Ok(init.map(|init| init.location))
 }
 
 /// The batch of a job that runs is a number: commands resolve an automatic one.

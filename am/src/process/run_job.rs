@@ -6,7 +6,7 @@ use heddle_am_core::{Config, Core, Event, Limits, Outcome, StartupState, Survivi
 use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::Attempt;
-use heddle_protocol::spec::{JobSpec, phase_count};
+use heddle_protocol::spec::{JobSpec, Location, phase_count};
 use heddle_protocol::view::{ApplicationView, AttemptView, JobView, Placement};
 use heddle_telemetry::descriptors::Limit;
 use tokio::net::TcpListener;
@@ -76,7 +76,7 @@ pub(super) async fn run_job<C: ContainerSource>(
     };
     let core = Core::new(Config {
         run: file.run,
-        spec: Arc::new(spec.clone()),
+        spec: Arc::new(started_spec(spec, prepared.init)),
         plan: Arc::new(prepared.plan),
         plan_file: prepared.plan_file,
         address: context.address,
@@ -120,6 +120,13 @@ pub(super) async fn run_job<C: ContainerSource>(
     Driver::new(core, context.cluster, about, workers, sources, viewer, log)
         .run(Event::Startup(Box::new(recovered)))
         .await
+}
+
+/// The job with the checkpoint that was found for `model.init`, so that each start from initial values takes the same one.
+fn started_spec(spec: &JobSpec, init: Option<Location>) -> JobSpec {
+    let mut spec = spec.clone();
+    spec.model.init = init.or(spec.model.init);
+    spec
 }
 
 /// Starts the server of the job's pages and control connections.

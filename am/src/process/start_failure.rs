@@ -12,6 +12,7 @@ use crate::journal::JournalError;
 use crate::plan_file::WritePlanError;
 use crate::run_dir::RunDirError;
 pub(super) use crate::store::exit_code_of as code_of;
+use crate::warm_start::FindError;
 
 /// Why a run did not start: message and exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +68,12 @@ impl From<InputError> for StartFailure {
             }
         };
         Self::new(code, chain(&error))
+    }
+}
+
+impl From<FindError> for StartFailure {
+    fn from(error: FindError) -> Self {
+        Self::new(error.exit_code(), chain(&error))
     }
 }
 

@@ -131,6 +131,7 @@ fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
             heddle_am::input::resolve_batch(&mut job.spec, &plan).await
         });
     }
+    let init = init(&job.spec)?;
     let mut rows = Vec::new();
     for shown in &job.shown {
         let resolved = match (shown.key, &shown.resolved) {
@@ -138,6 +139,7 @@ fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
             ("training.batch", None) if given == BatchSize::Auto => {
                 job.spec.training.batch.rows().map(|rows| rows.to_string())
             }
+            ("model.init", _) if init.is_some() => init.clone(),
             // Without a cluster the home on HDFS is unknown.
             ("checkpoint.dir", _) if job.default_checkpoint_dir && unknown_outputs => None,
             ("output.model", _) if job.default_output && unknown_outputs => None,
@@ -178,6 +180,12 @@ fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
     output::line("")?;
     output::line(&effective_batch(&job.spec))?;
     Ok(ExitCode::Ok)
+}
+
+/// The checkpoint that `model.init` names at the moment, if it can be used.
+fn init(spec: &JobSpec) -> Result<Option<String>, CommandFailure> {
+    let found = am_client::runtime()?.block_on(heddle_am::warm_start::find(spec));
+    Ok(found.ok().flatten().map(|init| init.location.to_string()))
 }
 
 fn work_dir(spec: &JobSpec) -> Result<String, CommandFailure> {

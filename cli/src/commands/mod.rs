@@ -18,6 +18,7 @@ pub mod run;
 pub mod scale;
 pub mod status;
 pub mod submit;
+mod warm_start;
 
 use std::path::PathBuf;
 

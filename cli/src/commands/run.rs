@@ -18,6 +18,7 @@ use heddle_protocol::spec::{SpecDigest, identity};
 use uuid::Uuid;
 
 use super::effective_batch::effective_batch;
+use super::warm_start;
 use crate::am_client;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::job_file::JobArgs;
@@ -136,6 +137,7 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     am_client::runtime()?
         .block_on(heddle_am::input::resolve_batch(&mut job.spec, &input))
         .map_err(|error| preflight::unreadable(&error))?;
+    notes.extend(am_client::runtime()?.block_on(warm_start::resolve(&mut job.spec, args.fresh))?);
     notes.extend(parallelism_warning(&input, workers(&job.spec)));
     let request =
         RunRequest { job_file, label, default_checkpoint_dir: job.default_checkpoint_dir };

@@ -20,7 +20,8 @@ use heddle_telemetry::descriptors::Limit;
 use crate::data_threads::{AnsweredCommand, DataThreads};
 use crate::job::PserverJob;
 use crate::layout::Moment;
-use crate::load::{LoadError, LoadJob};
+use crate::load::{LoadFrom, LoadJob};
+use crate::load_error::LoadError;
 use crate::message::{CoordinatorInput, DataAnswer, DataCommand, DataReport, DataThreadHandle};
 use crate::save::SaveJob;
 use crate::status::PserverStatus;
@@ -368,9 +369,9 @@ impl Coordinator {
         for shard in missing {
             let config = job.shard(shard, here);
             let from = match &base {
-                None => None,
+                None => job.initial_values(),
                 Some(base) => match base.files.get(&shard) {
-                    Some(file) => Some((base.dir.clone(), file.clone())),
+                    Some(file) => LoadFrom::File(base.dir.clone(), file.clone()),
                     None => {
                         let error = LoadError::NoFile { dir: base.dir.clone(), shard };
                         return self.load_failed(ErrorClass::Internal, &error.to_string());

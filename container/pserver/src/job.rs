@@ -8,7 +8,9 @@ use heddle_protocol::spec::{PserverMemory, TableSpec, training_from};
 use heddle_shard::ShardConfig;
 use heddle_telemetry::descriptors::{Limit, TooFew};
 
+use crate::load::LoadFrom;
 use crate::throttle::BandwidthLimit;
+use crate::warm_start::OtherJob;
 
 /// BSP: gradients that wait for lower lanes take at most 1/8 of the memory.
 const EARLY_SHARE: u64 = 8;
@@ -30,6 +32,8 @@ pub(crate) struct PserverJob {
     fixed_bytes: u64,
     seed: u64,
     training_from: PhaseNo,
+    /// The job whose values this one begins with.
+    other: Option<Arc<OtherJob>>,
     /// This pserver's share of `checkpoint.bandwidth`.
     pub(crate) bandwidth: Option<Arc<BandwidthLimit>>,
 }
@@ -43,6 +47,7 @@ impl PserverJob {
             shards: spec.pservers.shards,
             seed: spec.training.seed,
             training_from: training_from(spec),
+            other: OtherJob::of(spec).map(Arc::new),
             memory_bytes: spec.pservers.memory.0,
             copy_bytes: spec.checkpoint.memory.of(spec.pservers.memory).0,
             waiting_bytes: PserverMemory::waiting_of(spec.pservers.memory).0,
@@ -52,6 +57,11 @@ impl PserverJob {
                 .bandwidth
                 .map(|all| BandwidthLimit::new(all.0 / u64::from(spec.pservers.count.max(1)))),
         }
+    }
+
+    /// Where shards come from that no checkpoint of this job has.
+    pub(crate) fn initial_values(&self) -> LoadFrom {
+        self.other.clone().map_or(LoadFrom::InitialValues, LoadFrom::OtherJob)
     }
 
     /// Whether this process can hold a connection of every trainer to every data thread.
@@ -77,6 +87,7 @@ impl PserverJob {
             shards,
             seed: 0,
             training_from: PhaseNo(0),
+            other: None,
             // Twice the bytes of the tables.
             memory_bytes: 2 * bytes + copy_bytes,
             copy_bytes,

@@ -5,7 +5,7 @@ use heddle_shard::ShardConfig;
 use heddle_storage::shard_file::{Section, ShardHeader, ShardRows, Table, Values};
 
 /// Name of the section with the dedup state, as version 1 of the format has it.
-const DEDUP_STATE: &str = "once-only";
+pub(crate) const DEDUP_STATE: &str = "once-only";
 
 /// The moment of a snapshot, as the file has it.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> 
 }
 
 /// Optimizer state that files of older programs do not have, by optimizer: it begins as zeros.
-const ADDED_STATE: (&str, &str) = ("add", "low");
+pub(crate) const ADDED_STATE: (&str, &str) = ("add", "low");
 
 /// Whether a file is of this shard: the same slices of the same tables with the same state. Returns for each section of the
 /// file after the dedup state which section of the shard it is.

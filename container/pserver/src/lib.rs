@@ -29,12 +29,14 @@ mod exit_on_panic;
 mod job;
 mod layout;
 mod load;
+mod load_error;
 mod message;
 mod process;
 mod save;
 pub mod standalone;
 mod status;
 mod throttle;
+mod warm_start;
 mod workers;
 
 #[cfg(test)]

@@ -1,16 +1,20 @@
-//! Loads a shard from a checkpoint's file and checks its sum, or creates it with initial values.
+//! Loads a shard from a checkpoint's file and checks its sum, or creates it with initial values, its own or those of another
+//! job's checkpoint (`warm_start`).
+
+use std::sync::Arc;
 
 use bytemuck::cast_slice_mut;
 use heddle_backoff::Backoff;
-use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::ids::Epoch;
 use heddle_protocol::manifest::ShardFile;
-use heddle_shard::{ContentError, Shard, ShardConfig};
-use heddle_storage::checkpoint::{CheckpointError, Damage};
+use heddle_shard::{Shard, ShardConfig};
+use heddle_storage::checkpoint::CheckpointError;
 use heddle_storage::shard_file::ShardReader;
-use heddle_storage::{StorageUrl, StorageUrlError, chain};
+use heddle_storage::{StorageUrl, chain};
 
 use crate::layout;
+use crate::load_error::LoadError;
+use crate::warm_start::OtherJob;
 
 /// Tries to read a file.
 const TRIES: u32 = 8;
@@ -24,51 +28,17 @@ const WRONG_SUMS: u32 = 3;
 pub(crate) struct LoadJob {
     pub(crate) epoch: Epoch,
     pub(crate) config: ShardConfig,
-    /// URL of the checkpoint's directory, and the file in it. None: initial values.
-    pub(crate) from: Option<(String, ShardFile)>,
+    pub(crate) from: LoadFrom,
 }
 
-/// Why a shard was not loaded.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LoadError {
-    #[error(transparent)]
-    Location(#[from] StorageUrlError),
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// The manifest does not have a file for the shard.
-    #[error("the checkpoint in {dir} has no file of shard {shard}")]
-    NoFile { dir: String, shard: heddle_protocol::ids::ShardId },
-    #[error("{file}: {what}")]
-    Other { file: String, what: String },
-    #[error("{file}")]
-    Content { file: String, source: ContentError },
-}
-
-impl LoadError {
-    /// The class of the failure. Corrupt is only a file that is proven to differ from what was saved: the job then returns
-    /// to an older checkpoint. A file of a later version is not damaged.
-    pub(crate) fn class(&self) -> ErrorClass {
-        match self {
-            Self::Checkpoint(CheckpointError::Damaged { .. }) | Self::Content { .. } => {
-                ErrorClass::Corrupt
-            }
-            Self::Checkpoint(CheckpointError::Storage(error)) => error.class(),
-            Self::Checkpoint(_) | Self::Location(_) | Self::Other { .. } | Self::NoFile { .. } => {
-                ErrorClass::Input
-            }
-        }
-    }
-
-    fn is_wrong_sum(&self) -> bool {
-        matches!(
-            self,
-            Self::Checkpoint(CheckpointError::Damaged { damage: Damage::Sum { .. }, .. })
-        )
-    }
-
-    fn is_retryable(&self) -> bool {
-        matches!(self, Self::Checkpoint(CheckpointError::Storage(_)))
-    }
+/// Where the content of a shard comes from.
+pub(crate) enum LoadFrom {
+    /// The initialisers of its tables.
+    InitialValues,
+    /// A checkpoint of another job, at the start of this one.
+    OtherJob(Arc<OtherJob>),
+    /// A file of a checkpoint of this job: URL of the directory, and the file in it.
+    File(String, ShardFile),
 }
 
 /// Loads the shard.
@@ -76,13 +46,15 @@ impl LoadError {
 /// # Errors
 /// The file is damaged, of other content, or cannot be read after some tries.
 pub(crate) async fn load(job: &LoadJob) -> Result<Box<Shard>, LoadError> {
-    let Some((dir, file)) = &job.from else {
-        return Ok(Box::new(Shard::initial(&job.config)));
-    };
     let mut backoff = RETRY;
     let (mut tries, mut wrong_sums) = (1, 0);
     loop {
-        match read(&job.config, dir, file).await {
+        let read = match &job.from {
+            LoadFrom::InitialValues => return Ok(Box::new(Shard::initial(&job.config))),
+            LoadFrom::OtherJob(other) => other.shard(&job.config).await,
+            LoadFrom::File(dir, file) => read(&job.config, dir, file).await,
+        };
+        match read {
             Err(error) if error.is_wrong_sum() && wrong_sums + 1 < WRONG_SUMS => {
                 tracing::warn!(error = chain(&error), "shard_file_sum_wrong");
                 wrong_sums += 1;

@@ -15,7 +15,7 @@ use heddle_protocol::manifest::ShardFile;
 use heddle_shard::{Shard, ShardReport, ShardSetError, SnapshotGone};
 use tokio::sync::Notify;
 
-use crate::load::LoadError;
+use crate::load_error::LoadError;
 
 /// Values of a snapshot, 4-byte aligned, on their way to a file.
 pub(crate) type Buffer = Vec<f32>;

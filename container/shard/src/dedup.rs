@@ -137,6 +137,14 @@ impl DedupState {
     }
 }
 
+/// The steps that a saved shard had applied in training phases, of all phases together.
+///
+/// # Errors
+/// The bytes are not a dedup state.
+pub fn applied_steps(state: &[u8]) -> Result<u64, DedupError> {
+    DedupState::decode(state).map(|state| state.steps)
+}
+
 /// The unread bytes.
 struct Unread<'a>(&'a [u8]);
 

@@ -52,7 +52,7 @@ mod tests;
 pub use config::ShardConfig;
 pub use content::{ContentError, ShardSection, SnapshotGone};
 pub use cut::WAIT_MAX;
-pub use dedup::DedupError;
+pub use dedup::{DedupError, applied_steps};
 pub use effect::{Conn, Flow, PulledRows, ShardEffect, ShardReport};
 pub use frame::Frame;
 pub use shard::Shard;

@@ -106,6 +106,13 @@ impl Shard {
         Ok(())
     }
 
+    /// Continues from another job's values, which are in the sections. The tables `plain` have no state of it. `applied` is
+    /// its number of steps.
+    pub fn continue_from(&mut self, plain: &[TableId], applied: u64) {
+        plain.iter().for_each(|&table| self.tables.begin(table, self.arena.cells_for_loading()));
+        self.steps.restore(applied);
+    }
+
     /// The values of a table's slice, row-major.
     #[must_use]
     pub fn table_values(&self, table: TableId) -> Option<&[f32]> {
@@ -372,7 +379,7 @@ impl Shard {
     ) -> Result<(), ContentError> {
         let shard = self.id;
         let loaded = self.loaded.take();
-        self.steps.restore(loaded.as_ref().map_or(0, |state| state.steps));
+        self.steps.restore(loaded.as_ref().map_or(self.steps.count(), |state| state.steps));
         let Some(state) = loaded.filter(|state| state.phase >= phase.no) else {
             // Initial values, or a cut at the end of an earlier phase.
             if step != Step(0) {

@@ -61,18 +61,27 @@ impl Tables {
     /// Fills the values with which the tables begin, where they are not zeros. `cells` are those of the arena, all zero.
     pub(crate) fn initialise(&self, seed: u64, cells: &mut [f32]) {
         for (id, table) in (0u16..).zip(&self.0).filter(|(_, t)| t.init != Initialiser::Zero) {
-            let plane = |n: usize| table.planes.get(n).map(|(_, cells)| cells.clone());
-            let own = table.planes[0].1.clone();
-            let first = plane(1).unwrap_or(own.end..own.end);
-            let second = plane(2).unwrap_or(first.end..first.end);
-            // The planes follow each other, with gaps between.
-            let (values, rest) = cells.split_at_mut(own.end);
-            let (front, back) = rest.split_at_mut(first.end - own.end);
-            let values = &mut values[own.clone()];
+            let values = &mut cells[table.planes[0].1.clone()];
             table.init.fill(seed, id, table.rows.start, table.cols, values);
-            let second = &mut back[second.start - first.end..second.end - first.end];
-            table.rule.begin(values, [&mut front[first.start - own.end..], second]);
+            self.begin(TableId(id), cells);
         }
+    }
+
+    /// Sets the state of a table to the beginning of its values: the first step continues from them.
+    pub(crate) fn begin(&self, table: TableId, cells: &mut [f32]) {
+        let Some(table) = self.get(table) else { return };
+        let plane = |n: usize| table.planes.get(n).map(|(_, cells)| cells.clone());
+        let own = table.planes[0].1.clone();
+        let first = plane(1).unwrap_or(own.end..own.end);
+        let second = plane(2).unwrap_or(first.end..first.end);
+        // The planes follow each other, with gaps between.
+        let (values, rest) = cells.split_at_mut(own.end);
+        let (front, back) = rest.split_at_mut(first.end - own.end);
+        let front = &mut front[first.start - own.end..];
+        let back = &mut back[second.start - first.end..second.end - first.end];
+        front.fill(0.0);
+        back.fill(0.0);
+        table.rule.begin(&values[own], [front, back]);
     }
 
     /// Cells of a section.

@@ -189,7 +189,7 @@ impl Core {
         }
         let error = &failure.text;
         if failure.class == ErrorClass::Corrupt {
-            return self.base_damaged(slot, error);
+            return self.base_damaged(error);
         }
         let Some(tries) = self.stage.load_failed(format!("{slot} could not load: {error}")) else {
             return;
@@ -210,10 +210,11 @@ impl Core {
         }
     }
 
-    fn base_damaged(&mut self, slot: Slot, error: &str) {
+    fn base_damaged(&mut self, error: &str) {
         let Some(base) = self.checkpoints.base() else {
-            let message = format!("{slot} found initial values to be corrupt: {error}");
-            return self.fail(JobFailure::new(ExitCode::Internal, message));
+            // Only those of another job's checkpoint can be. Other values than at first would be another job.
+            let message = format!("model.init: {error}; name another checkpoint");
+            return self.fail(JobFailure::new(ExitCode::Checkpoint, message));
         };
         let (below, dir) = (base.manifest.cut, base.dir.clone());
         let config = self.ctx.config();

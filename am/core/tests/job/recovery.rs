@@ -350,6 +350,20 @@ fn damaged_checkpoint_fails_the_job_by_spec_or_without_an_older() {
     }
 }
 
+/// Initial values are never read from an older checkpoint: the job would begin with other values than at first.
+#[test]
+fn damaged_file_of_another_job_ends_this_one() {
+    let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+    job.auto.hold = false;
+    job.start();
+    let p0 = job.pserver(0);
+    let failure = Failure::new(ErrorClass::Corrupt, "/other/g1-c4/shard-0: MD5");
+    job.report(p0, Report::LoadFailed { epoch: epoch(0), failure });
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!(outcome.exit_code, ExitCode::Checkpoint);
+    assert_eq!(outcome.message, "model.init: /other/g1-c4/shard-0: MD5; name another checkpoint");
+}
+
 #[test]
 fn unreadable_checkpoint_is_retried_and_never_replaced() {
     let mut job = bsp_beyond_a_checkpoint();

@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::run::preflight::{on_storage, outputs_take, unreadable};
+use super::warm_start;
 use crate::am_client;
 use crate::application::{self, Application};
 use crate::cluster::{ClusterContext, client_failure};
@@ -187,6 +188,7 @@ async fn ready(
     let mut spec = cluster.whole_spec(job.spec)?;
     oozie::add_child_tags(&mut spec)?;
     preflight::outputs_are_shared(&spec)?;
+    preflight::init_is_shared(&spec)?;
     preflight::trainer_program(&mut spec)?;
     let of_program = spec.clone();
     let program = tokio::task::spawn_blocking(move || program::read(&of_program));
@@ -213,6 +215,7 @@ async fn ready(
             "continues run {name}-{label}, which is unfinished; --fresh starts over"
         ));
     }
+    notes.extend(warm_start::resolve(&mut future, args.fresh).await?);
     notes.extend(parallelism_warning(&input, workers(&spec)));
     notes.extend(program.note.clone());
     let uploads = Uploads { program: (program, to), data, files: preflight::local_files(&future)? };

@@ -206,9 +206,11 @@ impl SubmitPlan {
         rows.push(row("checkpoints", format!("{} every {every}", spec.checkpoint.dir)));
         rows.push(row(
             "starts from",
-            self.base
-                .as_ref()
-                .map_or_else(|| "initial values".to_owned(), |cut| format!("checkpoint {cut}")),
+            match (&self.base, &spec.model.init) {
+                (Some(cut), _) => format!("checkpoint {cut}"),
+                (None, Some(init)) => format!("values of {init}"),
+                (None, None) => "initial values".to_owned(),
+            },
         ));
         rows.push(row("model", spec.output.model.to_string()));
         rows

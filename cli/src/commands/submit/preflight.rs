@@ -53,6 +53,23 @@ pub fn outputs_are_shared(spec: &JobSpec) -> Result<(), CommandFailure> {
     Ok(())
 }
 
+/// Checks that pservers can read the checkpoint that the job begins with.
+///
+/// # Errors
+/// Exit code 7 for a path of this machine.
+pub fn init_is_shared(spec: &JobSpec) -> Result<(), CommandFailure> {
+    match spec.model.init.as_ref().filter(|init| init.as_local().is_some()) {
+        None => Ok(()),
+        Some(init) => Err(CommandFailure::new(
+            ExitCode::Input,
+            format!(
+                "model.init must be on HDFS, since containers cannot read this machine (got {init})"
+            ),
+        )
+        .next("copy the checkpoint's folder there with `hdfs dfs -put`")),
+    }
+}
+
 /// Ships the program of `trainers.command` as a file if it is a path.
 ///
 /// # Errors

@@ -20,6 +20,7 @@ use super::pserver_memory::PserverMemory;
 use super::sections::ModelSpec;
 use super::table::TableKind;
 use super::value::{Bytes, DurationMs};
+use super::warm_start;
 
 /// Whether all values are within their bounds and fit together.
 ///
@@ -208,6 +209,10 @@ fn check_outputs(spec: &JobSpec) -> Result<(), SpecError> {
             format!("\"text\" is for linear models, not for algorithm \"{name}\"")
         },
     )?;
+    rule(!warm_start::is_own(spec), "model.init", || {
+        "is the job's own checkpoint.dir; leave model.init out to continue this job, or name another checkpoint.dir"
+            .to_owned()
+    })?;
     rule(output.model != checkpoint.dir, "output.model", || {
         "is the same folder as checkpoint.dir".to_owned()
     })?;

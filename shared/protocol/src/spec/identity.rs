@@ -15,6 +15,7 @@ use super::file::key::ResumeRule;
 use super::file::keys as key_table;
 use super::job::JobSpec;
 use super::options::BatchSize;
+use super::warm_start;
 
 /// The field of the JSON form with the keys of the site's defaults.
 const SITE_KEYS: &str = "site-keys";
@@ -81,6 +82,10 @@ fn keys(spec: &JobSpec) -> BTreeMap<String, String> {
         }
     }
     keys.remove(SITE_KEYS);
+    // A run that began with the newest checkpoint of a folder is the same job whichever is the newest by now.
+    if let Some(init) = &spec.model.init {
+        keys.insert("model.init".to_owned(), warm_start::folder(init).to_string());
+    }
     keys.retain(|key, _| !spec.site_keys.contains(key));
     keys
 }
@@ -217,6 +222,24 @@ mod tests {
         let differ = differences(&stated, &before);
         let differ: Vec<_> = differ.into_iter().map(|difference| difference.key).collect();
         assert_eq!(differ, ["model.optimizer"], "what is stated holds");
+    }
+
+    #[test]
+    fn newest_checkpoint_of_a_folder_is_the_same_job() {
+        let at = |text: &str| Some(text.parse().expect("a location"));
+        let mut before = sample();
+        before.model.init = at("/other/checkpoints/g1-c4");
+        let mut now = sample();
+        now.model.init = at("/other/checkpoints");
+        assert_eq!(differences(&now, &before), []);
+        assert_eq!(SpecDigest::of(&now), SpecDigest::of(&before));
+        now.model.init = at("/another/checkpoints");
+        let differ = differences(&now, &before);
+        assert!(differ.len() == 1 && !differ[0].allowed_on_resume, "{differ:?}");
+        assert_eq!(
+            changed(|spec| spec.model.init = at("/other")).1,
+            [("model.init".to_owned(), false)]
+        );
     }
 
     #[test]

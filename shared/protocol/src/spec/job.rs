@@ -145,6 +145,7 @@ pub fn sample() -> JobSpec {
             standardise: false,
             optimizer: Optimizer::sgd(1.0),
             schedule: Schedule::CONSTANT,
+            init: None,
             tables: Vec::new(),
         },
         training: TrainingSpec {

@@ -97,6 +97,14 @@ impl Location {
         format!("{}://{}{}", self.scheme(), self.authority, self.path)
     }
 
+    /// The place above this one, and the name in it; `None` for a root.
+    #[must_use]
+    pub fn parent_and_name(&self) -> Option<(Self, &str)> {
+        let (above, name) = self.path.rsplit_once('/').filter(|(_, name)| !name.is_empty())?;
+        let path = if above.is_empty() { "/" } else { above };
+        Some((Self { path: path.to_owned(), ..self.clone() }, name))
+    }
+
     /// The place `name` below this one.
     ///
     /// # Panics

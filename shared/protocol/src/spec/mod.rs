@@ -5,7 +5,7 @@
 //! counts are above zero, `min ≤ max`, shards suffice for the data threads.
 //!
 //! This module also has the facts that follow from the values and that all processes must agree on: the sequence of phases ([`phase`]), the tables and how they are cut into shards ([`table`]),
-//! and whether two specs are the same job ([`identity`]).
+//! whether two specs are the same job ([`identity`]), and what a job takes over from another one ([`warm_start`]).
 
 mod algorithm;
 mod check;
@@ -24,6 +24,7 @@ mod sections;
 mod shipped_file;
 pub mod table;
 pub mod value;
+pub mod warm_start;
 pub mod yarn;
 
 pub use algorithm::{AlgorithmKind, LabelRange, LossFunction};

@@ -84,8 +84,10 @@ section! {
         #[serde(default, skip_serializing_if = "super::table::is_default")]
         key schedule: Schedule = "model.schedule", Value("{ kind = \"constant\", warmup = 0 }"), Never, read(take.with(key, parameters::schedule)),
             "How the optimizer's rate changes: { kind = \"constant\", \"inverse\", \"exponential\" or \"cosine\", steps, factor, warmup }, in applied steps; see below. For optimizers with a rate.";
-        stub "model.init" = "\"\"",
-            "Start from the values of another job's checkpoint.";
+        /// A folder of checkpoints is replaced by the checkpoint in it before a run starts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key init: Option<Location> = "model.init", Value("\"\""), Never, read(paths::optional(take, key)),
+            "Begin with the values of another job: its checkpoint.dir (the newest checkpoint counts) or one checkpoint in it, such as \"hdfs:///ctr/checkpoints/g1-c4\". Tables are found by name; columns must be equal, more rows are allowed. Optimizer state and applied steps are taken over where the optimizer is the same. Empty: initial values.";
         /// Empty for built-in algorithms. Ask [`JobSpec::tables`](super::JobSpec::tables) instead.
         key tables: Vec<TableSpec> = "model.table", Absent("[{ name = \"counts\", rows = 1000, cols = 1, optimizer = { kind = \"sgd\", rate = 1.0 } }]"), Never, read(values::tables(take, key, optimizer, schedule)),
             "Tables of a \"custom\" algorithm, one [[model.table]] each: name, rows, cols (1), kind (\"dense\"; \"sparse\" is not available yet), optimizer (as model.optimizer; here also \"add\", which adds pushes as they are), l2 (0), init (\"zero\", { constant = … }, { uniform = [low, high] } or { normal = [mean, sd] }).";

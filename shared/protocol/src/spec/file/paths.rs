@@ -88,6 +88,27 @@ pub(in crate::spec) fn output(
     }
 }
 
+/// A path, or nothing for the empty text.
+pub(in crate::spec) fn optional(
+    take: &mut Take<'_>,
+    key: &'static Key,
+) -> Option<Option<Location>> {
+    let raw = take.raw(key)?;
+    if raw.value == RawValue::Text(String::new()) {
+        return Some(None);
+    }
+    match location(take, &raw) {
+        Ok(location) => {
+            take.resolved(key, &location.to_string());
+            Some(Some(location))
+        }
+        Err(what) => {
+            take.problem(key, Some(&raw), what);
+            None
+        }
+    }
+}
+
 /// A path on this machine, or nothing for the empty text.
 pub(in crate::spec) fn local_path(
     take: &mut Take<'_>,
