@@ -71,7 +71,7 @@ fn the_frame_header_has_the_documented_layout() {
     };
     let bytes = header.encode();
     let expected = BTreeMap::from([
-        ("version", 4),
+        ("version", 5),
         ("kind", 2),
         ("generation", 0x11),
         ("epoch count", 0x12),
@@ -147,6 +147,7 @@ fn frame_kinds_flags_and_statuses_match_the_documentation() {
         ("STAGED", flags::STAGED),
         ("DONE", flags::DONE),
         ("EMPTY", flags::EMPTY),
+        ("POSITIONS", flags::POSITIONS),
     ];
     let rows = table("| Refused | 35 |");
     assert_eq!(rows.len(), known.len());
@@ -154,7 +155,7 @@ fn frame_kinds_flags_and_statuses_match_the_documentation() {
         assert_eq!(row[0], name);
         assert_eq!(1u16 << row[1].parse::<u32>().expect("a bit"), bit, "{row:?}");
     }
-    let rows = table("| EMPTY | 7 |");
+    let rows = table("| POSITIONS | 8 |");
     for (expected, row) in rows.iter().enumerate() {
         let number: u16 = row[1].parse().expect("a number");
         assert_eq!(usize::from(number), expected);

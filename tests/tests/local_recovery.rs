@@ -32,7 +32,7 @@ fn folder() -> TempDir {
 const LOGISTIC: &str = "algorithm = \"logistic-regression\"\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n\
                         optimizer = { kind = \"ftrl\", alpha = 0.1 }\n";
 /// Other models, with names.
-const MODELS: [(&str, &str); 4] = [
+const MODELS: [(&str, &str); 6] = [
     (
         "linear",
         "algorithm = \"linear-regression\"\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n\
@@ -50,6 +50,12 @@ const MODELS: [(&str, &str); 4] = [
     (
         "machine",
         "algorithm = \"factorization-machine\"\nrank = 4\nfeatures = 300\nl2 = 1e-4\n\
+         optimizer = { kind = \"adagrad\" }\n",
+    ),
+    ("sparse", "algorithm = \"logistic-regression\"\nfeatures = \"any\"\nl2 = 1e-4\n"),
+    (
+        "sparse-machine",
+        "algorithm = \"factorization-machine\"\nrank = 4\nfeatures = \"any\"\nl2 = 1e-4\n\
          optimizer = { kind = \"adagrad\" }\n",
     ),
 ];

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use heddle_protocol::control::{GAP_BOUNDS, GrantedPulls};
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::Role;
-use heddle_protocol::view::{JobState, JobView};
+use heddle_protocol::view::{JobState, JobView, SparseTableView};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric,
@@ -47,6 +47,15 @@ const INPUT_WAIT: Metric = Metric::gauge(
 const INPUT_WAITED: Metric = Metric::counter(
     "heddle_input_waited_seconds_total",
     "Time in which trainers waited for the storage of their input, waits that are over.",
+);
+const TABLE_ROWS: Metric = Metric::gauge("heddle_table_rows", "Rows of a sparse table.");
+const TABLE_BYTES: Metric = Metric::gauge(
+    "heddle_table_bytes",
+    "Bytes of values, optimizer state, positions and index of a sparse table.",
+);
+const TABLE_DROPPED: Metric = Metric::gauge(
+    "heddle_table_dropped_rows",
+    "Pushed rows of a sparse table that found no room since the pservers loaded their shards.",
 );
 const PULL_GAP: Metric = Metric::histogram(
     "heddle_pull_gap_steps",
@@ -283,6 +292,15 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     }
     if let Some(pulls) = &view.granted_pulls {
         granted_pulls(page, pulls)?;
+    }
+    let tables = &view.sparse_tables;
+    let by = |value: fn(&SparseTableView) -> u64| {
+        tables.iter().map(move |table| ([("table", table.name.as_str())], value(table)))
+    };
+    if !tables.is_empty() {
+        page.values(TABLE_ROWS, by(|table| table.rows))?;
+        page.values(TABLE_BYTES, by(|table| table.bytes))?;
+        page.values(TABLE_DROPPED, by(|table| table.dropped))?;
     }
     let wait = view.storage_wait.as_ref();
     let waiting_ms = wait.map_or(0, |wait| wall_ms().saturating_sub(wait.since_ms));

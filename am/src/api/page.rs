@@ -12,8 +12,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::curve;
 use crate::report::format::{
-    self, data_locality, granted_pulls, phases, plain, rate, size, storage_wait, thousands, time,
-    word,
+    self, data_locality, granted_pulls, phases, plain, rate, size, sparse_table, storage_wait,
+    thousands, time, word,
 };
 
 /// Most rows of a table: a longer page is slow and unreadable. JSON has all.
@@ -85,6 +85,7 @@ fn headline(view: &JobView) -> Markup {
         @if view.bad_records > 0 { p { (thousands(view.bad_records)) " bad records left out" } }
         @if let Some(locality) = view.data_locality { p { (data_locality(locality)) } }
         @if let Some(granted) = &view.granted_pulls { p { "staleness: " (granted_pulls(granted)) } }
+        @for table in &view.sparse_tables { p { "table " (plain(&sparse_table(table))) } }
         @if let Some(wait) = &view.storage_wait { p.m { (plain(&storage_wait(wait))) } }
         @if !view.message.is_empty() { p.m { (plain(&view.message)) } }
     }

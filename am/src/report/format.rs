@@ -3,7 +3,8 @@
 use heddle_protocol::control::GrantedPulls;
 use heddle_protocol::ids::CutId;
 use heddle_protocol::view::{
-    CheckpointView, DataLocality, EvaluationView, RecoveryView, StorageWaitView, TrainingPassView,
+    CheckpointView, DataLocality, EvaluationView, RecoveryView, SparseTableView, StorageWaitView,
+    TrainingPassView,
 };
 use heddle_telemetry::recovery::{RecoveryPhases, seconds};
 use serde::Serialize;
@@ -156,6 +157,16 @@ pub fn granted_pulls(granted: &GrantedPulls) -> String {
         thousands(pulls),
         seconds(granted.waited_us / 1000)
     )
+}
+
+/// `weights: 1,234,567 rows, 43.2 MB, 12 dropped`.
+#[must_use]
+pub fn sparse_table(table: &SparseTableView) -> String {
+    let dropped = match table.dropped {
+        0 => String::new(),
+        dropped => format!(", {} dropped", thousands(dropped)),
+    };
+    format!("{}: {} rows, {}{dropped}", table.name, thousands(table.rows), size(table.bytes))
 }
 
 /// `75 of 100 tasks node-local`.

@@ -72,6 +72,9 @@ fn rows(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(granted) = &view.granted_pulls {
         row(f, "staleness", format::granted_pulls(granted))?;
     }
+    for table in &view.sparse_tables {
+        row(f, "table", format::sparse_table(table))?;
+    }
     let newest = view.checkpoints.last().map_or_else(String::new, |newest| {
         format!(", newest {} in {}", newest.cut, one_line(&newest.dir))
     });

@@ -34,7 +34,15 @@ pub enum RequestError {
         /// The table.
         table: TableId,
         /// The first key out of order.
-        key: u32,
+        key: u64,
+    },
+    /// Rows of a sparse table are named by positions, those of a dense one never are.
+    #[error("table {table} is {}", if *is_sparse { "sparse: its rows are named by positions" } else { "dense: it has no positions" })]
+    Kind {
+        /// The table.
+        table: TableId,
+        /// Whether the table is sparse.
+        is_sparse: bool,
     },
     /// The number of values is not rows × columns.
     #[error("a gradient of these rows of table {table} must have {expected} values (got {got})")]

@@ -53,7 +53,16 @@ pub struct Payload(PayloadContent);
 enum PayloadContent {
     None,
     Push { gradient: Arc<Gradient>, entry: usize, keys: Range<usize>, values: Range<usize> },
-    Keys { keys: Arc<Vec<u32>>, range: Range<usize> },
+    Keys { keys: Arc<PulledKeys>, range: Range<usize> },
+}
+
+/// The keys of a pull.
+#[derive(Clone, Debug)]
+pub(crate) enum PulledKeys {
+    /// Row numbers of a dense table.
+    Rows(Vec<u32>),
+    /// Positions of a sparse table.
+    Positions(Vec<u64>),
 }
 
 impl Payload {
@@ -71,29 +80,33 @@ impl Payload {
     ) -> Self {
         let keys = match gradient.tables[entry].rows {
             Rows::Range(_) => 0..0,
-            Rows::Keys(_) => rows.clone(),
+            Rows::Keys(_) | Rows::Positions(_) => rows.clone(),
         };
         let values = rows.start * cols..rows.end * cols;
         Self(PayloadContent::Push { gradient: Arc::clone(gradient), entry, keys, values })
     }
 
     /// A run of a pull's keys.
-    pub(crate) fn keys(keys: &Arc<Vec<u32>>, range: Range<usize>) -> Self {
+    pub(crate) fn keys(keys: &Arc<PulledKeys>, range: Range<usize>) -> Self {
         Self(PayloadContent::Keys { keys: Arc::clone(keys), range })
     }
 
-    /// The keys, `[n]`; empty for ranges.
+    /// The keys as words of the wire format: `[n]` row numbers, or `[2 n]` of positions; empty for ranges.
     #[must_use]
-    pub fn row_keys(&self) -> &[u32] {
+    pub fn key_words(&self) -> &[u32] {
         match &self.0 {
             PayloadContent::None => &[],
             PayloadContent::Push { gradient, entry, keys, .. } => {
                 match &gradient.tables[*entry].rows {
                     Rows::Range(_) => &[],
                     Rows::Keys(all) => &all[keys.clone()],
+                    Rows::Positions(all) => bytemuck::cast_slice(&all[keys.clone()]),
                 }
             }
-            PayloadContent::Keys { keys, range } => &keys[range.clone()],
+            PayloadContent::Keys { keys, range } => match &**keys {
+                PulledKeys::Rows(all) => &all[range.clone()],
+                PulledKeys::Positions(all) => bytemuck::cast_slice(&all[range.clone()]),
+            },
         }
     }
 
@@ -111,7 +124,7 @@ impl Payload {
     /// The keys as bytes of the wire format.
     #[must_use]
     pub fn key_bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(self.row_keys())
+        bytemuck::cast_slice(self.key_words())
     }
 
     /// The values as bytes of the wire format.

@@ -3,24 +3,27 @@
 //! Cutting depends on the rows alone, never on values. The pieces of a step have the same boundaries on every trainer, so a
 //! shard detects a part that it has already.
 //!
-//! Dense tables are cut by row ranges. The sorted keys of one shard are a run of the whole list, and a piece is a slice of
+//! Dense tables are cut by row ranges, sparse ones by ranges of positions. The sorted keys of one shard are a run of the whole list, and a piece is a slice of
 //! the caller's buffers: nothing is copied between gradient and socket.
 
 use std::ops::Range;
 
-use heddle_protocol::frame::{PART_VALUES_MAX, VALUE_BYTES_MAX};
+use heddle_protocol::frame::{KEY_BYTES, PART_VALUES_MAX, POSITION_BYTES, VALUE_BYTES_MAX, flags};
 use heddle_protocol::ids::{ShardId, TableId};
-use heddle_protocol::spec::{JobSpec, TableSpec, shard_of_row, shard_rows};
+use heddle_protocol::spec::position::{shard_of_position, shard_positions};
+use heddle_protocol::spec::{JobSpec, TableKind, TableSpec, shard_of_row, shard_rows};
 
 use crate::error::RequestError;
 
 /// Maximum values per row. A row is never cut, so it must fit into one frame.
 pub const COLS_MAX: u32 = VALUE_BYTES_MAX / 4;
 
-/// Rows and columns of a dense table.
+/// Rows and columns of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableShape {
-    /// Rows, at least 1 and below 2³².
+    /// How rows are found.
+    pub kind: TableKind,
+    /// Rows of a dense table, at least 1 and below 2³².
     pub rows: u64,
     /// Values per row, 1 to [`COLS_MAX`].
     pub cols: u32,
@@ -33,6 +36,8 @@ pub enum Rows {
     Range(Range<u64>),
     /// `keys: [n]`, row numbers, sorted and unique.
     Keys(Vec<u32>),
+    /// Rows of a sparse table by their [positions](heddle_protocol::spec::position), `[n]`, sorted and unique.
+    Positions(Vec<u64>),
 }
 
 impl Rows {
@@ -44,6 +49,16 @@ impl Rows {
                 usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
             }
             Self::Keys(keys) => keys.len(),
+            Self::Positions(positions) => positions.len(),
+        }
+    }
+
+    /// Flags and bytes of the keys of a frame with `count` of these rows.
+    pub(crate) fn key_fields(&self, count: u32) -> (u16, u32) {
+        match self {
+            Self::Range(_) => (0, 0),
+            Self::Keys(_) => (flags::KEYS, count * KEY_BYTES as u32),
+            Self::Positions(_) => (flags::KEYS | flags::POSITIONS, count * POSITION_BYTES as u32),
         }
     }
 
@@ -78,8 +93,10 @@ impl Layout {
     /// [`RequestError::Layout`] when there is no shard, or a table has no row, no column, 2³² rows or
     /// more, or more than [`COLS_MAX`] columns.
     pub fn new(shards: u32, tables: Vec<TableShape>) -> Result<Self, RequestError> {
-        let fits =
-            |t: &TableShape| t.rows > 0 && t.rows < 1 << 32 && t.cols > 0 && t.cols <= COLS_MAX;
+        let fits = |t: &TableShape| {
+            let rows = t.kind == TableKind::Sparse || (t.rows > 0 && t.rows < 1 << 32);
+            rows && t.cols > 0 && t.cols <= COLS_MAX
+        };
         if shards == 0 || tables.len() > usize::from(u16::MAX) || !tables.iter().all(fits) {
             return Err(RequestError::Layout);
         }
@@ -91,7 +108,8 @@ impl Layout {
     /// # Errors
     /// As [`Layout::new`].
     pub fn of(spec: &JobSpec) -> Result<Self, RequestError> {
-        let shape = |table: &TableSpec| TableShape { rows: table.rows, cols: table.cols };
+        let shape =
+            |table: &TableSpec| TableShape { kind: table.kind, rows: table.rows, cols: table.cols };
         Self::new(spec.pservers.shards, spec.tables().iter().map(shape).collect())
     }
 
@@ -112,17 +130,27 @@ impl Layout {
     /// Checks that rows are inside the table, and keys sorted and unique.
     ///
     /// # Errors
-    /// [`RequestError::Table`], [`RequestError::Rows`], [`RequestError::Unsorted`].
+    /// [`RequestError::Table`], [`RequestError::Rows`], [`RequestError::Unsorted`], [`RequestError::Kind`].
     pub(crate) fn check(&self, table: TableId, rows: &Rows) -> Result<TableShape, RequestError> {
         let shape = self.table(table)?;
+        let is_sparse = shape.kind == TableKind::Sparse;
+        if is_sparse != matches!(rows, Rows::Positions(_)) {
+            return Err(RequestError::Kind { table, is_sparse });
+        }
         match rows {
             Rows::Range(range) if range.start > range.end || range.end > shape.rows => {
                 Err(RequestError::Rows { table, row: range.end, rows: shape.rows })
             }
             Rows::Range(_) => Ok(shape),
+            Rows::Positions(positions) => {
+                match positions.windows(2).find(|pair| pair[0] >= pair[1]) {
+                    Some(pair) => Err(RequestError::Unsorted { table, key: pair[1] }),
+                    None => Ok(shape),
+                }
+            }
             Rows::Keys(keys) => {
                 if let Some(pair) = keys.windows(2).find(|pair| pair[0] >= pair[1]) {
-                    return Err(RequestError::Unsorted { table, key: pair[1] });
+                    return Err(RequestError::Unsorted { table, key: u64::from(pair[1]) });
                 }
                 match keys.last() {
                     Some(&last) if u64::from(last) >= shape.rows => {
@@ -141,24 +169,31 @@ impl Layout {
         let mut pieces = Vec::new();
         let len = rows.len();
         let mut at = 0;
-        while at < len {
-            let row = match rows {
-                Rows::Range(range) => range.start + at as u64,
-                Rows::Keys(keys) => u64::from(keys[at]),
-            };
+        let of_row = |row| {
             let shard = shard_of_row(shape.rows, row, self.shards);
-            let end_row = shard_rows(shape.rows, shard, self.shards).end;
-            let end = match rows {
-                Rows::Range(range) => (end_row.min(range.end) - range.start) as usize,
+            (shard, shard_rows(shape.rows, shard, self.shards).end)
+        };
+        while at < len {
+            let (shard, end) = match rows {
+                Rows::Range(range) => {
+                    let (shard, end_row) = of_row(range.start + at as u64);
+                    (shard, (end_row.min(range.end) - range.start) as usize)
+                }
                 Rows::Keys(keys) => {
-                    at + keys[at..].partition_point(|&key| u64::from(key) < end_row)
+                    let (shard, end_row) = of_row(u64::from(keys[at]));
+                    (shard, at + keys[at..].partition_point(|&key| u64::from(key) < end_row))
+                }
+                Rows::Positions(positions) => {
+                    let shard = shard_of_position(positions[at], self.shards);
+                    let last = *shard_positions(shard, self.shards).end();
+                    (shard, at + positions[at..].partition_point(|&position| position <= last))
                 }
             };
             while at < end {
                 let next = end.min(at + rows_max);
                 let start = match rows {
                     Rows::Range(range) => range.start + at as u64,
-                    Rows::Keys(_) => 0,
+                    Rows::Keys(_) | Rows::Positions(_) => 0,
                 };
                 pieces.push(RowPiece { shard, rows: at..next, start });
                 at = next;
@@ -175,7 +210,7 @@ mod tests {
     use super::*;
 
     fn layout(shards: u32, rows: u64, cols: u32) -> (Layout, TableShape) {
-        let shape = TableShape { rows, cols };
+        let shape = TableShape { kind: TableKind::Dense, rows, cols };
         (Layout::new(shards, vec![shape]).expect("a sound table"), shape)
     }
 
@@ -204,10 +239,34 @@ mod tests {
         );
         assert!(layout.check(table, &Rows::Keys(vec![0, 9])).is_ok());
         assert!(Layout::new(0, vec![]).is_err());
-        assert!(Layout::new(1, vec![TableShape { rows: 0, cols: 1 }]).is_err());
+        assert!(
+            Layout::new(1, vec![TableShape { kind: TableKind::Dense, rows: 0, cols: 1 }]).is_err()
+        );
     }
 
     proptest! {
+        #[test]
+        fn positions_are_cut_by_shard(
+            shards in 1u32..20,
+            cols in 1u32..40,
+            picks in prop::collection::btree_set(any::<u64>(), 0..3000),
+        ) {
+            let shape = TableShape { kind: TableKind::Sparse, rows: 0, cols };
+            let layout = Layout::new(shards, vec![shape]).expect("a sound table");
+            let positions: Vec<u64> = picks.into_iter().collect();
+            let wanted = Rows::Positions(positions.clone());
+            layout.check(TableId(0), &wanted).expect("sorted");
+            let mut next = 0;
+            for piece in layout.pieces(shape, &wanted) {
+                prop_assert_eq!(piece.rows.start, next);
+                prop_assert!(piece.rows.len() * cols as usize <= PART_VALUES_MAX);
+                let held = shard_positions(piece.shard, shards);
+                prop_assert!(positions[piece.rows.clone()].iter().all(|p| held.contains(p)));
+                next = piece.rows.end;
+            }
+            prop_assert_eq!(next, positions.len());
+        }
+
         #[test]
         fn pieces_cover_the_rows_and_are_on_their_shard(
             shards in 1u32..20,
@@ -238,6 +297,7 @@ mod tests {
                         (piece.start, r.start + piece.rows.end as u64 - 1)
                     }
                     Rows::Keys(k) => (u64::from(k[piece.rows.start]), u64::from(k[piece.rows.end - 1])),
+                    Rows::Positions(_) => unreachable!("the table is dense"),
                 };
                 prop_assert!(held.contains(&first) && held.contains(&last));
             }

@@ -6,8 +6,9 @@
 //!
 //! ```
 //! use heddle_client::layout::{Layout, Rows, TableShape};
+//! use heddle_protocol::spec::TableKind;
 //!
-//! let weights = TableShape { rows: 1000, cols: 8 };
+//! let weights = TableShape { kind: TableKind::Dense, rows: 1000, cols: 8 };
 //! let layout = Layout::new(4, vec![weights])?;
 //! assert_eq!(layout.shards(), 4);
 //! assert_eq!(Rows::Range(10..20).len(), 10);

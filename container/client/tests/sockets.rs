@@ -28,6 +28,7 @@ use heddle_protocol::ids::{
     Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step, TableId,
     TaskAttempt, TaskId,
 };
+use heddle_protocol::spec::TableKind;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -141,7 +142,8 @@ fn world(rows: u64, cols: u32, break_after: usize) -> World {
     let (sender, seen) = mpsc::channel();
     std::thread::spawn(move || serve(listener, cols, break_after, sender));
     let client = Client::start(Settings {
-        layout: Layout::new(2, vec![TableShape { rows, cols }]).expect("a sound table"),
+        layout: Layout::new(2, vec![TableShape { kind: TableKind::Dense, rows, cols }])
+            .expect("a sound table"),
         run: run(),
         member: Member { slot: Slot::trainer(0), incarnation: Incarnation(1) },
         secret: secret(),

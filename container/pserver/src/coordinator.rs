@@ -256,6 +256,11 @@ impl Coordinator {
                 let (shard, phase, step) = (*shard, *phase, *step);
                 return (self.send_report)(Report::PhaseEnded { epoch, phase, shard, step });
             }
+            ShardReport::TableFull { shard, table, rows } => {
+                let text = self.job.as_ref().map(|job| job.table_full(*shard, *table, *rows));
+                let failure = Failure::new(ErrorClass::Training, text.unwrap_or_default());
+                return (self.send_report)(Report::Fatal { failure });
+            }
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => *cut,
         };
         // Reports of a cut follow the report that all threads have it.
@@ -274,7 +279,7 @@ impl Coordinator {
                 tracing::info!(%cut, %shard, reason, "cut_aborted");
                 (self.send_report)(Report::CutAborted { cut, epoch, shard, step, reason });
             }
-            ShardReport::PhaseEnded { .. } => {}
+            ShardReport::PhaseEnded { .. } | ShardReport::TableFull { .. } => {}
         }
     }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use heddle_protocol::control::Welcome;
-use heddle_protocol::ids::{PhaseNo, RunId, ShardId};
+use heddle_protocol::ids::{PhaseNo, RunId, ShardId, TableId};
 use heddle_protocol::spec::{PserverMemory, TableSpec, training_from};
-use heddle_shard::ShardConfig;
+use heddle_shard::{ShardConfig, SparseLimits};
 use heddle_telemetry::descriptors::{Limit, TooFew};
 
 use crate::load::LoadFrom;
@@ -30,6 +30,8 @@ pub(crate) struct PserverJob {
     waiting_bytes: u64,
     /// Part of it for code, connections and all else that does not depend on shards.
     fixed_bytes: u64,
+    /// Limits of sparse tables.
+    sparse: SparseLimits,
     seed: u64,
     training_from: PhaseNo,
     /// The job whose values this one begins with.
@@ -45,6 +47,11 @@ impl PserverJob {
             run: welcome.run,
             tables: spec.tables(),
             shards: spec.pservers.shards,
+            sparse: SparseLimits {
+                // At most 2³² − 2 rows.
+                rows_max: PserverMemory::sparse_rows(spec).unwrap_or(0) as u32,
+                when_full: spec.model.table_full,
+            },
             seed: spec.training.seed,
             training_from: training_from(spec),
             other: OtherJob::of(spec).map(Arc::new),
@@ -85,6 +92,7 @@ impl PserverJob {
             run,
             tables,
             shards,
+            sparse: SparseLimits::default(),
             seed: 0,
             training_from: PhaseNo(0),
             other: None,
@@ -97,6 +105,15 @@ impl PserverJob {
         }
     }
 
+    /// Why a job ends for a sparse table that has no room.
+    pub(crate) fn table_full(&self, shard: ShardId, table: TableId, rows: u32) -> String {
+        let table = self.tables.get(usize::from(table.0));
+        let (name, bytes) = table.map_or(("", 0), |table| (&*table.name, table.row_bytes()));
+        format!(
+            "table \"{name}\" is full: shard {shard} has {rows} rows of {bytes} bytes and room for no more; raise pservers.memory or pservers.count, or set model.table-full = \"drop\""
+        )
+    }
+
     /// The shard as one of `here` shards of this pserver, which share its memory evenly.
     pub(crate) fn shard(&self, shard: ShardId, here: usize) -> ShardConfig {
         let here = here.max(1) as u64;
@@ -105,6 +122,7 @@ impl PserverJob {
             shard,
             shards: self.shards,
             tables: self.tables.clone(),
+            sparse: self.sparse,
             seed: self.seed,
             training_from: self.training_from,
             copy_bytes_max: part(self.copy_bytes),
@@ -116,7 +134,11 @@ impl PserverJob {
         let tables = (config.table_bytes() as u64).saturating_mul(2 * here);
         let taken = tables.saturating_add(self.copy_bytes + self.fixed_bytes);
         let left = self.memory_bytes.saturating_sub(taken);
-        config.early_bytes_max = part(left.min(self.memory_bytes / EARLY_SHARE));
+        config.early_bytes_max = match self.sparse.rows_max {
+            0 => part(left.min(self.memory_bytes / EARLY_SHARE)),
+            // Sparse tables leave an eighth of what is left to the sums of a step and to what waits for them.
+            _ => part(self.memory_bytes / EARLY_SHARE / 4),
+        };
         config
     }
 }

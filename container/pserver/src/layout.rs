@@ -1,7 +1,8 @@
 //! The layout of a shard's file: the dedup state first, then the sections of its tables.
 
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, RunId, Step};
-use heddle_shard::ShardConfig;
+use heddle_protocol::spec::position::POSITIONS;
+use heddle_shard::{ShardConfig, SnapshotHead};
 use heddle_storage::shard_file::{Section, ShardHeader, ShardRows, Table, Values};
 
 /// Name of the section with the dedup state, as version 1 of the format has it.
@@ -18,8 +19,17 @@ pub(crate) struct Moment {
 }
 
 /// The header of the file of a shard.
-pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> ShardHeader {
-    let sections = config.sections();
+pub(crate) fn header(config: &ShardConfig, moment: Moment, head: &SnapshotHead) -> ShardHeader {
+    header_of(config, moment, head.dedup_state.len() as u64, &head.sparse_rows)
+}
+
+fn header_of(
+    config: &ShardConfig,
+    moment: Moment,
+    dedup_bytes: u64,
+    sparse_rows: &[u32],
+) -> ShardHeader {
+    let sections = config.sections(sparse_rows);
     let mut tables: Vec<Table> = Vec::new();
     let mut listed = vec![Section {
         table: None,
@@ -35,9 +45,9 @@ pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> 
                 id: section.table,
                 name: section.name.clone(),
                 cols: section.cols,
-                rows: ShardRows::Dense {
-                    first: section.rows.start,
-                    count: section.rows.end - section.rows.start,
+                rows: match (section.is_sparse, section.rows.end - section.rows.start) {
+                    (true, count) => ShardRows::Sparse { count },
+                    (false, count) => ShardRows::Dense { first: section.rows.start, count },
                 },
                 optimizer: optimizer.map_or("", |optimizer| optimizer.kind().name).to_owned(),
             });
@@ -45,8 +55,8 @@ pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> 
         listed.push(Section {
             table: Some(section.table),
             name: section.plane.to_owned(),
-            values: Values::F32,
-            count: section.values() as u64,
+            values: if section.plane == POSITIONS { Values::U64 } else { Values::F32 },
+            count: section.count(),
         });
     }
     ShardHeader {
@@ -65,12 +75,19 @@ pub(crate) fn header(config: &ShardConfig, moment: Moment, dedup_bytes: u64) -> 
 /// Optimizer state that files of older programs do not have, by optimizer: it begins as zeros.
 pub(crate) const ADDED_STATE: (&str, &str) = ("add", "low");
 
-/// Whether a file is of this shard: the same slices of the same tables with the same state. Returns for each section of the
-/// file after the dedup state which section of the shard it is.
+/// Where the content of a file belongs.
+pub(crate) struct FilePlaces {
+    /// For each section of the file after the dedup state: the section of the shard.
+    pub(crate) sections: Vec<usize>,
+    /// Rows of each sparse table, by table id.
+    pub(crate) sparse_rows: Vec<u32>,
+}
+
+/// Whether a file is of this shard: the same slices of the same tables with the same state.
 ///
 /// # Errors
 /// The first difference.
-pub(crate) fn check(config: &ShardConfig, found: &ShardHeader) -> Result<Vec<usize>, String> {
+pub(crate) fn check(config: &ShardConfig, found: &ShardHeader) -> Result<FilePlaces, String> {
     let moment = Moment {
         run: found.run,
         cut: found.cut,
@@ -85,7 +102,8 @@ pub(crate) fn check(config: &ShardConfig, found: &ShardHeader) -> Result<Vec<usi
     let Some(state) = state else {
         return Err(format!("the first section must be '{DEDUP_STATE}'"));
     };
-    let expected = header(config, moment, state.count);
+    let sparse_rows = sparse_rows(config, found)?;
+    let expected = header_of(config, moment, state.count, &sparse_rows);
     if (expected.shard, expected.shards) != (found.shard, found.shards) {
         return Err(format!(
             "the shard must be {} of {} (got {} of {})",
@@ -118,7 +136,27 @@ pub(crate) fn check(config: &ShardConfig, found: &ShardHeader) -> Result<Vec<usi
         }
     }
     match in_file.next() {
-        None => Ok(places),
+        None => Ok(FilePlaces { sections: places, sparse_rows }),
         Some(_) => Err("the sections must be those of the job's tables".to_owned()),
     }
+}
+
+/// The rows of each sparse table in a file; at most as many as the shard has room for.
+fn sparse_rows(config: &ShardConfig, found: &ShardHeader) -> Result<Vec<u32>, String> {
+    let mut rows = vec![0; config.tables.len()];
+    for table in &found.tables {
+        let (ShardRows::Sparse { count }, Some(rows)) =
+            (table.rows, rows.get_mut(usize::from(table.id.0)))
+        else {
+            continue;
+        };
+        let room = config.sparse.rows_max;
+        *rows = u32::try_from(count).ok().filter(|count| *count <= room).ok_or_else(|| {
+            format!(
+                "table '{}' has {count} rows, there is room for {room} (pservers.memory)",
+                table.name
+            )
+        })?;
+    }
+    Ok(rows)
 }

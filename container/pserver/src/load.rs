@@ -7,7 +7,7 @@ use bytemuck::cast_slice_mut;
 use heddle_backoff::Backoff;
 use heddle_protocol::ids::Epoch;
 use heddle_protocol::manifest::ShardFile;
-use heddle_shard::{Shard, ShardConfig};
+use heddle_shard::{Shard, ShardConfig, SnapshotHead};
 use heddle_storage::checkpoint::CheckpointError;
 use heddle_storage::shard_file::ShardReader;
 use heddle_storage::{StorageUrl, chain};
@@ -85,7 +85,7 @@ async fn read(config: &ShardConfig, dir: &str, file: &ShardFile) -> Result<Box<S
             continue;
         };
         let at = piece.offset as usize;
-        let place = places.get(section).copied();
+        let place = places.sections.get(section).copied();
         let values = place.and_then(|place| shard.section_mut(place));
         let bytes: Option<&mut [u8]> = values.map(cast_slice_mut);
         match bytes.and_then(|bytes| bytes.get_mut(at..at + piece.data.len())) {
@@ -96,8 +96,7 @@ async fn read(config: &ShardConfig, dir: &str, file: &ShardFile) -> Result<Box<S
             }
         }
     }
-    shard
-        .load_dedup_state(&state)
-        .map_err(|source| LoadError::Content { file: shown(), source })?;
+    let head = SnapshotHead { dedup_state: state, sparse_rows: places.sparse_rows };
+    shard.load_head(&head).map_err(|source| LoadError::Content { file: shown(), source })?;
     Ok(shard)
 }

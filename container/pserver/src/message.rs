@@ -1,18 +1,19 @@
 //! Messages between the coordinator, the savers and the data threads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
 use heddle_agent::AgentExit;
 use heddle_protocol::control::{
-    BeginPhase, Command, EndCut, GAP_BOUNDS, GrantedPulls, LoadShards, ShardState, TakeCut,
+    BeginPhase, Command, EndCut, GAP_BOUNDS, GrantedPulls, LoadShards, ShardState, SparseTableSize,
+    TakeCut,
 };
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::ShardFile;
-use heddle_shard::{Shard, ShardReport, ShardSetError, SnapshotGone};
+use heddle_shard::{Shard, ShardReport, ShardSetError, SnapshotGone, SnapshotHead};
 use tokio::sync::Notify;
 
 use crate::load_error::LoadError;
@@ -46,11 +47,11 @@ pub(crate) enum DataCommand {
         command: Arc<TakeCut>,
     },
     CutEnd(EndCut),
-    /// Sends a saver the dedup state of a snapshot.
-    SaveDedupState {
+    /// Sends a saver the head of a snapshot.
+    SaveHead {
         shard: ShardId,
         cut: CutId,
-        reply: Sender<Result<Vec<u8>, SnapshotGone>>,
+        reply: Sender<Result<SnapshotHead, SnapshotGone>>,
     },
     /// Fills a saver's buffer with the next piece of a section.
     Save {
@@ -146,6 +147,8 @@ struct CounterCells {
     phase: AtomicU64,
     step: AtomicU64,
     granted: GrantedCells,
+    /// Sizes of sparse tables. The heartbeat reads them once a second.
+    sparse: Mutex<Vec<SparseTableSize>>,
 }
 
 /// SSP: the fields of [`GrantedPulls`].
@@ -167,6 +170,18 @@ impl ThreadCounters {
         cells.refused.store(refused, Ordering::Relaxed);
         cells.phase.store(phase, Ordering::Relaxed);
         cells.step.store(step, Ordering::Relaxed);
+    }
+
+    /// Replaces the sizes of sparse tables, unless they are being read: a data thread never waits.
+    pub(crate) fn publish_sparse(&self, sizes: Vec<SparseTableSize>) {
+        if let Ok(mut own) = self.0.sparse.try_lock() {
+            *own = sizes;
+        }
+    }
+
+    /// The sizes of sparse tables.
+    pub(crate) fn sparse(&self) -> Vec<SparseTableSize> {
+        self.0.sparse.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// SSP: replaces the counts of granted pulls.

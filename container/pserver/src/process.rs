@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Sender, bounded};
 use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, LogContext};
 use heddle_fail_points::fail_value;
-use heddle_protocol::control::{GrantedPulls, HeartbeatStats, PserverState, Registration, Report};
+use heddle_protocol::control::{
+    GrantedPulls, HeartbeatStats, PserverState, Registration, Report, SparseTableSize,
+};
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Epoch, RunId};
@@ -226,6 +228,7 @@ fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats 
         beat.pushes += pushes;
         beat.refused += refused;
         granted.add(&thread.counters.granted());
+        SparseTableSize::add(&mut beat.sparse_tables, &thread.counters.sparse());
         lowest = [lowest, position].into_iter().flatten().min();
     }
     (beat.phase, beat.step) = lowest.unwrap_or_default();

@@ -12,7 +12,7 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use heddle_backoff::Backoff;
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::manifest::ShardFile;
-use heddle_shard::{ShardConfig, SnapshotGone};
+use heddle_shard::{ShardConfig, SnapshotGone, SnapshotHead};
 use heddle_storage::shard_file::{SaveError, ShardWriter};
 use heddle_storage::{Reason, StorageError, StorageUrl, StorageUrlError, chain};
 
@@ -161,11 +161,11 @@ async fn retry<T, F: Future<Output = Result<T, SaveFailure>>>(
 async fn save_once(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
     let location = StorageUrl::parse(&job.staging)?;
     let storage = heddle_storage::connect(&location)?;
-    let state = dedup_state(job)?;
-    let header = layout::header(&job.config, job.moment, state.len() as u64);
+    let head = snapshot_head(job)?;
+    let header = layout::header(&job.config, job.moment, &head);
     let mut writer = ShardWriter::create(&*storage, location.path(), header).await?;
-    writer.write(Bytes::from(state)).await?;
-    let mut pieces = SectionPieces::new(job);
+    let mut pieces = SectionPieces::new(job, &head.sparse_rows);
+    writer.write(Bytes::from(head.dedup_state)).await?;
     while let Some(buffer) = pieces.next()? {
         let back = pieces.back.0.clone();
         let piece = Bytes::from_owner(Recycled { buffer, back });
@@ -177,10 +177,9 @@ async fn save_once(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
     Ok(writer.finish(&*storage).await?)
 }
 
-fn dedup_state(job: &SaveJob) -> Result<Vec<u8>, SaveFailure> {
+fn snapshot_head(job: &SaveJob) -> Result<SnapshotHead, SaveFailure> {
     let (reply, answer) = bounded(1);
-    let command =
-        DataCommand::SaveDedupState { shard: job.config.shard, cut: job.moment.cut, reply };
+    let command = DataCommand::SaveHead { shard: job.config.shard, cut: job.moment.cut, reply };
     job.thread.send(command).map_err(|_| SaveFailure::Gone)?;
     Ok(answer.recv().map_err(|_| SaveFailure::Gone)??)
 }
@@ -202,12 +201,12 @@ struct SectionPieces<'a> {
 }
 
 impl<'a> SectionPieces<'a> {
-    fn new(job: &'a SaveJob) -> Self {
+    fn new(job: &'a SaveJob, sparse_rows: &[u32]) -> Self {
         Self {
             job,
             sections: job
                 .config
-                .sections()
+                .sections(sparse_rows)
                 .iter()
                 .map(heddle_shard::ShardSection::values)
                 .collect(),

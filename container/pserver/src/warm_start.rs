@@ -152,7 +152,7 @@ impl OpenedCheckpoint {
             return Err(format!("it must be a file of {} shards", self.count()));
         }
         let mut copies: Vec<Option<CopiedRows>> = vec![None; listed.len()];
-        for (to, section) in config.sections().iter().enumerate() {
+        for (to, section) in config.sections(&[]).iter().enumerate() {
             let Some(from) = self.start.tables.get(usize::from(section.table.0)) else { continue };
             let Some(from) =
                 from.as_ref().filter(|from| from.keeps_state || section.plane == VALUES)

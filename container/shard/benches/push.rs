@@ -13,7 +13,7 @@ use heddle_protocol::control::{LoadShards, Phase, Sharing};
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step};
 use heddle_protocol::spec::{Optimizer, dense_table};
-use heddle_shard::{Conn, Flow, Frame, Shard, ShardConfig, ShardEffect, ShardSet};
+use heddle_shard::{Conn, Flow, Frame, Shard, ShardConfig, ShardEffect, ShardSet, SparseLimits};
 
 /// Keys of a request: the distinct features of 4,096 records of a click log.
 const KEYS: usize = 26_000;
@@ -109,6 +109,7 @@ impl Bench {
             shard: ShardId(0),
             shards: 1,
             tables: vec![table],
+            sparse: SparseLimits::default(),
             seed: 0,
             training_from: PhaseNo(0),
             copy_bytes_max: 1 << 20,

@@ -57,6 +57,36 @@ impl Arena {
         Ok(&mut self.cells)
     }
 
+    /// As [`Self::write`], for ranges in any order that may touch a unit many times.
+    ///
+    /// # Errors
+    /// [`Full`]: wait for the saver.
+    pub(crate) fn write_any_order<R>(&mut self, ranges: R) -> Result<&mut [f32], Full>
+    where
+        R: Iterator<Item = Range<usize>> + Clone,
+    {
+        if self.copies.needs_any() {
+            let touched =
+                || ranges.clone().flat_map(|range| range.start / UNIT..range.end.div_ceil(UNIT));
+            let missing = |arena: &Self| touched().filter(|&unit| arena.copies.needs(unit)).count();
+            // A unit that is touched twice is counted twice: exact numbers matter only where room is short.
+            while missing(self) > self.copies.room() {
+                let mut units: Vec<usize> =
+                    touched().filter(|&unit| self.copies.needs(unit)).collect();
+                units.sort_unstable();
+                units.dedup();
+                if units.len() <= self.copies.room() {
+                    break;
+                }
+                self.copies.make_room()?;
+            }
+            for unit in touched() {
+                self.copies.preserve(unit, &self.cells[unit * UNIT..(unit + 1) * UNIT]);
+            }
+        }
+        Ok(&mut self.cells)
+    }
+
     fn missing(&self, ranges: impl Iterator<Item = Range<usize>>) -> impl Iterator<Item = usize> {
         units(ranges).filter(|&unit| self.copies.needs(unit))
     }
@@ -102,6 +132,7 @@ impl Arena {
     }
 
     /// Bytes of copies.
+    #[cfg(test)]
     pub(crate) fn copy_bytes(&self) -> usize {
         self.copies.bytes_used()
     }

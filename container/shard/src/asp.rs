@@ -4,24 +4,23 @@ use heddle_optimizer::all_finite;
 use heddle_protocol::frame::{Status, flags};
 use heddle_protocol::ids::TaskId;
 
-use crate::arena::Arena;
-use crate::copy_on_write::Full;
 use crate::frame::Frame;
+use crate::memory::ShardMemory;
 use crate::step_count::StepCount;
-use crate::tables::Tables;
+use crate::table::NoRoom;
 use crate::task_progress::{Judgement, TaskProgress};
 
 /// Applies a part if it is the next one of its task. Returns the status of the reply.
 ///
 /// # Errors
-/// [`Full`]: nothing has happened; wait for the saver.
+/// [`NoRoom`]: nothing has happened.
 pub(crate) fn apply(
     tasks: &mut TaskProgress,
     steps: &mut StepCount,
-    tables: &Tables,
-    arena: &mut Arena,
+    memory: &mut ShardMemory,
     frame: &Frame<'_>,
-) -> Result<Status, Full> {
+) -> Result<Status, NoRoom> {
+    let ShardMemory { tables, arena, snapshots } = memory;
     let gradient = match tables.check_push(frame) {
         Ok(gradient) => gradient,
         Err(status) => return Ok(status),
@@ -35,13 +34,14 @@ pub(crate) fn apply(
     }
     let mut status = Status::Ok;
     if let Some((index, target, sums)) = gradient {
-        let table = &tables.all()[index];
+        let table = &mut tables.all_mut()[index];
         if table.rule.needs_records() && header.rows == 0 {
             return Ok(Status::BadLength);
         }
         if all_finite(sums) {
             let rule = table.rule.at(steps.next());
-            table.apply(arena, &rule, (target, sums), u64::from(header.rows))?;
+            let records = u64::from(header.rows);
+            table.apply((arena, snapshots.rows_of(index)), &rule, (target, sums), records)?;
         } else {
             status = Status::NotFinite;
         }

@@ -4,6 +4,7 @@ use heddle_protocol::ids::{PhaseNo, ShardId};
 use heddle_protocol::spec::TableSpec;
 
 use crate::content::ShardSection;
+use crate::sparse_rows::SparseLimits;
 use crate::tables::Tables;
 
 /// Configuration of a shard.
@@ -15,6 +16,8 @@ pub struct ShardConfig {
     pub shards: u32,
     /// All tables of the job, in the order of their ids.
     pub tables: Vec<TableSpec>,
+    /// Limits of sparse tables.
+    pub sparse: SparseLimits,
     /// Seed of initial values.
     pub seed: u64,
     /// The first phase whose steps count for schedules: measuring phases come before it.
@@ -29,15 +32,20 @@ pub struct ShardConfig {
 }
 
 impl ShardConfig {
-    /// Bytes of the tables' slices with their optimizer state, without copies.
+    /// Bytes of the tables' slices with their optimizer state, without copies; of sparse tables for all rows that fit.
     #[must_use]
     pub fn table_bytes(&self) -> usize {
-        Tables::new(&self.tables, self.shard, self.shards).cells() * 4
+        self.slices().cells() * 4
     }
 
-    /// Sections of this shard's file after the dedup state, in the order of the file.
+    /// Sections of this shard's file after the dedup state, in the order of the file. `sparse_rows` are the rows of each
+    /// sparse table, by table id.
     #[must_use]
-    pub fn sections(&self) -> Vec<ShardSection> {
-        Tables::new(&self.tables, self.shard, self.shards).sections()
+    pub fn sections(&self, sparse_rows: &[u32]) -> Vec<ShardSection> {
+        self.slices().sections(sparse_rows)
+    }
+
+    pub(crate) fn slices(&self) -> Tables {
+        Tables::new(&self.tables, (self.shard, self.shards), (self.sparse, self.seed))
     }
 }

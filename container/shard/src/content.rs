@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId};
+use heddle_protocol::spec::position::POSITIONS;
 
 use crate::dedup::DedupError;
 
@@ -13,16 +14,36 @@ pub struct ShardSection {
     pub table: TableId,
     /// Its name in the job.
     pub name: String,
-    /// `values`, or the name of the optimizer's state (`z` and `n` of FTRL).
+    /// `values`, `positions`, or the name of the optimizer's state (`z` and `n` of FTRL).
     pub plane: &'static str,
-    /// Rows of the whole table in this slice.
+    /// Rows of the whole table in this slice; of a sparse table the rows that exist, from 0.
     pub rows: Range<u64>,
-    /// f32 per row.
+    /// f32 per row; 2 of positions.
     pub cols: u32,
+    /// Whether the table is sparse.
+    pub is_sparse: bool,
+}
+
+/// What a file needs beside the sections: it is known when the snapshot is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotHead {
+    /// The dedup state, encoded.
+    pub dedup_state: Vec<u8>,
+    /// Rows of each sparse table by table id; 0 for dense ones.
+    pub sparse_rows: Vec<u32>,
 }
 
 impl ShardSection {
-    /// Number of f32.
+    /// Number of values: f32, or u64 of positions.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        match self.plane {
+            POSITIONS => self.rows.end - self.rows.start,
+            _ => self.values() as u64,
+        }
+    }
+
+    /// Number of words of four bytes.
     #[must_use]
     pub fn values(&self) -> usize {
         (self.rows.end - self.rows.start) as usize * self.cols as usize
@@ -50,6 +71,16 @@ pub enum ContentError {
         /// The cause.
         #[source]
         source: DedupError,
+    },
+    /// The rows of a sparse table are invalid, or do not fit.
+    #[error("cannot use table {table} of shard {shard}: {what}")]
+    Rows {
+        /// The shard.
+        shard: ShardId,
+        /// The table.
+        table: TableId,
+        /// What is wrong with them.
+        what: String,
     },
     /// The saved state is of a later phase.
     #[error("the saved phase of shard {shard} must be at most {wanted} (got {saved})")]

@@ -287,15 +287,14 @@ impl CopyOnWrite {
         }
     }
 
-    /// The saver continues at unit `first`; an earlier unit means that its file has to be written again. Returns whether it
-    /// can: copies of units that it has read are kept only while the snapshot is complete for a rollback.
+    /// The saver continues at unit `first`; an earlier unit means that its file has to be written again, a later one that
+    /// the units between have no rows. Returns whether it can: copies of units that it has read are kept only while the
+    /// snapshot is complete for a rollback.
     pub(crate) fn seek(&mut self, first: usize) -> bool {
-        if first < self.saved {
-            if !self.keep {
-                return false;
-            }
-            self.saved = first;
+        if first < self.saved && !self.keep {
+            return false;
         }
+        self.saved = first;
         true
     }
 
@@ -341,6 +340,7 @@ impl CopyOnWrite {
     }
 
     /// Bytes of copies in use.
+    #[cfg(test)]
     pub(crate) fn bytes_used(&self) -> usize {
         (self.pool.len() / UNIT - self.free.len()) * UNIT * 4
     }

@@ -23,10 +23,12 @@ pub(crate) fn refusal<'s>(
     mut shards: impl Iterator<Item = &'s Shard>,
 ) -> Option<&'static str> {
     match at {
-        CutAt::Steps(_) if shards.any(Shard::applies_pushes_at_once) => {
+        CutAt::Steps(_) if shards.any(|shard| shard.progress().is_queue()) => {
             Some("the phase has no job steps")
         }
-        CutAt::Barriers(_) if shards.any(Shard::has_lanes) => Some("lanes are cut at job steps"),
+        CutAt::Barriers(_) if shards.any(|shard| shard.progress().lanes().is_some()) => {
+            Some("lanes are cut at job steps")
+        }
         CutAt::Steps(_) | CutAt::Barriers(_) => None,
     }
 }

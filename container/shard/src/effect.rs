@@ -3,7 +3,7 @@
 use std::fmt;
 
 use heddle_protocol::frame::Header;
-use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step};
+use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId};
 
 /// A connection of a trainer, numbered by [`crate::ShardSet::connect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +64,15 @@ pub enum ShardReport {
         phase: PhaseNo,
         /// Job steps applied in the phase.
         step: Step,
+    },
+    /// A sparse table has no room for a new row, and `model.table-full` is "fail".
+    TableFull {
+        /// The shard.
+        shard: ShardId,
+        /// The table.
+        table: TableId,
+        /// Its rows on this shard.
+        rows: u32,
     },
     /// The shard has the snapshot of the cut, which can be saved now.
     SnapshotTaken {

@@ -16,12 +16,11 @@ use heddle_protocol::frame::{Header, Status, flags};
 use heddle_protocol::ids::{HandOut, Part, Step};
 use heddle_protocol::mutation::Mutation;
 
-use crate::arena::Arena;
-use crate::copy_on_write::Full;
 use crate::dedup::Seen;
+use crate::memory::ShardMemory;
 use crate::step_count::StepCount;
 use crate::step_sums::StepSums;
-use crate::table::{TableSlice, Target};
+use crate::table::{NoRoom, TableSlice, Target};
 use crate::tables::CheckedGradient;
 
 /// Values that are applied between two checks of the snapshots' room: 64 KiB, which stay in cache.
@@ -73,6 +72,7 @@ struct Early {
 enum EarlyRows {
     Range { first: usize, count: usize },
     Keys(Vec<u32>),
+    Positions(Vec<[u32; 2]>),
 }
 
 impl StagedLanes {
@@ -257,29 +257,31 @@ impl StagedLanes {
     /// if some lane is not done.
     ///
     /// # Errors
-    /// [`Full`]: call again after the saver has read more.
+    /// [`NoRoom::Copies`]: call again after the saver has read more.
     pub(crate) fn apply(
         &mut self,
-        tables: &[TableSlice],
-        arena: &mut Arena,
+        memory: &mut ShardMemory,
         steps: &StepCount,
-    ) -> Result<bool, Full> {
+    ) -> Result<bool, NoRoom> {
         let Some((mut table, mut row)) = self.applying else {
             return Ok(false);
         };
         let rows: u64 = self.lanes.iter().map(|lane| u64::from(lane.rows)).sum();
-        while let Some(slice) = tables.get(table) {
+        let ShardMemory { tables, arena, snapshots } = memory;
+        while let Some(slice) = tables.all_mut().get_mut(table) {
+            let snapshot_rows = snapshots.rows_of(table);
+            let cols = slice.cols;
             let sums = &mut self.sums[table];
             // A gradient of no records cannot be averaged; a sum can be added.
             let skip = rows == 0 && slice.rule.needs_records();
             let rule = slice.rule.at(steps.next());
-            let rows_max = (APPLY_VALUES / slice.cols).max(1);
+            let rows_max = (APPLY_VALUES / cols).max(1);
             let mut apply = |target: Target<'_>, sums: &[f32]| match skip {
                 true => Ok(()),
-                false => slice.apply(arena, &rule, (target, sums), rows),
+                false => slice.apply((arena, snapshot_rows), &rule, (target, sums), rows),
             };
             loop {
-                match sums.take(slice.cols, row, rows_max, &mut apply) {
+                match sums.take(cols, row, rows_max, &mut apply) {
                     Ok(Some(next)) => row = next,
                     Ok(None) => break,
                     Err(full) => {
@@ -338,6 +340,7 @@ impl Early {
         let rows = match target {
             Target::Rows { first, count } => EarlyRows::Range { first, count },
             Target::Keys(keys) => EarlyRows::Keys(keys.to_vec()),
+            Target::Positions(positions) => EarlyRows::Positions(positions.to_vec()),
         };
         Self { table, rows, sums: sums.to_vec() }
     }
@@ -346,6 +349,7 @@ impl Early {
         let keys = match &self.rows {
             EarlyRows::Range { .. } => 0,
             EarlyRows::Keys(keys) => keys.len(),
+            EarlyRows::Positions(positions) => 2 * positions.len(),
         };
         4 * (keys + self.sums.len())
     }
@@ -354,6 +358,7 @@ impl Early {
         match &self.rows {
             EarlyRows::Range { first, count } => Target::Rows { first: *first, count: *count },
             EarlyRows::Keys(keys) => Target::Keys(keys),
+            EarlyRows::Positions(positions) => Target::Positions(positions),
         }
     }
 }

@@ -50,6 +50,11 @@ impl PhaseProgress {
         }
     }
 
+    /// ASP and SSP: pushes are applied as they come.
+    pub(crate) fn is_queue(&self) -> bool {
+        matches!(self, Self::Queue(_))
+    }
+
     /// BSP: job steps applied in the phase.
     pub(crate) fn step(&self) -> Step {
         self.lanes().map_or(Step(0), StagedLanes::step)

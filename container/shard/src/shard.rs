@@ -4,32 +4,29 @@
 //! has seen, a gradient that is not finite. A pull of the next step is parked and blocks nothing; it is served when the
 //! step is applied. The [`crate::ShardSet`] checks members, the epoch and barriers.
 
-use heddle_protocol::control::{Phase, ShardState};
+use heddle_protocol::control::{Phase, ShardState, SparseTableSize};
 use heddle_protocol::frame::{Header, Kind, PART_VALUES_MAX, Status, flags};
 use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId, TaskId};
 
 use crate::ahead::AheadPushes;
-use crate::arena::Arena;
 use crate::asp;
 use crate::bsp;
 use crate::config::ShardConfig;
-use crate::content::{ContentError, SnapshotGone};
-use crate::copy_on_write::Full;
+use crate::content::{ContentError, SnapshotGone, SnapshotHead};
 use crate::dedup::{DedupState, Seen};
 use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
 use crate::frame::{Frame, values_reply};
+use crate::memory::ShardMemory;
 use crate::parked::ParkedPulls;
 use crate::phase_progress::{self, PhaseProgress};
-use crate::snapshots::{ArmedCut, Snapshots};
+use crate::snapshots::ArmedCut;
 use crate::step_count::StepCount;
-use crate::table::TableSlice;
-use crate::tables::Tables;
+use crate::table::{NoRoom, TableSlice};
 
 /// A slice of the model: values, optimizer state, dedup state, snapshots.
 pub struct Shard {
     id: ShardId,
-    tables: Tables,
-    arena: Arena,
+    memory: ShardMemory,
     early_bytes_max: usize,
     waiting_bytes_max: usize,
     phase: PhaseNo,
@@ -37,9 +34,9 @@ pub struct Shard {
     progress: PhaseProgress,
     parked: ParkedPulls,
     ahead: AheadPushes,
-    snapshots: Snapshots,
     /// The dedup state of a file or a snapshot, until the shard is given its phase.
     loaded: Option<DedupState>,
+    full_reported: bool,
     counts: FrameCounts,
 }
 
@@ -55,20 +52,18 @@ impl Shard {
     #[must_use]
     pub fn initial(config: &ShardConfig) -> Self {
         let mut shard = Self::new(config);
-        shard.tables.initialise(config.seed, shard.arena.cells_for_loading());
+        shard.memory.initialise(config.seed);
         shard
     }
 
     /// A shard of zeros that serves nothing yet, to be filled from a file. Touches the memory for copies.
     #[must_use]
     pub fn new(config: &ShardConfig) -> Self {
-        let tables = Tables::new(&config.tables, config.shard, config.shards);
         // Room for one part at least: a lane that is next in turn must not wait for its own turn.
         let early_bytes_max = config.early_bytes_max.max(4 * PART_VALUES_MAX);
         Self {
             id: config.shard,
-            arena: Arena::new(tables.cells(), config.copy_bytes_max),
-            tables,
+            memory: ShardMemory::new(config),
             early_bytes_max,
             waiting_bytes_max: config.waiting_bytes_max,
             phase: PhaseNo(0),
@@ -76,8 +71,8 @@ impl Shard {
             progress: PhaseProgress::Idle,
             parked: ParkedPulls::new(config.waiting_bytes_max),
             ahead: AheadPushes::new(early_bytes_max),
-            snapshots: Snapshots::default(),
             loaded: None,
+            full_reported: false,
             counts: FrameCounts::default(),
         }
     }
@@ -90,18 +85,17 @@ impl Shard {
 
     /// Destination of a section's f32 while a file is loaded, before the shard serves a phase.
     pub fn section_mut(&mut self, section: usize) -> Option<&mut [f32]> {
-        let cells = self.tables.section(section)?;
-        self.snapshots.drop_all(&mut self.arena);
-        self.arena.cells_for_loading().get_mut(cells)
+        self.memory.section_mut(section)
     }
 
-    /// Takes the dedup state of a file.
+    /// Takes the head of a file, after its sections.
     ///
     /// # Errors
-    /// The bytes are not a dedup state.
-    pub fn load_dedup_state(&mut self, bytes: &[u8]) -> Result<(), ContentError> {
-        let state = DedupState::decode(bytes)
-            .map_err(|source| ContentError::Dedup { shard: self.id, source })?;
+    /// The bytes are not a dedup state, or the rows of a sparse table are invalid.
+    pub fn load_head(&mut self, head: &SnapshotHead) -> Result<(), ContentError> {
+        let (shard, state) = (self.id, DedupState::decode(&head.dedup_state));
+        let state = state.map_err(|source| ContentError::Dedup { shard, source })?;
+        self.memory.load_rows(shard, &head.sparse_rows)?;
         self.loaded = Some(state);
         Ok(())
     }
@@ -109,21 +103,21 @@ impl Shard {
     /// Continues from another job's values, which are in the sections. The tables `plain` have no state of it. `applied` is
     /// its number of steps.
     pub fn continue_from(&mut self, plain: &[TableId], applied: u64) {
-        plain.iter().for_each(|&table| self.tables.begin(table, self.arena.cells_for_loading()));
+        self.memory.begin(plain);
         self.steps.restore(applied);
     }
 
     /// The values of a table's slice, row-major.
     #[must_use]
     pub fn table_values(&self, table: TableId) -> Option<&[f32]> {
-        let table = self.tables.get(table)?;
-        Some(table.range(&self.arena, 0, table.rows_len()))
+        let table = self.memory.tables.get(table)?;
+        Some(table.range(&self.memory.arena, 0, table.rows_len()))
     }
 
-    /// Bytes of copies for snapshots.
+    /// The sizes of sparse tables; none for dense ones.
     #[must_use]
-    pub fn copy_bytes(&self) -> usize {
-        self.arena.copy_bytes()
+    pub fn sparse_tables(&self) -> Vec<SparseTableSize> {
+        self.memory.tables.sparse_sizes()
     }
 
     /// The state that a new ApplicationMaster gets.
@@ -151,12 +145,8 @@ impl Shard {
         self.progress.step()
     }
 
-    pub(crate) fn has_lanes(&self) -> bool {
-        self.progress.lanes().is_some()
-    }
-
-    pub(crate) fn applies_pushes_at_once(&self) -> bool {
-        matches!(self.progress, PhaseProgress::Queue(_))
+    pub(crate) fn progress(&self) -> &PhaseProgress {
+        &self.progress
     }
 
     /// Takes a frame of this shard and epoch from a member.
@@ -192,21 +182,32 @@ impl Shard {
         let PhaseProgress::Lanes(lanes) = &mut self.progress else {
             return;
         };
-        if matches!(lanes.apply(self.tables.all(), &mut self.arena, &self.steps), Ok(true)) {
-            self.step_applied(out);
+        match lanes.apply(&mut self.memory, &self.steps) {
+            Ok(true) => self.step_applied(out),
+            Ok(false) => {}
+            Err(no_room) => self.report_full(no_room, out),
         }
     }
 
-    /// The values of a range, when they can be written to the socket. None if they are of another step by now.
+    /// A sparse table has no room: the job fails, and the step is not applied. Reported once.
+    fn report_full(&mut self, no_room: NoRoom, out: &mut Vec<ShardEffect>) {
+        if no_room == NoRoom::Rows && !std::mem::replace(&mut self.full_reported, true) {
+            let (table, rows) = self.memory.tables.fullest();
+            let report = ShardReport::TableFull { shard: self.id, table, rows };
+            out.push(ShardEffect::Report(report));
+        }
+    }
+
+    /// The values of a range, when they can be written to the socket. None if they are of another step.
     pub(crate) fn range(&self, header: &Header) -> Option<&[f32]> {
         let table = self.serving(header)?;
         let first = header.start.checked_sub(table.rows.start)? as usize;
-        Some(table.range(&self.arena, first, header.count as usize))
+        Some(table.range(&self.memory.arena, first, header.count as usize))
     }
 
     /// As [`Self::range`], for rows by key: appends the values to `out`.
     pub(crate) fn gather(&self, header: &Header, keys: &[u32], out: &mut Vec<f32>) -> Option<()> {
-        self.serving(header)?.gather(&self.arena, keys, out);
+        self.serving(header)?.gather(&self.memory.arena, keys, out);
         Some(())
     }
 
@@ -216,7 +217,7 @@ impl Shard {
         {
             return None;
         }
-        self.tables.get(header.table)
+        self.memory.tables.get(header.table)
     }
 
     fn pull(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) {
@@ -224,7 +225,7 @@ impl Shard {
         if !frame.values.is_empty() {
             return self.refuse(frame, Status::BadLength, out);
         }
-        let bytes = match self.tables.check_pull(header, frame.keys) {
+        let bytes = match self.memory.tables.check_pull(header, frame.keys) {
             Ok(bytes) => bytes,
             Err(status) => return self.refuse(frame, status, out),
         };
@@ -274,13 +275,18 @@ impl Shard {
     }
 
     fn push(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
-        let (tables, arena) = (&self.tables, &mut self.arena);
+        let memory = &mut self.memory;
         let status = match &mut self.progress {
-            PhaseProgress::Lanes(lanes) => bsp::stage(lanes, &mut self.ahead, tables, frame),
+            PhaseProgress::Lanes(lanes) => {
+                bsp::stage(lanes, &mut self.ahead, &memory.tables, frame)
+            }
             PhaseProgress::Queue(tasks) => {
-                match asp::apply(tasks, &mut self.steps, tables, arena, frame) {
+                match asp::apply(tasks, &mut self.steps, memory, frame) {
                     Ok(status) => Some(status),
-                    Err(Full) => return Flow::Wait,
+                    Err(no_room) => {
+                        self.report_full(no_room, out);
+                        return Flow::Wait;
+                    }
                 }
             }
             PhaseProgress::ReadOnly | PhaseProgress::Idle => Some(Status::Unsupported),
@@ -304,7 +310,7 @@ impl Shard {
         let status = match header.step.cmp(&lanes.step()) {
             std::cmp::Ordering::Less => Status::Already,
             std::cmp::Ordering::Greater => Status::OutOfOrder,
-            std::cmp::Ordering::Equal => lanes.done(self.tables.all(), header),
+            std::cmp::Ordering::Equal => lanes.done(self.memory.tables.all(), header),
         };
         self.acknowledge(frame, status, out);
         self.pump(out);
@@ -328,7 +334,7 @@ impl Shard {
         self.steps.applied();
         self.take_armed(out);
         for pull in self.parked.take(self.step()) {
-            let bytes = self.tables.check_pull(&pull.frame().header, pull.frame().keys);
+            let bytes = self.memory.tables.check_pull(&pull.frame().header, pull.frame().keys);
             debug_assert!(bytes.is_ok(), "the pull was checked before it was parked");
             if let Ok(bytes) = bytes {
                 let (conn, header) = (pull.frame().conn, pull.frame().header);
@@ -398,16 +404,16 @@ impl Shard {
     fn serve(&mut self, phase: Phase, step: Step, seen: Seen) {
         self.phase = phase.no;
         self.steps.serve(phase.no);
-        self.snapshots.disarm();
+        self.memory.snapshots.disarm();
         self.progress =
-            PhaseProgress::of(seen, step, self.tables.all().len(), self.early_bytes_max);
+            PhaseProgress::of(seen, step, self.memory.tables.all().len(), self.early_bytes_max);
     }
 
     /// Rejects parked and staged requests, and serves nothing until [`Self::resume`].
     pub(crate) fn stop_serving(&mut self, out: &mut Vec<ShardEffect>) {
         self.refuse_waiting(Status::WrongEpoch, out);
         self.progress = PhaseProgress::Idle;
-        self.snapshots.disarm();
+        self.memory.snapshots.disarm();
     }
 
     fn refuse_waiting(&mut self, status: Status, out: &mut Vec<ShardEffect>) {
@@ -428,18 +434,20 @@ impl Shard {
     /// BSP: takes the cut right after `step` steps are applied, at once if the shard is exactly there, and at the end of the
     /// phase if that comes first.
     pub(crate) fn arm(&mut self, cut: CutId, step: Step, out: &mut Vec<ShardEffect>) {
-        self.snapshots.arm(cut, step);
+        self.memory.snapshots.arm(cut, step);
         self.take_armed(out);
     }
 
     /// Cancels a cut that is not taken yet, and returns it.
     pub(crate) fn disarm(&mut self) -> Option<CutId> {
-        self.snapshots.disarm()
+        self.memory.snapshots.disarm()
     }
 
     fn take_armed(&mut self, out: &mut Vec<ShardEffect>) {
-        let Some(lanes) = self.progress.lanes() else { return };
-        match self.snapshots.take_armed(lanes) {
+        let Some(lanes) = self.progress.lanes().filter(|lanes| !lanes.is_applying()) else {
+            return;
+        };
+        match self.memory.snapshots.take_armed(lanes.step(), lanes.all_ended()) {
             None => {}
             Some(ArmedCut::Take(cut)) => self.snap(cut, out),
             Some(ArmedCut::Missed(cut, at)) => {
@@ -455,30 +463,24 @@ impl Shard {
     pub(crate) fn snap(&mut self, cut: CutId, out: &mut Vec<ShardEffect>) {
         let Some(seen) = self.progress.seen() else { return };
         let state = DedupState { phase: self.phase, steps: self.steps.count(), seen };
-        self.snapshots.take(cut, state, &mut self.arena);
+        self.memory.take(cut, state);
         let (shard, step) = (self.id, self.step());
         out.push(ShardEffect::Report(ShardReport::SnapshotTaken { shard, cut, step }));
     }
 
     /// The cut is over. A committed snapshot is kept for a rollback if it is still complete.
     pub(crate) fn end_cut(&mut self, cut: CutId, committed: bool) {
-        self.snapshots.end(cut, committed, &mut self.arena);
+        self.memory.end_cut(cut, committed);
     }
 
     /// Returns to the snapshot of `cut`. False if it is not complete any more.
     pub(crate) fn restore(&mut self, cut: CutId) -> bool {
-        let state = self.snapshots.restore(cut, &mut self.arena);
-        let restored = state.is_some();
-        if restored {
-            self.loaded = state;
-        }
-        restored
+        self.memory.restore(cut).map(|state| self.loaded = Some(state)).is_some()
     }
 
-    /// The dedup state of the snapshot that is being saved, encoded.
-    pub(crate) fn snapshot_dedup_state(&self, cut: CutId) -> Result<Vec<u8>, SnapshotGone> {
-        let state = self.snapshots.open_state(cut);
-        state.map(DedupState::encode).ok_or(SnapshotGone { shard: self.id, cut })
+    /// The head of the snapshot that is being saved.
+    pub(crate) fn snapshot_head(&self, cut: CutId) -> Result<SnapshotHead, SnapshotGone> {
+        self.memory.snapshots.open_head(cut).ok_or(SnapshotGone { shard: self.id, cut })
     }
 
     /// Fills `out` with the section's f32 from `at` on, as they were at the cut. Sections come in order and each in
@@ -491,10 +493,14 @@ impl Shard {
         out: &mut [f32],
     ) -> Result<(), SnapshotGone> {
         let gone = SnapshotGone { shard: self.id, cut };
-        let cells = self.tables.section(section).ok_or(gone)?;
-        if !self.snapshots.is_open(cut) || at + out.len() > cells.len() {
-            return Err(gone);
-        }
-        if self.arena.save(cells.start + at, out) { Ok(()) } else { Err(gone) }
+        self.memory.save(cut, section, at, out).then_some(()).ok_or(gone)
+    }
+}
+
+#[cfg(test)]
+impl Shard {
+    /// Bytes of copies for snapshots.
+    pub(crate) fn copy_bytes(&self) -> usize {
+        self.memory.arena.copy_bytes()
     }
 }

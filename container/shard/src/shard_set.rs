@@ -22,7 +22,7 @@ use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Step};
 use heddle_protocol::mutation::Mutation;
 
-use crate::content::SnapshotGone;
+use crate::content::{SnapshotGone, SnapshotHead};
 use crate::cut::{self, OpenCut};
 use crate::effect::{Conn, Flow, ShardEffect};
 use crate::frame::Frame;
@@ -85,8 +85,7 @@ impl ShardSet {
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
         let add = |(pushes, refused), shard: &Shard| {
-            let counts = shard.counts();
-            (pushes + counts.pushes, refused + counts.refused)
+            (pushes + shard.counts().pushes, refused + shard.counts().refused)
         };
         self.shards.values().fold((0, self.refused), add)
     }
@@ -95,6 +94,11 @@ impl ShardSet {
     #[must_use]
     pub fn granted(&self) -> &GrantedPulls {
         self.clocked.granted()
+    }
+
+    /// Its shards.
+    pub fn shards(&self) -> impl Iterator<Item = &Shard> {
+        self.shards.values()
     }
 
     /// The time of the frames and commands that follow, since any fixed moment: pulls that wait are measured by it.
@@ -415,7 +419,7 @@ impl ShardSet {
 
     fn cut_at_step(&mut self, cut: CutId, step: Step, out: &mut Vec<ShardEffect>) {
         for shard in self.shards.values_mut() {
-            if shard.has_lanes() {
+            if shard.progress().lanes().is_some() {
                 shard.arm(cut, step, out);
             } else {
                 shard.snap(cut, out);
@@ -485,16 +489,12 @@ impl ShardSet {
         self.shards.get_mut(&shard).ok_or(gone)?.save(cut, section, at, out)
     }
 
-    /// The dedup state of the snapshot of `cut`, as a file has it.
+    /// The head of the snapshot of `cut`.
     ///
     /// # Errors
     /// The cut is over.
-    pub fn snapshot_dedup_state(
-        &self,
-        shard: ShardId,
-        cut: CutId,
-    ) -> Result<Vec<u8>, SnapshotGone> {
+    pub fn snapshot_head(&self, shard: ShardId, cut: CutId) -> Result<SnapshotHead, SnapshotGone> {
         let gone = SnapshotGone { shard, cut };
-        self.shards.get(&shard).ok_or(gone)?.snapshot_dedup_state(cut)
+        self.shards.get(&shard).ok_or(gone)?.snapshot_head(cut)
     }
 }

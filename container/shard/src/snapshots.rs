@@ -3,14 +3,16 @@
 use heddle_protocol::ids::{CutId, Step};
 
 use crate::arena::Arena;
+use crate::content::SnapshotHead;
 use crate::copy_on_write::Which;
 use crate::dedup::DedupState;
-use crate::lanes::StagedLanes;
 
 /// A snapshot. Its cells are copies in the arena.
 struct Snapshot {
     cut: CutId,
     state: DedupState,
+    /// Rows of each sparse table, by table id; 0 for dense ones.
+    rows: Vec<u32>,
 }
 
 /// All snapshots of a shard.
@@ -40,14 +42,11 @@ impl Snapshots {
         self.armed.take().map(|(cut, _)| cut)
     }
 
-    /// Removes the armed cut if its step has come or passed.
-    pub(crate) fn take_armed(&mut self, lanes: &StagedLanes) -> Option<ArmedCut> {
+    /// Removes the armed cut if its step has come or passed: the shard is at `step`, and none follows if all lanes have
+    /// ended.
+    pub(crate) fn take_armed(&mut self, step: Step, all_ended: bool) -> Option<ArmedCut> {
         let (cut, at) = self.armed?;
-        if lanes.is_applying() {
-            return None;
-        }
-        let step = lanes.step();
-        if step == at || (lanes.all_ended() && step < at) {
+        if step == at || (all_ended && step < at) {
             self.armed = None;
             Some(ArmedCut::Take(cut))
         } else if step > at {
@@ -59,9 +58,22 @@ impl Snapshots {
     }
 
     /// Takes the snapshot of a cut. One that is still being saved is dropped.
-    pub(crate) fn take(&mut self, cut: CutId, state: DedupState, arena: &mut Arena) {
+    pub(crate) fn take(
+        &mut self,
+        cut: CutId,
+        (state, rows): (DedupState, Vec<u32>),
+        arena: &mut Arena,
+    ) {
         arena.snap();
-        self.open = Some(Snapshot { cut, state });
+        self.open = Some(Snapshot { cut, state, rows });
+    }
+
+    /// Rows of a sparse table from this number on are in no snapshot.
+    pub(crate) fn rows_of(&self, table: usize) -> u32 {
+        let rows = |snapshot: &Option<Snapshot>| {
+            snapshot.as_ref().and_then(|s| s.rows.get(table).copied()).unwrap_or(0)
+        };
+        rows(&self.open).max(rows(&self.kept))
     }
 
     /// The cut is over. A committed snapshot is kept for a rollback if it is still complete.
@@ -84,13 +96,19 @@ impl Snapshots {
         self.open.as_ref().is_some_and(|snapshot| snapshot.cut == cut)
     }
 
-    /// The dedup state of the snapshot that is being saved.
-    pub(crate) fn open_state(&self, cut: CutId) -> Option<&DedupState> {
-        self.open.as_ref().filter(|snapshot| snapshot.cut == cut).map(|snapshot| &snapshot.state)
+    /// The head of the snapshot that is being saved.
+    pub(crate) fn open_head(&self, cut: CutId) -> Option<SnapshotHead> {
+        let open = self.open.as_ref().filter(|snapshot| snapshot.cut == cut)?;
+        Some(SnapshotHead { dedup_state: open.state.encode(), sparse_rows: open.rows.clone() })
     }
 
-    /// Returns the cells to the snapshot of `cut`. None if it is not complete any more.
-    pub(crate) fn restore(&mut self, cut: CutId, arena: &mut Arena) -> Option<DedupState> {
+    /// Returns the cells to the snapshot of `cut`, and returns its dedup state and numbers of rows. None if it is not
+    /// complete any more.
+    pub(crate) fn restore(
+        &mut self,
+        cut: CutId,
+        arena: &mut Arena,
+    ) -> Option<(DedupState, Vec<u32>)> {
         let is = |snapshot: &Option<Snapshot>| snapshot.as_ref().is_some_and(|s| s.cut == cut);
         let which = match (is(&self.kept), is(&self.open)) {
             (true, _) => Which::Kept,
@@ -105,7 +123,7 @@ impl Snapshots {
             self.drop_all(arena);
             return None;
         }
-        self.kept.as_ref().map(|snapshot| snapshot.state.clone())
+        self.kept.as_ref().map(|snapshot| (snapshot.state.clone(), snapshot.rows.clone()))
     }
 
     /// Drops both snapshots.

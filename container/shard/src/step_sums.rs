@@ -3,9 +3,11 @@
 //! What is held follows from the rows of the step, not from the length of the table, until a step names that share of rows at which a
 //! plain array is smaller. Sums are added in the order of the calls, whatever holds them, so they have the same bits.
 
-use crate::copy_on_write::Full;
+use std::ops::Range;
+
 use crate::rowset::RowSet;
-use crate::table::{TableSlice, Target};
+use crate::sparse_rows::joined;
+use crate::table::{NoRoom, TableSlice, Target};
 
 /// Marks an empty slot of the hash table.
 const EMPTY: u32 = u32::MAX;
@@ -13,18 +15,20 @@ const EMPTY: u32 = u32::MAX;
 /// The sums of one table.
 #[derive(Default)]
 pub(crate) struct StepSums {
-    keyed: KeyedSums,
+    keyed: KeyedSums<u32>,
+    /// Those of a sparse table.
+    positions: KeyedSums<u64>,
     /// In use once a range was named, or more rows than the keyed form is good for.
     dense: Option<Box<DenseSums>>,
 }
 
 /// Rows by key: an open-addressing table of indexes into lists.
 #[derive(Default)]
-struct KeyedSums {
+struct KeyedSums<K> {
     /// Index into `keys`; [`EMPTY`] where there is none. A power of two, at least twice the keys.
     slots: Vec<u32>,
-    /// Row numbers of the whole table, in the order in which they were first named.
-    keys: Vec<u32>,
+    /// Row numbers of the whole table or positions, in the order in which they were first named.
+    keys: Vec<K>,
     /// `[keys × cols]`.
     sums: Vec<f32>,
 }
@@ -39,6 +43,10 @@ impl StepSums {
     /// Adds a gradient: `sums: [target × cols]`.
     pub(crate) fn add(&mut self, table: &TableSlice, target: Target<'_>, sums: &[f32]) {
         let dense = match target {
+            Target::Positions(positions) => {
+                let positions = positions.iter().map(|position| joined(*position));
+                return self.positions.add(positions, sums, table.cols);
+            }
             Target::Rows { .. } => true,
             // A key takes its number, two slots and its sums; the plain array a sum and a bit for each row.
             Target::Keys(keys) => {
@@ -53,14 +61,17 @@ impl StepSums {
         }
         match (&mut self.dense, target) {
             (Some(dense), _) => dense.add(table, target, sums),
-            (None, Target::Keys(keys)) => self.keyed.add(keys, sums, table.cols),
-            (None, Target::Rows { .. }) => debug_assert!(false, "a range makes the sums dense"),
+            (None, Target::Keys(keys)) => self.keyed.add(keys.iter().copied(), sums, table.cols),
+            (None, Target::Rows { .. } | Target::Positions(_)) => {
+                debug_assert!(false, "a range makes the sums dense, positions are added above");
+            }
         }
     }
 
     /// Brings the rows into ascending order: [`Self::take`] may be called from then on.
     pub(crate) fn seal(&mut self, cols: usize) {
         self.keyed.sort(cols);
+        self.positions.sort(cols);
     }
 
     /// Passes the sums of at most `rows_max` rows from `at` on to `apply`, and counts them as taken. Returns where the next
@@ -73,8 +84,8 @@ impl StepSums {
         cols: usize,
         at: usize,
         rows_max: usize,
-        apply: impl FnOnce(Target<'_>, &[f32]) -> Result<(), Full>,
-    ) -> Result<Option<usize>, Full> {
+        apply: impl FnOnce(Target<'_>, &[f32]) -> Result<(), NoRoom>,
+    ) -> Result<Option<usize>, NoRoom> {
         if let Some(dense) = &mut self.dense {
             let Some((first, end)) = dense.named.run(at, rows_max) else {
                 return Ok(None);
@@ -84,30 +95,42 @@ impl StepSums {
             dense.sums[own].fill(0.0);
             return Ok(Some(end));
         }
-        let end = (at + rows_max).min(self.keyed.keys.len());
-        if at == end {
-            return Ok(None);
+        if let Some((own, sums)) = self.positions.run(at, rows_max, cols) {
+            apply(
+                Target::Positions(bytemuck::cast_slice(&self.positions.keys[own.clone()])),
+                sums,
+            )?;
+            return Ok(Some(own.end));
         }
-        let sums = &self.keyed.sums[at * cols..end * cols];
-        apply(Target::Keys(&self.keyed.keys[at..end]), sums)?;
-        Ok(Some(end))
+        let Some((own, sums)) = self.keyed.run(at, rows_max, cols) else {
+            return Ok(None);
+        };
+        apply(Target::Keys(&self.keyed.keys[own.clone()]), sums)?;
+        Ok(Some(own.end))
     }
 
     /// Forgets the step: all sums were taken.
     pub(crate) fn clear(&mut self) {
         self.keyed.clear();
+        self.positions.clear();
         if let Some(dense) = &mut self.dense {
             dense.named.clear();
         }
     }
 }
 
-impl KeyedSums {
-    fn add(&mut self, keys: &[u32], sums: &[f32], cols: usize) {
+impl<K: SumKey> KeyedSums<K> {
+    /// At most `rows_max` keys from number `at` on, and their sums.
+    fn run(&self, at: usize, rows_max: usize, cols: usize) -> Option<(Range<usize>, &[f32])> {
+        let end = (at + rows_max).min(self.keys.len());
+        (at < end).then(|| (at..end, &self.sums[at * cols..end * cols]))
+    }
+
+    fn add(&mut self, keys: impl ExactSizeIterator<Item = K>, sums: &[f32], cols: usize) {
         self.reserve(keys.len());
         let mask = self.slots.len() - 1;
-        for (&key, sums) in keys.iter().zip(sums.chunks_exact(cols)) {
-            let mut slot = hash(key) & mask;
+        for (key, sums) in keys.zip(sums.chunks_exact(cols)) {
+            let mut slot = key.hash() & mask;
             loop {
                 let index = self.slots[slot];
                 if index == EMPTY {
@@ -138,7 +161,7 @@ impl KeyedSums {
         self.slots.clear();
         self.slots.resize(wanted, EMPTY);
         for (index, &key) in self.keys.iter().enumerate() {
-            let mut slot = hash(key) & (wanted - 1);
+            let mut slot = key.hash() & (wanted - 1);
             while self.slots[slot] != EMPTY {
                 slot = (slot + 1) & (wanted - 1);
             }
@@ -153,7 +176,7 @@ impl KeyedSums {
             return;
         }
         // Each lane's keys are ascending, so the new ones of each are a run, which a merge sort finds.
-        let mut order: Vec<(u32, u32)> = self.keys.iter().copied().zip(0..).collect();
+        let mut order: Vec<(K, u32)> = self.keys.iter().copied().zip(0..).collect();
         order.sort();
         let mut sums = Vec::with_capacity(self.sums.len());
         for &(_, index) in &order {
@@ -187,6 +210,9 @@ impl DenseSums {
                     *sum += g;
                 }
             }
+            Target::Positions(_) => {
+                debug_assert!(false, "the sums of a sparse table are by position")
+            }
             Target::Keys(keys) => {
                 for (&key, sums) in keys.iter().zip(sums.chunks_exact(cols)) {
                     let row = table.row_of(key);
@@ -200,9 +226,22 @@ impl DenseSums {
     }
 }
 
-/// Spreads row numbers, which come in ascending runs, over the slots (multiplicative hashing, Knuth vol. 3, 6.4).
-fn hash(key: u32) -> usize {
-    (u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
+/// A key of a row: a row number, or a position.
+trait SumKey: Copy + Ord {
+    /// Spreads keys, which come in ascending runs, over the slots (multiplicative hashing, Knuth vol. 3, 6.4).
+    fn hash(self) -> usize;
+}
+
+impl SumKey for u32 {
+    fn hash(self) -> usize {
+        u64::from(self).hash()
+    }
+}
+
+impl SumKey for u64 {
+    fn hash(self) -> usize {
+        (self.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
+    }
 }
 
 #[cfg(test)]
@@ -212,11 +251,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::sparse_rows::SparseLimits;
 
     const ROWS: u64 = 4000;
 
     fn table(cols: u32) -> TableSlice {
-        TableSlice::new(&dense_table(0, "t", ROWS, cols, Optimizer::add()), ShardId(0), 1, 0)
+        let spec = dense_table(0, "t", ROWS, cols, Optimizer::add());
+        TableSlice::new(&spec, (ShardId(0), 1), (SparseLimits::default(), 0), 0)
     }
 
     /// All sums in order, taken `rows_max` at a time.
@@ -232,6 +273,7 @@ mod tests {
                         (first as u32..(first + count) as u32).collect()
                     }
                     Target::Keys(keys) => keys.to_vec(),
+                    Target::Positions(_) => panic!("the table is dense"),
                 };
                 let bits = |row: &[f32]| row.iter().map(|sum| sum.to_bits()).collect();
                 all.extend(keys.into_iter().zip(sums.chunks(cols).map(bits)));
@@ -266,7 +308,7 @@ mod tests {
         sums.add(&table, Target::Keys(&[9, 11]), &[1.0, 2.0]);
         sums.add(&table, Target::Keys(&[2]), &[4.0]);
         sums.seal(1);
-        assert_eq!(sums.take(1, 0, 8, |_, _| Err(Full)), Err(Full));
+        assert_eq!(sums.take(1, 0, 8, |_, _| Err(NoRoom::Copies)), Err(NoRoom::Copies));
         let mut seen = Vec::new();
         let next = sums.take(1, 0, 8, |target, sums| {
             let Target::Keys(keys) = target else { panic!("keyed") };

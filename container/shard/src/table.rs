@@ -1,13 +1,19 @@
-//! A shard's slice of a dense table: its rows, and the cells of their values and optimizer state in the arena.
+//! A shard's slice of a table: its rows, and the cells of their values and optimizer state in the arena.
+//!
+//! The rows of a sparse table are numbered as they are created ([`SparseRows`]); from there on they are as those of a dense
+//! one.
 
 use std::ops::Range;
 
 use heddle_protocol::frame::{Header, Status, flags};
 use heddle_protocol::ids::ShardId;
-use heddle_protocol::spec::{TableSpec, shard_rows};
+use heddle_protocol::spec::{TableKind, TableSpec, shard_rows};
 
 use crate::arena::{Arena, units_of};
 use crate::copy_on_write::{Full, UNIT};
+use crate::sparse_rows::{
+    POSITION_CELLS, Positions, RowStart, SparseLimits, SparseRows, TableIsFull,
+};
 use heddle_optimizer::{Initialiser, Rule, prefetch};
 
 /// Values of a block of keyed rows: with state and sums 1 KiB, and enough loads at once to hide the memory behind them.
@@ -17,7 +23,7 @@ const BLOCK_VALUES: usize = 64;
 pub(crate) struct TableSlice {
     /// The table's name in the job.
     pub(crate) name: String,
-    /// Rows of the whole table in this slice.
+    /// Rows of the whole table in this slice; of a sparse table the row numbers for which there is room.
     pub(crate) rows: Range<u64>,
     /// Values per row.
     pub(crate) cols: usize,
@@ -27,6 +33,31 @@ pub(crate) struct TableSlice {
     pub(crate) init: Initialiser,
     /// Planes: name and cells. Values first, then the optimizer's state. All have the same length.
     pub(crate) planes: Vec<(&'static str, Range<usize>)>,
+    /// Of a sparse table: the rows that exist.
+    pub(crate) sparse: Option<Box<SparseRows>>,
+    /// The first cell after the table, at the start of a unit.
+    end: usize,
+}
+
+/// Why a gradient was not applied. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// Copies of a snapshot have no room: wait for the saver.
+    Copies,
+    /// The table has no room for new rows, and the job is to fail.
+    Rows,
+}
+
+impl From<Full> for NoRoom {
+    fn from(_: Full) -> Self {
+        Self::Copies
+    }
+}
+
+impl From<TableIsFull> for NoRoom {
+    fn from(_: TableIsFull) -> Self {
+        Self::Rows
+    }
 }
 
 /// The checked rows of a frame: all are in the slice.
@@ -36,6 +67,8 @@ pub(crate) enum Target<'a> {
     Rows { first: usize, count: usize },
     /// Row numbers of the whole table, ascending.
     Keys(&'a [u32]),
+    /// Positions of a sparse table, ascending.
+    Positions(Positions<'a>),
 }
 
 impl Target<'_> {
@@ -44,14 +77,23 @@ impl Target<'_> {
         match self {
             Self::Rows { count, .. } => *count,
             Self::Keys(keys) => keys.len(),
+            Self::Positions(positions) => positions.len(),
         }
     }
 }
 
 impl TableSlice {
-    /// The slice of `shard` of `shards`, with planes from cell `at` on.
-    pub(crate) fn new(spec: &TableSpec, shard: ShardId, shards: u32, at: usize) -> Self {
-        let rows = shard_rows(spec.rows, shard, shards);
+    /// The slice of `shard` of `shards`, with planes from cell `at` on. `seed` is that of initial values.
+    pub(crate) fn new(
+        spec: &TableSpec,
+        (shard, shards): (ShardId, u32),
+        (limits, seed): (SparseLimits, u64),
+        at: usize,
+    ) -> Self {
+        let rows = match spec.kind {
+            TableKind::Dense => shard_rows(spec.rows, shard, shards),
+            TableKind::Sparse => 0..u64::from(limits.rows_max),
+        };
         let cols = spec.cols as usize;
         let len = (rows.end - rows.start) as usize * cols;
         let state = spec.optimizer.kind().state.iter().copied();
@@ -64,10 +106,18 @@ impl TableSlice {
                 (name, plane)
             })
             .collect();
+        let positions = next..next + (rows.end - rows.start) as usize * POSITION_CELLS;
+        let sparse = (spec.kind == TableKind::Sparse).then(|| {
+            next = positions.end.next_multiple_of(UNIT);
+            let start = RowStart { init: spec.init, seed, table: spec.id };
+            Box::new(SparseRows::new((shard, shards), limits, start, positions))
+        });
         Self {
             name: spec.name.clone(),
             rows,
             cols,
+            sparse,
+            end: next,
             rule: Rule::new(&spec.optimizer, spec.l2).with_schedule(spec.schedule),
             init: spec.init,
             planes,
@@ -76,12 +126,15 @@ impl TableSlice {
 
     /// The first cell after the table's planes, at the start of a unit.
     pub(crate) fn end(&self) -> usize {
-        self.planes.last().map_or(0, |(_, plane)| plane.end.next_multiple_of(UNIT))
+        self.end
     }
 
-    /// Rows of the slice.
+    /// Rows of the slice that exist.
     pub(crate) fn rows_len(&self) -> usize {
-        (self.rows.end - self.rows.start) as usize
+        match &self.sparse {
+            Some(sparse) => sparse.len() as usize,
+            None => (self.rows.end - self.rows.start) as usize,
+        }
     }
 
     /// Values of the slice.
@@ -99,6 +152,20 @@ impl TableSlice {
         header: &Header,
         keys: &'a [u32],
     ) -> Result<Target<'a>, Status> {
+        if let Some(sparse) = &self.sparse {
+            if !header.has(flags::POSITIONS) {
+                return Err(Status::BadRange);
+            }
+            let (positions, rest) = keys.as_chunks::<2>();
+            if positions.len() != header.count as usize || !rest.is_empty() {
+                return Err(Status::BadLength);
+            }
+            let valid = sparse.are_valid(positions);
+            return if valid { Ok(Target::Positions(positions)) } else { Err(Status::BadRange) };
+        }
+        if header.has(flags::POSITIONS) {
+            return Err(Status::BadRange);
+        }
         if !header.has(flags::KEYS) {
             let end = header.start.checked_add(u64::from(header.count)).ok_or(Status::BadRange)?;
             if header.start < self.rows.start || end > self.rows.end {
@@ -126,17 +193,17 @@ impl TableSlice {
     }
 
     /// Updates the target rows by a gradient summed over `rows` records: `sums: [target × cols]`. `rule` is the slice's rule
-    /// at this step. All or nothing.
+    /// at this step. All or nothing. Rows of a sparse table from number `snapshot_rows` on are in no snapshot.
     ///
     /// # Errors
-    /// [`Full`]: wait for the saver.
+    /// There is no room for copies or for new rows.
     pub(crate) fn apply(
-        &self,
-        arena: &mut Arena,
+        &mut self,
+        (arena, snapshot_rows): (&mut Arena, u32),
         rule: &Rule,
         (target, sums): (Target<'_>, &[f32]),
         rows: u64,
-    ) -> Result<(), Full> {
+    ) -> Result<(), NoRoom> {
         debug_assert_eq!(sums.len(), target.len() * self.cols);
         let cols = self.cols;
         match target {
@@ -161,7 +228,54 @@ impl TableSlice {
                 let cells = arena.write(touched, units_max)?;
                 self.apply_keys(cells, rule, (keys, sums), rows);
             }
+            Target::Positions(positions) => {
+                let Some(mut sparse) = self.sparse.take() else {
+                    debug_assert!(false, "only a sparse table has positions");
+                    return Ok(());
+                };
+                let applied = self.apply_positions(
+                    (arena, snapshot_rows),
+                    rule,
+                    (&mut sparse, positions, sums),
+                    rows,
+                );
+                self.sparse = Some(sparse);
+                return applied;
+            }
         }
+        Ok(())
+    }
+
+    /// Updates rows by position; creates those that are missing.
+    fn apply_positions(
+        &self,
+        (arena, snapshot_rows): (&mut Arena, u32),
+        rule: &Rule,
+        (sparse, positions, sums): (&mut SparseRows, Positions<'_>, &[f32]),
+        rows: u64,
+    ) -> Result<(), NoRoom> {
+        if positions.is_empty() {
+            return Ok(());
+        }
+        let cols = self.cols;
+        let pushed = sparse.rows_for_push(arena.cells(), positions, sums)?;
+        let touched = self.planes.iter().flat_map(|(_, plane)| {
+            pushed.rows.iter().filter(|row| **row < snapshot_rows).map(|&row| {
+                let at = plane.start + row as usize * cols;
+                at..at + cols
+            })
+        });
+        let cells = match arena.write_any_order(touched) {
+            Ok(cells) => cells,
+            Err(full) => {
+                sparse.recycle(pushed);
+                return Err(full.into());
+            }
+        };
+        sparse.create(cells, &pushed, &self.planes, (cols, &self.rule));
+        let sums = pushed.kept.as_deref().unwrap_or(sums);
+        self.apply_keys(cells, rule, (&pushed.rows, sums), rows);
+        sparse.recycle(pushed);
         Ok(())
     }
 
@@ -232,8 +346,12 @@ impl TableSlice {
         &arena.cells()[at..at + count * self.cols]
     }
 
-    /// Appends the values of the keyed rows to `out`, one row after the other.
+    /// Appends the values of the keyed rows to `out`, one row after the other. Keys of a sparse table are two words each.
     pub(crate) fn gather(&self, arena: &Arena, keys: &[u32], out: &mut Vec<f32>) {
+        if let Some(sparse) = &self.sparse {
+            let values = (self.planes[0].1.clone(), self.cols);
+            return sparse.gather(arena.cells(), keys.as_chunks().0, values, out);
+        }
         self.collect(&arena.cells()[self.planes[0].1.clone()], keys, out);
     }
 

@@ -3,12 +3,16 @@
 use std::ops::Range;
 
 use heddle_optimizer::Initialiser;
+use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::frame::{Header, Status, VALUE_BYTES_MAX};
 use heddle_protocol::ids::{ShardId, TableId};
 use heddle_protocol::spec::TableSpec;
 
+use heddle_protocol::spec::position::POSITIONS;
+
 use crate::content::ShardSection;
 use crate::frame::Frame;
+use crate::sparse_rows::{POSITION_CELLS, SparseLimits};
 use crate::table::{TableSlice, Target};
 
 /// The slices, by table id.
@@ -18,10 +22,15 @@ pub(crate) struct Tables(Vec<TableSlice>);
 pub(crate) type CheckedGradient<'a> = Option<(usize, Target<'a>, &'a [f32])>;
 
 impl Tables {
-    pub(crate) fn new(specs: &[TableSpec], shard: ShardId, shards: u32) -> Self {
+    /// The slices of `shard` of `shards`. `seed` is that of initial values.
+    pub(crate) fn new(
+        specs: &[TableSpec],
+        shard: (ShardId, u32),
+        sparse: (SparseLimits, u64),
+    ) -> Self {
         let mut at = 0;
         let slice = |spec| {
-            let table = TableSlice::new(spec, shard, shards, at);
+            let table = TableSlice::new(spec, shard, sparse, at);
             at = table.end();
             table
         };
@@ -30,6 +39,65 @@ impl Tables {
 
     pub(crate) fn all(&self) -> &[TableSlice] {
         &self.0
+    }
+
+    pub(crate) fn all_mut(&mut self) -> &mut [TableSlice] {
+        &mut self.0
+    }
+
+    /// Rows of each sparse table; 0 for dense ones.
+    pub(crate) fn sparse_rows(&self) -> Vec<u32> {
+        self.0.iter().map(|table| table.sparse.as_ref().map_or(0, |rows| rows.len())).collect()
+    }
+
+    /// The sparse table with most rows, and their number.
+    pub(crate) fn fullest(&self) -> (TableId, u32) {
+        let rows = (0u16..).zip(self.sparse_rows());
+        let (table, rows) = rows.max_by_key(|(_, rows)| *rows).unwrap_or_default();
+        (TableId(table), rows)
+    }
+
+    /// The size of each sparse table.
+    pub(crate) fn sparse_sizes(&self) -> Vec<SparseTableSize> {
+        let size = |(id, table): (u16, &TableSlice)| {
+            let sparse = table.sparse.as_ref()?;
+            let cells = table.planes.len() * table.cols + POSITION_CELLS;
+            let rows = u64::from(sparse.len());
+            Some(SparseTableSize {
+                table: TableId(id),
+                rows,
+                bytes: rows * 4 * cells as u64 + sparse.index_bytes() as u64,
+                dropped: sparse.dropped(),
+            })
+        };
+        (0u16..).zip(&self.0).filter_map(size).collect()
+    }
+
+    /// Returns to these numbers of rows of sparse tables.
+    pub(crate) fn truncate(&mut self, cells: &[f32], rows: &[u32]) {
+        for (table, len) in self.0.iter_mut().zip(rows) {
+            if let Some(sparse) = &mut table.sparse {
+                sparse.truncate(cells, *len);
+            }
+        }
+    }
+
+    /// Builds the indexes of rows that were read from a file.
+    ///
+    /// # Errors
+    /// The table, and what is wrong with its rows.
+    pub(crate) fn load_rows(
+        &mut self,
+        cells: &[f32],
+        rows: &[u32],
+    ) -> Result<(), (TableId, String)> {
+        for (id, table) in (0u16..).zip(&mut self.0) {
+            let len = rows.get(usize::from(id)).copied().unwrap_or(0);
+            if let Some(sparse) = &mut table.sparse {
+                sparse.load(cells, u64::from(len)).map_err(|what| (TableId(id), what))?;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn get(&self, table: TableId) -> Option<&TableSlice> {
@@ -41,18 +109,28 @@ impl Tables {
         self.0.last().map_or(0, TableSlice::end)
     }
 
-    pub(crate) fn sections(&self) -> Vec<ShardSection> {
+    /// The sections of a file in which the sparse tables have these numbers of rows.
+    pub(crate) fn sections(&self, sparse_rows: &[u32]) -> Vec<ShardSection> {
         let mut sections = Vec::new();
-        for (id, table) in self.0.iter().enumerate() {
-            for (plane, _) in &table.planes {
-                sections.push(ShardSection {
-                    // Ids are indexes of the spec's list, which has at most 1024 tables.
-                    table: TableId(id as u16),
-                    name: table.name.clone(),
-                    plane,
-                    rows: table.rows.clone(),
-                    cols: table.cols as u32,
-                });
+        // Ids are indexes of the spec's list, which has at most 1024 tables.
+        for (id, table) in (0u16..).zip(&self.0) {
+            let is_sparse = table.sparse.is_some();
+            let rows = match is_sparse {
+                true => 0..u64::from(sparse_rows.get(usize::from(id)).copied().unwrap_or(0)),
+                false => table.rows.clone(),
+            };
+            let section = |plane, cols| ShardSection {
+                table: TableId(id),
+                name: table.name.clone(),
+                plane,
+                rows: rows.clone(),
+                cols,
+                is_sparse,
+            };
+            sections
+                .extend(table.planes.iter().map(|(plane, _)| section(plane, table.cols as u32)));
+            if is_sparse {
+                sections.push(section(POSITIONS, POSITION_CELLS as u32));
             }
         }
         sections
@@ -60,7 +138,8 @@ impl Tables {
 
     /// Fills the values with which the tables begin, where they are not zeros. `cells` are those of the arena, all zero.
     pub(crate) fn initialise(&self, seed: u64, cells: &mut [f32]) {
-        for (id, table) in (0u16..).zip(&self.0).filter(|(_, t)| t.init != Initialiser::Zero) {
+        let dense = |table: &TableSlice| table.sparse.is_none() && table.init != Initialiser::Zero;
+        for (id, table) in (0u16..).zip(&self.0).filter(|(_, table)| dense(table)) {
             let values = &mut cells[table.planes[0].1.clone()];
             table.init.fill(seed, id, table.rows.start, table.cols, values);
             self.begin(TableId(id), cells);
@@ -86,8 +165,11 @@ impl Tables {
 
     /// Cells of a section.
     pub(crate) fn section(&self, section: usize) -> Option<Range<usize>> {
-        let mut planes = self.0.iter().flat_map(|table| &table.planes);
-        planes.nth(section).map(|(_, cells)| cells.clone())
+        let planes = |table: &TableSlice| {
+            let planes: Vec<_> = table.planes.iter().map(|(_, cells)| cells.clone()).collect();
+            planes.into_iter().chain(table.sparse.as_ref().map(|rows| rows.plane()))
+        };
+        self.0.iter().flat_map(planes).nth(section)
     }
 
     /// Checks the rows of a pull, and returns the bytes of its values.

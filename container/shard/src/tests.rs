@@ -10,6 +10,7 @@ mod cuts;
 mod random;
 mod refused;
 mod rollback;
+mod sparse;
 mod ssp;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use heddle_protocol::spec::{Optimizer, dense_table};
 
 use crate::{
     Conn, Flow, Frame, PulledRows, Shard, ShardConfig, ShardEffect, ShardReport, ShardSet,
+    SparseLimits,
 };
 
 /// Rows of the table that all tests use, one value each.
@@ -71,6 +73,7 @@ fn config(optimizer: Optimizer) -> ShardConfig {
         shard: ShardId(0),
         shards: 1,
         tables: vec![table],
+        sparse: SparseLimits::default(),
         seed: 0,
         training_from: PhaseNo(0),
         copy_bytes_max: 1 << 20,
@@ -332,15 +335,15 @@ impl Node {
     /// Reads the snapshot of a cut as a saver does, and makes a shard of it.
     fn saved(&mut self, number: u32) -> Shard {
         let mut shard = Shard::new(&self.config);
-        for (section, of) in self.config.sections().iter().enumerate() {
+        let head = self.host.snapshot_head(ShardId(0), cut(number)).expect("the cut is open");
+        for (section, of) in self.config.sections(&head.sparse_rows).iter().enumerate() {
             let mut piece = vec![0.0; of.values()];
             self.act(|host, _, _| host.save(ShardId(0), cut(number), section, 0, &mut piece))
                 .expect("the cut is open");
-            shard.section_mut(section).expect("as many sections").copy_from_slice(&piece);
+            let into = shard.section_mut(section).expect("as many sections");
+            into[..piece.len()].copy_from_slice(&piece);
         }
-        let memory =
-            self.host.snapshot_dedup_state(ShardId(0), cut(number)).expect("the cut is open");
-        shard.load_dedup_state(&memory).expect("our own bytes");
+        shard.load_head(&head).expect("our own bytes");
         shard
     }
 
@@ -361,7 +364,9 @@ impl Node {
     fn snapped(&self) -> Vec<(u32, u64)> {
         let snapped = |report: &ShardReport| match report {
             ShardReport::SnapshotTaken { cut, step, .. } => Some((cut.number, step.0)),
-            ShardReport::CutAborted { .. } | ShardReport::PhaseEnded { .. } => None,
+            ShardReport::CutAborted { .. }
+            | ShardReport::PhaseEnded { .. }
+            | ShardReport::TableFull { .. } => None,
         };
         self.reports.iter().filter_map(snapped).collect()
     }
@@ -369,7 +374,9 @@ impl Node {
     fn aborted(&self) -> Vec<u32> {
         let aborted = |report: &ShardReport| match report {
             ShardReport::CutAborted { cut, .. } => Some(cut.number),
-            ShardReport::SnapshotTaken { .. } | ShardReport::PhaseEnded { .. } => None,
+            ShardReport::SnapshotTaken { .. }
+            | ShardReport::PhaseEnded { .. }
+            | ShardReport::TableFull { .. } => None,
         };
         self.reports.iter().filter_map(aborted).collect()
     }
@@ -377,7 +384,9 @@ impl Node {
     fn ended(&self) -> Option<u64> {
         self.reports.iter().find_map(|report| match report {
             ShardReport::PhaseEnded { step, .. } => Some(step.0),
-            ShardReport::SnapshotTaken { .. } | ShardReport::CutAborted { .. } => None,
+            ShardReport::SnapshotTaken { .. }
+            | ShardReport::CutAborted { .. }
+            | ShardReport::TableFull { .. } => None,
         })
     }
 }

@@ -10,9 +10,11 @@ pub struct Batch {
     pub labels: Vec<f32>,
     /// `[rows + 1]`, starting with 0.
     pub offsets: Vec<u32>,
-    /// Features of all rows, concatenated.
+    /// Features of all rows, concatenated; empty if features are any u64.
     pub indices: Vec<u32>,
-    /// `[indices.len()]`, finite.
+    /// The same if features are any u64: their [positions](heddle_protocol::spec::position), in the order of the text.
+    pub positions: Vec<u64>,
+    /// A value for each feature, finite.
     pub values: Vec<f32>,
     /// The spellings of the negative class that occur.
     pub(crate) negatives: Negatives,
@@ -51,6 +53,7 @@ impl Default for Batch {
             labels: Vec::new(),
             offsets: vec![0],
             indices: Vec::new(),
+            positions: Vec::new(),
             values: Vec::new(),
             negatives: Negatives::default(),
         }
@@ -75,6 +78,7 @@ impl Batch {
         self.labels.clear();
         self.offsets.truncate(1);
         self.indices.clear();
+        self.positions.clear();
         self.values.clear();
         self.negatives = Negatives::default();
     }
@@ -100,20 +104,21 @@ impl Batch {
     pub(crate) fn end_row_as_written(&mut self, label: f32) {
         self.labels.push(label);
         // `full` keeps the number of features of a batch below 2³².
-        self.offsets.push(self.indices.len() as u32);
+        self.offsets.push(self.values.len() as u32);
     }
 
     /// Drops features appended since the last ended row.
     pub(crate) fn drop_unended(&mut self) {
         let end = self.offsets.last().map_or(0, |end| *end as usize);
         self.indices.truncate(end);
+        self.positions.truncate(end);
         self.values.truncate(end);
     }
 
     /// Whether another record might not fit: at the wanted rows, or close to the limit of `offsets`. A record
     /// has at most 5 Mi features, since its line is at most 10 MiB long.
     pub(crate) fn full(&self, rows_max: usize) -> bool {
-        self.rows() >= rows_max || self.indices.len() > FEATURES_MAX
+        self.rows() >= rows_max || self.values.len() > FEATURES_MAX
     }
 }
 
@@ -133,6 +138,7 @@ mod tests {
         batch.end_row(1.0);
         assert_eq!(batch.row(0), (&[1, 5][..], &[0.5, 2.0][..]));
         batch.indices.push(9);
+        batch.values.push(1.0);
         batch.drop_unended();
         assert_eq!(batch.indices, [1, 5]);
         batch.clear();

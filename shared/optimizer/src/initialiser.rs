@@ -45,8 +45,8 @@ impl Initialiser {
     /// Fills `values`, which has the rows from `first` on of `cols` columns each, of table `table`.
     pub fn fill(&self, seed: u64, table: u16, first: u64, cols: usize, values: &mut [f32]) {
         let of_table = mix(mix(seed) ^ u64::from(table));
-        for (key, row) in (first..).zip(values.chunks_mut(cols.max(1))) {
-            let of_row = mix(of_table ^ key);
+        for (n, row) in (0u64..).zip(values.chunks_mut(cols.max(1))) {
+            let of_row = mix(of_table ^ first.wrapping_add(n));
             for (column, value) in (0..).zip(row) {
                 *value = self.value(mix(of_row ^ column));
             }

@@ -6,7 +6,7 @@
 /// requested while the present block is computed (1 M rows, cold caches).
 #[inline(always)]
 #[expect(unsafe_code, reason = "the language has no prefetch of its own")]
-pub fn prefetch(cell: &f32) {
+pub fn prefetch<T>(cell: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -9,6 +9,7 @@
 mod command;
 mod granted_pulls;
 mod report;
+mod sparse_table_size;
 mod state;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ pub use command::{
 };
 pub use granted_pulls::{GAP_BOUNDS, GrantedPulls};
 pub use report::{ExportedFile, Registration, Report, ReportEnvelope};
+pub use sparse_table_size::SparseTableSize;
 pub use state::{HeartbeatStats, InputWait, PserverState, ShardState, TaskPosition, TrainerState};
 
 /// Longest line either side accepts: an evaluation's score bins are the longest that occur.

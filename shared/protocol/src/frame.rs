@@ -6,7 +6,7 @@
 //! | offset | bytes | field |
 //! | --- | --- | --- |
 //! | 0 | 4 | magic `HDLF` |
-//! | 4 | 2 | version, 4 |
+//! | 4 | 2 | version, 5 |
 //! | 6 | 2 | kind |
 //! | 8 | 8 | epoch: generation u32, count u32 |
 //! | 16 | 8 | request id, echoed in the reply |
@@ -29,6 +29,7 @@
 //!
 //! | version | changed |
 //! | --- | --- |
+//! | 5 | flag 256: keys are positions of a sparse table, of eight bytes |
 //! | 4 | kinds `Clock` and `ClockQuery` (SSP); a pull of SSP carries its number in `step` |
 //! | 3 | kinds 3, 4 and 5, flag 1 and bytes 78 and 79 have no meaning; keys are always u32 |
 //! | 2 | bytes 88 to 95 are the hand-out (reserved in version 1); status `Fenced`; barriers carry their cut's generation |
@@ -42,16 +43,18 @@ pub const HEADER_BYTES: usize = 96;
 /// First four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"HDLF";
 /// The version of this program; any other is rejected.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Values of one push part or one piece of a pull at the most: 256 KiB of f32, which stay in a core's
 /// second-level cache between socket and table. A client cuts larger ones into parts of this size.
 pub const PART_VALUES_MAX: usize = 64 * 1024;
 /// Bytes of values of one frame at the most. A row wider than [`PART_VALUES_MAX`] still fits one frame.
 pub const VALUE_BYTES_MAX: u32 = 4 * 1024 * 1024;
-/// Bytes of keys of one frame at the most: [`PART_VALUES_MAX`] keys of four bytes.
-pub const KEY_BYTES_MAX: u32 = (PART_VALUES_MAX * KEY_BYTES) as u32;
-/// Bytes of a key: a u32 row number.
-const KEY_BYTES: usize = 4;
+/// Bytes of keys of one frame at the most: [`PART_VALUES_MAX`] positions.
+pub const KEY_BYTES_MAX: u32 = (PART_VALUES_MAX * POSITION_BYTES) as u32;
+/// Bytes of a key of a dense table: a u32 row number.
+pub const KEY_BYTES: usize = 4;
+/// Bytes of a key of a sparse table: a u64 [position](crate::spec::position).
+pub const POSITION_BYTES: usize = 8;
 
 /// What a frame is. Requests are below 32, replies from 32 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,8 +141,10 @@ pub mod flags {
     pub const DONE: u16 = 1 << 6;
     /// In `Done`: the step has no gradient (the lane had no data). In `Clock`: the trainer has no task.
     pub const EMPTY: u16 = 1 << 7;
+    /// With `KEYS`: the table is sparse, and its keys are u64 positions, sorted, unique.
+    pub const POSITIONS: u16 = 1 << 8;
     /// All bits that have a meaning.
-    pub const ALL: u16 = 0xff & !(1 << 1);
+    pub const ALL: u16 = 0x1ff & !(1 << 1);
 }
 
 /// The outcome of a request.
@@ -386,8 +391,13 @@ impl Header {
         if self.value_bytes > VALUE_BYTES_MAX {
             return Err(FrameError::TooLong { what: "values", bytes: self.value_bytes });
         }
-        let key_width = if self.has(flags::KEYS) { KEY_BYTES as u64 } else { 0 };
-        if u64::from(self.key_bytes) != u64::from(self.count) * key_width {
+        let key_bytes = match (self.has(flags::KEYS), self.has(flags::POSITIONS)) {
+            (true, true) => POSITION_BYTES,
+            (true, false) => KEY_BYTES,
+            (false, false) => 0,
+            (false, true) => return Err(FrameError::Flags(self.flags)),
+        };
+        if u64::from(self.key_bytes) != u64::from(self.count) * key_bytes as u64 {
             return Err(FrameError::Keys { count: self.count, bytes: self.key_bytes });
         }
         if !self.value_bytes.is_multiple_of(4) {
@@ -481,7 +491,7 @@ mod tests {
         let bytes = sample().encode();
         let golden = concat!(
             "48444c46",
-            "0400",
+            "0500",
             "0200",
             "0300000002000000",
             "0807060504030201",

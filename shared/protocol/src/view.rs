@@ -14,6 +14,7 @@ use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step}
 mod event_stream;
 mod history;
 mod placement;
+mod sparse_table;
 mod training;
 
 pub use event_stream::{EventPage, NumberedEvent, readable_events};
@@ -22,6 +23,7 @@ pub use history::{
     StorageWaitView, WarningView,
 };
 pub use placement::{ApplicationView, AttemptView, Placement};
+pub use sparse_table::SparseTableView;
 pub use training::TrainingPassView;
 
 /// Where a job stands.
@@ -235,6 +237,9 @@ pub struct JobView {
     /// SSP: pulls that the pservers have granted in this attempt, with their gaps and waits; none before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_pulls: Option<GrantedPulls>,
+    /// Sparse tables: their sizes by the last heartbeats of the pservers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sparse_tables: Vec<SparseTableView>,
     /// Trainers wait for the storage of their input; none while all of them read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_wait: Option<StorageWaitView>,
@@ -302,6 +307,7 @@ impl JobView {
             bad_records: 0,
             data_locality: None,
             granted_pulls: None,
+            sparse_tables: Vec::new(),
             storage_wait: None,
             message: String::new(),
             application: None,

@@ -15,7 +15,7 @@ use heddle_protocol::spec::{
     AlgorithmKind, BatchSize, Consistency, DurationMs, Every, JobSpec, ModelSpec, Optimizer,
     PhaseKind, TableSpec, dense_table, phase_kind,
 };
-use heddle_shard::ShardConfig;
+use heddle_shard::{ShardConfig, SparseLimits};
 
 use super::chance::mix;
 
@@ -233,8 +233,11 @@ impl Job {
     /// The tables as a client needs them.
     #[must_use]
     pub fn layout(&self) -> Layout {
-        let tables =
-            self.tables().iter().map(|t| TableShape { rows: t.rows, cols: t.cols }).collect();
+        let tables = self
+            .tables()
+            .iter()
+            .map(|t| TableShape { kind: t.kind, rows: t.rows, cols: t.cols })
+            .collect();
         Layout::new(self.shards, tables).expect("the tables above are sound")
     }
 
@@ -245,6 +248,7 @@ impl Job {
             shard,
             shards: self.shards,
             tables: self.tables(),
+            sparse: SparseLimits::default(),
             seed: 0,
             training_from: PhaseNo(0),
             copy_bytes_max: self.room.copies,

@@ -15,7 +15,7 @@ use heddle_protocol::control::{
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::{Md5, ShardFile};
-use heddle_shard::{Conn, Flow, Shard, ShardEffect, ShardReport, ShardSet};
+use heddle_shard::{Conn, Flow, Shard, ShardEffect, ShardReport, ShardSet, SnapshotHead};
 use uuid::Uuid;
 
 use super::job::Job;
@@ -30,8 +30,8 @@ pub struct Saved {
     pub shard: ShardId,
     /// All sections, in their order.
     pub sections: Vec<Vec<f32>>,
-    /// The once-only memory.
-    pub memory: Vec<u8>,
+    /// The dedup state and the rows of sparse tables.
+    pub head: SnapshotHead,
 }
 
 /// Work that takes time.
@@ -506,7 +506,10 @@ impl Pserver {
             return;
         };
         let host = &mut self.hosts[thread];
-        let layout = self.job.shard(shard).sections();
+        let Ok(head) = host.snapshot_head(shard, cut) else {
+            return host.pump(&mut Vec::new());
+        };
+        let layout = self.job.shard(shard).sections(&head.sparse_rows);
         let mut effects = Vec::new();
         if let Some(section) = layout.get(sections.len()) {
             let mut values = vec![0.0; section.values()];
@@ -514,16 +517,16 @@ impl Pserver {
                 sections.push(values);
                 out.push(Output::Labour(Labour::Save { cut, epoch, shard, sections }));
             }
-        } else if let Ok(memory) = host.snapshot_dedup_state(shard, cut) {
+        } else {
             let file = ShardFile {
                 shard,
                 uuid,
                 file: ShardFile::name(shard, uuid),
                 md5: Md5([0; 16]),
-                bytes: memory.len() as u64,
+                bytes: head.dedup_state.len() as u64,
                 at_ms: 0,
             };
-            let saved = Saved { cut, shard, sections, memory };
+            let saved = Saved { cut, shard, sections, head };
             durable.files.insert(uuid, Arc::new(saved));
             out.push(Output::Report(Report::Saved { cut, epoch, file }));
         }
@@ -563,7 +566,7 @@ impl Pserver {
         out: &mut Vec<Output>,
     ) -> bool {
         let mut effects = Vec::new();
-        let (keys, values) = (frame.payload.row_keys(), frame.payload.values());
+        let (keys, values) = (frame.payload.key_words(), frame.payload.values());
         let frame = heddle_shard::Frame { conn, header: frame.header, keys, values };
         let flow = self.hosts[thread].on_frame(&frame, &mut effects);
         self.carry_out(thread, effects, out);
@@ -594,7 +597,7 @@ impl Pserver {
 
     fn report(&mut self, epoch: Epoch, report: ShardReport, out: &mut Vec<Output>) {
         let of = match &report {
-            ShardReport::PhaseEnded { .. } => None,
+            ShardReport::PhaseEnded { .. } | ShardReport::TableFull { .. } => None,
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => {
                 Some(*cut)
             }
@@ -606,6 +609,10 @@ impl Pserver {
             return early.push((epoch, report));
         }
         let (up, saves) = match report {
+            ShardReport::TableFull { shard, .. } => {
+                let text = format!("shard {shard} has a full table");
+                (Report::Fatal { failure: Failure::new(ErrorClass::Training, text) }, None)
+            }
             ShardReport::PhaseEnded { shard, phase, step } => {
                 let up = Report::PhaseEnded { epoch, phase, shard, step };
                 (up, None)
@@ -633,9 +640,9 @@ fn load(job: &Job, id: ShardId, saved: Option<&Saved>) -> Result<Shard, String> 
     if let Some(saved) = saved {
         for (section, values) in saved.sections.iter().enumerate() {
             let into = shard.section_mut(section).ok_or("a section too many")?;
-            into.copy_from_slice(values);
+            into.get_mut(..values.len()).ok_or("a section too long")?.copy_from_slice(values);
         }
-        let loaded = shard.load_dedup_state(&saved.memory);
+        let loaded = shard.load_head(&saved.head);
         loaded.map_err(|error| error.to_string())?;
     }
     Ok(shard)

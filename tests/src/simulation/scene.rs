@@ -243,7 +243,7 @@ impl Scene {
                 break;
             };
             let mut out = Vec::new();
-            let (keys, values) = (payload.row_keys(), payload.values());
+            let (keys, values) = (payload.key_words(), payload.values());
             let frame = heddle_shard::Frame { conn, header, keys, values };
             let _ = self.hosts[shard].on_frame(&frame, &mut out);
             self.take(shard, out);

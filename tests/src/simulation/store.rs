@@ -88,7 +88,7 @@ impl Durable {
                 for values in &file.sections {
                     values.iter().for_each(|value| print.add(&value.to_le_bytes()));
                 }
-                print.add(&file.memory);
+                print.add(&file.head.dedup_state);
             }
         }
         print.0

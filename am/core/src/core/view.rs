@@ -1,7 +1,8 @@
 //! The job as it is reported: a pure function of the components.
 
+use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::ids::{Role, Slot, Step};
-use heddle_protocol::view::{History, JobState, JobView, SlotState, SlotView};
+use heddle_protocol::view::{History, JobState, JobView, SlotState, SlotView, SparseTableView};
 
 use super::Core;
 use crate::checkpoint::schedule::total_steps;
@@ -58,6 +59,7 @@ impl Core {
             bad_records: self.work.bad_records(),
             data_locality: self.work.data_locality(),
             granted_pulls: self.fleet.granted_pulls(),
+            sparse_tables: self.sparse_tables(),
             storage_wait: self.fleet.storage_wait(),
             message: match self.ctx.message() {
                 "" => self.fleet.outage_text(&self.ctx).unwrap_or_default(),
@@ -95,6 +97,17 @@ impl Core {
             true => self.work.frontier(),
             false => Step(total_steps(&self.checkpoints, &self.work, &self.fleet, &self.ctx)),
         }
+    }
+
+    /// The sparse tables of the job.
+    fn sparse_tables(&self) -> Vec<SparseTableView> {
+        let tables = self.ctx.config().spec.tables();
+        let view = |size: SparseTableSize| {
+            let table = tables.get(usize::from(size.table.0))?;
+            let SparseTableSize { rows, bytes, dropped, .. } = size;
+            Some(SparseTableView { name: table.name.clone(), rows, bytes, dropped })
+        };
+        self.fleet.sparse_tables().into_iter().filter_map(view).collect()
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) mod storage_wait;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, GrantedPulls, HeartbeatStats, Welcome};
+use heddle_protocol::control::{Command, GrantedPulls, HeartbeatStats, SparseTableSize, Welcome};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 use heddle_protocol::view::StorageWaitView;
 
@@ -282,6 +282,15 @@ impl Fleet {
         let beats = self.slots.holders(Role::Pserver).map(|holder| &holder.beat);
         beats.filter_map(|beat| beat.granted_pulls.as_ref()).for_each(|pulls| all.add(pulls));
         (all.pulls() > 0).then_some(all)
+    }
+
+    /// Sizes of sparse tables by the last heartbeats.
+    pub(crate) fn sparse_tables(&self) -> Vec<SparseTableSize> {
+        let mut all = Vec::new();
+        for holder in self.slots.holders(Role::Pserver) {
+            SparseTableSize::add(&mut all, &holder.beat.sparse_tables);
+        }
+        all
     }
 
     /// The present wait of trainers for storage.

@@ -7,7 +7,7 @@ use heddle_protocol::frame::{Header, flags};
 use heddle_protocol::ids::{Part, ShardId};
 
 use crate::gradient::{Gradient, Payload};
-use crate::layout::{Layout, Rows};
+use crate::layout::Layout;
 
 /// The frames of a checked gradient. `header` has the fields that all of them share.
 pub(super) fn cut(
@@ -31,10 +31,7 @@ pub(super) fn cut(
             // At most PART_VALUES_MAX rows and VALUE_BYTES_MAX bytes by construction.
             header.count = piece.rows.len() as u32;
             header.value_bytes = header.count * shape.cols * 4;
-            if matches!(part.rows, Rows::Keys(_)) {
-                header.flags = flags::KEYS;
-                header.key_bytes = header.count * 4;
-            }
+            (header.flags, header.key_bytes) = part.rows.key_fields(header.count);
             if let Some(&before) = last.get(&piece.shard) {
                 let (before, _): &(Header, Payload) = &frames[before];
                 header.part = Part(before.part.0 + 1);

@@ -12,7 +12,7 @@ use super::event::ClientEvent;
 use super::in_flight::RequestPurpose;
 use super::request::{PullAt, PullId, PullItem};
 use super::unit::Unit;
-use crate::gradient::Payload;
+use crate::gradient::{Payload, PulledKeys};
 use crate::layout::Rows;
 
 /// All pulls in progress.
@@ -39,7 +39,7 @@ struct ItemState {
 #[derive(Debug)]
 enum SharedRows {
     Range(Range<u64>),
-    Keys(Arc<Vec<u32>>),
+    Keys(Arc<PulledKeys>),
 }
 
 impl PullState {
@@ -48,7 +48,10 @@ impl PullState {
             table: item.table,
             rows: match item.rows {
                 SharedRows::Range(range) => Rows::Range(range),
-                SharedRows::Keys(keys) => Rows::Keys(Arc::unwrap_or_clone(keys)),
+                SharedRows::Keys(keys) => match Arc::unwrap_or_clone(keys) {
+                    PulledKeys::Rows(keys) => Rows::Keys(keys),
+                    PulledKeys::Positions(positions) => Rows::Positions(positions),
+                },
             },
             values: item.values,
         };
@@ -149,9 +152,13 @@ impl PullState {
         let cols = shape.cols as usize;
         let pieces = context.layout.pieces(shape, &item.rows);
         item.values.resize(item.rows.len() * cols, 0.0);
+        let (key_flags, key_bytes) = item.rows.key_fields(1);
         let rows = match item.rows {
             Rows::Range(range) => SharedRows::Range(range),
-            Rows::Keys(keys) => SharedRows::Keys(Arc::new(keys)),
+            Rows::Keys(keys) => SharedRows::Keys(Arc::new(PulledKeys::Rows(keys))),
+            Rows::Positions(positions) => {
+                SharedRows::Keys(Arc::new(PulledKeys::Positions(positions)))
+            }
         };
         for piece in pieces {
             let mut header = header;
@@ -163,8 +170,8 @@ impl PullState {
             let payload = match &rows {
                 SharedRows::Range(_) => Payload::none(),
                 SharedRows::Keys(keys) => {
-                    header.flags |= flags::KEYS;
-                    header.key_bytes = header.count * 4;
+                    header.flags |= key_flags;
+                    header.key_bytes = header.count * key_bytes;
                     Payload::keys(keys, piece.rows.clone())
                 }
             };

@@ -16,6 +16,7 @@ use heddle_protocol::ids::{
     Generation, HandOut, Incarnation, Lane, Member, Part, PhaseNo, ShardId, Slot, Step, TableId,
     TaskAttempt, TaskId,
 };
+use heddle_protocol::spec::TableKind;
 
 const LANE: Lane = Lane(1);
 const TASK: TaskId = TaskId(5);
@@ -59,7 +60,9 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let tables = vec![TableShape { rows: 8, cols: 2 }, TableShape { rows: 1, cols: 1 }];
+        let tables = [(8, 2), (1, 1)]
+            .map(|(rows, cols)| TableShape { kind: TableKind::Dense, rows, cols })
+            .to_vec();
         let machine = ClientMachine::new(Layout::new(2, tables).expect("sound tables"));
         let mut world = Self { machine, now_ms: 0 };
         world.work(epoch(0), places(2, 0));
@@ -440,7 +443,7 @@ proptest! {
             frames.reverse();
         }
         for frame in frames {
-            let values: Vec<f32> = frame.payload.row_keys().iter().flat_map(|&k| [k as f32, -(k as f32)]).collect();
+            let values: Vec<f32> = frame.payload.key_words().iter().flat_map(|&k| [k as f32, -(k as f32)]).collect();
             let mut reply = frame.header.reply(Kind::Values, Status::Ok);
             reply.value_bytes = values.len() as u32 * 4;
             world.machine.frame_with(endpoint(frame.header.shard.0 as u16), &reply, &values, 0);

@@ -157,7 +157,7 @@ mod tests {
     use heddle_protocol::ids::{
         CutId, Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step,
     };
-    use heddle_shard::{Shard, ShardConfig, ShardReport};
+    use heddle_shard::{Shard, ShardConfig, ShardReport, SparseLimits};
 
     use std::time::Instant;
 
@@ -198,6 +198,7 @@ mod tests {
             shard: ShardId(0),
             shards: 1,
             tables: Vec::new(),
+            sparse: SparseLimits::default(),
             seed: 0,
             training_from: PhaseNo(0),
             copy_bytes_max: 0,

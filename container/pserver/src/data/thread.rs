@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, TrySendError};
+use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
@@ -181,8 +182,8 @@ impl DataThread {
             DataCommand::CutEnd(end) => {
                 self.with_shards(None, |shards, _, out| shards.cut_end(end, out));
             }
-            DataCommand::SaveDedupState { shard, cut, reply } => {
-                let _gone = reply.try_send(self.shards.borrow().snapshot_dedup_state(shard, cut));
+            DataCommand::SaveHead { shard, cut, reply } => {
+                let _gone = reply.try_send(self.shards.borrow().snapshot_head(shard, cut));
             }
             DataCommand::Save { shard, cut, section, at, mut buffer, reply } => {
                 let result = self.with_shards(None, |shards, _, out| {
@@ -210,6 +211,11 @@ impl DataThread {
         self.counters.publish(pushes, refused, shards.position());
         if shards.granted().pulls() > 0 {
             self.counters.publish_granted(shards.granted());
+        }
+        let mut sparse = Vec::new();
+        shards.shards().for_each(|shard| SparseTableSize::add(&mut sparse, &shard.sparse_tables()));
+        if !sparse.is_empty() {
+            self.counters.publish_sparse(sparse);
         }
     }
 }

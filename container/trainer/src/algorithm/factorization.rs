@@ -340,9 +340,8 @@ impl Algorithm for FactorizationMachine {
             MachineMode::Centre | MachineMode::Spread { .. } | MachineMode::Fixed { .. } => {}
             MachineMode::Pulled { standard: Some(_), .. } => work.pulls.extend(self.all_rows()),
             MachineMode::Pulled { standard: None, .. } => {
-                let keys = std::mem::take(&mut work.keys);
-                let count = keys.len();
-                work.pulls.extend(self.pulls(&Rows::Keys(keys), count));
+                let rows = work.take_rows();
+                work.pulls.extend(self.pulls(&rows, rows.len()));
             }
         }
     }
@@ -487,6 +486,7 @@ mod tests {
     /// The rows of a table that an item pulls.
     fn fill(item: &mut PullItem, table: &[f32], cols: usize) {
         let rows: Vec<usize> = match &item.rows {
+            Rows::Positions(_) => unreachable!("the tables are dense"),
             Rows::Range(range) => (range.start as usize..range.end as usize).collect(),
             Rows::Keys(keys) => keys.iter().map(|key| *key as usize).collect(),
         };

@@ -1,11 +1,13 @@
 //! The distinct features of a batch, sorted, and the position of each feature of the batch among them.
 
+use heddle_protocol::spec::limits::ANY_FEATURES;
+
 /// Tables with at most this many features have a bitmap (at most 12.5 MiB with its counts); for larger ones the keys are
 /// sorted.
 const MAPPED_MAX: u64 = 1 << 26;
 const WORD: u32 = u64::BITS;
 
-/// Finds the sorted distinct keys of a batch. Its memory is reused from batch to batch.
+/// Finds the sorted distinct keys or positions of a batch. Its memory is reused from batch to batch.
 ///
 /// The features of a batch are bits of a map. The position of a feature is the number of bits below it: a count for each
 /// word, and the bits of its own word. All of that stays in the cache where an array of positions, which has 32 bits for
@@ -18,19 +20,68 @@ pub struct KeyIndex {
     used: Vec<u64>,
     /// Bits of all words before this one; valid only for words that are not zero.
     before: Vec<u32>,
+    /// Features are any u64.
+    any: bool,
+    /// An open-addressing table of numbers of positions, from 1; all zero between calls.
+    slots: Vec<u32>,
 }
 
 impl KeyIndex {
     /// An index of features below `features`.
     #[must_use]
     pub fn new(features: u64) -> Self {
+        let any = features == ANY_FEATURES;
         let mapped = if features <= MAPPED_MAX { features as usize } else { 0 };
         let words = mapped.div_ceil(WORD as usize);
         Self {
             seen: vec![0; words],
             used: vec![0; words.div_ceil(WORD as usize)],
             before: vec![0; words],
+            any,
+            slots: Vec::new(),
         }
+    }
+
+    /// Whether features are any u64, so that [`Self::index_positions`] is the method to call.
+    #[must_use]
+    pub fn is_of_positions(&self) -> bool {
+        self.any
+    }
+
+    /// Returns the distinct `positions`, sorted; replaces `local` by the place among them of each of `positions`.
+    pub fn index_positions(&mut self, positions: &[u64], local: &mut Vec<u32>) -> Vec<u64> {
+        let len = (positions.len() * 2).next_power_of_two().max(64);
+        self.slots.resize(len.max(self.slots.len()), 0);
+        let mask = self.slots.len() - 1;
+        local.clear();
+        let mut distinct: Vec<(u64, u32)> = Vec::new();
+        for &position in positions {
+            // Positions are spread evenly, so that their low bits are a hash.
+            let mut slot = position as usize & mask;
+            loop {
+                match self.slots[slot] {
+                    0 => {
+                        distinct.push((position, distinct.len() as u32));
+                        self.slots[slot] = distinct.len() as u32;
+                        local.push(distinct.len() as u32 - 1);
+                        break;
+                    }
+                    number if distinct[number as usize - 1].0 == position => {
+                        local.push(number - 1);
+                        break;
+                    }
+                    _ => slot = (slot + 1) & mask,
+                }
+            }
+        }
+        self.slots.fill(0);
+        distinct.sort_unstable();
+        let mut places = vec![0u32; distinct.len()];
+        for (place, (_, number)) in (0..).zip(&distinct) {
+            places[*number as usize] = place;
+        }
+        local.iter_mut().for_each(|number| *number = places[*number as usize]);
+        distinct.into_iter().map(|(position, _)| position).collect()
     }
 
     /// Replaces `keys` by the distinct `indices`, sorted, and `local` by the position in `keys` of
@@ -117,6 +168,24 @@ mod tests {
     use super::*;
 
     proptest! {
+        #[test]
+        fn positions_are_sorted_and_distinct(
+            positions in proptest::collection::vec(prop_oneof![any::<u64>(), 0u64..50], 0..300),
+        ) {
+            let mut index = KeyIndex::new(ANY_FEATURES);
+            prop_assert!(index.is_of_positions());
+            for _ in 0..2 {
+                let mut local = vec![9];
+                let distinct = index.index_positions(&positions, &mut local);
+                let mut expected = positions.clone();
+                expected.sort_unstable();
+                expected.dedup();
+                prop_assert_eq!(&distinct, &expected);
+                let found: Vec<u64> = local.iter().map(|at| distinct[*at as usize]).collect();
+                prop_assert_eq!(&found, &positions);
+            }
+        }
+
         #[test]
         fn keys_are_sorted_and_distinct_and_every_feature_finds_its_own(
             indices in proptest::collection::vec(0u32..2000, 0..300),

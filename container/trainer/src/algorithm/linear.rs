@@ -212,9 +212,9 @@ impl Algorithm for LinearAlgorithm {
             ComputeMode::Centre | ComputeMode::Spread { .. } | ComputeMode::Fixed { .. } => {}
             ComputeMode::Dense { .. } => work.pulls.extend(self.all_weights()),
             ComputeMode::Sparse { .. } => {
-                let keys = std::mem::take(&mut work.keys);
-                let values = vec![0.0; keys.len() * self.cols];
-                work.pulls.push(PullItem { table: self.weights, rows: Rows::Keys(keys), values });
+                let rows = work.take_rows();
+                let values = vec![0.0; rows.len() * self.cols];
+                work.pulls.push(PullItem { table: self.weights, rows, values });
                 work.pulls.push(self.range(self.bias, 0..1, self.cols));
             }
         }

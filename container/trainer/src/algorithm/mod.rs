@@ -15,6 +15,7 @@ mod passes;
 mod standard;
 
 use heddle_client::gradient::Gradient;
+use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{JobSpec, PhaseKind};
@@ -70,7 +71,9 @@ pub struct StepWork {
     pub batch: Batch,
     /// The distinct features of the batch, ascending, if the algorithm [uses them](Algorithm::indexes_features).
     pub keys: Vec<u32>,
-    /// `[batch.indices.len()]` with `keys`: the position of each feature of the batch among them.
+    /// The same if features are any u64: their positions, ascending.
+    pub positions: Option<Vec<u64>>,
+    /// With `keys` or `positions`: the place of each feature of the batch among them.
     pub local: Vec<u32>,
     /// Rows to pull.
     pub pulls: Vec<PullItem>,
@@ -79,8 +82,21 @@ pub struct StepWork {
 }
 
 impl StepWork {
-    /// Fills `keys` and `local` from the batch.
+    /// Takes the distinct features out, as rows of a table with a row for each feature.
+    pub fn take_rows(&mut self) -> Rows {
+        match self.positions.take() {
+            Some(positions) => Rows::Positions(positions),
+            None => Rows::Keys(std::mem::take(&mut self.keys)),
+        }
+    }
+
+    /// Fills `keys` or `positions`, and `local`, from the batch.
     pub fn index_features(&mut self, index: &mut KeyIndex) {
+        if index.is_of_positions() {
+            let positions = index.index_positions(&self.batch.positions, &mut self.local);
+            self.positions = Some(positions);
+            return;
+        }
         index.index(&self.batch.indices, &mut self.keys, &mut self.local);
     }
 
@@ -88,6 +104,7 @@ impl StepWork {
     pub fn clear(&mut self) {
         self.batch.clear();
         self.keys.clear();
+        self.positions = None;
         self.local.clear();
         self.pulls.clear();
         self.gradient.tables.clear();

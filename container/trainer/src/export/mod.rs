@@ -25,6 +25,7 @@ use heddle_storage::{
 };
 
 pub use error::ExportError;
+pub(crate) use safetensors::keys_of;
 pub use safetensors::{SAFETENSORS_FILE, Tensor, TensorHeader, TensorHeaderError};
 pub(crate) use text::FIRST_WORDS as TEXT_FIRST_WORDS;
 pub use text::TEXT_FILE;

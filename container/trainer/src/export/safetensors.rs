@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use heddle_protocol::spec::AlgorithmKind;
 use heddle_protocol::spec::table::{BIAS, WEIGHTS};
+use heddle_protocol::spec::{AlgorithmKind, TableKind, TableSpec};
 use heddle_storage::{Storage, StorePath, Summed, SummedWriter};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use super::error::ExportError;
 use super::linear::Linear;
 use super::machine::RawMachine;
 use super::model::{Model, data_format_name};
-use super::source::TableStream;
+use super::source::{SparseTable, TableStream, sparse};
 
 /// Name of the model in the format `safetensors`.
 pub const SAFETENSORS_FILE: &str = "model.safetensors";
@@ -39,7 +39,7 @@ pub struct TensorHeader {
 /// One tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
-    /// `F32` in all tensors that this module writes.
+    /// `F32`, or `U64` of the keys of a sparse table.
     pub dtype: String,
     /// Row-major.
     pub shape: Vec<u64>,
@@ -64,11 +64,20 @@ pub enum TensorHeaderError {
 impl TensorHeader {
     /// Appends a tensor of f32.
     fn push(&mut self, name: &str, shape: Vec<u64>) {
+        self.append(name, shape, ("F32", 4));
+    }
+
+    /// Appends the keys of a sparse table.
+    fn push_keys(&mut self, name: &str, rows: u64) {
+        self.append(&keys_of(name), vec![rows], ("U64", 8));
+    }
+
+    fn append(&mut self, name: &str, shape: Vec<u64>, (dtype, size): (&str, u64)) {
         let start = self.tensors.values().map(|tensor| tensor.data_offsets[1]).max().unwrap_or(0);
-        let bytes = shape.iter().product::<u64>() * 4;
+        let bytes = shape.iter().product::<u64>() * size;
         let data_offsets = [start, start + bytes];
         self.tensors
-            .insert(name.to_owned(), Tensor { dtype: "F32".to_owned(), shape, data_offsets });
+            .insert(name.to_owned(), Tensor { dtype: dtype.to_owned(), shape, data_offsets });
     }
 
     /// Length and header as bytes, padded with blanks to a multiple of eight, as the reference implementation does.
@@ -105,9 +114,14 @@ impl TensorHeader {
             let [start, end] = tensor.data_offsets;
             let values =
                 tensor.shape.iter().try_fold(1u64, |product, size| product.checked_mul(*size));
-            let bytes = values.and_then(|values| values.checked_mul(4));
+            let size = match &*tensor.dtype {
+                "F32" => Some(4),
+                "U64" => Some(8),
+                _ => None,
+            };
+            let bytes = |size| values.and_then(|values: u64| values.checked_mul(size));
             let fits = start <= end && end <= data_bytes;
-            if !fits || (tensor.dtype == "F32" && bytes != Some(end - start)) {
+            if !fits || size.is_some_and(|size| bytes(size) != Some(end - start)) {
                 return Err(TensorHeaderError::Offsets(name.clone()));
             }
         }
@@ -136,12 +150,10 @@ pub(super) async fn write(
         say("heddle.data-format", data_format_name(spec.data.format).to_owned());
         say("heddle.index-base", spec.data.index_base.to_string());
     }
-    for table in &tables {
-        header.push(&table.name, model.shape(table));
-    }
+    let mut sparse_tables = list_tables(model, &tables, &mut header).await?.into_iter();
     let head = header.encode();
-    let values = tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.values()));
-    let bytes = values.saturating_mul(4).saturating_add(head.len() as u64);
+    let data = header.tensors.values().map(|tensor| tensor.data_offsets[1]).max().unwrap_or(0);
+    let bytes = data.saturating_add(head.len() as u64);
     let path = dir.join(SAFETENSORS_FILE)?;
     let mut writer = SummedWriter::create_sized(storage, &path, model.mode, bytes).await?;
     writer.write(Bytes::from(head)).await?;
@@ -152,6 +164,11 @@ pub(super) async fn write(
         false => None,
     };
     for table in &tables {
+        if table.kind == TableKind::Sparse {
+            let rows = sparse_tables.next().expect("one was read for each sparse table");
+            write_sparse(&rows, &mut writer).await?;
+            continue;
+        }
         if let Some(machine) = &machine {
             writer.write(bytes_of(machine.table(&table.name))).await?;
             continue;
@@ -173,6 +190,44 @@ pub(super) async fn write(
         }
     }
     Ok(writer.finish(storage).await?)
+}
+
+/// Lists the tensors of all tables, and returns the rows of the sparse ones.
+async fn list_tables(
+    model: &Model<'_>,
+    tables: &[TableSpec],
+    header: &mut TensorHeader,
+) -> Result<Vec<SparseTable>, ExportError> {
+    let mut sparse_tables = Vec::new();
+    for table in tables {
+        if table.kind == TableKind::Dense {
+            header.push(&table.name, model.shape(table));
+            continue;
+        }
+        let rows = sparse(model, table).await?;
+        let count = rows.keys.len() as u64;
+        let shape = model.shape(&TableSpec { rows: count, ..table.clone() });
+        header.push_keys(&table.name, count);
+        header.push(&table.name, shape);
+        sparse_tables.push(rows);
+    }
+    Ok(sparse_tables)
+}
+
+/// Writes keys, then values.
+async fn write_sparse(rows: &SparseTable, writer: &mut SummedWriter) -> Result<(), ExportError> {
+    for keys in rows.keys.chunks(1 << 16) {
+        writer.write(keys.iter().flat_map(|key| key.to_le_bytes()).collect()).await?;
+    }
+    for values in rows.values.chunks(1 << 17) {
+        writer.write(bytes_of(values)).await?;
+    }
+    Ok(())
+}
+
+/// The tensor of a sparse table's keys.
+pub(crate) fn keys_of(table: &str) -> String {
+    format!("{table}.keys")
 }
 
 fn bytes_of(values: &[f32]) -> Bytes {

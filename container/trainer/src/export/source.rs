@@ -1,5 +1,6 @@
 //! The values of a table from a checkpoint's shard files, in the order of its rows.
 
+use heddle_protocol::spec::position::{POSITIONS, key_of_position};
 use heddle_protocol::spec::{TableSpec, shard_rows};
 use heddle_storage::shard_file::{ShardReader, ShardRows};
 
@@ -25,6 +26,61 @@ pub(super) async fn whole(model: &Model<'_>, table: &TableSpec) -> Result<Vec<f3
         values.extend(piece);
     }
     Ok(values)
+}
+
+/// The rows of a sparse table, by key, ascending.
+pub(super) struct SparseTable {
+    pub(super) keys: Vec<u64>,
+    /// `[keys × cols]`
+    pub(super) values: Vec<f32>,
+}
+
+/// Reads a sparse table. Rows are in the order of the shards and, within a shard, of their creation, so that all of them
+/// must be in memory before they can be written by key.
+pub(super) async fn sparse(
+    model: &Model<'_>,
+    table: &TableSpec,
+) -> Result<SparseTable, ExportError> {
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    for file in &model.checkpoint.manifest.shards {
+        let mut reader = ShardReader::open(model.from, &model.checkpoint.dir, file).await?;
+        let wrong = |found: &str| ExportError::Rows {
+            table: table.name.clone(),
+            expected: 0,
+            found: found.to_owned(),
+        };
+        let header = reader.header();
+        let found = header.tables.iter().find(|found| found.id == table.id);
+        let found = found.ok_or_else(|| wrong("no such table"))?;
+        if !matches!(found.rows, ShardRows::Sparse { .. }) || found.cols != table.cols {
+            return Err(wrong("another table"));
+        }
+        let section = |name: &str| {
+            header.sections.iter().position(|s| s.table == Some(table.id) && s.name == name)
+        };
+        let (of_values, of_keys) = (section(VALUES), section(POSITIONS));
+        if of_values.is_none() || of_keys.is_none() {
+            return Err(wrong("no values or positions"));
+        }
+        while let Some(piece) = reader.next().await? {
+            if Some(piece.section) == of_values {
+                let bytes = piece.data.as_chunks::<4>().0;
+                values.extend(bytes.iter().map(|bytes| f32::from_le_bytes(*bytes)));
+            } else if Some(piece.section) == of_keys {
+                let bytes = piece.data.as_chunks::<8>().0;
+                keys.extend(bytes.iter().map(|bytes| key_of_position(u64::from_le_bytes(*bytes))));
+            }
+        }
+    }
+    let cols = table.cols as usize;
+    let mut order: Vec<(u64, u32)> = keys.iter().copied().zip(0..).collect();
+    order.sort_unstable();
+    let sorted = order.iter().flat_map(|(_, row)| {
+        let at = *row as usize * cols;
+        &values[at..at + cols]
+    });
+    let values = sorted.copied().collect();
+    Ok(SparseTable { keys: order.into_iter().map(|(key, _)| key).collect(), values })
 }
 
 impl<'a> TableStream<'a> {

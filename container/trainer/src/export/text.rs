@@ -9,7 +9,7 @@ use heddle_storage::{Storage, StorePath, Summed, SummedWriter};
 use super::error::ExportError;
 use super::linear::Linear;
 use super::model::{Model, data_format_name};
-use super::source::TableStream;
+use super::source::{TableStream, sparse};
 
 /// Name of the model in the format `text`.
 pub const TEXT_FILE: &str = "model.txt";
@@ -29,9 +29,15 @@ pub(super) async fn write(
     if !origin.spec.model.algorithm.is_linear() {
         return Err(ExportError::Text);
     }
-    let base = u64::from(origin.spec.data.index_base);
+    let any = origin.spec.model.any_features();
+    let rows = match any {
+        true => Some(sparse(model, &model.weights()?).await?),
+        false => None,
+    };
+    let base = if any { 0 } else { u64::from(origin.spec.data.index_base) };
+    let features = rows.as_ref().map(|rows| rows.keys.len() as u64);
     // An estimate; a store only allocates more blocks if it is too low.
-    let bytes = origin.spec.model.features.saturating_mul(LINE_BYTES);
+    let bytes = features.unwrap_or(origin.spec.model.features).saturating_mul(LINE_BYTES);
     let path = dir.join(TEXT_FILE)?;
     let mut writer = SummedWriter::create_sized(storage, &path, model.mode, bytes).await?;
     let loss = model.loss().map_or_else(String::new, |loss| format!("loss {loss}\n"));
@@ -43,10 +49,17 @@ pub(super) async fn write(
         origin.job,
         model.algorithm(),
         data_format_name(origin.spec.data.format),
-        origin.spec.model.features,
+        if any { "any".to_owned() } else { origin.spec.model.features.to_string() },
     );
     writer.write(Bytes::from(head)).await?;
     let mut linear = Linear::of(model).await?;
+    if let Some(rows) = rows {
+        let lines = rows.keys.iter().zip(&rows.values).filter(|(_, weight)| **weight != 0.0);
+        let lines: String = lines.map(|(key, weight)| format!("{key} {weight}\n")).collect();
+        writer.write(Bytes::from(lines)).await?;
+        writer.write(Bytes::from(format!("bias {}\n", linear.biases()[0]))).await?;
+        return Ok(writer.finish(storage).await?);
+    }
     let mut stream = TableStream::new(model, &model.weights()?);
     let mut feature = 0;
     while let Some(piece) = stream.next().await? {

@@ -113,8 +113,7 @@ impl<'a> Scorer<'a> {
     fn write(&mut self, batch: &Batch) -> io::Result<()> {
         self.rows += batch.rows() as u64;
         for row in 0..batch.rows() {
-            let (indices, values) = batch.row(row);
-            self.model.score(indices, values, &mut self.scores);
+            self.model.score_record(batch, row, &mut self.scores);
             self.compare(batch.labels[row]);
             self.line()?;
         }

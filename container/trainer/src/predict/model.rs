@@ -4,13 +4,16 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use heddle_protocol::model::{MODEL_FILE, ModelFile, ModelFileError};
+use heddle_protocol::spec::limits::ANY_FEATURES;
+use heddle_protocol::spec::position::key_of_position;
 use heddle_protocol::spec::table::{BIAS, FACTORS, WEIGHTS};
 use heddle_protocol::spec::{AlgorithmKind, DataFormat, LossFunction};
 use heddle_storage::{
     EntryKind, PathError, Storage, StorageError, StorageUrl, StorePath, connect, read_small,
 };
 
-use crate::export::{SAFETENSORS_FILE, TEXT_FILE, TensorHeader, TensorHeaderError};
+use crate::batch::Batch;
+use crate::export::{SAFETENSORS_FILE, TEXT_FILE, TensorHeader, TensorHeaderError, keys_of};
 use crate::reader::{Labels, RecordFormat};
 
 /// Longest `MODEL.json` that is read.
@@ -58,6 +61,8 @@ pub enum ModelError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoringModel {
     loss: LossFunction,
+    /// Of a model whose features are any u64: the features that have rows, ascending.
+    keys: Option<Vec<u64>>,
     /// `[features × bias.len()]`, row-major.
     weights: Vec<f32>,
     /// `[features × rank]`, row-major; empty without factors.
@@ -122,6 +127,7 @@ impl ScoringModel {
         };
         let (bias_shape, bias) = tensor(BIAS)?;
         let (shape, weights) = tensor(WEIGHTS)?;
+        let keys = keys(&header, data, (shape.first().copied().unwrap_or(0), algorithm))?;
         let classes = bias.len() as u64;
         let fits = match (loss, shape) {
             (LossFunction::Softmax, [_, cols]) => *cols == classes && classes > 1,
@@ -146,6 +152,7 @@ impl ScoringModel {
         }
         Ok(Self {
             loss,
+            keys,
             weights,
             factors,
             bias,
@@ -162,6 +169,7 @@ impl ScoringModel {
             std::str::from_utf8(bytes).map_err(|error| ModelError::Form(error.to_string()))?;
         let (mut format, mut base, mut bias) = (None, None, None);
         let mut weights: Vec<f32> = Vec::new();
+        let mut keys: Option<Vec<u64>> = None;
         let mut algorithm_of = AlgorithmKind::LogisticRegression;
         let mut loss_of = None;
         for (at, line) in text.lines().enumerate() {
@@ -181,6 +189,7 @@ impl ScoringModel {
                 "loss" => loss_of = Some(loss(value, algorithm_of)?),
                 "format" => format = Some(data_format(value)?),
                 "index-base" => base = Some(index_base(value)?),
+                "features" if value == "any" => keys = Some(Vec::new()),
                 "features" => {
                     let features: u32 =
                         number(value).ok_or_else(|| wrong("expected a number of features"))?;
@@ -191,6 +200,12 @@ impl ScoringModel {
                     weights.resize(features as usize, 0.0);
                 }
                 "bias" => bias = Some(number(value).ok_or_else(|| wrong("expected a number"))?),
+                key if keys.is_some() => {
+                    let keys = keys.get_or_insert_default();
+                    let key = number(key).filter(|key| keys.last().is_none_or(|last| last < key));
+                    keys.push(key.ok_or_else(|| wrong("expected a feature above the last one"))?);
+                    weights.push(number(value).ok_or_else(|| wrong("expected a weight"))?);
+                }
                 index => {
                     let index: Option<u32> = number(index);
                     let base = base.ok_or_else(|| wrong("a weight before index-base"))?;
@@ -208,6 +223,7 @@ impl ScoringModel {
             bias.filter(|_| text.ends_with('\n')).ok_or_else(|| lacks("the last line, bias,"))?;
         Ok(Self {
             loss: loss_of.unwrap_or(algorithm_of.losses()[0]),
+            keys,
             weights,
             factors: Vec::new(),
             bias: vec![bias],
@@ -234,9 +250,32 @@ impl ScoringModel {
         RecordFormat {
             format: self.format,
             index_base: self.index_base,
-            features: (self.weights.len() / self.bias.len().max(1)) as u64,
+            features: match self.keys {
+                Some(_) => ANY_FEATURES,
+                None => (self.weights.len() / self.bias.len().max(1)) as u64,
+            },
             labels,
         }
+    }
+
+    /// Replaces `scores` by the scores of a record of a batch in this model's format; see [`Self::score`]. Of a model whose
+    /// features are any u64, a feature that was never trained adds nothing.
+    ///
+    /// # Panics
+    /// If the record does not exist.
+    pub fn score_record(&self, batch: &Batch, record: usize, scores: &mut Vec<f64>) {
+        let Some(keys) = &self.keys else {
+            let (indices, values) = batch.row(record);
+            return self.score(indices, values, scores);
+        };
+        let own = batch.offsets[record] as usize..batch.offsets[record + 1] as usize;
+        let features = batch.positions[own.clone()].iter().zip(&batch.values[own]);
+        let known = features.filter_map(|(position, value)| {
+            let row = keys.binary_search(&key_of_position(*position)).ok()?;
+            Some((row as u32, *value))
+        });
+        let (indices, values): (Vec<u32>, Vec<f32>) = known.unzip();
+        self.score(&indices, &values, scores);
     }
 
     /// Replaces `scores` by the scores of a record with these features (0-based, below the number of features): the
@@ -275,6 +314,31 @@ impl ScoringModel {
         let products: f64 = products.iter().map(|product| product * product).sum();
         0.5 * (products - squares)
     }
+}
+
+/// The features of a model with sparse tables, ascending; `None` if it has a row for each index.
+fn keys(
+    header: &TensorHeader,
+    data: &[u8],
+    (rows, algorithm): (u64, AlgorithmKind),
+) -> Result<Option<Vec<u64>>, ModelError> {
+    let of = |table: &str| {
+        let name = keys_of(table);
+        let Some(tensor) = header.tensors.get(&name) else { return Ok(None) };
+        let [start, end] = tensor.data_offsets.map(|at| at as usize);
+        let keys = data[start..end].as_chunks::<8>().0;
+        let keys: Vec<u64> = keys.iter().map(|key| u64::from_le_bytes(*key)).collect();
+        let fits = tensor.dtype == "U64" && keys.len() as u64 == rows;
+        if !fits || !keys.is_sorted_by(|a, b| a < b) {
+            return Err(ModelError::Form(format!("{name} are not {rows} ascending keys")));
+        }
+        Ok(Some(keys))
+    };
+    let keys = of(WEIGHTS)?;
+    if algorithm == AlgorithmKind::FactorizationMachine && of(FACTORS)? != keys {
+        return Err(ModelError::Form(format!("{WEIGHTS} and {FACTORS} have different keys")));
+    }
+    Ok(keys)
 }
 
 /// The file of the model at `path`.

@@ -9,6 +9,8 @@
 
 use std::fmt;
 
+use heddle_protocol::spec::limits::ANY_FEATURES;
+use heddle_protocol::spec::position::position_of_key;
 use heddle_protocol::spec::{DataFormat, LabelRange};
 
 use super::number;
@@ -21,7 +23,8 @@ pub struct RecordFormat {
     pub format: DataFormat,
     /// The lowest index in the text, 0 or 1.
     pub index_base: u32,
-    /// Indices are below `features` after subtraction of the base; at most 2³² − 1.
+    /// Indices are below `features` after subtraction of the base; at most 2³² − 1. [`ANY_FEATURES`]: indices are u64 keys
+    /// as they are written, in any order, and a batch has their positions.
     pub features: u64,
     /// Whether records begin with a label.
     pub labels: Labels,
@@ -66,9 +69,11 @@ impl RecordFormat {
     #[inline]
     pub fn read_line(&self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
         // Monomorphic in the format: the branch is taken once per line, not once per feature.
-        let read = match self.format {
-            DataFormat::Libsvm => self.read::<true>(text, batch),
-            DataFormat::Dummy => self.read::<false>(text, batch),
+        let read = match (self.format, self.features == ANY_FEATURES) {
+            (DataFormat::Libsvm, false) => self.read::<true, false>(text, batch),
+            (DataFormat::Libsvm, true) => self.read::<true, true>(text, batch),
+            (DataFormat::Dummy, false) => self.read::<false, false>(text, batch),
+            (DataFormat::Dummy, true) => self.read::<false, true>(text, batch),
         };
         if read.is_err() {
             batch.drop_unended();
@@ -77,7 +82,7 @@ impl RecordFormat {
     }
 
     #[inline]
-    fn read<const VALUES: bool>(
+    fn read<const VALUES: bool, const ANY: bool>(
         &self,
         text: &[u8],
         batch: &mut Batch,
@@ -96,14 +101,12 @@ impl RecordFormat {
         at += len;
         // Indices of the text plus one, so that 0 precedes the first index of base 0.
         let mut lowest = u64::from(self.index_base);
-        let highest = self.features + lowest;
+        let highest = if ANY { u64::MAX } else { self.features + lowest };
         loop {
             if let Some((index, value, len)) = usual::<VALUES>(&text[at..])
-                && (lowest..highest).contains(&index)
+                && (ANY || (lowest..highest).contains(&index))
             {
-                lowest = index + 1;
-                batch.indices.push(index as u32 - self.index_base);
-                batch.values.push(value);
+                lowest = self.push::<ANY>(index, value, batch);
                 at += len;
                 continue;
             }
@@ -113,27 +116,26 @@ impl RecordFormat {
             if text[at] <= b'#'
                 && let Some(end) = line_end(text, at)
             {
-                match self.labels {
-                    Labels::Within(LabelRange::TwoClasses) => batch.end_row(label),
-                    Labels::Within(LabelRange::Classes(_) | LabelRange::Number)
-                    | Labels::Optional
-                    | Labels::Absent => batch.end_row_as_written(label),
-                }
+                self.end_row(label, batch);
                 return Ok((end, true));
             }
-            let Some((index, len)) = number::whole(&text[at..]).filter(|_| separated) else {
+            let index = match ANY {
+                true => number::whole_u64(&text[at..]),
+                false => number::whole(&text[at..]).map(|(index, len)| (u64::from(index), len)),
+            };
+            let Some((index, len)) = index.filter(|_| separated) else {
                 if separated && text[at..].starts_with(b"qid:") {
                     let (_, len) = number::whole(&text[at + 4..])
                         .ok_or_else(|| wrong(text, at + 4, "a whole number after qid:"))?;
                     at += 4 + len;
                     continue;
                 }
-                return Err(wrong(text, at, "an index"));
+                let expected = if ANY { "an index of at most 2^64 - 1" } else { "an index" };
+                return Err(wrong(text, at, expected));
             };
-            if u64::from(index) < lowest || u64::from(index) >= highest {
+            if !ANY && (index < lowest || index >= highest) {
                 return Err(self.bad_index(index, lowest, at));
             }
-            lowest = u64::from(index) + 1;
             at += len;
             let value = if VALUES {
                 let (value, len) = read_value(text, at)?;
@@ -142,17 +144,38 @@ impl RecordFormat {
             } else {
                 1.0
             };
-            batch.indices.push(index - self.index_base);
-            batch.values.push(value);
+            lowest = self.push::<ANY>(index, value, batch);
+        }
+    }
+
+    /// Appends a feature; returns the lowest index that may follow.
+    #[inline(always)]
+    fn push<const ANY: bool>(&self, index: u64, value: f32, batch: &mut Batch) -> u64 {
+        batch.values.push(value);
+        if ANY {
+            batch.positions.push(position_of_key(index));
+            return 0;
+        }
+        // Below the highest index, which is below 2³².
+        batch.indices.push(index as u32 - self.index_base);
+        index + 1
+    }
+
+    fn end_row(&self, label: f32, batch: &mut Batch) {
+        match self.labels {
+            Labels::Within(LabelRange::TwoClasses) => batch.end_row(label),
+            Labels::Within(LabelRange::Classes(_) | LabelRange::Number)
+            | Labels::Optional
+            | Labels::Absent => batch.end_row_as_written(label),
         }
     }
 
     #[cold]
-    fn bad_index(&self, index: u32, lowest: u64, at: usize) -> LineError {
+    fn bad_index(&self, index: u64, lowest: u64, at: usize) -> LineError {
         let base = u64::from(self.index_base);
-        let what = if u64::from(index) < base {
+        let what = if index < base {
             format!("index {index}, but indices start at {base} (data.index-base)")
-        } else if u64::from(index) >= self.features + base {
+        } else if index >= self.features + base {
             format!(
                 "index {index} is above the highest, {} (model.features is {}, data.index-base {base})",
                 self.features + base - 1,

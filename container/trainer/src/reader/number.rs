@@ -165,6 +165,22 @@ pub(super) fn whole(text: &[u8]) -> Option<(u32, usize)> {
     Some((u32::try_from(value).ok()?, count))
 }
 
+/// As [`whole`], up to the highest u64.
+#[inline]
+pub(super) fn whole_u64(text: &[u8]) -> Option<(u64, usize)> {
+    let mut value = 0u64;
+    let mut count = 0;
+    for byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+        count += 1;
+    }
+    (count > 0).then_some((value, count))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

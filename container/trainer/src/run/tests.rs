@@ -93,6 +93,7 @@ impl Shards {
     fn answer(&mut self, pull: PullId, mut items: Vec<PullItem>) {
         for item in &mut items {
             let rows: Vec<usize> = match &item.rows {
+                Rows::Positions(_) => unreachable!("the tables are dense"),
                 Rows::Range(range) => (range.start as usize..range.end as usize).collect(),
                 Rows::Keys(keys) => keys.iter().map(|key| *key as usize).collect(),
             };

@@ -70,6 +70,7 @@ impl Table {
     fn at(&self, rows: &Rows) -> Vec<usize> {
         let cols = self.spec.cols as usize;
         let rows: Vec<usize> = match rows {
+            Rows::Positions(_) => unreachable!("the tables are dense"),
             Rows::Range(range) => (range.start as usize..range.end as usize).collect(),
             Rows::Keys(keys) => keys.iter().map(|key| *key as usize).collect(),
         };

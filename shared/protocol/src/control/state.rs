@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::LaneGrant;
 use super::granted_pulls::GrantedPulls;
+use super::sparse_table_size::SparseTableSize;
 use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
 use crate::task_set::TaskSet;
 
@@ -107,6 +108,9 @@ pub struct HeartbeatStats {
     /// Pserver, SSP: pulls granted; none before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_pulls: Option<Box<GrantedPulls>>,
+    /// Pserver: its sparse tables, the shards added up.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sparse_tables: Vec<SparseTableSize>,
     /// Pserver, BSP: lowest number of job steps applied among its shards, and the phase. Trainer: its phase and the
     /// lowest step of its lanes.
     pub phase: PhaseNo,

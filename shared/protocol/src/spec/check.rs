@@ -12,7 +12,8 @@ use super::check_cluster::check_cluster;
 use super::file::section::SpecSection;
 use super::job::JobSpec;
 use super::limits::{
-    BATCH_MAX, COLS_MAX, ROWS_MAX, STALENESS_MAX, SpecError, VALUES_MAX, rule, within,
+    BATCH_MAX, COLS_MAX, ROWS_MAX, SPARSE_ROWS_MIN, STALENESS_MAX, SpecError, VALUES_MAX, rule,
+    within,
 };
 use super::objective::check_keys;
 use super::options::{Consistency, ModelFormat, TaskSize};
@@ -95,8 +96,12 @@ fn check_model(spec: &JobSpec) -> Result<(), SpecError> {
             "is a step of built-in algorithms, not of algorithm \"custom\"".to_owned()
         })?;
     } else {
-        rule((1..ROWS_MAX).contains(&model.features), "model.features", || {
-            format!("is {}, must be from 1 to {}", model.features, ROWS_MAX - 1)
+        let any = model.any_features();
+        rule(any || (1..ROWS_MAX).contains(&model.features), "model.features", || {
+            format!("is {}, must be \"any\" or from 1 to {}", model.features, ROWS_MAX - 1)
+        })?;
+        rule(!any || !model.standardise, "model.standardise", || {
+            "needs the number of features; model.features is \"any\"".to_owned()
         })?;
         rule(model.tables.is_empty(), "model.table", || {
             "is for algorithm \"custom\"; built-in algorithms name their own tables".to_owned()
@@ -118,10 +123,8 @@ fn check_tables(spec: &JobSpec) -> Result<(), SpecError> {
             format!("name {name:?} must be 1 to 64 letters, digits, \"-\" and \"_\"")
         })?;
         rule(names.insert(name), KEY, || format!("two tables are named {name:?}"))?;
-        rule(table.kind == TableKind::Dense, KEY, || {
-            format!("table {name:?}: sparse tables are not available yet")
-        })?;
-        rule((1..=ROWS_MAX).contains(&table.rows), KEY, || {
+        let sparse = table.kind == TableKind::Sparse;
+        rule(sparse || (1..=ROWS_MAX).contains(&table.rows), KEY, || {
             format!("table {name:?}: rows is {}, must be from 1 to {ROWS_MAX}", table.rows)
         })?;
         rule((1..=COLS_MAX).contains(&table.cols), KEY, || {
@@ -136,6 +139,14 @@ fn check_tables(spec: &JobSpec) -> Result<(), SpecError> {
         table.init.check().map_err(init)?;
         values = values.saturating_add(table.values());
     }
+    let room = PserverMemory::sparse_rows(spec);
+    rule(room.is_none_or(|rows| rows >= SPARSE_ROWS_MIN), "pservers.memory", || {
+        format!(
+            "has room for {} rows of sparse tables in each of {} shards, must have room for {SPARSE_ROWS_MIN}",
+            room.unwrap_or(0),
+            spec.pservers.shards
+        )
+    })?;
     rule(values <= VALUES_MAX, KEY, || format!("{values} values in all, at most {VALUES_MAX}"))
 }
 
@@ -209,6 +220,10 @@ fn check_outputs(spec: &JobSpec) -> Result<(), SpecError> {
             format!("\"text\" is for linear models, not for algorithm \"{name}\"")
         },
     )?;
+    let sparse = spec.tables().iter().any(|table| table.kind == TableKind::Sparse);
+    rule(spec.model.init.is_none() || !sparse, "model.init", || {
+        "cannot begin with another job's values: sparse tables have no such start yet".to_owned()
+    })?;
     rule(!warm_start::is_own(spec), "model.init", || {
         "is the job's own checkpoint.dir; leave model.init out to continue this job, or name another checkpoint.dir"
             .to_owned()

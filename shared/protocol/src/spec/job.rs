@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use super::algorithm::AlgorithmKind;
 use super::options::{
-    BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
+    BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TableFull,
+    TaskSize,
 };
 use super::sections::{
     AmSpec, CheckpointSpec, DataSpec, ModelSpec, NetworkSpec, OutputSpec, PserverSpec, RunSpec,
     TrainerSpec, TrainingSpec,
 };
-use super::table::{BIAS, FACTORS, STATS, TableSpec, WEIGHTS, dense_table};
+use super::table::{BIAS, FACTORS, STATS, TableKind, TableSpec, WEIGHTS, dense_table};
 use super::value::{Bytes, DurationMs, Every, Share};
 use super::yarn::{SubmitSpec, YarnSpec};
 
@@ -72,7 +73,7 @@ impl JobSpec {
     ///
     /// The linear family has `weights` [features × 1], `bias` [1 × 1] (free of l2) and, if it
     /// standardises, `stats` [(features + 1) × 3] whose pushes are added up. Softmax regression has a column for each
-    /// class in the first two. A factorization machine has `factors` [features × rank] beside. A custom algorithm has the tables its job file lists.
+    /// class in the first two. Tables of features are sparse if the features are any u64. A factorization machine has `factors` [features × rank] beside. A custom algorithm has the tables its job file lists.
     #[must_use]
     pub fn tables(&self) -> Vec<TableSpec> {
         let model = &self.model;
@@ -89,18 +90,23 @@ impl JobSpec {
                     schedule: model.schedule,
                     ..dense_table(id, name, rows, cols, model.optimizer)
                 };
-                let features = model.features;
-                let mut tables =
-                    vec![trained(0, WEIGHTS, features, model.l2), trained(1, BIAS, 1, 0.0)];
+                let by_feature = |id, name| match model.any_features() {
+                    false => trained(id, name, model.features, model.l2),
+                    true => {
+                        let table = trained(id, name, 0, model.l2);
+                        TableSpec { kind: TableKind::Sparse, ..table }
+                    }
+                };
+                let mut tables = vec![by_feature(0, WEIGHTS), trained(1, BIAS, 1, 0.0)];
                 if model.algorithm == AlgorithmKind::FactorizationMachine {
                     // Factors of zero have no gradients: each is the sum of the others' products.
                     let init = Initialiser::Normal(0.0, FACTOR_SD);
-                    let table = trained(tables.len() as u16, FACTORS, features, model.l2);
+                    let table = by_feature(tables.len() as u16, FACTORS);
                     tables.push(TableSpec { cols: model.rank, init, ..table });
                 }
                 if model.standardise {
                     let id = tables.len() as u16;
-                    tables.push(dense_table(id, STATS, features + 1, 3, Optimizer::add()));
+                    tables.push(dense_table(id, STATS, model.features + 1, 3, Optimizer::add()));
                 }
                 tables
             }
@@ -141,6 +147,7 @@ pub fn sample() -> JobSpec {
             classes: 0,
             rank: 0,
             features: 10,
+            table_full: TableFull::Fail,
             l2: 0.0,
             standardise: false,
             optimizer: Optimizer::sgd(1.0),

@@ -20,6 +20,10 @@ pub const SEED_MAX: u64 = i64::MAX as u64;
 pub const VCORES_MAX: u32 = 256;
 /// Most rows of a dense table, whose keys are u32.
 pub const ROWS_MAX: u64 = u32::MAX as u64;
+/// The number that stands for `model.features = "any"`: features are u64, and their rows are in sparse tables.
+pub const ANY_FEATURES: u64 = u64::MAX;
+/// Rows for which each shard of a job with sparse tables must have room.
+pub const SPARSE_ROWS_MIN: u64 = 1000;
 /// Most values per row: a row must fit into one frame of 64 Ki values.
 pub const COLS_MAX: u32 = 1 << 16;
 /// Most values of all dense tables together: 2⁴⁰, 4 TiB of parameters.

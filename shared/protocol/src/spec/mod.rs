@@ -19,6 +19,7 @@ mod memory_retry;
 mod objective;
 mod options;
 pub mod phase;
+pub mod position;
 pub mod pserver_memory;
 mod sections;
 mod shipped_file;
@@ -37,7 +38,8 @@ pub use limits::SpecError;
 pub use location::Location;
 pub use memory_retry::MemoryRetry;
 pub use options::{
-    BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TaskSize,
+    BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TableFull,
+    TaskSize,
 };
 pub use phase::{PhaseKind, Stage, phase_count, phase_kind, training_from};
 pub use pserver_memory::PserverMemory;

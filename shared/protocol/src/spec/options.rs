@@ -122,6 +122,21 @@ pub enum NanPolicy {
 pub(super) const NAN_POLICIES: &[(&str, NanPolicy)] =
     &[("fail", NanPolicy::Fail), ("skip", NanPolicy::Skip)];
 
+/// What a shard does with a new row of a sparse table when its part of the memory is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TableFull {
+    /// The job fails and names the table, its rows and the keys to change.
+    #[default]
+    Fail,
+    /// Gradients of rows that do not exist are left out and counted.
+    Drop,
+}
+
+/// The words of `model.table-full`.
+pub(super) const TABLE_FULL: &[(&str, TableFull)] =
+    &[("fail", TableFull::Fail), ("drop", TableFull::Drop)];
+
 /// What a checkpoint that is proven damaged leads to. A checkpoint that cannot be read at present never leads to an older
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

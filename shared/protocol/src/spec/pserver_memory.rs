@@ -1,8 +1,9 @@
 //! The memory that a parameter server needs, computed before it runs: a job that cannot fit is refused at submission.
 
 use super::job::JobSpec;
+use super::limits::ROWS_MAX;
 use super::options::Consistency;
-use super::table::TableSpec;
+use super::table::{TableKind, TableSpec};
 use super::value::Bytes;
 
 /// Code, stacks and the saver's buffers.
@@ -16,7 +17,7 @@ const WAITING_SHARE: u64 = 8;
 /// The terms, for the pserver that holds most shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PserverMemory {
-    /// Parameters and optimizer state.
+    /// Parameters and optimizer state of dense tables; sparse tables take what is left.
     pub tables: Bytes,
     /// BSP: sums of a step's gradients, one number for each parameter.
     pub sums: Bytes,
@@ -105,6 +106,27 @@ impl PserverMemory {
         }
     }
 
+    /// Rows for which each shard has room in every sparse table, the same number in all of them; `None` without sparse tables.
+    /// It follows from the job alone, so that a job that drops rows drops the same ones in each run.
+    #[must_use]
+    pub fn sparse_rows(spec: &JobSpec) -> Option<u64> {
+        let tables = spec.tables();
+        let sparse = tables.iter().filter(|table| table.kind == TableKind::Sparse);
+        let row_bytes: u64 = sparse.map(TableSpec::row_bytes).sum();
+        if row_bytes == 0 {
+            return None;
+        }
+        let room = spec.pservers.memory.0.saturating_sub(Self::of(spec).total().0);
+        let room = match spec.training.consistency {
+            // The sums of a step are as large as the step.
+            Consistency::Bsp => room - room / 8,
+            Consistency::Ssp | Consistency::Asp => room,
+        };
+        let held = spec.pservers.shards.max(1).div_ceil(spec.pservers.count.max(1));
+        // The last row number marks an empty place.
+        Some((room / u64::from(held) / row_bytes).min(ROWS_MAX - 1))
+    }
+
     /// The least memory that [`PserverMemory::total`] fits into; some terms are parts of the memory and grow with it.
     #[must_use]
     pub fn sufficient(spec: &JobSpec) -> Bytes {
@@ -142,7 +164,11 @@ impl PserverMemory {
                 false => too_many = middle,
             }
         }
-        fit
+        // Sparse tables take what is left of the memory of a pserver with its own shards.
+        match Self::sparse_rows(&spec) {
+            Some(_) => fit.min(spec.pservers.shards.div_ceil(spec.pservers.count.max(1))),
+            None => fit,
+        }
     }
 }
 

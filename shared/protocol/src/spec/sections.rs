@@ -15,7 +15,7 @@ use super::limits::{
 use super::location::Location;
 use super::options::{
     BadRecords, BatchSize, CONSISTENCIES, Consistency, DATA_FORMATS, DataFormat, ModelFormat,
-    NAN_POLICIES, NanPolicy, ON_CORRUPT, OnCorrupt, TaskSize,
+    NAN_POLICIES, NanPolicy, ON_CORRUPT, OnCorrupt, TABLE_FULL, TableFull, TaskSize,
 };
 use super::table::TableSpec;
 use super::value::{Bytes, DurationMs, Every, Permissions, PortRange, Share};
@@ -72,8 +72,13 @@ section! {
         key rank: u32 = "model.rank", Value("0"), Never, range(0, COLS_MAX),
             "Factors of each feature in a \"factorization-machine\", which needs it, at least 1.";
         /// 1 to [`ROWS_MAX`](super::limits::ROWS_MAX) − 1; 0 for [`AlgorithmKind::Custom`].
+        /// [`ANY_FEATURES`](super::limits::ANY_FEATURES) for any u64.
         key features: u64 = "model.features", Absent("1000000"), Never, read(values::features(take, key, algorithm)),
-            "Number of features; an index above it is a bad record. Needed unless the algorithm is \"custom\".";
+            "Number of features; an index above it is a bad record. Or \"any\": indices are any u64, and a feature takes memory from its first occurrence on. Needed unless the algorithm is \"custom\".";
+        // A job that failed for a full table may go on without the rows that found no room.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key table_full: TableFull = "model.table-full", Value("\"fail\""), OnResume, read(take.choice(key, TABLE_FULL, &[])),
+            "A row of a sparse table that finds no room in pservers.memory: \"fail\", or \"drop\" its gradients and count them.";
         /// Strength of the objective's ½·l2·‖w‖², at least 0.
         key l2: f64 = "model.l2", Value("0.0"), Never, read(take.real(key)),
             "Strength of the objective's l2 term; the bias is free of it.";
@@ -90,7 +95,7 @@ section! {
             "Begin with the values of another job: its checkpoint.dir (the newest checkpoint counts) or one checkpoint in it, such as \"hdfs:///ctr/checkpoints/g1-c4\". Tables are found by name; columns must be equal, more rows are allowed. Optimizer state and applied steps are taken over where the optimizer is the same. Empty: initial values.";
         /// Empty for built-in algorithms. Ask [`JobSpec::tables`](super::JobSpec::tables) instead.
         key tables: Vec<TableSpec> = "model.table", Absent("[{ name = \"counts\", rows = 1000, cols = 1, optimizer = { kind = \"sgd\", rate = 1.0 } }]"), Never, read(values::tables(take, key, optimizer, schedule)),
-            "Tables of a \"custom\" algorithm, one [[model.table]] each: name, rows, cols (1), kind (\"dense\"; \"sparse\" is not available yet), optimizer (as model.optimizer; here also \"add\", which adds pushes as they are), l2 (0), init (\"zero\", { constant = … }, { uniform = [low, high] } or { normal = [mean, sd] }).";
+            "Tables of a \"custom\" algorithm, one [[model.table]] each: name, rows, cols (1), kind (\"dense\", or \"sparse\": u64 keys, without rows), optimizer (as model.optimizer; here also \"add\", which adds pushes as they are), l2 (0), init (\"zero\", { constant = … }, { uniform = [low, high] } or { normal = [mean, sd] }).";
     }
 }
 
@@ -115,6 +120,14 @@ section! {
             "Limit the rows per second of each trainer.";
         key early_stop: u32 = "training.early-stop", Value("0"), Never, range(0, PASSES_MAX),
             "End after this number of passes without a lower first figure (log-loss, hinge, rmse) on the test data; 0: never.";
+    }
+}
+
+impl ModelSpec {
+    /// Whether features are any u64, so that the tables of features are sparse.
+    #[must_use]
+    pub fn any_features(&self) -> bool {
+        self.features == super::limits::ANY_FEATURES
     }
 }
 

@@ -16,6 +16,10 @@ pub const FACTORS: &str = "factors";
 /// Name of the table in which standardisation is measured.
 pub const STATS: &str = "stats";
 
+/// Bytes of a row of a sparse table beyond values and state: 8 of its position, about 16 of the index, and some for the
+/// marks of snapshots.
+const SPARSE_ROW_BYTES: u64 = 26;
+
 /// One named parameter of the model. Its place in [`JobSpec::tables`](super::JobSpec::tables) is its id.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -24,7 +28,7 @@ pub struct TableSpec {
     pub id: TableId,
     /// Unique in the job; letters, digits, `-` and `_`.
     pub name: String,
-    /// Number of rows, 1 to 2³² − 1 (dense keys are u32 row numbers).
+    /// Number of rows, 1 to 2³² − 1 (dense keys are u32 row numbers); 0 for a sparse table.
     pub rows: u64,
     /// Values per row, at least 1.
     pub cols: u32,
@@ -48,7 +52,18 @@ pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl TableSpec {
-    /// Number of f32 parameters.
+    /// Bytes of a row with its optimizer state; in a sparse table with its position and its share of the index.
+    #[must_use]
+    pub fn row_bytes(&self) -> u64 {
+        let state = u64::from(self.optimizer.state_per_value());
+        let values = 4 * u64::from(self.cols) * (1 + state);
+        match self.kind {
+            TableKind::Dense => values,
+            TableKind::Sparse => values + SPARSE_ROW_BYTES,
+        }
+    }
+
+    /// Number of f32 parameters of a dense table.
     #[must_use]
     pub fn values(&self) -> u64 {
         self.rows.saturating_mul(u64::from(self.cols))
@@ -61,7 +76,8 @@ impl TableSpec {
 pub enum TableKind {
     /// By row number; every row exists from the start. Cut into shards by ranges.
     Dense,
-    /// By a u64 key. Not available yet.
+    /// By a u64 key; a row exists from the first push that names it. Cut into shards by ranges of
+    /// [positions](super::position).
     Sparse,
 }
 

@@ -26,7 +26,7 @@ pub enum Values {
     F64,
     /// Unsigned, 32 bits.
     U32,
-    /// Unsigned, 64 bits: keys of sparse tables, steps.
+    /// Unsigned, 64 bits: positions of sparse tables.
     U64,
     /// Bytes whose meaning the section's owner defines.
     Bytes,
@@ -49,7 +49,7 @@ pub struct Section {
     /// Its table; `None` for data of the whole shard (the record of applied steps).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<TableId>,
-    /// Its content: `values`, `keys`, a name of optimizer state. Once per table.
+    /// Its content: `values`, `positions`, a name of optimizer state. Once per table.
     pub name: String,
     /// Type of its values.
     pub values: Values,
@@ -76,7 +76,8 @@ pub enum ShardRows {
         /// Number of rows.
         count: u64,
     },
-    /// The rows whose keys the shard's hash slice holds; the keys are a section, sorted.
+    /// The rows of a sparse table whose positions are those of the shard, in the order of their creation; the positions
+    /// are a section.
     Sparse {
         /// Number of rows.
         count: u64,
@@ -215,7 +216,7 @@ impl ShardHeader {
             let rows = table.rows.count();
             let expected = match section.name.as_str() {
                 "values" => rows.checked_mul(u64::from(table.cols)),
-                "keys" => Some(rows),
+                "positions" => Some(rows),
                 _ => continue,
             };
             if expected != Some(section.count) {

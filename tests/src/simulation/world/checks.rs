@@ -267,7 +267,7 @@ impl World {
                     .files
                     .get(&file.uuid)
                     .ok_or_else(|| format!("no file {}", file.uuid))?;
-                let sections = self.job.shard(file.shard).sections();
+                let sections = self.job.shard(file.shard).sections(&saved.head.sparse_rows);
                 let index = sections.iter().position(|section| {
                     section.table == TableId(table.0) && section.plane == "values"
                 });

@@ -200,7 +200,7 @@ pub(super) fn half_frame(bytes: &[u8]) -> Result<(), String> {
 /// The bytes of a frame.
 pub(super) fn bytes_of(frame: &RequestFrame) -> Vec<u8> {
     let mut header = frame.header;
-    let (keys, values) = (frame.payload.row_keys(), frame.payload.values());
+    let (keys, values) = (frame.payload.key_words(), frame.payload.values());
     header.key_bytes = (keys.len() * 4) as u32;
     header.value_bytes = (values.len() * 4) as u32;
     let mut bytes = header.encode().to_vec();

@@ -7,7 +7,7 @@ use heddle_optimizer::{
     GradientKind, Initialiser, KINDS, Optimizer, OptimizerKind, SCHEDULE_KINDS, Schedule,
 };
 
-use super::super::table::{TableSpec, dense_table};
+use super::super::table::{TableKind, TableSpec, dense_table};
 use super::raw::{Raw, RawValue};
 use super::scalar::{list_of, real_of, text_of};
 
@@ -146,11 +146,14 @@ fn table(id: u16, raw: &Raw, default: Optimizer) -> Result<TableSpec, String> {
         None if absent.is_some() => Ok(absent.unwrap_or(1)),
         _ => Err(within(format!("{field}: expected a whole number from 1 to {max}"))),
     };
-    match fields.get("kind").map(text_of).transpose()? {
-        None | Some("dense") => {}
-        Some("sparse") => return Err(within("kind \"sparse\" is not available yet".to_owned())),
-        Some(_) => return Err(within("kind: expected \"dense\"".to_owned())),
-    }
+    let kind = match fields.get("kind").map(text_of).transpose()? {
+        None | Some("dense") => TableKind::Dense,
+        Some("sparse") if fields.contains_key("rows") => {
+            return Err(within("rows: a sparse table has the rows that are pushed".to_owned()));
+        }
+        Some("sparse") => TableKind::Sparse,
+        Some(_) => return Err(within("kind: expected \"dense\" or \"sparse\"".to_owned())),
+    };
     let optimizer = match fields.get("optimizer") {
         Some(raw) => optimizer(raw, true).map_err(|what| within(format!("optimizer: {what}")))?,
         None => default,
@@ -159,11 +162,14 @@ fn table(id: u16, raw: &Raw, default: Optimizer) -> Result<TableSpec, String> {
         Some(raw) => real_of(raw).map_err(|what| within(format!("l2: {what}")))?,
         None => 0.0,
     };
-    let rows = count("rows", None, ROWS_MAX)?;
+    let rows = match kind {
+        TableKind::Dense => count("rows", None, ROWS_MAX)?,
+        TableKind::Sparse => 0,
+    };
     let cols = count("cols", Some(1), u64::from(COLS_MAX))? as u32;
     let init = match fields.get("init") {
         Some(raw) => initialiser(raw).map_err(|what| within(format!("init: {what}")))?,
         None => Initialiser::Zero,
     };
-    Ok(TableSpec { l2, init, ..dense_table(id, name, rows, cols, optimizer) })
+    Ok(TableSpec { kind, l2, init, ..dense_table(id, name, rows, cols, optimizer) })
 }

@@ -8,6 +8,7 @@ use heddle_optimizer::{Initialiser, Optimizer, Schedule, ScheduleKind};
 
 use super::super::algorithm::AlgorithmKind;
 use super::super::options::{BadRecords, Consistency, ModelFormat};
+use super::super::table::TableKind;
 use super::super::value::{Bytes, Every};
 use super::*;
 
@@ -327,9 +328,14 @@ fn all_problems_are_reported_at_once() {
 }
 
 #[test]
-fn sparse_tables_are_not_available_yet() {
-    let text = format!("{SMALL}[[model.table]]\nname = \"e\"\nrows = 1\nkind = \"sparse\"\n");
-    assert!(refused(&text, &[]).ends_with("table \"e\": kind \"sparse\" is not available yet"));
+fn sparse_tables_have_no_number_of_rows() {
+    let of =
+        |rows: &str| format!("{SMALL}[[model.table]]\nname = \"e\"\n{rows}kind = \"sparse\"\n");
+    let error = refused(&of("rows = 1\n"), &[]);
+    assert!(error.ends_with("rows: a sparse table has the rows that are pushed"), "{error}");
+    let custom = ["model.algorithm=custom", "trainers.command=[\"/bin/true\"]"];
+    let table = &job(&of(""), &custom).spec.model.tables[0];
+    assert_eq!((table.kind, table.rows), (TableKind::Sparse, 0));
 }
 
 proptest! {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use heddle_optimizer::{Optimizer, Schedule};
 
 use super::super::algorithm::{AlgorithmKind, LossFunction};
-use super::super::limits::{BATCH_MAX, ROWS_MAX, STALENESS, STALENESS_MAX};
+use super::super::limits::{ANY_FEATURES, BATCH_MAX, ROWS_MAX, STALENESS, STALENESS_MAX};
 use super::super::memory_retry::MemoryRetry;
 use super::super::options::{
     BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, TaskSize,
@@ -114,14 +114,18 @@ pub(in crate::spec) fn loss(raw: &Raw) -> Result<Option<LossFunction>, String> {
     }
 }
 
-/// Number of features, which custom algorithms need not give.
+/// Number of features or "any", which custom algorithms need not give.
 pub(in crate::spec) fn features(
     take: &mut Take<'_>,
     key: &'static Key,
     algorithm: Option<AlgorithmKind>,
 ) -> Option<u64> {
     if take.given(key) || algorithm != Some(AlgorithmKind::Custom) {
-        take.number(key, 1, ROWS_MAX - 1)
+        take.with(key, |raw| match &raw.value {
+            RawValue::Text(text) if text == "any" => Ok(ANY_FEATURES),
+            RawValue::Integer(n) if (1..i128::from(ROWS_MAX)).contains(n) => Ok(*n as u64),
+            _ => Err(format!("expected \"any\" or a whole number from 1 to {}", ROWS_MAX - 1)),
+        })
     } else {
         take.absent(key);
         Some(0)

@@ -1,0 +1,324 @@
+//! The rows of a sparse table on one shard: which row number has which position, and how rows begin.
+//!
+//! Rows are numbered in the order of their first pushes. Their cells lie in planes of the arena like those of a dense table,
+//! with room for all rows that fit; memory of rows that do not exist is not touched. A pull of a missing row returns the
+//! initial values and stores nothing. A push creates the row with these values first. They are a function of seed, table,
+//! key and column alone, so neither the number of shards nor a rollback changes a bit.
+//!
+//! A snapshot notes the number of rows. A return to it removes the rows with higher numbers.
+
+use std::ops::{Range, RangeInclusive};
+
+use heddle_optimizer::{Initialiser, Rule, prefetch};
+use heddle_protocol::ids::{ShardId, TableId};
+use heddle_protocol::spec::TableFull;
+use heddle_protocol::spec::position::{key_of_position, shard_positions};
+
+use crate::position_index::{PositionIndex, ROWS_MAX};
+
+/// Positions that are searched together: while one waits for memory, the others' loads are on their way.
+const SEARCH_BLOCK: usize = 64;
+/// f32 cells of a position: its lower and its upper 32 bits.
+pub(crate) const POSITION_CELLS: usize = 2;
+/// Stands for the number of a row that does not exist.
+const MISSING: u32 = u32::MAX;
+
+/// Positions as frames carry them: lower and upper 32 bits.
+pub(crate) type Positions<'a> = &'a [[u32; 2]];
+
+/// The position of these two words.
+#[inline]
+pub(crate) fn joined([low, high]: [u32; 2]) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// There is no room for a new row, and the job is to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TableIsFull;
+
+/// How new rows begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowStart {
+    pub(crate) init: Initialiser,
+    pub(crate) seed: u64,
+    pub(crate) table: TableId,
+}
+
+/// What a shard needs for its sparse tables.
+#[derive(Clone, Copy, Debug)]
+pub struct SparseLimits {
+    /// Rows for which each sparse table has room.
+    pub rows_max: u32,
+    /// What happens to rows without room.
+    pub when_full: TableFull,
+}
+
+impl Default for SparseLimits {
+    fn default() -> Self {
+        Self { rows_max: 0, when_full: TableFull::Fail }
+    }
+}
+
+/// Row numbers by position.
+pub(crate) struct SparseRows {
+    /// Positions of the shard.
+    positions: RangeInclusive<u64>,
+    /// Leading zeros of the highest position, counted from the first: the index spreads rows by leading bits.
+    shift: u32,
+    index: PositionIndex,
+    /// Rows that exist.
+    len: u32,
+    limits: SparseLimits,
+    start: RowStart,
+    /// Cells of the positions, by row number.
+    plane: Range<usize>,
+    /// Pushed rows that found no room.
+    dropped: u64,
+    /// Row numbers of the push in progress.
+    found: Vec<u32>,
+}
+
+impl SparseRows {
+    pub(crate) fn new(
+        (shard, shards): (ShardId, u32),
+        limits: SparseLimits,
+        start: RowStart,
+        plane: Range<usize>,
+    ) -> Self {
+        let positions = shard_positions(shard, shards);
+        let limits = SparseLimits { rows_max: limits.rows_max.min(ROWS_MAX), ..limits };
+        Self {
+            shift: (positions.end() - positions.start()).leading_zeros(),
+            positions,
+            index: PositionIndex::new(),
+            len: 0,
+            limits,
+            start,
+            plane,
+            dropped: 0,
+            found: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Cells of the positions, with room for all rows.
+    pub(crate) fn plane(&self) -> Range<usize> {
+        self.plane.clone()
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Bytes of the index.
+    pub(crate) fn index_bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
+    /// Whether these are positions of the shard, ascending, each once.
+    pub(crate) fn are_valid(&self, positions: Positions<'_>) -> bool {
+        let (Some(first), Some(last)) = (positions.first(), positions.last()) else { return true };
+        joined(*first) >= *self.positions.start()
+            && joined(*last) <= *self.positions.end()
+            && positions.is_sorted_by(|a, b| joined(*a) < joined(*b))
+    }
+
+    /// Replaces `found` by the row number of each position, or [`MISSING`].
+    fn search(&self, cells: &[f32], positions: Positions<'_>, found: &mut Vec<u32>) {
+        found.clear();
+        let plane = &cells[self.plane.clone()];
+        let of = |row: u32| self.scaled(position_of(plane, row));
+        let mut blocks = positions.chunks(SEARCH_BLOCK).peekable();
+        if let Some(first) = blocks.peek() {
+            first.iter().for_each(|p| self.index.prefetch(self.scaled(joined(*p))));
+        }
+        while let Some(block) = blocks.next() {
+            if let Some(next) = blocks.peek() {
+                next.iter().for_each(|p| self.index.prefetch(self.scaled(joined(*p))));
+            }
+            for position in block {
+                if let Some(row) = self.index.candidate(self.scaled(joined(*position))) {
+                    prefetch(&plane[row as usize * POSITION_CELLS]);
+                }
+            }
+            let row = |p: &[u32; 2]| self.index.find(self.scaled(joined(*p)), of);
+            found.extend(block.iter().map(|p| row(p).unwrap_or(MISSING)));
+        }
+    }
+
+    /// The row numbers of a push, new ones for the positions that are missing and find room. Call [`Self::create`] before
+    /// the rows are used.
+    ///
+    /// # Errors
+    /// There is no room for all, and the job is to fail.
+    pub(crate) fn rows_for_push(
+        &mut self,
+        cells: &[f32],
+        positions: Positions<'_>,
+        sums: &[f32],
+    ) -> Result<PushedRows, TableIsFull> {
+        let mut found = std::mem::take(&mut self.found);
+        self.search(cells, positions, &mut found);
+        let missing = found.iter().filter(|row| **row == MISSING).count();
+        let room = (self.limits.rows_max - self.len) as usize;
+        if missing > room && self.limits.when_full == TableFull::Fail {
+            self.found = found;
+            return Err(TableIsFull);
+        }
+        let old_len = self.len;
+        let mut created = Vec::with_capacity(missing.min(room));
+        for (row, position) in found.iter_mut().zip(positions).filter(|(row, _)| **row == MISSING) {
+            if created.len() < room {
+                *row = old_len + created.len() as u32;
+                created.push(joined(*position));
+            }
+        }
+        let mut kept = None;
+        if missing > room {
+            let rows = sums.chunks_exact(sums.len() / positions.len());
+            let rows = found.iter().zip(rows).filter(|(row, _)| **row != MISSING);
+            kept = Some(rows.flat_map(|(_, sums)| sums).copied().collect());
+            found.retain(|row| *row != MISSING);
+            self.dropped += (missing - room) as u64;
+        }
+        Ok(PushedRows { rows: found, kept, old_len, created })
+    }
+
+    /// Creates the new rows of a push: positions, initial values, state. `planes` are values and state, `cols` cells a row.
+    pub(crate) fn create(
+        &mut self,
+        cells: &mut [f32],
+        pushed: &PushedRows,
+        planes: &[(&'static str, Range<usize>)],
+        (cols, rule): (usize, &Rule),
+    ) {
+        debug_assert_eq!(self.len, pushed.old_len);
+        for position in &pushed.created {
+            let row = self.len as usize;
+            let at = self.plane.start + row * POSITION_CELLS;
+            cells[at] = f32::from_bits(*position as u32);
+            cells[at + 1] = f32::from_bits((position >> 32) as u32);
+            let own = |n: usize| {
+                let plane = planes.get(n).map(|(_, plane)| plane.start + row * cols);
+                plane.map_or(0..0, |start| start..start + cols)
+            };
+            let [values, first, second] = cells
+                .get_disjoint_mut([own(0), own(1), own(2)])
+                .expect("planes are consecutive in the arena");
+            self.start.fill(*position, cols, values);
+            first.fill(0.0);
+            second.fill(0.0);
+            rule.begin(values, [first, second]);
+            let (index, positions, first, shift) =
+                (&mut self.index, &cells[self.plane.clone()], *self.positions.start(), self.shift);
+            let scaled = |position: u64| (position - first) << shift;
+            index.insert(scaled(*position), row as u32, |row| scaled(position_of(positions, row)));
+            self.len += 1;
+        }
+    }
+
+    /// Takes the buffer of a push back.
+    pub(crate) fn recycle(&mut self, pushed: PushedRows) {
+        self.found = pushed.rows;
+    }
+
+    /// Appends the values of these positions; `values` is the plane.
+    pub(crate) fn gather(
+        &self,
+        cells: &[f32],
+        positions: Positions<'_>,
+        (values, cols): (Range<usize>, usize),
+        out: &mut Vec<f32>,
+    ) {
+        let plane = &cells[values];
+        let mut found = Vec::with_capacity(positions.len());
+        self.search(cells, positions, &mut found);
+        let mut blocks = found.chunks(SEARCH_BLOCK).zip(positions.chunks(SEARCH_BLOCK)).peekable();
+        while let Some((rows, positions)) = blocks.next() {
+            if let Some((next, _)) = blocks.peek() {
+                next.iter().filter(|row| **row != MISSING).for_each(|row| {
+                    prefetch(&plane[*row as usize * cols]);
+                });
+            }
+            for (row, position) in rows.iter().zip(positions) {
+                let at = out.len();
+                if *row == MISSING {
+                    out.resize(at + cols, 0.0);
+                    self.start.fill(joined(*position), cols, &mut out[at..]);
+                } else {
+                    let own = *row as usize * cols;
+                    out.extend_from_slice(&plane[own..own + cols]);
+                }
+            }
+        }
+    }
+
+    /// Removes the rows from number `len` on: those that a snapshot does not have. Their cells are of no row any more.
+    pub(crate) fn truncate(&mut self, cells: &[f32], len: u32) {
+        debug_assert!(len <= self.len, "a snapshot has no rows that do not exist");
+        let plane = &cells[self.plane.clone()];
+        let (start, shift) = (*self.positions.start(), self.shift);
+        let removed = (len..self.len).map(|row| (position_of(plane, row) - start) << shift);
+        self.index.remove(removed, |row| row >= len);
+        self.len = len;
+    }
+
+    /// Builds the index of `len` rows that were read from a file.
+    ///
+    /// # Errors
+    /// What is wrong with the positions.
+    pub(crate) fn load(&mut self, cells: &[f32], len: u64) -> Result<(), String> {
+        if len > u64::from(self.limits.rows_max) {
+            return Err(format!("{len} rows, there is room for {}", self.limits.rows_max));
+        }
+        self.truncate(cells, 0);
+        let plane = &cells[self.plane.clone()];
+        for row in 0..len as u32 {
+            let position = position_of(plane, row);
+            if !self.positions.contains(&position) {
+                return Err(format!("row {row} is at {position:#x}, outside the shard"));
+            }
+            let (start, shift) = (*self.positions.start(), self.shift);
+            let of = |row: u32| (position_of(plane, row) - start) << shift;
+            if self.index.find(of(row), of).is_some() {
+                return Err(format!("row {row} is at {position:#x}, as another one"));
+            }
+            self.index.insert(of(row), row, of);
+            self.len = row + 1;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn scaled(&self, position: u64) -> u64 {
+        (position - self.positions.start()) << self.shift
+    }
+}
+
+/// The rows of a push.
+pub(crate) struct PushedRows {
+    /// By position: the number of its row; without those that were dropped.
+    pub(crate) rows: Vec<u32>,
+    /// The sums of these rows, if some rows were dropped; all sums otherwise.
+    pub(crate) kept: Option<Vec<f32>>,
+    /// Rows before the push; rows from this number on are new.
+    old_len: u32,
+    /// Positions of the new rows, in the order of their numbers.
+    created: Vec<u64>,
+}
+
+impl RowStart {
+    /// Fills the initial values of the row at a position.
+    fn fill(&self, position: u64, cols: usize, values: &mut [f32]) {
+        self.init.fill(self.seed, self.table.0, key_of_position(position), cols, values);
+    }
+}
+
+#[inline]
+fn position_of(plane: &[f32], row: u32) -> u64 {
+    let at = row as usize * POSITION_CELLS;
+    joined([plane[at].to_bits(), plane[at + 1].to_bits()])
+}
