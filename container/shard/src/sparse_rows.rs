@@ -59,12 +59,37 @@ impl Default for SparseLimits {
     }
 }
 
+/// Places of a shard's positions in its index, which spreads rows by their leading bits: the first position is at 0, and the
+/// highest place begins with a one.
+#[derive(Clone, Copy, Debug)]
+struct IndexScale {
+    first: u64,
+    shift: u32,
+}
+
+impl IndexScale {
+    fn of(positions: &RangeInclusive<u64>) -> Self {
+        let first = *positions.start();
+        Self { first, shift: (positions.end() - first).leading_zeros() }
+    }
+
+    #[inline]
+    fn place(self, position: u64) -> u64 {
+        (position - self.first) << self.shift
+    }
+
+    /// The place of a row whose position is in this plane.
+    #[inline]
+    fn place_of(self, plane: &[f32], row: u32) -> u64 {
+        self.place(position_of(plane, row))
+    }
+}
+
 /// Row numbers by position.
 pub(crate) struct SparseRows {
     /// Positions of the shard.
     positions: RangeInclusive<u64>,
-    /// Leading zeros of the highest position, counted from the first: the index spreads rows by leading bits.
-    shift: u32,
+    scale: IndexScale,
     index: PositionIndex,
     /// Rows that exist.
     len: u32,
@@ -88,7 +113,7 @@ impl SparseRows {
         let positions = shard_positions(shard, shards);
         let limits = SparseLimits { rows_max: limits.rows_max.min(ROWS_MAX), ..limits };
         Self {
-            shift: (positions.end() - positions.start()).leading_zeros(),
+            scale: IndexScale::of(&positions),
             positions,
             index: PositionIndex::new(),
             len: 0,
@@ -130,21 +155,18 @@ impl SparseRows {
     fn search(&self, cells: &[f32], positions: Positions<'_>, found: &mut Vec<u32>) {
         found.clear();
         let plane = &cells[self.plane.clone()];
-        let of = |row: u32| self.scaled(position_of(plane, row));
+        let place = |words: &[u32; 2]| self.scale.place(joined(*words));
+        let request = |block: &[[u32; 2]]| block.iter().for_each(|p| self.index.prefetch(place(p)));
         let mut blocks = positions.chunks(SEARCH_BLOCK).peekable();
-        if let Some(first) = blocks.peek() {
-            first.iter().for_each(|p| self.index.prefetch(self.scaled(joined(*p))));
-        }
+        blocks.peek().into_iter().for_each(|first| request(first));
         while let Some(block) = blocks.next() {
-            if let Some(next) = blocks.peek() {
-                next.iter().for_each(|p| self.index.prefetch(self.scaled(joined(*p))));
-            }
+            blocks.peek().into_iter().for_each(|next| request(next));
             for position in block {
-                if let Some(row) = self.index.candidate(self.scaled(joined(*position))) {
+                if let Some(row) = self.index.candidate(place(position)) {
                     prefetch(&plane[row as usize * POSITION_CELLS]);
                 }
             }
-            let row = |p: &[u32; 2]| self.index.find(self.scaled(joined(*p)), of);
+            let row = |p| self.index.find(place(p), |row| self.scale.place_of(plane, row));
             found.extend(block.iter().map(|p| row(p).unwrap_or(MISSING)));
         }
     }
@@ -182,12 +204,12 @@ impl SparseRows {
             let rows = found.iter().zip(rows).filter(|(row, _)| **row != MISSING);
             kept = Some(rows.flat_map(|(_, sums)| sums).copied().collect());
             found.retain(|row| *row != MISSING);
-            self.dropped += (missing - room) as u64;
         }
-        Ok(PushedRows { rows: found, kept, old_len, created })
+        let dropped = missing.saturating_sub(room) as u64;
+        Ok(PushedRows { rows: found, kept, old_len, created, dropped })
     }
 
-    /// Creates the new rows of a push: positions, initial values, state. `planes` are values and state, `cols` cells a row.
+    /// Creates the new rows of a push (positions, initial values, state) and counts the dropped ones. `planes` are values and state, `cols` cells a row.
     pub(crate) fn create(
         &mut self,
         cells: &mut [f32],
@@ -196,6 +218,7 @@ impl SparseRows {
         (cols, rule): (usize, &Rule),
     ) {
         debug_assert_eq!(self.len, pushed.old_len);
+        self.dropped += pushed.dropped;
         for position in &pushed.created {
             let row = self.len as usize;
             let at = self.plane.start + row * POSITION_CELLS;
@@ -212,10 +235,9 @@ impl SparseRows {
             first.fill(0.0);
             second.fill(0.0);
             rule.begin(values, [first, second]);
-            let (index, positions, first, shift) =
-                (&mut self.index, &cells[self.plane.clone()], *self.positions.start(), self.shift);
-            let scaled = |position: u64| (position - first) << shift;
-            index.insert(scaled(*position), row as u32, |row| scaled(position_of(positions, row)));
+            let (scale, plane) = (self.scale, &cells[self.plane.clone()]);
+            let place_of = |row| scale.place_of(plane, row);
+            self.index.insert(scale.place(*position), row as u32, place_of);
             self.len += 1;
         }
     }
@@ -260,8 +282,7 @@ impl SparseRows {
     pub(crate) fn truncate(&mut self, cells: &[f32], len: u32) {
         debug_assert!(len <= self.len, "a snapshot has no rows that do not exist");
         let plane = &cells[self.plane.clone()];
-        let (start, shift) = (*self.positions.start(), self.shift);
-        let removed = (len..self.len).map(|row| (position_of(plane, row) - start) << shift);
+        let removed = (len..self.len).map(|row| self.scale.place_of(plane, row));
         self.index.remove(removed, |row| row >= len);
         self.len = len;
     }
@@ -270,31 +291,26 @@ impl SparseRows {
     ///
     /// # Errors
     /// What is wrong with the positions.
-    pub(crate) fn load(&mut self, cells: &[f32], len: u64) -> Result<(), String> {
-        if len > u64::from(self.limits.rows_max) {
+    pub(crate) fn load(&mut self, cells: &[f32], len: u32) -> Result<(), String> {
+        if len > self.limits.rows_max {
             return Err(format!("{len} rows, there is room for {}", self.limits.rows_max));
         }
         self.truncate(cells, 0);
         let plane = &cells[self.plane.clone()];
-        for row in 0..len as u32 {
+        let scale = self.scale;
+        let place_of = |row| scale.place_of(plane, row);
+        for row in 0..len {
             let position = position_of(plane, row);
             if !self.positions.contains(&position) {
                 return Err(format!("row {row} is at {position:#x}, outside the shard"));
             }
-            let (start, shift) = (*self.positions.start(), self.shift);
-            let of = |row: u32| (position_of(plane, row) - start) << shift;
-            if self.index.find(of(row), of).is_some() {
+            if self.index.find(scale.place(position), place_of).is_some() {
                 return Err(format!("row {row} is at {position:#x}, as another one"));
             }
-            self.index.insert(of(row), row, of);
+            self.index.insert(scale.place(position), row, place_of);
             self.len = row + 1;
         }
         Ok(())
-    }
-
-    #[inline]
-    fn scaled(&self, position: u64) -> u64 {
-        (position - self.positions.start()) << self.shift
     }
 }
 
@@ -308,6 +324,8 @@ pub(crate) struct PushedRows {
     old_len: u32,
     /// Positions of the new rows, in the order of their numbers.
     created: Vec<u64>,
+    /// Rows that found no room.
+    dropped: u64,
 }
 
 impl RowStart {

@@ -332,8 +332,14 @@ impl TableSlice {
         }
     }
 
+    /// The cells of its sections in a file: planes, then the positions of a sparse table.
+    pub(crate) fn sections(&self) -> impl Iterator<Item = Range<usize>> {
+        let planes = self.planes.iter().map(|(_, cells)| cells.clone());
+        planes.chain(self.sparse.as_ref().map(|rows| rows.plane()))
+    }
+
     /// The planes of values and state; those that the rule does not have are empty.
-    fn split<'a>(&self, cells: &'a mut [f32]) -> [&'a mut [f32]; 3] {
+    pub(crate) fn split<'a>(&self, cells: &'a mut [f32]) -> [&'a mut [f32]; 3] {
         let plane = |i: usize| self.planes.get(i).map_or(0..0, |(_, plane)| plane.clone());
         cells
             .get_disjoint_mut([plane(0), plane(1), plane(2)])

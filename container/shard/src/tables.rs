@@ -7,7 +7,6 @@ use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::frame::{Header, Status, VALUE_BYTES_MAX};
 use heddle_protocol::ids::{ShardId, TableId};
 use heddle_protocol::spec::TableSpec;
-
 use heddle_protocol::spec::position::POSITIONS;
 
 use crate::content::ShardSection;
@@ -94,7 +93,7 @@ impl Tables {
         for (id, table) in (0u16..).zip(&mut self.0) {
             let len = rows.get(usize::from(id)).copied().unwrap_or(0);
             if let Some(sparse) = &mut table.sparse {
-                sparse.load(cells, u64::from(len)).map_err(|what| (TableId(id), what))?;
+                sparse.load(cells, len).map_err(|what| (TableId(id), what))?;
             }
         }
         Ok(())
@@ -148,28 +147,17 @@ impl Tables {
 
     /// Sets the state of a table to the beginning of its values: the first step continues from them.
     pub(crate) fn begin(&self, table: TableId, cells: &mut [f32]) {
-        let Some(table) = self.get(table) else { return };
-        let plane = |n: usize| table.planes.get(n).map(|(_, cells)| cells.clone());
-        let own = table.planes[0].1.clone();
-        let first = plane(1).unwrap_or(own.end..own.end);
-        let second = plane(2).unwrap_or(first.end..first.end);
-        // The planes follow each other, with gaps between.
-        let (values, rest) = cells.split_at_mut(own.end);
-        let (front, back) = rest.split_at_mut(first.end - own.end);
-        let front = &mut front[first.start - own.end..];
-        let back = &mut back[second.start - first.end..second.end - first.end];
-        front.fill(0.0);
-        back.fill(0.0);
-        table.rule.begin(&values[own], [front, back]);
+        if let Some(table) = self.get(table) {
+            let [values, first, second] = table.split(cells);
+            first.fill(0.0);
+            second.fill(0.0);
+            table.rule.begin(values, [first, second]);
+        }
     }
 
     /// Cells of a section.
     pub(crate) fn section(&self, section: usize) -> Option<Range<usize>> {
-        let planes = |table: &TableSlice| {
-            let planes: Vec<_> = table.planes.iter().map(|(_, cells)| cells.clone()).collect();
-            planes.into_iter().chain(table.sparse.as_ref().map(|rows| rows.plane()))
-        };
-        self.0.iter().flat_map(planes).nth(section)
+        self.0.iter().flat_map(TableSlice::sections).nth(section)
     }
 
     /// Checks the rows of a pull, and returns the bytes of its values.

@@ -212,9 +212,11 @@ impl DataThread {
         if shards.granted().pulls() > 0 {
             self.counters.publish_granted(shards.granted());
         }
-        let mut sparse = Vec::new();
-        shards.shards().for_each(|shard| SparseTableSize::add(&mut sparse, &shard.sparse_tables()));
-        if !sparse.is_empty() {
+        // All shards have the same tables, so that a job without sparse ones pays for a look at one shard.
+        if shards.shards().next().is_some_and(|shard| !shard.sparse_tables().is_empty()) {
+            let mut sparse = Vec::new();
+            let all = shards.shards();
+            all.for_each(|shard| SparseTableSize::add(&mut sparse, &shard.sparse_tables()));
             self.counters.publish_sparse(sparse);
         }
     }

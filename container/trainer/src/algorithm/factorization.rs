@@ -27,7 +27,6 @@ pub struct FactorizationMachine {
     loss: LossFunction,
     features: u64,
     rank: usize,
-    standardise: bool,
     weights: TableId,
     factors: TableId,
     bias: TableId,
@@ -234,7 +233,6 @@ impl FactorizationMachine {
             loss: spec.model.objective(),
             features: spec.model.features,
             rank: spec.model.rank as usize,
-            standardise: spec.model.standardise,
             weights: id(WEIGHTS).expect("a factorization machine has a table of weights"),
             factors: id(FACTORS).expect("a factorization machine has a table of factors"),
             bias: id(BIAS).expect("a factorization machine has a table for the bias"),
@@ -293,22 +291,11 @@ impl FactorizationMachine {
 
 impl Algorithm for FactorizationMachine {
     fn constants(&self, phase: PhaseKind) -> Vec<PullItem> {
-        match phase {
-            PhaseKind::Measure(Stage::Centre) => Vec::new(),
-            PhaseKind::Measure(Stage::Spread) => vec![self.columns.pull()],
-            PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } if !self.standardise => Vec::new(),
-            PhaseKind::Train { .. } => vec![self.columns.pull()],
-            PhaseKind::Evaluate { .. } => {
-                std::iter::once(self.columns.pull()).chain(self.all_rows()).collect()
-            }
-        }
+        self.columns.constants(phase, || self.all_rows().into())
     }
 
     fn indexes_features(&self, phase: PhaseKind) -> bool {
-        match phase {
-            PhaseKind::Measure(_) => true,
-            PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } => !self.standardise,
-        }
+        self.columns.indexes_features(phase)
     }
 
     fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String> {

@@ -31,7 +31,6 @@ pub struct LinearAlgorithm {
     features: u64,
     /// Scores of a record.
     cols: usize,
-    standardise: bool,
     weights: TableId,
     bias: TableId,
     columns: Columns,
@@ -98,7 +97,6 @@ impl LinearAlgorithm {
             loss: spec.model.objective(),
             features: spec.model.features,
             cols: bias.cols as usize,
-            standardise: spec.model.standardise,
             weights: table(WEIGHTS).expect("the linear family has a table of weights").id,
             bias: bias.id,
             columns: Columns::of(spec),
@@ -168,23 +166,11 @@ impl LinearAlgorithm {
 
 impl Algorithm for LinearAlgorithm {
     fn constants(&self, phase: PhaseKind) -> Vec<PullItem> {
-        match phase {
-            PhaseKind::Measure(Stage::Centre) => Vec::new(),
-            PhaseKind::Measure(Stage::Spread) => vec![self.columns.pull()],
-            PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } if !self.standardise => Vec::new(),
-            PhaseKind::Train { .. } => vec![self.columns.pull()],
-            PhaseKind::Evaluate { .. } => {
-                let [weights, bias] = self.all_weights();
-                vec![self.columns.pull(), weights, bias]
-            }
-        }
+        self.columns.constants(phase, || self.all_weights().into())
     }
 
     fn indexes_features(&self, phase: PhaseKind) -> bool {
-        match phase {
-            PhaseKind::Measure(_) => true,
-            PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } => !self.standardise,
-        }
+        self.columns.indexes_features(phase)
     }
 
     fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String> {

@@ -11,8 +11,8 @@ use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::JobSpec;
 use heddle_protocol::spec::table::STATS;
+use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
 
 use super::StepWork;
 
@@ -25,6 +25,7 @@ pub(super) struct Columns {
     /// Not used without standardisation.
     table: TableId,
     features: u64,
+    standardise: bool,
 }
 
 impl Columns {
@@ -33,11 +34,36 @@ impl Columns {
         let tables = spec.tables();
         let stats = tables.iter().find(|table| table.name == STATS);
         let table = stats.map(|table| table.id).unwrap_or_default();
-        Self { table, features: spec.model.features }
+        Self { table, features: spec.model.features, standardise: spec.model.standardise }
+    }
+
+    /// The constants of a phase (see [`super::Algorithm::constants`]). `model` are all rows of a standardised model, which an
+    /// evaluation pulls once.
+    pub(super) fn constants(
+        self,
+        phase: PhaseKind,
+        model: impl FnOnce() -> Vec<PullItem>,
+    ) -> Vec<PullItem> {
+        match phase {
+            PhaseKind::Measure(Stage::Centre) => Vec::new(),
+            PhaseKind::Measure(Stage::Spread) => vec![self.pull()],
+            PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } if !self.standardise => Vec::new(),
+            PhaseKind::Train { .. } => vec![self.pull()],
+            PhaseKind::Evaluate { .. } => std::iter::once(self.pull()).chain(model()).collect(),
+        }
+    }
+
+    /// Whether the steps of a phase need the distinct features of their batch: not those of a standardised model, which has
+    /// no zeros.
+    pub(super) fn indexes_features(self, phase: PhaseKind) -> bool {
+        match phase {
+            PhaseKind::Measure(_) => true,
+            PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } => !self.standardise,
+        }
     }
 
     /// The whole table.
-    pub(super) fn pull(self) -> PullItem {
+    fn pull(self) -> PullItem {
         let rows = 0..self.features + 1;
         let values = vec![0.0; rows.end as usize * STATS_COLS];
         PullItem { table: self.table, rows: Rows::Range(rows), values }

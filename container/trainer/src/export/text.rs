@@ -57,22 +57,21 @@ pub(super) async fn write(
         let lines = rows.keys.iter().zip(&rows.values).filter(|(_, weight)| **weight != 0.0);
         let lines: String = lines.map(|(key, weight)| format!("{key} {weight}\n")).collect();
         writer.write(Bytes::from(lines)).await?;
-        writer.write(Bytes::from(format!("bias {}\n", linear.biases()[0]))).await?;
-        return Ok(writer.finish(storage).await?);
-    }
-    let mut stream = TableStream::new(model, &model.weights()?);
-    let mut feature = 0;
-    while let Some(piece) = stream.next().await? {
-        let mut lines = String::new();
-        for weight in piece {
-            let slope = linear.slope(feature, weight);
-            if slope != 0.0 {
-                // Writing to a string cannot fail. Floats print with the digits that read back the same.
-                let _ = writeln!(lines, "{} {slope}", feature + base);
+    } else {
+        let mut stream = TableStream::new(model, &model.weights()?);
+        let mut feature = 0;
+        while let Some(piece) = stream.next().await? {
+            let mut lines = String::new();
+            for weight in piece {
+                let slope = linear.slope(feature, weight);
+                if slope != 0.0 {
+                    // Writing to a string cannot fail. Floats print with the digits that read back the same.
+                    let _ = writeln!(lines, "{} {slope}", feature + base);
+                }
+                feature += 1;
             }
-            feature += 1;
+            writer.write(Bytes::from(lines)).await?;
         }
-        writer.write(Bytes::from(lines)).await?;
     }
     // A model with a text form has one score.
     let bias = linear.biases()[0];
