@@ -333,8 +333,12 @@ fn spread_samples(cluster: &Cluster) -> Result<Counting<'_>> {
 fn tasks_run_on_the_nodes_that_store_their_blocks() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let counts = spread_samples(cluster)?;
-    let four = ["--set", "trainers.min=4", "--set", "trainers.max=4"];
-    let mut submitted = counts.job.submit(&four, "step-computed=return(sleep=2,while={slow})")?;
+    // A node has two GPUs, so that no two trainers are on one node. The scheduler may place them there otherwise, and
+    // then most tasks have no trainer on their node.
+    let four = ["trainers.min=4", "trainers.max=4", "trainers.resources={ \"yarn.io/gpu\" = 2 }"];
+    let arguments = four.map(|set| ["--set", set]).concat();
+    let mut submitted =
+        counts.job.submit(&arguments, "step-computed=return(sleep=2,while={slow})")?;
     submitted.ends_well(LIMIT)?;
     counts.check()?;
     let report = counts.job.heddle(&["report", &submitted.id])?;
