@@ -30,8 +30,9 @@ use sink::Sink;
 /// records.
 ///
 /// Data is what the model was trained on, libsvm or dummy text, plain or gzip. The label may be missing: a libsvm
-/// record may begin with its first feature, and ? stands for a label in either format. If all records have a label that
-/// the algorithm accepts, the figures of an evaluation are printed at the end.
+/// record may begin with its first feature, and ? stands for a label in either format. Labels with weights (label:weight)
+/// look like features: --labelled reads them. If all records have a label that the algorithm accepts, the figures of an
+/// evaluation are printed at the end.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
@@ -50,6 +51,9 @@ pub struct Args {
     /// Read every word as a feature (dummy data without labels)
     #[arg(long)]
     no_labels: bool,
+    /// Every record begins with a label, which may have a weight (label:weight)
+    #[arg(long, conflicts_with = "no_labels")]
+    labelled: bool,
     /// Write the probabilities of all classes instead of the class (softmax-regression)
     #[arg(long)]
     probabilities: bool,
@@ -100,9 +104,10 @@ fn score<W: Write>(
     model: &ScoringModel,
     out: W,
 ) -> Result<(Scored, W), CommandFailure> {
-    let labels = match args.no_labels {
-        true => Labels::Absent,
-        false => Labels::Optional,
+    let labels = match (args.no_labels, args.labelled) {
+        (true, _) => Labels::Absent,
+        (false, true) => Labels::Required,
+        (false, false) => Labels::Optional,
     };
     let output = match args.probabilities {
         true => ClassOutput::Probabilities,

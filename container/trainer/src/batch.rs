@@ -16,6 +16,8 @@ pub struct Batch {
     pub positions: Vec<u64>,
     /// A value for each feature, finite.
     pub values: Vec<f32>,
+    /// Weights of the first records, finite and at least 0: empty where all are 1. Ask [`weight`](Self::weight).
+    pub(crate) weights: Vec<f32>,
     /// The spellings of the negative class that occur.
     pub(crate) negatives: Negatives,
 }
@@ -55,6 +57,7 @@ impl Default for Batch {
             indices: Vec::new(),
             positions: Vec::new(),
             values: Vec::new(),
+            weights: Vec::new(),
             negatives: Negatives::default(),
         }
     }
@@ -80,6 +83,7 @@ impl Batch {
         self.indices.clear();
         self.positions.clear();
         self.values.clear();
+        self.weights.clear();
         self.negatives = Negatives::default();
     }
 
@@ -91,6 +95,26 @@ impl Batch {
     pub fn row(&self, row: usize) -> (&[u32], &[f32]) {
         let range = self.offsets[row] as usize..self.offsets[row + 1] as usize;
         (&self.indices[range.clone()], &self.values[range])
+    }
+
+    /// The weight of row `row`, from its text and of its class; `None` means 1.
+    #[inline]
+    #[must_use]
+    pub fn weight(&self, row: usize) -> Option<f32> {
+        self.weights.get(row).copied()
+    }
+
+    /// Multiplies the weight of row `row`.
+    ///
+    /// # Panics
+    /// If the row does not exist.
+    pub(crate) fn weigh(&mut self, row: usize, factor: f32) {
+        assert!(row < self.rows(), "the row exists");
+        if self.weights.len() <= row {
+            self.weights.resize(row + 1, 1.0);
+        }
+        // Finite: a product beyond the range is as heavy as a record can be.
+        self.weights[row] = (self.weights[row] * factor).min(f32::MAX);
     }
 
     /// Ends the row whose features were appended since the last one; a label of −1 becomes 0.
@@ -141,6 +165,21 @@ mod tests {
         batch.values.push(1.0);
         batch.drop_unended();
         assert_eq!(batch.indices, [1, 5]);
+        batch.clear();
+        assert_eq!(batch, Batch::default());
+    }
+
+    #[test]
+    fn rows_without_a_weight_take_no_memory() {
+        let mut batch = Batch::default();
+        (0..4).for_each(|_| batch.end_row(1.0));
+        assert_eq!(batch.weights.capacity(), 0);
+        batch.weigh(1, 2.5);
+        batch.weigh(1, 2.0);
+        let weights: Vec<_> = (0..4).map(|row| batch.weight(row)).collect();
+        assert_eq!(weights, [Some(1.0), Some(5.0), None, None]);
+        batch.weigh(1, f32::MAX);
+        assert_eq!(batch.weight(1), Some(f32::MAX));
         batch.clear();
         assert_eq!(batch, Batch::default());
     }

@@ -23,6 +23,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::algorithm::{KeyIndex, StepWork};
+use crate::class_weights::ClassWeights;
 use crate::reader::task::BadCount;
 use crate::reader::{BadPolicy, ReadError, RecordFormat, TaskReader};
 use crate::storage_wait::{ReaderWait, StorageWaits};
@@ -55,6 +56,8 @@ pub struct FeedSettings {
     pub index_features: bool,
     /// Records of a step, at least 1.
     pub rows: usize,
+    /// Weights of classes.
+    pub class_weights: ClassWeights,
     /// Policy for malformed records.
     pub bad_records: BadRecords,
     /// Folder for files of malformed records.
@@ -342,6 +345,7 @@ impl FeedThread {
             }
             // The loop gets the step before this one first.
             self.flush(false)?;
+            self.settings.class_weights.apply(&mut work.batch);
             if let Some(index) = &mut self.index {
                 work.index_features(index);
             }
@@ -495,6 +499,7 @@ mod tests {
             },
             index_features: false,
             rows: 2,
+            class_weights: ClassWeights::default(),
             bad_records: BadRecords::Fail,
             quarantine: dir.join("bad"),
             waits: StorageWaits::default(),

@@ -20,6 +20,7 @@
 
 pub mod algorithm;
 pub mod batch;
+pub mod class_weights;
 pub mod export;
 pub mod feed;
 mod input_plan;

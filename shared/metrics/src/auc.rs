@@ -1,6 +1,8 @@
 //! Area under the ROC curve, from counts of scores per bin.
 
-use heddle_protocol::metrics::ScoreCounts;
+use std::collections::BTreeMap;
+
+use heddle_protocol::metrics::{ScoreCounts, WEIGHT_UNITS};
 
 /// An area under the ROC curve with its error bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +33,35 @@ impl Auc {
             error: tied as f64 / (2.0 * pairs as f64),
         })
     }
+
+    /// The same where some records have a weight, by which a pair counts as the product of its two: `weighted` has their
+    /// scores in [`WEIGHT_UNITS`], `counts` those of the others.
+    #[must_use]
+    pub fn of_weighted(counts: &ScoreCounts, weighted: &ScoreCounts) -> Option<Self> {
+        if weighted.is_empty() {
+            return Self::of(counts);
+        }
+        let mut bins: BTreeMap<u32, [f64; 2]> = BTreeMap::new();
+        for (counts, unit) in [(counts, 1.0), (weighted, 1.0 / WEIGHT_UNITS)] {
+            for (bin, pair) in counts.bins() {
+                let sums = bins.entry(bin).or_default();
+                for (sum, count) in sums.iter_mut().zip(pair) {
+                    *sum += count as f64 * unit;
+                }
+            }
+        }
+        // In the order of the bins, so that the bits do not depend on the tasks.
+        let (mut below, mut positives) = (0.0, 0.0);
+        let (mut doubled, mut tied) = (0.0, 0.0);
+        for [n, p] in bins.into_values() {
+            doubled += p * (2.0 * below + n);
+            tied += p * n;
+            below += n;
+            positives += p;
+        }
+        let pairs = positives * below;
+        (pairs > 0.0).then(|| Self { value: doubled / (2.0 * pairs), error: tied / (2.0 * pairs) })
+    }
 }
 
 #[cfg(test)]
@@ -56,6 +87,21 @@ mod tests {
         let tied = Auc::of(&counts(&[(0.5, true), (0.5, false)])).expect("both classes");
         assert_eq!((tied.value, tied.error), (0.5, 0.5));
         assert_eq!(Auc::of(&counts(&[(0.5, true)])), None);
+    }
+
+    #[test]
+    fn a_score_of_weight_two_is_two_scores() {
+        let mut weighted = ScoreCounts::default();
+        for (score, positive, weight) in [(-1.0, true, 2), (0.5, false, 3), (2.0, true, 0)] {
+            weighted.add(score, positive, weight << 30);
+        }
+        let others = counts(&[(-2.0, false), (1.0, true)]);
+        let mut repeated = vec![(-2.0, false), (1.0, true), (-1.0, true), (-1.0, true)];
+        repeated.extend([(0.5, false); 3]);
+        let expected = Auc::of(&counts(&repeated));
+        assert_eq!(Auc::of_weighted(&others, &weighted), expected);
+        assert!(expected.is_some_and(|auc| auc.value > 0.0 && auc.value < 1.0));
+        assert_eq!(Auc::of_weighted(&others, &ScoreCounts::default()), Auc::of(&others));
     }
 
     proptest! {

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::figure::{EvaluationFigures, Figure};
 use heddle_protocol::ids::TaskId;
-use heddle_protocol::metrics::{BAD_EXAMPLES_MAX, RegressionSums, ScoreCounts, TaskMetrics};
+use heddle_protocol::metrics::{
+    BAD_EXAMPLES_MAX, RegressionSums, ScoreCounts, TaskMetrics, WeightSums,
+};
 use heddle_protocol::spec::LossFunction;
 
 use crate::auc::Auc;
@@ -27,6 +29,10 @@ pub struct PhaseMetrics {
     /// Examples of bad records, of the [`EXAMPLE_TASKS_MAX`] lowest tasks that have any.
     bad_examples: BTreeMap<TaskId, Vec<String>>,
     scores: ScoreCounts,
+    /// Scores of records with a weight.
+    weighted_scores: ScoreCounts,
+    /// Per task with weights: what they add to its records, and to those of the right class.
+    weights: BTreeMap<TaskId, [f64; 2]>,
 }
 
 /// What is kept of a task.
@@ -70,6 +76,11 @@ impl PhaseMetrics {
             self.bad_records.insert(task, metrics.bad_records);
         }
         self.scores.merge(&metrics.scores);
+        if !metrics.weights.is_empty() {
+            let WeightSums { beyond_one, correct_beyond_one, scores } = metrics.weights;
+            self.weights.insert(task, [beyond_one, correct_beyond_one]);
+            self.weighted_scores.merge(&scores);
+        }
         if !metrics.bad_examples.is_empty() {
             metrics.bad_examples.truncate(BAD_EXAMPLES_MAX);
             self.bad_examples.insert(task, metrics.bad_examples);
@@ -138,14 +149,16 @@ impl PhaseMetrics {
     pub fn summary(&self) -> Summary {
         let mut regression = RegressionSums::default();
         self.losses.values().for_each(|sums| regression.add(&sums.regression));
+        let beyond = |n: usize| self.weights.values().fold(0.0, |sum, weights| sum + weights[n]);
         Summary {
             tasks: self.losses.len() as u64,
             rows: self.rows,
             loss_sum: self.losses.values().fold(0.0, |sum, task| sum + task.loss),
             regression,
-            correct: self.correct,
+            weight: self.rows as f64 + beyond(0),
+            correct: self.correct as f64 + beyond(1),
             bad_records: self.bad_total,
-            auc: Auc::of(&self.scores),
+            auc: Auc::of_weighted(&self.scores, &self.weighted_scores),
         }
     }
 
@@ -166,8 +179,10 @@ pub struct Summary {
     pub loss_sum: f64,
     /// Regression: sums of labels and residuals, added in the order of task numbers.
     pub regression: RegressionSums,
-    /// Records whose class has the highest score.
-    pub correct: u64,
+    /// The records' weights, which are 1 unless the data has others.
+    pub weight: f64,
+    /// Weights of the records whose class has the highest score.
+    pub correct: f64,
     /// Records skipped as bad.
     pub bad_records: u64,
     /// Evaluations in which both classes occur: the area under the ROC curve.
@@ -175,16 +190,16 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Mean loss per record; `None` without records.
+    /// Mean loss per record, by weight; `None` without records.
     #[must_use]
     pub fn mean_loss(&self) -> Option<f64> {
-        (self.rows > 0).then(|| self.loss_sum / self.rows as f64)
+        (self.weight > 0.0).then(|| self.loss_sum / self.weight)
     }
 
-    /// Share of records whose class has the highest score; `None` without records.
+    /// Share of records whose class has the highest score, by weight; `None` without records.
     #[must_use]
     pub fn accuracy(&self) -> Option<f64> {
-        (self.rows > 0).then(|| self.correct as f64 / self.rows as f64)
+        (self.weight > 0.0).then(|| self.correct / self.weight)
     }
 }
 
@@ -199,7 +214,7 @@ impl Summary {
                 Figure::LogLoss | Figure::Hinge | Figure::SquaredHinge => mean,
                 // The squared loss is half of the square.
                 Figure::Rmse => (2.0 * mean).sqrt(),
-                Figure::Mae => self.regression.absolute / self.rows as f64,
+                Figure::Mae => self.regression.absolute / self.weight,
                 Figure::R2 => self.explained()?,
                 Figure::Auc => self.auc?.value,
                 Figure::AucError => self.auc?.error,
@@ -213,7 +228,7 @@ impl Summary {
     /// R²: 1 − Σ(z − y)² / Σ(y − mean)².
     fn explained(&self) -> Option<f64> {
         let RegressionSums { labels, label_squares, .. } = self.regression;
-        let around_mean = label_squares - labels * labels / self.rows as f64;
+        let around_mean = label_squares - labels * labels / self.weight;
         (around_mean > 0.0).then(|| 1.0 - 2.0 * self.loss_sum / around_mean)
     }
 }
@@ -286,6 +301,27 @@ mod tests {
         near(Figure::R2, 1.0 - squares / around);
         assert_eq!(figures.get(Figure::Accuracy), None);
         assert_eq!(PhaseMetrics::default().summary().figures(LossFunction::Squared), None);
+    }
+
+    #[test]
+    fn weights_count_in_means_and_shares() {
+        let mut weighted = TaskMetrics { rows: 3, loss_sum: 2.0, correct: 2, ..Default::default() };
+        // Weights 0.5 and 3 of right records, 0 of a wrong one.
+        for (weight, correct) in [(0.5, true), (3.0, true), (0.0, false)] {
+            weighted.weights.count(weight, correct);
+        }
+        let mut phase = PhaseMetrics::default();
+        phase.add(TaskId(0), weighted);
+        phase.add(TaskId(1), TaskMetrics { rows: 1, loss_sum: 1.5, ..Default::default() });
+        let summary = phase.summary();
+        assert_eq!((summary.rows, summary.weight), (4, 4.5));
+        assert_eq!(summary.mean_loss(), Some(3.5 / 4.5));
+        assert_eq!(summary.accuracy(), Some(3.5 / 4.5));
+        let mut nothing = TaskMetrics { rows: 1, ..Default::default() };
+        nothing.weights.count(0.0, true);
+        let mut phase = PhaseMetrics::default();
+        phase.add(TaskId(0), nothing);
+        assert_eq!(phase.summary().figures(LossFunction::Logistic), None);
     }
 
     proptest! {

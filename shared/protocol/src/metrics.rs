@@ -40,6 +40,51 @@ pub struct TaskMetrics {
     /// Counts of scores; empty except in evaluations.
     #[serde(default, skip_serializing_if = "ScoreCounts::is_empty")]
     pub scores: ScoreCounts,
+    /// What weights of records change; empty where all are 1.
+    #[serde(default, skip_serializing_if = "WeightSums::is_empty")]
+    pub weights: WeightSums,
+}
+
+/// What weights of records add to counts in which each record is 1. Losses and sums of regressions are weighted where they
+/// are added up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct WeightSums {
+    /// Σ (w − 1) over the records that have a weight.
+    #[serde(with = "any_float")]
+    pub beyond_one: f64,
+    /// The same over those of [`TaskMetrics::correct`].
+    #[serde(with = "any_float")]
+    pub correct_beyond_one: f64,
+    /// Scores of records with a weight in units of 1 / [`WEIGHT_UNITS`]; they are not in [`TaskMetrics::scores`].
+    #[serde(default, skip_serializing_if = "ScoreCounts::is_empty")]
+    pub scores: ScoreCounts,
+}
+
+/// Units of a score of weight 1 in [`WeightSums::scores`]. Whole numbers, so that merging is exact; a bin holds weights up to
+/// 1.7·10¹⁰.
+pub const WEIGHT_UNITS: f64 = (1u64 << 30) as f64;
+
+impl WeightSums {
+    /// Whether no record has a weight other than 1.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds a record of this weight.
+    pub fn count(&mut self, weight: f64, correct: bool) {
+        self.beyond_one += weight - 1.0;
+        if correct {
+            self.correct_beyond_one += weight - 1.0;
+        }
+    }
+
+    /// Adds the score of a record of this weight.
+    pub fn score(&mut self, weight: f64, score: f64, positive: bool) {
+        // The cast saturates.
+        self.scores.add(score, positive, (weight * WEIGHT_UNITS).round() as u64);
+    }
 }
 
 /// Sums over the labels of records and over their residuals; all zero where labels are classes.
@@ -69,6 +114,13 @@ impl RegressionSums {
         self.absolute += residual.abs();
         self.labels += label;
         self.label_squares += label * label;
+    }
+
+    /// Adds a record of this weight.
+    pub fn count_weighted(&mut self, weight: f64, residual: f64, label: f64) {
+        self.absolute += weight * residual.abs();
+        self.labels += weight * label;
+        self.label_squares += weight * label * label;
     }
 
     /// Adds the sums of another task.
@@ -107,7 +159,13 @@ pub struct ScoreCounts {
 impl ScoreCounts {
     /// Counts one record's score.
     pub fn count(&mut self, score: f64, positive: bool) {
-        self.bins.entry(score_bin(score)).or_default()[usize::from(positive)] += 1;
+        self.add(score, positive, 1);
+    }
+
+    /// Counts a score this number of times.
+    pub fn add(&mut self, score: f64, positive: bool, times: u64) {
+        let count = &mut self.bins.entry(score_bin(score)).or_default()[usize::from(positive)];
+        *count = count.saturating_add(times);
     }
 
     /// Whether nothing was counted.

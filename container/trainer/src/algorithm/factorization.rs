@@ -148,7 +148,7 @@ impl MachineValues {
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, x) = entries(batch, positions, row);
             let z = self.score(positions, x, &mut products);
-            let slope = count(loss, z, *label, false, metrics);
+            let slope = count(loss, z, (*label, batch.weight(row)), false, metrics);
             sums.offset += slope;
             for (sum, product) in sums.all_products.iter_mut().zip(&products) {
                 *sum += slope * product;
@@ -176,7 +176,7 @@ impl MachineValues {
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, x) = entries(batch, positions, row);
             let z = self.score(positions, x, &mut products);
-            count(loss, z, *label, true, metrics);
+            count(loss, z, (*label, batch.weight(row)), true, metrics);
         }
     }
 

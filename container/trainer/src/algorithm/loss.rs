@@ -56,18 +56,22 @@ fn lacking(z: f64, label: f64) -> (f64, f64) {
     (1.0 - sign * z, sign)
 }
 
-/// Counts a record with the score `z`, and returns the derivative of its loss. `score`: also for the area under the ROC
-/// curve.
+/// Counts a record with the score `z`, and returns the derivative of its loss, both times its weight, which is 1 if it is
+/// `None`. `score`: also for the area under the ROC curve.
 #[inline]
 pub(crate) fn count(
     loss: LossFunction,
     z: f64,
-    label: f32,
+    (label, weight): (f32, Option<f32>),
     score: bool,
     metrics: &mut TaskMetrics,
 ) -> f64 {
     let (value, slope) = loss_and_slope(loss, z, label);
     metrics.rows += 1;
+    if let Some(weight) = weight {
+        let weight = f64::from(weight);
+        return count_weighted(loss, z, label, (weight, value, slope), score, metrics);
+    }
     metrics.loss_sum += value;
     if loss == LossFunction::Squared {
         metrics.regression.count(slope, f64::from(label));
@@ -78,6 +82,32 @@ pub(crate) fn count(
         metrics.scores.count(z, label > 0.5);
     }
     slope
+}
+
+/// Counts the rest of a record with a weight, a loss and its derivative.
+fn count_weighted(
+    loss: LossFunction,
+    z: f64,
+    label: f32,
+    (weight, value, slope): (f64, f64, f64),
+    score: bool,
+    metrics: &mut TaskMetrics,
+) -> f64 {
+    let one = label > 0.5;
+    let correct = loss != LossFunction::Squared && (z >= 0.0) == one;
+    metrics.correct += u64::from(correct);
+    metrics.weights.count(weight, correct);
+    // A record of weight 0 is not there, even where its loss is not finite.
+    if weight == 0.0 {
+        return 0.0;
+    }
+    metrics.loss_sum += weight * value;
+    if loss == LossFunction::Squared {
+        metrics.regression.count_weighted(weight, slope, f64::from(label));
+    } else if score {
+        metrics.weights.score(weight, z, one);
+    }
+    weight * slope
 }
 
 /// Replaces the scores of all classes by their probabilities: each class's share of Σ e^z, with the highest score taken
@@ -99,18 +129,32 @@ pub(crate) fn softmax(scores: &mut [f64]) -> (usize, f64) {
     (best, highest + libm::log(sum))
 }
 
-/// Counts a record of `label` with the scores of all classes, which become the derivatives of its loss by them.
+/// Counts a record of `label` with the scores of all classes, which become the derivatives of its loss by them, both times
+/// its weight, which is 1 if it is `None`.
 ///
 /// # Panics
 /// If the label is not one of the classes.
-pub(crate) fn count_classes(scores: &mut [f64], label: f32, metrics: &mut TaskMetrics) {
+pub(crate) fn count_classes(
+    scores: &mut [f64],
+    (label, weight): (f32, Option<f32>),
+    metrics: &mut TaskMetrics,
+) {
     let class = label as usize;
     let own = scores[class];
     let (best, log_sum) = softmax(scores);
     metrics.rows += 1;
-    metrics.loss_sum += log_sum - own;
     metrics.correct += u64::from(best == class);
     scores[class] -= 1.0;
+    let Some(weight) = weight.map(f64::from) else {
+        metrics.loss_sum += log_sum - own;
+        return;
+    };
+    metrics.weights.count(weight, best == class);
+    if weight == 0.0 {
+        return scores.fill(0.0);
+    }
+    metrics.loss_sum += weight * (log_sum - own);
+    scores.iter_mut().for_each(|slope| *slope *= weight);
 }
 
 #[cfg(test)]
@@ -164,9 +208,38 @@ mod tests {
         assert_eq!(log_sum, 1000.0 + std::f64::consts::LN_2);
         let mut metrics = TaskMetrics::default();
         let mut scores = [0.0, 0.0, 0.0, 0.0];
-        count_classes(&mut scores, 2.0, &mut metrics);
+        count_classes(&mut scores, (2.0, None), &mut metrics);
         assert_eq!(scores, [0.25, 0.25, -0.75, 0.25]);
         assert!((metrics.loss_sum - 4.0f64.ln()).abs() < 1e-15);
         assert_eq!((metrics.rows, metrics.correct), (1, 0));
+    }
+
+    #[test]
+    fn weight_two_is_the_record_twice_and_weight_zero_is_none() {
+        for loss in SCALAR {
+            for (z, label) in [(0.25, 1.0), (-1.5, 1.0), (0.7, 0.0)] {
+                let (mut once, mut twice) = (TaskMetrics::default(), TaskMetrics::default());
+                let weighted = count(loss, z, (label, Some(2.0)), true, &mut once);
+                let slopes: f64 =
+                    (0..2).map(|_| count(loss, z, (label, None), true, &mut twice)).sum();
+                assert_eq!((weighted, once.loss_sum), (slopes, twice.loss_sum), "{loss:?}");
+                assert_eq!(once.regression, twice.regression);
+                assert_eq!(
+                    once.correct as f64 + once.weights.correct_beyond_one,
+                    twice.correct as f64
+                );
+                assert_eq!(once.rows as f64 + once.weights.beyond_one, 2.0);
+                let zero = count(loss, f64::INFINITY, (label, Some(0.0)), true, &mut once);
+                assert_eq!((zero, once.loss_sum), (0.0, twice.loss_sum), "{loss:?}");
+                assert_eq!(once.rows as f64 + once.weights.beyond_one, 2.0);
+            }
+        }
+        let (mut once, mut twice) = (TaskMetrics::default(), TaskMetrics::default());
+        let (mut scores, mut same) = ([0.5, -0.25, 1.0], [0.5, -0.25, 1.0]);
+        count_classes(&mut scores, (1.0, Some(2.0)), &mut once);
+        count_classes(&mut same, (1.0, None), &mut twice);
+        assert_eq!((scores, once.loss_sum), (same.map(|slope| 2.0 * slope), 2.0 * twice.loss_sum));
+        count_classes(&mut scores, (1.0, Some(0.0)), &mut once);
+        assert_eq!((scores, once.loss_sum), ([0.0; 3], 2.0 * twice.loss_sum));
     }
 }

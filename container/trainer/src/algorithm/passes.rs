@@ -57,7 +57,7 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, values) = self.row(batch, row);
             let z = self.score(positions, values);
-            let slope = count(loss, z, *label, false, metrics);
+            let slope = count(loss, z, (*label, batch.weight(row)), false, metrics);
             offset_sum += slope;
             for (at, x) in positions.iter().zip(values) {
                 sums.weights[*at as usize] += slope * f64::from(*x);
@@ -71,11 +71,12 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
         let mut scores = Vec::new();
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, values) = self.row(batch, row);
+            let record = (*label, batch.weight(row));
             if loss == LossFunction::Softmax {
                 self.scores(positions, values, &mut scores);
-                count_classes(&mut scores, *label, metrics);
+                count_classes(&mut scores, record, metrics);
             } else {
-                count(loss, self.score(positions, values), *label, true, metrics);
+                count(loss, self.score(positions, values), record, true, metrics);
             }
         }
     }
@@ -86,7 +87,7 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, values) = self.row(batch, row);
             self.scores(positions, values, &mut slopes);
-            count_classes(&mut slopes, *label, metrics);
+            count_classes(&mut slopes, (*label, batch.weight(row)), metrics);
             for (sum, slope) in sums.offsets.iter_mut().zip(&slopes) {
                 *sum += slope;
             }
@@ -126,6 +127,59 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
             for (score, weight) in scores.iter_mut().zip(&self.weights[own..own + classes]) {
                 *score += (*weight).into() * x;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(rows: &[(f32, f32)]) -> Batch {
+        let mut batch = Batch::default();
+        for (row, (label, weight)) in rows.iter().enumerate() {
+            batch.indices.extend([0, 1]);
+            batch.values.extend([0.5 + *label, -1.25]);
+            batch.end_row(*label);
+            if *weight != 1.0 {
+                batch.weigh(row, *weight);
+            }
+        }
+        batch
+    }
+
+    /// The sums and metrics of a step over these labels and weights.
+    fn step(loss: LossFunction, rows: &[(f32, f32)]) -> (PassSums, TaskMetrics) {
+        let batch = batch(rows);
+        let scores = if loss == LossFunction::Softmax { 2 } else { 1 };
+        let (weights, offsets) = (vec![0.25f32; 2 * scores], vec![0.125; scores]);
+        let values = PassValues { positions: &batch.indices, weights: &weights, offsets: &offsets };
+        let (mut sums, mut metrics) = (PassSums::default(), TaskMetrics::default());
+        values.train(loss, &batch, &mut sums, &mut metrics);
+        (sums, metrics)
+    }
+
+    #[test]
+    fn weight_two_is_the_record_twice_in_sums_of_gradients() {
+        for loss in [
+            LossFunction::Logistic,
+            LossFunction::Squared,
+            LossFunction::Hinge,
+            LossFunction::SquaredHinge,
+            LossFunction::Softmax,
+        ] {
+            let (weighted, once) = step(loss, &[(1.0, 2.0), (0.0, 1.0), (1.0, 0.0)]);
+            let (repeated, twice) = step(loss, &[(1.0, 1.0), (1.0, 1.0), (0.0, 1.0)]);
+            assert_eq!(once.loss_sum, twice.loss_sum, "{loss:?}");
+            for (a, b) in weighted
+                .weights
+                .iter()
+                .chain(&weighted.offsets)
+                .zip(repeated.weights.iter().chain(&repeated.offsets))
+            {
+                assert!((a - b).abs() < 1e-12, "{loss:?}: {a} {b}");
+            }
+            assert!(repeated.offsets[0] != 0.0, "{loss:?}");
         }
     }
 }

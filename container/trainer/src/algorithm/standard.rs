@@ -1,10 +1,13 @@
 //! Standardisation: each column gets mean 0 and variance 1, from sums that shards have added up.
 //!
 //! Table `stats` is `[(features + 1) × 3]`. Row `j` has the sum of column `j`, the number of its entries in the text, and
-//! the sum of their squared distances from the mean; the last row has the number of records in column 1. Entries that the
+//! the sum of their squared distances from the mean; the last row has the number of records in column 1. A record counts by
+//! its weight. Entries that the
 //! text omits are zeros: their share of the variance is `(records − entries) · mean²`, which is added here and never
 //! pushed. The mean is known before distances are summed (two phases), because Σx² − (Σx)²/n loses all digits if the mean
 //! is large relative to the standard deviation.
+
+use std::ops::Range;
 
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
@@ -71,7 +74,9 @@ impl Columns {
 
     /// A step of the first phase: sums and counts of the columns, and the number of records.
     pub(super) fn centre(self, work: &mut StepWork, metrics: &mut TaskMetrics) {
-        let records = work.batch.rows() as f64;
+        let beyond = |weight: &f32| f64::from(*weight) - 1.0;
+        let beyond: f64 = work.batch.weights.iter().map(beyond).sum();
+        let records = work.batch.rows() as f64 + beyond;
         self.push(work, |_, x| [f64::from(x), 1.0, 0.0], records);
         metrics.rows += work.batch.rows() as u64;
     }
@@ -96,12 +101,25 @@ impl Columns {
         let batch = &work.batch;
         let mut keys = std::mem::take(&mut work.keys);
         let mut sums = vec![0.0; (keys.len() + 1) * STATS_COLS];
-        for ((index, x), local) in batch.indices.iter().zip(&batch.values).zip(&work.local) {
-            let row = *local as usize * STATS_COLS;
-            for (sum, add) in sums[row..row + STATS_COLS].iter_mut().zip(value(*index, *x)) {
-                *sum += add;
+        let mut add = |entries: Range<usize>, weight: Option<f32>| {
+            let (indices, values) =
+                (&batch.indices[entries.clone()], &batch.values[entries.clone()]);
+            for ((index, x), local) in indices.iter().zip(values).zip(&work.local[entries]) {
+                let row = *local as usize * STATS_COLS;
+                let mut terms = value(*index, *x);
+                if let Some(weight) = weight {
+                    terms.iter_mut().for_each(|term| *term *= f64::from(weight));
+                }
+                for (sum, term) in sums[row..row + STATS_COLS].iter_mut().zip(terms) {
+                    *sum += term;
+                }
             }
+        };
+        // The records that may have a weight are the first ones.
+        for (row, weight) in batch.weights.iter().enumerate() {
+            add(batch.offsets[row] as usize..batch.offsets[row + 1] as usize, Some(*weight));
         }
+        add(batch.offsets[batch.weights.len()] as usize..batch.indices.len(), None);
         sums[keys.len() * STATS_COLS + 1] = records;
         // Row `features` is after all features, so the keys stay sorted. `features` is below 2³² − 1.
         keys.push(self.features as u32);
@@ -158,7 +176,7 @@ pub(crate) fn means(stats: &[f32]) -> Result<Vec<f64>, String> {
 fn split(stats: &[f32]) -> Result<(&[f32], f64), String> {
     let columns = stats.len().saturating_sub(STATS_COLS);
     let records = stats.get(columns + 1).map_or(0.0, |records| f64::from(*records));
-    if records >= 1.0 && stats.len().is_multiple_of(STATS_COLS) {
+    if records > 0.0 && stats.len().is_multiple_of(STATS_COLS) {
         Ok((&stats[..columns], records))
     } else {
         Err("the training data has no records to standardise by".to_owned())
@@ -176,6 +194,30 @@ mod tests {
         let standard = Standard::of(&stats).expect("four records");
         assert_eq!(standard.mean, [1.0, 5.0]);
         assert_eq!(standard.inverse, [1.0 / 1.5f64.sqrt(), 1.0]);
+    }
+
+    #[test]
+    fn record_of_weight_two_counts_as_two() {
+        use crate::algorithm::KeyIndex;
+        use crate::run::tests::sample;
+        let columns = Columns::of(&sample());
+        let pushed = |rows: &[(f32, f32, f32)]| {
+            let mut work = StepWork::default();
+            for (row, (a, b, weight)) in rows.iter().enumerate() {
+                work.batch.indices.extend([0, 3]);
+                work.batch.values.extend([*a, *b]);
+                work.batch.end_row(1.0);
+                if *weight != 1.0 {
+                    work.batch.weigh(row, *weight);
+                }
+            }
+            work.index_features(&mut KeyIndex::new(10));
+            columns.centre(&mut work, &mut TaskMetrics::default());
+            work.gradient.tables.remove(0).values
+        };
+        let weighted = pushed(&[(1.0, 2.0, 2.0), (4.0, 8.0, 0.0), (0.5, -1.0, 1.0)]);
+        assert_eq!(weighted, pushed(&[(1.0, 2.0, 1.0), (1.0, 2.0, 1.0), (0.5, -1.0, 1.0)]));
+        assert_eq!(weighted, [2.5, 3.0, 0.0, 3.0, 3.0, 0.0, 0.0, 3.0, 0.0]);
     }
 
     #[test]

@@ -114,14 +114,14 @@ impl<'a> Scorer<'a> {
         self.rows += batch.rows() as u64;
         for row in 0..batch.rows() {
             self.model.score_record(batch, row, &mut self.scores);
-            self.compare(batch.labels[row]);
+            self.compare(batch.labels[row], batch.weight(row));
             self.line()?;
         }
         Ok(())
     }
 
     /// Compares the record's scores with its label.
-    fn compare(&mut self, label: f32) {
+    fn compare(&mut self, label: f32, weight: Option<f32>) {
         let loss = self.model.loss();
         self.is_unlabelled |= match loss.labels(self.model.classes()) {
             LabelRange::TwoClasses => {
@@ -140,13 +140,14 @@ impl<'a> Scorer<'a> {
         match loss {
             LossFunction::Softmax => {
                 let mut scores = self.scores.clone();
-                count_classes(&mut scores, label, &mut self.metrics);
+                count_classes(&mut scores, (label, weight), &mut self.metrics);
             }
             LossFunction::Squared => {
-                count(loss, self.scores[0], label, true, &mut self.metrics);
+                count(loss, self.scores[0], (label, weight), true, &mut self.metrics);
             }
             LossFunction::Logistic | LossFunction::Hinge | LossFunction::SquaredHinge => {
-                count(loss, self.scores[0], label.max(0.0), true, &mut self.metrics);
+                let record = (label.max(0.0), weight);
+                count(loss, self.scores[0], record, true, &mut self.metrics);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Parses one line of text into one row of a batch.
 //!
-//! A record is `label [qid:number] feature feature …`, a feature being `index:value` (libsvm) or
-//! `index` alone (dummy, the value is 1). Accepted around it: spaces and tabs, also at the end; a
+//! A record is `label[:weight] [qid:number] feature feature …`, a feature being `index:value` (libsvm) or
+//! `index` alone (dummy, the value is 1). A weight is a finite number of at least 0, and 1 if it is left out. Accepted around it: spaces and tabs, also at the end; a
 //! carriage return before the line feed; blank lines; `#` and everything after it. Labels of two classes are −1, 0
 //! and 1 (also `+1` and `-1.0`); −1 becomes 0. Rejected: labels that the algorithm does not accept, indices below the
 //! base, above the number of features, or not rising within a line, and values that are not finite.
@@ -35,8 +35,10 @@ pub struct RecordFormat {
 pub enum Labels {
     /// Every record does, within this range: training and evaluation.
     Within(LabelRange),
-    /// A record may lack it: its first word is a feature (libsvm: with a colon) or `?`. Any number is accepted. A missing
-    /// label is NaN in the batch.
+    /// Every record does, and any number is accepted.
+    Required,
+    /// A record may lack it: its first word is a feature (libsvm: with a colon, so that a label has no weight) or `?`. Any
+    /// number is accepted. A missing label is NaN in the batch.
     Optional,
     /// No record has one: every word is a feature. All labels are NaN in the batch.
     Absent,
@@ -91,13 +93,8 @@ impl RecordFormat {
         if let Some(end) = line_end(text, at) {
             return Ok((end, false));
         }
-        let read = match self.labels {
-            Labels::Within(range) => read_label(&text[at..], range),
-            Labels::Optional => read_optional_label(&text[at..], VALUES),
-            Labels::Absent => Ok((f32::NAN, 0)),
-        };
-        let (label, len) = read.map_err(|what| LineError { column: at + 1, what })?;
         let first = at;
+        let (label, weight, len) = self.label::<VALUES>(text, at)?;
         at += len;
         // Indices of the text plus one, so that 0 precedes the first index of base 0.
         let mut lowest = u64::from(self.index_base);
@@ -116,7 +113,7 @@ impl RecordFormat {
             if text[at] <= b'#'
                 && let Some(end) = line_end(text, at)
             {
-                self.end_row(label, batch);
+                self.end_row(label, weight, batch);
                 return Ok((end, true));
             }
             let index = match ANY {
@@ -161,12 +158,38 @@ impl RecordFormat {
         index + 1
     }
 
-    fn end_row(&self, label: f32, batch: &mut Batch) {
+    /// Parses the label and its weight, if there is one; returns their length too.
+    #[inline]
+    fn label<const VALUES: bool>(
+        &self,
+        text: &[u8],
+        at: usize,
+    ) -> Result<(f32, Option<f32>, usize), LineError> {
+        let read = match self.labels {
+            Labels::Within(range) => read_label(&text[at..], range),
+            Labels::Required => read_label(&text[at..], LabelRange::Number),
+            Labels::Optional => read_optional_label(&text[at..], VALUES),
+            Labels::Absent => Ok((f32::NAN, 0)),
+        };
+        let (label, len) = read.map_err(|what| LineError { column: at + 1, what })?;
+        if len == 0 || text[at + len] != b':' {
+            return Ok((label, None, len));
+        }
+        let (weight, more) = read_weight(text, at + len)?;
+        Ok((label, Some(weight), len + more))
+    }
+
+    #[inline]
+    fn end_row(&self, label: f32, weight: Option<f32>, batch: &mut Batch) {
         match self.labels {
             Labels::Within(LabelRange::TwoClasses) => batch.end_row(label),
             Labels::Within(LabelRange::Classes(_) | LabelRange::Number)
+            | Labels::Required
             | Labels::Optional
             | Labels::Absent => batch.end_row_as_written(label),
+        }
+        if let Some(weight) = weight {
+            batch.weigh(batch.rows() - 1, weight);
         }
     }
 
@@ -212,6 +235,18 @@ fn usual<const VALUES: bool>(text: &[u8]) -> Option<(u64, f32, usize)> {
     }
     let (value, len) = number::usual(&text[2 + count..])?;
     Some((index, value, 2 + count + len))
+}
+
+/// Parses a colon and the weight of a record at `at`; returns the weight and their length.
+fn read_weight(text: &[u8], at: usize) -> Result<(f32, usize), LineError> {
+    let expected = "a weight after the label (a finite number of at least 0)";
+    match number::decimal(&text[at + 1..]) {
+        Some((weight, len)) if weight >= 0.0 && ends_word(&text[at + 1 + len..]) => {
+            // Also "-0".
+            Ok((weight.abs(), 1 + len))
+        }
+        _ => Err(wrong(text, at + 1, expected)),
+    }
 }
 
 /// Parses a colon and a value at `at`; returns the value and their length.
@@ -265,8 +300,11 @@ fn read_label(text: &[u8], range: LabelRange) -> Result<(f32, usize), String> {
 /// Parses a label that is a number; returns it and its length.
 fn whole_word(text: &[u8]) -> Option<(f32, usize)> {
     let (label, len) = number::decimal(text)?;
-    let ends = matches!(text.get(len), None | Some(b' ' | b'\t' | b'\r' | b'\n' | b'#'));
-    ends.then_some((label, len))
+    (ends_word(&text[len..]) || text[len] == b':').then_some((label, len))
+}
+
+fn ends_word(text: &[u8]) -> bool {
+    matches!(text.first(), None | Some(b' ' | b'\t' | b'\r' | b'\n' | b'#'))
 }
 
 #[cold]
@@ -321,7 +359,7 @@ fn read_optional_label(text: &[u8], values: bool) -> Result<(f32, usize), String
         return Ok((f32::NAN, 0));
     }
     match number::decimal(text) {
-        Some((label, len)) if len == end => Ok((label, len)),
+        Some((label, len)) if len == end || word[len] == b':' => Ok((label, len)),
         _ => Err(format!("expected a label, '?' or a feature, found {}", found(text))),
     }
 }
@@ -410,7 +448,36 @@ mod tests {
         for (line, error) in [
             ("2 1:1", "1: label 2, but the labels of two classes are 0 and 1, or -1 and +1"),
             ("x 1:1", "1: expected a label, found \"x\""),
-            ("1:1", "1: expected a label, found \"1:1\""),
+            ("x:1", "1: expected a label, found \"x:1\""),
+            ("3:1 5:1", "1: label 3, but the labels of two classes are 0 and 1, or -1 and +1"),
+            (
+                "1:-2 5:1",
+                "3: expected a weight after the label (a finite number of at least 0), found \"-2\"",
+            ),
+            (
+                "1:nan 5:1",
+                "3: expected a weight after the label (a finite number of at least 0), found \"nan\"",
+            ),
+            (
+                "1:inf",
+                "3: expected a weight after the label (a finite number of at least 0), found \"inf\"",
+            ),
+            (
+                "-1:1e99 5:1",
+                "4: expected a weight after the label (a finite number of at least 0), found \"1e99\"",
+            ),
+            (
+                "1: 5:1",
+                "3: expected a weight after the label (a finite number of at least 0), found the end of the word or line",
+            ),
+            (
+                "1:2x 5:1",
+                "3: expected a weight after the label (a finite number of at least 0), found \"2x\"",
+            ),
+            (
+                "1:2:3 5:1",
+                "3: expected a weight after the label (a finite number of at least 0), found \"2:3\"",
+            ),
             ("nan 1:1", "1: expected a label, found \"nan\""),
             ("1 0:1", "3: index 0, but indices start at 1 (data.index-base)"),
             (
@@ -458,7 +525,7 @@ mod tests {
         for (line, label) in [("-3.25 1:1", -3.25), ("1e9\r", 1e9), ("0 1:1", 0.0)] {
             assert_eq!(with(LabelRange::Number, line), Ok(label), "{line:?}");
         }
-        for label in ["nan", "inf", "1e99", "x", "1:1", "1,5"] {
+        for label in ["nan", "inf", "1e99", "x", "x:1", "1,5"] {
             let text = with(LabelRange::Number, &format!("{label} 1:1")).expect_err("no number");
             assert!(text.starts_with("1: expected a label, found "), "{text}");
         }
@@ -489,6 +556,37 @@ mod tests {
         assert_eq!(parsed(dummy, "3 5"), ("3".to_owned(), vec![(5, 1.0)]));
         let absent = RecordFormat { labels: Labels::Absent, ..DUMMY };
         assert_eq!(parsed(absent, "3 5"), ("none".to_owned(), vec![(3, 1.0), (5, 1.0)]));
+    }
+
+    #[test]
+    fn label_may_have_a_weight() {
+        let weights = |format: RecordFormat, lines: &[&str]| {
+            let mut batch = Batch::default();
+            for line in lines {
+                let text = format!("{line}\n");
+                format.read_line(text.as_bytes(), &mut batch).expect("a record");
+            }
+            (
+                batch.labels.clone(),
+                (0..lines.len()).map(|row| batch.weight(row)).collect::<Vec<_>>(),
+            )
+        };
+        let (labels, weights_of) = weights(
+            LIBSVM,
+            &["1:2.5 3:1", "0 3:1", "-1:0 3:1", "+1:3e-2", "1:-0\t3:1 # x", "1 3:1"],
+        );
+        assert_eq!(labels, [1.0, 0.0, 0.0, 1.0, 1.0, 1.0]);
+        assert_eq!(weights_of, [Some(2.5), Some(1.0), Some(0.0), Some(0.03), Some(0.0), None]);
+        assert_eq!(weights(LIBSVM, &["1 3:1", "0 4:1"]).1, [None, None]);
+        assert_eq!(weights(DUMMY, &["1:4 3 5"]), (vec![1.0], vec![Some(4.0)]));
+        let optional = RecordFormat { labels: Labels::Optional, ..DUMMY };
+        assert_eq!(weights(optional, &["1:4 3 5"]).1, [Some(4.0)]);
+        let required = RecordFormat { labels: Labels::Required, ..LIBSVM };
+        assert_eq!(weights(required, &["7:4 3:1"]), (vec![7.0], vec![Some(4.0)]));
+        let number = Labels::Within(LabelRange::Number);
+        let (labels, weights_of) =
+            weights(RecordFormat { labels: number, ..LIBSVM }, &["-3.25:0.5 1:1"]);
+        assert_eq!((labels, weights_of), (vec![-3.25], vec![Some(0.5)]));
     }
 
     proptest! {

@@ -10,6 +10,7 @@ use heddle_protocol::ids::{PhaseNo, Step, TaskId};
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::JobSpec;
 
+use crate::class_weights::ClassWeights;
 use crate::feed::{Feed, FeedId, FeedItem, FeedSettings, retry_start};
 use crate::reader::{Labels, RecordFormat};
 use crate::storage_wait::StorageWaits;
@@ -65,6 +66,7 @@ impl Feeds {
             format,
             index_features,
             rows: spec.training.batch_rows(),
+            class_weights: ClassWeights::of(spec),
             bad_records: spec.data.bad_records,
             quarantine: self.quarantine.clone(),
             waits: self.waits.clone(),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use heddle_optimizer::{Optimizer, Schedule};
 
-use super::algorithm::AlgorithmKind;
+use super::algorithm::{AlgorithmKind, LabelRange};
 use super::check_cluster::check_cluster;
 use super::file::section::SpecSection;
 use super::job::JobSpec;
@@ -73,7 +73,33 @@ fn check_data(spec: &JobSpec) -> Result<(), SpecError> {
     })?;
     rule(data.task_size != TaskSize::Bytes(Bytes(0)), "data.task-size", || {
         "must be above 0".to_owned()
-    })
+    })?;
+    check_class_weights(spec)
+}
+
+fn check_class_weights(spec: &JobSpec) -> Result<(), SpecError> {
+    const KEY: &str = "data.class-weights";
+    for (class, weight) in &spec.data.class_weights {
+        // Weights are f32 where they are used.
+        rule((0.0..=f64::from(f32::MAX)).contains(weight), KEY, || {
+            format!("{class}: is {weight}, must be a finite number of at least 0")
+        })?;
+        let (exists, classes) = match spec.model.labels() {
+            LabelRange::TwoClasses => (*class <= 1, "0 and 1, or -1 and +1".to_owned()),
+            LabelRange::Classes(classes) => {
+                (*class < classes, format!("0 to {}", classes.saturating_sub(1)))
+            }
+            LabelRange::Number => (false, String::new()),
+        };
+        rule(exists, KEY, || match classes.as_str() {
+            "" => format!(
+                "is for algorithms with classes; the labels of {} are numbers",
+                spec.model.algorithm.name()
+            ),
+            _ => format!("{class}: is not a class of the job, whose labels are {classes}"),
+        })?;
+    }
+    Ok(())
 }
 
 fn check_model(spec: &JobSpec) -> Result<(), SpecError> {
@@ -342,6 +368,27 @@ mod tests {
             }),
             "training.staleness: is 1000001, must be from 0 to 1000000"
         );
+    }
+
+    #[test]
+    fn class_weights_name_classes_of_the_job() {
+        let with = |class, weight| {
+            refused(|spec| {
+                spec.data.class_weights.push((class, weight));
+            })
+        };
+        assert_eq!(
+            with(2, 1.0),
+            "data.class-weights: 2: is not a class of the job, whose labels are 0 and 1, or -1 and +1"
+        );
+        for weight in [-1.0, f64::NAN, f64::INFINITY, 1e99] {
+            assert!(with(1, weight).ends_with("must be a finite number of at least 0"), "{weight}");
+        }
+        let text = refused(|spec| {
+            spec.model.algorithm = AlgorithmKind::LinearRegression;
+            spec.data.class_weights.push((1, 2.0));
+        });
+        assert!(text.ends_with("the labels of linear-regression are numbers"), "{text}");
     }
 
     #[test]

@@ -139,6 +139,7 @@ pub fn sample() -> JobSpec {
             passes: 1,
             task_size: TaskSize::Auto,
             shuffle: true,
+            class_weights: Vec::new(),
             bad_records: BadRecords::Fail,
         },
         model: ModelSpec {

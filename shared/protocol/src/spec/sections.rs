@@ -47,6 +47,11 @@ section! {
             "Bytes of a task, the piece of input that a trainer takes at a time: a size, or \"auto\" (at least 4 tasks per lane or trainer, at most 32MiB each).";
         key shuffle: bool = "data.shuffle", Value("true"), Never, read(take.boolean(key)),
             "Whether each pass takes the tasks in a random order of its own, which the seed determines.";
+        /// Classes, ascending, with their weights: the class 0 is the label −1 too. Finite, at least 0.
+        // Not a map: messages with a tag lose the type of its keys.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key class_weights: Vec<(u32, f64)> = "data.class-weights", Value("{}"), Never, read(take.with(key, values::class_weights)),
+            "Weights of labels, such as { \"1\" = 3.0 }: a record's weight, 1 or that of label:weight, is multiplied by its label's. For algorithms with classes.";
         // A minibatch holds the records that were readable. A record that failed the job was in no step yet, so that the
         // tolerance may be raised after it.
         key bad_records: BadRecords = "data.bad-records", Value("\"fail\""), OnResume, read(take.with(key, values::bad_records)),

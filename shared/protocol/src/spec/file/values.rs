@@ -100,6 +100,26 @@ pub(in crate::spec) fn bad_records(raw: &Raw) -> Result<BadRecords, String> {
     }
 }
 
+/// Weights of classes by their label; −1 is the class 0.
+pub(in crate::spec) fn class_weights(raw: &Raw) -> Result<Vec<(u32, f64)>, String> {
+    let RawValue::Table(fields) = &raw.value else {
+        return Err("expected a table such as { \"1\" = 3.0 }".to_owned());
+    };
+    let mut weights = BTreeMap::new();
+    for (label, raw) in fields {
+        let class = match label.as_str() {
+            "-1" => 0,
+            "+1" => 1,
+            label => label.parse().map_err(|_| format!("{label:?} is not the label of a class"))?,
+        };
+        let weight = real_of(raw).map_err(|what| format!("{label:?}: {what}"))?;
+        if weights.insert(class, weight).is_some() {
+            return Err(format!("{label:?}: the class has two weights"));
+        }
+    }
+    Ok(weights.into_iter().collect())
+}
+
 /// A loss, or `auto`; which of them an algorithm has is checked later.
 pub(in crate::spec) fn loss(raw: &Raw) -> Result<Option<LossFunction>, String> {
     match text_of(raw)? {
