@@ -75,6 +75,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "heddle-fail-points",
                 "heddle-input",
                 "heddle-metrics",
+                "heddle-optimizer",
                 "heddle-protocol",
                 "heddle-storage",
                 "heddle-telemetry",

@@ -32,7 +32,7 @@ fn folder() -> TempDir {
 const LOGISTIC: &str = "algorithm = \"logistic-regression\"\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n\
                         optimizer = { kind = \"ftrl\", alpha = 0.1 }\n";
 /// Other models, with names.
-const MODELS: [(&str, &str); 6] = [
+const MODELS: [(&str, &str); 7] = [
     (
         "linear",
         "algorithm = \"linear-regression\"\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n\
@@ -58,7 +58,12 @@ const MODELS: [(&str, &str); 6] = [
         "algorithm = \"factorization-machine\"\nrank = 4\nfeatures = \"any\"\nl2 = 1e-4\n\
          optimizer = { kind = \"adagrad\" }\n",
     ),
+    ("kmeans", KMEANS),
 ];
+
+/// Each pass has records for all processes: it does not end before the last one.
+const KMEANS: &str =
+    "algorithm = \"kmeans\"\nclusters = 8\nfeatures = 300\nstandardise = true\ntolerance = 0.0\n";
 
 /// A BSP job of about `PASSES * ROWS * FILES / (LANES * BATCH)` steps.
 fn job(dir: &Path, name: &str, trainers: u32) -> String {
@@ -241,6 +246,70 @@ fn kills_change_no_byte_of_any_algorithm() {
         let (view, _) = finished(run.expecting(KILLS));
         assert_eq!(model(dir.path(), &killed), model(dir.path(), &calm), "{name}");
         assert_eq!((view.recoveries.len(), view.epoch.count), (10, rollbacks), "{name}");
+    }
+}
+
+#[test]
+fn one_two_and_three_trainers_give_the_same_clusters() {
+    let dir = folder();
+    for trainers in [1, 2, 3] {
+        let name = format!("clusters-{trainers}");
+        let file = job_of(dir.path(), &name, trainers, KMEANS);
+        finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
+        assert_eq!(model(dir.path(), &name), model(dir.path(), "clusters-1"), "{trainers}");
+    }
+}
+
+#[test]
+fn kills_while_candidates_are_drawn_change_no_byte() {
+    let dir = folder();
+    let file = job_of(dir.path(), "drawn-calm", 2, KMEANS);
+    finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
+    let file = job_of(dir.path(), "drawn-killed", 2, KMEANS);
+    let slow = [("FAILPOINTS", "step-computed=sleep(15)")];
+    let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
+    // Columns, six rounds of candidates, their counts.
+    for phase in 1..=9 {
+        let text = format!("measuring, {phase} of 9");
+        let view = run
+            .wait_for(&text, LIMIT, |view| {
+                view.phase_text == text
+                    && view.step.0 > 0
+                    && view.slots.iter().all(|slot| slot.pid > 0)
+            })
+            .expect("the phase has steps");
+        let slot = match phase % 3 {
+            0 => Slot::pserver(0),
+            1 => Slot::trainer(0),
+            _ => Slot::trainer(1),
+        };
+        let known = view.recoveries.len();
+        kill9(pid_of(&view, slot).expect("it runs")).expect("it was alive");
+        run.wait_for("recovered", LIMIT, |view| {
+            view.recoveries.len() > known && view.recoveries.iter().all(|recovery| recovery.done)
+        })
+        .expect("it recovers");
+    }
+    finished(run.expecting(KILLS));
+    assert_eq!(model(dir.path(), "drawn-killed"), model(dir.path(), "drawn-calm"));
+}
+
+/// One data thread has made new centres of the sums when its process dies, the other threads have or have not.
+#[test]
+fn deaths_at_the_end_of_a_pass_change_no_byte() {
+    let dir = folder();
+    let file = job_of(dir.path(), "ends-calm", 2, KMEANS);
+    finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
+    // The evaluation after the second pass, and the third pass.
+    for (phase, thread) in [(12, 0), (12, 1), (13, 0)] {
+        let name = format!("ends-{phase}-{thread}");
+        let point =
+            format!("phase-begun=return(exit,incarnation=1,slot=0,phase={phase},thread={thread})");
+        let file = job_of(dir.path(), &name, 2, KMEANS);
+        let run = Run::start_with(dir.path(), &file, &[], &[("FAILPOINTS", &point)]);
+        let (view, _) = finished(run.expect("it starts").expecting(KILLS));
+        assert!(!view.recoveries.is_empty(), "{name}: no process exited");
+        assert_eq!(model(dir.path(), &name), model(dir.path(), "ends-calm"), "{name}");
     }
 }
 

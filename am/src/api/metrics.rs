@@ -95,6 +95,18 @@ const TEST_R2: Metric = Metric::gauge(
     "Share of the labels' variance that the last evaluation's scores explain.",
 );
 const TEST_AUC: Metric = Metric::gauge("heddle_test_auc", "AUC of the last evaluation.");
+const TEST_INERTIA: Metric = Metric::gauge(
+    "heddle_test_inertia",
+    "Sum of squared distances from the nearest centre in the last evaluation.",
+);
+const TEST_MOVED: Metric = Metric::gauge(
+    "heddle_test_moved",
+    "Squared movement of the centres before the last evaluation, as a share of the variance.",
+);
+const TEST_EMPTY: Metric = Metric::gauge(
+    "heddle_test_empty",
+    "Clusters without a record in the pass before the last evaluation.",
+);
 const TEST_ACCURACY: Metric = Metric::gauge(
     "heddle_test_accuracy",
     "Share of the last evaluation's records whose class the model names.",
@@ -279,6 +291,9 @@ fn metric_of(figure: Figure) -> Metric {
         // The bound of its error is not printed.
         Figure::Auc | Figure::AucError => TEST_AUC,
         Figure::Accuracy => TEST_ACCURACY,
+        Figure::Inertia => TEST_INERTIA,
+        Figure::Moved => TEST_MOVED,
+        Figure::Empty => TEST_EMPTY,
     }
 }
 

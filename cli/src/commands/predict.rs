@@ -25,9 +25,9 @@ use sink::Sink;
 /// Score data with a model.
 ///
 /// One line per record, in the order of the input: the probability of label 1, from 0 to 1 (logistic-regression), the
-/// value (linear-regression), the margin (svm, label 1 if at least 0) or the class (softmax-regression). (--json: an
-/// object {"score": …} per line, of classes {"class": …} or {"probabilities": […]}.) Blank lines and comments are not
-/// records.
+/// value (linear-regression), the margin (svm, label 1 if at least 0), the class (softmax-regression) or the cluster and
+/// the distance from its centre (kmeans). (--json: an object {"score": …} per line, of classes {"class": …} or
+/// {"probabilities": […]}, of clusters {"cluster": …, "distance": …}.) Blank lines and comments are not records.
 ///
 /// Data is what the model was trained on, libsvm or dummy text, plain or gzip. The label may be missing: a libsvm
 /// record may begin with its first feature, and ? stands for a label in either format. Labels with weights (label:weight)
@@ -119,6 +119,7 @@ fn score<W: Write>(
         (true, LossFunction::Softmax, ClassOutput::Probabilities) => {
             LineForm::List("probabilities")
         }
+        (true, LossFunction::Distance, _) => LineForm::Pair(["cluster", "distance"]),
         (true, ..) => LineForm::Field("score"),
     };
     let mut out = Scores { out, form, half: Vec::new() };
@@ -194,6 +195,23 @@ enum LineForm {
     Field(&'static str),
     /// The words of the line as a list in the field of a JSON object.
     List(&'static str),
+    /// The two words of the line as fields of a JSON object.
+    Pair([&'static str; 2]),
+}
+
+impl LineForm {
+    /// A line without its end.
+    fn of(self, text: &str) -> String {
+        match self {
+            Self::Plain => text.to_owned(),
+            Self::Field(name) => format!("{{\"{name}\":{text}}}"),
+            Self::List(name) => format!("{{\"{name}\":[{}]}}", text.replace(' ', ",")),
+            Self::Pair([first, second]) => {
+                let (a, b) = text.split_once(' ').unwrap_or((text, "null"));
+                format!("{{\"{first}\":{a},\"{second}\":{b}}}")
+            }
+        }
+    }
 }
 
 /// Lines of scores as they are, or each as a JSON object.
@@ -205,24 +223,15 @@ struct Scores<W: Write> {
 
 impl<W: Write> Write for Scores<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let (name, open, close) = match self.form {
-            LineForm::Plain => return self.out.write(bytes),
-            LineForm::Field(name) => (name, "", ""),
-            LineForm::List(name) => (name, "[", "]"),
-        };
+        if matches!(self.form, LineForm::Plain) {
+            return self.out.write(bytes);
+        }
         for line in bytes.split_inclusive(|&byte| byte == b'\n') {
             self.half.extend_from_slice(line);
             if self.half.last() == Some(&b'\n') {
                 self.half.pop();
-                if let LineForm::List(_) = self.form {
-                    self.half
-                        .iter_mut()
-                        .filter(|byte| **byte == b' ')
-                        .for_each(|byte| *byte = b',');
-                }
-                write!(self.out, "{{\"{name}\":{open}")?;
-                self.out.write_all(&self.half)?;
-                writeln!(self.out, "{close}}}")?;
+                // Scores are numbers.
+                writeln!(self.out, "{}", self.form.of(&String::from_utf8_lossy(&self.half)))?;
                 self.half.clear();
             }
         }

@@ -61,7 +61,11 @@ pub fn run(environment: ContainerEnvironment, options: Options) -> io::Result<Ag
     let (inputs, queue) = bounded(INPUTS_MAX);
     let log = LogContext::new(environment.member.slot);
     let _entered = log.span().entered();
-    heddle_fail_points::setup(&[("incarnation", environment.member.incarnation.0)]);
+    let member = environment.member;
+    heddle_fail_points::setup(&[
+        ("incarnation", member.incarnation.0),
+        ("slot", member.slot.index),
+    ]);
     let (threads, endpoints) =
         start_threads(environment.run, &environment.secret, options, &inputs)?;
     if fail_value!("log-pushes").is_some() {

@@ -20,8 +20,11 @@ pub const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Why the shards cannot take a cut in their phase, if so.
 pub(crate) fn refusal<'s>(
     at: &CutAt,
-    mut shards: impl Iterator<Item = &'s Shard>,
+    mut shards: impl Iterator<Item = &'s Shard> + Clone,
 ) -> Option<&'static str> {
+    if shards.clone().any(|shard| !shard.is_serving()) {
+        return Some("the shard is between two phases");
+    }
     match at {
         CutAt::Steps(_) if shards.any(|shard| shard.progress().is_queue()) => {
             Some("the phase has no job steps")

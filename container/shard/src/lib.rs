@@ -36,6 +36,7 @@ mod frame;
 mod lanes;
 mod memory;
 mod parked;
+mod pass_end;
 mod phase_progress;
 mod position_index;
 mod rowset;

@@ -55,6 +55,11 @@ impl PhaseProgress {
         matches!(self, Self::Queue(_))
     }
 
+    /// Whether the phase has pushes.
+    pub(crate) fn takes_pushes(&self) -> bool {
+        matches!(self, Self::Lanes(_) | Self::Queue(_))
+    }
+
     /// BSP: job steps applied in the phase.
     pub(crate) fn step(&self) -> Step {
         self.lanes().map_or(Step(0), StagedLanes::step)

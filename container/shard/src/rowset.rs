@@ -22,6 +22,11 @@ impl RowSet {
         self.summary[row / 4096] |= 1 << (row / 64 % 64);
     }
 
+    /// Whether a number is in the set.
+    pub(crate) fn contains(&self, row: usize) -> bool {
+        self.words[row / 64] >> (row % 64) & 1 == 1
+    }
+
     /// Adds all of `from .. to`.
     pub(crate) fn insert_range(&mut self, from: usize, to: usize) {
         let mut row = from;

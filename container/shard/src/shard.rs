@@ -4,7 +4,9 @@
 //! has seen, a gradient that is not finite. A pull of the next step is parked and blocks nothing; it is served when the
 //! step is applied. The [`crate::ShardSet`] checks members, the epoch and barriers.
 
-use heddle_protocol::control::{Phase, ShardState, SparseTableSize};
+mod phases;
+
+use heddle_protocol::control::{ShardState, SparseTableSize};
 use heddle_protocol::frame::{Header, Kind, PART_VALUES_MAX, Status, flags};
 use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId, TaskId};
 
@@ -13,12 +15,13 @@ use crate::asp;
 use crate::bsp;
 use crate::config::ShardConfig;
 use crate::content::{ContentError, SnapshotGone, SnapshotHead};
-use crate::dedup::{DedupState, Seen};
+use crate::dedup::DedupState;
 use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
 use crate::frame::{Frame, values_reply};
 use crate::memory::ShardMemory;
 use crate::parked::ParkedPulls;
-use crate::phase_progress::{self, PhaseProgress};
+use crate::pass_end::PassEnd;
+use crate::phase_progress::PhaseProgress;
 use crate::snapshots::ArmedCut;
 use crate::step_count::StepCount;
 use crate::table::{NoRoom, TableSlice};
@@ -37,6 +40,8 @@ pub struct Shard {
     /// The dedup state of a file or a snapshot, until the shard is given its phase.
     loaded: Option<DedupState>,
     full_reported: bool,
+    /// The end of a training pass that waits for the saver.
+    ending: Option<PassEnd>,
     counts: FrameCounts,
 }
 
@@ -73,6 +78,7 @@ impl Shard {
             ahead: AheadPushes::new(early_bytes_max),
             loaded: None,
             full_reported: false,
+            ending: None,
             counts: FrameCounts::default(),
         }
     }
@@ -149,6 +155,11 @@ impl Shard {
         &self.progress
     }
 
+    /// Whether frames are served: not between a loaded state and its phase, nor while the end of a pass waits.
+    pub(crate) fn is_serving(&self) -> bool {
+        !matches!(self.progress, PhaseProgress::Idle)
+    }
+
     /// Takes a frame of this shard and epoch from a member.
     pub(crate) fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
         let header = &frame.header;
@@ -177,8 +188,9 @@ impl Shard {
         Flow::Taken
     }
 
-    /// Continues a step that had to wait for the saver.
+    /// Continues a step, or the end of a pass, that had to wait for the saver.
     pub(crate) fn pump(&mut self, out: &mut Vec<ShardEffect>) {
+        self.end_pass();
         let PhaseProgress::Lanes(lanes) = &mut self.progress else {
             return;
         };
@@ -367,53 +379,6 @@ impl Shard {
         // A frame that has to come again later is not an error.
         self.counts.refused += u64::from(!matches!(status, Status::Later | Status::NotReady));
         out.push(frame.refusal(status));
-    }
-
-    /// Serves a new phase from its start. Waiting frames belong to the previous one and are rejected.
-    pub(crate) fn begin(&mut self, phase: Phase, out: &mut Vec<ShardEffect>) {
-        self.refuse_waiting(Status::WrongPhase, out);
-        self.loaded = None;
-        self.serve(phase, Step(0), phase_progress::start_of(phase));
-    }
-
-    /// Serves the phase from the loaded or restored state.
-    pub(crate) fn resume(
-        &mut self,
-        phase: Phase,
-        step: Step,
-        out: &mut Vec<ShardEffect>,
-    ) -> Result<(), ContentError> {
-        let shard = self.id;
-        let loaded = self.loaded.take();
-        self.steps.restore(loaded.as_ref().map_or(self.steps.count(), |state| state.steps));
-        let Some(state) = loaded.filter(|state| state.phase >= phase.no) else {
-            // Initial values, or a cut at the end of an earlier phase.
-            if step != Step(0) {
-                return Err(ContentError::Step { shard, saved: Step(0), wanted: step });
-            }
-            self.begin(phase, out);
-            return Ok(());
-        };
-        phase_progress::check(&state, shard, phase, step)?;
-        self.refuse_waiting(Status::WrongEpoch, out);
-        self.serve(phase, step, state.seen);
-        self.report_end(out);
-        Ok(())
-    }
-
-    fn serve(&mut self, phase: Phase, step: Step, seen: Seen) {
-        self.phase = phase.no;
-        self.steps.serve(phase.no);
-        self.memory.snapshots.disarm();
-        self.progress =
-            PhaseProgress::of(seen, step, self.memory.tables.all().len(), self.early_bytes_max);
-    }
-
-    /// Rejects parked and staged requests, and serves nothing until [`Self::resume`].
-    pub(crate) fn stop_serving(&mut self, out: &mut Vec<ShardEffect>) {
-        self.refuse_waiting(Status::WrongEpoch, out);
-        self.progress = PhaseProgress::Idle;
-        self.memory.snapshots.disarm();
     }
 
     fn refuse_waiting(&mut self, status: Status, out: &mut Vec<ShardEffect>) {

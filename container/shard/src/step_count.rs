@@ -24,9 +24,14 @@ impl StepCount {
         self.applied = applied;
     }
 
+    /// Whether steps of a phase count: it is not a measuring one.
+    pub(crate) fn counts_in(&self, phase: PhaseNo) -> bool {
+        phase >= self.training_from
+    }
+
     /// A phase begins or continues.
     pub(crate) fn serve(&mut self, phase: PhaseNo) {
-        self.counting = phase >= self.training_from;
+        self.counting = self.counts_in(phase);
     }
 
     /// Number of the step that is applied next, from 1.

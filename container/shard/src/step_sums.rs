@@ -1,4 +1,5 @@
-//! The gradients of a BSP step, added up: for each table the sums of the rows that the step's lanes named.
+//! The gradients of a BSP step, added up: for each table the sums of the rows that the step's lanes named. Of a table whose
+//! rule keeps the least row, they are the least of the pushed rows instead.
 //!
 //! What is held follows from the rows of the step, not from the length of the table, until a step names that share of rows at which a
 //! plain array is smaller. Sums are added in the order of the calls, whatever holds them, so they have the same bits.
@@ -8,6 +9,7 @@ use std::ops::Range;
 use crate::rowset::RowSet;
 use crate::sparse_rows::joined;
 use crate::table::{NoRoom, TableSlice, Target};
+use heddle_optimizer::is_less;
 
 /// Marks an empty slot of the hash table.
 const EMPTY: u32 = u32::MAX;
@@ -45,7 +47,7 @@ impl StepSums {
         let dense = match target {
             Target::Positions(positions) => {
                 let positions = positions.iter().map(|position| joined(*position));
-                return self.positions.add(positions, sums, table.cols);
+                return self.positions.add(table, positions, sums);
             }
             Target::Rows { .. } => true,
             // A key takes its number, two slots and its sums; the plain array a sum and a bit for each row.
@@ -61,7 +63,7 @@ impl StepSums {
         }
         match (&mut self.dense, target) {
             (Some(dense), _) => dense.add(table, target, sums),
-            (None, Target::Keys(keys)) => self.keyed.add(keys.iter().copied(), sums, table.cols),
+            (None, Target::Keys(keys)) => self.keyed.add(table, keys.iter().copied(), sums),
             (None, Target::Rows { .. } | Target::Positions(_)) => {
                 debug_assert!(false, "a range makes the sums dense, positions are added above");
             }
@@ -119,6 +121,13 @@ impl StepSums {
     }
 }
 
+/// Keeps the lesser row.
+fn keep_less(own: &mut [f32], pushed: &[f32]) {
+    if is_less(pushed, own) {
+        own.copy_from_slice(pushed);
+    }
+}
+
 impl<K: SumKey> KeyedSums<K> {
     /// At most `rows_max` keys from number `at` on, and their sums.
     fn run(&self, at: usize, rows_max: usize, cols: usize) -> Option<(Range<usize>, &[f32])> {
@@ -126,7 +135,8 @@ impl<K: SumKey> KeyedSums<K> {
         (at < end).then(|| (at..end, &self.sums[at * cols..end * cols]))
     }
 
-    fn add(&mut self, keys: impl ExactSizeIterator<Item = K>, sums: &[f32], cols: usize) {
+    fn add(&mut self, table: &TableSlice, keys: impl ExactSizeIterator<Item = K>, sums: &[f32]) {
+        let (cols, least) = (table.cols, table.rule.keeps_least());
         self.reserve(keys.len());
         let mask = self.slots.len() - 1;
         for (key, sums) in keys.zip(sums.chunks_exact(cols)) {
@@ -142,7 +152,12 @@ impl<K: SumKey> KeyedSums<K> {
                 }
                 if self.keys[index as usize] == key {
                     let at = index as usize * cols;
-                    for (sum, g) in self.sums[at..at + cols].iter_mut().zip(sums) {
+                    let own = &mut self.sums[at..at + cols];
+                    if least {
+                        keep_less(own, sums);
+                        break;
+                    }
+                    for (sum, g) in own.iter_mut().zip(sums) {
                         *sum += g;
                     }
                     break;
@@ -203,6 +218,9 @@ impl DenseSums {
 
     fn add(&mut self, table: &TableSlice, target: Target<'_>, sums: &[f32]) {
         let cols = table.cols;
+        if table.rule.keeps_least() {
+            return self.keep_least(table, target, sums);
+        }
         match target {
             Target::Rows { first, count } => {
                 self.named.insert_range(first, first + count);
@@ -241,6 +259,28 @@ impl SumKey for u32 {
 impl SumKey for u64 {
     fn hash(self) -> usize {
         (self.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize
+    }
+}
+
+impl DenseSums {
+    /// Keeps the least row of each of the target.
+    fn keep_least(&mut self, table: &TableSlice, target: Target<'_>, pushed: &[f32]) {
+        let cols = table.cols;
+        for (n, pushed) in pushed.chunks_exact(cols).enumerate() {
+            let row = match target {
+                Target::Rows { first, .. } => first + n,
+                Target::Keys(keys) => table.row_of(keys[n]),
+                Target::Positions(_) => return,
+            };
+            let own = &mut self.sums[row * cols..(row + 1) * cols];
+            if self.named.contains(row) {
+                keep_less(own, pushed);
+            } else {
+                // As a keyed row: −0.0 becomes 0.0.
+                own.iter_mut().zip(pushed).for_each(|(own, pushed)| *own = 0.0 + pushed);
+                self.named.insert(row);
+            }
+        }
     }
 }
 
@@ -299,6 +339,26 @@ mod tests {
         let expected =
             [(5, one), (6, one), (7, two), (3999, two)].map(|(key, sum)| (key, vec![sum]));
         assert_eq!(taken(&mut sums, &table, 2), expected);
+    }
+
+    #[test]
+    fn least_rows_are_kept_by_key_and_by_range() {
+        let spec = dense_table(0, "t", 8, 2, Optimizer::least());
+        let table = TableSlice::new(&spec, ShardId(0), 1, 0);
+        let bits = |row: [f32; 2]| row.map(f32::to_bits).to_vec();
+        for ranged in [false, true] {
+            let mut sums = StepSums::default();
+            sums.add(&table, Target::Keys(&[3]), &[5.0, 1.0]);
+            let second =
+                if ranged { Target::Rows { first: 3, count: 1 } } else { Target::Keys(&[3]) };
+            sums.add(&table, second, &[4.0, 9.0]);
+            sums.add(&table, Target::Keys(&[3]), &[4.0, 8.0]);
+            sums.add(&table, Target::Keys(&[5]), &[7.0, 7.0]);
+            let expected = [(3, bits([4.0, 8.0])), (5, bits([7.0, 7.0]))];
+            assert_eq!(taken(&mut sums, &table, 1), expected, "{ranged}");
+            sums.add(&table, Target::Keys(&[3]), &[6.0, 0.0]);
+            assert_eq!(taken(&mut sums, &table, 9), [(3, bits([6.0, 0.0]))], "a new step");
+        }
     }
 
     #[test]

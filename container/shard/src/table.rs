@@ -118,7 +118,7 @@ impl TableSlice {
             cols,
             sparse,
             end: next,
-            rule: Rule::new(&spec.optimizer, spec.l2).with_schedule(spec.schedule),
+            rule: Rule::new(&spec.optimizer, spec.l2).with_schedule(spec.schedule).of_rows(cols),
             init: spec.init,
             planes,
         }
@@ -277,6 +277,31 @@ impl TableSlice {
         self.apply_keys(cells, rule, (&pushed.rows, sums), rows);
         sparse.recycle(pushed);
         Ok(())
+    }
+
+    /// The end of a training pass for at most `rows_max` rows from `at` on, counted from the slice's first. Returns where the
+    /// next ones begin; `None` after the last one.
+    ///
+    /// # Errors
+    /// [`Full`]: nothing was changed; wait for the saver.
+    pub(crate) fn end_pass(
+        &self,
+        arena: &mut Arena,
+        at: usize,
+        rows_max: usize,
+    ) -> Result<Option<usize>, Full> {
+        let end = (at + rows_max).min(self.rows_len());
+        if at == end || !self.rule.ends_passes() {
+            return Ok(None);
+        }
+        let own = at * self.cols..end * self.cols;
+        let touched = self.planes.iter().map(|(_, p)| p.start + own.start..p.start + own.end);
+        let cells = arena.write(touched, self.planes.len() * units_of(own.len()))?;
+        let [w, first, second] = self.split(cells);
+        let [a, b] =
+            [&first, &second].map(|plane| if plane.is_empty() { 0..0 } else { own.clone() });
+        self.rule.end_pass(&mut w[own], [&mut first[a], &mut second[b]], self.cols);
+        Ok(Some(end))
     }
 
     /// Updates rows by key, in blocks: the cells of a block are collected, computed together and written back, while the

@@ -7,6 +7,7 @@ mod asp;
 mod bsp;
 mod counting;
 mod cuts;
+mod passes;
 mod random;
 mod refused;
 mod rollback;

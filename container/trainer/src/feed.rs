@@ -325,6 +325,8 @@ impl FeedThread {
         self.ahead = next.and_then(|next| self.open_ahead(next));
         let mut reader = reader.watched(&self.wait);
         let mut at = first;
+        // Of the task, before the batch that is read next.
+        let mut records = 0;
         loop {
             let mut work = match self.spare.take() {
                 Some(work) => work,
@@ -333,6 +335,8 @@ impl FeedThread {
             // Skipped steps are read too: their ends depend on every line before.
             let read = loop {
                 let read = reader.next_batch(self.settings.rows, &mut work.batch).await;
+                work.first_record = records;
+                records += work.batch.rows() as u64;
                 if read.is_err() || work.batch.is_empty() || at >= send_from {
                     break read;
                 }
@@ -345,6 +349,7 @@ impl FeedThread {
             }
             // The loop gets the step before this one first.
             self.flush(false)?;
+            work.task = task;
             self.settings.class_weights.apply(&mut work.batch);
             if let Some(index) = &mut self.index {
                 work.index_features(index);

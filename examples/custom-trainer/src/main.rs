@@ -9,6 +9,7 @@ mod network;
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{JobSpec, PhaseKind};
@@ -63,8 +64,8 @@ impl Algorithm for WrongTables {
         Vec::new()
     }
 
-    fn begin(&mut self, _phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), String> {
-        Err(self.0.clone())
+    fn begin(&mut self, _phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), Failure> {
+        Err(self.0.clone().into())
     }
 
     fn prepare(&mut self, _work: &mut StepWork) {}
@@ -81,7 +82,7 @@ impl Algorithm for HiddenLayer {
         Vec::new()
     }
 
-    fn begin(&mut self, phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), String> {
+    fn begin(&mut self, phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), Failure> {
         self.evaluates = matches!(phase, PhaseKind::Evaluate { .. });
         Ok(())
     }

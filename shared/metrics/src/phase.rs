@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use heddle_protocol::figure::{EvaluationFigures, Figure};
 use heddle_protocol::ids::TaskId;
 use heddle_protocol::metrics::{
-    BAD_EXAMPLES_MAX, RegressionSums, ScoreCounts, TaskMetrics, WeightSums,
+    BAD_EXAMPLES_MAX, ClusterFigures, RegressionSums, ScoreCounts, TaskMetrics, WeightSums,
 };
 use heddle_protocol::spec::LossFunction;
 
@@ -33,6 +33,7 @@ pub struct PhaseMetrics {
     weighted_scores: ScoreCounts,
     /// Per task with weights: what they add to its records, and to those of the right class.
     weights: BTreeMap<TaskId, [f64; 2]>,
+    clusters: Option<ClusterFigures>,
 }
 
 /// What is kept of a task.
@@ -76,6 +77,7 @@ impl PhaseMetrics {
             self.bad_records.insert(task, metrics.bad_records);
         }
         self.scores.merge(&metrics.scores);
+        self.clusters = self.clusters.or(metrics.clusters);
         if !metrics.weights.is_empty() {
             let WeightSums { beyond_one, correct_beyond_one, scores } = metrics.weights;
             self.weights.insert(task, [beyond_one, correct_beyond_one]);
@@ -106,6 +108,12 @@ impl PhaseMetrics {
         }
         let (bad_total, bad_before) = (bad_records, bad_records);
         Self { losses, rows: counted, bad_total, bad_before, ..Self::default() }
+    }
+
+    /// Number of tasks added, and of those that a checkpoint holds as done.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.losses.len()
     }
 
     /// Whether no task is known.
@@ -158,6 +166,7 @@ impl PhaseMetrics {
             weight: self.rows as f64 + beyond(0),
             correct: self.correct as f64 + beyond(1),
             bad_records: self.bad_total,
+            clusters: self.clusters,
             auc: Auc::of_weighted(&self.scores, &self.weighted_scores),
         }
     }
@@ -185,6 +194,8 @@ pub struct Summary {
     pub correct: f64,
     /// Records skipped as bad.
     pub bad_records: u64,
+    /// K-means: figures of the centres.
+    pub clusters: Option<ClusterFigures>,
     /// Evaluations in which both classes occur: the area under the ROC curve.
     pub auc: Option<Auc>,
 }
@@ -219,6 +230,9 @@ impl Summary {
                 Figure::Auc => self.auc?.value,
                 Figure::AucError => self.auc?.error,
                 Figure::Accuracy => accuracy,
+                Figure::Inertia => self.loss_sum,
+                Figure::Moved => self.clusters?.moved,
+                Figure::Empty => f64::from(self.clusters?.empty),
             };
             Some((*figure, value))
         };
@@ -301,6 +315,19 @@ mod tests {
         near(Figure::R2, 1.0 - squares / around);
         assert_eq!(figures.get(Figure::Accuracy), None);
         assert_eq!(PhaseMetrics::default().summary().figures(LossFunction::Squared), None);
+    }
+
+    #[test]
+    fn figures_of_clusters_are_a_sum_and_those_of_the_centres() {
+        let mut phase = PhaseMetrics::default();
+        let clusters = Some(ClusterFigures { moved: 0.25, empty: 2 });
+        let metrics = TaskMetrics { rows: 2, loss_sum: 5.0, ..TaskMetrics::default() };
+        phase.add(TaskId(1), metrics.clone());
+        let first = phase.summary().figures(LossFunction::Distance).expect("records");
+        assert_eq!(first.to_string(), "inertia 5.0000", "nothing moved before the first pass");
+        phase.add(TaskId(0), TaskMetrics { clusters, ..metrics });
+        let figures = phase.summary().figures(LossFunction::Distance).expect("records");
+        assert_eq!(figures.to_string(), "inertia 10.0000  moved 0.250000  empty 2");
     }
 
     #[test]

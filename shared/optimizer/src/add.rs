@@ -38,14 +38,20 @@ impl Arithmetic for Add {
         sums: &[f32],
         _gradient: impl Fn(f32, f32) -> f32,
     ) {
-        for ((w, low), g) in values.iter_mut().zip(low).zip(sums) {
-            let (sum, error) = two_sum(*w, *g);
-            let (high, rest) = two_sum(sum, *low + error);
-            // The error of an overflow is not a number; the sum stays infinite.
-            let finite = high.is_finite();
-            *w = if finite { high } else { sum };
-            *low = if finite { rest } else { 0.0 };
-        }
+        add_exactly(values, low, sums);
+    }
+}
+
+/// Adds pushes to sums whose rounding errors are kept in `low`.
+#[inline(always)]
+pub(crate) fn add_exactly(values: &mut [f32], low: &mut [f32], pushes: &[f32]) {
+    for ((w, low), g) in values.iter_mut().zip(low).zip(pushes) {
+        let (sum, error) = two_sum(*w, *g);
+        let (high, rest) = two_sum(sum, *low + error);
+        // The error of an overflow is not a number; the sum stays infinite.
+        let finite = high.is_finite();
+        *w = if finite { high } else { sum };
+        *low = if finite { rest } else { 0.0 };
     }
 }
 

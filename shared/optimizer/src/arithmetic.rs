@@ -5,6 +5,19 @@ pub(crate) trait Arithmetic: Copy {
     /// The rule with these parameters, in the order of the kind.
     fn new(parameters: &[f64]) -> Self;
 
+    /// Whether the end of a pass changes the values.
+    const ENDS_PASSES: bool = false;
+    /// Whether pushes of a step are combined by taking the least row, not by adding them up.
+    const KEEPS_LEAST: bool = false;
+
+    /// The rule for rows of this number of values.
+    fn of_rows(self, _cols: usize) -> Self {
+        self
+    }
+
+    /// The end of a pass, for rows of `cols` values.
+    fn end_pass(&self, _values: &mut [f32], _state: [&mut [f32]; 2], _cols: usize) {}
+
     /// The rule with its rate multiplied by `factor`; a rule without a rate is left as it is.
     fn scaled(self, _factor: f32) -> Self {
         self

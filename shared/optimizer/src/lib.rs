@@ -32,6 +32,7 @@ use arithmetic::Arithmetic;
 
 pub use initialiser::Initialiser;
 pub use kind::{GradientKind, OptimizerKind, Parameter, ParameterBounds};
+pub use least::is_less;
 pub use optimizer::Optimizer;
 pub use prefetch::prefetch;
 pub use rule::{Rule, all_finite};
@@ -69,6 +70,34 @@ macro_rules! rules {
                 }
             }
 
+            /// The rule for rows of this number of values.
+            fn of_rows(self, cols: usize) -> Self {
+                match self {
+                    $(Self::$rule(rule) => Self::$rule(rule.of_rows(cols))),*
+                }
+            }
+
+            /// Whether the end of a pass changes the values.
+            fn ends_passes(&self) -> bool {
+                match self {
+                    $(Self::$rule(_) => <$module::$rule as Arithmetic>::ENDS_PASSES),*
+                }
+            }
+
+            /// Whether the least row of a step's pushes counts, not their sum.
+            fn keeps_least(&self) -> bool {
+                match self {
+                    $(Self::$rule(_) => <$module::$rule as Arithmetic>::KEEPS_LEAST),*
+                }
+            }
+
+            /// The end of a pass.
+            fn end_pass(&self, values: &mut [f32], state: [&mut [f32]; 2], cols: usize) {
+                match self {
+                    $(Self::$rule(rule) => rule.end_pass(values, state, cols)),*
+                }
+            }
+
             /// Sets the state, all zeros, of values with which a table begins.
             fn begin(&self, values: &[f32], state: [&mut [f32]; 2]) {
                 match self {
@@ -103,4 +132,6 @@ rules! {
     adadelta::Adadelta,
     adam::Adam,
     add::Add,
+    mean::Mean,
+    least::Least,
 }

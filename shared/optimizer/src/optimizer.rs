@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::kind::{GradientKind, OptimizerKind, PARAMETERS_MAX};
-use crate::{add, ftrl, sgd};
+use crate::{add, ftrl, least, mean, sgd};
 
 /// An update rule with its parameters.
 ///
@@ -18,6 +18,13 @@ pub struct Optimizer {
     /// In the order of the kind; 0 beyond its last.
     parameters: [f64; PARAMETERS_MAX],
     gradient: Option<GradientKind>,
+}
+
+/// FTRL on sums with the defaults of its parameters.
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self::ftrl(0.2, 1.0, 0.0, 0.0)
+    }
 }
 
 impl Optimizer {
@@ -105,6 +112,18 @@ impl Optimizer {
     #[must_use]
     pub const fn add() -> Self {
         Self { kind: &add::KIND, parameters: [0.0; PARAMETERS_MAX], gradient: None }
+    }
+
+    /// Pushes are added up, and their means are taken when a pass ends.
+    #[must_use]
+    pub const fn mean() -> Self {
+        Self { kind: &mean::KIND, parameters: [0.0; PARAMETERS_MAX], gradient: None }
+    }
+
+    /// The least row that was pushed stays.
+    #[must_use]
+    pub const fn least() -> Self {
+        Self { kind: &least::KIND, parameters: [0.0; PARAMETERS_MAX], gradient: None }
     }
 
     /// The same rule with another gradient, if it takes one.

@@ -42,6 +42,29 @@ impl Rule {
         Self { coefficients: self.coefficients.at(step, self.schedule.factor(step)), ..*self }
     }
 
+    /// The rule for rows of `cols` values, 1 unless it is given. Blocks hold whole rows.
+    #[must_use]
+    pub fn of_rows(self, cols: usize) -> Self {
+        Self { coefficients: self.coefficients.of_rows(cols), ..self }
+    }
+
+    /// Whether [`Self::end_pass`] changes anything.
+    #[must_use]
+    pub fn ends_passes(&self) -> bool {
+        self.coefficients.ends_passes()
+    }
+
+    /// Whether pushes of a step are combined by the least row ([`is_less`](crate::is_less)), not by their sum.
+    #[must_use]
+    pub fn keeps_least(&self) -> bool {
+        self.coefficients.keeps_least()
+    }
+
+    /// The end of a training pass, for whole rows of `cols` values. All slices have the same length.
+    pub fn end_pass(&self, values: &mut [f32], state: [&mut [f32]; 2], cols: usize) {
+        self.coefficients.end_pass(values, state, cols);
+    }
+
     /// Whether a step without records changes nothing: all rules but those that add pushes as they are.
     #[must_use]
     pub fn needs_records(&self) -> bool {

@@ -44,6 +44,13 @@ impl ErrorClass {
     }
 }
 
+/// A text alone means that training failed.
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self::new(ErrorClass::Training, text)
+    }
+}
+
 /// What failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {

@@ -30,10 +30,16 @@ pub enum Figure {
     AucError,
     /// Share of records whose class the model names.
     Accuracy,
+    /// K-means: sum of squared distances from the nearest centre.
+    Inertia,
+    /// K-means: squared movement of the centres in the last pass, as a share of the data's variance.
+    Moved,
+    /// K-means: clusters without a record in the last pass.
+    Empty,
 }
 
 /// Figures with their names in JSON and in text.
-const NAMES: [(Figure, &str, &str); 9] = [
+const NAMES: [(Figure, &str, &str); 12] = [
     (Figure::LogLoss, "log_loss", "log-loss"),
     (Figure::Hinge, "hinge", "hinge"),
     (Figure::SquaredHinge, "squared_hinge", "squared-hinge"),
@@ -43,6 +49,9 @@ const NAMES: [(Figure, &str, &str); 9] = [
     (Figure::Auc, "auc", "auc"),
     (Figure::AucError, "auc_error", "auc-error"),
     (Figure::Accuracy, "accuracy", "accuracy"),
+    (Figure::Inertia, "inertia", "inertia"),
+    (Figure::Moved, "moved", "moved"),
+    (Figure::Empty, "empty", "empty"),
 ];
 
 impl Figure {
@@ -85,6 +94,11 @@ impl EvaluationFigures {
         self.0.insert(figure, value);
     }
 
+    /// Removes a figure.
+    pub fn remove(&mut self, figure: Figure) {
+        self.0.remove(&figure);
+    }
+
     /// One figure, if the evaluation has it.
     #[must_use]
     pub fn get(&self, figure: Figure) -> Option<f64> {
@@ -119,7 +133,12 @@ impl fmt::Display for EvaluationFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (n, (figure, value)) in self.printed().enumerate() {
             let gap = if n == 0 { "" } else { "  " };
-            write!(f, "{gap}{} {value:.4}", figure.name())?;
+            match figure {
+                Figure::Empty => write!(f, "{gap}{} {value}", figure.name())?,
+                // It is compared with `model.tolerance`.
+                Figure::Moved => write!(f, "{gap}{} {value:.6}", figure.name())?,
+                _ => write!(f, "{gap}{} {value:.4}", figure.name())?,
+            }
         }
         Ok(())
     }

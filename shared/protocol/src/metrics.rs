@@ -43,6 +43,20 @@ pub struct TaskMetrics {
     /// What weights of records change; empty where all are 1.
     #[serde(default, skip_serializing_if = "WeightSums::is_empty")]
     pub weights: WeightSums,
+    /// K-means: what all tasks of the phase report alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clusters: Option<ClusterFigures>,
+}
+
+/// Figures of k-means that come from its centres, not from records.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ClusterFigures {
+    /// Squared movement of the centres in the last pass, as a share of the data's variance.
+    #[serde(with = "any_float")]
+    pub moved: f64,
+    /// Clusters without a record in the last pass.
+    pub empty: u32,
 }
 
 /// What weights of records add to counts in which each record is 1. Losses and sums of regressions are weighted where they

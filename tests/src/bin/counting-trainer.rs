@@ -5,6 +5,7 @@
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::PhaseKind;
@@ -17,7 +18,7 @@ impl Algorithm for Counting {
         Vec::new()
     }
 
-    fn begin(&mut self, _phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), String> {
+    fn begin(&mut self, _phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), Failure> {
         Ok(())
     }
 

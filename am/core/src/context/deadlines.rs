@@ -37,6 +37,8 @@ pub(crate) enum Purpose {
     StopCutRetry,
     /// The model is to be written or published again.
     ExportRetry,
+    /// A pass ends without the figures that were not reported.
+    Figures,
     /// A trainer without work may share a slow task.
     Straggler,
     /// Everything should have stopped by now.

@@ -167,6 +167,7 @@ impl Core {
             Purpose::Reconcile => self.fleet.pause_over(),
             // `advance` does what waited for it.
             Purpose::Join
+            | Purpose::Figures
             | Purpose::CutStaging
             | Purpose::CommitRetry
             | Purpose::FinalCutRetry

@@ -4,13 +4,17 @@ use std::collections::BTreeSet;
 
 use heddle_protocol::control::{BeginPhase, Command};
 use heddle_protocol::ids::{Epoch, PhaseNo, Role, ShardId, Slot, Step};
-use heddle_protocol::spec::{PhaseKind, phase_kind};
+use heddle_protocol::spec::{PhaseKind, phase_kind, scored_pass};
 use heddle_protocol::view;
 
 use super::Core;
+use crate::context::deadlines::Purpose;
 use crate::stage::{JobStage, NextStep};
 use crate::work::PhaseEnded;
 use crate::work::phases::phase_text;
+
+/// How long a pass whose steps are all applied waits for its figures: reports take one message.
+const FIGURES_MS: u64 = 2_000;
 
 impl Core {
     pub(super) fn advance_idle(&mut self) -> bool {
@@ -108,20 +112,35 @@ impl Core {
     pub(super) fn advance_working(&mut self) -> bool {
         match self.work.phase_end(self.stage.map().len()) {
             None => return false,
+            Some(Ok(_)) if self.waits_for_figures() => return false,
             Some(Ok(ended)) => self.phase_ended(&ended),
             Some(Err(failure)) => self.fail(failure),
         }
         true
     }
 
+    /// Whether trainers still owe figures of the pass: its last steps are applied before the tasks' ends are reported. A
+    /// trainer that dies between the two never reports, so the wait is bounded.
+    fn waits_for_figures(&mut self) -> bool {
+        let now = self.ctx.now();
+        match self.work.figures_until(now + FIGURES_MS, &self.ctx) {
+            Some(until) if now < until => {
+                self.ctx.set_deadline_at_latest(Purpose::Figures, until);
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
     fn phase_ended(&mut self, ended: &PhaseEnded) {
         self.fleet.made_progress();
         self.stage.recoveries_mut().phase_over(&mut self.ctx);
         self.checkpoints.count_phase(ended, &self.ctx);
-        match ended.kind {
-            Some(PhaseKind::Train { pass }) => self.work.pass_trained(pass, &mut self.ctx),
-            Some(PhaseKind::Evaluate { pass }) => self.work.evaluated(pass, &mut self.ctx),
-            Some(PhaseKind::Measure(_)) | None => {}
+        if let Some(PhaseKind::Train { pass }) = ended.kind {
+            self.work.pass_trained(pass, &mut self.ctx);
+        }
+        if let Some(pass) = scored_pass(&self.ctx.config().spec, ended.phase) {
+            self.work.evaluated(pass, &mut self.ctx);
         }
         let next = ended.phase.next();
         let training_is_over = self.work.is_over_before(next, &self.ctx);

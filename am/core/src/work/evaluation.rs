@@ -9,7 +9,7 @@ use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{
-    AlgorithmKind, BadRecords, JobSpec, LabelRange, PhaseKind, phase_kind,
+    AlgorithmKind, BadRecords, JobSpec, LabelRange, PhaseKind, phase_kind, scored_pass,
 };
 use heddle_protocol::view::{self, EvaluationView};
 
@@ -17,6 +17,7 @@ use super::JobWork;
 use crate::context::Context;
 use crate::failure::JobFailure;
 use crate::record::Record;
+use crate::time::MonotonicMs;
 
 /// Scores before the base, from its manifest, and those journaled since, unless a rollback made them false.
 pub(crate) fn known_evaluations(
@@ -27,12 +28,10 @@ pub(crate) fn known_evaluations(
     let mut known: BTreeMap<PhaseNo, EvaluationView> = BTreeMap::new();
     if let Some(base) = base {
         // Scores name their pass, so that one that is missing shifts no other.
-        let scores = |no: PhaseNo| match phase_kind(spec, no) {
-            Some(PhaseKind::Evaluate { pass }) => {
-                let mut all = base.evaluations.iter();
-                Some((no, all.find(|scores| scores.pass == pass)?.clone()))
-            }
-            _ => None,
+        let scores = |no: PhaseNo| {
+            let pass = scored_pass(spec, no)?;
+            let mut all = base.evaluations.iter();
+            Some((no, all.find(|scores| scores.pass == pass)?.clone()))
         };
         known.extend((0..base.phase.0).map(PhaseNo).filter_map(scores));
     }
@@ -109,13 +108,33 @@ impl JobWork {
         }
     }
 
-    /// The present phase was an evaluation and has ended.
+    /// Until when the present phase waits for figures that are not reported, `latest` if it has not waited before. `None`:
+    /// all are there, or the pass has no figures of its own.
+    pub(crate) fn figures_until(
+        &mut self,
+        latest: MonotonicMs,
+        ctx: &Context,
+    ) -> Option<MonotonicMs> {
+        let config = ctx.config();
+        let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
+        let scored = scored_pass(&config.spec, self.phase.no).is_some();
+        let complete = self.phase.metrics.tasks() >= config.plan.train.len();
+        (training && scored && !complete).then(|| *self.phase.figures_until.get_or_insert(latest))
+    }
+
+    /// The present phase has ended, and its figures are those of a pass.
     pub(crate) fn evaluated(&mut self, pass: u32, ctx: &mut Context) {
         let summary = self.phase.metrics.summary();
         let loss = ctx.config().spec.model.objective();
         let Some(mut figures) = summary.figures(loss) else {
             return ctx.warn(format!("evaluation after pass {} found no records", pass + 1));
         };
+        let config = ctx.config();
+        let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
+        if training && summary.tasks < config.plan.train.len() as u64 {
+            // Tasks that a checkpoint held as done are not read again: their distances are not known.
+            figures.remove(Figure::Inertia);
+        }
         if loss.figures().contains(&Figure::Auc) && figures.get(Figure::Auc).is_none() {
             // With one class only it may be anything.
             figures.insert(Figure::Auc, 0.5);
@@ -124,8 +143,9 @@ impl JobWork {
         let scores = EvaluationView { pass, rows: summary.rows, figures };
         let (epoch, phase) = (ctx.epoch(), self.phase.no);
         let record = Record::Evaluated { epoch, phase, scores: scores.clone() };
-        match ctx.config().spec.training.early_stop {
-            0 => ctx.journal(record),
+        let may_end = config.spec.training.early_stop > 0 || config.spec.model.tolerance > 0.0;
+        match may_end {
+            false => ctx.journal(record),
             _ if Mutation::ScoreNotDurable.is_on() => ctx.journal(record),
             // The end of training follows from it: a successor that lacks it would train another number of passes.
             _ => ctx.journal_decision(record),
@@ -139,16 +159,26 @@ impl JobWork {
     pub(crate) fn is_over_before(&self, no: PhaseNo, ctx: &Context) -> bool {
         let config = ctx.config();
         let spec = &config.spec;
-        let follows = no.0.checked_sub(1).and_then(|before| phase_kind(spec, PhaseNo(before)));
-        let follows_evaluation = matches!(follows, Some(PhaseKind::Evaluate { .. }));
+        let follows = no.0.checked_sub(1).and_then(|before| scored_pass(spec, PhaseNo(before)));
         phase_kind(spec, no).is_none()
-            || (follows_evaluation && self.has_stopped_improving(no, spec))
+            || (follows.is_some()
+                && (self.has_stopped_improving(no, spec) || self.has_converged(no, spec)))
+    }
+
+    /// K-means: whether the centres moved less than the tolerance before the last evaluation.
+    fn has_converged(&self, before: PhaseNo, spec: &JobSpec) -> bool {
+        let last = self.evaluations.iter().rfind(|(of, _)| *of < before);
+        let moved = last.and_then(|(_, scores)| scores.figures.get(Figure::Moved));
+        moved.is_some_and(|moved| moved < spec.model.tolerance)
     }
 
     /// Reports that training ends before its last pass. Called once, when an evaluation has decided it.
     pub(crate) fn report_early_stop(&self, ctx: &mut Context) {
         let config = ctx.config();
         let early_stop = config.spec.training.early_stop;
+        if self.has_converged(self.phase.no.next(), &config.spec) {
+            return self.report_convergence(ctx);
+        }
         let by_loss = |a: &&EvaluationView, b: &&EvaluationView| loss_of(a).total_cmp(&loss_of(b));
         let scores = || self.evaluations.iter().map(|(_, scores)| scores);
         let (Some(best), Some(last)) = (scores().min_by(by_loss), scores().next_back()) else {
@@ -166,6 +196,20 @@ impl JobWork {
             last.pass + 1,
             loss_of(last),
         )});
+    }
+
+    fn report_convergence(&self, ctx: &mut Context) {
+        let config = ctx.config();
+        let Some((_, last)) = self.evaluations.last() else { return };
+        ctx.notice(view::JobEvent::StoppedEarly {
+            text: format!(
+                "training stops after pass {} of {}: the squared movement of the centres, {:.3e} of the variance, is below model.tolerance = {}",
+                last.pass + 1,
+                config.spec.data.passes,
+                last.figures.get(Figure::Moved).unwrap_or_default(),
+                config.spec.model.tolerance,
+            ),
+        });
     }
 
     /// Whether the evaluations before this phase do not show a lower loss. A later evaluation does not measure the state

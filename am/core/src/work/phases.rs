@@ -14,6 +14,7 @@ use super::queue::{Queue, QueueProgress};
 use super::step_rate::StepRate;
 use crate::config::Config;
 use crate::failure::JobFailure;
+use crate::time::MonotonicMs;
 
 /// Which trainer does which part of the phase.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub(crate) struct PhaseState {
     /// BSP: shards on which it has ended, with the job steps applied.
     pub ended: BTreeMap<ShardId, Step>,
     pub metrics: PhaseMetrics,
+    /// When the phase ends without the figures that are missing; set once nothing else is.
+    pub figures_until: Option<MonotonicMs>,
     /// Trainers that have taken a step since they last got the epoch.
     pub stepping: BTreeSet<Member>,
     /// BSP: how far the work is and how fast it goes.
@@ -70,6 +73,7 @@ impl PhaseState {
             order: dealt,
             ended: BTreeMap::new(),
             metrics: PhaseMetrics::default(),
+            figures_until: None,
             stepping: BTreeSet::new(),
             step_rate: StepRate::default(),
         }
@@ -87,6 +91,7 @@ impl PhaseState {
             }
         }
         self.ended.clear();
+        self.figures_until = None;
         self.stepping.clear();
     }
 

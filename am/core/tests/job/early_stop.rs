@@ -4,8 +4,8 @@ use heddle_am_core::{Event, RecordId, Stored};
 use heddle_protocol::control::{BeginPhase, Command, Operation, Report};
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::PhaseNo;
-use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{Consistency, Every};
+use heddle_protocol::metrics::{ClusterFigures, TaskMetrics};
+use heddle_protocol::spec::{AlgorithmKind, Consistency, Every, Optimizer};
 
 use crate::harness::{Job, spec};
 
@@ -20,17 +20,18 @@ fn evaluated_job(early_stop: u32) -> Job {
 
 /// The current evaluation ends with this loss.
 fn evaluate(job: &mut Job, loss: f64) {
+    let own = TaskMetrics { rows: 10, loss_sum: 10.0 * loss, correct: 5, ..TaskMetrics::default() };
+    evaluate_as(job, &own);
+}
+
+/// The current evaluation ends with these metrics of each task.
+fn evaluate_as(job: &mut Job, own: &TaskMetrics) {
     for member in job.trainers() {
         let process = job.process(member).clone();
         for grant in process.tasks.clone() {
             let mut up = process.finished(grant);
             if let Report::TaskFinished { metrics, .. } = &mut up {
-                **metrics = TaskMetrics {
-                    rows: 10,
-                    loss_sum: 10.0 * loss,
-                    correct: 5,
-                    ..TaskMetrics::default()
-                };
+                **metrics = own.clone();
             }
             let held = &mut job.processes.get_mut(&member).expect("it is there").tasks;
             held.retain(|held| held.task != grant.task);
@@ -144,4 +145,45 @@ fn score_that_a_manifest_lacks_shifts_no_other_score() {
     // A rollback to it keeps what came before its phase.
     next.kill(next.pserver(0));
     assert_eq!(next.core.view().evaluations.len(), 2);
+}
+
+#[test]
+fn clustering_ends_when_its_centres_rest() {
+    let mut clusters = spec(Consistency::Bsp);
+    clusters.data.test = clusters.data.train.clone();
+    clusters.data.passes = 6;
+    clusters.model.algorithm = AlgorithmKind::Kmeans;
+    clusters.model.optimizer = Optimizer::default();
+    (clusters.model.clusters, clusters.model.init_rounds) = (2, 1);
+    clusters.model.tolerance = 0.01;
+    let mut job = Job::started(clusters, 4, 2);
+    // Means, variances, two rounds of candidates, their counts.
+    (0..5).for_each(|_| job.end_phase(3));
+    for moved in [0.5, 0.01, 0.009] {
+        assert!(job.outcome.is_none(), "{moved}");
+        job.end_phase(3);
+        let clusters = Some(ClusterFigures { moved, empty: 0 });
+        let own = TaskMetrics { rows: 10, loss_sum: 5.0, clusters, ..TaskMetrics::default() };
+        evaluate_as(&mut job, &own);
+    }
+    assert!(job.outcome.is_some(), "{:?}", job.notices);
+    let words = "after pass 3 of 6: the squared movement of the centres, 9.000e-3 of the variance";
+    assert!(job.warned(words), "{:?}", job.notices);
+}
+
+/// The last steps of a pass are applied before the ends of its tasks are reported, and a trainer may die in between.
+#[test]
+fn pass_of_clusters_waits_for_its_figures_for_a_bounded_time() {
+    let mut clusters = spec(Consistency::Bsp);
+    clusters.data.passes = 6;
+    clusters.model.algorithm = AlgorithmKind::Kmeans;
+    clusters.model.optimizer = Optimizer::default();
+    (clusters.model.clusters, clusters.model.init_rounds) = (2, 1);
+    let mut job = Job::started(clusters, 4, 2);
+    (0..5).for_each(|_| job.end_phase(3));
+    let from = job.sent.len();
+    job.end_phase(3);
+    assert_eq!(begins(&job, from), [], "the figures are not there");
+    job.pass(2_000);
+    assert_eq!(begins(&job, from), [PhaseNo(6)]);
 }

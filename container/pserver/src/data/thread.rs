@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, TrySendError};
+use heddle_fail_points::fail_point;
 use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::Secret;
@@ -168,7 +169,9 @@ impl DataThread {
                 self.report(DataReport::Installed { epoch, shard: id, result });
             }
             DataCommand::Begin { ask, command } => {
+                let phase = command.phase.no;
                 let result = self.with_shards(None, |shards, _, out| shards.begin(command, out));
+                fail_point!("phase-begun", phase = phase, thread = self.index);
                 self.report(DataReport::Answered(DataAnswer { ask, result }));
             }
             DataCommand::Members { trainers } => {

@@ -2,7 +2,7 @@
 
 use heddle_protocol::spec::{AlgorithmKind, JobSpec};
 
-use super::{Algorithm, FactorizationMachine, LinearAlgorithm};
+use super::{Algorithm, FactorizationMachine, Kmeans, LinearAlgorithm};
 
 /// The built-in algorithm of a job; `None` for `custom`, whose program provides the algorithm.
 #[must_use]
@@ -13,6 +13,7 @@ pub fn built_in(spec: &JobSpec) -> Option<Box<dyn Algorithm>> {
         | AlgorithmKind::Svm
         | AlgorithmKind::SoftmaxRegression => Some(Box::new(LinearAlgorithm::new(spec))),
         AlgorithmKind::FactorizationMachine => Some(Box::new(FactorizationMachine::new(spec))),
+        AlgorithmKind::Kmeans => Some(Box::new(Kmeans::new(spec))),
         AlgorithmKind::Custom => None,
     }
 }

@@ -11,6 +11,7 @@
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::table::{BIAS, FACTORS, WEIGHTS};
@@ -298,7 +299,7 @@ impl Algorithm for FactorizationMachine {
         self.columns.indexes_features(phase)
     }
 
-    fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String> {
+    fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), Failure> {
         let score = matches!(phase, PhaseKind::Evaluate { .. });
         self.mode = match (phase, constants.as_slice()) {
             (PhaseKind::Measure(Stage::Centre), []) => MachineMode::Centre,
@@ -317,7 +318,7 @@ impl Algorithm for FactorizationMachine {
                 let rows = rows.try_into().map_err(|_| "rows of a table are missing".to_owned())?;
                 MachineMode::Fixed { values: MachineValues::of(rows, Some(&standard)) }
             }
-            _ => return Err(format!("{} constants for {phase:?}", constants.len())),
+            _ => return Err(format!("{} constants for {phase:?}", constants.len()).into()),
         };
         Ok(())
     }

@@ -15,6 +15,7 @@ use std::ops::Range;
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::table::{BIAS, WEIGHTS};
@@ -173,7 +174,7 @@ impl Algorithm for LinearAlgorithm {
         self.columns.indexes_features(phase)
     }
 
-    fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String> {
+    fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), Failure> {
         self.mode = match (phase, constants.as_slice()) {
             (PhaseKind::Measure(Stage::Centre), []) => ComputeMode::Centre,
             (PhaseKind::Measure(Stage::Spread), [stats]) => {
@@ -188,7 +189,7 @@ impl Algorithm for LinearAlgorithm {
                 let standard = Standard::of(&stats.values)?;
                 ComputeMode::Fixed { model: Shifted::of(&weights.values, &bias.values, &standard) }
             }
-            _ => return Err(format!("{} constants for {phase:?}", constants.len())),
+            _ => return Err(format!("{} constants for {phase:?}", constants.len()).into()),
         };
         Ok(())
     }

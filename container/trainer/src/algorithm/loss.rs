@@ -21,7 +21,7 @@ fn share(z: f64, small: f64) -> f64 {
 /// The loss of a record with one score `z`, and its derivative by `z`.
 ///
 /// # Panics
-/// For softmax, which has a score for each class.
+/// For softmax and distances, which have a score for each class or cluster.
 #[inline]
 #[must_use]
 pub fn loss_and_slope(loss: LossFunction, z: f64, label: f32) -> (f64, f64) {
@@ -45,7 +45,9 @@ pub fn loss_and_slope(loss: LossFunction, z: f64, label: f32) -> (f64, f64) {
             (lack, _) if lack <= 0.0 => (0.0, 0.0),
             (lack, sign) => (lack * lack, -2.0 * sign * lack),
         },
-        LossFunction::Softmax => unreachable!("softmax has a score for each class"),
+        LossFunction::Softmax | LossFunction::Distance => {
+            unreachable!("these have more than one score")
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 mod built_in;
 mod factorization;
 mod keys;
+mod kmeans;
 mod linear;
 pub mod loss;
 mod passes;
@@ -17,12 +18,16 @@ mod standard;
 use heddle_client::gradient::Gradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
+use heddle_protocol::failure::Failure;
+use heddle_protocol::ids::TaskId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{JobSpec, PhaseKind};
 
 pub use built_in::built_in;
 pub use factorization::FactorizationMachine;
 pub use keys::KeyIndex;
+pub use kmeans::Kmeans;
+pub(crate) use kmeans::{PassCentres, previous_rows};
 pub use linear::LinearAlgorithm;
 pub use standard::Standard;
 
@@ -45,8 +50,8 @@ pub trait Algorithm: Send {
     /// may start again after a rollback.
     ///
     /// # Errors
-    /// The constants are invalid; the job ends with this text.
-    fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), String>;
+    /// The constants are invalid; the job ends with this failure.
+    fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), Failure>;
 
     /// Whether steps of this phase need the distinct features of their batch: [`StepWork::keys`] and [`StepWork::local`].
     /// The parser threads fill them, ahead of the training loop.
@@ -69,6 +74,10 @@ pub trait Algorithm: Send {
 pub struct StepWork {
     /// The records.
     pub batch: Batch,
+    /// The task that the records are of.
+    pub task: TaskId,
+    /// The number of the first record among those of the task, from 0: bad ones do not count.
+    pub first_record: u64,
     /// The distinct features of the batch, ascending, if the algorithm [uses them](Algorithm::indexes_features).
     pub keys: Vec<u32>,
     /// The same if features are any u64: their positions, ascending.

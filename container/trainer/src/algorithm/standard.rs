@@ -1,8 +1,8 @@
 //! Standardisation: each column gets mean 0 and variance 1, from sums that shards have added up.
 //!
 //! Table `stats` is `[(features + 1) × 3]`. Row `j` has the sum of column `j`, the number of its entries in the text, and
-//! the sum of their squared distances from the mean; the last row has the number of records in column 1. A record counts by
-//! its weight. Entries that the
+//! the sum of their squared distances from the mean; the last row has the number of records in column 1, where a record
+//! counts by its weight, and in column 0, where it counts as 1. Entries that the
 //! text omits are zeros: their share of the variance is `(records − entries) · mean²`, which is added here and never
 //! pushed. The mean is known before distances are summed (two phases), because Σx² − (Σx)²/n loses all digits if the mean
 //! is large relative to the standard deviation.
@@ -48,7 +48,10 @@ impl Columns {
         model: impl FnOnce() -> Vec<PullItem>,
     ) -> Vec<PullItem> {
         match phase {
-            PhaseKind::Measure(Stage::Centre) => Vec::new(),
+            // The other stages are those of k-means, which has constants of its own.
+            PhaseKind::Measure(Stage::Centre | Stage::Candidates { .. } | Stage::Counts) => {
+                Vec::new()
+            }
             PhaseKind::Measure(Stage::Spread) => vec![self.pull()],
             PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } if !self.standardise => Vec::new(),
             PhaseKind::Train { .. } => vec![self.pull()],
@@ -77,7 +80,8 @@ impl Columns {
         let beyond = |weight: &f32| f64::from(*weight) - 1.0;
         let beyond: f64 = work.batch.weights.iter().map(beyond).sum();
         let records = work.batch.rows() as f64 + beyond;
-        self.push(work, |_, x| [f64::from(x), 1.0, 0.0], records);
+        let of_all = [work.batch.rows() as f64, records, 0.0];
+        self.push(work, |_, x| [f64::from(x), 1.0, 0.0], of_all);
         metrics.rows += work.batch.rows() as u64;
     }
 
@@ -87,7 +91,7 @@ impl Columns {
             let distance = f64::from(x) - mean[index as usize];
             [0.0, 0.0, distance * distance]
         };
-        self.push(work, square, 0.0);
+        self.push(work, square, [0.0; STATS_COLS]);
         metrics.rows += work.batch.rows() as u64;
     }
 
@@ -96,7 +100,7 @@ impl Columns {
         self,
         work: &mut StepWork,
         value: impl Fn(u32, f32) -> [f64; STATS_COLS],
-        records: f64,
+        of_all: [f64; STATS_COLS],
     ) {
         let batch = &work.batch;
         let mut keys = std::mem::take(&mut work.keys);
@@ -120,7 +124,7 @@ impl Columns {
             add(batch.offsets[row] as usize..batch.offsets[row + 1] as usize, Some(*weight));
         }
         add(batch.offsets[batch.weights.len()] as usize..batch.indices.len(), None);
-        sums[keys.len() * STATS_COLS + 1] = records;
+        sums[keys.len() * STATS_COLS..].copy_from_slice(&of_all);
         // Row `features` is after all features, so the keys stay sorted. `features` is below 2³² − 1.
         keys.push(self.features as u32);
         let values = sums.iter().map(|sum| *sum as f32).collect();
@@ -136,6 +140,8 @@ pub struct Standard {
     pub mean: Vec<f64>,
     /// `[features]`: 1 over the standard deviation (population); 1 if a column does not vary.
     pub inverse: Vec<f64>,
+    /// `[features]`: population variance.
+    pub variance: Vec<f64>,
 }
 
 impl Standard {
@@ -145,8 +151,7 @@ impl Standard {
     /// No record was counted, or a sum is not finite.
     pub fn of(stats: &[f32]) -> Result<Self, String> {
         let (columns, records) = split(stats)?;
-        let mut standard =
-            Self { mean: means(stats)?, inverse: Vec::with_capacity(columns.len() / STATS_COLS) };
+        let mut standard = Self { mean: means(stats)?, inverse: Vec::new(), variance: Vec::new() };
         for (column, mean) in columns.chunks_exact(STATS_COLS).zip(&standard.mean) {
             let zeros = (records - f64::from(column[1])).max(0.0);
             let variance = (f64::from(column[2]) + zeros * mean * mean) / records;
@@ -155,10 +160,16 @@ impl Standard {
                     "the spread of a feature is not finite: its values are too large".to_owned()
                 );
             }
+            standard.variance.push(variance);
             standard.inverse.push(if variance > 0.0 { 1.0 / variance.sqrt() } else { 1.0 });
         }
         Ok(standard)
     }
+}
+
+/// The number of records, whatever their weights.
+pub(crate) fn records(stats: &[f32]) -> f64 {
+    stats.len().checked_sub(STATS_COLS).map_or(0.0, |last| f64::from(stats[last]))
 }
 
 /// The means alone, after the first phase of standardisation.
@@ -217,7 +228,7 @@ mod tests {
         };
         let weighted = pushed(&[(1.0, 2.0, 2.0), (4.0, 8.0, 0.0), (0.5, -1.0, 1.0)]);
         assert_eq!(weighted, pushed(&[(1.0, 2.0, 1.0), (1.0, 2.0, 1.0), (0.5, -1.0, 1.0)]));
-        assert_eq!(weighted, [2.5, 3.0, 0.0, 3.0, 3.0, 0.0, 0.0, 3.0, 0.0]);
+        assert_eq!(weighted, [2.5, 3.0, 0.0, 3.0, 3.0, 0.0, 3.0, 3.0, 0.0]);
     }
 
     #[test]

@@ -35,6 +35,9 @@ pub enum ExportError {
     /// Means and scales cannot be computed.
     #[error("{0}")]
     Standard(String),
+    /// Clusters have no centres before a pass.
+    #[error("the checkpoint has no centres: it was taken before the end of the first pass")]
+    NoPass,
     /// The text format holds one weight per feature and a bias.
     #[error(
         "the format text is for models with one weight for each feature; others can be written as safetensors"
@@ -55,7 +58,9 @@ impl ExportError {
         match self {
             Self::Storage(error) => error.class(),
             Self::Checkpoint(error) => error.class(),
-            Self::Location(_) | Self::Path(_) | Self::Text | Self::Exists(_) => ErrorClass::Input,
+            Self::Location(_) | Self::Path(_) | Self::NoPass | Self::Text | Self::Exists(_) => {
+                ErrorClass::Input
+            }
             Self::Spec(_) | Self::Rows { .. } => ErrorClass::Corrupt,
             Self::Standard(_) | Self::Runtime(_) => ErrorClass::Internal,
         }

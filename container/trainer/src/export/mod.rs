@@ -4,6 +4,7 @@
 //! shard file is checked on the way; a model from a damaged file is not published. A standardised model is written in terms
 //! of raw values, with slope w/s and bias b − Σ w·m/s: its users need neither means nor scales.
 
+mod clusters;
 mod error;
 mod linear;
 mod machine;
@@ -24,6 +25,7 @@ use heddle_storage::{
     Mode, Storage, StorageError, StorageUrl, StorePath, connect, make_dirs, write_whole,
 };
 
+pub(crate) use clusters::SCALES;
 pub use error::ExportError;
 pub(crate) use safetensors::keys_of;
 pub use safetensors::{SAFETENSORS_FILE, Tensor, TensorHeader, TensorHeaderError};

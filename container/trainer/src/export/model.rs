@@ -42,7 +42,7 @@ impl Model<'_> {
             LossFunction::Hinge | LossFunction::SquaredHinge => {
                 "; label 1 if the score is at least 0"
             }
-            LossFunction::Squared | LossFunction::Softmax => "",
+            LossFunction::Squared | LossFunction::Softmax | LossFunction::Distance => "",
         }
     }
 

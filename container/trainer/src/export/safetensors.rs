@@ -2,17 +2,19 @@
 //! JSON header of names, types, shapes and offsets, then the raw values.
 //!
 //! A linear model is two tensors, `weights` `[features]` and `bias` `[1]`, softmax regression `weights`
-//! `[features, classes]` and `bias` `[classes]`, a factorization machine also `factors` `[features, rank]`; a custom algorithm's tables are `[rows, cols]` each. Metadata has the
+//! `[features, classes]` and `bias` `[classes]`, a factorization machine also `factors` `[features, rank]`, k-means
+//! `centres` `[clusters, features]` and, if it is standardised, `scales` `[features]`; a custom algorithm's tables are `[rows, cols]` each. Metadata has the
 //! algorithm and the record format.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use heddle_protocol::spec::table::{BIAS, WEIGHTS};
+use heddle_protocol::spec::table::{BIAS, CENTRES, WEIGHTS};
 use heddle_protocol::spec::{AlgorithmKind, TableKind, TableSpec};
 use heddle_storage::{Storage, StorePath, Summed, SummedWriter};
 use serde::{Deserialize, Serialize};
 
+use super::clusters::{RawClusters, SCALES};
 use super::error::ExportError;
 use super::linear::Linear;
 use super::machine::RawMachine;
@@ -150,6 +152,9 @@ pub(super) async fn write(
         say("heddle.data-format", data_format_name(spec.data.format).to_owned());
         say("heddle.index-base", spec.data.index_base.to_string());
     }
+    if let Some(clusters) = RawClusters::of(model).await? {
+        return write_clusters(&clusters, header, model, storage, dir).await;
+    }
     let mut sparse_tables = list_tables(model, &tables, &mut header).await?.into_iter();
     let head = header.encode();
     let data = header.tensors.values().map(|tensor| tensor.data_offsets[1]).max().unwrap_or(0);
@@ -228,6 +233,28 @@ async fn write_sparse(rows: &SparseTable, writer: &mut SummedWriter) -> Result<(
 /// The tensor of a sparse table's keys.
 pub(crate) fn keys_of(table: &str) -> String {
     format!("{table}.keys")
+}
+
+/// Writes the file of a k-means model, with this metadata.
+async fn write_clusters(
+    clusters: &RawClusters,
+    mut header: TensorHeader,
+    model: &Model<'_>,
+    storage: &dyn Storage,
+    dir: &StorePath,
+) -> Result<Summed, ExportError> {
+    header.push(CENTRES, vec![clusters.clusters, clusters.features]);
+    if clusters.scales.is_some() {
+        header.push(SCALES, vec![clusters.features]);
+    }
+    let mut bytes = header.encode();
+    bytes.extend(bytes_of(&clusters.centres));
+    bytes.extend(bytes_of(clusters.scales.as_deref().unwrap_or_default()));
+    let path = dir.join(SAFETENSORS_FILE)?;
+    let mut writer =
+        SummedWriter::create_sized(storage, &path, model.mode, bytes.len() as u64).await?;
+    writer.write(Bytes::from(bytes)).await?;
+    Ok(writer.finish(storage).await?)
 }
 
 fn bytes_of(values: &[f32]) -> Bytes {

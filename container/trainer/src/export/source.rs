@@ -14,14 +14,24 @@ const VALUES: &str = "values";
 pub(super) struct TableStream<'a> {
     model: &'a Model<'a>,
     table: TableSpec,
+    plane: &'static str,
     shard: usize,
     reader: Option<(ShardReader, Option<usize>)>,
 }
 
 /// All values of a table, row-major.
 pub(super) async fn whole(model: &Model<'_>, table: &TableSpec) -> Result<Vec<f32>, ExportError> {
+    plane(model, table, VALUES).await
+}
+
+/// All of a table's values, or of one array of its optimizer's state, row-major.
+pub(super) async fn plane(
+    model: &Model<'_>,
+    table: &TableSpec,
+    plane: &'static str,
+) -> Result<Vec<f32>, ExportError> {
     let mut values = Vec::new();
-    let mut stream = TableStream::new(model, table);
+    let mut stream = TableStream { plane, ..TableStream::new(model, table) };
     while let Some(piece) = stream.next().await? {
         values.extend(piece);
     }
@@ -86,7 +96,7 @@ pub(super) async fn sparse(
 impl<'a> TableStream<'a> {
     /// Starts to read a table.
     pub(super) fn new(model: &'a Model<'a>, table: &TableSpec) -> Self {
-        Self { model, table: table.clone(), shard: 0, reader: None }
+        Self { model, table: table.clone(), plane: VALUES, shard: 0, reader: None }
     }
 
     /// The next values, row-major; `None` after the last.
@@ -155,7 +165,7 @@ impl<'a> TableStream<'a> {
             return Err(wrong(format!("{found:?} of {} columns", table.cols)));
         }
         let of_table = |section: &heddle_storage::shard_file::Section| {
-            section.table == Some(self.table.id) && section.name == VALUES
+            section.table == Some(self.table.id) && section.name == self.plane
         };
         let section = header.sections.iter().position(of_table);
         section.map(Some).ok_or_else(|| wrong("no values".to_owned()))

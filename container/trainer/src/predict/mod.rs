@@ -1,5 +1,6 @@
 //! Scores files with a model: one line per record, in the order of the input. A line is the probability of label 1
-//! (log-loss), the value (squared loss), the margin (hinge losses), or the class, with [`ClassOutput::Probabilities`] the
+//! (log-loss), the value (squared loss), the margin (hinge losses), the cluster and the distance from its centre (k-means), or
+//! the class, with [`ClassOutput::Probabilities`] the
 //! probabilities of all classes.
 //!
 //! Records may lack the label. If all of them have one that the model's loss accepts, the scores are compared with the
@@ -134,10 +135,18 @@ impl<'a> Scorer<'a> {
             }
             LabelRange::Number => !label.is_finite(),
         };
+        if loss == LossFunction::Distance {
+            // Labels are not used.
+            self.is_unlabelled = false;
+            let weight = weight.map_or(1.0, f64::from);
+            self.metrics.rows += 1;
+            self.metrics.loss_sum += weight * self.scores[1];
+        }
         if self.is_unlabelled {
             return;
         }
         match loss {
+            LossFunction::Distance => {}
             LossFunction::Softmax => {
                 let mut scores = self.scores.clone();
                 count_classes(&mut scores, (label, weight), &mut self.metrics);
@@ -158,6 +167,10 @@ impl<'a> Scorer<'a> {
             LossFunction::Logistic => writeln!(self.out, "{}", sigmoid(self.scores[0]) as f32),
             LossFunction::Squared | LossFunction::Hinge | LossFunction::SquaredHinge => {
                 writeln!(self.out, "{}", self.scores[0] as f32)
+            }
+            LossFunction::Distance => {
+                let [cluster, distance] = [self.scores[0], self.scores[1].sqrt()];
+                writeln!(self.out, "{cluster} {}", distance as f32)
             }
             LossFunction::Softmax => {
                 let (class, _) = softmax(&mut self.scores);

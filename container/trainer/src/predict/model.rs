@@ -6,14 +6,16 @@ use bytes::Bytes;
 use heddle_protocol::model::{MODEL_FILE, ModelFile, ModelFileError};
 use heddle_protocol::spec::limits::ANY_FEATURES;
 use heddle_protocol::spec::position::key_of_position;
-use heddle_protocol::spec::table::{BIAS, FACTORS, WEIGHTS};
+use heddle_protocol::spec::table::{BIAS, CENTRES, FACTORS, WEIGHTS};
 use heddle_protocol::spec::{AlgorithmKind, DataFormat, LossFunction};
 use heddle_storage::{
     EntryKind, PathError, Storage, StorageError, StorageUrl, StorePath, connect, read_small,
 };
 
 use crate::batch::Batch;
-use crate::export::{SAFETENSORS_FILE, TEXT_FILE, TensorHeader, TensorHeaderError, keys_of};
+use crate::export::{
+    SAFETENSORS_FILE, SCALES, TEXT_FILE, TensorHeader, TensorHeaderError, keys_of,
+};
 use crate::reader::{Labels, RecordFormat};
 
 /// Longest `MODEL.json` that is read.
@@ -69,8 +71,65 @@ pub struct ScoringModel {
     factors: Vec<f32>,
     /// One for each score.
     bias: Vec<f32>,
+    /// Of k-means.
+    clusters: Option<Clusters>,
     format: DataFormat,
     index_base: u32,
+}
+
+/// The clusters of a k-means model.
+#[derive(Clone, Debug, PartialEq)]
+struct Clusters {
+    features: usize,
+    /// `[clusters × features]`, row-major.
+    centres: Vec<f32>,
+    /// `[features]`: what differences are multiplied by; empty without standardisation.
+    scales: Vec<f32>,
+}
+
+impl Clusters {
+    /// By the tensors of a file.
+    fn of<'a>(
+        header: &TensorHeader,
+        tensor: impl Fn(&str) -> Result<(&'a [u64], Vec<f32>), ModelError>,
+    ) -> Result<Self, ModelError> {
+        let (shape, centres) = tensor(CENTRES)?;
+        let &[(1..), features @ (1..)] = shape else {
+            return Err(ModelError::Form(format!("shape {shape:?} of {CENTRES}")));
+        };
+        let scales = match header.tensors.contains_key(SCALES) {
+            true => tensor(SCALES)?.1,
+            false => Vec::new(),
+        };
+        if !scales.is_empty() && scales.len() as u64 != features {
+            let what = format!("{} {SCALES} of {features} features", scales.len());
+            return Err(ModelError::Form(what));
+        }
+        Ok(Self { features: features as usize, centres, scales })
+    }
+
+    /// The cluster of a record and its squared distance from the centre.
+    fn nearest(&self, indices: &[u32], values: &[f32]) -> (usize, f64) {
+        let mut x = vec![0.0; self.features];
+        for (index, value) in indices.iter().zip(values) {
+            x[*index as usize] = f64::from(*value);
+        }
+        let distance = |centre: &[f32]| {
+            let differences = x.iter().zip(centre).map(|(x, c)| x - f64::from(*c));
+            let scale = |n: usize| self.scales.get(n).map_or(1.0, |scale| f64::from(*scale));
+            differences.enumerate().fold(0.0, |sum, (n, difference)| {
+                sum + (difference * scale(n)) * (difference * scale(n))
+            })
+        };
+        let mut best = (0, f64::INFINITY);
+        for (cluster, centre) in self.centres.chunks_exact(self.features).enumerate() {
+            let distance = distance(centre);
+            if distance < best.1 {
+                best = (cluster, distance);
+            }
+        }
+        best
+    }
 }
 
 impl ScoringModel {
@@ -125,6 +184,22 @@ impl ScoringModel {
             Some(name) => loss(name, algorithm)?,
             None => algorithm.losses()[0],
         };
+        let format = data_format(word("heddle.data-format")?)?;
+        let index_base = index_base(word("heddle.index-base")?)?;
+        if algorithm == AlgorithmKind::Kmeans {
+            let clusters = Some(Clusters::of(&header, tensor)?);
+            let (weights, factors, bias) = (Vec::new(), Vec::new(), Vec::new());
+            return Ok(Self {
+                loss,
+                keys: None,
+                weights,
+                factors,
+                bias,
+                clusters,
+                format,
+                index_base,
+            });
+        }
         let (bias_shape, bias) = tensor(BIAS)?;
         let (shape, weights) = tensor(WEIGHTS)?;
         let keys = keys(&header, data, (shape.first().copied().unwrap_or(0), algorithm))?;
@@ -150,15 +225,7 @@ impl ScoringModel {
             let what = format!("shapes {shape:?} of {WEIGHTS} and {bias_shape:?} of {BIAS}");
             return Err(ModelError::Form(format!("{what} are not those of {}", algorithm.name())));
         }
-        Ok(Self {
-            loss,
-            keys,
-            weights,
-            factors,
-            bias,
-            format: data_format(word("heddle.data-format")?)?,
-            index_base: index_base(word("heddle.index-base")?)?,
-        })
+        Ok(Self { loss, keys, weights, factors, bias, clusters: None, format, index_base })
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self, ModelError> {
@@ -227,6 +294,7 @@ impl ScoringModel {
             weights,
             factors: Vec::new(),
             bias: vec![bias],
+            clusters: None,
             format: format.ok_or_else(|| lacks("format"))?,
             index_base: base.ok_or_else(|| lacks("index-base"))?,
         })
@@ -250,9 +318,10 @@ impl ScoringModel {
         RecordFormat {
             format: self.format,
             index_base: self.index_base,
-            features: match self.keys {
-                Some(_) => ANY_FEATURES,
-                None => (self.weights.len() / self.bias.len().max(1)) as u64,
+            features: match (&self.clusters, &self.keys) {
+                (Some(clusters), _) => clusters.features as u64,
+                (None, Some(_)) => ANY_FEATURES,
+                (None, None) => (self.weights.len() / self.bias.len().max(1)) as u64,
             },
             labels,
         }
@@ -279,12 +348,16 @@ impl ScoringModel {
     }
 
     /// Replaces `scores` by the scores of a record with these features (0-based, below the number of features): the
-    /// log-odds of label 1, the value, the margin, or a score for each class.
+    /// log-odds of label 1, the value, the margin, or a score for each class; of k-means the cluster and the squared distance.
     ///
     /// # Panics
     /// If an index is beyond the features.
     pub fn score(&self, indices: &[u32], values: &[f32], scores: &mut Vec<f64>) {
         scores.clear();
+        if let Some(clusters) = &self.clusters {
+            let (cluster, distance) = clusters.nearest(indices, values);
+            return scores.extend([cluster as f64, distance]);
+        }
         scores.extend(self.bias.iter().map(|bias| f64::from(*bias)));
         let cols = scores.len();
         for (index, value) in indices.iter().zip(values) {

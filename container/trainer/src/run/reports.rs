@@ -42,17 +42,18 @@ impl LoopReports {
 
     /// The job cannot continue: training fails.
     pub(super) fn failed(&mut self, error: String) {
-        self.fatal(ErrorClass::Training, error);
+        self.fatal(Failure::new(ErrorClass::Training, error));
     }
 
     /// The job cannot continue: a fault of the program itself.
     pub(super) fn internal(&mut self, error: String) {
-        self.fatal(ErrorClass::Internal, error);
+        self.fatal(Failure::new(ErrorClass::Internal, error));
     }
 
-    fn fatal(&mut self, class: ErrorClass, error: String) {
-        tracing::error!(?class, error, "training_failed");
-        self.send(Report::Fatal { failure: Failure::new(class, error) });
+    /// The job cannot continue.
+    pub(super) fn fatal(&mut self, failure: Failure) {
+        tracing::error!(class = ?failure.class, error = failure.text, "training_failed");
+        self.send(Report::Fatal { failure });
     }
 
     /// A gradient holds NaN or infinity, and the job does not allow it.

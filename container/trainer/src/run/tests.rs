@@ -15,6 +15,7 @@ use heddle_client::machine::{
 };
 use heddle_input::{TaskLength, plan_input};
 use heddle_protocol::control::{Command, LaneGrant, Phase, Report, Sharing, TaskGrant};
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Lane, PhaseNo, Step, TableId, TaskAttempt, TaskId,
 };
@@ -41,7 +42,7 @@ impl Algorithm for Counting {
         vec![PullItem { table: TableId(0), rows: Rows::Range(0..1), values: vec![0.0] }]
     }
 
-    fn begin(&mut self, _: PhaseKind, constants: Vec<PullItem>) -> Result<(), String> {
+    fn begin(&mut self, _: PhaseKind, constants: Vec<PullItem>) -> Result<(), Failure> {
         assert_eq!(constants.len(), 1);
         Ok(())
     }

@@ -311,7 +311,7 @@ impl<P: DataPlane> Trainer<P> {
         match self.algorithm.begin(kind, constants) {
             Ok(()) => Readiness::Ready,
             Err(error) => {
-                self.reports.failed(error);
+                self.reports.fatal(error);
                 Readiness::Failed
             }
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use heddle_client::layout::Rows;
 use heddle_input::{TaskLength, compression_of, plan_input};
 use heddle_metrics::{PhaseMetrics, Summary};
-use heddle_optimizer::Rule;
+use heddle_optimizer::{Rule, is_less};
 use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
@@ -61,7 +61,8 @@ impl Table {
         };
         let mut values = zeros();
         spec.init.fill(seed, spec.id.0, 0, spec.cols as usize, &mut values);
-        let rule = Rule::new(&spec.optimizer, spec.l2).with_schedule(spec.schedule);
+        let rule = Rule::new(&spec.optimizer, spec.l2);
+        let rule = rule.with_schedule(spec.schedule).of_rows(spec.cols as usize);
         let (mut z, mut n) = (state(0), state(1));
         rule.begin(&values, [&mut z, &mut n]);
         Self { values, rule, steps: 0, z, n, sums: zeros(), touched: vec![false; len], spec }
@@ -75,6 +76,28 @@ impl Table {
             Rows::Keys(keys) => keys.iter().map(|key| *key as usize).collect(),
         };
         rows.into_iter().flat_map(|row| row * cols..(row + 1) * cols).collect()
+    }
+
+    /// Takes in the gradient of a lane.
+    fn push(&mut self, rows: &Rows, values: &[f32]) {
+        let cols = self.spec.cols as usize;
+        for (at, row) in self.at(rows).chunks_exact(cols).zip(values.chunks_exact(cols)) {
+            let own = at[0]..at[0] + cols;
+            let sums = &mut self.sums[own.clone()];
+            let is_new = !std::mem::replace(&mut self.touched[at[0]], true);
+            self.touched[own].fill(true);
+            if !self.rule.keeps_least() {
+                sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+            } else if is_new || is_less(row, sums) {
+                sums.copy_from_slice(row);
+            }
+        }
+    }
+
+    /// The end of a training pass.
+    fn end_pass(&mut self) {
+        let cols = self.spec.cols as usize;
+        self.rule.end_pass(&mut self.values, [&mut self.z, &mut self.n], cols);
     }
 
     fn apply(&mut self, rows: u32) {
@@ -94,6 +117,13 @@ impl Table {
             start = end;
         }
     }
+}
+
+/// A task that is being read, and its records so far.
+struct OpenTask {
+    task: TaskId,
+    records: u64,
+    reader: TaskReader,
 }
 
 /// A job in this thread.
@@ -144,15 +174,18 @@ impl Job {
 
     fn step(
         &mut self,
-        reader: &mut TaskReader,
+        open: &mut OpenTask,
         work: &mut StepWork,
         metrics: &mut TaskMetrics,
     ) -> bool {
         work.clear();
-        wait(reader.next_batch(self.spec.training.batch_rows(), &mut work.batch)).expect("read");
+        wait(open.reader.next_batch(self.spec.training.batch_rows(), &mut work.batch))
+            .expect("read");
         if work.batch.is_empty() {
             return false;
         }
+        (work.task, work.first_record) = (open.task, open.records);
+        open.records += work.batch.rows() as u64;
         work.index_features(&mut self.index);
         self.algorithm.prepare(work);
         self.fill(&mut work.pulls);
@@ -168,7 +201,7 @@ impl Job {
         let mut metrics: Vec<TaskMetrics> = vec![TaskMetrics::default(); lanes as usize];
         let mut tasks: Vec<_> =
             (0..lanes).map(|lane| lane_tasks(&order, Lane(lane), lanes)).collect();
-        let mut readers: Vec<Option<TaskReader>> = (0..lanes).map(|_| None).collect();
+        let mut readers: Vec<Option<OpenTask>> = (0..lanes).map(|_| None).collect();
         loop {
             let mut rows = 0;
             let mut work = StepWork::default();
@@ -178,7 +211,8 @@ impl Job {
                         let Some(task) = tasks[lane].next() else {
                             break;
                         };
-                        readers[lane] = Some(self.open(self.plan.train[task.0 as usize]));
+                        let reader = self.open(self.plan.train[task.0 as usize]);
+                        readers[lane] = Some(OpenTask { task, records: 0, reader });
                     }
                     let mut reader = readers[lane].take().expect("opened above");
                     if self.step(&mut reader, &mut work, &mut metrics[lane]) {
@@ -186,10 +220,7 @@ impl Job {
                         rows += work.batch.rows() as u32;
                         for push in &work.gradient.tables {
                             let table = &mut self.tables[usize::from(push.table.0)];
-                            for (at, value) in table.at(&push.rows).into_iter().zip(&push.values) {
-                                table.sums[at] += value;
-                                table.touched[at] = true;
-                            }
+                            table.push(&push.rows, &push.values);
                         }
                         break;
                     }
@@ -210,10 +241,11 @@ impl Job {
     fn evaluate(&mut self, tasks: Vec<TaskRange>) -> Summary {
         let mut phase = PhaseMetrics::default();
         for (task, range) in tasks.into_iter().enumerate() {
-            let mut reader = self.open(range);
+            let (task, reader) = (TaskId(task as u32), self.open(range));
+            let mut reader = OpenTask { task, records: 0, reader };
             let (mut work, mut metrics) = (StepWork::default(), TaskMetrics::default());
             while self.step(&mut reader, &mut work, &mut metrics) {}
-            phase.add(TaskId(task as u32), metrics);
+            phase.add(task, metrics);
         }
         phase.summary()
     }
@@ -234,6 +266,9 @@ impl Job {
                 PhaseKind::Evaluate { .. } => last = self.evaluate(self.plan.test.clone()),
                 PhaseKind::Measure(_) | PhaseKind::Train { .. } => {
                     self.collective(no);
+                    if matches!(kind, PhaseKind::Train { .. }) {
+                        self.tables.iter_mut().for_each(Table::end_pass);
+                    }
                 }
             }
         }
@@ -242,7 +277,7 @@ impl Job {
 
     /// The figures of the training data at the present values.
     pub fn on_training_data(&mut self) -> Summary {
-        self.begin(PhaseKind::Evaluate { pass: 0 });
+        self.begin(PhaseKind::Evaluate { pass: self.spec.data.passes - 1 });
         self.evaluate(self.plan.train.clone())
     }
 
@@ -281,8 +316,13 @@ pub fn job_file(file: &Path, sets: &[&str]) -> JobSpec {
 
 /// The job file of an example.
 pub fn example(name: &str, sets: &[&str]) -> JobSpec {
+    example_file(name, "job.toml", sets)
+}
+
+/// A job file of an example's folder.
+pub fn example_file(name: &str, file: &str, sets: &[&str]) -> JobSpec {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    job_file(&examples.join(name).join("job.toml"), sets)
+    job_file(&examples.join(name).join(file), sets)
 }
 
 /// Numbers that look random and are the same everywhere (splitmix64, Steele et al. 2014).

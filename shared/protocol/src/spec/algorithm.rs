@@ -20,6 +20,8 @@ pub enum AlgorithmKind {
     SoftmaxRegression,
     /// Products of features by a row of `model.rank` factors for each; two classes or a number.
     FactorizationMachine,
+    /// Clusters of records by distance; labels are not used.
+    Kmeans,
     /// The program of `trainers.command`, on the tables of `[[model.table]]`.
     Custom,
 }
@@ -31,10 +33,9 @@ pub(super) const ALGORITHMS: &[(&str, AlgorithmKind)] = &[
     ("svm", AlgorithmKind::Svm),
     ("softmax-regression", AlgorithmKind::SoftmaxRegression),
     ("factorization-machine", AlgorithmKind::FactorizationMachine),
+    ("kmeans", AlgorithmKind::Kmeans),
     ("custom", AlgorithmKind::Custom),
 ];
-/// Words of `model.algorithm` that are not available yet.
-pub(super) const ALGORITHMS_TO_COME: &[&str] = &["kmeans"];
 
 impl AlgorithmKind {
     /// The word of the job file.
@@ -59,6 +60,7 @@ impl AlgorithmKind {
             Self::Svm => &[LossFunction::Hinge, LossFunction::SquaredHinge],
             Self::SoftmaxRegression => &[LossFunction::Softmax],
             Self::FactorizationMachine => &[LossFunction::Logistic, LossFunction::Squared],
+            Self::Kmeans => &[LossFunction::Distance],
         }
     }
 
@@ -67,7 +69,9 @@ impl AlgorithmKind {
     pub fn is_linear(self) -> bool {
         match self {
             Self::LogisticRegression | Self::LinearRegression | Self::Svm => true,
-            Self::SoftmaxRegression | Self::FactorizationMachine | Self::Custom => false,
+            Self::SoftmaxRegression | Self::FactorizationMachine | Self::Kmeans | Self::Custom => {
+                false
+            }
         }
     }
 }
@@ -86,6 +90,8 @@ pub enum LossFunction {
     SquaredHinge,
     /// −ln of the class's share of e^z over all classes.
     Softmax,
+    /// The squared distance to the nearest centre.
+    Distance,
 }
 
 /// The names of losses; those that an algorithm chooses among are the words of `model.loss`.
@@ -95,6 +101,7 @@ const LOSSES: &[(&str, LossFunction)] = &[
     ("hinge", LossFunction::Hinge),
     ("squared-hinge", LossFunction::SquaredHinge),
     ("softmax", LossFunction::Softmax),
+    ("distance", LossFunction::Distance),
 ];
 
 /// The labels that a job accepts.
@@ -132,6 +139,7 @@ impl LossFunction {
             }
             Self::Squared => &[Figure::Rmse, Figure::Mae, Figure::R2],
             Self::Softmax => &[Figure::LogLoss, Figure::Accuracy],
+            Self::Distance => &[Figure::Inertia, Figure::Moved, Figure::Empty],
         }
     }
 
@@ -140,7 +148,7 @@ impl LossFunction {
     pub fn labels(self, classes: u32) -> LabelRange {
         match self {
             Self::Logistic | Self::Hinge | Self::SquaredHinge => LabelRange::TwoClasses,
-            Self::Squared => LabelRange::Number,
+            Self::Squared | Self::Distance => LabelRange::Number,
             Self::Softmax => LabelRange::Classes(classes),
         }
     }

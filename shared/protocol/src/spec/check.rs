@@ -187,6 +187,11 @@ fn check_training(spec: &JobSpec) -> Result<(), SpecError> {
         true => "is missing; training.consistency = \"ssp\" needs it".to_owned(),
         false => "is for training.consistency = \"ssp\" alone".to_owned(),
     })?;
+    let clustering = spec.model.algorithm == AlgorithmKind::Kmeans;
+    rule(!(ssp && clustering), "training.consistency", || {
+        "must be \"bsp\" or \"asp\" with algorithm kmeans, whose values rest during a pass"
+            .to_owned()
+    })?;
     within("training.staleness", training.staleness.unwrap_or(0), 0, STALENESS_MAX)?;
     rule(training.early_stop == 0 || !spec.data.test.is_empty(), "training.early-stop", || {
         "watches the figures of the test data, and data.test is not set".to_owned()

@@ -14,7 +14,10 @@ use super::sections::{
     AmSpec, CheckpointSpec, DataSpec, ModelSpec, NetworkSpec, OutputSpec, PserverSpec, RunSpec,
     TrainerSpec, TrainingSpec,
 };
-use super::table::{BIAS, FACTORS, STATS, TableKind, TableSpec, WEIGHTS, dense_table};
+use super::table::{
+    BIAS, CANDIDATE_COUNTS, CANDIDATES, CENTRES, FACTORS, PREVIOUS_CENTRES, STATS, TableKind,
+    TableSpec, WEIGHTS, dense_table,
+};
 use super::value::{Bytes, DurationMs, Every, Share};
 use super::yarn::{SubmitSpec, YarnSpec};
 
@@ -79,6 +82,7 @@ impl JobSpec {
         let model = &self.model;
         match model.algorithm {
             AlgorithmKind::Custom => model.tables.clone(),
+            AlgorithmKind::Kmeans => cluster_tables(model),
             AlgorithmKind::LogisticRegression
             | AlgorithmKind::LinearRegression
             | AlgorithmKind::Svm
@@ -121,6 +125,25 @@ impl JobSpec {
     }
 }
 
+/// The tables of k-means. Coordinates of a standardised job are standardised.
+fn cluster_tables(model: &ModelSpec) -> Vec<TableSpec> {
+    let clusters = u64::from(model.clusters);
+    let candidates = model.candidates();
+    // One column beside the coordinates.
+    let cols = model.features as u32 + 1;
+    let no_draw = Initialiser::Constant(f64::from(f32::MAX));
+    vec![
+        dense_table(0, CENTRES, clusters, cols, Optimizer::mean()),
+        dense_table(1, PREVIOUS_CENTRES, 2 * clusters, cols, Optimizer::least()),
+        dense_table(2, STATS, model.features + 1, 3, Optimizer::add()),
+        TableSpec {
+            init: no_draw,
+            ..dense_table(3, CANDIDATES, candidates, cols, Optimizer::least())
+        },
+        dense_table(4, CANDIDATE_COUNTS, candidates, 1, Optimizer::add()),
+    ]
+}
+
 /// A small valid spec for tests of any crate: logistic regression of 10 features by SGD at rate 1,
 /// BSP with 2 lanes, 2 pservers of 2 shards each, 2 trainers. Its paths do not exist.
 ///
@@ -142,20 +165,7 @@ pub fn sample() -> JobSpec {
             class_weights: Vec::new(),
             bad_records: BadRecords::Fail,
         },
-        model: ModelSpec {
-            algorithm: AlgorithmKind::LogisticRegression,
-            loss: None,
-            classes: 0,
-            rank: 0,
-            features: 10,
-            table_full: TableFull::Fail,
-            l2: 0.0,
-            standardise: false,
-            optimizer: Optimizer::sgd(1.0),
-            schedule: Schedule::CONSTANT,
-            init: None,
-            tables: Vec::new(),
-        },
+        model: sample_model(),
         training: TrainingSpec {
             consistency: Consistency::Bsp,
             staleness: None,
@@ -194,5 +204,26 @@ pub fn sample() -> JobSpec {
         submit: SubmitSpec::default(),
         yarn: YarnSpec::default(),
         site_keys: BTreeSet::new(),
+    }
+}
+
+/// The model of [`sample`].
+fn sample_model() -> ModelSpec {
+    ModelSpec {
+        algorithm: AlgorithmKind::LogisticRegression,
+        loss: None,
+        classes: 0,
+        rank: 0,
+        clusters: 0,
+        init_rounds: 0,
+        tolerance: 0.0,
+        features: 10,
+        table_full: TableFull::Fail,
+        l2: 0.0,
+        standardise: false,
+        optimizer: Optimizer::sgd(1.0),
+        schedule: Schedule::CONSTANT,
+        init: None,
+        tables: Vec::new(),
     }
 }

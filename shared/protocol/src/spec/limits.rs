@@ -12,6 +12,12 @@ pub const SLOTS_MAX: u32 = 4096;
 pub const BATCH_MAX: u32 = 1 << 24;
 /// Staleness of SSP unless given: one step ahead hides reading and pulling, one more evens out uneven steps.
 pub const STALENESS: u32 = 2;
+/// Rounds of k-means|| unless given (Bahmani et al. 2012, section 5: five suffice).
+pub const INIT_ROUNDS: u32 = 5;
+/// Most of these rounds, each of which is a pass over the data.
+pub const INIT_ROUNDS_MAX: u32 = 100;
+/// Tolerance of k-means unless given, as in scikit-learn and Spark.
+pub const TOLERANCE: f64 = 1e-4;
 /// Highest staleness. Far above use: beyond a thousand steps it bounds nothing.
 pub const STALENESS_MAX: u32 = 1_000_000;
 /// Highest seed: integers of TOML are signed, 64 bits.

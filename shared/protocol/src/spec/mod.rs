@@ -41,7 +41,7 @@ pub use options::{
     BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TableFull,
     TaskSize,
 };
-pub use phase::{PhaseKind, Stage, phase_count, phase_kind, training_from};
+pub use phase::{PhaseKind, Stage, phase_count, phase_kind, scored_pass, training_from};
 pub use pserver_memory::PserverMemory;
 pub use sections::{
     AmSpec, CheckpointSpec, DataSpec, ModelSpec, NetworkSpec, OutputSpec, PserverSpec, RunSpec,

@@ -1,14 +1,21 @@
 //! What a job minimises, which labels it accepts, and which keys of `[model]` belong to its algorithm.
 
 use super::algorithm::{AlgorithmKind, LabelRange, LossFunction};
-use super::limits::{COLS_MAX, SpecError, rule};
+use super::limits::{COLS_MAX, INIT_ROUNDS_MAX, SpecError, rule};
 use super::sections::ModelSpec;
+use heddle_optimizer::{Optimizer, Schedule};
 
 impl ModelSpec {
     /// The loss that the job minimises.
     #[must_use]
     pub fn objective(&self) -> LossFunction {
         self.loss.unwrap_or(self.algorithm.losses()[0])
+    }
+
+    /// Rows of the table of candidates: one of the first round of k-means||, twice the clusters of each other.
+    #[must_use]
+    pub fn candidates(&self) -> u64 {
+        1 + 2 * u64::from(self.clusters) * u64::from(self.init_rounds)
     }
 
     /// The labels that the job accepts.
@@ -39,6 +46,7 @@ pub(super) fn check_keys(model: &ModelSpec) -> Result<(), SpecError> {
             kind.losses().iter().map(|loss| format!("\"{}\"", loss.name())).collect();
         format!("of algorithm {} must be {}", kind.name(), names.join(" or "))
     })?;
+    check_clusters(model)?;
     let classes = 2..=COLS_MAX;
     let several = kind == AlgorithmKind::SoftmaxRegression;
     rule(!several || classes.contains(&model.classes), "model.classes", || {
@@ -47,6 +55,47 @@ pub(super) fn check_keys(model: &ModelSpec) -> Result<(), SpecError> {
             model.classes,
             kind.name()
         )
+    })
+}
+
+/// The keys of k-means, and those that it does not have.
+fn check_clusters(model: &ModelSpec) -> Result<(), SpecError> {
+    let clustering = model.algorithm == AlgorithmKind::Kmeans;
+    for (key, given) in [
+        ("model.clusters", model.clusters != 0),
+        ("model.init-rounds", model.init_rounds != 0),
+        ("model.tolerance", model.tolerance != 0.0),
+    ] {
+        rule(clustering || !given, key, || {
+            format!("is a key of algorithm kmeans, not of {}", model.algorithm.name())
+        })?;
+    }
+    if !clustering {
+        return Ok(());
+    }
+    for (key, given) in [
+        ("model.l2", model.l2 != 0.0),
+        ("model.init", model.init.is_some()),
+        ("model.optimizer", model.optimizer != Optimizer::default()),
+        ("model.schedule", model.schedule != Schedule::CONSTANT),
+    ] {
+        rule(!given, key, || "is not a key of algorithm kmeans".to_owned())?;
+    }
+    rule((1..=COLS_MAX).contains(&model.clusters), "model.clusters", || {
+        format!("is {}, must be from 1 to {COLS_MAX}: algorithm kmeans needs it", model.clusters)
+    })?;
+    rule((1..=INIT_ROUNDS_MAX).contains(&model.init_rounds), "model.init-rounds", || {
+        format!("is {}, must be from 1 to {INIT_ROUNDS_MAX}", model.init_rounds)
+    })?;
+    rule(model.tolerance.is_finite() && model.tolerance >= 0.0, "model.tolerance", || {
+        format!("is {}, must be at least 0", model.tolerance)
+    })?;
+    // A centre is a row, beside its number of records.
+    rule(!model.any_features(), "model.features", || {
+        "is \"any\"; algorithm kmeans needs the number of features".to_owned()
+    })?;
+    rule((1..u64::from(COLS_MAX)).contains(&model.features), "model.features", || {
+        format!("is {}, must be from 1 to {} with algorithm kmeans", model.features, COLS_MAX - 1)
     })
 }
 
@@ -92,6 +141,46 @@ mod tests {
             refused(|model| model.rank = 4),
             "model.rank: is a key of algorithm factorization-machine, not of logistic-regression"
         );
+    }
+
+    fn clustering(model: &mut ModelSpec) {
+        model.algorithm = AlgorithmKind::Kmeans;
+        model.optimizer = Optimizer::default();
+        (model.clusters, model.init_rounds, model.tolerance) = (3, 5, 1e-4);
+    }
+
+    #[test]
+    fn kmeans_has_its_own_keys_and_no_optimizer() {
+        assert_eq!(
+            refused(|model| model.clusters = 3),
+            "model.clusters: is a key of algorithm kmeans, not of logistic-regression"
+        );
+        let with = |change: fn(&mut ModelSpec)| {
+            refused(|model| {
+                clustering(model);
+                change(model);
+            })
+        };
+        assert_eq!(
+            with(|model| model.clusters = 0),
+            "model.clusters: is 0, must be from 1 to 65536: algorithm kmeans needs it"
+        );
+        assert_eq!(
+            with(|model| model.features = 65_536),
+            "model.features: is 65536, must be from 1 to 65535 with algorithm kmeans"
+        );
+        assert_eq!(with(|model| model.l2 = 0.1), "model.l2: is not a key of algorithm kmeans");
+        assert_eq!(
+            with(|model| model.optimizer = Optimizer::sgd(0.1)),
+            "model.optimizer: is not a key of algorithm kmeans"
+        );
+        assert_eq!(
+            with(|model| model.classes = 3),
+            "model.classes: is a key of algorithm softmax-regression, not of kmeans"
+        );
+        let mut spec = sample();
+        clustering(&mut spec.model);
+        check(&spec).expect("a sound job");
     }
 
     #[test]

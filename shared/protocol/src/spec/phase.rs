@@ -40,8 +40,9 @@ impl PhaseKind {
     }
 }
 
-/// The two measurements of standardisation. Two passes, since a sum of squares in one loses digits
-/// where the mean is large beside the spread.
+/// What is measured. Standardisation takes two passes, since a sum of squares in one loses digits
+/// where the mean is large beside the spread. K-means takes the same two, and those that choose its first centres
+/// (k-means||: Bahmani et al., VLDB 2012).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
@@ -49,12 +50,45 @@ pub enum Stage {
     Centre,
     /// Sums of squared distances from the means: gives the variances.
     Spread,
+    /// K-means: draws records as candidates, each by its squared distance from the candidates of earlier rounds.
+    Candidates {
+        /// From 0: a single record, each by its weight.
+        round: u32,
+    },
+    /// K-means: the records nearest to each candidate.
+    Counts,
 }
 
 /// How many measurements come before the first pass.
 fn measures(spec: &JobSpec) -> u32 {
-    let built_in = spec.model.algorithm != AlgorithmKind::Custom;
-    if built_in && spec.model.standardise { 2 } else { 0 }
+    match spec.model.algorithm {
+        AlgorithmKind::Custom => 0,
+        // Means and variances, the first candidate, the others, their counts.
+        AlgorithmKind::Kmeans => 2 + 1 + spec.model.init_rounds + 1,
+        _ if spec.model.standardise => 2,
+        _ => 0,
+    }
+}
+
+/// The measurement of a phase before the first pass.
+fn stage(spec: &JobSpec, no: u32) -> Stage {
+    match no {
+        0 => Stage::Centre,
+        1 => Stage::Spread,
+        no if no - 2 <= spec.model.init_rounds => Stage::Candidates { round: no - 2 },
+        _ => Stage::Counts,
+    }
+}
+
+/// The pass whose figures a phase gives: that of an evaluation, and of k-means without test data each pass itself.
+#[must_use]
+pub fn scored_pass(spec: &JobSpec, phase: PhaseNo) -> Option<u32> {
+    let own_figures = spec.model.algorithm == AlgorithmKind::Kmeans && spec.data.test.is_empty();
+    match phase_kind(spec, phase)? {
+        PhaseKind::Evaluate { pass } => Some(pass),
+        PhaseKind::Train { pass } if own_figures => Some(pass),
+        PhaseKind::Train { .. } | PhaseKind::Measure(_) => None,
+    }
 }
 
 /// The first training phase.
@@ -82,8 +116,7 @@ pub fn phase_kind(spec: &JobSpec, phase: PhaseNo) -> Option<PhaseKind> {
         return None;
     }
     let Some(after) = phase.0.checked_sub(measures(spec)) else {
-        let stage = if phase.0 == 0 { Stage::Centre } else { Stage::Spread };
-        return Some(PhaseKind::Measure(stage));
+        return Some(PhaseKind::Measure(stage(spec, phase.0)));
     };
     let pass = after / per_pass(spec);
     match after % per_pass(spec) {
@@ -106,6 +139,38 @@ mod tests {
         let mut spec = sample();
         spec.data.passes = 2;
         assert_eq!(sequence(&spec), [PhaseKind::Train { pass: 0 }, PhaseKind::Train { pass: 1 }]);
+    }
+
+    #[test]
+    fn kmeans_draws_its_candidates_before_the_first_pass() {
+        let mut spec = sample();
+        spec.data.passes = 2;
+        spec.model.algorithm = AlgorithmKind::Kmeans;
+        (spec.model.clusters, spec.model.init_rounds) = (3, 2);
+        let draw = |round| PhaseKind::Measure(Stage::Candidates { round });
+        assert_eq!(
+            sequence(&spec),
+            [
+                PhaseKind::Measure(Stage::Centre),
+                PhaseKind::Measure(Stage::Spread),
+                draw(0),
+                draw(1),
+                draw(2),
+                PhaseKind::Measure(Stage::Counts),
+                PhaseKind::Train { pass: 0 },
+                PhaseKind::Train { pass: 1 },
+            ]
+        );
+        let scored = |spec: &JobSpec| -> Vec<u32> {
+            (0..phase_count(spec)).filter_map(|no| scored_pass(spec, PhaseNo(no))).collect()
+        };
+        assert_eq!(scored(&spec), [0, 1], "each pass has figures of its own");
+        spec.data.test = spec.data.train.clone();
+        assert_eq!(scored(&spec), [0, 1]);
+        assert_eq!(scored_pass(&spec, PhaseNo(6)), None, "those of the test data instead");
+        spec.model.algorithm = AlgorithmKind::LogisticRegression;
+        spec.data.test = Vec::new();
+        assert!(scored(&spec).is_empty());
     }
 
     #[test]

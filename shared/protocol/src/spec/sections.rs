@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use heddle_optimizer::{Optimizer, Schedule};
 
-use super::algorithm::{ALGORITHMS, ALGORITHMS_TO_COME, AlgorithmKind, LossFunction};
+use super::algorithm::{ALGORITHMS, AlgorithmKind, LossFunction};
 use super::file::key::{Fallback, Key, ResumeRule};
 use super::file::section::section;
 use super::file::{parameters, paths, values};
@@ -62,8 +62,8 @@ section! {
 section! {
     (take, key)
     pub struct ModelSpec = ["model"] "What is trained." {
-        key algorithm: AlgorithmKind = "model.algorithm", Value("\"logistic-regression\""), Never, read(take.choice(key, ALGORITHMS, ALGORITHMS_TO_COME)),
-            "\"logistic-regression\" and \"svm\" (labels -1/+1 or 0/1), \"linear-regression\" (labels are numbers), \"softmax-regression\" (labels 0 to classes - 1), \"factorization-machine\" (labels by its loss), all with a bias, or \"custom\" (the program of trainers.command on the tables of [[model.table]]).";
+        key algorithm: AlgorithmKind = "model.algorithm", Value("\"logistic-regression\""), Never, read(take.choice(key, ALGORITHMS, &[])),
+            "\"logistic-regression\" and \"svm\" (labels -1/+1 or 0/1), \"linear-regression\" (labels are numbers), \"softmax-regression\" (labels 0 to classes - 1), \"factorization-machine\" (labels by its loss), all with a bias, \"kmeans\" (labels are not used), or \"custom\" (the program of trainers.command on the tables of [[model.table]]).";
         /// `None`: the default of the algorithm. Ask [`ModelSpec::objective`] instead.
         #[serde(default, skip_serializing_if = "super::table::is_default")]
         key loss: Option<LossFunction> = "model.loss", Value("\"auto\""), Never, read(take.with(key, values::loss)),
@@ -76,6 +76,18 @@ section! {
         #[serde(default, skip_serializing_if = "super::table::is_default")]
         key rank: u32 = "model.rank", Value("0"), Never, range(0, COLS_MAX),
             "Factors of each feature in a \"factorization-machine\", which needs it, at least 1.";
+        /// 0 for algorithms without clusters.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key clusters: u32 = "model.clusters", Value("0"), Never, range(0, COLS_MAX),
+            "Number of clusters of \"kmeans\", which needs it, at least 1 and at most the number of records.";
+        /// 0 for algorithms without clusters.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key init_rounds: u32 = "model.init-rounds", Absent("5"), Never, read(values::init_rounds(take, key, algorithm)),
+            "Rounds in which \"kmeans\" draws candidates for its first centres, 1 to 100, each a pass over the training data; 5 unless given.";
+        /// 0 for algorithms without clusters.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key tolerance: f64 = "model.tolerance", Absent("1e-4"), Never, read(values::tolerance(take, key, algorithm)),
+            "\"kmeans\" ends when the squared movement of its centres in a pass is below this share of the data's variance; 1e-4 unless given, 0: never.";
         /// 1 to [`ROWS_MAX`](super::limits::ROWS_MAX) − 1; 0 for [`AlgorithmKind::Custom`].
         /// [`ANY_FEATURES`](super::limits::ANY_FEATURES) for any u64.
         key features: u64 = "model.features", Absent("1000000"), Never, read(values::features(take, key, algorithm)),
@@ -100,7 +112,7 @@ section! {
             "Begin with the values of another job: its checkpoint.dir (the newest checkpoint counts) or one checkpoint in it, such as \"hdfs:///ctr/checkpoints/g1-c4\". Tables are found by name; columns must be equal, more rows are allowed. Optimizer state and applied steps are taken over where the optimizer is the same. Empty: initial values.";
         /// Empty for built-in algorithms. Ask [`JobSpec::tables`](super::JobSpec::tables) instead.
         key tables: Vec<TableSpec> = "model.table", Absent("[{ name = \"counts\", rows = 1000, cols = 1, optimizer = { kind = \"sgd\", rate = 1.0 } }]"), Never, read(values::tables(take, key, optimizer, schedule)),
-            "Tables of a \"custom\" algorithm, one [[model.table]] each: name, rows, cols (1), kind (\"dense\", or \"sparse\": u64 keys, without rows), optimizer (as model.optimizer; here also \"add\", which adds pushes as they are), l2 (0), init (\"zero\", { constant = … }, { uniform = [low, high] } or { normal = [mean, sd] }).";
+            "Tables of a \"custom\" algorithm, one [[model.table]] each: name, rows, cols (1), kind (\"dense\", or \"sparse\": u64 keys, without rows), optimizer (as model.optimizer; here also \"add\", which adds pushes as they are, \"mean\" and \"least\"), l2 (0), init (\"zero\", { constant = … }, { uniform = [low, high] } or { normal = [mean, sd] }).";
     }
 }
 

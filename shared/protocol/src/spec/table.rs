@@ -16,6 +16,15 @@ pub const FACTORS: &str = "factors";
 /// Name of the table in which standardisation is measured.
 pub const STATS: &str = "stats";
 
+/// Name of the table of k-means' centres: coordinates, and the records of each.
+pub const CENTRES: &str = "centres";
+/// Name of the table of the centres with which the last two passes began: number of the pass, coordinates.
+pub const PREVIOUS_CENTRES: &str = "previous-centres";
+/// Name of the table of records drawn for the first centres: key of the draw, coordinates.
+pub const CANDIDATES: &str = "candidates";
+/// Name of the table of the records nearest to each candidate.
+pub const CANDIDATE_COUNTS: &str = "candidate-counts";
+
 /// Bytes of a row of a sparse table beyond values and state: 8 of its position, about 16 of the index, and some for the
 /// marks of snapshots.
 const SPARSE_ROW_BYTES: u64 = 26;

@@ -70,10 +70,11 @@ fn the_template_reads_back_as_a_job_of_defaults() {
     assert_eq!(templated.spec, small.spec);
     assert!(text.lines().all(|line| line.chars().count() <= 140), "{text}");
     // Commented keys are defaults: uncommented they change nothing. [[model.table]] is the one that
-    // has none, and trainers.command is needed with it; staleness is for ssp alone.
+    // has none, and trainers.command is needed with it; staleness is for ssp alone, two others for k-means.
+    let others = ["# table = ", "# staleness = ", "# init-rounds = ", "# tolerance = "];
     let uncommented: String = text
         .lines()
-        .filter(|line| !line.starts_with("# table = ") && !line.starts_with("# staleness = "))
+        .filter(|line| !others.iter().any(|key| line.starts_with(key)))
         .filter(|line| {
             !line.starts_with("##") && !line.starts_with("# A ") && !line.starts_with("# What")
         })

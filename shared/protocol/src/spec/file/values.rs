@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use heddle_optimizer::{Optimizer, Schedule};
 
 use super::super::algorithm::{AlgorithmKind, LossFunction};
-use super::super::limits::{ANY_FEATURES, BATCH_MAX, ROWS_MAX, STALENESS, STALENESS_MAX};
+use super::super::limits::{
+    ANY_FEATURES, BATCH_MAX, INIT_ROUNDS, INIT_ROUNDS_MAX, ROWS_MAX, STALENESS, STALENESS_MAX,
+    TOLERANCE,
+};
 use super::super::memory_retry::MemoryRetry;
 use super::super::options::{
     BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, TaskSize,
@@ -125,13 +128,49 @@ pub(in crate::spec) fn loss(raw: &Raw) -> Result<Option<LossFunction>, String> {
     match text_of(raw)? {
         "auto" => Ok(None),
         name => match LossFunction::of_name(name) {
-            Some(loss) if loss != LossFunction::Softmax => Ok(Some(loss)),
+            Some(loss) if !matches!(loss, LossFunction::Softmax | LossFunction::Distance) => {
+                Ok(Some(loss))
+            }
             _ => {
                 Err("expected \"auto\", \"logistic\", \"squared\", \"hinge\" or \"squared-hinge\""
                     .to_owned())
             }
         },
     }
+}
+
+/// Rounds of k-means; other algorithms have none.
+pub(in crate::spec) fn init_rounds(
+    take: &mut Take<'_>,
+    key: &'static Key,
+    algorithm: Option<AlgorithmKind>,
+) -> Option<u32> {
+    if take.given(key) {
+        return take.number(key, 1, INIT_ROUNDS_MAX);
+    }
+    take.absent(key);
+    if algorithm != Some(AlgorithmKind::Kmeans) {
+        return Some(0);
+    }
+    take.resolved(key, &INIT_ROUNDS.to_string());
+    Some(INIT_ROUNDS)
+}
+
+/// Tolerance of k-means; other algorithms have none.
+pub(in crate::spec) fn tolerance(
+    take: &mut Take<'_>,
+    key: &'static Key,
+    algorithm: Option<AlgorithmKind>,
+) -> Option<f64> {
+    if take.given(key) {
+        return take.real(key);
+    }
+    take.absent(key);
+    if algorithm != Some(AlgorithmKind::Kmeans) {
+        return Some(0.0);
+    }
+    take.resolved(key, &TOLERANCE.to_string());
+    Some(TOLERANCE)
 }
 
 /// Number of features or "any", which custom algorithms need not give.

@@ -1,0 +1,103 @@
+//! The phases of a shard: from one to the next, after a loading or a rollback, and the end of a training pass.
+
+use heddle_protocol::control::Phase;
+use heddle_protocol::frame::Status;
+use heddle_protocol::ids::{PhaseNo, Step};
+
+use super::Shard;
+use crate::content::ContentError;
+use crate::copy_on_write::Full;
+use crate::dedup::{DedupState, Seen};
+use crate::effect::ShardEffect;
+use crate::pass_end::PassEnd;
+use crate::phase_progress::{self, PhaseProgress};
+
+/// Values whose end of a pass is carried out between two checks of the snapshots' room.
+const END_VALUES: usize = 16 * 1024;
+
+impl Shard {
+    /// Serves a new phase from its start. Waiting frames belong to the previous one and are rejected.
+    pub(crate) fn begin(&mut self, phase: Phase, out: &mut Vec<ShardEffect>) {
+        let left = self.progress.takes_pushes().then_some(self.phase);
+        self.begin_after(left, phase, out);
+    }
+
+    /// Serves a new phase after `left`, if that had pushes. If it was a training pass, rules that take values from the sums
+    /// of a pass do so first: once, since the state of `left` is never served again, but for a rollback, which brings the
+    /// sums back too.
+    fn begin_after(&mut self, left: Option<PhaseNo>, phase: Phase, out: &mut Vec<ShardEffect>) {
+        self.refuse_waiting(Status::WrongPhase, out);
+        self.loaded = None;
+        let ends = self.memory.tables.all().iter().any(|table| table.rule.ends_passes());
+        let left = left.filter(|left| ends && self.steps.counts_in(*left));
+        if left.is_none() && self.ending.is_none() {
+            return self.serve(phase, Step(0), phase_progress::start_of(phase));
+        }
+        let (table, row) = self.ending.take().map_or((0, 0), |ending| (ending.table, ending.row));
+        self.ending = Some(PassEnd { table, row, next: phase });
+        self.phase = phase.no;
+        self.progress = PhaseProgress::Idle;
+        self.memory.snapshots.disarm();
+        self.end_pass();
+    }
+
+    /// Carries out the end of a pass, as far as the snapshots have room, and serves the phase after it.
+    pub(super) fn end_pass(&mut self) {
+        let Some(mut ending) = self.ending.take() else { return };
+        while let Some(table) = self.memory.tables.all().get(ending.table) {
+            let rows_max = (END_VALUES / table.cols).max(1);
+            match table.end_pass(&mut self.memory.arena, ending.row, rows_max) {
+                Ok(Some(row)) => ending.row = row,
+                Ok(None) => (ending.table, ending.row) = (ending.table + 1, 0),
+                Err(Full) => {
+                    self.ending = Some(ending);
+                    return;
+                }
+            }
+        }
+        self.serve(ending.next, Step(0), phase_progress::start_of(ending.next));
+    }
+
+    /// Serves the phase from the loaded or restored state.
+    pub(crate) fn resume(
+        &mut self,
+        phase: Phase,
+        step: Step,
+        out: &mut Vec<ShardEffect>,
+    ) -> Result<(), ContentError> {
+        let shard = self.id;
+        let loaded = self.loaded.take();
+        let pushed = |state: &DedupState| !matches!(state.seen, Seen::ReadOnly);
+        let left = loaded.as_ref().filter(|state| pushed(state)).map(|state| state.phase);
+        self.steps.restore(loaded.as_ref().map_or(self.steps.count(), |state| state.steps));
+        let Some(state) = loaded.filter(|state| state.phase >= phase.no) else {
+            // Initial values, or a cut at the end of an earlier phase.
+            if step != Step(0) {
+                return Err(ContentError::Step { shard, saved: Step(0), wanted: step });
+            }
+            self.begin_after(left, phase, out);
+            return Ok(());
+        };
+        phase_progress::check(&state, shard, phase, step)?;
+        self.refuse_waiting(Status::WrongEpoch, out);
+        self.serve(phase, step, state.seen);
+        self.report_end(out);
+        Ok(())
+    }
+
+    fn serve(&mut self, phase: Phase, step: Step, seen: Seen) {
+        self.phase = phase.no;
+        self.steps.serve(phase.no);
+        self.memory.snapshots.disarm();
+        self.progress =
+            PhaseProgress::of(seen, step, self.memory.tables.all().len(), self.early_bytes_max);
+    }
+
+    /// Rejects parked and staged requests, and serves nothing until [`Self::resume`].
+    pub(crate) fn stop_serving(&mut self, out: &mut Vec<ShardEffect>) {
+        self.refuse_waiting(Status::WrongEpoch, out);
+        self.progress = PhaseProgress::Idle;
+        self.ending = None;
+        self.memory.snapshots.disarm();
+    }
+}
