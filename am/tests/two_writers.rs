@@ -94,6 +94,7 @@ fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Manife
         task_steps: BTreeMap::new(),
         evaluations: Vec::new(),
         progress: Progress::default(),
+        tables: Vec::new(),
     }
 }
 

@@ -125,6 +125,7 @@ pub fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Ma
         task_steps: BTreeMap::new(),
         evaluations: Vec::new(),
         progress: Progress::default(),
+        tables: Vec::new(),
     }
 }
 

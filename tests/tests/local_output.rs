@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use heddle_protocol::view::{JobEvent, JobState};
 use heddle_tests::hadoop::wait::wait_until;
-use heddle_tests::local::{Run, am_pid, command, kill9, write_libsvm};
+use heddle_tests::local::{Run, am_pid, command, heddle, kill9, write_libsvm};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -137,4 +137,39 @@ fn a_killed_master_is_reported_as_killed() {
             matches!(event, JobEvent::Evaluated(_)).then_some(())
         })
         .expect("it trains again");
+}
+
+#[test]
+fn manifests_and_status_have_the_figures_of_tables() {
+    let dir = folder(2, "");
+    let every_pass = ["run", "job.toml", "--set", "checkpoint.every=1 passes"];
+    let ended = heddle(dir.path(), &every_pass).expect("heddle starts");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let mut tables = Vec::new();
+    for cut in 1..=3 {
+        let path = dir.path().join(format!("ckpt/g1-c{cut}/MANIFEST.json"));
+        let manifest = std::fs::read(path).expect("before the first step and after each pass");
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("JSON");
+        tables.push(manifest["tables"].clone());
+    }
+    let of = |cut: usize, table: usize, field: &str| tables[cut][table][field].clone();
+    for (table, name, rows) in [(0, "weights", 20), (1, "bias", 1)] {
+        assert_eq!((of(0, table, "name"), of(0, table, "rows")), (name.into(), rows.into()));
+        assert_eq!((of(0, table, "nonzero"), of(0, table, "norm")), (0.into(), 0.0.into()));
+        assert_ne!(of(1, table, "norm"), of(2, table, "norm"), "{name} changed in pass 2");
+    }
+    let file = std::fs::read(dir.path().join("model/model.safetensors")).expect("a model");
+    let header = 8 + u64::from_le_bytes(*file.first_chunk().expect("a length")) as usize;
+    // The bias follows the weights.
+    let weights: Vec<f64> = file[header..header + 80]
+        .chunks_exact(4)
+        .map(|bytes| f32::from_le_bytes(*bytes.first_chunk().expect("four")).into())
+        .collect();
+    let nonzero = weights.iter().filter(|weight| **weight != 0.0).count();
+    assert_eq!(of(2, 0, "nonzero"), nonzero);
+    let norm = weights.iter().map(|weight| weight * weight).sum::<f64>().sqrt();
+    assert!((of(2, 0, "norm").as_f64().expect("finite") - norm).abs() < 1e-9, "{tables:?}");
+    let status = heddle(dir.path(), &["status"]).expect("heddle starts");
+    let line = format!("table weights  20 rows  {nonzero} non-zero  norm {norm:.4}");
+    assert!(status.stdout.contains(&line), "{line} in {}", status.stdout);
 }

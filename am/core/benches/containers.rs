@@ -259,7 +259,7 @@ impl Rig {
                     let step = Step(0);
                     self.say(member, Report::SnapshotTaken { cut, epoch, shard, step });
                     let file = file(shard);
-                    self.say(member, Report::Saved { cut, epoch, file });
+                    self.say(member, Report::Saved { cut, epoch, file, tables: Vec::new() });
                 }
             }
             Command::Barrier { cut, epoch } => {
@@ -690,6 +690,7 @@ fn manifest(size: Size, config: &Config) -> Vec<Figure> {
         task_steps: (0..size.tasks).map(|id| (TaskId(id), 1_000)).collect(),
         evaluations: Vec::new(),
         progress: Progress::default(),
+        tables: Vec::new(),
     };
     let began = Instant::now();
     let bytes = manifest.to_json().unwrap();

@@ -48,6 +48,7 @@ pub(super) fn render(view: &JobView) -> String {
                 (ended(view))
                 (recoveries(view))
                 (checkpoints(view))
+                (tables(view))
                 (checkpoints_given_up(view))
                 (checkpoints_damaged(view))
                 (curve::losses(view))
@@ -249,6 +250,22 @@ fn checkpoints(view: &JobView) -> Markup {
             (ms(Some(taken.took_ms)))
             (figure(size(taken.bytes)))
             (text(&taken.dir))
+        }
+    });
+    table(&title, &head, rows)
+}
+
+fn tables(view: &JobView) -> Markup {
+    let Some(newest) = view.checkpoints.last() else { return html! {} };
+    let head = ["table", "rows", "non-zero", "norm"];
+    let title = format!("Tables at checkpoint {}", newest.cut);
+    let rows = newest.tables.iter().map(|of| {
+        let norm = of.norm.map_or_else(|| "not finite".to_owned(), |norm| format!("{norm:.4}"));
+        html! {
+            (text(&of.name))
+            (figure(thousands(of.rows)))
+            (figure(thousands(of.nonzero)))
+            (figure(norm))
         }
     });
     table(&title, &head, rows)

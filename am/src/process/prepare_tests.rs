@@ -115,6 +115,7 @@ async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
         task_steps: BTreeMap::new(),
         evaluations: Vec::new(),
         progress: Progress::default(),
+        tables: Vec::new(),
     };
     dir.commit(manifest, salt, &|| Ok(())).await.expect("committed");
 }

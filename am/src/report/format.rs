@@ -2,6 +2,7 @@
 
 use heddle_protocol::control::GrantedPulls;
 use heddle_protocol::ids::CutId;
+use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
     CheckpointView, DataLocality, EvaluationView, RecoveryView, SparseTableView, StorageWaitView,
     TrainingPassView,
@@ -143,6 +144,14 @@ pub fn checkpoint(taken: &CheckpointView) -> String {
         size(taken.bytes),
         seconds(taken.took_ms)
     )
+}
+
+/// The figures of a table in a line: `table weights  1,000 rows  990 non-zero  norm 2.5000`.
+#[must_use]
+pub fn table(table: &TableStatistics) -> String {
+    let norm = table.norm.map_or_else(|| "not finite".to_owned(), |norm| format!("{norm:.4}"));
+    let (rows, nonzero) = (thousands(table.rows), thousands(table.nonzero));
+    format!("table {}  {rows} rows  {nonzero} non-zero  norm {norm}", table.name)
 }
 
 /// `largest gap 2 steps, mean 0.7; 120 of 3,400 pulls waited, 1.5 s in all`.

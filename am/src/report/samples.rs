@@ -4,6 +4,7 @@ use heddle_am_core::Outcome;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
+use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
     AbortedCheckpointView, ApplicationView, CheckpointView, DamagedCheckpointView, EndedView,
     EvaluationView, FirstFigures, JobState, JobView, Placement, RecoveryView, SlotState, SlotView,
@@ -75,6 +76,12 @@ pub(crate) fn view() -> JobView {
         took_ms: 120,
         bytes: 4096,
         dir: "hdfs://nn/user/alice/ckpt/1.3".into(),
+        tables: vec![TableStatistics {
+            name: "weights".into(),
+            rows: 1000,
+            nonzero: 990,
+            norm: Some(2.5),
+        }],
     }];
     view.passes = [(0, 0.35124), (1, 0.23042)]
         .map(|(pass, loss)| TrainingPassView { pass, rows: 5_000, loss: Some(loss) })

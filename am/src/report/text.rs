@@ -112,6 +112,8 @@ fn sections(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     section(f, "Checkpoints", &view.checkpoints, |taken| {
         format!("{}  {}", format::time(taken.at_ms), format::checkpoint(taken))
     })?;
+    let tables = view.checkpoints.last().map_or(&[][..], |newest| &newest.tables);
+    section(f, "Tables of the newest checkpoint", tables, format::table)?;
     section(f, "Checkpoints given up", &history.checkpoints_given_up, |aborted| {
         format!("{}  {}  {}", format::time(aborted.at_ms), aborted.cut, plain(&aborted.reason))
     })?;
@@ -216,6 +218,7 @@ mod tests {
             "requested       1 × pserver: 512 MiB, 1 vcore\n",
             "    checkpoint     1.200 s  age of the state returned to\n",
             "    resume         0.011 s  to training again\n",
+            "  table weights  1,000 rows  990 non-zero  norm 2.5000\n",
             "g1-c2  pserver-0 was lost before its shards were saved\n",
             "  2023-11-14 22:13:32Z  the journal is 7 s late and tried again: safe mode\n",
             "  pserver-0-1       container_1700000000000_0005_01_000002  n1  was killed by signal 9",

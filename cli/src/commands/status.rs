@@ -282,6 +282,9 @@ fn details(view: &JobView) -> Result<(), CommandFailure> {
             "checkpoints  {} taken, newest {} in {}",
             view.checkpoints_taken, last.cut, last.dir
         ))?;
+        for table in &last.tables {
+            output::line(&format::table(table))?;
+        }
     }
     Ok(())
 }

@@ -24,6 +24,7 @@ use crate::load::{LoadFrom, LoadJob};
 use crate::load_error::LoadError;
 use crate::message::{CoordinatorInput, DataAnswer, DataCommand, DataReport, DataThreadHandle};
 use crate::save::SaveJob;
+use crate::saved_shard::SavedShard;
 use crate::status::PserverStatus;
 use crate::workers::{WorkerJob, Workers};
 
@@ -144,9 +145,9 @@ impl Coordinator {
             CoordinatorInput::Saved { cut, epoch, shard, result } => {
                 self.busy -= 1;
                 match result {
-                    Ok(Some(file)) => {
+                    Ok(Some(SavedShard { file, tables })) => {
                         tracing::info!(%cut, %shard, bytes = file.bytes, "shard_saved");
-                        (self.send_report)(Report::Saved { cut, epoch, file })
+                        (self.send_report)(Report::Saved { cut, epoch, file, tables })
                     }
                     Ok(None) => {
                         tracing::info!(%cut, %shard, "shard_save_abandoned")

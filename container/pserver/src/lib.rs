@@ -33,6 +33,7 @@ mod load_error;
 mod message;
 mod process;
 mod save;
+mod saved_shard;
 pub mod standalone;
 mod status;
 mod throttle;

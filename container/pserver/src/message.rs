@@ -12,11 +12,11 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
-use heddle_protocol::manifest::ShardFile;
 use heddle_shard::{Shard, ShardReport, ShardSetError, SnapshotGone, SnapshotHead};
 use tokio::sync::Notify;
 
 use crate::load_error::LoadError;
+use crate::saved_shard::SavedShard;
 
 /// Values of a snapshot, 4-byte aligned, on their way to a file.
 pub(crate) type Buffer = Vec<f32>;
@@ -95,7 +95,7 @@ pub(crate) enum CoordinatorInput {
     /// A report of a data thread.
     Data(DataReport),
     /// A worker has saved a shard, or failed; none if the cut was over before.
-    Saved { cut: CutId, epoch: Epoch, shard: ShardId, result: Result<Option<ShardFile>, Failure> },
+    Saved { cut: CutId, epoch: Epoch, shard: ShardId, result: Result<Option<SavedShard>, Failure> },
     /// A worker has loaded a shard, or failed.
     Loaded { epoch: Epoch, shard: ShardId, result: Result<Box<Shard>, LoadError> },
     /// The agent ends the process.

@@ -11,13 +11,13 @@ use bytes::Bytes;
 use crossbeam::channel::{Receiver, Sender, bounded};
 use heddle_backoff::Backoff;
 use heddle_protocol::failure::ErrorClass;
-use heddle_protocol::manifest::ShardFile;
 use heddle_shard::{ShardConfig, SnapshotGone, SnapshotHead};
 use heddle_storage::shard_file::{SaveError, ShardWriter};
 use heddle_storage::{Reason, StorageError, StorageUrl, StorageUrlError, chain};
 
 use crate::layout::{self, Moment};
 use crate::message::{Buffer, DataCommand, DataThreadHandle};
+use crate::saved_shard::{SavedShard, ShardStatistics};
 use crate::throttle::BandwidthLimit;
 
 /// Values of a piece: 512 KiB, which a data thread copies in some 50 µs. A multiple of the snapshot's unit.
@@ -125,7 +125,7 @@ impl SaveFailure {
 ///
 /// # Errors
 /// The cut is over, or the storage failed.
-pub(crate) async fn save(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
+pub(crate) async fn save(job: &SaveJob) -> Result<SavedShard, SaveFailure> {
     retry(
         RETRY,
         |error| {
@@ -158,7 +158,7 @@ async fn retry<T, F: Future<Output = Result<T, SaveFailure>>>(
     Err(before.unwrap_or(SaveFailure::Gone))
 }
 
-async fn save_once(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
+async fn save_once(job: &SaveJob) -> Result<SavedShard, SaveFailure> {
     let location = StorageUrl::parse(&job.staging)?;
     let storage = heddle_storage::connect(&location)?;
     let head = snapshot_head(job)?;
@@ -166,7 +166,9 @@ async fn save_once(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
     let mut writer = ShardWriter::create(&*storage, location.path(), header).await?;
     let mut pieces = SectionPieces::new(job, &head.sparse_rows);
     writer.write(Bytes::from(head.dedup_state)).await?;
+    let mut statistics = ShardStatistics::new(&job.config, &head.sparse_rows);
     while let Some(buffer) = pieces.next()? {
+        statistics.add(&buffer);
         let back = pieces.back.0.clone();
         let piece = Bytes::from_owner(Recycled { buffer, back });
         if let Some(limit) = &job.bandwidth {
@@ -174,7 +176,8 @@ async fn save_once(job: &SaveJob) -> Result<ShardFile, SaveFailure> {
         }
         writer.write(piece).await?;
     }
-    Ok(writer.finish(&*storage).await?)
+    let file = writer.finish(&*storage).await?;
+    Ok(SavedShard { file, tables: statistics.finish() })
 }
 
 fn snapshot_head(job: &SaveJob) -> Result<SnapshotHead, SaveFailure> {

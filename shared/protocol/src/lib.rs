@@ -28,6 +28,7 @@ pub mod model;
 pub mod mutation;
 pub mod plan_file;
 pub mod spec;
+pub mod table_statistics;
 pub mod task_set;
 pub mod url;
 pub mod view;

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use crate::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TaskAttempt, TaskId};
 use crate::spec::{JobSpec, PhaseKind, phase_kind};
+use crate::table_statistics::TableStatistics;
 use crate::view::EvaluationView;
 
 pub use progress::{Progress, TrainingProgress};
@@ -304,6 +305,9 @@ pub struct Manifest {
     /// Counters for display.
     #[serde(default)]
     pub progress: Progress,
+    /// Figures of the tables at the cut, for display. Programs before this field existed wrote none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TableStatistics>,
 }
 
 /// Why a manifest is not accepted.
@@ -534,6 +538,7 @@ mod tests {
             task_steps: BTreeMap::from([(TaskId(0), 12)]),
             evaluations: Vec::new(),
             progress: Progress { rows: 10, ..Progress::default() },
+            tables: Vec::new(),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::control::GrantedPulls;
 use crate::exit_code::ExitCode;
 use crate::figure::EvaluationFigures;
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
+use crate::table_statistics::TableStatistics;
 
 mod event_stream;
 mod history;
@@ -123,6 +124,9 @@ pub struct CheckpointView {
     pub bytes: u64,
     /// Where.
     pub dir: String,
+    /// Figures of the tables in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<TableStatistics>,
 }
 
 /// One recovery: what failed, and how long each stretch took.

@@ -444,7 +444,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
             for shard in shards {
                 reports.push(Report::SnapshotTaken { cut, epoch, shard, step: Step(0) });
                 reports.push(match save(&staging, shard) {
-                    Ok(file) => Report::Saved { cut, epoch, file },
+                    Ok(file) => Report::Saved { cut, epoch, file, tables: Vec::new() },
                     Err(error) => Report::SaveFailed {
                         cut,
                         epoch,

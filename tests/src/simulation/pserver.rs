@@ -528,7 +528,7 @@ impl Pserver {
             };
             let saved = Saved { cut, shard, sections, head };
             durable.files.insert(uuid, Arc::new(saved));
-            out.push(Output::Report(Report::Saved { cut, epoch, file }));
+            out.push(Output::Report(Report::Saved { cut, epoch, file, tables: Vec::new() }));
         }
         host.pump(&mut effects);
         self.carry_out(thread, effects, out);

@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use heddle_protocol::control::{Command, CutAt, Sharing, TakeCut};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step};
 use heddle_protocol::manifest::ShardFile;
+use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{EvaluationView, TrainingPassView};
 
 use crate::action::{CallId, OperationId};
@@ -107,6 +108,8 @@ pub(crate) struct OrderedCut {
     pub tasks: QueueProgress,
     pub snapped: BTreeMap<ShardId, Step>,
     pub saved: BTreeMap<ShardId, ShardFile>,
+    /// Figures of the tables of those.
+    pub tables: BTreeMap<ShardId, Vec<TableStatistics>>,
     /// The scores when it was ordered.
     pub evaluations: Vec<EvaluationView>,
     /// The training losses when it was ordered.

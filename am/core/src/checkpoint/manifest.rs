@@ -8,6 +8,7 @@ use heddle_protocol::manifest::{
     FORMAT_VERSION, Manifest, Progress, QueuedTask, Salt, TaskState, TrainingProgress, Work,
 };
 use heddle_protocol::spec::{PhaseKind, SpecDigest, phase_kind};
+use heddle_protocol::table_statistics::TableStatistics;
 use uuid::Uuid;
 
 use super::Checkpoints;
@@ -69,6 +70,7 @@ impl Checkpoints {
                 training: TrainingProgress { passes: ordered.passes.clone(), rows, loss },
                 checkpoints: self.earlier.checkpoints.saturating_add(self.committed),
             },
+            tables: TableStatistics::of_tables(ordered.tables.values().map(Vec::as_slice)),
         };
         Some((ordered.staging.clone(), manifest))
     }

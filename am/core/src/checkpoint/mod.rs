@@ -83,6 +83,7 @@ pub(crate) fn checkpoint_view(checkpoint: &Checkpoint, took_ms: u64) -> Checkpoi
         took_ms,
         bytes: manifest.bytes(),
         dir: checkpoint.dir.clone(),
+        tables: manifest.tables.clone(),
     }
 }
 

@@ -113,6 +113,7 @@ impl Checkpoints {
             tasks: positions.unwrap_or_default(),
             snapped: BTreeMap::new(),
             saved: BTreeMap::new(),
+            tables: BTreeMap::new(),
             evaluations: work.scores(),
             passes: work.passes(),
         }));

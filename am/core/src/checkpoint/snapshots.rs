@@ -8,6 +8,7 @@ use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskId};
 use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::mutation::Mutation;
+use heddle_protocol::table_statistics::TableStatistics;
 
 use super::cut::{Cut, CutProgress, OrderedCut};
 use super::{Checkpoints, CutEnded, TRIES_MAX};
@@ -55,8 +56,15 @@ impl Checkpoints {
     }
 
     /// The file of a shard is durable.
-    pub(crate) fn saved(&mut self, id: CutId, epoch: Epoch, file: ShardFile, ctx: &Context) {
+    pub(crate) fn saved(
+        &mut self,
+        id: CutId,
+        epoch: Epoch,
+        (file, tables): (ShardFile, Vec<TableStatistics>),
+        ctx: &Context,
+    ) {
         if let Some(cut) = self.matching(id, epoch, ctx) {
+            cut.tables.insert(file.shard, tables);
             cut.saved.insert(file.shard, file);
         }
     }

@@ -113,9 +113,9 @@ impl Core {
             {
                 return self.shard_gave_up(slot, (cut, epoch), shard, step, &reason);
             }
-            Report::Saved { cut, epoch, file } => {
+            Report::Saved { cut, epoch, file, tables } => {
                 if self.stage.holds(slot, file.shard) {
-                    self.checkpoints.saved(cut, epoch, file, &self.ctx);
+                    self.checkpoints.saved(cut, epoch, (file, tables), &self.ctx);
                 }
                 None
             }

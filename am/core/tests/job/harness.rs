@@ -765,7 +765,11 @@ pub fn saves(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Report> {
             at_ms: 0,
         }
     };
-    process.shards.iter().map(|shard| Report::Saved { cut, epoch, file: file(*shard) }).collect()
+    process
+        .shards
+        .iter()
+        .map(|shard| Report::Saved { cut, epoch, file: file(*shard), tables: Vec::new() })
+        .collect()
 }
 
 /// The lanes that a trainer runs.

@@ -73,6 +73,7 @@ fn checkpoint(spec: &JobSpec, tables: &[Vec<f32>]) -> Rig {
             task_steps: Default::default(),
             evaluations: Vec::new(),
             progress: Progress::default(),
+            tables: Vec::new(),
         };
         let committed = dir.commit(manifest, salt, &|| Ok(())).await.expect("committed");
         StorageUrl::parse(committed.dir.as_str()).expect("a location")

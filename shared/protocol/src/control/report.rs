@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
 use crate::manifest::ShardFile;
 use crate::metrics::TaskMetrics;
+use crate::table_statistics::TableStatistics;
 
 /// A line from a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -105,6 +106,9 @@ pub enum Report {
         epoch: Epoch,
         /// What was written.
         file: ShardFile,
+        /// Figures of its tables.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tables: Vec<TableStatistics>,
     },
     /// Pserver: the shard could not be saved; its file does not count.
     SaveFailed {

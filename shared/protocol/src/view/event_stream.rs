@@ -76,6 +76,7 @@ mod tests {
                 took_ms: 2,
                 bytes: 3,
                 dir: "file:///c".to_owned(),
+                tables: Vec::new(),
             }),
             JobEvent::Ended {
                 state: JobState::Finished,

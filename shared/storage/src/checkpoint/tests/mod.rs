@@ -98,6 +98,7 @@ pub(super) fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>
         task_steps: BTreeMap::new(),
         evaluations: Vec::new(),
         progress: Progress::default(),
+        tables: Vec::new(),
     }
 }
 
