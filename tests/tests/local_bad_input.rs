@@ -191,3 +191,46 @@ fn unwritable_directories_are_named() {
         assert_eq!(std::fs::read_to_string(dir.path().join(file)).expect("kept"), "in the way");
     }
 }
+
+#[test]
+fn keys_that_do_not_fit_each_other_are_exit_7_with_the_key() {
+    let dir = good();
+    for (sets, words) in [
+        (
+            &["model.optimizer={ kind = \"sgd\", rate = 0.1, alpha = 0.2 }"][..],
+            &[
+                "model.optimizer",
+                "unknown field \"alpha\" (it is of ftrl); kind \"sgd\" has rate, gradient",
+            ][..],
+        ),
+        (
+            &["model.optimizer={ kind = \"adam\", decay = 0.9 }"],
+            &[
+                "model.optimizer",
+                "unknown field \"decay\" (it is of rmsprop, adadelta); kind \"adam\" has rate",
+            ],
+        ),
+        (
+            &["training.staleness=2"],
+            &["training.staleness", "is for training.consistency = \"ssp\" alone"],
+        ),
+        (
+            &["training.consistency=ssp", "training.staleness=-1"],
+            &["training.staleness", "expected a whole number from 0 to 1000000"],
+        ),
+        (
+            &["model.features=2000000000"],
+            &["pservers.memory: is 512MiB, must be at least ", " MiB of tables"],
+        ),
+        (
+            &["model.init=s3://bucket/x"],
+            &["model.init", "a URL that starts with file:// or hdfs://"],
+        ),
+        (&["model.init=ckpt"], &["model.init", "is the job's own checkpoint.dir"]),
+    ] {
+        let arguments: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let ended = run(dir.path(), &arguments);
+        refused(dir.path(), &ended, 7, words);
+        assert!(!dir.path().join("ckpt").exists(), "{sets:?}: something was written");
+    }
+}
