@@ -65,7 +65,7 @@ pub struct JobReport {
     /// Records per second from the first figures of this attempt to the end, waits and recoveries included; `None` if no
     /// record was computed.
     pub rows_per_second: Option<f64>,
-    /// The last evaluation in the one line that ends a local run too: `test  log-loss 0.2118  auc
+    /// The evaluation of the model in the one line that ends a local run too: `test  log-loss 0.2118  auc
     /// 0.9729  accuracy 0.9250`.
     pub test: Option<String>,
     /// The containers requested from the cluster.
@@ -143,7 +143,7 @@ impl JobReport {
             model: outcome.model.clone(),
             checkpoint_dir: facts.checkpoint_dir,
             rows_per_second: speed(view, facts.ended_ms),
-            test: view.evaluations.last().map(format::final_scores),
+            test: view.model_scores().map(format::final_scores),
             requested: facts.requested,
             events: facts.events,
             containers: containers(view, outcome.state),

@@ -137,9 +137,10 @@ impl Store {
                 }
             }
             StoreCall::Discard { cut, .. } => done(self.dir.discard(cut, self.salt).await),
-            StoreCall::Retain { keep, generation, base } => {
+            StoreCall::Retain { keep, generation, base, best } => {
                 fail_point!("before-delete", cut = base);
-                done(self.dir.retain(keep as usize, generation, Some(base)).await)
+                let held: Vec<CutId> = best.into_iter().chain([base]).collect();
+                done(self.dir.retain(keep as usize, generation, &held).await)
             }
             StoreCall::OlderBase { below, .. } => self.older_base(below).await,
             StoreCall::PublishModel { dir, model: staged, files, checkpoint } => {

@@ -93,6 +93,7 @@ fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Manife
         work: Work::Lanes { step: Step(0) },
         task_steps: BTreeMap::new(),
         evaluations: Vec::new(),
+        best_pass: None,
         progress: Progress::default(),
         tables: Vec::new(),
     }
@@ -146,7 +147,7 @@ async fn stale(dir: CheckpointDir, pending: Vec<Manifest>) -> Vec<CutId> {
             Err(CommitError::Fenced(_)) => return confirmed,
             Err(_) => {}
         }
-        let _leaks = dir.retain(2, cut.generation, Some(cut)).await;
+        let _leaks = dir.retain(2, cut.generation, &[cut]).await;
     }
     confirmed
 }
@@ -169,7 +170,7 @@ async fn successor(dir: CheckpointDir) -> (Claimed, Vec<CutId>) {
         let cut = cut(claimed.generation, number);
         let manifest = prepare(&dir, cut, parent, SUCCESSOR).await.expect("saved");
         dir.commit(manifest, SUCCESSOR, &|| Ok(())).await.expect("nobody is above it");
-        let _leaks = dir.retain(2, cut.generation, Some(cut)).await;
+        let _leaks = dir.retain(2, cut.generation, &[cut]).await;
         parent = Some(cut);
         taken.push(cut);
     }

@@ -276,7 +276,7 @@ impl EventPrinter {
     /// Prints the report of a finished job to stdout, scores first.
     fn finished(&self, model: Option<&str>, view: &JobView) -> Result<(), CommandFailure> {
         let local = |text: &str| short_path(text.trim_start_matches("file://").as_ref());
-        if let Some(scores) = view.evaluations.last() {
+        if let Some(scores) = view.model_scores() {
             output::line(&format::final_scores(scores))?;
         }
         let elapsed = self.begun.elapsed().as_secs_f64();
@@ -299,6 +299,10 @@ impl EventPrinter {
         }
         if let Some(loss) = view.passes.last().and_then(|trained| trained.loss) {
             rows.push(vec!["train loss".to_owned(), format!("{loss:.4}")]);
+        }
+        if let Some(kept) = view.kept_pass {
+            let text = format!("that of pass {}, the best (training.keep)", kept.saturating_add(1));
+            rows.push(vec!["model of".to_owned(), text]);
         }
         rows.extend([
             vec!["rows".to_owned(), rows_text],

@@ -124,6 +124,7 @@ pub fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Ma
         work: Work::Lanes { step: Step(cut.number.into()) },
         task_steps: BTreeMap::new(),
         evaluations: Vec::new(),
+        best_pass: None,
         progress: Progress::default(),
         tables: Vec::new(),
     }
@@ -158,7 +159,7 @@ pub async fn checkpoint(
         let manifest = manifest(cut, parent, files.clone());
         match dir.commit(manifest, own, &|| Ok(())).await {
             Ok(_) => {
-                let _leaks = dir.retain(KEEP, cut.generation, Some(cut)).await;
+                let _leaks = dir.retain(KEEP, cut.generation, &[cut]).await;
                 return true;
             }
             Err(CommitError::Fenced(_)) => return false,

@@ -689,6 +689,7 @@ fn manifest(size: Size, config: &Config) -> Vec<Figure> {
         work: Work::Queue { tasks: (0..size.tasks).step_by(2).map(done).collect() },
         task_steps: (0..size.tasks).map(|id| (TaskId(id), 1_000)).collect(),
         evaluations: Vec::new(),
+        best_pass: None,
         progress: Progress::default(),
         tables: Vec::new(),
     };

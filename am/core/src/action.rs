@@ -176,6 +176,8 @@ pub enum StoreCall {
         generation: Generation,
         /// Never to be removed: the one that a rollback would return to.
         base: CutId,
+        /// Never to be removed: the one whose model is exported, if that is not the last one.
+        best: Option<CutId>,
     },
     /// Find the newest complete and verified checkpoint below `below`; set the damaged one aside (renamed, never
     /// deleted). Answered by `Base`.

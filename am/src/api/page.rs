@@ -319,7 +319,11 @@ fn evaluations(view: &JobView) -> Markup {
             }
         }
     });
-    table("Evaluations", &heads, rows)
+    let kept = view.kept_pass.map(|pass| pass.saturating_add(1));
+    html! {
+        (table("Evaluations", &heads, rows))
+        @if let Some(pass) = kept { p { "best pass so far, whose model is kept: " (pass) } }
+    }
 }
 
 fn warnings(view: &JobView) -> Markup {

@@ -114,6 +114,7 @@ async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
         work: Work::Lanes { step: Step(0) },
         task_steps: BTreeMap::new(),
         evaluations: Vec::new(),
+        best_pass: None,
         progress: Progress::default(),
         tables: Vec::new(),
     };

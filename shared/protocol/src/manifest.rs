@@ -302,6 +302,10 @@ pub struct Manifest {
     /// Scores so far, oldest first.
     #[serde(default)]
     pub evaluations: Vec<EvaluationView>,
+    /// `training.keep = "best"`: the checkpoint is the end of this pass, whose loss on the test data was lower than that of
+    /// all before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_pass: Option<u32>,
     /// Counters for display.
     #[serde(default)]
     pub progress: Progress,
@@ -537,6 +541,7 @@ mod tests {
             },
             task_steps: BTreeMap::from([(TaskId(0), 12)]),
             evaluations: Vec::new(),
+            best_pass: None,
             progress: Progress { rows: 10, ..Progress::default() },
             tables: Vec::new(),
         }

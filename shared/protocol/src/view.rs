@@ -233,6 +233,9 @@ pub struct JobView {
     pub passes: Vec<TrainingPassView>,
     /// Evaluations, oldest first.
     pub evaluations: Vec<EvaluationView>,
+    /// `training.keep = "best"`: the best pass so far, whose model is exported; else none, and it is the last one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_pass: Option<u32>,
     /// Records left out as bad.
     pub bad_records: u64,
     /// Tasks dispatched by this attempt whose input is stored on hosts that are known; none while there are none.
@@ -308,6 +311,7 @@ impl JobView {
             recoveries_total: 0,
             passes: Vec::new(),
             evaluations: Vec::new(),
+            kept_pass: None,
             bad_records: 0,
             data_locality: None,
             granted_pulls: None,

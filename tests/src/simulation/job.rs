@@ -12,8 +12,8 @@ use heddle_client::layout::{Layout, Rows, TableShape};
 use heddle_protocol::ids::{Lane, PhaseNo, RunId, ShardId, TableId, TaskId};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::spec::{
-    AlgorithmKind, BatchSize, Consistency, DurationMs, Every, JobSpec, ModelSpec, Optimizer,
-    PhaseKind, TableSpec, dense_table, phase_kind,
+    AlgorithmKind, BatchSize, Consistency, DurationMs, Every, JobSpec, KeptPass, ModelSpec,
+    Optimizer, PhaseKind, TableSpec, dense_table, phase_kind,
 };
 use heddle_shard::{ShardConfig, SparseLimits};
 
@@ -58,6 +58,8 @@ pub struct Job {
     pub data_threads: u32,
     /// Evaluations without a better loss after which training ends; 0: never.
     pub early_stop: u32,
+    /// Whether the model of the best pass is exported.
+    pub keep_best: bool,
     /// Loss of the evaluation after each pass; 1 after the last of them.
     pub losses: Vec<f64>,
     /// Whether the model is exported.
@@ -104,6 +106,7 @@ impl Job {
             every: Every::Steps(2),
             data_threads: 1,
             early_stop: 0,
+            keep_best: false,
             losses: Vec::new(),
             output: false,
             compute_ms: 0,
@@ -138,6 +141,15 @@ impl Job {
             }
         }
         self.passes
+    }
+
+    /// The pass whose model is exported.
+    #[must_use]
+    pub fn model_pass(&self) -> u32 {
+        let passes = 0..self.passes_run();
+        let by_loss = |a: &u32, b: &u32| self.loss_after(*a).total_cmp(&self.loss_after(*b));
+        let best = passes.clone().min_by(by_loss).filter(|_| self.keep_best);
+        best.or(passes.last()).unwrap_or(0)
     }
 
     /// Tasks of a lane, in order.
@@ -302,6 +314,7 @@ impl Job {
         spec.training.lanes = self.lanes;
         spec.training.batch = BatchSize::Rows(1);
         spec.training.early_stop = self.early_stop;
+        spec.training.keep = if self.keep_best { KeptPass::Best } else { KeptPass::Last };
         (spec.pservers.count, spec.pservers.shards) = (self.pservers, self.shards);
         spec.trainers.max = self.trainers;
         spec.checkpoint.every = self.every;

@@ -6,14 +6,16 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 13] = [
+    pub const NAMES: [&'static str; 15] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
+        "bsp-best",
         "bsp-tight",
         "bsp-elastic",
         "asp",
         "asp-evaluated",
+        "asp-best",
         "asp-threads",
         "asp-tight",
         "asp-long",
@@ -48,6 +50,26 @@ impl Job {
                 losses: vec![0.7, 0.5, 0.6, 0.4],
                 output: true,
                 ..small(Consistency::Bsp)
+            },
+            // The second of four passes is the best, and checkpoints that follow it push it out of the newest two.
+            "bsp-best" => Self {
+                tasks: vec![2, 1],
+                passes: 4,
+                test_tasks: 1,
+                every: Every::Steps(1),
+                losses: vec![0.7, 0.5, 0.6, 0.55],
+                keep_best: true,
+                output: true,
+                ..small(Consistency::Bsp)
+            },
+            "asp-best" => Self {
+                passes: 3,
+                test_tasks: 2,
+                every: Every::Steps(1),
+                losses: vec![0.5, 0.6, 0.5],
+                keep_best: true,
+                output: true,
+                ..small(Consistency::Asp)
             },
             // Room for less than what is on its way.
             "bsp-tight" => Self {

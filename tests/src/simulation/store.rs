@@ -140,12 +140,13 @@ impl Durable {
                 Stored::Committed(Box::new(checkpoint))
             }
             StoreCall::Discard { .. } => Stored::Done,
-            StoreCall::Retain { keep, base, .. } => {
+            StoreCall::Retain { keep, base, best, .. } => {
                 let excess = self.checkpoints.len().saturating_sub(*keep as usize);
                 let mut seen = 0;
                 self.checkpoints.retain(|checkpoint| {
                     seen += 1;
-                    seen > excess || checkpoint.manifest.cut == *base
+                    let cut = checkpoint.manifest.cut;
+                    seen > excess || cut == *base || Some(cut) == *best
                 });
                 Stored::Done
             }

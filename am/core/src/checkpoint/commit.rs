@@ -129,6 +129,9 @@ impl Checkpoints {
             step: manifest.step(),
             at_ms: ctx.wall_ms(),
         });
+        if checkpoint.manifest.best_pass.is_some() {
+            self.best = Some(checkpoint.clone());
+        }
         self.base = Some(checkpoint);
         self.committed += 1;
         self.late_tries = 0;
@@ -139,11 +142,16 @@ impl Checkpoints {
             ctx,
         );
         let keep = ctx.config().spec.checkpoint.keep.max(2);
-        let retain = StoreCall::Retain { keep, generation: ctx.generation(), base: cut.id };
+        let best = self.best.as_ref().map(|best| best.manifest.cut);
+        let retain = StoreCall::Retain { keep, generation: ctx.generation(), base: cut.id, best };
         ctx.store(StoreCallPurpose::Housekeeping, retain);
         self.views.push(view.clone());
-        let surplus = self.views.len().saturating_sub(keep as usize);
-        self.views.drain(..surplus);
+        let mut surplus = self.views.len().saturating_sub(keep as usize);
+        self.views.retain(|view| {
+            let is_surplus = surplus > 0;
+            surplus = surplus.saturating_sub(1);
+            !is_surplus || Some(view.cut) == best
+        });
         for id in cut.asked_by {
             ctx.answer(id, Ok(format!("checkpoint {} committed in {}", cut.id, view.dir)));
         }

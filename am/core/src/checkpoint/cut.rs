@@ -41,6 +41,8 @@ pub(crate) enum CutReason {
     Ordered,
     /// Before the first step of training: the result of measuring is safe, and there is a checkpoint to return to.
     First,
+    /// `training.keep = "best"`: a pass is better than all before.
+    Best,
     /// An operator stops the job.
     Stop,
     /// Training has ended.
@@ -112,6 +114,8 @@ pub(crate) struct OrderedCut {
     pub tables: BTreeMap<ShardId, Vec<TableStatistics>>,
     /// The scores when it was ordered.
     pub evaluations: Vec<EvaluationView>,
+    /// The pass that it is the end of, if that is better than all before and is to be kept.
+    pub best_pass: Option<u32>,
     /// The training losses when it was ordered.
     pub passes: Vec<TrainingPassView>,
 }

@@ -61,6 +61,7 @@ impl Checkpoints {
             work: position,
             task_steps: work.task_steps().clone(),
             evaluations: ordered.evaluations.clone(),
+            best_pass: ordered.best_pass,
             progress: Progress {
                 started_ms: config.started_ms,
                 ran_ms: ctx.now().0.saturating_add(self.earlier.ran_ms),

@@ -49,6 +49,8 @@ pub(crate) struct Checkpoints {
     open: Option<Cut>,
     /// The checkpoint that a rollback returns to.
     base: Option<Checkpoint>,
+    /// `training.keep = "best"`: the end of the best pass so far. It is exported, and is not removed.
+    best: Option<Checkpoint>,
     views: Vec<CheckpointView>,
     /// Figures of the run before the checkpoint that this attempt started from.
     earlier: Progress,
@@ -59,7 +61,7 @@ pub(crate) struct Checkpoints {
     asked_by: Vec<OperationId>,
     /// BSP: tries in a row that named a step too late.
     late_tries: u32,
-    /// Tries of the final cut that failed.
+    /// Tries in a row of the final cut, or of that of the best pass, that failed.
     final_failures: u32,
     /// Checkpoints committed by this attempt.
     committed: u32,
@@ -103,7 +105,25 @@ impl Checkpoints {
         if let Some(base) = &base {
             self.earlier = base.manifest.progress.clone();
         }
+        // A pass that is kept was better than all before it.
+        self.best = all.iter().rev().find(|one| one.manifest.best_pass.is_some()).cloned();
         self.base = base;
+    }
+
+    /// The checkpoint whose model is exported.
+    pub(crate) fn to_export(&self) -> Option<&Checkpoint> {
+        self.best.as_ref().or(self.base.as_ref())
+    }
+
+    /// The checkpoint of the best pass is damaged: the last one is exported. Returns whether that is another one.
+    pub(crate) fn give_up_best(&mut self) -> bool {
+        let best = self.best.take().map(|best| best.manifest.cut);
+        best.is_some() && best != self.base_manifest().map(|base| base.cut)
+    }
+
+    /// The pass whose model would be exported now, if that is not simply the last one.
+    pub(crate) fn kept_pass(&self) -> Option<u32> {
+        self.best.as_ref()?.manifest.best_pass
     }
 
     /// The checkpoint that a rollback returns to.
@@ -125,6 +145,10 @@ impl Checkpoints {
     /// An older checkpoint is used, because the base is damaged.
     pub(crate) fn use_older(&mut self, base: Checkpoint) {
         self.views.retain(|checkpoint| checkpoint.cut <= base.manifest.cut);
+        // A later pass is trained and evaluated again.
+        let older = self.best.take().filter(|best| best.manifest.cut <= base.manifest.cut);
+        let is_best = base.manifest.best_pass.is_some();
+        self.best = older.or_else(|| is_best.then(|| base.clone()));
         self.base = Some(base);
     }
 
@@ -194,6 +218,8 @@ impl Checkpoints {
             {
                 false
             }
+            // Were the next pass trained meanwhile, a failure to save would lose the best one.
+            Some(cut) if cut.reason == CutReason::Best => true,
             Some(cut) => !cut.all_snapped() || self.wanted >= Some(CutReason::First),
             None => self.wanted.is_some(),
         }
@@ -212,7 +238,8 @@ impl Checkpoints {
         self.late_tries = 0;
         self.final_failures = 0;
         ctx.clear_deadline(Purpose::FinalCutRetry);
-        if matches!(self.wanted, Some(CutReason::Final | CutReason::Due)) {
+        ctx.clear_deadline(Purpose::BestCutRetry);
+        if matches!(self.wanted, Some(CutReason::Final | CutReason::Best | CutReason::Due)) {
             self.wanted = None;
         }
     }
@@ -232,6 +259,27 @@ impl Checkpoints {
             return Err(JobFailure::new(exit_after_tries(failure), message));
         }
         ctx.retry_later(Purpose::FinalCutRetry, self.final_failures);
+        Ok(())
+    }
+
+    /// A try of the best pass's cut failed: the next one follows after a wait, before the next pass.
+    ///
+    /// # Errors
+    /// There were too many; the job ends.
+    pub(crate) fn best_cut_failed(
+        &mut self,
+        failure: &Failure,
+        ctx: &mut Context,
+    ) -> Result<(), JobFailure> {
+        self.final_failures += 1;
+        if self.final_failures >= ctx.limits().store_tries {
+            let message = format!(
+                "the checkpoint of the best pass (training.keep) could not be taken: {failure}"
+            );
+            return Err(JobFailure::new(exit_after_tries(failure), message));
+        }
+        ctx.retry_later(Purpose::BestCutRetry, self.final_failures);
+        self.want(CutReason::Best);
         Ok(())
     }
 

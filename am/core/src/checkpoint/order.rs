@@ -101,6 +101,7 @@ impl Checkpoints {
             CutAt::Barriers(trainers) => trainers.iter().map(|member| (*member, false)).collect(),
             CutAt::Steps(_) => BTreeMap::new(),
         };
+        let phase_is_over = matches!(point, CutPoint::Idle { phase_is_over: true });
         let positions = work.positions().filter(|_| work.sharing().is_queue_of_pushes());
         cut.state = CutState::Ordered(Box::new(OrderedCut {
             staging: std::mem::take(staging),
@@ -108,13 +109,14 @@ impl Checkpoints {
             phase: work.phase(),
             sharing: work.sharing(),
             at,
-            phase_is_over: matches!(point, CutPoint::Idle { phase_is_over: true }),
+            phase_is_over,
             trainers,
             tasks: positions.unwrap_or_default(),
             snapped: BTreeMap::new(),
             saved: BTreeMap::new(),
             tables: BTreeMap::new(),
             evaluations: work.scores(),
+            best_pass: work.best_pass(ctx).filter(|_| phase_is_over),
             passes: work.passes(),
         }));
         if let Some(command) = cut.command().map(Arc::new) {

@@ -33,6 +33,8 @@ pub(crate) enum Purpose {
     CommitRetry,
     /// The final cut is to be tried again.
     FinalCutRetry,
+    /// The cut of the best pass is to be tried again.
+    BestCutRetry,
     /// The cut of an orderly stop is to be tried again.
     StopCutRetry,
     /// The model is to be written or published again.

@@ -179,7 +179,12 @@ mod tests {
         let mut gate = JournalGate::default();
         let first = gate.journal(note);
         gate.push(visible());
-        let keep = StoreCall::Retain { keep: 2, generation: Generation(1), base: CutId::default() };
+        let keep = StoreCall::Retain {
+            keep: 2,
+            generation: Generation(1),
+            base: CutId::default(),
+            best: None,
+        };
         gate.push(Action::Store { id: CallId(1), call: Box::new(keep) });
         assert_eq!(gate.take().len(), 2, "the record and the message");
         assert!(!gate.is_settled(), "the end waits for notes too");

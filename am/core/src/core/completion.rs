@@ -5,7 +5,7 @@
 
 use heddle_protocol::control::{Command, ExportedFile};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::failure::Failure;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, Role};
 use heddle_protocol::view::{self, JobState};
 
@@ -58,7 +58,7 @@ impl Core {
         let Some(export) = self.stage.export() else {
             return false;
         };
-        let (Some(output), Some(base)) = (&config.output, self.checkpoints.base()) else {
+        let (Some(output), Some(base)) = (&config.output, self.checkpoints.to_export()) else {
             self.finish(None);
             return true;
         };
@@ -93,7 +93,8 @@ impl Core {
     pub(super) fn export_again(&mut self, member: Member) {
         let config = self.ctx.config();
         let is_writer = self.stage.export().is_some_and(|export| export.is_writer(member));
-        if let (Some(dir), Some(base), true) = (&config.output, self.checkpoints.base(), is_writer)
+        if let (Some(dir), Some(base), true) =
+            (&config.output, self.checkpoints.to_export(), is_writer)
         {
             let (checkpoint, dir) = (base.dir.clone(), dir.clone());
             self.fleet.send(member.slot, Command::Export { checkpoint, dir }, &mut self.ctx);
@@ -102,7 +103,7 @@ impl Core {
 
     /// The export, if this trainer writes the model of this checkpoint.
     fn export_of(&mut self, member: Member, checkpoint: &str) -> Option<&mut ModelExport> {
-        let current = self.checkpoints.base().is_some_and(|base| base.dir == checkpoint);
+        let current = self.checkpoints.to_export().is_some_and(|base| base.dir == checkpoint);
         self.stage.export().filter(|export| current && export.is_writer(member))
     }
 
@@ -119,10 +120,16 @@ impl Core {
     }
 
     pub(super) fn export_failed(&mut self, member: Member, checkpoint: &str, failure: &Failure) {
-        if let Some(export) = self.export_of(member, checkpoint) {
-            export.elect_again();
-            self.retry_export("the model could not be written", failure);
+        let Some(export) = self.export_of(member, checkpoint) else {
+            return;
+        };
+        export.elect_again();
+        if failure.class == ErrorClass::Corrupt && self.checkpoints.give_up_best() {
+            return self.ctx.warn(format!(
+                "the checkpoint of the best pass is damaged; the model is that of the last pass: {failure}"
+            ));
         }
+        self.retry_export("the model could not be written", failure);
     }
 
     pub(super) fn published(&mut self, outcome: Stored) {
@@ -151,7 +158,7 @@ impl Core {
         };
         let failures = export.failed();
         if failures >= self.ctx.limits().store_tries {
-            let base = self.checkpoints.base();
+            let base = self.checkpoints.to_export();
             let checkpoint = base.map(|base| base.dir.clone()).unwrap_or_default();
             return self.fail(JobFailure::new(
                 exit_after_tries(failure),

@@ -171,6 +171,7 @@ impl Core {
             | Purpose::CutStaging
             | Purpose::CommitRetry
             | Purpose::FinalCutRetry
+            | Purpose::BestCutRetry
             | Purpose::StopCutRetry
             | Purpose::ExportRetry => {}
             Purpose::Allocation => self.allocation_timed_out(),
@@ -217,6 +218,9 @@ impl Core {
         };
         let is_stop = reason == CutReason::Stop;
         if is_stop && self.ctx.is_waiting_for(Purpose::StopCutRetry) {
+            return false;
+        }
+        if reason == CutReason::Best && self.ctx.is_waiting_for(Purpose::BestCutRetry) {
             return false;
         }
         let timeout = self.ctx.now() + self.ctx.config().spec.checkpoint.timeout.0;
@@ -315,6 +319,13 @@ impl Core {
             CutReason::Due | CutReason::Ordered | CutReason::First => {
                 self.plan_next_cut(true, self.stage.is_working() && !rolls_back);
             }
+            // After a rollback the pass is evaluated again.
+            CutReason::Best if rolls_back => {}
+            CutReason::Best => {
+                if let Err(failure) = self.checkpoints.best_cut_failed(&failure, &mut self.ctx) {
+                    self.fail(failure);
+                }
+            }
             CutReason::Stop => self.stop_cut_failed(&failure.text, rolls_back),
             CutReason::Final => {
                 if let Err(failure) = self.checkpoints.final_cut_failed(&failure, &mut self.ctx) {
@@ -328,7 +339,7 @@ impl Core {
     fn committed(&mut self, Committed { reason }: Committed) {
         self.fleet.made_progress();
         match reason {
-            CutReason::Due | CutReason::Ordered | CutReason::First => {
+            CutReason::Due | CutReason::Ordered | CutReason::First | CutReason::Best => {
                 self.plan_next_cut(false, self.stage.is_working());
                 self.move_leaving_pservers();
                 self.return_shards();

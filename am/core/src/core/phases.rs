@@ -8,6 +8,7 @@ use heddle_protocol::spec::{PhaseKind, phase_kind, scored_pass};
 use heddle_protocol::view;
 
 use super::Core;
+use crate::checkpoint::cut::CutReason;
 use crate::context::deadlines::Purpose;
 use crate::stage::{JobStage, NextStep};
 use crate::work::PhaseEnded;
@@ -145,6 +146,10 @@ impl Core {
         let next = ended.phase.next();
         let training_is_over = self.work.is_over_before(next, &self.ctx);
         self.checkpoints.phase_ended(ended, training_is_over, &self.ctx);
+        if !training_is_over && self.work.best_pass(&self.ctx).is_some() {
+            // At the end of training the final cut is that of its last pass.
+            self.checkpoints.want(CutReason::Best);
+        }
         if training_is_over && phase_kind(&self.ctx.config().spec, next).is_some() {
             self.work.report_early_stop(&mut self.ctx);
         }

@@ -56,6 +56,7 @@ impl Core {
             recoveries_total: recoveries.total(),
             passes: self.work.passes(),
             evaluations: self.work.scores(),
+            kept_pass: self.checkpoints.kept_pass(),
             bad_records: self.work.bad_records(),
             data_locality: self.work.data_locality(),
             granted_pulls: self.fleet.granted_pulls(),

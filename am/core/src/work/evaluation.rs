@@ -9,7 +9,7 @@ use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{
-    AlgorithmKind, BadRecords, JobSpec, LabelRange, PhaseKind, phase_kind, scored_pass,
+    AlgorithmKind, BadRecords, JobSpec, KeptPass, LabelRange, PhaseKind, phase_kind, scored_pass,
 };
 use heddle_protocol::view::{self, EvaluationView};
 
@@ -172,6 +172,18 @@ impl JobWork {
         moved.is_some_and(|moved| moved < spec.model.tolerance)
     }
 
+    /// The pass whose evaluation the present phase is, if it is over and better than all before, and the best pass is to
+    /// be kept.
+    pub(crate) fn best_pass(&self, ctx: &Context) -> Option<u32> {
+        if ctx.config().spec.training.keep != KeptPass::Best {
+            return None;
+        }
+        let (last, before) = self.evaluations.split_last()?;
+        let loss = loss_of(&last.1);
+        let is_best = before.iter().all(|(_, scores)| loss < loss_of(scores));
+        (last.0 == self.phase.no && is_best).then_some(last.1.pass)
+    }
+
     /// Reports that training ends before its last pass. Called once, when an evaluation has decided it.
     pub(crate) fn report_early_stop(&self, ctx: &mut Context) {
         let config = ctx.config();
@@ -185,6 +197,10 @@ impl JobWork {
             debug_assert!(false, "an evaluation has just ended");
             return;
         };
+        let model = match config.spec.training.keep {
+            KeptPass::Last => last,
+            KeptPass::Best => best,
+        };
         ctx.notice(view::JobEvent::StoppedEarly {
             text: format!(
             "training stops early, after pass {} of {}: {early_stop} evaluations in a row (training.early-stop) without a lower {} than {:.4} after pass {}; the model is that of pass {}, with {:.4}",
@@ -193,8 +209,8 @@ impl JobWork {
             config.spec.model.objective().figures()[0].name(),
             loss_of(best),
             best.pass + 1,
-            last.pass + 1,
-            loss_of(last),
+            model.pass + 1,
+            loss_of(model),
         )});
     }
 

@@ -19,7 +19,7 @@ fn evaluated_job(early_stop: u32) -> Job {
 }
 
 /// The current evaluation ends with this loss.
-fn evaluate(job: &mut Job, loss: f64) {
+pub fn evaluate(job: &mut Job, loss: f64) {
     let own = TaskMetrics { rows: 10, loss_sum: 10.0 * loss, correct: 5, ..TaskMetrics::default() };
     evaluate_as(job, &own);
 }
@@ -40,7 +40,8 @@ fn evaluate_as(job: &mut Job, own: &TaskMetrics) {
     }
 }
 
-fn begins(job: &Job, from: usize) -> Vec<PhaseNo> {
+/// Phases that pservers were ordered to begin since.
+pub fn begins(job: &Job, from: usize) -> Vec<PhaseNo> {
     let begun = |command: &Command| match command {
         Command::Begin(BeginPhase { phase, .. }) => Some(phase.no),
         _ => None,

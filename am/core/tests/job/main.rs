@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod allocation;
+mod best_pass;
 mod cluster;
 mod cuts;
 mod early_stop;

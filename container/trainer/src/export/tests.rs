@@ -72,6 +72,7 @@ fn checkpoint(spec: &JobSpec, tables: &[Vec<f32>]) -> Rig {
             work: Work::Lanes { step: Step(0) },
             task_steps: Default::default(),
             evaluations: Vec::new(),
+            best_pass: None,
             progress: Progress::default(),
             tables: Vec::new(),
         };

@@ -195,6 +195,10 @@ fn check_training(spec: &JobSpec) -> Result<(), SpecError> {
     within("training.staleness", training.staleness.unwrap_or(0), 0, STALENESS_MAX)?;
     rule(training.early_stop == 0 || !spec.data.test.is_empty(), "training.early-stop", || {
         "watches the figures of the test data, and data.test is not set".to_owned()
+    })?;
+    let is_last = training.keep == KeptPass::Last;
+    rule(is_last || !spec.data.test.is_empty(), "training.keep", || {
+        "\"best\" goes by the figures of the test data, and data.test is not set".to_owned()
     })
 }
 
@@ -350,6 +354,7 @@ mod tests {
             "pservers.shards: is 1, must be at least pservers.count × pservers.vcores = 2, a shard for each data thread"
         );
         assert!(refused(|spec| spec.training.early_stop = 1).contains("data.test is not set"));
+        assert!(refused(|spec| spec.training.keep = KeptPass::Best).contains("data.test is not"));
         assert!(
             refused(|spec| spec.model.algorithm = AlgorithmKind::Custom)
                 .contains("[[model.table]]")

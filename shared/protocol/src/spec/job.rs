@@ -174,6 +174,7 @@ pub fn sample() -> JobSpec {
             seed: 42,
             nan: NanPolicy::Fail,
             early_stop: 0,
+            keep: KeptPass::Last,
         },
         pservers: PserverSpec { count: 2, memory: Bytes::mib(256), vcores: 1, shards: 4 },
         trainers: TrainerSpec {

@@ -137,6 +137,21 @@ pub enum TableFull {
 pub(super) const TABLE_FULL: &[(&str, TableFull)] =
     &[("fail", TableFull::Fail), ("drop", TableFull::Drop)];
 
+/// The pass whose model is exported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeptPass {
+    /// The last one.
+    #[default]
+    Last,
+    /// The one with the lowest loss on the test data.
+    Best,
+}
+
+/// The words of `training.keep`.
+pub(super) const KEPT_PASSES: &[(&str, KeptPass)] =
+    &[("last", KeptPass::Last), ("best", KeptPass::Best)];
+
 /// What a checkpoint that is proven damaged leads to. A checkpoint that cannot be read at present never leads to an older
 /// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

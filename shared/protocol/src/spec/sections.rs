@@ -14,8 +14,9 @@ use super::limits::{
 };
 use super::location::Location;
 use super::options::{
-    BadRecords, BatchSize, CONSISTENCIES, Consistency, DATA_FORMATS, DataFormat, ModelFormat,
-    NAN_POLICIES, NanPolicy, ON_CORRUPT, OnCorrupt, TABLE_FULL, TableFull, TaskSize,
+    BadRecords, BatchSize, CONSISTENCIES, Consistency, DATA_FORMATS, DataFormat, KEPT_PASSES,
+    KeptPass, ModelFormat, NAN_POLICIES, NanPolicy, ON_CORRUPT, OnCorrupt, TABLE_FULL, TableFull,
+    TaskSize,
 };
 use super::table::TableSpec;
 use super::value::{Bytes, DurationMs, Every, Permissions, PortRange, Share};
@@ -137,6 +138,9 @@ section! {
             "Limit the rows per second of each trainer.";
         key early_stop: u32 = "training.early-stop", Value("0"), Never, range(0, PASSES_MAX),
             "End after this number of passes without a lower first figure (log-loss, hinge, rmse) on the test data; 0: never.";
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key keep: KeptPass = "training.keep", Value("\"last\""), Never, read(take.choice(key, KEPT_PASSES, &[])),
+            "The model that comes out: \"last\", that of the last pass, or \"best\", that of the pass with the lowest first figure on the test data. A checkpoint is taken after each pass that is better than all before, and the best one is kept beyond checkpoint.keep.";
     }
 }
 

@@ -246,7 +246,7 @@ impl CheckpointDir {
     }
 
     /// Deletes checkpoints older than the newest `keep` complete ones (at least two remain), those outside the lineage, and
-    /// orphans; only of generations not above `own`, which must be the highest claim. Never deletes `base`.
+    /// orphans; only of generations not above `own`, which must be the highest claim. Never deletes those in `held`.
     ///
     /// # Errors
     /// `Fenced` if `own` is not the highest claim; errors of the storage. The next call deletes what remained.
@@ -254,9 +254,9 @@ impl CheckpointDir {
         &self,
         keep: usize,
         own: Generation,
-        base: Option<CutId>,
+        held: &[CutId],
     ) -> Result<Swept, CheckpointError> {
-        remove::retain(&self.root, keep, own, base).await
+        remove::retain(&self.root, keep, own, held).await
     }
 
     /// Deletes one checkpoint at a user's request. Rejects the newest two complete ones of the lineage. The caller ensures

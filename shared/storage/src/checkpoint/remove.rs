@@ -34,7 +34,7 @@ pub struct Swept {
 }
 
 /// Deletes checkpoints older than the newest `keep` complete ones (at least two remain), those outside the lineage, and
-/// orphans; only of generations not above `own`, which must be the highest claim. Never deletes `base`.
+/// orphans; only of generations not above `own`, which must be the highest claim. Never deletes those in `held`.
 ///
 /// # Errors
 /// `Fenced` if `own` is not the highest claim; errors of the storage. The next call deletes what remained.
@@ -42,12 +42,12 @@ pub(super) async fn retain(
     root: &DirRoot,
     keep: usize,
     own: Generation,
-    base: Option<CutId>,
+    held: &[CutId],
 ) -> Result<Swept, CheckpointError> {
     root.check_highest(own).await?;
     let lineage = root.lineage().await?;
     let mut swept = Swept::default();
-    for cut in superfluous(root, keep, own, base, &lineage).await? {
+    for cut in superfluous(root, keep, own, held, &lineage).await? {
         if remove_checked(root, cut, own).await? {
             swept.checkpoints.push(cut);
         }
@@ -61,13 +61,13 @@ async fn superfluous(
     root: &DirRoot,
     keep: usize,
     own: Generation,
-    base: Option<CutId>,
+    held: &[CutId],
     lineage: &Lineage,
 ) -> Result<Vec<CutId>, CheckpointError> {
     let keep = keep.max(KEEP_MIN);
     let (mut complete, mut gone) = (0, Vec::new());
     for cut in root.names().await?.into_iter().rev().filter(|cut| cut.generation <= own) {
-        if base == Some(cut) {
+        if held.contains(&cut) {
             complete += 1;
         } else if !lineage.holds(cut) || complete >= keep {
             gone.push(cut);

@@ -8,6 +8,7 @@ use heddle_protocol::control::{BeginPhase, Command, LoadShards};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{PhaseNo, Role, Step, TableId};
 use heddle_protocol::manifest::{Manifest, Work};
+use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::view::{self, JobState};
 
 use super::super::coverage::Coverage;
@@ -86,13 +87,7 @@ impl World {
             Ended::NoCheckpointIsWhole => Bits::new(),
             Ended::Finished => {
                 let last = last.ok_or("no checkpoint at the end")?;
-                let published = self.durable.published;
-                if self.job.output && published != Some(last.manifest.cut) {
-                    return Err(format!(
-                        "the model of {published:?} is published, the job ended at {}",
-                        last.manifest.cut
-                    ));
-                }
+                self.check_published(last)?;
                 self.bits_of(last)?
             }
         };
@@ -213,6 +208,29 @@ impl World {
             | view::JobEvent::StoppedEarly { .. }
             | view::JobEvent::Ended { .. } => {}
         }
+    }
+
+    /// Whether the right model is published: of the checkpoint at which the job ended, or of the best pass.
+    fn check_published(&self, last: &Checkpoint) -> Result<(), String> {
+        let Some(published) = self.durable.published.filter(|_| self.job.output) else {
+            return if self.job.output { Err("no model".to_owned()) } else { Ok(()) };
+        };
+        if !self.job.keep_best {
+            let right = published == last.manifest.cut;
+            let wrong = || format!("the model of {published}, not of {}", last.manifest.cut);
+            return if right { Ok(()) } else { Err(wrong()) };
+        }
+        let is_published = |checkpoint: &&Checkpoint| checkpoint.manifest.cut == published;
+        let of = self.durable.checkpoints.iter().find(is_published);
+        let manifest = &of.ok_or("the checkpoint of the model is removed")?.manifest;
+        let pass = self.job.model_pass();
+        // The end of the pass: its evaluation is the last score, and no step of the next pass is in it.
+        let at_end = manifest.evaluations.last().is_some_and(|scores| scores.pass == pass)
+            && manifest.step() == Step(0)
+            && phase_kind(&self.job.spec(), PhaseNo(manifest.phase.0.saturating_sub(1)))
+                == Some(PhaseKind::Evaluate { pass });
+        let wrong = || format!("the model of {published}, not of the best pass {pass}");
+        if manifest.best_pass == Some(pass) && at_end { Ok(()) } else { Err(wrong()) }
     }
 
     /// Values of a table in the last checkpoint.

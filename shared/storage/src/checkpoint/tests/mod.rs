@@ -97,6 +97,7 @@ pub(super) fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>
         work: Work::Lanes { step: Step(u64::from(cut.number)) },
         task_steps: BTreeMap::new(),
         evaluations: Vec::new(),
+        best_pass: None,
         progress: Progress::default(),
         tables: Vec::new(),
     }
@@ -151,7 +152,7 @@ pub(super) async fn checkpoint(
     for _ in 0..3 {
         match dir.commit(manifest(cut, parent, files.clone()), own, &|| Ok(())).await {
             Ok(_) => {
-                let _leaks = dir.retain(KEEP, cut.generation, Some(cut)).await;
+                let _leaks = dir.retain(KEEP, cut.generation, &[cut]).await;
                 return true;
             }
             Err(CommitError::Fenced(_)) => return false,

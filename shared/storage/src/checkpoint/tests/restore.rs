@@ -288,7 +288,7 @@ async fn an_unreadable_newest_stops_without_a_fallback() {
         assert!(error.is_retryable() && !error.is_damage(), "{error}");
         // Retention does not delete anything either.
         let kept = place.memory.paths();
-        let _ = dir.retain(2, Generation(1), None).await;
+        let _ = dir.retain(2, Generation(1), &[]).await;
         assert_eq!(place.dir.names().await.expect("listed").len(), 3.min(kept.len()));
     }
 }
@@ -298,10 +298,20 @@ async fn retention_counts_only_complete_checkpoints_and_leaves_two() {
     let place = place().await;
     let shard = place.shard(3).await;
     place.memory.damage(&place.file(3, &shard), Vec::clear);
-    let swept = place.dir.retain(2, Generation(1), None).await.expect("swept");
+    let swept = place.dir.retain(2, Generation(1), &[]).await.expect("swept");
     assert_eq!(swept.checkpoints, [], "1 and 2 are the only whole ones");
-    let swept = place.dir.retain(0, Generation(1), None).await.expect("swept");
+    let swept = place.dir.retain(0, Generation(1), &[]).await.expect("swept");
     assert_eq!(swept.checkpoints, [], "never below two");
+}
+
+#[tokio::test]
+async fn retention_keeps_a_held_checkpoint_beyond_its_number() {
+    let place = place().await;
+    let held = [cut(1, 1), cut(1, 3)];
+    let swept = place.dir.retain(2, Generation(1), &held).await.expect("swept");
+    assert_eq!(swept.checkpoints, [], "2 and 3 are the newest two, 1 is held");
+    let swept = place.dir.retain(2, Generation(1), &held[1..]).await.expect("swept");
+    assert_eq!(swept.checkpoints, [cut(1, 1)]);
 }
 
 #[tokio::test]
@@ -317,7 +327,7 @@ async fn a_superseded_owner_deletes_and_commits_nothing() {
     let place = place().await;
     assert!(place.dir.write_claim(&claim_of(2, Some(cut(1, 3)))).await.expect("claimed"));
     let before = place.memory.paths();
-    assert!(place.dir.retain(2, Generation(1), None).await.expect_err("fenced").is_fenced());
+    assert!(place.dir.retain(2, Generation(1), &[]).await.expect_err("fenced").is_fenced());
     assert_eq!(place.memory.paths(), before);
     let staging = place.dir.stage(cut(1, 9), salt(1)).await.expect("its own staging");
     let file = save(&place.dir, &staging, cut(1, 9), 0, 1).await.expect("saved");
