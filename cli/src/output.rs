@@ -184,69 +184,68 @@ pub fn columns(rows: &[Vec<String>]) -> String {
 /// A line on stderr that the next one overwrites; nothing if stderr is not a terminal.
 #[derive(Debug)]
 pub struct ProgressLine {
-    bar: ProgressBar,
-    /// Whether the line has a bar.
-    has_bar: bool,
+    is_terminal: bool,
+    /// The line, while it is shown.
+    shown: Option<ProgressBar>,
 }
 
-/// Marks of a full bar.
-const BAR_STEPS: u64 = 1000;
+/// Steps of a full bar.
+const BAR_STEPS: f64 = 1000.0;
 
 impl ProgressLine {
     /// A line that appears only on a terminal.
     #[must_use]
     pub fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), ProgressDrawTarget::stderr());
-        let mut line = Self { bar, has_bar: true };
-        line.set_bar(false);
-        line
+        Self { is_terminal: !new_bar().is_hidden(), shown: None }
     }
 
     /// Whether the line appears.
     #[must_use]
     pub fn is_drawn(&self) -> bool {
-        !self.bar.is_hidden()
+        self.is_terminal
     }
 
     /// Replaces the shown text.
     pub fn show(&mut self, text: &str) {
-        self.draw(text, None);
+        self.show_bar(text, None);
     }
 
-    /// Replaces the shown text, with a bar before it if the share is known.
+    /// Replaces the shown text, with a bar before it if the share is known. A text that is wider than the terminal is cut.
     pub fn show_bar(&mut self, text: &str, done: Option<f64>) {
-        self.draw(text, done);
-    }
-
-    fn draw(&mut self, text: &str, done: Option<f64>) {
-        if !self.is_drawn() {
+        if !self.is_terminal {
             return;
         }
-        self.set_bar(done.is_some());
-        if self.bar.is_finished() {
-            self.bar.reset();
-        }
-        self.bar.set_position((done.unwrap_or(0.0) * BAR_STEPS as f64) as u64);
-        self.bar.set_message(format::plain(text).replace(['\n', '\t'], " "));
-    }
-
-    fn set_bar(&mut self, has_bar: bool) {
-        if std::mem::replace(&mut self.has_bar, has_bar) == has_bar {
+        let template = if done.is_some() { "[{bar:20}] {wide_msg}" } else { "{wide_msg}" };
+        let Ok(style) = ProgressStyle::with_template(template) else {
             return;
-        }
-        // A text that is wider than the terminal is cut.
-        let template = if has_bar { "[{bar:20}] {wide_msg}" } else { "{wide_msg}" };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            self.bar.set_style(style.progress_chars("=> "));
+        };
+        let style = style.progress_chars("=> ");
+        let text = format::plain(text).replace(['\n', '\t'], " ");
+        let at = (done.unwrap_or(0.0) * BAR_STEPS) as u64;
+        match &self.shown {
+            Some(bar) => {
+                bar.set_style(style);
+                bar.set_position(at);
+                bar.set_message(text);
+            }
+            None => {
+                let bar = new_bar().with_style(style).with_position(at).with_message(text);
+                bar.tick();
+                self.shown = Some(bar);
+            }
         }
     }
 
     /// Removes the line, before a line that stays.
     pub fn clear(&mut self) {
-        if !self.bar.is_finished() {
-            self.bar.finish_and_clear();
+        if let Some(bar) = self.shown.take() {
+            bar.finish_and_clear();
         }
     }
+}
+
+fn new_bar() -> ProgressBar {
+    ProgressBar::with_draw_target(Some(BAR_STEPS as u64), ProgressDrawTarget::stderr())
 }
 
 #[cfg(test)]
