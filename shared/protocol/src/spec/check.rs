@@ -16,7 +16,7 @@ use super::limits::{
     within,
 };
 use super::objective::check_keys;
-use super::options::{Consistency, ModelFormat, TaskSize};
+use super::options::{Consistency, KeptPass, ModelFormat, TaskSize};
 use super::pserver_memory::PserverMemory;
 use super::sections::ModelSpec;
 use super::table::TableKind;

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::algorithm::AlgorithmKind;
 use super::options::{
-    BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TableFull,
-    TaskSize,
+    BadRecords, BatchSize, Consistency, DataFormat, KeptPass, ModelFormat, NanPolicy, OnCorrupt,
+    TableFull, TaskSize,
 };
 use super::sections::{
     AmSpec, CheckpointSpec, DataSpec, ModelSpec, NetworkSpec, OutputSpec, PserverSpec, RunSpec,

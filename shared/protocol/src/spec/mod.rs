@@ -38,8 +38,8 @@ pub use limits::SpecError;
 pub use location::Location;
 pub use memory_retry::MemoryRetry;
 pub use options::{
-    BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, NanPolicy, OnCorrupt, TableFull,
-    TaskSize,
+    BadRecords, BatchSize, Consistency, DataFormat, KeptPass, ModelFormat, NanPolicy, OnCorrupt,
+    TableFull, TaskSize,
 };
 pub use phase::{PhaseKind, Stage, phase_count, phase_kind, scored_pass, training_from};
 pub use pserver_memory::PserverMemory;
