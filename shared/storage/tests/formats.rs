@@ -126,6 +126,8 @@ fn the_manifests_fields_are_documented() {
         .iter()
         .flat_map(|row| row[0].split(", ").map(|name| name.trim_matches('`').to_owned()))
         .collect();
+    // Left out of checkpoints that are not the end of a best pass, and added after version 1.
+    fields.retain(|name| name != "best_pass");
     // Stands beside `work`, as the table says there.
     fields.push("tasks".to_owned());
     fields.sort();
