@@ -143,7 +143,7 @@ impl JobReport {
             model: outcome.model.clone(),
             checkpoint_dir: facts.checkpoint_dir,
             rows_per_second: speed(view, facts.ended_ms),
-            test: view.model_scores().map(format::final_scores),
+            test: format::model_scores(view).map(format::final_scores),
             requested: facts.requested,
             events: facts.events,
             containers: containers(view, outcome.state),

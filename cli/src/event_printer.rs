@@ -276,7 +276,7 @@ impl EventPrinter {
     /// Prints the report of a finished job to stdout, scores first.
     fn finished(&self, model: Option<&str>, view: &JobView) -> Result<(), CommandFailure> {
         let local = |text: &str| short_path(text.trim_start_matches("file://").as_ref());
-        if let Some(scores) = view.model_scores() {
+        if let Some(scores) = format::model_scores(view) {
             output::line(&format::final_scores(scores))?;
         }
         let elapsed = self.begun.elapsed().as_secs_f64();

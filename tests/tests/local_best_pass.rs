@@ -62,7 +62,6 @@ fn model_is_that_of_the_best_pass_to_the_byte() {
     let best = (0..all.len()).min_by(|a, b| all[*a].total_cmp(&all[*b])).expect("evaluated");
     assert!(best + 3 < all.len(), "later checkpoints push it out: {all:?}");
     assert_eq!(kept.kept_pass, Some(best as u32));
-    assert_eq!(kept.model_scores().map(|scores| scores.pass), Some(best as u32));
 
     let short = write_job(path, "short", best as u32 + 1, "last");
     let short = end(Run::start(path, &short, &[]).expect("it starts"));

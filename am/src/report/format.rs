@@ -4,8 +4,8 @@ use heddle_protocol::control::GrantedPulls;
 use heddle_protocol::ids::CutId;
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
-    CheckpointView, DataLocality, EvaluationView, RecoveryView, SparseTableView, StorageWaitView,
-    TrainingPassView,
+    CheckpointView, DataLocality, EvaluationView, JobView, RecoveryView, SparseTableView,
+    StorageWaitView, TrainingPassView,
 };
 use heddle_telemetry::recovery::{RecoveryPhases, seconds};
 use serde::Serialize;
@@ -125,6 +125,13 @@ pub fn span(ms: u64) -> String {
 #[must_use]
 pub fn evaluation(scores: &EvaluationView) -> String {
     format!("pass {}: {}", scores.pass.saturating_add(1), scores.figures)
+}
+
+/// The scores of the pass whose model is exported.
+#[must_use]
+pub fn model_scores(view: &JobView) -> Option<&EvaluationView> {
+    let kept = |scores: &&EvaluationView| Some(scores.pass) == view.kept_pass;
+    view.evaluations.iter().find(kept).or(view.evaluations.last())
 }
 
 /// The last line of a job with test data: `test  log-loss 0.2118  auc 0.9729  accuracy 0.9250`.

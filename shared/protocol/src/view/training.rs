@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{EvaluationView, JobView};
-
 /// The training loss of one pass: the loss of each record at the values of its own step, before the step's update. So it is
 /// an average over the pass, without l2.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,15 +22,6 @@ impl TrainingPassView {
         let mean = |sum: f64| sum / rows.max(1) as f64;
         let finite = |loss: f64| if loss.is_finite() { loss } else { f64::MAX };
         Self { pass, rows, loss: loss_sum.map(mean).map(finite) }
-    }
-}
-
-impl JobView {
-    /// The scores of the pass whose model is exported.
-    #[must_use]
-    pub fn model_scores(&self) -> Option<&EvaluationView> {
-        let kept = |scores: &&EvaluationView| Some(scores.pass) == self.kept_pass;
-        self.evaluations.iter().find(kept).or(self.evaluations.last())
     }
 }
 

@@ -299,14 +299,20 @@ impl World {
     /// Every checkpoint that was committed, and what is needed to continue from it.
     fn committed(&self) -> Vec<Durable> {
         let of = |checkpoint: &Checkpoint| {
-            let files = checkpoint.manifest.shards.iter();
+            // Retention keeps the best pass beside it.
+            let is_best = |one: &&Checkpoint| {
+                one.manifest.best_pass.is_some() && one.manifest.cut < checkpoint.manifest.cut
+            };
+            let best = self.committed.iter().rev().find(is_best).filter(|_| self.job.keep_best);
+            let checkpoints: Vec<_> = best.into_iter().chain([checkpoint]).cloned().collect();
+            let files = checkpoints.iter().flat_map(|one| one.manifest.shards.iter());
             let files = files.filter_map(|file| {
                 let saved = self.durable.files.get(&file.uuid)?;
                 Some((file.uuid, Arc::clone(saved)))
             });
             Durable {
-                checkpoints: vec![checkpoint.clone()],
                 files: files.collect(),
+                checkpoints,
                 generation: self.durable.generation,
                 ..Durable::default()
             }
