@@ -88,7 +88,7 @@ say "the release binary runs on old systems"
 scripts/test-release.sh
 say "benchmarks, a quick round"
 HEDDLE_BENCH_QUICK=1 cargo bench --locked --quiet \
-    -p heddle-am-core -p heddle-pserver -p heddle-shard -p heddle-trainer --bench containers --bench push --bench dense --bench snapshot --bench parse
+    -p heddle-am-core -p heddle-bench -p heddle-shard -p heddle-trainer --bench containers --bench push --bench dense --bench snapshot --bench parse
 if [ ${#unchecked[@]} -gt 0 ]; then
     say "all passed, except what was not checked:"
     printf '   %s\n' "${unchecked[@]}"

@@ -6,8 +6,8 @@ use heddle_hadoop::configuration::StatedValue;
 use crate::application::duration;
 use crate::cluster;
 use crate::commands::{
-    attach, checkpoint, completions, config, containers, export, kill, list, logs, predict, prune,
-    report, run, scale, status, submit,
+    attach, bench, checkpoint, completions, config, containers, export, kill, list, logs, predict,
+    prune, report, run, scale, status, submit,
 };
 use crate::failure::{CommandFailure, CommandResult};
 use crate::login::LoginFlags;
@@ -72,6 +72,8 @@ enum CliCommand {
     /// List, verify, take and remove checkpoints
     #[command(subcommand)]
     Checkpoint(checkpoint::CheckpointCommand),
+    /// Measure this machine, each figure beside a baseline in the same run
+    Bench(bench::Args),
     /// Print the completion script of a shell
     Completions(completions::Args),
     /// The ApplicationMaster of a run
@@ -133,6 +135,7 @@ pub fn dispatch(cli: Cli) -> CommandResult {
         CliCommand::Export(args) => export::export(&args, json),
         CliCommand::Config(command) => config::config(command, json),
         CliCommand::Checkpoint(command) => checkpoint::checkpoint(command, json),
+        CliCommand::Bench(args) => bench::bench(&args, json),
         CliCommand::Completions(args) => completions::completions(&args, &mut Cli::command()),
         CliCommand::Am(args) => containers::am(&args),
         CliCommand::Pserver => containers::pserver(),

@@ -87,6 +87,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "heddle-agent",
                 "heddle-am",
                 "heddle-am-core",
+                "heddle-bench",
                 "heddle-fail-points",
                 "heddle-hadoop",
                 "heddle-input",
@@ -97,6 +98,10 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "heddle-trainer",
                 "heddle-yarn",
             ],
+        ),
+        (
+            "heddle-bench",
+            &["click-log", "heddle-protocol", "heddle-pserver", "heddle-shard", "heddle-trainer"],
         ),
         ("click-log", &[]),
         ("custom-trainer", &["heddle-client", "heddle-protocol", "heddle-trainer"]),

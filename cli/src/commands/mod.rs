@@ -1,6 +1,7 @@
 //! One file per sub-command.
 
 pub mod attach;
+pub mod bench;
 pub mod checkpoint;
 pub mod completions;
 pub mod config;

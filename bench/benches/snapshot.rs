@@ -3,41 +3,43 @@
 //!
 //! Not a criterion benchmark: a cut happens once and what follows it differs from push to push.
 
-#[allow(dead_code, reason = "each benchmark uses its part of the rig")]
-mod rig;
-
 use std::time::{Duration, Instant};
 
+use heddle_bench::peer::{EPOCH, TrainerPeer, cut, pserver, wait};
 use heddle_protocol::control::{Command, CutAt, EndCut, Report, TakeCut};
 use heddle_protocol::ids::PhaseNo;
 use heddle_pserver::standalone::Standalone;
-use rig::{EPOCH, Peer, cut, is_quick, pserver, wait};
 
 /// Rows that a push names.
 const KEYS: usize = 10_000;
 
+/// Whether to measure just enough to see that it runs.
+fn is_quick() -> bool {
+    std::env::var_os("HEDDLE_BENCH_QUICK").is_some_and(|value| value != "0")
+}
+
 fn main() {
     let bytes: u64 = if is_quick() { 64 << 20 } else { 1 << 30 };
     let rows = bytes / 4;
-    let server = pserver(rows, bytes / 4, 1);
-    let mut peer = Peer::connect(server.endpoints()[0], 0);
+    let server = pserver(rows, bytes / 4, 1).expect("a pserver");
+    let mut peer = TrainerPeer::connect(server.endpoints()[0], 0).expect("it listens");
     let pushes = if is_quick() { 50 } else { 400 };
     let mut random = Random(1);
     let gradient = vec![1e-6f32; KEYS];
     let dense = vec![1e-6f32; 1 << 18];
     // Every page of the table is there before anything is measured.
     for start in (0..rows).step_by(dense.len()) {
-        peer.push(start, &dense);
+        peer.push(start, &dense).expect("it is taken");
     }
-    let mut scattered = |peer: &mut Peer| {
+    let mut scattered = |peer: &mut TrainerPeer| {
         let keys = random.keys(rows);
-        timed(|| peer.push_keys(&keys, &gradient))
+        timed(|| peer.push_keys(&keys, &gradient).expect("it is taken"))
     };
     let mut streamed = 0u64;
-    let mut stream = |peer: &mut Peer| {
+    let mut stream = |peer: &mut TrainerPeer| {
         let start = streamed % rows;
         streamed += dense.len() as u64;
-        timed(|| peer.push(start, &dense))
+        timed(|| peer.push(start, &dense).expect("it is taken"))
     };
     println!("{} MB of parameters, one data thread\n", bytes >> 20);
 
@@ -58,7 +60,7 @@ fn main() {
         while server.reports().is_empty() {
             during.push(if number == 1 { scattered(&mut peer) } else { stream(&mut peer) });
         }
-        wait(&server, |up| matches!(up, Report::Saved { .. }));
+        wait(&server, |up| matches!(up, Report::Saved { .. })).expect("saved");
         let saved = started.elapsed();
         report(&format!("{name}, while it is saved"), &during);
         println!(
@@ -77,11 +79,11 @@ fn main() {
 /// How fast a snapshot of eight shards is saved without pushes.
 fn saved_alone(bytes: u64, dir: &std::path::Path) {
     const SHARDS: u32 = 8;
-    let server = pserver(bytes / 4, 0, SHARDS);
+    let server = pserver(bytes / 4, 0, SHARDS).expect("a pserver");
     let started = Instant::now();
     take_cut(&server, 99, dir);
     for _ in 0..SHARDS {
-        wait(&server, |up| matches!(up, Report::Saved { .. }));
+        wait(&server, |up| matches!(up, Report::Saved { .. })).expect("saved");
     }
     let took = started.elapsed().as_secs_f64();
     println!(
@@ -102,7 +104,7 @@ fn take_cut(server: &Standalone, number: u32, dir: &std::path::Path) -> Duration
     });
     timed(|| {
         server.command(command);
-        wait(server, |up| matches!(up, Report::SnapshotTaken { .. }));
+        wait(server, |up| matches!(up, Report::SnapshotTaken { .. })).expect("taken");
     })
 }
 

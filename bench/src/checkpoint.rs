@@ -1,0 +1,121 @@
+//! A save of eight shards, beside a plain write of the same bytes; and pushes meanwhile, beside pushes before it.
+//!
+//! Heddle's files have MD5 sums. Both sides end when the bytes are on the disk.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use heddle_protocol::control::{Command, CutAt, EndCut, Report, TakeCut};
+use heddle_protocol::ids::PhaseNo;
+use heddle_pserver::standalone::Standalone;
+
+use crate::measurement::{Measurement, Samples, timed};
+use crate::peer::{EPOCH, TrainerPeer, cut, pserver, wait};
+use crate::random::SplitMix;
+
+const SHARDS: u32 = 8;
+/// Rows of a push.
+const KEYS: usize = 10_000;
+/// Bytes of a plain write.
+const CHUNK: usize = 1 << 20;
+/// Pushes before each save.
+const PUSHES: usize = 100;
+
+/// Saves `bytes` of parameters, at least 1 MiB, into an empty directory, `rounds` times.
+///
+/// # Errors
+/// The directory cannot be written, or a socket or thread of this machine fails.
+pub fn measure(bytes: u64, dir: &Path, rounds: usize) -> io::Result<Vec<Measurement>> {
+    Ok(vec![saves(bytes, dir, rounds)?, pushes(bytes, dir, rounds)?])
+}
+
+/// Eight shards, without pushes.
+fn saves(bytes: u64, dir: &Path, rounds: usize) -> io::Result<Measurement> {
+    let server = pserver(bytes / 4, 0, SHARDS)?;
+    let (mut saved, mut written) = (Samples::default(), Samples::default());
+    let rate = |begun: Instant| bytes as f64 / begun.elapsed().as_secs_f64() / 1e9;
+    for round in 1..=rounds as u32 {
+        let begun = Instant::now();
+        let staging = take_cut(&server, round, dir)?;
+        for _ in 0..SHARDS {
+            wait(&server, |up| matches!(up, Report::Saved { .. }))?;
+        }
+        saved.add(rate(begun));
+        end_cut(&server, round, &staging)?;
+        let plain = dir.join(format!("plain-{round}"));
+        let begun = Instant::now();
+        write_plain(&plain, bytes)?;
+        written.add(rate(begun));
+        fs::remove_file(&plain)?;
+    }
+    let what = format!("save of {} MiB in {SHARDS} shards, with MD5", bytes >> 20);
+    Ok(Measurement::of_rates(what, "GB/s", &saved, ("plain write and sync", &written)))
+}
+
+/// One shard, which takes pushes while it is saved.
+fn pushes(bytes: u64, dir: &Path, rounds: usize) -> io::Result<Measurement> {
+    let rows = bytes / 4;
+    let server = pserver(rows, bytes / 4, 1)?;
+    let mut peer = TrainerPeer::connect(server.endpoints()[0], 0)?;
+    // Every page of the table is there before anything is measured.
+    let dense = vec![1e-6f32; CHUNK / 4];
+    for start in (0..=rows - dense.len() as u64).step_by(dense.len()) {
+        peer.push(start, &dense)?;
+    }
+    let mut random = SplitMix(1);
+    let gradient = vec![1e-6f32; KEYS];
+    let mut push = |samples: &mut Samples| {
+        let keys = random.keys(KEYS, rows);
+        let mut result = Ok(());
+        samples.add_micros(timed(|| result = peer.push_keys(&keys, &gradient)));
+        result
+    };
+    let (mut calm, mut during) = (Samples::default(), Samples::default());
+    for round in 1..=rounds as u32 {
+        for _ in 0..PUSHES {
+            push(&mut calm)?;
+        }
+        let staging = take_cut(&server, round, dir)?;
+        let is_saved = || match server.reports().try_recv() {
+            Ok(Report::SaveFailed { failure, .. }) => Err(io::Error::other(failure.to_string())),
+            Ok(Report::Saved { .. }) => Ok(true),
+            Ok(_) | Err(_) => Ok(false),
+        };
+        while !is_saved()? {
+            push(&mut during)?;
+        }
+        end_cut(&server, round, &staging)?;
+    }
+    let what = format!("push of {KEYS} rows while {} MiB are saved", bytes >> 20);
+    Ok(Measurement::of_times(what, "us", &during, ("before the save", &calm)))
+}
+
+/// Orders a cut at once. Returns its new directory.
+fn take_cut(server: &Standalone, number: u32, dir: &Path) -> io::Result<PathBuf> {
+    let staging = dir.join(format!("cut-{number}"));
+    fs::create_dir(&staging)?;
+    server.command(Command::Cut(TakeCut {
+        cut: cut(number),
+        epoch: EPOCH,
+        phase: PhaseNo(0),
+        at: CutAt::Barriers(Vec::new()),
+        staging: staging.display().to_string(),
+    }));
+    Ok(staging)
+}
+
+fn end_cut(server: &Standalone, number: u32, staging: &Path) -> io::Result<()> {
+    server.command(Command::CutEnd(EndCut { cut: cut(number), committed: true }));
+    fs::remove_dir_all(staging)
+}
+
+fn write_plain(path: &Path, bytes: u64) -> io::Result<()> {
+    let chunk = vec![1u8; CHUNK];
+    let mut file = File::create(path)?;
+    for _ in 0..bytes / CHUNK as u64 {
+        file.write_all(&chunk)?;
+    }
+    file.sync_all()
+}

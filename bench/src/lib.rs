@@ -1,0 +1,17 @@
+//! Measures Heddle on a machine, beside a baseline in the same run: what `heddle bench` prints.
+//!
+//! A measurement alternates between Heddle and its baseline and gives medians, since on a shared machine only ratios of
+//! neighbouring moments mean anything. A module measures one part: [`net`] the exchange with a pserver, [`table`] the
+//! rows of a shard, [`read`] the parser, [`checkpoint`] a save and the pushes meanwhile, [`train`] a plain loop over the
+//! same records. [`peer`] has the ends of connections that they need.
+
+pub mod checkpoint;
+pub mod measurement;
+pub mod net;
+pub mod peer;
+mod random;
+pub mod read;
+pub mod table;
+pub mod train;
+
+pub use measurement::{Measurement, Samples};

@@ -1,0 +1,287 @@
+//! Ends of connections: a pserver in this process, a trainer's plain socket, and the same exchange over raw TCP to compare
+//! with.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use heddle_protocol::control::{Command, LoadShards, Phase, Report, Sharing};
+use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, PART_VALUES_MAX, Status, flags};
+use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
+use heddle_protocol::ids::{
+    CutId, Epoch, Generation, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot, Step,
+};
+use heddle_protocol::spec::{Optimizer, dense_table};
+use heddle_pserver::Options;
+use heddle_pserver::standalone::{Standalone, StandaloneSettings};
+
+/// The epoch of [`pserver`].
+pub const EPOCH: Epoch = Epoch { generation: Generation(1), count: 1 };
+/// Time for a report of the pserver. A save of gigabytes to a slow disk takes minutes.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// A cut of [`EPOCH`].
+#[must_use]
+pub fn cut(number: u32) -> CutId {
+    CutId { generation: Generation(1), number }
+}
+
+/// A trainer that [`pserver`] accepts: of number 0 or 1.
+#[must_use]
+pub fn trainer(index: u32) -> Member {
+    Member { slot: Slot::trainer(index), incarnation: Incarnation(1) }
+}
+
+fn run() -> RunId {
+    RunId(uuid::Uuid::from_u128(1))
+}
+
+/// The listener is on the loopback interface and lives as long as the measurement.
+fn secret() -> io::Result<Secret> {
+    Secret::from_hex(&"2a".repeat(32)).map_err(io::Error::other)
+}
+
+/// A pserver with all shards of one table of one column, in ASP.
+///
+/// # Errors
+/// No port is free, or the system cannot create a thread.
+pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> io::Result<Standalone> {
+    let table = dense_table(0, "w", rows, 1, Optimizer::sgd(0.1));
+    let settings = StandaloneSettings {
+        run: run(),
+        secret: secret()?,
+        tables: vec![table],
+        shards,
+        copy_bytes,
+        options: Options::default(),
+    };
+    let pserver = Standalone::start(settings)?;
+    let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
+    pserver.command(Command::Members { trainers: vec![trainer(0), trainer(1)] });
+    pserver.command(Command::LoadShards(LoadShards {
+        epoch: EPOCH,
+        shards: (0..shards).map(ShardId).collect(),
+        base: None,
+        phase,
+        step: Step(0),
+    }));
+    wait(&pserver, |up| matches!(up, Report::ShardsReady { .. }))?;
+    Ok(pserver)
+}
+
+/// Takes reports until one is as wanted.
+///
+/// # Errors
+/// None came in ten minutes, or the pserver has given up.
+pub fn wait(pserver: &Standalone, wanted: impl Fn(&Report) -> bool) -> io::Result<Report> {
+    loop {
+        let report = pserver.reports().recv_timeout(REPORT_TIMEOUT).map_err(io::Error::other)?;
+        match report {
+            Report::Fatal { failure } | Report::SaveFailed { failure, .. } => {
+                return Err(io::Error::other(failure.to_string()));
+            }
+            report if wanted(&report) => return Ok(report),
+            _ => {}
+        }
+    }
+}
+
+/// A trainer's connection. Parts of a step go out one after the other, answers are read afterwards.
+#[derive(Debug)]
+pub struct TrainerPeer {
+    stream: TcpStream,
+    task: u32,
+    step: u64,
+}
+
+impl TrainerPeer {
+    /// Connects trainer 0 or 1 to a data thread of [`pserver`].
+    ///
+    /// # Errors
+    /// The connection breaks, or the pserver refuses it.
+    pub fn connect(endpoint: SocketAddr, index: u32) -> io::Result<Self> {
+        let mut stream = TcpStream::connect(endpoint)?;
+        stream.set_nodelay(true)?;
+        let hello = Hello::new(run(), Some(trainer(index))).map_err(io::Error::other)?;
+        stream.write_all(&[MECHANISM_HMAC])?;
+        stream.write_all(&hello.encode())?;
+        let mut answer = [0; 64];
+        stream.read_exact(&mut answer)?;
+        let proof =
+            hello.client_proof(&secret()?, Channel::Data, &answer).map_err(io::Error::other)?;
+        stream.write_all(&proof)?;
+        let mut verdict = [0];
+        stream.read_exact(&mut verdict)?;
+        match Verdict::from_byte(verdict[0]) {
+            Some(Verdict::Welcome) => Ok(Self { stream, task: index, step: 0 }),
+            other => Err(io::Error::other(format!("the pserver answers {other:?}"))),
+        }
+    }
+
+    fn header(&self, kind: Kind) -> Header {
+        let mut header = Header::new(kind, EPOCH);
+        (header.unit, header.step, header.rows) = (self.task, Step(self.step), 1);
+        header
+    }
+
+    /// One step: a gradient for rows from `start` on, in parts.
+    ///
+    /// # Errors
+    /// The connection breaks, or the pserver refuses the request.
+    pub fn push(&mut self, start: u64, values: &[f32]) -> io::Result<()> {
+        let parts: Vec<_> = values.chunks(PART_VALUES_MAX).collect();
+        for (n, part) in parts.iter().enumerate() {
+            let mut header = self.header(Kind::Push);
+            header.part = Part(n as u32);
+            header.start = start + (n * PART_VALUES_MAX) as u64;
+            (header.count, header.value_bytes) = (part.len() as u32, 4 * part.len() as u32);
+            header.flags = if n + 1 == parts.len() { flags::LAST } else { 0 };
+            self.send(&header, &[], part)?;
+        }
+        self.acknowledged(parts.len())
+    }
+
+    /// One step: a gradient for these rows.
+    ///
+    /// # Errors
+    /// The connection breaks, or the pserver refuses the request.
+    pub fn push_keys(&mut self, keys: &[u32], values: &[f32]) -> io::Result<()> {
+        let mut header = self.header(Kind::Push);
+        header.flags = flags::KEYS | flags::LAST;
+        header.count = keys.len() as u32;
+        (header.key_bytes, header.value_bytes) = (4 * header.count, 4 * header.count);
+        self.send(&header, keys, values)?;
+        self.acknowledged(1)
+    }
+
+    fn acknowledged(&mut self, parts: usize) -> io::Result<()> {
+        for _ in 0..parts {
+            self.reply()?;
+        }
+        self.step += 1;
+        Ok(())
+    }
+
+    /// Fills `values` with the rows from `start` on, in pieces that are all asked for at once.
+    ///
+    /// # Errors
+    /// The connection breaks, or the pserver refuses the request.
+    pub fn pull(&mut self, start: u64, values: &mut [f32]) -> io::Result<()> {
+        let mut requests = Vec::new();
+        for (n, piece) in values.chunks(PART_VALUES_MAX).enumerate() {
+            let mut header = self.header(Kind::Pull);
+            header.start = start + (n * PART_VALUES_MAX) as u64;
+            header.count = piece.len() as u32;
+            requests.extend(header.encode());
+        }
+        self.stream.write_all(&requests)?;
+        for piece in values.chunks_mut(PART_VALUES_MAX) {
+            self.reply()?;
+            self.stream.read_exact(bytemuck::cast_slice_mut(piece))?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, header: &Header, keys: &[u32], values: &[f32]) -> io::Result<()> {
+        let head = header.encode();
+        let mut slices = [&head[..], bytemuck::cast_slice(keys), bytemuck::cast_slice(values)]
+            .map(io::IoSlice::new);
+        let mut rest = &mut slices[..];
+        while !rest.is_empty() {
+            match self.stream.write_vectored(rest)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => io::IoSlice::advance_slices(&mut rest, written),
+            }
+        }
+        Ok(())
+    }
+
+    /// The header of a reply that accepts.
+    fn reply(&mut self) -> io::Result<Header> {
+        let mut head = [0; HEADER_BYTES];
+        self.stream.read_exact(&mut head)?;
+        let header = Header::decode(&head).map_err(io::Error::other)?;
+        match header.status {
+            Status::Ok => Ok(header),
+            other => Err(io::Error::other(format!("the pserver answers {other:?}"))),
+        }
+    }
+}
+
+/// The same exchanges without frames, memory or safety: whole messages over blocking sockets, added into
+/// a table or copied from one.
+#[derive(Debug)]
+pub struct RawPeer {
+    stream: TcpStream,
+    bytes: usize,
+    is_push: bool,
+}
+
+/// Bytes of a request that has no values, and of the answer to one that has.
+const SMALL: usize = 64;
+
+impl RawPeer {
+    /// Starts the other end on a thread. Messages have `bytes`.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub fn start(bytes: usize, is_push: bool) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let endpoint = listener.local_addr()?;
+        std::thread::spawn(move || {
+            let serve = || {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                if is_push { raw_push(stream, bytes) } else { raw_pull(stream, bytes) }
+            };
+            // Ends with an error when the peer is dropped.
+            let _ended: io::Result<()> = serve();
+        });
+        let stream = TcpStream::connect(endpoint)?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, bytes, is_push })
+    }
+
+    /// One exchange of `bytes`: sends `values` and reads an answer, or fills them.
+    ///
+    /// # Errors
+    /// The connection breaks.
+    ///
+    /// # Panics
+    /// If `values` have another length.
+    pub fn exchange(&mut self, values: &mut [f32]) -> io::Result<()> {
+        let values: &mut [u8] = bytemuck::cast_slice_mut(values);
+        assert_eq!(values.len(), self.bytes);
+        let mut small = [0; SMALL];
+        if self.is_push {
+            self.stream.write_all(values)?;
+            self.stream.read_exact(&mut small)
+        } else {
+            self.stream.write_all(&small)?;
+            self.stream.read_exact(values)
+        }
+    }
+}
+
+fn raw_push(mut stream: TcpStream, bytes: usize) -> io::Result<()> {
+    let mut message = vec![0.0f32; bytes / 4];
+    let mut table = vec![0.0f32; bytes / 4];
+    loop {
+        stream.read_exact(bytemuck::cast_slice_mut(&mut message))?;
+        for (w, g) in table.iter_mut().zip(&message) {
+            *w += g;
+        }
+        stream.write_all(&[0; SMALL])?;
+    }
+}
+
+fn raw_pull(mut stream: TcpStream, bytes: usize) -> io::Result<()> {
+    let table = vec![0.0f32; bytes / 4];
+    let mut message = vec![0.0f32; bytes / 4];
+    let mut small = [0; SMALL];
+    loop {
+        stream.read_exact(&mut small)?;
+        message.copy_from_slice(&table);
+        stream.write_all(bytemuck::cast_slice(&message))?;
+    }
+}
