@@ -80,7 +80,10 @@ fn parse(text: &[u8]) -> io::Result<usize> {
             rows += batch.rows();
             batch.clear();
         }
-        at += FORMAT.read_line(&text[at..], &mut batch).map_err(io::Error::other)?.0;
+        at += FORMAT
+            .read_line(&text[at..], &mut batch)
+            .map_err(|error| io::Error::other(error.to_string()))?
+            .0;
     }
     Ok(rows + batch.rows())
 }

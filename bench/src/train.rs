@@ -52,7 +52,10 @@ pub fn train_plainly(path: &Path) -> io::Result<f64> {
     let (mut batch, mut at, mut rows, mut loss_sum) = (Batch::default(), 0, 0u64, 0.0);
     while at < text.len() {
         batch.clear();
-        at += format.read_line(&text[at..], &mut batch).map_err(io::Error::other)?.0;
+        at += format
+            .read_line(&text[at..], &mut batch)
+            .map_err(|error| io::Error::other(error.to_string()))?
+            .0;
         let Some(label) = batch.labels.first() else { continue };
         let bias = FEATURES as usize;
         let of = |index: &u32| weights[*index as usize].weight;
