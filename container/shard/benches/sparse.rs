@@ -26,7 +26,9 @@ fn main() {
     let rounds = if quick { 3 } else { 200 };
     let mut bench = Bench::new(largest + KEYS as u64);
     println!("{KEYS} random positions a request, FTRL, medians of {rounds} requests\n");
-    println!("| rows | push, ns a key | pull, ns a key | longest request of new rows, ms | bytes a row beyond values and state |");
+    println!(
+        "| rows | push, ns a key | pull, ns a key | longest request of new rows, ms | bytes a row beyond values and state |"
+    );
     println!("| --- | --- | --- | --- | --- |");
     let mut random = Random(7);
     let mut rows = 0;

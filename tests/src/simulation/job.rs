@@ -4,18 +4,21 @@
 //! values, or sums in another order, give other bits. In table 1 every step adds 1 to a row of its own, so a step that
 //! is lost or counted twice is named by its row.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_am_core::{Config, Limits};
 use heddle_client::gradient::{Gradient, TableGradient};
 use heddle_client::layout::{Layout, Rows, TableShape};
+use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Lane, PhaseNo, RunId, ShardId, TableId, TaskId};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
+use heddle_protocol::spec::position::{position_of_key, shard_of_position};
 use heddle_protocol::spec::{
     AlgorithmKind, BatchSize, Consistency, DurationMs, Every, JobSpec, KeptPass, ModelSpec,
-    Optimizer, PhaseKind, TableSpec, dense_table, phase_kind,
+    Optimizer, PhaseKind, TableKind, TableSpec, dense_table, phase_kind,
 };
-use heddle_shard::{ShardConfig, SparseLimits};
+use heddle_shard::{ShardConfig, ShardSet, SparseLimits};
 
 use super::chance::mix;
 
@@ -66,6 +69,8 @@ pub struct Job {
     pub output: bool,
     /// How long a trainer computes at the most, in simulated time: with 0 a phase is over between two heartbeats.
     pub compute_ms: u64,
+    /// Whether both tables are sparse: rows exist from the first push on, and a rollback removes them again.
+    pub sparse: bool,
     /// What a shard may use for copies of snapshots, for gradients that come early and for frames that wait, bytes.
     pub room: Room,
 }
@@ -110,6 +115,7 @@ impl Job {
             losses: Vec::new(),
             output: false,
             compute_ms: 0,
+            sparse: false,
             room: Room::AMPLE,
         }
     }
@@ -194,8 +200,64 @@ impl Job {
     #[must_use]
     pub fn weight_keys(&self, phase: PhaseNo, task: TaskId, step: u64) -> Vec<u32> {
         let draw = mix(u64::from(phase.0) << 40 | u64::from(task.0) << 20 | step);
-        let keys: Vec<u32> = (0..WEIGHT_ROWS as u32).filter(|row| draw >> row & 1 == 1).collect();
+        let mut keys: Vec<u32> =
+            (0..WEIGHT_ROWS as u32).filter(|row| draw >> row & 1 == 1).collect();
+        if self.sparse {
+            keys.sort_by_key(|key| position_of_key(u64::from(*key)));
+        }
         if keys.is_empty() { vec![0] } else { keys }
+    }
+
+    /// The rows of these keys, which are in the order of [`Self::weight_keys`].
+    #[must_use]
+    pub fn rows_of(&self, keys: Vec<u32>) -> Rows {
+        match self.sparse {
+            true => Rows::Positions(
+                keys.into_iter().map(|key| position_of_key(u64::from(key))).collect(),
+            ),
+            false => Rows::Keys(keys),
+        }
+    }
+
+    /// The bits of both tables, row by row, in shards that serve; rows that do not exist are zeros.
+    #[must_use]
+    pub fn bits_by_key<'a>(
+        &self,
+        host_of: impl Fn(ShardId) -> Option<&'a ShardSet>,
+    ) -> Option<Vec<u32>> {
+        let mut bits = Vec::new();
+        for (table, rows) in [(WEIGHTS, WEIGHT_ROWS), (COUNTS, self.count_rows())] {
+            for key in 0..rows {
+                let position = position_of_key(key);
+                let shard = shard_of_position(position, self.shards);
+                let host = host_of(shard)?;
+                let mut header = Header::new(Kind::Pull, host.epoch());
+                (header.shard, header.table, header.count) = (shard, table, 1);
+                header.flags = flags::KEYS | flags::POSITIONS | flags::FREE;
+                let mut values = Vec::new();
+                host.gather(&header, &[position as u32, (position >> 32) as u32], &mut values)?;
+                bits.extend(values.iter().map(|value: &f32| value.to_bits()));
+            }
+        }
+        Some(bits)
+    }
+
+    /// The same of rows in files: position and values of each, by table.
+    #[must_use]
+    pub fn saved_bits_by_key(&self, tables: &[BTreeMap<u64, Vec<u32>>; 2]) -> Vec<u32> {
+        let of = |table: usize, rows: u64, cols: u32| {
+            (0..rows).flat_map(move |key| {
+                let row = tables[table].get(&position_of_key(key)).cloned();
+                row.unwrap_or_else(|| vec![0; cols as usize])
+            })
+        };
+        of(0, WEIGHT_ROWS, WEIGHT_COLS).chain(of(1, self.count_rows(), 1)).collect()
+    }
+
+    /// Values of the trained table.
+    #[must_use]
+    pub fn weight_values(&self) -> usize {
+        WEIGHT_ROWS as usize * WEIGHT_COLS as usize
     }
 
     /// The gradient of a step at the values pulled (`values: [keys × cols]`).
@@ -212,11 +274,11 @@ impl Job {
         let values = values.iter().enumerate().map(|(at, w)| w * 0.37 + noise(at)).collect();
         let count = TableGradient {
             table: COUNTS,
-            rows: Rows::Keys(vec![self.count_row(task, step)]),
+            rows: self.rows_of(vec![self.count_row(task, step)]),
             values: vec![1.0],
         };
         Gradient {
-            tables: vec![TableGradient { table: WEIGHTS, rows: Rows::Keys(keys), values }, count],
+            tables: vec![TableGradient { table: WEIGHTS, rows: self.rows_of(keys), values }, count],
         }
     }
 
@@ -233,8 +295,12 @@ impl Job {
     /// The tables as the job file would name them.
     #[must_use]
     pub fn tables(&self) -> Vec<TableSpec> {
-        let table = |id: TableId, name: &str, rows, cols, optimizer| {
-            dense_table(id.0, name, rows, cols, optimizer)
+        let table = |id: TableId, name: &str, rows, cols, optimizer| match self.sparse {
+            false => dense_table(id.0, name, rows, cols, optimizer),
+            true => {
+                let table = dense_table(id.0, name, 0, cols, optimizer);
+                TableSpec { kind: TableKind::Sparse, ..table }
+            }
         };
         vec![
             table(WEIGHTS, "weights", WEIGHT_ROWS, WEIGHT_COLS, Optimizer::sgd(0.5)),
@@ -260,7 +326,7 @@ impl Job {
             shard,
             shards: self.shards,
             tables: self.tables(),
-            sparse: SparseLimits::default(),
+            sparse: SparseLimits { rows_max: 64, ..SparseLimits::default() },
             seed: 0,
             training_from: PhaseNo(0),
             copy_bytes_max: self.room.copies,

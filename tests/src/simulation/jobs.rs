@@ -6,7 +6,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 18] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
@@ -22,6 +22,9 @@ impl Job {
         "ssp",
         "ssp-idle",
         "ssp-tight",
+        "bsp-sparse",
+        "asp-sparse",
+        "ssp-sparse",
     ];
 
     /// A job by its name.
@@ -136,6 +139,24 @@ impl Job {
                 shards: 4,
                 every: Every::Time(DurationMs::secs(1)),
                 compute_ms: 400,
+                room: Room::TIGHT,
+                ..small(Consistency::Ssp)
+            },
+            "bsp-sparse" => {
+                Self { sparse: true, every: Every::Steps(1), ..small(Consistency::Bsp) }
+            }
+            "asp-sparse" => Self {
+                tasks: vec![2, 3, 1],
+                sparse: true,
+                data_threads: 2,
+                shards: 4,
+                every: Every::Steps(1),
+                ..small(Consistency::Asp)
+            },
+            "ssp-sparse" => Self {
+                tasks: vec![3, 2, 2],
+                sparse: true,
+                staleness: 1,
                 room: Room::TIGHT,
                 ..small(Consistency::Ssp)
             },

@@ -437,11 +437,7 @@ impl Scene {
         let client = self.client(number);
         client.pulls += 1;
         let pull = PullId(client.pulls);
-        let item = PullItem {
-            table: WEIGHTS,
-            rows: heddle_client::layout::Rows::Keys(keys),
-            values: Vec::new(),
-        };
+        let item = PullItem { table: WEIGHTS, rows: self.job.rows_of(keys), values: Vec::new() };
         self.request(number, DataRequest::Pull { era, pull, at, items: vec![item] });
         pull
     }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use heddle_client::gradient::Gradient;
-use heddle_client::layout::Rows;
 use heddle_client::machine::{
     ClientEvent, ClientMachine, DataRequest, Era, PullAt, PullId, PullItem, StepPush, Unit,
 };
@@ -489,7 +488,7 @@ impl Trainer {
         let pull = PullId(self.next_pull);
         self.next_pull += 1;
         self.pulls.insert(pull, what);
-        let item = PullItem { table: WEIGHTS, rows: Rows::Keys(keys), values: Vec::new() };
+        let item = PullItem { table: WEIGHTS, rows: self.job.rows_of(keys), values: Vec::new() };
         self.send(DataRequest::Pull { era, pull, at, items: vec![item] });
     }
 

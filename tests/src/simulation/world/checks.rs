@@ -6,10 +6,12 @@ use std::sync::Arc;
 use heddle_am_core::{Checkpoint, Outcome, Record};
 use heddle_protocol::control::{BeginPhase, Command, LoadShards};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::ids::{PhaseNo, Role, Step, TableId};
+use heddle_protocol::ids::{PhaseNo, Role, Step};
 use heddle_protocol::manifest::{Manifest, Work};
+use heddle_protocol::spec::position::POSITIONS;
 use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::view::{self, JobState};
+use heddle_shard::ShardSection;
 
 use super::super::coverage::Coverage;
 use super::super::fault::{Fault, Schedule};
@@ -242,7 +244,7 @@ impl World {
             .last()
             .and_then(|last| self.bits_of(last).ok())
             .unwrap_or_default();
-        let weights = self.job.tables()[usize::from(WEIGHTS.0)].values() as usize;
+        let weights = self.job.weight_values();
         bits[weights.min(bits.len())..].iter().map(|bits| f32::from_bits(*bits)).collect()
     }
 
@@ -255,9 +257,11 @@ impl World {
         });
         let hosts = pservers.flat_map(|pserver| &pserver.hosts);
         let mut shards = BTreeMap::new();
+        let mut host_of = BTreeMap::new();
         for host in hosts {
             for state in host.states() {
                 shards.insert(state.shard, ((state.phase, state.step), host.shard(state.shard)?));
+                host_of.insert(state.shard, host);
             }
         }
         let (at, _) = *shards.values().next()?;
@@ -265,6 +269,10 @@ impl World {
             || shards.values().any(|(other, _)| *other != at)
         {
             return None;
+        }
+        if self.job.sparse {
+            let bits = self.job.bits_by_key(|shard| host_of.get(&shard).copied())?;
+            return Some((at, bits));
         }
         let mut bits = Vec::new();
         for table in [WEIGHTS, COUNTS] {
@@ -278,7 +286,8 @@ impl World {
     pub(super) fn bits_of(&self, checkpoint: &Checkpoint) -> Result<Bits, String> {
         let files = &checkpoint.manifest.shards;
         let mut bits = Vec::new();
-        for table in [WEIGHTS, COUNTS] {
+        let mut rows = [BTreeMap::new(), BTreeMap::new()];
+        for (table, rows) in [WEIGHTS, COUNTS].into_iter().zip(&mut rows) {
             for file in files {
                 let saved = self
                     .durable
@@ -286,14 +295,29 @@ impl World {
                     .get(&file.uuid)
                     .ok_or_else(|| format!("no file {}", file.uuid))?;
                 let sections = self.job.shard(file.shard).sections(&saved.head.sparse_rows);
-                let index = sections.iter().position(|section| {
-                    section.table == TableId(table.0) && section.plane == "values"
-                });
-                let index = index.ok_or("no section of the table")?;
-                bits.extend(saved.sections[index].iter().map(|value| value.to_bits()));
+                let section = |plane: &str| {
+                    let is =
+                        |section: &ShardSection| section.table == table && section.plane == plane;
+                    let index = sections.iter().position(is).ok_or("no section of the table")?;
+                    let bits = saved.sections[index].iter().map(|value| value.to_bits());
+                    Ok::<Vec<u32>, &str>(bits.collect())
+                };
+                let values = section("values")?;
+                if self.job.sparse {
+                    let words = section(POSITIONS)?;
+                    let (positions, _) = words.as_chunks::<2>();
+                    let cols = values.len() / positions.len().max(1);
+                    for ([low, high], row) in positions.iter().zip(values.chunks(cols.max(1))) {
+                        let position = u64::from(*low) | u64::from(*high) << 32;
+                        if rows.insert(position, row.to_vec()).is_some() {
+                            return Err(format!("position {position:#x} is in two rows"));
+                        }
+                    }
+                }
+                bits.extend(values);
             }
         }
-        Ok(bits)
+        Ok(if self.job.sparse { self.job.saved_bits_by_key(&rows) } else { bits })
     }
 
     /// Every checkpoint that was committed, and what is needed to continue from it.
