@@ -5,11 +5,12 @@
 
 use std::ops::Range;
 
+use crate::cells::Cells;
 use crate::copy_on_write::{CopyOnWrite, Full, UNIT, Which};
 
 /// Cells, and the copies of their snapshots.
 pub(crate) struct Arena {
-    cells: Vec<f32>,
+    cells: Cells,
     copies: CopyOnWrite,
 }
 
@@ -18,7 +19,7 @@ impl Arena {
     pub(crate) fn new(cells_len: usize, copy_bytes_max: usize) -> Self {
         debug_assert_eq!(cells_len % UNIT, 0);
         Self {
-            cells: vec![0.0; cells_len],
+            cells: Cells::zeros(cells_len),
             copies: CopyOnWrite::new(cells_len / UNIT, copy_bytes_max),
         }
     }

@@ -26,6 +26,7 @@ mod ahead;
 mod arena;
 mod asp;
 mod bsp;
+mod cells;
 mod config;
 mod content;
 mod copy_on_write;
