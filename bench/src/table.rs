@@ -8,7 +8,7 @@ use heddle_protocol::control::{LoadShards, Phase, Sharing};
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step};
 use heddle_protocol::spec::{Optimizer, dense_table};
-use heddle_shard::{Conn, Flow, Frame, Shard, ShardConfig, ShardEffect, ShardSet};
+use heddle_shard::{Conn, Flow, Frame, Shard, ShardConfig, ShardEffect, ShardSet, SparseLimits};
 
 use crate::measurement::{Measurement, Samples, timed};
 use crate::random::SplitMix;
@@ -108,6 +108,7 @@ impl BenchShard {
             shard: ShardId(0),
             shards: 1,
             tables: vec![table],
+            sparse: SparseLimits::default(),
             seed: 0,
             training_from: PhaseNo(0),
             copy_bytes_max: 1 << 20,

@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn least_rows_are_kept_by_key_and_by_range() {
         let spec = dense_table(0, "t", 8, 2, Optimizer::least());
-        let table = TableSlice::new(&spec, ShardId(0), 1, 0);
+        let table = TableSlice::new(&spec, (ShardId(0), 1), (SparseLimits::default(), 0), 0);
         let bits = |row: [f32; 2]| row.map(f32::to_bits).to_vec();
         for ranged in [false, true] {
             let mut sums = StepSums::default();

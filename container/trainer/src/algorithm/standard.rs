@@ -69,7 +69,7 @@ impl Columns {
     }
 
     /// The whole table.
-    fn pull(self) -> PullItem {
+    pub(super) fn pull(self) -> PullItem {
         let rows = 0..self.features + 1;
         let values = vec![0.0; rows.end as usize * STATS_COLS];
         PullItem { table: self.table, rows: Rows::Range(rows), values }

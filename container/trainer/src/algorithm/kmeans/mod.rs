@@ -410,6 +410,7 @@ mod tests {
         match rows {
             Rows::Keys(keys) => keys.clone(),
             Rows::Range(range) => (range.start as u32..range.end as u32).collect(),
+            Rows::Positions(_) => unreachable!("tables of k-means are dense"),
         }
     }
 
