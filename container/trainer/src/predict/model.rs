@@ -258,13 +258,8 @@ impl ScoringModel {
                 "index-base" => base = Some(index_base(value)?),
                 "features" if value == "any" => keys = Some(Vec::new()),
                 "features" => {
-                    let features: u32 =
-                        number(value).ok_or_else(|| wrong("expected a number of features"))?;
-                    // A short text with a large index must not fill the memory.
-                    if features as usize > FEATURES_FREE.max(FEATURES_PER_BYTE * text.len()) {
-                        return Err(wrong("too many features for so few weights; use safetensors"));
-                    }
-                    weights.resize(features as usize, 0.0);
+                    let features = feature_count(value, text.len()).map_err(wrong)?;
+                    weights.resize(features, 0.0);
                 }
                 "bias" => bias = Some(number(value).ok_or_else(|| wrong("expected a number"))?),
                 key if keys.is_some() => {
@@ -465,6 +460,15 @@ fn index_base(word: &str) -> Result<u32, ModelError> {
         "1" => Ok(1),
         other => Err(ModelError::Form(format!("unknown index base {other:?}"))),
     }
+}
+
+/// The number of features of a text with `bytes` bytes: a short text with a large index must not fill the memory.
+fn feature_count(value: &str, bytes: usize) -> Result<usize, &'static str> {
+    let features = number::<u32>(value).ok_or("expected a number of features")? as usize;
+    if features > FEATURES_FREE.max(FEATURES_PER_BYTE * bytes) {
+        return Err("too many features for so few weights; use safetensors");
+    }
+    Ok(features)
 }
 
 fn number<T: FromStr>(text: &str) -> Option<T> {
