@@ -10,7 +10,7 @@ use heddle_protocol::view::{JobEvent, JobView};
 use heddle_storage::checkpoint::{Depth, StoredCheckpoint};
 use heddle_storage::shard_file::{ShardReader, ShardRows};
 use heddle_storage::{StorageUrl, connect};
-use heddle_tests::local::{Ended, Run, heddle, kill9, pid_of, write_libsvm};
+use heddle_tests::local::{Ended, Run, heddle, heddle_with, kill9, pid_of, write_libsvm};
 
 const FTRL: &str = "{ kind = \"ftrl\", alpha = 0.1, l1 = 0.01 }";
 
@@ -48,14 +48,25 @@ impl JobFile {
         std::fs::write(dir.join(format!("{name}.toml")), text).expect("a job file");
     }
 
-    fn run(&self, dir: &Path) -> Ended {
+    fn run(&self, dir: &Path, variables: &[(&str, &str)]) -> Ended {
         self.write(dir);
-        heddle(dir, &["run", &format!("{}.toml", self.name)]).expect("heddle starts")
+        let arguments = ["run", &format!("{}.toml", self.name)];
+        heddle_with(dir, &arguments, variables).expect("heddle starts")
     }
 
     /// Runs to the end, without an error.
     fn complete(&self, dir: &Path) -> Ended {
-        let ended = self.run(dir);
+        self.complete_with(dir, &[])
+    }
+
+    /// As [`JobFile::complete`], and the checkpoint before the first step is kept: where training ends before it is saved,
+    /// the final one replaces it.
+    fn complete_with_first_checkpoint(&self, dir: &Path) -> Ended {
+        self.complete_with(dir, &[("FAILPOINTS", "step-computed=sleep(60)")])
+    }
+
+    fn complete_with(&self, dir: &Path, variables: &[(&str, &str)]) -> Ended {
+        let ended = self.run(dir, variables);
         assert_eq!(ended.code, Some(0), "{}: {}", self.name, ended.stderr);
         ended
     }
@@ -163,7 +174,7 @@ fn eight_shards_restore_into_3_and_20_key_by_key() {
     assert!(before.len() > 3 * 300, "values, z and n of each weight, and the bias");
     for (name, shards) in [("three", 3), ("twenty", 20)] {
         let job = JobFile { shards, ..JobFile::from(name, source.to_str().expect("UTF-8")) };
-        let ended = job.complete(at);
+        let ended = job.complete_with_first_checkpoint(at);
         let note =
             format!("begins with weights, bias (with optimizer state) of {}", source.display());
         assert!(ended.stderr.contains(&note), "{note} in {}", ended.stderr);
@@ -184,7 +195,8 @@ fn more_rows_begin_with_their_initial_values() {
     let dir = folder();
     let at = dir.path();
     JobFile::new("other").complete(at);
-    JobFile { features: 450, ..JobFile::from("wider", "other-ckpt") }.complete(at);
+    JobFile { features: 450, ..JobFile::from("wider", "other-ckpt") }
+        .complete_with_first_checkpoint(at);
     let before = rows_of(checkpoints(at, "other").last().expect("a checkpoint"));
     let after = rows_of(&checkpoints(at, "wider")[0]);
     for (key, bytes) in &after {
@@ -202,7 +214,7 @@ fn ftrl_continues_from_the_values_of_sgd() {
     let at = dir.path();
     let sgd = "{ kind = \"sgd\", rate = 0.5 }";
     JobFile { optimizer: sgd, ..JobFile::new("other") }.complete(at);
-    let ended = JobFile::from("ftrl", "other-ckpt").complete(at);
+    let ended = JobFile::from("ftrl", "other-ckpt").complete_with_first_checkpoint(at);
     assert!(ended.stderr.contains("begins with weights, bias (values alone)"), "{}", ended.stderr);
     let values = |rows: Rows| -> Rows {
         rows.into_iter().filter(|((_, section, _), _)| section == "values").collect()
@@ -218,7 +230,7 @@ fn ftrl_continues_from_the_values_of_sgd() {
     };
     assert!(begun.iter().filter(|(key, _)| key.1 == "z").all(at_zero));
     let wrong = "{ kind = \"ftrl\", alpha = 0.1, beta = 0.0 }";
-    let refused = JobFile { optimizer: wrong, ..JobFile::from("zero", "other-ckpt") }.run(at);
+    let refused = JobFile { optimizer: wrong, ..JobFile::from("zero", "other-ckpt") }.run(at, &[]);
     assert_eq!(refused.code, Some(7), "{refused:?}");
     let words = "ftrl with beta = 0 cannot begin with plain values";
     assert!(refused.stderr.contains(words), "{}", refused.stderr);
@@ -269,7 +281,7 @@ fn folders_without_a_complete_checkpoint_are_refused() {
     let dir = folder();
     let at = dir.path();
     JobFile::new("other").complete(at);
-    let run = |init: &str| JobFile::from("new", init).run(at);
+    let run = |init: &str| JobFile::from("new", init).run(at, &[]);
     refused(at, "new", &run("nowhere"), 7, &["model.init", "nowhere"]);
     refused(at, "new", &run("data"), 7, &["model.init", "data is neither a checkpoint"]);
     std::fs::create_dir(at.join("empty-ckpt")).expect("made");
@@ -315,11 +327,11 @@ fn tables_that_do_not_fit_are_refused_by_name() {
     ] {
         let mut job = JobFile::from("new", "other-ckpt");
         job.model.push_str(keys);
-        refused(at, "new", &job.run(at), 7, &["model.init", "other-ckpt/g1-c", message]);
+        refused(at, "new", &job.run(at, &[]), 7, &["model.init", "other-ckpt/g1-c", message]);
     }
     let fewer = JobFile { features: 299, ..JobFile::from("new", "other-ckpt") };
     let message = "table \"weights\" has 300 rows there and 299 in this job";
-    refused(at, "new", &fewer.run(at), 7, &["model.init", message]);
+    refused(at, "new", &fewer.run(at, &[]), 7, &["model.init", message]);
     assert!(!at.join("new-ckpt").exists(), "nothing was claimed");
 }
 
@@ -343,12 +355,12 @@ fn damaged_files_are_refused_by_name_or_passed_over() {
     let mut changed = whole.clone();
     changed[whole.len() / 2] ^= 1;
     std::fs::write(file, changed).expect("written");
-    let ended = JobFile::from("new", "other-ckpt").run(at);
+    let ended = JobFile::from("new", "other-ckpt").run(at, &[]);
     refused(at, "new", &ended, 8, &["model.init", name, "name another checkpoint"]);
     // A wrong length is found before: the folder has an older checkpoint, and the checkpoint itself is refused.
     std::fs::write(file, &whole[..whole.len() - 64]).expect("written");
     let init = newest.to_str().expect("UTF-8");
-    let ended = JobFile::from("exact", init).run(at);
+    let ended = JobFile::from("exact", init).run(at, &[]);
     refused(at, "exact", &ended, 8, &["model.init", name, "the file has"]);
     let ended = JobFile::from("fallback", "other-ckpt").complete(at);
     let note = format!("of {}", older.display());
@@ -363,7 +375,7 @@ fn damaged_files_are_refused_by_name_or_passed_over() {
     std::fs::remove_file(file).expect("removed");
     strict.name = "missing";
     strict.model = format!("init = \"{init}\"\n");
-    refused(at, "missing", &strict.run(at), 8, &["model.init", name, "the file is missing"]);
+    refused(at, "missing", &strict.run(at, &[]), 8, &["model.init", name, "the file is missing"]);
 }
 
 #[test]
@@ -379,7 +391,7 @@ fn commands_show_the_checkpoint_and_a_continued_job_needs_none() {
     assert!(plan.stdout.contains(&note), "{note} in {}", plan.stdout);
     let shown = heddle(at, &["config", "show", "new.toml"]).expect("heddle starts");
     let resolved = format!("→ {}", newest.display());
-    let line = shown.stdout.lines().find(|line| line.starts_with("model.init")).expect("the key");
+    let line = shown.stdout.lines().find(|line| line.starts_with("model.init ")).expect("the key");
     assert!(line.contains(&resolved), "{line}");
     job.complete(at);
     std::fs::remove_dir_all(at.join("other-ckpt")).expect("removed");

@@ -327,7 +327,8 @@ impl World {
             let is_best = |one: &&Checkpoint| {
                 one.manifest.best_pass.is_some() && one.manifest.cut < checkpoint.manifest.cut
             };
-            let best = self.committed.iter().rev().find(is_best).filter(|_| self.job.keep_best);
+            let before = self.earlier.iter().chain(&self.committed);
+            let best = before.rev().find(is_best).filter(|_| self.job.keep_best);
             let checkpoints: Vec<_> = best.into_iter().chain([checkpoint]).cloned().collect();
             let files = checkpoints.iter().flat_map(|one| one.manifest.shards.iter());
             let files = files.filter_map(|file| {

@@ -168,6 +168,8 @@ pub struct World {
     computed: u64,
     /// Checkpoints as they were committed, for [`World::committed`].
     committed: Vec<Checkpoint>,
+    /// Checkpoints of the earlier run, where there was one.
+    earlier: Vec<Checkpoint>,
     cuts_seen: BTreeSet<CutId>,
     /// States of a run without faults by (phase, step), to hold every checkpoint against (BSP).
     reference: Option<Arc<Reference>>,
@@ -204,6 +206,7 @@ impl World {
             slows_wires: mix(seed ^ 0x5109).is_multiple_of(2),
             now_ms: 0,
             events: 0,
+            earlier: durable.checkpoints.clone(),
             durable,
             ams: BTreeMap::new(),
             leader: None,
