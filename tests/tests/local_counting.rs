@@ -1,6 +1,7 @@
 //! Counting: sample i adds 1 to row i. After kills of trainers and rollbacks of pservers every row equals the number
 //! of passes exactly, in ASP, in SSP and in BSP. With the once-only memory switched off the same test fails.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -12,38 +13,74 @@ use heddle_tests::logs::KILLS;
 
 const LIMIT: Duration = Duration::from_secs(240);
 const FILES: u64 = 8;
-const SAMPLES: u64 = 250;
 const PASSES: u32 = 3;
 
-fn folder(consistency: &str) -> tempfile::TempDir {
+/// The table of counts.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// 2,000 rows.
+    Dense,
+    /// 100,000 keys, apart from each other.
+    Sparse,
+}
+
+impl Kind {
+    /// Samples of a file.
+    fn samples(self) -> u64 {
+        match self {
+            Self::Dense => 250,
+            Self::Sparse => 12_500,
+        }
+    }
+
+    fn keys(self) -> impl Iterator<Item = u64> {
+        let apart = match self {
+            Self::Dense => 1,
+            Self::Sparse => 40_009,
+        };
+        (0..FILES * self.samples()).map(move |sample| sample * apart)
+    }
+
+    /// Lines of the job file: the table, and batches with which a file has 50 steps.
+    fn lines(self) -> (String, u64) {
+        let size = match self {
+            Self::Dense => format!("rows = {}", FILES * self.samples()),
+            Self::Sparse => "kind = \"sparse\"".to_owned(),
+        };
+        (size, self.samples() / 50)
+    }
+}
+
+fn folder(consistency: &str, kind: Kind) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
-    for file in 0..FILES {
+    let keys: Vec<u64> = kind.keys().collect();
+    for (file, keys) in keys.chunks(kind.samples() as usize).enumerate() {
         let mut text = String::new();
-        for sample in 0..SAMPLES {
-            writeln!(text, "1 {}", file * SAMPLES + sample).expect("a string takes it");
+        for key in keys {
+            writeln!(text, "1 {key}").expect("a string takes it");
         }
         std::fs::write(dir.path().join(format!("samples-{file}.dummy")), text).expect("data");
     }
     let trainer = program("counting-trainer").expect("built before");
+    let (size, batch) = kind.lines();
     let text = format!(
         "name = \"count\"\n\
          [data]\ntrain = \"samples-*.dummy\"\nformat = \"dummy\"\npasses = {PASSES}\n\
          [model]\nalgorithm = \"custom\"\n\
-         [[model.table]]\nname = \"counts\"\nrows = {}\ncols = 1\noptimizer = {{ kind = \"add\" }}\n\
-         [training]\nconsistency = \"{consistency}\"\nlanes = 3\nbatch = 5\nseed = 3\n\
+         [[model.table]]\nname = \"counts\"\n{size}\ncols = 1\noptimizer = {{ kind = \"add\" }}\n\
+         [training]\nconsistency = \"{consistency}\"\nlanes = 3\nbatch = {batch}\nseed = 3\n\
          [pservers]\ncount = 2\nshards = 4\n\
          [trainers]\nmin = 1\nmax = 2\ncommand = [\"{}\"]\n\
          [checkpoint]\ndir = \"ckpt\"\nevery = \"15 steps\"\n\
          [output]\nmodel = \"model\"\nformats = [\"safetensors\"]\n",
-        FILES * SAMPLES,
         trainer.display(),
     );
     std::fs::write(dir.path().join("job.toml"), text).expect("a job file");
     dir
 }
 
-/// The table of the published model: a safetensors file has a length, a JSON header, then the values.
-fn counts(dir: &Path) -> Vec<f32> {
+/// The table of the published model, by key: a safetensors file has a length, a JSON header, then the values.
+fn counts(dir: &Path) -> BTreeMap<u64, f32> {
     let published = std::fs::read(dir.join("model/MODEL.json")).expect("a published model");
     let published = heddle_protocol::model::ModelFile::from_json(&published).expect("a model file");
     let file =
@@ -53,12 +90,22 @@ fn counts(dir: &Path) -> Vec<f32> {
     let header_bytes = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
     let header: serde_json::Value =
         serde_json::from_slice(&bytes[8..8 + header_bytes]).expect("JSON");
-    let offsets = &header["counts"]["data_offsets"];
-    let at = |index: usize| 8 + header_bytes + offsets[index].as_u64().expect("an offset") as usize;
-    bytes[at(0)..at(1)]
-        .chunks_exact(4)
-        .map(|value| f32::from_le_bytes(value.try_into().expect("four bytes")))
-        .collect()
+    let tensor = |name: &str| {
+        let offsets = header.get(name)?["data_offsets"].as_array()?;
+        let at = |index: usize| Some(8 + header_bytes + offsets.get(index)?.as_u64()? as usize);
+        bytes.get(at(0)?..at(1)?)
+    };
+    let values = tensor("counts").expect("counts").chunks_exact(4);
+    let values = values.map(|value| f32::from_le_bytes(value.try_into().expect("four bytes")));
+    match tensor("counts.keys") {
+        None => (0..).zip(values).collect(),
+        Some(keys) => {
+            let keys = keys.chunks_exact(8);
+            let keys = keys.map(|key| u64::from_le_bytes(key.try_into().expect("eight bytes")));
+            assert_eq!(keys.len(), values.len());
+            keys.zip(values).collect()
+        }
+    }
 }
 
 fn ended(events: &[JobEvent]) -> JobView {
@@ -72,8 +119,8 @@ fn ended(events: &[JobEvent]) -> JobView {
 }
 
 /// Runs the job, kills `kills` processes in running steps, and returns the rows and the last view.
-fn count_with_kills(consistency: &str, kills: u32) -> (Vec<f32>, JobView) {
-    let dir = folder(consistency);
+fn count_with_kills(consistency: &str, kind: Kind, kills: u32) -> (BTreeMap<u64, f32>, JobView) {
+    let dir = folder(consistency, kind);
     let slow = [("FAILPOINTS", "step-computed=sleep(30)")];
     let mut run = Run::start_with(dir.path(), "job.toml", &[], &slow).expect("it starts");
     let mut lot = Lot(u64::from(kills));
@@ -103,11 +150,10 @@ fn count_with_kills(consistency: &str, kills: u32) -> (Vec<f32>, JobView) {
     (counts(dir.path()), ended(&events))
 }
 
-fn exact(consistency: &str) {
-    let (rows, view) = count_with_kills(consistency, 12);
-    assert_eq!(rows.len() as u64, FILES * SAMPLES);
-    let wrong: Vec<_> =
-        rows.iter().enumerate().filter(|(_, count)| **count != PASSES as f32).collect();
+fn exact(consistency: &str, kind: Kind) {
+    let (rows, view) = count_with_kills(consistency, kind, 12);
+    assert!(rows.keys().copied().eq(kind.keys()), "{} rows", rows.len());
+    let wrong: Vec<_> = rows.iter().filter(|(_, count)| **count != PASSES as f32).collect();
     assert!(
         wrong.is_empty(),
         "{} rows are wrong: {:?}",
@@ -120,25 +166,40 @@ fn exact(consistency: &str) {
 
 #[test]
 fn asp_counts_exactly_through_kills() {
-    exact("asp");
+    exact("asp", Kind::Dense);
 }
 
 #[test]
 fn ssp_counts_exactly_through_kills() {
-    exact("ssp");
+    exact("ssp", Kind::Dense);
 }
 
 #[test]
 fn bsp_counts_exactly_through_kills() {
-    exact("bsp");
+    exact("bsp", Kind::Dense);
+}
+
+#[test]
+fn asp_counts_sparse_rows_exactly_through_kills() {
+    exact("asp", Kind::Sparse);
+}
+
+#[test]
+fn ssp_counts_sparse_rows_exactly_through_kills() {
+    exact("ssp", Kind::Sparse);
+}
+
+#[test]
+fn bsp_counts_sparse_rows_exactly_through_kills() {
+    exact("bsp", Kind::Sparse);
 }
 
 #[test]
 fn undisturbed_count_is_exact_and_passes_md5sum() {
-    let dir = folder("asp");
+    let dir = folder("asp", Kind::Dense);
     let ended = heddle(dir.path(), &["run", "job.toml"]).expect("heddle starts");
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(counts(dir.path()).iter().all(|count| *count == PASSES as f32));
+    assert!(counts(dir.path()).values().all(|count| *count == PASSES as f32));
     let mut checked = 0;
     for entry in std::fs::read_dir(dir.path().join("ckpt")).expect("checkpoints") {
         let path = entry.expect("readable").path();

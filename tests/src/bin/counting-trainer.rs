@@ -8,10 +8,34 @@ use heddle_client::machine::PullItem;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::PhaseKind;
+use heddle_protocol::spec::position::position_of_key;
+use heddle_protocol::spec::{PhaseKind, TableKind};
 use heddle_trainer::algorithm::{Algorithm, StepWork};
 
-struct Counting;
+struct Counting {
+    /// The table is sparse: its rows have positions.
+    sparse: bool,
+}
+
+impl Counting {
+    /// The distinct rows of the samples, in the order of a request, and how often each comes.
+    fn counts(&self, samples: &[u32]) -> (Rows, Vec<f32>) {
+        let place = |key: u32| {
+            if self.sparse { position_of_key(u64::from(key)) } else { u64::from(key) }
+        };
+        let mut places: Vec<u64> = samples.iter().copied().map(place).collect();
+        places.sort_unstable();
+        let runs = || places.chunk_by(|one, next| one == next);
+        let values = runs().map(|run| run.len() as f32).collect();
+        let distinct = runs().map(|run| run[0]);
+        let rows = if self.sparse {
+            Rows::Positions(distinct.collect())
+        } else {
+            Rows::Keys(distinct.map(|place| place as u32).collect())
+        };
+        (rows, values)
+    }
+}
 
 impl Algorithm for Counting {
     fn constants(&self, _phase: PhaseKind) -> Vec<PullItem> {
@@ -24,33 +48,20 @@ impl Algorithm for Counting {
 
     fn prepare(&mut self, work: &mut StepWork) {
         // Its values are not needed; the pull is what makes a step of BSP wait for the one before.
-        let mut keys = work.batch.indices.clone();
-        keys.sort_unstable();
-        keys.dedup();
-        let values = Vec::new();
-        work.pulls.push(PullItem { table: TableId(0), rows: Rows::Keys(keys), values });
+        let (rows, _) = self.counts(&work.batch.indices);
+        work.pulls.push(PullItem { table: TableId(0), rows, values: Vec::new() });
     }
 
     fn compute(&mut self, work: &mut StepWork, metrics: &mut TaskMetrics) {
-        let mut keys = work.batch.indices.clone();
-        keys.sort_unstable();
-        let mut counts: Vec<(u32, f32)> = Vec::new();
-        for key in keys {
-            match counts.last_mut() {
-                Some((last, count)) if *last == key => *count += 1.0,
-                _ => counts.push((key, 1.0)),
-            }
-        }
-        let (keys, values) = counts.into_iter().unzip();
-        work.gradient.tables.push(TableGradient {
-            table: TableId(0),
-            rows: Rows::Keys(keys),
-            values,
-        });
+        let (rows, values) = self.counts(&work.batch.indices);
+        work.gradient.tables.push(TableGradient { table: TableId(0), rows, values });
         metrics.rows += work.batch.rows() as u64;
     }
 }
 
 fn main() -> std::process::ExitCode {
-    heddle_trainer::main_with(|_spec| Box::new(Counting))
+    heddle_trainer::main_with(|spec| {
+        let sparse = spec.tables().iter().all(|table| table.kind == TableKind::Sparse);
+        Box::new(Counting { sparse })
+    })
 }
