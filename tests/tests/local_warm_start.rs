@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_protocol::ids::Slot;
+use heddle_protocol::spec::position::{POSITIONS, key_of_position};
 use heddle_protocol::view::{JobEvent, JobView};
 use heddle_storage::checkpoint::{Depth, StoredCheckpoint};
 use heddle_storage::shard_file::{ShardReader, ShardRows};
 use heddle_storage::{StorageUrl, connect};
 use heddle_tests::local::{Ended, Run, heddle, heddle_with, kill9, pid_of, write_libsvm};
 
+const ANY: &str = "\"any\"";
 const FTRL: &str = "{ kind = \"ftrl\", alpha = 0.1, l1 = 0.01 }";
 
 /// A job `name` with its checkpoints in `<name>-ckpt`.
@@ -19,7 +21,8 @@ struct JobFile {
     name: &'static str,
     passes: u32,
     shards: u32,
-    features: u32,
+    /// A number, or `ANY`.
+    features: &'static str,
     optimizer: &'static str,
     /// Further lines of `[model]`.
     model: String,
@@ -27,7 +30,7 @@ struct JobFile {
 
 impl JobFile {
     fn new(name: &'static str) -> Self {
-        let (passes, shards, features) = (1, 8, 300);
+        let (passes, shards, features) = (1, 8, "300");
         Self { name, passes, shards, features, optimizer: FTRL, model: String::new() }
     }
 
@@ -110,14 +113,27 @@ fn rows_of(checkpoint: &Path) -> Rows {
             while let Some(piece) = reader.next().await.expect("readable") {
                 sections[piece.section].extend_from_slice(&piece.data);
             }
+            let positions: BTreeMap<_, _> = header
+                .sections
+                .iter()
+                .zip(&sections)
+                .filter(|(section, _)| section.name == POSITIONS)
+                .map(|(section, bytes)| (section.table, bytes.clone()))
+                .collect();
             for (section, bytes) in header.sections.iter().zip(sections) {
                 let Some(table) =
                     header.tables.iter().find(|table| Some(table.id) == section.table)
                 else {
                     continue;
                 };
-                let ShardRows::Dense { first, .. } = table.rows else { panic!("dense tables") };
-                for (row, bytes) in (first..).zip(bytes.chunks(4 * table.cols as usize)) {
+                let keys = match table.rows {
+                    ShardRows::Dense { first, count } => (first..first + count).collect(),
+                    ShardRows::Sparse { .. } => keys_of(&positions[&Some(table.id)]),
+                };
+                if section.name == POSITIONS {
+                    continue;
+                }
+                for (row, bytes) in keys.into_iter().zip(bytes.chunks(4 * table.cols as usize)) {
                     let key = (table.name.clone(), section.name.clone(), row);
                     assert!(rows.insert(key, bytes.to_vec()).is_none(), "a row twice");
                 }
@@ -126,6 +142,12 @@ fn rows_of(checkpoint: &Path) -> Rows {
         rows
     };
     tokio::runtime::Runtime::new().expect("a runtime").block_on(read)
+}
+
+/// The keys at these positions.
+fn keys_of(positions: &[u8]) -> Vec<u64> {
+    let positions = positions.as_chunks::<8>().0.iter();
+    positions.map(|position| key_of_position(u64::from_le_bytes(*position))).collect()
 }
 
 fn model(dir: &Path, job: &str) -> Vec<u8> {
@@ -141,18 +163,21 @@ fn tensors(file: &[u8]) -> &[u8] {
 #[test]
 fn two_jobs_of_a_pass_are_one_of_two_passes_to_the_byte() {
     let cosine = "schedule = { kind = \"cosine\", steps = 100, warmup = 10 }\n";
-    for (optimizer, model) in [
-        (FTRL, "l2 = 0.001\n".to_owned()),
-        ("{ kind = \"adam\", rate = 0.05 }", cosine.to_owned()),
-        ("{ kind = \"momentum\", rate = 0.1 }", "standardise = true\n".to_owned()),
+    for (features, optimizer, model) in [
+        ("300", FTRL, "l2 = 0.001\n".to_owned()),
+        ("300", "{ kind = \"adam\", rate = 0.05 }", cosine.to_owned()),
+        ("300", "{ kind = \"momentum\", rate = 0.1 }", "standardise = true\n".to_owned()),
+        (ANY, FTRL, "l2 = 0.001\n".to_owned()),
+        (ANY, "{ kind = \"adam\", rate = 0.05 }", cosine.to_owned()),
     ] {
         let dir = folder();
         let at = dir.path();
-        let two = JobFile { passes: 2, optimizer, model: model.clone(), ..JobFile::new("two") };
-        two.complete(at);
-        JobFile { optimizer, model: model.clone(), ..JobFile::new("first") }.complete(at);
+        let job =
+            |name| JobFile { features, optimizer, model: model.clone(), ..JobFile::new(name) };
+        JobFile { passes: 2, ..job("two") }.complete(at);
+        job("first").complete(at);
         let model = format!("{model}init = \"first-ckpt\"\n");
-        JobFile { optimizer, model, shards: 3, ..JobFile::new("second") }.complete(at);
+        JobFile { shards: 3, model, ..job("second") }.complete(at);
         assert_eq!(
             tensors(&self::model(at, "second")),
             tensors(&self::model(at, "two")),
@@ -164,17 +189,16 @@ fn two_jobs_of_a_pass_are_one_of_two_passes_to_the_byte() {
     }
 }
 
-#[test]
-fn eight_shards_restore_into_3_and_20_key_by_key() {
+fn restore_into_3_and_20(features: &'static str) {
     let dir = folder();
     let at = dir.path();
-    JobFile::new("other").complete(at);
+    JobFile { features, ..JobFile::new("other") }.complete(at);
     let source = checkpoints(at, "other").pop().expect("a checkpoint");
     let before = rows_of(&source);
-    assert!(before.len() > 3 * 300, "values, z and n of each weight, and the bias");
+    assert!(before.len() > 3 * 290, "values, z and n of each weight, and the bias");
     for (name, shards) in [("three", 3), ("twenty", 20)] {
-        let job = JobFile { shards, ..JobFile::from(name, source.to_str().expect("UTF-8")) };
-        let ended = job.complete_with_first_checkpoint(at);
+        let from = JobFile::from(name, source.to_str().expect("UTF-8"));
+        let ended = JobFile { shards, features, ..from }.complete_with_first_checkpoint(at);
         let note =
             format!("begins with weights, bias (with optimizer state) of {}", source.display());
         assert!(ended.stderr.contains(&note), "{note} in {}", ended.stderr);
@@ -191,11 +215,31 @@ fn eight_shards_restore_into_3_and_20_key_by_key() {
 }
 
 #[test]
+fn eight_shards_restore_into_3_and_20_key_by_key() {
+    restore_into_3_and_20("300");
+}
+
+#[test]
+fn sparse_rows_of_8_shards_restore_into_3_and_20_key_by_key() {
+    restore_into_3_and_20(ANY);
+}
+
+#[test]
+fn dense_and_sparse_tables_do_not_continue_each_other() {
+    let dir = folder();
+    let at = dir.path();
+    JobFile::new("other").complete(at);
+    let job = JobFile { features: ANY, ..JobFile::from("new", "other-ckpt") };
+    let words = ["model.init", "table \"weights\" is dense there and sparse in this job"];
+    refused(at, "new", &job.run(at, &[]), 7, &words);
+}
+
+#[test]
 fn more_rows_begin_with_their_initial_values() {
     let dir = folder();
     let at = dir.path();
     JobFile::new("other").complete(at);
-    JobFile { features: 450, ..JobFile::from("wider", "other-ckpt") }
+    JobFile { features: "450", ..JobFile::from("wider", "other-ckpt") }
         .complete_with_first_checkpoint(at);
     let before = rows_of(checkpoints(at, "other").last().expect("a checkpoint"));
     let after = rows_of(&checkpoints(at, "wider")[0]);
@@ -329,7 +373,7 @@ fn tables_that_do_not_fit_are_refused_by_name() {
         job.model.push_str(keys);
         refused(at, "new", &job.run(at, &[]), 7, &["model.init", "other-ckpt/g1-c", message]);
     }
-    let fewer = JobFile { features: 299, ..JobFile::from("new", "other-ckpt") };
+    let fewer = JobFile { features: "299", ..JobFile::from("new", "other-ckpt") };
     let message = "table \"weights\" has 300 rows there and 299 in this job";
     refused(at, "new", &fewer.run(at, &[]), 7, &["model.init", message]);
     assert!(!at.join("new-ckpt").exists(), "nothing was claimed");

@@ -26,6 +26,7 @@ mod coordinator;
 mod data;
 mod data_threads;
 mod exit_on_panic;
+mod inherited_rows;
 mod job;
 mod layout;
 mod load;

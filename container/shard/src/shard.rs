@@ -99,11 +99,19 @@ impl Shard {
     /// # Errors
     /// The bytes are not a dedup state, or the rows of a sparse table are invalid.
     pub fn load_head(&mut self, head: &SnapshotHead) -> Result<(), ContentError> {
-        let (shard, state) = (self.id, DedupState::decode(&head.dedup_state));
-        let state = state.map_err(|source| ContentError::Dedup { shard, source })?;
-        self.memory.load_rows(shard, &head.sparse_rows)?;
+        let state = DedupState::decode(&head.dedup_state);
+        let state = state.map_err(|source| ContentError::Dedup { shard: self.id, source })?;
+        self.load_sparse_rows(&head.sparse_rows)?;
         self.loaded = Some(state);
         Ok(())
+    }
+
+    /// Takes the rows of sparse tables, whose sections are filled: `rows` is their number by table id.
+    ///
+    /// # Errors
+    /// A position is of another shard or comes twice, or there is no room.
+    pub fn load_sparse_rows(&mut self, rows: &[u32]) -> Result<(), ContentError> {
+        self.memory.load_rows(self.id, rows)
     }
 
     /// Continues from another job's values, which are in the sections. The tables `plain` have no state of it. `applied` is

@@ -148,7 +148,12 @@ impl Tables {
     /// Sets the state of a table to the beginning of its values: the first step continues from them.
     pub(crate) fn begin(&self, table: TableId, cells: &mut [f32]) {
         if let Some(table) = self.get(table) {
-            let [values, first, second] = table.split(cells);
+            let rows = table.rows_len() * table.cols;
+            // A sparse table has room for more rows than exist, and that memory stays untouched.
+            let [values, first, second] = table.split(cells).map(|plane| {
+                let len = plane.len().min(rows);
+                &mut plane[..len]
+            });
             first.fill(0.0);
             second.fill(0.0);
             table.rule.begin(values, [first, second]);

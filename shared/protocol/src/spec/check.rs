@@ -255,10 +255,6 @@ fn check_outputs(spec: &JobSpec) -> Result<(), SpecError> {
             format!("\"text\" is for linear models, not for algorithm \"{name}\"")
         },
     )?;
-    let sparse = spec.tables().iter().any(|table| table.kind == TableKind::Sparse);
-    rule(spec.model.init.is_none() || !sparse, "model.init", || {
-        "cannot begin with another job's values: sparse tables have no such start yet".to_owned()
-    })?;
     rule(!warm_start::is_own(spec), "model.init", || {
         "is the job's own checkpoint.dir; leave model.init out to continue this job, or name another checkpoint.dir"
             .to_owned()

@@ -104,6 +104,7 @@ mod tests {
     use super::*;
     use crate::spec::check;
     use crate::spec::job::sample;
+    use crate::spec::limits::ANY_FEATURES;
 
     fn refused(change: impl FnOnce(&mut ModelSpec)) -> String {
         let mut spec = sample();
@@ -168,6 +169,14 @@ mod tests {
         assert_eq!(
             with(|model| model.features = 65_536),
             "model.features: is 65536, must be from 1 to 65535 with algorithm kmeans"
+        );
+        assert_eq!(
+            with(|model| model.features = ANY_FEATURES),
+            "model.features: is \"any\"; algorithm kmeans needs the number of features"
+        );
+        assert_eq!(
+            with(|model| model.init = Some("/other".parse().expect("a location"))),
+            "model.init: is not a key of algorithm kmeans"
         );
         assert_eq!(with(|model| model.l2 = 0.1), "model.l2: is not a key of algorithm kmeans");
         assert_eq!(

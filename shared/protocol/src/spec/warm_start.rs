@@ -84,9 +84,18 @@ pub enum WarmStartError {
         "table \"{0}\": ftrl with beta = 0 cannot begin with plain values; set beta above 0, or the optimizer of that job"
     )]
     Beta(String),
-    /// Not available yet.
-    #[error("table \"{0}\" is sparse; model.init is for dense tables")]
-    Sparse(String),
+    /// Rows are named by index there and by key here, or the reverse.
+    #[error(
+        "table \"{table}\" is {found} there and {expected} in this job; set the same model.features or kind"
+    )]
+    Kind {
+        /// The table.
+        table: String,
+        /// Of the job.
+        expected: &'static str,
+        /// Of the checkpoint.
+        found: &'static str,
+    },
 }
 
 /// The job in the manifest of a checkpoint.
@@ -123,8 +132,10 @@ fn inherited(table: &TableSpec, found: &[TableSpec]) -> Result<InheritedTable, W
         let has: Vec<&str> = found.iter().map(|other| other.name.as_str()).collect();
         return Err(WarmStartError::MissingTable { table: name(), has: has.join(", ") });
     };
-    if (table.kind, other.kind) != (TableKind::Dense, TableKind::Dense) {
-        return Err(WarmStartError::Sparse(name()));
+    if table.kind != other.kind {
+        let named = |kind| if kind == TableKind::Sparse { "sparse" } else { "dense" };
+        let (expected, found) = (named(table.kind), named(other.kind));
+        return Err(WarmStartError::Kind { table: name(), expected, found });
     }
     if table.cols != other.cols {
         let (expected, found) = (table.cols, other.cols);
@@ -241,6 +252,10 @@ mod tests {
         assert_eq!(
             refused(|spec| spec.model.features = 9),
             "table \"weights\" has 10 rows there and 9 in this job; a job may have more rows, not fewer"
+        );
+        assert_eq!(
+            refused(|spec| spec.model.features = crate::spec::limits::ANY_FEATURES),
+            "table \"weights\" is dense there and sparse in this job; set the same model.features or kind"
         );
         assert_eq!(
             refused(|spec| spec.model.optimizer = Optimizer::ftrl(0.1, 0.0, 0.0, 0.0)),
