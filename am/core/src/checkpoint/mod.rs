@@ -213,6 +213,7 @@ impl Checkpoints {
         match &self.open {
             Some(cut)
                 if cut.reason == CutReason::Due
+                    && self.wanted < Some(CutReason::Best)
                     && !cut.is_ordered()
                     && ctx.now().since(cut.opened) >= STAGING_HOLDS_MS =>
             {

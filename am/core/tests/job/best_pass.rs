@@ -13,12 +13,16 @@ use crate::harness::{Job, spec};
 
 /// A job of four passes, with early stop of six, without periodic checkpoints.
 fn job(early_stop: u32) -> Job {
+    job_with(early_stop, Every::Passes(100))
+}
+
+fn job_with(early_stop: u32, every: Every) -> Job {
     let mut spec = spec(Consistency::Bsp);
     spec.data.test = spec.data.train.clone();
     spec.data.passes = if early_stop > 0 { 6 } else { 4 };
     spec.training.early_stop = early_stop;
     spec.training.keep = KeptPass::Best;
-    spec.checkpoint.every = Every::Passes(100);
+    spec.checkpoint.every = every;
     Job::started(spec, 4, 2)
 }
 
@@ -112,6 +116,26 @@ fn next_pass_waits_until_the_best_one_is_saved() {
     job.store(call);
     job.pass(1_000);
     assert_eq!(begins(&job, from), [PhaseNo(2)]);
+}
+
+/// A periodic cut whose directory cannot be made holds the job up for some seconds only, but not if the best pass waits for it.
+#[test]
+fn staging_of_another_cut_does_not_release_the_best_pass() {
+    let mut job = job_with(0, Every::Passes(1));
+    job.auto.store = false;
+    job.end_phase(3);
+    job.pass(6_000);
+    let from = job.sent.len();
+    evaluate(&mut job, 0.5);
+    job.pass(1_000);
+    assert_eq!(begins(&job, from), []);
+    job.auto.store = true;
+    let (call, staging) = job.calls.last().expect("the directory").clone();
+    assert!(matches!(staging, StoreCall::Stage { .. }), "{staging:?}");
+    job.store(call);
+    job.pass(1_000);
+    assert_eq!(begins(&job, from), [PhaseNo(2)]);
+    best(&job, 0);
 }
 
 #[test]
