@@ -220,7 +220,7 @@ fn keys_that_do_not_fit_each_other_are_exit_7_with_the_key() {
         ),
         (
             &["model.features=2000000000"],
-            &["pservers.memory: is 512MiB, must be at least ", " MiB of tables"],
+            &["pservers.memory", "is 512MiB, must be at least ", " MiB of tables"],
         ),
         (
             &["model.init=s3://bucket/x"],
