@@ -254,13 +254,7 @@ impl Checkpoints {
         failure: &Failure,
         ctx: &mut Context,
     ) -> Result<(), JobFailure> {
-        self.final_failures += 1;
-        if self.final_failures >= ctx.limits().store_tries {
-            let message = format!("the final checkpoint could not be taken: {failure}");
-            return Err(JobFailure::new(exit_after_tries(failure), message));
-        }
-        ctx.retry_later(Purpose::FinalCutRetry, self.final_failures);
-        Ok(())
+        self.try_again_later("the final checkpoint", Purpose::FinalCutRetry, failure, ctx)
     }
 
     /// A try of the best pass's cut failed: the next one follows after a wait, before the next pass.
@@ -272,15 +266,26 @@ impl Checkpoints {
         failure: &Failure,
         ctx: &mut Context,
     ) -> Result<(), JobFailure> {
+        let what = "the checkpoint of the best pass (training.keep)";
+        self.try_again_later(what, Purpose::BestCutRetry, failure, ctx)?;
+        self.want(CutReason::Best);
+        Ok(())
+    }
+
+    /// Waits for the next try of a cut without which the job cannot go on.
+    fn try_again_later(
+        &mut self,
+        what: &str,
+        purpose: Purpose,
+        failure: &Failure,
+        ctx: &mut Context,
+    ) -> Result<(), JobFailure> {
         self.final_failures += 1;
         if self.final_failures >= ctx.limits().store_tries {
-            let message = format!(
-                "the checkpoint of the best pass (training.keep) could not be taken: {failure}"
-            );
+            let message = format!("{what} could not be taken: {failure}");
             return Err(JobFailure::new(exit_after_tries(failure), message));
         }
-        ctx.retry_later(Purpose::BestCutRetry, self.final_failures);
-        self.want(CutReason::Best);
+        ctx.retry_later(purpose, self.final_failures);
         Ok(())
     }
 
