@@ -9,7 +9,7 @@ pub mod checkpoint;
 pub mod measurement;
 pub mod net;
 pub mod peer;
-mod random;
+pub mod random;
 pub mod read;
 pub mod table;
 pub mod train;

@@ -33,7 +33,7 @@ const LINES: usize = 50_000;
 pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
     let mut measured = Vec::new();
     for (what, real) in [("libsvm, values 1", false), ("libsvm, three decimals", true)] {
-        let text = text(real);
+        let text = text(LINES, real);
         let (mut ours, mut plain) = (Samples::default(), Samples::default());
         let rate = |time: std::time::Duration| text.len() as f64 / time.as_secs_f64() / 1e9;
         for _ in 0..rounds {
@@ -49,20 +49,22 @@ pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
     Ok(measured)
 }
 
-fn text(real: bool) -> Vec<u8> {
+/// Lines of 40 random features with values 1, or with three decimals.
+#[must_use]
+pub fn text(lines: usize, real: bool) -> Vec<u8> {
     let mut random = SplitMix(7);
     let mut text = String::new();
-    for _ in 0..LINES {
+    for _ in 0..lines {
         let mut indices: Vec<u64> =
-            (0..FEATURES).map(|_| random.next() % FORMAT.features + 1).collect();
+            (0..FEATURES).map(|_| random.bits() % FORMAT.features + 1).collect();
         indices.sort_unstable();
         indices.dedup();
-        text.push_str(if random.next() & 1 == 0 { "0" } else { "1" });
+        text.push_str(if random.bits() & 1 == 0 { "0" } else { "1" });
         for index in indices {
             // Writing to a string cannot fail.
             let _ = match real {
                 true => {
-                    write!(text, " {index}:{:.3}", (random.next() % 100_000) as f64 / 1000.0)
+                    write!(text, " {index}:{:.3}", (random.bits() % 100_000) as f64 / 1000.0)
                 }
                 false => write!(text, " {index}:1"),
             };
@@ -73,7 +75,10 @@ fn text(real: bool) -> Vec<u8> {
 }
 
 /// The trainer's parser: rows into a batch that is reused.
-fn parse(text: &[u8]) -> io::Result<usize> {
+///
+/// # Errors
+/// The parser refuses a line.
+pub fn parse(text: &[u8]) -> io::Result<usize> {
     let (mut batch, mut at, mut rows) = (Batch::default(), 0, 0);
     while at < text.len() {
         if batch.rows() == ROWS {
@@ -88,8 +93,9 @@ fn parse(text: &[u8]) -> io::Result<usize> {
     Ok(rows + batch.rows())
 }
 
-/// The plain loop.
-fn scan(text: &[u8]) -> (u64, u64, f64) {
+/// The plain loop: number of lines, sum of indices, sum of labels and values. It panics on text that is not sound.
+#[must_use]
+pub fn scan(text: &[u8]) -> (u64, u64, f64) {
     let (mut rows, mut indices, mut values, mut at) = (0, 0, 0.0, 0);
     let digit = |at: usize| text[at].wrapping_sub(b'0');
     while at < text.len() {

@@ -7,15 +7,16 @@ use std::io;
 use heddle_protocol::control::{LoadShards, Phase, Sharing};
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step};
-use heddle_protocol::spec::{Optimizer, dense_table};
+use heddle_protocol::spec::{Optimizer, TableFull, TableKind, TableSpec, dense_table};
 use heddle_shard::{Conn, Flow, Frame, Shard, ShardConfig, ShardEffect, ShardSet, SparseLimits};
 
 use crate::measurement::{Measurement, Samples, timed};
 use crate::random::SplitMix;
 
 /// Keys of a request: the distinct features of 4,096 records of a click log.
-const KEYS: usize = 26_000;
-const ROWS: u64 = 1_000_000;
+pub const KEYS: usize = 26_000;
+/// Rows of a dense table.
+pub const ROWS: u64 = 1_000_000;
 /// Memory that is read to empty the caches.
 const OTHER_BYTES: usize = 64 << 20;
 const ALPHA: f32 = 0.2;
@@ -28,7 +29,7 @@ pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
     let other = vec![1u8; OTHER_BYTES];
     let mut measured = Vec::new();
     for (word, cold) in [("warm caches", false), ("cold caches", true)] {
-        let (mut shard, mut plain) = (BenchShard::new()?, PlainTable::new());
+        let (mut shard, mut plain) = (BenchShard::dense()?, PlainTable::default());
         let mut times = [(); 4].map(|()| Samples::default());
         let mut random = SplitMix(7);
         for _ in 0..rounds {
@@ -62,19 +63,23 @@ pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
 }
 
 /// FTRL as a loop over keys, each of which waits for its own cells.
-struct PlainTable {
+#[derive(Debug)]
+pub struct PlainTable {
     w: Vec<f32>,
     z: Vec<f32>,
     n: Vec<f32>,
 }
 
-impl PlainTable {
-    fn new() -> Self {
+impl Default for PlainTable {
+    fn default() -> Self {
         let zeros = || vec![0.0; ROWS as usize];
         Self { w: zeros(), z: zeros(), n: zeros() }
     }
+}
 
-    fn apply(&mut self, keys: &[u32], sums: &[f32]) {
+impl PlainTable {
+    /// Applies a sum of gradients to each of these rows.
+    pub fn apply(&mut self, keys: &[u32], sums: &[f32]) {
         for (&key, g) in keys.iter().zip(sums) {
             let at = key as usize;
             let (w, z, n) = (&mut self.w[at], &mut self.z[at], &mut self.n[at]);
@@ -91,24 +96,43 @@ impl PlainTable {
     }
 }
 
-/// A shard set with one shard, in ASP.
-struct BenchShard {
+/// A shard set with one shard of a table of one column under FTRL, in ASP, without sockets.
+pub struct BenchShard {
     set: ShardSet,
     conn: Conn,
     step: u64,
     out: Vec<ShardEffect>,
+    is_sparse: bool,
 }
 
 impl BenchShard {
-    fn new() -> io::Result<Self> {
+    /// A dense table of [`ROWS`] rows.
+    ///
+    /// # Errors
+    /// The shard refuses its trainer.
+    pub fn dense() -> io::Result<Self> {
+        Self::new(TableKind::Dense, SparseLimits::default())
+    }
+
+    /// A sparse table with room for `rows_max` rows.
+    ///
+    /// # Errors
+    /// The shard refuses its trainer.
+    pub fn sparse(rows_max: u32) -> io::Result<Self> {
+        Self::new(TableKind::Sparse, SparseLimits { rows_max, when_full: TableFull::Fail })
+    }
+
+    fn new(kind: TableKind, sparse: SparseLimits) -> io::Result<Self> {
         let refused = || io::Error::other("the shard refuses its trainer");
-        let table =
-            dense_table(0, "weights", ROWS, 1, Optimizer::ftrl(f64::from(ALPHA), 1.0, 0.0, 0.0));
+        let is_sparse = kind == TableKind::Sparse;
+        let rows = if is_sparse { 0 } else { ROWS };
+        let ftrl = Optimizer::ftrl(f64::from(ALPHA), 1.0, 0.0, 0.0);
+        let table = TableSpec { kind, ..dense_table(0, "weights", rows, 1, ftrl) };
         let config = ShardConfig {
             shard: ShardId(0),
             shards: 1,
             tables: vec![table],
-            sparse: SparseLimits::default(),
+            sparse,
             seed: 0,
             training_from: PhaseNo(0),
             copy_bytes_max: 1 << 20,
@@ -124,21 +148,29 @@ impl BenchShard {
         set.hold(&load, &[ShardId(0)], &mut out).map_err(io::Error::other)?;
         set.install(epoch, Shard::new(&config), &mut out).map_err(io::Error::other)?;
         let conn = set.connect(member, &mut out).map_err(|_| refused())?;
-        Ok(Self { set, conn, step: 0, out })
+        Ok(Self { set, conn, step: 0, out, is_sparse })
     }
 
     fn header(&self, kind: Kind, keys: &[u32]) -> Header {
         let mut header = Header::new(kind, self.set.epoch());
-        header.flags = flags::KEYS | flags::LAST | flags::FREE;
+        let (positions, words) = if self.is_sparse { (flags::POSITIONS, 2) } else { (0, 1) };
+        let last = match kind {
+            Kind::Push => flags::LAST,
+            _ => flags::FREE,
+        };
+        header.flags = flags::KEYS | positions | last;
         header.step = Step(self.step);
-        (header.count, header.rows) = (keys.len() as u32, 4_096);
+        (header.count, header.rows) = (keys.len() as u32 / words, 4_096);
         header.key_bytes = 4 * keys.len() as u32;
         header
     }
 
-    fn push(&mut self, keys: &[u32], sums: &[f32]) -> io::Result<()> {
+    /// Pushes sums of gradients. `keys` are ascending rows, or positions of a sparse table as two words each.
+    ///
+    /// # Errors
+    /// The shard refuses it.
+    pub fn push(&mut self, keys: &[u32], sums: &[f32]) -> io::Result<()> {
         let mut header = self.header(Kind::Push, keys);
-        header.flags = flags::KEYS | flags::LAST;
         header.value_bytes = 4 * sums.len() as u32;
         self.out.clear();
         let frame = Frame { conn: self.conn, header, keys, values: sums };
@@ -151,11 +183,22 @@ impl BenchShard {
         }
     }
 
-    fn pull(&mut self, keys: &[u32]) -> io::Result<()> {
+    /// Pulls these rows, named as for [`Self::push`].
+    ///
+    /// # Errors
+    /// The shard refuses it.
+    pub fn pull(&mut self, keys: &[u32]) -> io::Result<()> {
         let header = self.header(Kind::Pull, keys);
-        let mut values = Vec::with_capacity(keys.len());
+        let mut values = Vec::with_capacity(header.count as usize);
         let gathered = self.set.gather(&header, keys, &mut values);
         black_box(values);
         gathered.ok_or_else(|| io::Error::other("the shard refuses a pull"))
+    }
+
+    /// Bytes of the rows and the index of a sparse table.
+    #[must_use]
+    pub fn sparse_bytes(&self) -> u64 {
+        let sizes = self.set.shards().flat_map(Shard::sparse_tables);
+        sizes.map(|size| size.bytes).sum()
     }
 }
