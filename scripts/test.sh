@@ -44,23 +44,40 @@ for dir in "${CARGO_TARGET_DIR:-.}" "${TMPDIR:-/tmp}"; do
     fi
 done
 
-# The Kerberos tests need a Key Distribution Center. Where it cannot be installed, all else is checked.
+# Some tests need more than a user of any machine has. What cannot be run is reported; all else is checked.
 unchecked=()
-kerberos=(krb5-kdc krb5-admin-server krb5-user)
-has_kerberos() (
-    PATH="$PATH:/usr/sbin"
-    command -v krb5kdc && command -v kadmin.local && command -v kinit
-) >/dev/null
-if ! has_kerberos && [ "$(id -u)" = 0 ]; then
-    say "installing ${kerberos[*]}"
-    # The update may have been done above; a stale list is better than none.
-    apt-get update -qq || true
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${kerberos[@]}" >/dev/null || true
+skipped=()
+# optional TEST WHAT PACKAGE…: installs the packages if root may, and leaves the test out if COMMANDS are missing still.
+optional() {
+    local test=$1 what=$2
+    shift 2
+    has_commands && return
+    if [ "$(id -u)" = 0 ]; then
+        say "installing $*"
+        # The update may have been done above; a stale list is better than none.
+        apt-get update -qq || true
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >/dev/null || true
+        has_commands && return
+    fi
+    skipped+=("$test")
+    unchecked+=("$what; run: sudo apt-get install $*")
+}
+has_commands() (
+    PATH="$PATH:/usr/sbin:/sbin"
+    for command in "${COMMANDS[@]}"; do
+        command -v "$command" >/dev/null || exit 1
+    done
+)
+COMMANDS=(krb5kdc kadmin.local kinit faketime)
+optional yarn_kerberos "jobs on a Kerberised cluster" krb5-kdc krb5-admin-server krb5-user faketime
+if [ "$(id -u)" = 0 ]; then
+    COMMANDS=(nft ip ss unshare nsenter setpriv)
+    optional local_cuts "network paths that are cut" iproute2 nftables util-linux
+else
+    skipped+=(local_cuts)
+    unchecked+=("network paths that are cut: only root may make network namespaces")
 fi
-if ! has_kerberos; then
-    export HEDDLE_TEST_SKIP=yarn_kerberos
-    unchecked+=("jobs on a Kerberised cluster; run: sudo apt-get install ${kerberos[*]}")
-fi
+export HEDDLE_TEST_SKIP="${skipped[*]}"
 
 say "format"
 cargo fmt --all --check

@@ -27,7 +27,7 @@ use std::fs;
 use heddle_protocol::ids::{Generation, RunId};
 use heddle_protocol::manifest::Salt;
 use heddle_storage::checkpoint::{
-    CheckpointDir, CheckpointError, ClaimRecord, DamagePolicy, Depth, Newest, Owner,
+    CheckpointDir, CheckpointError, ClaimRecord, DamagePolicy, Depth, Newest, Owner, PassedOver,
     SkippedCheckpoint, StoredCheckpoint,
 };
 use nix::unistd::gethostname;
@@ -66,6 +66,8 @@ pub struct Followed {
     pub base: Option<StoredCheckpoint>,
     /// Newer ones that are damaged.
     pub damaged: Vec<SkippedCheckpoint>,
+    /// Its damaged files that other copies stand in for.
+    pub passed_over: Vec<PassedOver>,
     fresh: bool,
     claimed: Vec<Generation>,
 }
@@ -88,6 +90,8 @@ pub struct Claimed {
     /// Newer ones that are damaged. They are outside the lineage from now on and would be deleted some time. So the caller
     /// moves them aside first.
     pub damaged: Vec<SkippedCheckpoint>,
+    /// Files of its base that are damaged, and that other copies stand in for.
+    pub passed_over: Vec<PassedOver>,
     /// The claim before it, of a process that has ended.
     pub predecessor: Option<ClaimRecord>,
 }
@@ -210,6 +214,7 @@ pub async fn claim(
             generation,
             base: followed.base,
             damaged: followed.damaged,
+            passed_over: followed.passed_over,
             predecessor: followed.predecessor,
         });
     }
@@ -244,11 +249,13 @@ pub async fn look(
         predecessor,
         base: None,
         damaged: Vec::new(),
+        passed_over: Vec::new(),
         fresh: request.fresh && !continues,
         claimed,
     };
     let newest = newest(dir, request, &followed).await?;
     (followed.base, followed.damaged) = (newest.checkpoint, newest.damaged);
+    followed.passed_over = newest.passed_over;
     Ok(followed)
 }
 
@@ -279,7 +286,10 @@ pub fn same_application(one: &Owner, other: &Owner) -> bool {
 }
 
 /// Whether the owner of the highest claim permits this one.
-async fn may_follow(
+///
+/// # Errors
+/// As [`claim`].
+pub async fn may_follow(
     dir: &CheckpointDir,
     before: &ClaimRecord,
     request: &ClaimRequest,

@@ -13,11 +13,11 @@ use heddle_am_core::{
     Action, ConnectionId, ContainerName, Core, Event, MonotonicMs, Now, OperationId, Outcome,
     Probe, ReceivedReports, Record, RecordId,
 };
+use heddle_channel::{PeerProbe, ProbeAnswer};
 use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, Epoch, Member};
 use heddle_protocol::view;
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{Instrument as _, Span};
 
@@ -26,6 +26,7 @@ use crate::attempt_history::AttemptHistory;
 use crate::cluster::ContainerSource;
 use crate::encoded::Encoded;
 use crate::event_log::EventLog;
+use crate::mirrors::Mirrors;
 use crate::wall_clock::wall_ms;
 
 /// Shortest time between two updates of the view. Making a view walks every slot.
@@ -34,8 +35,8 @@ const VIEW_EVERY: Duration = Duration::from_millis(200);
 const VIEW_LATEST: Duration = Duration::from_secs(1);
 /// Shortest time between two progress events.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// Timeout of a port probe. On the same network a refusal or an answer takes milliseconds.
-const PROBE_LIMIT: Duration = Duration::from_secs(1);
+/// A loop that took no turn for this long stood still: it takes one at least every [`VIEW_LATEST`].
+const STOOD_STILL: Duration = Duration::from_millis(1_500);
 
 /// Queues of the tasks that write journal and store. Their results are events.
 pub struct WorkerQueues {
@@ -72,6 +73,10 @@ pub struct About {
     pub application: Option<view::ApplicationView>,
     /// The history of earlier attempts.
     pub past: AttemptHistory,
+    /// Probes the data ports of pservers.
+    pub prober: PeerProbe,
+    /// Copies checkpoints to other directories.
+    pub mirrors: Mirrors,
 }
 
 /// An open control connection. The core has the container behind it; only the driver has its socket.
@@ -91,6 +96,8 @@ pub struct Driver<C> {
     view: watch::Sender<Arc<view::JobView>>,
     view_at: Instant,
     started: Instant,
+    /// When the core was last entered.
+    entered: Instant,
     sessions: HashMap<ConnectionId, ContainerSession>,
     encoded: Encoded,
     /// Sequence numbers of received reports.
@@ -127,6 +134,7 @@ impl<C: ContainerSource> Driver<C> {
             view,
             view_at: started,
             started,
+            entered: started,
             sessions: HashMap::new(),
             encoded: Encoded::default(),
             heard: ReceivedReports::default(),
@@ -206,6 +214,7 @@ impl<C: ContainerSource> Driver<C> {
         let mut view = self.core.view();
         view.application.clone_from(&self.about.application);
         view.history = self.events.history();
+        view.mirrors = self.about.mirrors.views();
         self.about.past.precede(&mut view);
         for slot in &mut view.slots {
             slot.placement =
@@ -217,6 +226,16 @@ impl<C: ContainerSource> Driver<C> {
     fn on(&mut self, event: Event) {
         let span = self.span.clone();
         let _entered = span.enter();
+        let still = std::mem::replace(&mut self.entered, Instant::now()).elapsed();
+        if still > STOOD_STILL {
+            let ms = u64::try_from(still.as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(ms, "driver_stood_still");
+            self.enter(Event::StoodStill { ms });
+        }
+        self.enter(event);
+    }
+
+    fn enter(&mut self, event: Event) {
         let now = self.now();
         for action in self.core.on(event, now) {
             self.perform(action);
@@ -285,7 +304,8 @@ impl<C: ContainerSource> Driver<C> {
                 }
                 let confirm = matches!(report, Report::Heartbeat(_));
                 self.on(Event::Report { connection, report: Box::new(report) });
-                if confirm {
+                // A heartbeat may show that its container must be given up.
+                if confirm && self.core.listens_on(connection) {
                     self.send(connection, None);
                 }
             }
@@ -354,8 +374,9 @@ impl<C: ContainerSource> Driver<C> {
             Action::ProbePort { member, endpoint } => {
                 let events = self.sources.sender.clone();
                 let span = tracing::info_span!("probe", slot = %member.slot);
+                let prober = self.about.prober.clone();
                 let probe = async move {
-                    let outcome = probe(endpoint).await;
+                    let outcome = outcome(prober.probe(endpoint).await);
                     let _ending = events.send(Event::Probed { member, outcome });
                 };
                 tokio::spawn(probe.instrument(span));
@@ -384,10 +405,11 @@ fn done(view: &view::JobView, phases: u32) -> f32 {
     done.clamp(0.0, 1.0) as f32
 }
 
-async fn probe(endpoint: std::net::SocketAddr) -> Probe {
-    match tokio::time::timeout(PROBE_LIMIT, TcpStream::connect(endpoint)).await {
-        Ok(Ok(_stream)) => Probe::Open,
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => Probe::Refused,
-        Ok(Err(_)) | Err(_) => Probe::Silent,
+fn outcome(answer: ProbeAnswer) -> Probe {
+    match answer {
+        ProbeAnswer::Refused => Probe::Refused,
+        ProbeAnswer::Answered => Probe::Answered,
+        ProbeAnswer::NoAnswer => Probe::NoAnswer,
+        ProbeAnswer::Silent => Probe::Silent,
     }
 }

@@ -111,6 +111,9 @@ impl Journal {
 
     /// Makes records durable, in one file. After a retryable error the same call may be made again.
     ///
+    /// Where a record [needs it](Record::needs_claim_after), the claim is checked once more behind it: a successor claims
+    /// before it reads, so it has read what is written before that check.
+    ///
     /// # Errors
     /// `Checkpoint(Fenced)` when the generation was superseded; otherwise what the storage reports.
     pub async fn append(&mut self, records: &[Record]) -> Result<(), JournalError> {
@@ -119,7 +122,11 @@ impl Journal {
         }
         self.dir.check_highest(self.generation).await?;
         let all = self.records.iter().chain(records).cloned().collect();
-        self.publish(compact(all)).await
+        self.publish(compact(all)).await?;
+        if records.iter().any(Record::needs_claim_after) {
+            self.dir.check_highest(self.generation).await?;
+        }
+        Ok(())
     }
 
     /// Writes the next file, with these records.

@@ -15,6 +15,7 @@
 
 pub mod api;
 pub mod attempt_history;
+pub mod carried_files;
 pub mod claim;
 pub mod cluster;
 mod delay_warning;
@@ -22,9 +23,11 @@ pub mod driver;
 mod encoded;
 pub mod event_log;
 mod event_ring;
+pub mod import;
 pub mod input;
 pub mod journal;
 pub mod lease;
+pub mod mirrors;
 pub mod node_address;
 mod notices;
 mod plan_file;

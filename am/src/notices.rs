@@ -12,7 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use heddle_protocol::view::{
-    CheckpointView, EvaluationView, JobEvent, StorageWaitView, TrainingPassView,
+    CheckpointPeriodView, CheckpointView, EvaluationView, JobEvent, StorageWaitView,
+    TrainingPassView,
 };
 
 use crate::report::format;
@@ -44,9 +45,11 @@ fn weight(event: &JobEvent) -> Weight {
         | JobEvent::Evaluated(_)
         | JobEvent::CheckpointCommitted(_)
         | JobEvent::CheckpointGivenUp { .. }
+        | JobEvent::CheckpointPeriod(_)
         | JobEvent::StorageWait(_)
         | JobEvent::RollbackStarted { .. }
         | JobEvent::RollbackFinished { .. }
+        | JobEvent::FailedOver { .. }
         | JobEvent::StoppedEarly { .. }
         | JobEvent::Recovered(_)
         | JobEvent::Warning { .. } => Weight::Passing,
@@ -209,8 +212,7 @@ pub fn log(event: &JobEvent) {
         JobEvent::Progress { text, rows, rows_per_second, training_loss, done, left_ms } => {
             tracing::debug!(text, rows, rows_per_second, training_loss, done, left_ms, "progress");
         }
-        JobEvent::PassTrained(trained) => {
-            let TrainingPassView { pass, rows, loss } = trained;
+        JobEvent::PassTrained(TrainingPassView { pass, rows, loss }) => {
             tracing::info!(pass, rows, training_loss = loss, "pass_trained");
         }
         JobEvent::Evaluated(scores) => {
@@ -220,6 +222,18 @@ pub fn log(event: &JobEvent) {
         JobEvent::CheckpointCommitted(taken) => {
             let CheckpointView { cut, bytes, took_ms, .. } = taken;
             tracing::info!(%cut, bytes, duration_ms = took_ms, "checkpoint_committed");
+        }
+        JobEvent::CheckpointPeriod(period) => {
+            let CheckpointPeriodView { period_ms, cost_ms, rollbacks, running_ms, between_ms } =
+                period;
+            tracing::info!(
+                period_ms,
+                cost_ms,
+                rollbacks,
+                running_ms,
+                between_ms,
+                "checkpoint_period_changed"
+            );
         }
         JobEvent::CheckpointGivenUp { cut, reason } => {
             tracing::info!(%cut, reason, "checkpoint_aborted");
@@ -232,11 +246,14 @@ pub fn log(event: &JobEvent) {
             tracing::error!(%cut, dir, error, "checkpoint_damaged");
         }
         JobEvent::RollbackStarted { epoch, base, shards, cause } => {
-            let base = base.map(tracing::field::display);
-            tracing::info!(epoch_after = %epoch, checkpoint = base, shards, cause, "rollback_started");
+            let checkpoint = base.map(tracing::field::display);
+            tracing::info!(epoch_after = %epoch, checkpoint, shards, cause, "rollback_started");
         }
         JobEvent::RollbackFinished { epoch, took_ms, from_memory, from_storage } => {
             tracing::info!(epoch_after = %epoch, duration_ms = took_ms, from_memory, from_storage, "rollback_finished");
+        }
+        JobEvent::FailedOver { slot, promoted, backups_lost, under_replicated } => {
+            tracing::info!(%slot, promoted, backups_lost, under_replicated, "failed_over");
         }
         JobEvent::StoppedEarly { text } => tracing::info!(text, "training_stopped_early"),
         JobEvent::Recovered(recovery) => {

@@ -20,6 +20,12 @@ use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::JobSpec;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+/// Name of [`RunFile`].
+pub const RUN_FILE: &str = "run.json";
+/// Name of the resolved job spec.
+pub const SPEC_FILE: &str = "spec.json";
 
 /// The command line's decisions about a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +44,9 @@ pub struct RunFile {
     pub overwrite: bool,
     /// Whether a checkpoint directory owned by another living run is taken over.
     pub take_over: bool,
+    /// A mirror (URL) whose newest checkpoint the run continues in its new checkpoint directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// Whether `output.model` was left to its default, which carries the run's id.
     #[serde(default)]
     pub default_output: bool,
@@ -120,8 +129,8 @@ impl RunDir {
         }
         builder.recursive(false).create(&dir.path).map_err(io(&dir.path))?;
         builder.create(dir.logs()).map_err(io(&dir.logs()))?;
-        dir.write("run.json", file)?;
-        dir.write("spec.json", spec)?;
+        dir.write(RUN_FILE, file)?;
+        dir.write(SPEC_FILE, spec)?;
         dir.write_bytes("secret", secret.to_hex().as_bytes())?;
         Ok(dir)
     }
@@ -169,7 +178,7 @@ impl RunDir {
     /// # Errors
     /// When the file cannot be read.
     pub fn run_file(&self) -> Result<RunFile, RunDirError> {
-        self.read("run.json")
+        self.read(RUN_FILE)
     }
 
     /// The job.
@@ -177,7 +186,7 @@ impl RunDir {
     /// # Errors
     /// When the file cannot be read.
     pub fn spec(&self) -> Result<JobSpec, RunDirError> {
-        self.read("spec.json")
+        self.read(SPEC_FILE)
     }
 
     /// The secret.
@@ -188,6 +197,7 @@ impl RunDir {
         let path = self.secret_file();
         let text = std::fs::read_to_string(&path)
             .map_err(|source| RunDirError::Io { path: path.clone(), source })?;
+        let text = Zeroizing::new(text);
         Secret::from_hex(&text).map_err(|source| RunDirError::Secret { path, source })
     }
 

@@ -2,14 +2,15 @@
 //! stays after the end.
 //!
 //! ```text
-//! <home>/.heddle/                     0700, <home> is the user's home on fs.defaultFS
-//!   bin/heddle-<hash>                 the binary, named by its content, shared by all jobs of the user
+//! <home>/.heddle/                     0700, <home> follows from submit.staging, else it is the user's home on HDFS
+//!   bin/heddle-<hash>[.json]          the binary, named by its content, with its record, shared by all jobs of the user
 //!   tokens/<hash of a submit token>   the application that was submitted with it
 //!   data/<hash>/                      small local data of a submission, named by its content: a job that is
 //!                                     continued has to find its input under the same name
 //!   staging/<application id>/         deleted at the end
 //!     run.json spec.json yarn.json    also localised into the ApplicationMaster's work directory
 //!     secret                          0600; by it the same user commands the job from another shell
+//!     heddle.keytab                   0600; for the ApplicationMaster alone, where the job has one
 //!     conf/ files/                    configuration and files of the submission
 //!     past/<attempt>-<n>.json         the attempts' history, for the next one; the newest
 //!     plan-<digest>.json              the input plan, written by the first attempt and read by trainers
@@ -20,19 +21,25 @@
 //!     logs/<slot>-<incarnation>/…     last bytes of the logs of containers that failed
 //! ```
 //!
-//! In a container's work directory the resources have the names that [`YarnFile::resources`] gives them;
+//! Where the program is the site's and the job has a keytab, the files of the ApplicationMaster travel in its credentials
+//! (`carried_files`), and the keytab is not staged. In a container's work directory the resources have the names that [`YarnFile::resources`] gives them;
 //! the job's secret is in the container's credentials under [`SECRET_ALIAS`].
 
 use std::collections::BTreeMap;
 
+use heddle_yarn::Visibility;
 use serde::{Deserialize, Serialize};
 
 /// Directory below the user's home.
 pub const HOME_DIR: &str = ".heddle";
 /// Alias of the job's secret (its 64 hexadecimal digits) in a container's credentials.
 pub const SECRET_ALIAS: &str = "heddle.job.secret";
+/// Begins the alias of a secret of `yarn.secrets` in a container's credentials; its name follows.
+pub const USER_SECRET_PREFIX: &str = "heddle.secret.";
 /// Name of the binary in a work directory.
 pub const PROGRAM: &str = "heddle";
+/// Name of the job's keytab in the ApplicationMaster's work directory. No other container has it.
+pub const KEYTAB: &str = "heddle.keytab";
 /// Directory of Hadoop's configuration in a work directory; `HADOOP_CONF_DIR` points there.
 pub const CONF_DIR: &str = "conf";
 /// Name of [`YarnFile`] in the ApplicationMaster's work directory.
@@ -70,6 +77,10 @@ pub struct YarnFile {
     pub reports: String,
     /// How many attempts were asked for; the ResourceManager may allow fewer and need not count all.
     pub max_attempts: u32,
+    /// The principal of the job's keytab (`yarn.keytab`), which is [`KEYTAB`] in the ApplicationMaster's work directory
+    /// alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keytab_principal: Option<String>,
     /// What every container gets in its work directory, by name there.
     pub resources: BTreeMap<String, StagedFile>,
     /// Variables that every container gets (`yarn.env`).
@@ -87,6 +98,29 @@ pub struct StagedFile {
     pub modified_ms: u64,
     /// Whether it is unpacked.
     pub archive: bool,
-    /// Whether one copy per node serves all of the user's applications (else one per application).
-    pub shared: bool,
+    /// Which applications use one copy per node.
+    pub visibility: StagedVisibility,
+}
+
+/// Which applications use one copy of a file per node, and by whose permission a NodeManager reads it
+/// (`LocalResourceVisibility`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StagedVisibility {
+    /// The application, by its tokens.
+    Application,
+    /// All of the user, by the tokens of the application.
+    Private,
+    /// All of all users. The NodeManager reads it by its own login, so no token is needed.
+    Public,
+}
+
+impl From<StagedVisibility> for Visibility {
+    fn from(visibility: StagedVisibility) -> Self {
+        match visibility {
+            StagedVisibility::Application => Self::Application,
+            StagedVisibility::Private => Self::Private,
+            StagedVisibility::Public => Self::Public,
+        }
+    }
 }

@@ -14,11 +14,11 @@ use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Generation, RunId};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::model::{FORMAT_VERSION, ModelFile, staging_prefix};
-use heddle_protocol::spec::Permissions;
+use heddle_protocol::spec::{CheckpointSpec, Permissions};
 use heddle_protocol::view;
 use heddle_storage::chain;
 use heddle_storage::checkpoint::{
-    CheckpointDir, CheckpointError, CommitError, DamagePolicy, Depth, Newest,
+    CheckpointDir, CheckpointError, CommitError, DamagePolicy, Depth, Newest, RepairMode,
 };
 use heddle_storage::{Mode, Storage, StorageError, StorageUrl, StorePath, connect};
 use tokio::sync::mpsc;
@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 use crate::delay_warning::DelayWarning;
 use crate::event_log::EventLog;
 use crate::lease::Lease;
+use crate::mirrors::{self, MirrorTarget, Mirrors};
 use crate::publish::{Publication, PublishError};
 use crate::wall_clock::wall_ms;
 
@@ -67,6 +68,20 @@ pub async fn open_with_retries(
     }
 }
 
+/// Opens the checkpoint directory of a job, with its mirrors.
+///
+/// # Errors
+/// As [`open_with_retries`].
+pub async fn open_of_job(
+    spec: &CheckpointSpec,
+    location: &StorageUrl,
+    events: &EventLog,
+) -> Result<CheckpointDir, CheckpointError> {
+    let storage = connect(location)?;
+    let dir = open_with_retries(&storage, location.path(), events).await?;
+    Ok(dir.with_mirrors(mirrors::sources(&spec.mirrors)))
+}
+
 /// The store's parameters.
 pub struct Store {
     /// The checkpoint directory.
@@ -87,9 +102,27 @@ pub struct Store {
     pub permissions: Option<Permissions>,
     /// Checked immediately before a publication.
     pub lease: Lease,
+    /// Gets each committed checkpoint.
+    pub mirrors: Option<Mirrors>,
 }
 
 impl Store {
+    /// Starts the mirrors. They get `base` at once: an earlier attempt may have ended before its last copy.
+    pub fn start_mirrors(
+        &mut self,
+        spec: &CheckpointSpec,
+        base: Option<CutId>,
+        notices: &mpsc::UnboundedSender<view::JobEvent>,
+    ) -> Mirrors {
+        let mirrors = Mirrors::start(&self.dir, &spec.mirrors, notices);
+        if let Some(cut) = base {
+            let (keep, generation) = (spec.keep as usize, self.generation);
+            mirrors.committed(MirrorTarget { cut, held: vec![cut], keep, generation });
+        }
+        self.mirrors = Some(mirrors.clone());
+        mirrors
+    }
+
     /// Performs calls until the driver has ended. Warnings about delays go to `notices`.
     pub async fn run(
         self,
@@ -140,9 +173,26 @@ impl Store {
             StoreCall::Retain { keep, generation, base, best } => {
                 fail_point!("before-delete", cut = base);
                 let held: Vec<CutId> = best.into_iter().chain([base]).collect();
-                done(self.dir.retain(keep as usize, generation, &held).await)
+                let keep = keep as usize;
+                if let Some(mirrors) = &self.mirrors {
+                    let held = held.clone();
+                    mirrors.committed(MirrorTarget { cut: base, held, keep, generation });
+                }
+                done(self.dir.retain(keep, generation, &held).await)
             }
             StoreCall::OlderBase { below, .. } => self.older_base(below).await,
+            StoreCall::ReplaceCopies { cut, shard } => {
+                let own = Some(self.generation);
+                match self.dir.repair(cut, Some(shard), RepairMode::Replace { own }).await {
+                    Ok(repair) => {
+                        for text in repair.texts() {
+                            let _driver_is_gone = notices.send(view::JobEvent::Warning { text });
+                        }
+                        Stored::Done
+                    }
+                    Err(error) => failed(&error),
+                }
+            }
             StoreCall::PublishModel { dir, model: staged, files, checkpoint } => {
                 match self.publish(&dir, staged, files, checkpoint).await {
                     Ok(url) => Stored::Published(url),
@@ -206,7 +256,7 @@ impl Store {
         };
         let found =
             self.dir.newest_below(&lineage, Some(below), Depth::Full, DamagePolicy::Previous).await;
-        let Newest { checkpoint, damaged } = match found {
+        let Newest { checkpoint, damaged, .. } = match found {
             Ok(found) => found,
             Err(CheckpointError::NoneUsable { .. } | CheckpointError::Lost { .. }) => {
                 Newest::default()

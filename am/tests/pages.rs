@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use heddle_am::api::{self, ApiState, Capacity, PageGate, Pages, Viewers, WebProxy};
 use heddle_am::event_log::{EventLog, EventOutput};
+use heddle_channel::PeerTimeout;
 use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::Environment;
 use heddle_protocol::handshake::{
-    Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES, Secret,
+    Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, Mechanism, NONCE_BYTES, PROOF_BYTES,
+    Secret,
 };
 use heddle_protocol::ids::{Attempt, RunId};
 use heddle_protocol::view::{EventPage, JobView};
@@ -39,8 +41,14 @@ async fn server(gate: Option<Arc<PageGate>>) -> Server {
     let (sender, view) = watch::channel(Arc::new(view));
     let log = EventLog::new(Attempt(1), EventOutput::LogOnly);
     log.warn("late".to_owned());
-    let shared =
-        Arc::new(ApiState { run, secret: secret.clone(), inputs, pages: Pages::new(view, log) });
+    let shared = Arc::new(ApiState {
+        run,
+        secret: secret.clone(),
+        mechanism: Mechanism::Hmac,
+        timeout: PeerTimeout::default(),
+        inputs,
+        pages: Pages::new(view, log),
+    });
     tokio::spawn(api::serve(listener, shared, gate, Capacity::default()));
     Server { address, run, secret, _view: sender }
 }
@@ -199,7 +207,7 @@ async fn user_named_by_the_proxy_must_be_a_viewer() {
     let mut configuration = Configuration::with_defaults(Environment::empty());
     configuration.set("yarn.acl.enable", "true", "test");
     configuration.set("yarn.admin.acl", "root", "test");
-    let viewers = Viewers::of(&configuration, "alice", "bob").unwrap();
+    let viewers = Viewers::of(&configuration, "alice", ["bob", ""]).unwrap();
     let server = server(Some(PageGate::new(proxy("127.0.0.1"), viewers))).await;
     let ask = async |path, user: &str| {
         let cookie = format!("Cookie: a=b; proxy-user={user}\r\n");

@@ -285,6 +285,7 @@ async fn told(start: &Start, lease: Lease, call: StoreCall) -> Stored {
         overwrite: false,
         permissions: None,
         lease,
+        mirrors: None,
     };
     let (calls, incoming) = mpsc::unbounded_channel();
     let (events, mut heard) = mpsc::unbounded_channel();

@@ -20,6 +20,9 @@ const SHARDS: u32 = 8;
 const KEYS: usize = 10_000;
 /// Bytes of a plain write.
 const CHUNK: usize = 1 << 20;
+/// Memory for copies by that of tables where a job with default keys has tables that fit just so: a quarter of a pserver's
+/// memory is for copies, an eighth for frames that wait.
+const COPIES_OF_TABLES: (u64, u64) = (2, 5);
 /// Pushes before each save.
 const PUSHES: usize = 100;
 
@@ -57,7 +60,7 @@ fn saves(bytes: u64, dir: &Path, rounds: usize) -> io::Result<Measurement> {
 /// One shard, which takes pushes while it is saved.
 fn pushes(bytes: u64, dir: &Path, rounds: usize) -> io::Result<Measurement> {
     let rows = bytes / 4;
-    let server = pserver(rows, bytes / 4, 1)?;
+    let server = pserver(rows, bytes * COPIES_OF_TABLES.0 / COPIES_OF_TABLES.1, 1)?;
     let mut peer = TrainerPeer::connect(server.endpoints()[0], 0)?;
     // Every page of the table is there before anything is measured.
     let dense = vec![1e-6f32; CHUNK / 4];
@@ -78,12 +81,7 @@ fn pushes(bytes: u64, dir: &Path, rounds: usize) -> io::Result<Measurement> {
             push(&mut calm)?;
         }
         let staging = take_cut(&server, round, dir)?;
-        let is_saved = || match server.reports().try_recv() {
-            Ok(Report::SaveFailed { failure, .. }) => Err(io::Error::other(failure.to_string())),
-            Ok(Report::Saved { .. }) => Ok(true),
-            Ok(_) | Err(_) => Ok(false),
-        };
-        while !is_saved()? {
+        while !is_saved(&server)? {
             push(&mut during)?;
         }
         end_cut(&server, round, &staging)?;
@@ -92,8 +90,20 @@ fn pushes(bytes: u64, dir: &Path, rounds: usize) -> io::Result<Measurement> {
     Ok(Measurement::of_times(what, "us", &during, ("before the save", &calm)))
 }
 
+/// Whether a shard was saved since the last call.
+///
+/// # Errors
+/// It could not be saved.
+pub(crate) fn is_saved(server: &Standalone) -> io::Result<bool> {
+    match server.reports().try_recv() {
+        Ok(Report::SaveFailed { failure, .. }) => Err(io::Error::other(failure.to_string())),
+        Ok(Report::Saved { .. }) => Ok(true),
+        Ok(_) | Err(_) => Ok(false),
+    }
+}
+
 /// Orders a cut at once. Returns its new directory.
-fn take_cut(server: &Standalone, number: u32, dir: &Path) -> io::Result<PathBuf> {
+pub(crate) fn take_cut(server: &Standalone, number: u32, dir: &Path) -> io::Result<PathBuf> {
     let staging = dir.join(format!("cut-{number}"));
     fs::create_dir(&staging)?;
     server.command(Command::Cut(TakeCut {
@@ -106,12 +116,12 @@ fn take_cut(server: &Standalone, number: u32, dir: &Path) -> io::Result<PathBuf>
     Ok(staging)
 }
 
-fn end_cut(server: &Standalone, number: u32, staging: &Path) -> io::Result<()> {
+pub(crate) fn end_cut(server: &Standalone, number: u32, staging: &Path) -> io::Result<()> {
     server.command(Command::CutEnd(EndCut { cut: cut(number), committed: true }));
     fs::remove_dir_all(staging)
 }
 
-fn write_plain(path: &Path, bytes: u64) -> io::Result<()> {
+pub(crate) fn write_plain(path: &Path, bytes: u64) -> io::Result<()> {
     let chunk = vec![1u8; CHUNK];
     let mut file = File::create(path)?;
     for _ in 0..bytes / CHUNK as u64 {

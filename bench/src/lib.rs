@@ -2,15 +2,17 @@
 //!
 //! A measurement alternates between Heddle and its baseline and gives medians, since on a shared machine only ratios of
 //! neighbouring moments mean anything. A module measures one part: [`net`] the exchange with a pserver, [`table`] the
-//! rows of a shard, [`read`] the parser, [`checkpoint`] a save and the pushes meanwhile, [`train`] a plain loop over the
-//! same records. [`peer`] has the ends of connections that they need.
+//! rows of a shard, [`read`] the parser, [`checkpoint`] a save and the pushes meanwhile, [`sparse`] the same with a sparse
+//! table, [`train`] a plain loop over the same records. [`peer`] has the ends of connections that they need.
 
 pub mod checkpoint;
+mod encrypted;
 pub mod measurement;
 pub mod net;
 pub mod peer;
 pub mod random;
 pub mod read;
+pub mod sparse;
 pub mod table;
 pub mod train;
 

@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use heddle_protocol::control::{Command, LoadShards, Phase, Report, Sharing};
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, PART_VALUES_MAX, Status, flags};
-use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
+use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Mechanism, Secret, Verdict};
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot, Step,
 };
-use heddle_protocol::spec::{Optimizer, dense_table};
+use heddle_protocol::spec::{Optimizer, TableFull, TableKind, TableSpec, dense_table};
 use heddle_pserver::Options;
 use heddle_pserver::standalone::{Standalone, StandaloneSettings};
+use heddle_shard::SparseLimits;
+
+use crate::encrypted::BlockingStream;
 
 /// The epoch of [`pserver`].
 pub const EPOCH: Epoch = Epoch { generation: Generation(1), count: 1 };
@@ -47,11 +50,37 @@ fn secret() -> io::Result<Secret> {
 /// No port is free, or the system cannot create a thread.
 pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> io::Result<Standalone> {
     let table = dense_table(0, "w", rows, 1, Optimizer::sgd(0.1));
+    pserver_of(table, SparseLimits::default(), copy_bytes, shards)
+}
+
+/// A pserver with all shards of a sparse table, in ASP, with room for `rows_max` rows a shard.
+///
+/// # Errors
+/// No port is free, or the system cannot create a thread.
+pub fn sparse_pserver(
+    cols: u32,
+    optimizer: Optimizer,
+    rows_max: u32,
+    copy_bytes: u64,
+) -> io::Result<Standalone> {
+    let dense = dense_table(0, "w", 0, cols, optimizer);
+    let table = TableSpec { kind: TableKind::Sparse, ..dense };
+    pserver_of(table, SparseLimits { rows_max, when_full: TableFull::Fail }, copy_bytes, 1)
+}
+
+fn pserver_of(
+    table: TableSpec,
+    sparse: SparseLimits,
+    copy_bytes: u64,
+    shards: u32,
+) -> io::Result<Standalone> {
     let settings = StandaloneSettings {
+        member: Member { slot: Slot::pserver(0), incarnation: Incarnation(1) },
         run: run(),
         secret: secret()?,
         tables: vec![table],
         shards,
+        sparse,
         copy_bytes,
         options: Options::default(),
     };
@@ -64,6 +93,7 @@ pub fn pserver(rows: u64, copy_bytes: u64, shards: u32) -> io::Result<Standalone
         base: None,
         phase,
         step: Step(0),
+        views: Vec::new(),
     }));
     wait(&pserver, |up| matches!(up, Report::ShardsReady { .. }))?;
     Ok(pserver)
@@ -89,7 +119,7 @@ pub fn wait(pserver: &Standalone, wanted: impl Fn(&Report) -> bool) -> io::Resul
 /// A trainer's connection. Parts of a step go out one after the other, answers are read afterwards.
 #[derive(Debug)]
 pub struct TrainerPeer {
-    stream: TcpStream,
+    stream: BlockingStream,
     task: u32,
     step: u64,
 }
@@ -100,16 +130,21 @@ impl TrainerPeer {
     /// # Errors
     /// The connection breaks, or the pserver refuses it.
     pub fn connect(endpoint: SocketAddr, index: u32) -> io::Result<Self> {
-        let mut stream = TcpStream::connect(endpoint)?;
-        stream.set_nodelay(true)?;
+        Self::connect_by(endpoint, index, Mechanism::Hmac)
+    }
+
+    /// As [`Self::connect`], by a mechanism.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub fn connect_by(endpoint: SocketAddr, index: u32, mechanism: Mechanism) -> io::Result<Self> {
+        let socket = TcpStream::connect(endpoint)?;
+        socket.set_nodelay(true)?;
         let hello = Hello::new(run(), Some(trainer(index))).map_err(io::Error::other)?;
-        stream.write_all(&[MECHANISM_HMAC])?;
-        stream.write_all(&hello.encode())?;
-        let mut answer = [0; 64];
-        stream.read_exact(&mut answer)?;
-        let proof =
-            hello.client_proof(&secret()?, Channel::Data, &answer).map_err(io::Error::other)?;
-        stream.write_all(&proof)?;
+        let mut stream = match mechanism {
+            Mechanism::Hmac => proved(socket, &hello)?,
+            Mechanism::Noise => BlockingStream::encrypted(socket, &secret()?, &hello)?,
+        };
         let mut verdict = [0];
         stream.read_exact(&mut verdict)?;
         match Verdict::from_byte(verdict[0]) {
@@ -141,6 +176,14 @@ impl TrainerPeer {
         self.acknowledged(parts.len())
     }
 
+    /// A push or a pull of the rows from 0 on.
+    ///
+    /// # Errors
+    /// As [`Self::push`] and [`Self::pull`].
+    pub fn exchange(&mut self, is_push: bool, values: &mut [f32]) -> io::Result<()> {
+        if is_push { self.push(0, values) } else { self.pull(0, values) }
+    }
+
     /// One step: a gradient for these rows.
     ///
     /// # Errors
@@ -152,6 +195,48 @@ impl TrainerPeer {
         (header.key_bytes, header.value_bytes) = (4 * header.count, 4 * header.count);
         self.send(&header, keys, values)?;
         self.acknowledged(1)
+    }
+
+    /// One step: a gradient for these rows of a sparse table, in parts. `positions` are ascending, two words each.
+    ///
+    /// # Errors
+    /// The connection breaks, or the pserver refuses the request.
+    pub fn push_positions(&mut self, positions: &[u32], values: &[f32]) -> io::Result<()> {
+        let cols = values.len() / (positions.len() / 2);
+        let rows = PART_VALUES_MAX / cols;
+        let parts = positions.chunks(2 * rows).zip(values.chunks(rows * cols));
+        let count = parts.len();
+        for (n, (positions, values)) in parts.enumerate() {
+            let mut header = self.positions_header(Kind::Push, positions);
+            header.part = Part(n as u32);
+            header.flags |= if n + 1 == count { flags::LAST } else { 0 };
+            header.value_bytes = 4 * values.len() as u32;
+            self.send(&header, positions, values)?;
+        }
+        self.acknowledged(count)
+    }
+
+    /// Fills `values` with these rows of a sparse table, in pieces that are all asked for at once. `positions` as for
+    /// [`Self::push_positions`].
+    ///
+    /// # Errors
+    /// The connection breaks, or the pserver refuses the request.
+    pub fn pull_positions(&mut self, positions: &[u32], values: &mut [f32]) -> io::Result<()> {
+        let cols = values.len() / (positions.len() / 2);
+        let rows = PART_VALUES_MAX / cols;
+        for positions in positions.chunks(2 * rows) {
+            let header = self.positions_header(Kind::Pull, positions);
+            self.send(&header, positions, &[])?;
+        }
+        values.chunks_mut(rows * cols).try_for_each(|piece| self.reply_with(piece))
+    }
+
+    fn positions_header(&self, kind: Kind, positions: &[u32]) -> Header {
+        let mut header = self.header(kind);
+        header.flags = flags::KEYS | flags::POSITIONS;
+        header.count = positions.len() as u32 / 2;
+        header.key_bytes = 4 * positions.len() as u32;
+        header
     }
 
     fn acknowledged(&mut self, parts: usize) -> io::Result<()> {
@@ -175,11 +260,7 @@ impl TrainerPeer {
             requests.extend(header.encode());
         }
         self.stream.write_all(&requests)?;
-        for piece in values.chunks_mut(PART_VALUES_MAX) {
-            self.reply()?;
-            self.stream.read_exact(bytemuck::cast_slice_mut(piece))?;
-        }
-        Ok(())
+        values.chunks_mut(PART_VALUES_MAX).try_for_each(|piece| self.reply_with(piece))
     }
 
     fn send(&mut self, header: &Header, keys: &[u32], values: &[f32]) -> io::Result<()> {
@@ -196,16 +277,40 @@ impl TrainerPeer {
         Ok(())
     }
 
-    /// The header of a reply that accepts.
-    fn reply(&mut self) -> io::Result<Header> {
+    /// A reply that accepts, without values.
+    fn reply(&mut self) -> io::Result<()> {
+        self.reply_with(&mut [])
+    }
+
+    /// A reply that accepts, and its values: one read where both are there.
+    fn reply_with(&mut self, values: &mut [f32]) -> io::Result<()> {
         let mut head = [0; HEADER_BYTES];
-        self.stream.read_exact(&mut head)?;
-        let header = Header::decode(&head).map_err(io::Error::other)?;
-        match header.status {
-            Status::Ok => Ok(header),
+        let values: &mut [u8] = bytemuck::cast_slice_mut(values);
+        let mut received = 0;
+        while received < HEADER_BYTES {
+            let mut slices =
+                [io::IoSliceMut::new(&mut head[received..]), io::IoSliceMut::new(values)];
+            received += match self.stream.read_vectored(&mut slices)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                bytes => bytes,
+            };
+        }
+        match Header::decode(&head).map_err(io::Error::other)?.status {
+            Status::Ok => self.stream.read_exact(&mut values[received - HEADER_BYTES..]),
             other => Err(io::Error::other(format!("the pserver answers {other:?}"))),
         }
     }
+}
+
+/// The challenge, up to the verdict.
+fn proved(mut socket: TcpStream, hello: &Hello) -> io::Result<BlockingStream> {
+    socket.write_all(&[MECHANISM_HMAC])?;
+    socket.write_all(&hello.encode())?;
+    let mut answer = [0; 64];
+    socket.read_exact(&mut answer)?;
+    let proof = hello.client_proof(&secret()?, Channel::Data, &answer).map_err(io::Error::other)?;
+    socket.write_all(&proof)?;
+    Ok(BlockingStream::plain(socket))
 }
 
 /// The same exchanges without frames, memory or safety: whole messages over blocking sockets, added into

@@ -144,7 +144,14 @@ impl BenchShard {
         let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
         let member = Member { slot: Slot::trainer(0), incarnation: Incarnation(1) };
         set.members(&[member], &mut out);
-        let load = LoadShards { epoch, shards: vec![ShardId(0)], base: None, phase, step: Step(0) };
+        let load = LoadShards {
+            epoch,
+            shards: vec![ShardId(0)],
+            base: None,
+            phase,
+            step: Step(0),
+            views: Vec::new(),
+        };
         set.hold(&load, &[ShardId(0)], &mut out).map_err(io::Error::other)?;
         set.install(epoch, Shard::new(&config), &mut out).map_err(io::Error::other)?;
         let conn = set.connect(member, &mut out).map_err(|_| refused())?;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use heddle_channel::{ChannelStream, DialError, dial_stream};
 use heddle_protocol::control::Operation;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::{
@@ -78,7 +79,7 @@ impl Am {
             match read(&mut sender, get(path, "heddle")?).await {
                 Err(ExchangeError::Elsewhere(url)) => {
                     let (host, path) = parts(&url).ok_or(ExchangeError::NoAddress)?;
-                    let mut sender = dial(&*host).await?;
+                    let mut sender = http(ChannelStream::Plain(dial(&*host).await?)).await?;
                     read(&mut sender, get(path, &host)?).await
                 }
                 read => read,
@@ -116,7 +117,7 @@ impl Am {
         path: &str,
     ) -> Result<Bytes, CommandFailure> {
         let exchange = async {
-            let mut sender = self.connect().await?;
+            let mut sender = self.connect_encrypted(run, secret).await?;
             let proof = prove(&mut sender, run, secret).await?;
             let request = Request::get(path)
                 .header(hyper::header::HOST, "heddle")
@@ -138,7 +139,7 @@ impl Am {
         operation: &Operation,
     ) -> Result<(), CommandFailure> {
         self.limited(self.limit_of(operation), async {
-            let mut sender = self.connect().await?;
+            let mut sender = self.connect_encrypted(run, secret).await?;
             let proof = prove(&mut sender, run, secret).await?;
             let request = Request::post("/v1/operator")
                 .header(hyper::header::HOST, "heddle")
@@ -165,12 +166,34 @@ impl Am {
     }
 
     async fn connect(&self) -> Result<Sender, ExchangeError> {
+        http(ChannelStream::Plain(self.socket().await?)).await
+    }
+
+    /// A connection for what the secret opens: always encrypted, whatever `network.protection` states, so that the
+    /// command line need not know it and a peer on the path cannot choose.
+    async fn connect_encrypted(
+        &self,
+        run: RunId,
+        secret: &Secret,
+    ) -> Result<Sender, ExchangeError> {
+        let hello = Hello::new(run, None)?;
+        let socket = self.socket().await?;
+        match dial_stream(socket, secret, Channel::Operator, &hello).await {
+            Ok(stream) => http(stream).await,
+            Err(DialError::Channel(error)) => {
+                Err(ExchangeError::Refused(StatusCode::UNAUTHORIZED, error.to_string()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn socket(&self) -> Result<TcpStream, ExchangeError> {
         let mut trouble = ExchangeError::NoAddress;
         // An address of a network that this machine does not reach must leave time for the others.
         let each = ANSWER_LIMIT / 2 / u32::try_from(self.addresses.len().max(1)).unwrap_or(1);
         for address in &self.addresses {
             match tokio::time::timeout(each, dial(*address)).await {
-                Ok(Ok(sender)) => return Ok(sender),
+                Ok(Ok(socket)) => return Ok(socket),
                 Ok(Err(error)) => trouble = error,
                 Err(late) => trouble = late.into(),
             }
@@ -248,8 +271,12 @@ impl<E: Into<Box<dyn std::error::Error + Send + Sync>>> From<E> for ExchangeErro
 }
 
 /// A connection to an ApplicationMaster or to YARN's proxy.
-async fn dial(to: impl tokio::net::ToSocketAddrs) -> Result<Sender, ExchangeError> {
-    let stream = tokio::time::timeout(ANSWER_LIMIT, TcpStream::connect(to)).await??;
+async fn dial(to: impl tokio::net::ToSocketAddrs) -> Result<TcpStream, ExchangeError> {
+    Ok(tokio::time::timeout(ANSWER_LIMIT, TcpStream::connect(to)).await??)
+}
+
+/// HTTP on a connection.
+async fn http(stream: ChannelStream) -> Result<Sender, ExchangeError> {
     let (sender, connection) = handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
         // The request that uses this connection reports its failure.

@@ -2,15 +2,17 @@
 
 use clap::{CommandFactory, Parser, Subcommand};
 use heddle_hadoop::configuration::StatedValue;
+use heddle_protocol::environment::AM_DIR;
 
 use crate::application::duration;
-use crate::cluster;
 use crate::commands::{
-    attach, bench, checkpoint, completions, config, containers, export, kill, list, logs, predict,
-    prune, report, run, scale, status, submit,
+    attach, bench, checkpoint, clean, completions, config, containers, export, install, kill, list,
+    logs, move_queue, predict, report, run, scale, status, submit,
 };
 use crate::failure::{CommandFailure, CommandResult};
-use crate::login::LoginFlags;
+use crate::login::{LoginFlags, StatedKeytab};
+use crate::rm_calls;
+use crate::site_defaults;
 
 /// Train models with parameter servers, on one machine or on a YARN cluster.
 #[derive(Debug, Parser)]
@@ -53,14 +55,21 @@ enum CliCommand {
     Status(status::Args),
     /// List runs of this machine and applications of the cluster
     List(list::Args),
-    /// Remove directories of ended runs, or files of ended applications on the cluster
-    Prune(prune::Args),
+    /// Remove what ended jobs left: run directories, and staging, reports, data and programs on the cluster
+    Clean(clean::Args),
+    /// The earlier name of clean
+    #[command(hide = true)]
+    Prune(clean::Args),
     /// Print the logs of a run or an application
     Logs(logs::Args),
     /// Print the report of an ended run or application
     Report(report::Args),
     /// End a run or an application
     Kill(kill::Args),
+    /// Install this program on HDFS for all users of a cluster (submit.binary-dir)
+    Install(install::Args),
+    /// Move an application to another queue
+    Move(move_queue::Args),
     /// Change the number of trainers of a running job
     Scale(scale::Args),
     Predict(predict::Args),
@@ -94,6 +103,39 @@ impl Cli {
             principal: self.principal.as_deref(),
             keytab: self.keytab.as_deref(),
             proxy_user: self.proxy_user.as_deref(),
+            is_in_container: match &self.command {
+                CliCommand::Am(args) => args.yarn,
+                CliCommand::Pserver | CliCommand::Trainer => std::env::var_os(AM_DIR).is_some(),
+                _ => false,
+            },
+        }
+    }
+
+    /// The keytab of the job file of this command, or of the site's defaults. Problems of these files are left to the
+    /// command, which reports them.
+    pub fn stated_keytab(&self) -> Option<StatedKeytab> {
+        let yarn = match &self.command {
+            CliCommand::Submit(args) => {
+                let flags = args.keys.stated().ok()?.job;
+                args.job.read_with("", None, &flags).ok()?.spec.yarn
+            }
+            CliCommand::Run(args) => args.job.read("").ok()?.spec.yarn,
+            // Processes of a job have tokens alone.
+            CliCommand::Am(_) | CliCommand::Pserver | CliCommand::Trainer => return None,
+            _ => return site_defaults::keytab(),
+        };
+        Some(StatedKeytab { path: yarn.keytab?, principal: yarn.principal })
+    }
+
+    /// Writes the files that travel in the credentials of an ApplicationMaster into its work directory, which is that of
+    /// this process. Hadoop's configuration is one of them.
+    ///
+    /// # Errors
+    /// Exit code 5 if they cannot be read or written.
+    pub fn unpack_carried_files(&self) -> Result<(), CommandFailure> {
+        match &self.command {
+            CliCommand::Am(args) if args.yarn => containers::unpack_carried_files(),
+            _ => Ok(()),
         }
     }
 
@@ -118,7 +160,7 @@ impl Cli {
 pub fn dispatch(cli: Cli) -> CommandResult {
     let json = cli.json;
     if let Some(wait) = cli.rm_wait {
-        cluster::set_rm_wait(wait);
+        rm_calls::set_rm_wait(wait);
     }
     match cli.command {
         CliCommand::Run(args) => run::run(args, json),
@@ -126,10 +168,13 @@ pub fn dispatch(cli: Cli) -> CommandResult {
         CliCommand::Attach(args) => attach::attach(&args, json),
         CliCommand::Status(args) => status::status(&args, json),
         CliCommand::List(args) => list::list(&args, json),
-        CliCommand::Prune(args) => prune::prune(&args, json),
+        CliCommand::Clean(args) => clean::clean(&args, json),
+        CliCommand::Prune(args) => clean::prune(args, json),
         CliCommand::Logs(args) => logs::logs(&args, json),
         CliCommand::Report(args) => report::report(&args, json),
         CliCommand::Kill(args) => kill::kill(&args, json),
+        CliCommand::Install(args) => install::install(&args, json),
+        CliCommand::Move(args) => move_queue::move_queue(&args, json),
         CliCommand::Scale(args) => scale::scale(&args, json),
         CliCommand::Predict(args) => predict::predict(&args, json),
         CliCommand::Export(args) => export::export(&args, json),

@@ -1,25 +1,26 @@
 //! The cluster that this process's environment names: its ResourceManager, its file system, the user's directories, and
 //! the conversion of their errors to failures.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_am::staging::HOME_DIR;
-use heddle_hadoop::configuration::{Environment, config_directories};
+use heddle_hadoop::configuration::{DefaultFileSystem, Environment, config_directories};
 use heddle_hadoop::identity::Identity;
+use heddle_hadoop::kerberos::{GssapiEngine, KerberosEngine as _};
 use heddle_hadoop::{Configuration, HostPort, User};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::{
-    EntryKind, Mode, Reason, Storage, StorageError, StorePath, WriteError, connect,
+    EntryKind, Mode, Reason, Storage, StorageError, StorageUrl, StorePath, WriteError, connect,
 };
-use heddle_yarn::{
-    ApplicationId, CallTimeouts, ClientError, Cluster, ClusterError, YarnClient, rpc_options,
-    stated_rm_wait,
-};
+use heddle_yarn::{ApplicationId, ClientError, YarnClient};
 
 use crate::failure::CommandFailure;
+use crate::file_systems::{self, Homes, STAGING};
 use crate::login_failure::{after_no_login, no_identity};
+use crate::rm_calls::cluster_of;
+use crate::site_defaults;
 use crate::waiting::{self, HDFS};
 
 /// A cluster and its user. Must be created within a runtime.
@@ -38,12 +39,8 @@ pub struct ClusterContext {
     pub has_rm_token: bool,
     /// Whether the cluster requires authentication.
     pub secured: bool,
-    /// The file system that `fs.defaultFS` names.
-    pub storage: Arc<dyn Storage>,
-    /// `host:port` or name service of it.
-    authority: String,
-    /// Parent directory of the users' home directories.
-    homes: String,
+    /// Where the users' home directories are.
+    homes: Homes,
 }
 
 /// The application type of jobs, by which lists are filtered.
@@ -53,17 +50,8 @@ pub const APPLICATION_TYPE: &str = "HEDDLE";
 /// controls the job from another shell.
 pub const SECRET_FILE: &str = "secret";
 
-/// How long to wait for a ResourceManager that does not respond, without `--rm-wait` or a configured value. A failover
-/// with ZooKeeper takes 30 to 60 s.
-const RM_WAIT: Duration = Duration::from_secs(60);
-
-/// `--rm-wait`, from the command line of this process.
-static RM_WAIT_GIVEN: OnceLock<Duration> = OnceLock::new();
-
-/// Sets how long this process waits for a ResourceManager that does not respond (`--rm-wait`). The first call counts.
-pub fn set_rm_wait(wait: Duration) {
-    let _set_before = RM_WAIT_GIVEN.set(wait);
-}
+/// A ticket that ends within this time may not suffice for a submission.
+const SHORT_TICKET: Duration = Duration::from_secs(300);
 
 /// Whether the environment names a cluster: [`ClusterContext::load`] would find a `yarn-site.xml`.
 #[must_use]
@@ -77,83 +65,80 @@ fn names_a_cluster(environment: &Environment) -> bool {
         .any(|candidate| candidate.directory.join("yarn-site.xml").is_file())
 }
 
-/// YARN's addresses and time limits, with the waits of an interactive command.
-///
-/// `context` names the caller in the ResourceManager's audit log.
-fn cluster_of(
-    configuration: &Configuration,
-    identity: &Identity,
-    context: &str,
-) -> Result<Cluster, ClusterError> {
-    let wait = match RM_WAIT_GIVEN.get() {
-        Some(given) => *given,
-        None => stated_rm_wait(configuration)?.unwrap_or(RM_WAIT),
-    };
-    let limits = CallTimeouts { call: wait, ..CallTimeouts::of(configuration)? };
-    let options = rpc_options(configuration)?.with_caller_context(configuration, context)?;
-    let cluster = Cluster::with(configuration, identity.user.clone(), options, limits)?
-        .with_identity(configuration, identity)?;
-    Ok(cluster.with_slow_call_observer(Arc::new(|servers: &[HostPort], wait: Duration| {
-        waiting::report(&slow_call_text(servers, wait));
-    })))
-}
-
-/// The line that reports a slow call.
-fn slow_call_text(servers: &[HostPort], wait: Duration) -> String {
-    let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
-    format!(
-        "waiting for the ResourceManager ({}), at most {} s (--rm-wait)",
-        servers.join(", "),
-        wait.as_secs()
-    )
-}
-
 impl ClusterContext {
-    /// Reads the configuration; does not connect.
+    /// Reads the configuration; does not connect. The files of jobs are where the site's defaults state.
     ///
     /// # Errors
     /// Exit code 7 if it cannot be read or does not name a cluster, 5 if the user cannot be determined.
     pub fn load() -> Result<Self, CommandFailure> {
+        Self::with_staging(site_defaults::text(STAGING)?)
+    }
+
+    /// The same with another value of `submit.staging`.
+    ///
+    /// # Errors
+    /// As [`ClusterContext::load`].
+    pub fn with_staging(staging: Option<String>) -> Result<Self, CommandFailure> {
+        const NEXT: &str =
+            "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml of the cluster";
         let wrong = |error: &dyn std::error::Error| {
-            CommandFailure::caused(ExitCode::Input, "cannot find a cluster in Hadoop's configuration", error).next(
-                "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml of the cluster",
-            )
+            let fact = "cannot find a cluster in Hadoop's configuration";
+            CommandFailure::caused(ExitCode::Input, fact, error).next(NEXT)
         };
         let environment = Environment::of_process();
+        let is_named = names_a_cluster(&environment);
         let configuration = Configuration::load(environment).map_err(|e| wrong(&e))?;
-        let text = |key: &str| configuration.trimmed(key).map_err(|error| wrong(&error));
-        let identity = Identity::resolve(&configuration).map_err(|error| no_identity(&error))?;
-        let default = text("fs.defaultFS")?.unwrap_or_default();
-        let authority = default
-            .strip_prefix("hdfs://")
-            .and_then(|rest| rest.split('/').next())
-            .unwrap_or_default()
-            .to_owned();
-        if authority.is_empty() {
-            let fact = format!("fs.defaultFS must be an hdfs:// URL (got {default:?})");
-            return Err(CommandFailure::new(ExitCode::Input, fact).next(
-                "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml of the cluster",
-            ));
+        if !is_named && !configuration.is_stated("fs.defaultFS") {
+            let fact = "Hadoop's configuration names no cluster: there is no yarn-site.xml, and fs.defaultFS is not set";
+            return Err(CommandFailure::new(ExitCode::Input, fact).next(NEXT));
         }
-        let homes = text("dfs.user.home.dir.prefix")?.unwrap_or_else(|| "/user".to_owned());
+        let identity = Identity::resolve(&configuration).map_err(|error| no_identity(&error))?;
         let cluster = cluster_of(&configuration, &identity, "heddle").map_err(|e| wrong(&e))?;
-        let root = heddle_storage::StorageUrl::Hdfs {
-            authority: authority.clone(),
-            path: StorePath::root(),
-        };
-        let storage = connect(&root)
-            .map_err(|error| storage_failure("cannot use the default file system", &error))?;
         Ok(Self {
             client: YarnClient::new(&cluster),
+            homes: Homes::of(&configuration, staging),
             configuration,
             user: identity.user.clone(),
             secured: identity.policy.required,
             resource_managers: cluster.resource_managers().to_vec(),
             has_rm_token: cluster.has_client_token(),
             identity,
-            storage,
-            authority,
-            homes,
+        })
+    }
+
+    /// The file system of the caller's home directory.
+    ///
+    /// # Errors
+    /// Exit code 7 if the configuration names none, 5 if there is no login.
+    pub fn storage(&self) -> Result<Arc<dyn Storage>, CommandFailure> {
+        self.storage_of(&self.home()?)
+    }
+
+    /// The file system of a location.
+    ///
+    /// # Errors
+    /// As [`ClusterContext::storage`].
+    pub fn storage_of(&self, place: &Location) -> Result<Arc<dyn Storage>, CommandFailure> {
+        let url =
+            StorageUrl::Hdfs { authority: place.authority().to_owned(), path: StorePath::root() };
+        connect(&url).map_err(|error| {
+            storage_failure(&format!("cannot use hdfs://{}", place.authority()), &error)
+        })
+    }
+
+    /// A path on the file system of the home directory, for messages.
+    #[must_use]
+    pub fn show(&self, path: &StorePath) -> String {
+        self.storage().map_or_else(|_| path.to_string(), |storage| storage.show(path))
+    }
+
+    /// A note about a Kerberos ticket that ends soon.
+    #[must_use]
+    pub fn short_ticket_note(&self) -> Option<String> {
+        let source = self.identity.tickets.as_ref().filter(|_| !self.has_rm_token)?;
+        let left = GssapiEngine.owner(source).ok()?.left?;
+        (left < SHORT_TICKET).then(|| {
+            format!("the Kerberos ticket ends in {} s; kinit gets a new one", left.as_secs())
         })
     }
 
@@ -182,36 +167,28 @@ impl ClusterContext {
         Ok(Some(YarnClient::new(&cluster)))
     }
 
-    /// A location on the default file system.
-    fn place(&self, path: &str) -> Result<Location, CommandFailure> {
-        format!("hdfs://{}{path}", self.authority).parse().map_err(|error| {
-            CommandFailure::caused(ExitCode::Input, format!("{path:?} is not a valid path"), &error)
-        })
-    }
-
-    /// The same location with the authority of `fs.defaultFS` if it has none.
+    /// The same location on HDFS: resolved by its mount table, and with an authority. Without one it is on the file system
+    /// of the home directory if `fs.defaultFS` is not HDFS.
     ///
     /// # Errors
-    /// Never for locations from a job file.
+    /// Exit code 7 if no mount point covers it, or the file system is unknown.
     pub fn whole(&self, location: &Location) -> Result<Location, CommandFailure> {
-        match location.scheme() == "hdfs" && location.authority().is_empty() {
-            true => self.place(location.path()),
-            false => Ok(location.clone()),
+        let location = file_systems::resolve(&self.configuration, location)?;
+        if location.as_local().is_some() || !location.authority().is_empty() {
+            return Ok(location);
+        }
+        match DefaultFileSystem::of(&self.configuration) {
+            Ok(DefaultFileSystem::Hdfs(authority)) => file_systems::at(&authority, location.path()),
+            _ => file_systems::at(self.home()?.authority(), location.path()),
         }
     }
 
     /// The home directory of a user.
     ///
     /// # Errors
-    /// The name is not valid in a path.
+    /// The name is not valid in a path, or the file system is unknown.
     pub fn home_of(&self, user: &str) -> Result<Location, CommandFailure> {
-        if user.is_empty() || user.contains(['/', '\0']) || user == ".." {
-            return Err(CommandFailure::new(
-                ExitCode::Denied,
-                format!("{user:?} is not a valid user name"),
-            ));
-        }
-        self.place(&format!("{}/{user}", self.homes.trim_end_matches('/')))
+        self.homes.of_user(&self.configuration, user)
     }
 
     /// The home directory of the calling user.
@@ -251,14 +228,9 @@ impl ClusterContext {
     /// Adds the file system's name to all HDFS locations of a job.
     ///
     /// # Errors
-    /// Never for locations from a job file.
+    /// As [`ClusterContext::whole`].
     pub fn whole_spec(&self, mut spec: JobSpec) -> Result<JobSpec, CommandFailure> {
-        let data = spec.data.train.iter_mut().chain(&mut spec.data.test);
-        let outputs = [&mut spec.checkpoint.dir, &mut spec.output.model];
-        let files = spec.yarn.files.iter_mut().chain(&mut spec.yarn.archives);
-        let files = files.map(|file| &mut file.from);
-        let all = data.chain(outputs).chain(files).chain(&mut spec.model.init);
-        for location in all {
+        for location in file_systems::locations(&mut spec) {
             *location = self.whole(location)?;
         }
         Ok(spec)
@@ -274,10 +246,11 @@ impl ClusterContext {
         below: &[&str],
     ) -> Result<Location, CommandFailure> {
         let mut at = home.clone();
+        let storage = self.storage_of(home)?;
         for name in below {
             at = at.join(name);
             let path = path_of(&at)?;
-            let made = waiting::on(HDFS, self.storage.mkdir(&path, Mode::DIR)).await;
+            let made = waiting::on(HDFS, storage.mkdir(&path, Mode::DIR)).await;
             match made {
                 Ok(()) => {}
                 Err(WriteError::NotDone(error)) if error.is_exists() => {}
@@ -302,11 +275,12 @@ impl ClusterContext {
     /// # Errors
     /// Exit code 6 if none listens.
     pub async fn reach(&self) -> Result<(), CommandFailure> {
-        let reached = waiting::on(HDFS, self.storage.reach()).await;
+        let home = self.home()?;
+        let reached = waiting::on(HDFS, self.storage_of(&home)?.reach()).await;
         reached.map_err(|error| {
             storage_failure("cannot reach HDFS", &error).next(format!(
-                "check that the NameNode of fs.defaultFS = hdfs://{} runs, and that HADOOP_CONF_DIR is that of the cluster",
-                self.authority
+                "check that the NameNode of hdfs://{} runs, and that HADOOP_CONF_DIR is that of the cluster",
+                home.authority()
             ))
         })
     }
@@ -316,7 +290,7 @@ impl ClusterContext {
     /// # Errors
     /// The file system fails.
     pub async fn remove_dir(&self, dir: &Location) -> Result<(), CommandFailure> {
-        match self.storage.delete_dir(&path_of(dir)?).await {
+        match self.storage_of(dir)?.delete_dir(&path_of(dir)?).await {
             Ok(()) => Ok(()),
             Err(error) if error.error().is_not_found() => Ok(()),
             Err(error) => Err(storage_failure(&format!("cannot remove {dir}"), error.error())),
@@ -333,7 +307,8 @@ impl ClusterContext {
         bytes_max: usize,
     ) -> Result<Option<bytes::Bytes>, CommandFailure> {
         let path = path_of(place)?;
-        let read = heddle_storage::read_small(&*self.storage, &path, bytes_max);
+        let storage = self.storage_of(place)?;
+        let read = heddle_storage::read_small(&*storage, &path, bytes_max);
         match waiting::on(HDFS, read).await {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.is_not_found() => Ok(None),
@@ -346,7 +321,7 @@ impl ClusterContext {
     /// # Errors
     /// The file system fails.
     pub async fn is_file(&self, place: &Location) -> Result<bool, CommandFailure> {
-        match waiting::on(HDFS, self.storage.stat(&path_of(place)?)).await {
+        match waiting::on(HDFS, self.storage_of(place)?.stat(&path_of(place)?)).await {
             Ok(entry) => Ok(entry.kind == EntryKind::File),
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(storage_failure(&format!("cannot read {place}"), &error)),
@@ -367,10 +342,10 @@ impl ClusterContext {
 
     /// Whether the file system reports that nothing exists at that location.
     async fn is_missing(&self, place: &Location) -> bool {
-        let Ok(path) = path_of(place) else {
+        let (Ok(path), Ok(storage)) = (path_of(place), self.storage_of(place)) else {
             return false;
         };
-        let found = waiting::on(HDFS, self.storage.stat(&path)).await;
+        let found = waiting::on(HDFS, storage.stat(&path)).await;
         found.is_err_and(|error| error.is_not_found())
     }
 }
@@ -425,6 +400,10 @@ pub fn client_failure(fact: &str, error: &ClientError) -> CommandFailure {
         .next(
             "check that HADOOP_CONF_DIR is that of the cluster, and that the ResourceManager runs",
         ),
+        ClientError::Call(source) if source.is_no_such_method() => {
+            CommandFailure::caused(ExitCode::Refused, fact, error)
+                .next("use a cluster with Hadoop 3.0 or later: this ResourceManager is older")
+        }
         _ => CommandFailure::caused(ExitCode::Unreachable, fact, error),
     }
 }
@@ -473,6 +452,19 @@ mod tests {
     }
 
     #[test]
+    fn a_resourcemanager_without_a_method_is_too_old() {
+        let class = "org.apache.hadoop.ipc.RpcNoSuchMethodException";
+        let source = RemoteException::new(class, "Unknown method getResourceTypeInfo");
+        let address = HostPort::new("rm", 8032);
+        let method = "getResourceTypeInfo".to_owned();
+        let error = ClientError::Call(RpcError::Remote { address, method, source });
+        let failure = client_failure("cannot query the ResourceManager", &error);
+        assert_eq!(failure.exit, ExitCode::Refused);
+        let text = format!("{failure:?}");
+        assert!(text.contains("getResourceTypeInfo") && text.contains("Hadoop 3.0"), "{text}");
+    }
+
+    #[test]
     fn cluster_is_named_by_a_configuration_file() {
         let home = tempfile::tempdir().expect("a directory");
         let environment =
@@ -484,13 +476,5 @@ mod tests {
         assert!(names_a_cluster(&environment()), "as for a submission");
         let elsewhere = environment().with_variable("HADOOP_CONF_DIR", "/nowhere");
         assert!(!names_a_cluster(&elsewhere), "a variable goes first");
-    }
-
-    #[test]
-    fn slow_call_is_reported_with_servers_and_limit() {
-        let servers = [HostPort::new("rm1", 8032), HostPort::new("rm2", 8032)];
-        let line = slow_call_text(&servers, Duration::from_secs(60));
-        assert!(line.contains("rm1:8032, rm2:8032"), "{line}");
-        assert!(line.contains("60 s"), "{line}");
     }
 }

@@ -218,6 +218,7 @@ impl EventPrinter {
             JobEvent::PassTrained(trained) => self.say(&format::trained(&trained)),
             JobEvent::Evaluated(scores) => self.say(&format::evaluation(&scores)),
             JobEvent::CheckpointCommitted(taken) => self.say(&format::checkpoint(&taken)),
+            JobEvent::CheckpointPeriod(period) => self.say(&period.to_string()),
             JobEvent::CheckpointGivenUp { cut, reason } => {
                 self.say(&format!("checkpoint {cut} given up: {reason}"));
             }
@@ -229,6 +230,10 @@ impl EventPrinter {
             JobEvent::Recovered(recovery) => self.say(&format::recovery(&recovery)),
             // The end of the recovery gets a line with its phases.
             JobEvent::RollbackStarted { .. } | JobEvent::RollbackFinished { .. } => {}
+            JobEvent::FailedOver { slot, promoted, backups_lost, under_replicated } => {
+                let text = format::failed_over(slot, promoted, backups_lost, under_replicated);
+                self.say(&text);
+            }
             JobEvent::StoppedEarly { text } => self.say(&text),
             JobEvent::Warning { text } => self.say(&format!("warning: {text}")),
             // Only the first end counts.
@@ -336,6 +341,7 @@ impl EventPrinter {
             }
             rows.push(vec!["bad records".to_owned(), text]);
         }
+        rows.extend(set_aside(view));
         let place = model.map_or_else(|| local(&self.facts.model), local);
         rows.push(vec!["model".to_owned(), place.clone()]);
         rows.push(vec!["logs".to_owned(), self.facts.logs.clone()]);
@@ -379,6 +385,11 @@ fn quoted(word: &str) -> String {
 /// The event of a line of the ApplicationMaster, if this version can parse it.
 fn parse_event(line: &str) -> Option<JobEvent> {
     serde_json::from_str(line).ok()
+}
+
+/// A row for each task that passes went on without.
+fn set_aside(view: &JobView) -> impl Iterator<Item = Vec<String>> {
+    view.set_aside.iter().map(|task| vec!["set aside".to_owned(), task.to_string()])
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use heddle_protocol::spec::Location;
 use heddle_protocol::spec::file::{Job, KeyOverride, ReadContext, read};
 
 use crate::failure::CommandFailure;
+use crate::file_systems;
 use crate::site_defaults;
 
 /// A job file and its overrides.
@@ -45,7 +46,7 @@ impl JobArgs {
             .next("`heddle config template > job.toml` writes one to start from")
     }
 
-    /// Reads and checks the job. Default output folders carry `run_label`.
+    /// Reads and checks the job. Default output folders carry `run_label`. Locations of viewfs are resolved.
     ///
     /// # Errors
     /// Exit code 7 with all faults and their places.
@@ -80,10 +81,12 @@ impl JobArgs {
             outputs,
             run_label: run_label.to_owned(),
         };
-        read(&text, &context).map_err(|problems| {
+        let mut job = read(&text, &context).map_err(|problems| {
             CommandFailure::new(ExitCode::Input, problems)
                 .next("`heddle config template` prints every key with its meaning")
-        })
+        })?;
+        file_systems::resolve_job(&mut job.spec)?;
+        Ok(job)
     }
 }
 

@@ -5,7 +5,7 @@
 //! properties of the process.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use heddle_hadoop::configuration::Environment;
 use heddle_hadoop::kerberos::NO_TICKETS;
@@ -28,12 +28,25 @@ pub struct LoginFlags<'a> {
     pub keytab: Option<&'a Path>,
     /// `--proxy-user`.
     pub proxy_user: Option<&'a str>,
+    /// Whether this process is in a container of a job, whose token file is its own.
+    pub is_in_container: bool,
+}
+
+/// The keytab that a job file or the site's defaults state (`yarn.keytab`, `yarn.principal`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatedKeytab {
+    /// `yarn.keytab`.
+    pub path: PathBuf,
+    /// `yarn.principal`.
+    pub principal: Option<String>,
 }
 
 /// Prepares the process: the user to act as, and the login if Hadoop's configuration requires security. Problems are left
 /// to the first login, which reports them.
-pub fn prepare(flags: &LoginFlags<'_>) {
-    let LoginFlags { principal, keytab, proxy_user } = *flags;
+///
+/// `stated` is called on a secured cluster where neither flag nor variable names a keytab.
+pub fn prepare(flags: &LoginFlags<'_>, stated: impl FnOnce() -> Option<StatedKeytab>) {
+    let LoginFlags { principal, keytab, proxy_user, is_in_container } = *flags;
     if let Some(user) = proxy_user {
         set_variables(vec![(PROXY_USER, user.to_owned())]);
     }
@@ -46,6 +59,12 @@ pub fn prepare(flags: &LoginFlags<'_>) {
     }
     let cache = environment.variable(TICKETS).unwrap_or_default();
     let mut properties = BTreeMap::from([(TICKETS.to_owned(), cache.to_owned())]);
+    let names_one = keytab.is_some() || environment.stated(KEYTAB).is_some();
+    let stated = if names_one || is_in_container { None } else { stated() };
+    let (keytab, principal) = match &stated {
+        Some(stated) => (Some(&*stated.path), stated.principal.as_deref()),
+        None => (keytab, principal),
+    };
     if let Some(keytab) = keytab {
         properties.insert(KEYTAB.to_owned(), keytab.display().to_string());
     }
@@ -55,9 +74,18 @@ pub fn prepare(flags: &LoginFlags<'_>) {
     Environment::set_process_properties(properties);
     let mut variables = vec![(TICKETS, NO_TICKETS.to_owned())];
     // Unreadable tokens stay where they are named, so that the login reports them.
-    if let Ok(session) = Credentials::of_environment(&configuration)
-        && let Ok(process) = ProcessTokens::install(session)
-    {
+    let own = environment.variable(TOKEN_FILE).filter(|_| is_in_container);
+    let process = match own.map(|file| ProcessTokens::install_at(Path::new(file))) {
+        Some(Ok(process)) => Some(process),
+        // A file that cannot be replaced is left to its owner.
+        // The user of a keytab need not be the owner of the session's tokens.
+        Some(Err(_)) | None => match keytab {
+            Some(_) => Some(Credentials::new()),
+            None => Credentials::of_environment(&configuration).ok(),
+        }
+        .and_then(|session| ProcessTokens::install(session).ok()),
+    };
+    if let Some(process) = process {
         variables.push((TOKEN_FILE, process.path().to_owned()));
     }
     set_variables(variables);

@@ -5,13 +5,18 @@ mod application;
 mod cli;
 mod cluster;
 mod commands;
+mod elf;
 mod event_printer;
 mod failure;
+mod file_systems;
 mod job_file;
 mod launcher;
 mod login;
 mod login_failure;
 mod output;
+mod program;
+mod program_dir;
+mod rm_calls;
 mod rm_web;
 mod runs;
 mod site_defaults;
@@ -37,9 +42,10 @@ fn main() -> std::process::ExitCode {
     };
     let json = cli.json;
     let ended = cli.hadoop_values().and_then(|values| {
+        cli.unpack_carried_files()?;
         // Before the first use of Hadoop's configuration.
         Environment::set_process_values(values);
-        login::prepare(&cli.login());
+        login::prepare(&cli.login(), || cli.stated_keytab());
         cli::dispatch(cli)
     });
     match ended {

@@ -12,6 +12,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::file::{Shown, SiteFile, read_site};
 
 use crate::failure::CommandFailure;
+use crate::login::StatedKeytab;
 
 /// Name of the file.
 const FILE: &str = "heddle-defaults.toml";
@@ -92,14 +93,31 @@ pub fn shown() -> Result<Option<Vec<Shown>>, CommandFailure> {
     Ok(Some(rows))
 }
 
+/// A text or path that the site sets; `None` for the empty one.
+///
+/// # Errors
+/// As [`shown`].
+pub fn text(key: &str) -> Result<Option<String>, CommandFailure> {
+    let rows = shown()?.unwrap_or_default();
+    let row = rows.into_iter().find(|row| row.key == key);
+    // A value that is its own resolution is shown as TOML.
+    let text = row.map(|row| row.resolved.unwrap_or_else(|| row.value.trim_matches('"').into()));
+    Ok(text.filter(|text| !text.is_empty()))
+}
+
 /// `run.work-dir` of the site.
 ///
 /// # Errors
 /// As [`shown`].
 pub fn work_dir() -> Result<Option<PathBuf>, CommandFailure> {
-    let rows = shown()?.unwrap_or_default();
-    let row = rows.into_iter().find(|row| row.key == "run.work-dir");
-    Ok(row.and_then(|row| row.resolved).map(PathBuf::from))
+    Ok(text("run.work-dir")?.map(PathBuf::from))
+}
+
+/// `yarn.keytab` and `yarn.principal` of the site; `None` without a keytab, or if the file has problems.
+#[must_use]
+pub fn keytab() -> Option<StatedKeytab> {
+    let path = text("yarn.keytab").ok().flatten()?;
+    Some(StatedKeytab { path: path.into(), principal: text("yarn.principal").ok().flatten() })
 }
 
 #[cfg(test)]

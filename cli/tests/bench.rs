@@ -42,10 +42,14 @@ fn names(figures: &[Value]) -> Vec<&str> {
 #[test]
 fn exchanges_are_measured_beside_raw_tcp() {
     let figures = figures(&["net", "--rounds", "1"]);
-    let expected =
+    let plain =
         ["push 64 B", "pull 64 B", "push 1 MiB", "pull 1 MiB", "push 16 MiB", "pull 16 MiB"];
-    assert_eq!(names(&figures), expected);
-    assert!(figures.iter().all(|figure| figure["baseline"] == "raw TCP"));
+    let encrypted = plain.map(|exchange| format!("{exchange}, encrypted"));
+    let expected = plain.into_iter().chain(encrypted.iter().map(String::as_str));
+    assert_eq!(names(&figures), expected.collect::<Vec<_>>());
+    for (figure, baseline) in figures.iter().zip([["raw TCP"; 6], ["plain"; 6]].concat()) {
+        assert_eq!(figure["baseline"], baseline);
+    }
 }
 
 #[test]
@@ -64,6 +68,19 @@ fn save_is_measured_beside_a_plain_write() {
     let (code, _, stderr) = bench(&["checkpoint", "--size", "1TiB"]);
     assert_eq!(code, Some(2), "{stderr}");
     assert!(stderr.contains("--size must be from 1MiB to 8GiB"), "{stderr}");
+}
+
+#[test]
+fn sparse_rows_are_measured_and_saved() {
+    let figures = figures(&["sparse", "--rounds", "1", "--rows", "100000"]);
+    let expected = [
+        "push of 10000 sparse rows of 16",
+        "pull of 10000 sparse rows of 16",
+        "push of 26000 new rows",
+        "push of 10000 rows while 100000 are saved",
+        "save of 100000 rows, with MD5",
+    ];
+    assert_eq!(names(&figures), expected);
 }
 
 #[test]

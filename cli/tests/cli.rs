@@ -69,9 +69,10 @@ fn help_names_every_command_and_hides_the_containers() {
         "attach",
         "status",
         "list",
-        "prune",
+        "clean",
         "logs",
         "kill",
+        "move",
         "scale",
         "predict",
         "export",
@@ -81,7 +82,7 @@ fn help_names_every_command_and_hides_the_containers() {
     ] {
         assert!(help.contains(&format!("\n  {command} ")), "{command} in {help}");
     }
-    for hidden in ["am", "pserver", "trainer"] {
+    for hidden in ["am", "pserver", "trainer", "prune"] {
         assert!(!help.contains(&format!("\n  {hidden} ")), "{hidden} in {help}");
     }
 }
@@ -89,9 +90,7 @@ fn help_names_every_command_and_hides_the_containers() {
 #[test]
 fn command_without_a_function_is_unknown() {
     let bench = Bench::new(JOB);
-    for command in
-        [&["chaos"][..], &["doctor"], &["checkpoint", "groups"], &["checkpoint", "repair"]]
-    {
+    for command in [&["chaos"][..], &["doctor"], &["checkpoint", "move"]] {
         let stderr = bench.refused(command, 2);
         assert!(stderr.contains("unrecognized subcommand"), "{stderr}");
     }
@@ -106,6 +105,8 @@ fn without_a_cluster_commands_that_need_one_name_the_next_step() {
         &["attach", "application_1700000000000_0001"],
         &["status", "application_1700000000000_0001"],
         &["kill", "application_1700000000000_0001"],
+        &["move", "application_1700000000000_0001", "other"],
+        &["clean", "--yarn"],
         &["logs", "application_1700000000000_0001"],
         &["scale", "application_1700000000000_0001", "trainers", "3"],
         &["checkpoint", "now", "application_1700000000000_0001"],
@@ -171,7 +172,8 @@ fn no_command_waits_in_silence() {
         &["checkpoint", "now", app],
         &["checkpoint", "ls", app],
         &["list", "--yarn"],
-        &["prune", "--yarn"],
+        &["clean", "--yarn"],
+        &["move", app, "other"],
         &["checkpoint", "ls", &dir],
         &["checkpoint", "verify", &dir],
         &["checkpoint", "rm", &checkpoint],
@@ -300,8 +302,8 @@ fn a_bad_job_file_is_exit_7_with_every_fault_in_its_place() {
             "error: job.toml:2: trainers.max = \"1\": expected a whole number from 1 to 4096",
         ),
         (
-            "[pservers]\nreplicas = 1\n",
-            "error: job.toml:2: pservers.replicas = 1: is not available yet",
+            "[pservers]\nspares = 1\n",
+            "error: job.toml:2: pservers.spares = 1: is not available yet",
         ),
         (
             "name = 1\n",

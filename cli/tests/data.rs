@@ -414,7 +414,7 @@ fn outputs_follow_the_umask_and_checkpoints_stay_private() {
 }
 
 #[test]
-fn old_runs_are_left_out_of_the_list_and_pruned() {
+fn old_runs_are_left_out_of_the_list_and_cleaned() {
     let bench = Bench::new(None);
     for _ in 0..2 {
         assert_eq!(bench.run(&[]).0, Some(0));
@@ -432,15 +432,18 @@ fn old_runs_are_left_out_of_the_list_and_pruned() {
     assert_eq!(list(&["--name", "other"]), 0);
     assert_eq!(bench.heddle(&["list", "--state", "odd"]).status.code(), Some(2));
 
-    let prune = |more: &[&str]| {
-        let output = bench.heddle(&[&["prune"], more].concat());
+    let clean = |more: &[&str]| {
+        let output = bench.heddle(&[&["clean"], more].concat());
         assert_eq!(output.status.code(), Some(0));
-        String::from_utf8(output.stdout).unwrap().lines().count()
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        (String::from_utf8(output.stdout).unwrap().lines().count(), stderr)
     };
-    assert_eq!(prune(&[]), 0, "they are young");
-    assert_eq!(prune(&["--older-than", "0s", "--dry-run"]), 2);
+    assert_eq!(clean(&[]).0, 0, "they are young");
+    assert_eq!(clean(&["--older-than", "0s", "--dry-run"]).0, 2);
     assert_eq!(list(&[]), 2);
-    assert_eq!(prune(&["--older-than", "0s"]), 2);
+    let (removed, sum) = clean(&["--older-than", "0s"]);
+    assert_eq!(removed, 2);
+    assert!(sum.contains("2 entries, ") && sum.contains("B, removed"), "{sum}");
     assert_eq!(list(&[]), 0);
     assert_eq!(names(&bench.path().join("out")).len(), 2, "models stay");
 }

@@ -39,6 +39,9 @@ struct Args {
     /// The command of Vowpal Wabbit, such as `vw`.
     #[arg(long)]
     vw: Option<String>,
+    /// What to measure.
+    #[arg(long, value_enum, default_value_t = Table::Speed)]
+    table: Table,
     /// Another build of Heddle to measure in the same rounds, as a path of its program.
     #[arg(long)]
     baseline: Option<PathBuf>,
@@ -56,8 +59,70 @@ struct Figures {
     auc: f64,
 }
 
-/// Keys of the variants that are measured.
-const VARIANTS: [(&str, &[&str]); 3] = [
+/// Name and keys of a job that is measured.
+type Variant = (&'static str, &'static [&'static str]);
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Table {
+    /// Speed and quality beside Vowpal Wabbit.
+    Speed,
+    /// The quality of four trainers with fresher and staler values, beside that of one.
+    Staleness,
+}
+
+impl Table {
+    fn variants(self) -> &'static [Variant] {
+        match self {
+            Self::Speed => &SPEED,
+            Self::Staleness => &STALENESS,
+        }
+    }
+}
+
+/// A pass of four trainers, each with 4,096 records a step.
+const STALENESS: [Variant; 5] = [
+    (
+        "ASP, 1 trainer",
+        &["training.consistency=asp", "training.batch=4096", "trainers.min=1", "trainers.max=1"],
+    ),
+    (
+        "SSP, 4 trainers, staleness 0",
+        &[
+            "training.consistency=ssp",
+            "training.staleness=0",
+            "training.batch=4096",
+            "trainers.min=4",
+            "trainers.max=4",
+        ],
+    ),
+    (
+        "SSP, 4 trainers, staleness 1",
+        &[
+            "training.consistency=ssp",
+            "training.staleness=1",
+            "training.batch=4096",
+            "trainers.min=4",
+            "trainers.max=4",
+        ],
+    ),
+    (
+        "SSP, 4 trainers, staleness 4",
+        &[
+            "training.consistency=ssp",
+            "training.staleness=4",
+            "training.batch=4096",
+            "trainers.min=4",
+            "trainers.max=4",
+        ],
+    ),
+    (
+        "ASP, 4 trainers",
+        &["training.consistency=asp", "training.batch=4096", "trainers.min=4", "trainers.max=4"],
+    ),
+];
+
+const SPEED: [Variant; 3] = [
     (
         "ASP, 1 trainer",
         &["training.consistency=asp", "trainers.min=1", "trainers.max=1", "pservers.count=1"],
@@ -90,7 +155,7 @@ fn main() -> Result<()> {
                 Figures { wall: whole.wall - wall, cpu: whole.cpu - cpu, ..whole },
             );
         }
-        for (name, keys) in VARIANTS {
+        for (name, keys) in args.table.variants() {
             add(name, run_heddle(&program, &data, keys)?);
             if let Some(baseline) = &args.baseline {
                 add(&format!("baseline: {name}"), run_heddle(baseline, &data, keys)?);

@@ -132,6 +132,35 @@ impl Run {
         Self::watch(dir, in_state_of(shell, dir, Some(program("heddle")?)), job, arguments, &[])
     }
 
+    /// As [`Run::start_with`], in a network namespace of its own, which has loopback alone. [`Run::view`] does not reach it;
+    /// [`Run::in_namespace`] does. Needs root.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_in_namespace(
+        dir: &Path,
+        job: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Result<Self> {
+        let mut shell = Command::new("unshare");
+        shell.args(["--net", "sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""]);
+        let command = in_state_of(shell, dir, Some(program("heddle")?));
+        Self::watch(dir, command, job, arguments, variables)
+    }
+
+    /// Runs a command in the network namespace of the run to its end. Returns what it printed.
+    ///
+    /// # Errors
+    /// When it cannot be started or fails.
+    pub fn in_namespace(&self, command: &[&str]) -> Result<String> {
+        let namespace = format!("--net=/proc/{}/ns/net", self.child.id());
+        let output = Command::new("nsenter").arg(namespace).args(command).output()?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{command:?}: {errors}");
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     fn watch(
         dir: &Path,
         mut command: Command,
@@ -354,6 +383,28 @@ impl Lot {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % bound.max(1)
     }
+}
+
+/// Writes libsvm records of 40 features each, all distinct and anywhere in the 64 bits.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_distinct_keys(path: &Path, keys: u64) -> Result<()> {
+    use std::io::Write as _;
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path)?);
+    for (record, first) in (0..keys).step_by(40).enumerate() {
+        // An odd factor: no two products are equal.
+        let features =
+            (first..keys.min(first + 40)).map(|n| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut features: Vec<u64> = features.collect();
+        features.sort_unstable();
+        write!(file, "{}", u8::from(record % 3 == 0))?;
+        for feature in features {
+            write!(file, " {feature}:0.5")?;
+        }
+        writeln!(file)?;
+    }
+    Ok(file.flush()?)
 }
 
 /// Writes `files` libsvm files of `rows` rows each over `features` features, `nonzero` of them set in a row,

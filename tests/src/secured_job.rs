@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use crate::hadoop::{Cluster, Realm};
 use crate::hdfs_job::sums;
 use crate::local::{Ended, program, write_libsvm};
+use crate::secured_submission::SecuredSubmission;
 
 /// A job of alice and its local folder.
 pub struct SecuredJob<'c> {
@@ -18,6 +19,7 @@ pub struct SecuredJob<'c> {
     realm: &'c Realm,
     dir: TempDir,
     root: String,
+    passes: u32,
 }
 
 impl<'c> SecuredJob<'c> {
@@ -26,7 +28,16 @@ impl<'c> SecuredJob<'c> {
     /// # Errors
     /// The cluster is not secured, or HDFS or the local disk refuse.
     pub fn new(cluster: &'c Cluster, name: &str) -> Result<Self> {
-        let job = Self { root: format!("/user/alice/{name}"), ..Self::without_data(cluster)? };
+        Self::of_passes(cluster, name, 2)
+    }
+
+    /// As [`SecuredJob::new`] with this number of passes, of 19 steps each.
+    ///
+    /// # Errors
+    /// As [`SecuredJob::new`].
+    pub fn of_passes(cluster: &'c Cluster, name: &str, passes: u32) -> Result<Self> {
+        let root = format!("/user/alice/{name}");
+        let job = Self { root, passes, ..Self::without_data(cluster)? };
         write_libsvm(&job.path().join("data"), "train", 2, 300, 200, 8, 5)?;
         job.write("job.toml", &format!("hdfs://{}", job.root))?;
         let local = job.path().join("data").display().to_string();
@@ -41,13 +52,14 @@ impl<'c> SecuredJob<'c> {
     /// The cluster is not secured, or the local disk refuses.
     pub fn without_data(cluster: &'c Cluster) -> Result<Self> {
         let realm = cluster.realm().context("the cluster has no Kerberos")?;
-        Ok(Self { cluster, realm, dir: tempfile::tempdir()?, root: String::new() })
+        Ok(Self { cluster, realm, dir: tempfile::tempdir()?, root: String::new(), passes: 0 })
     }
 
     fn write(&self, name: &str, place: &str) -> Result<()> {
+        let passes = self.passes;
         let text = format!(
             "name = \"secured\"\n\
-             [data]\ntrain = \"{place}/data/*.libsvm\"\npasses = 2\n\
+             [data]\ntrain = \"{place}/data/*.libsvm\"\npasses = {passes}\n\
              [model]\nalgorithm = \"logistic-regression\"\nfeatures = 200\nl2 = 1e-4\n\
              optimizer = {{ kind = \"ftrl\", alpha = 0.1 }}\n\
              [training]\nlanes = 4\nbatch = 8\nseed = 7\n\
@@ -95,6 +107,37 @@ impl<'c> SecuredJob<'c> {
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         })
+    }
+
+    /// Submits the job with the user's ticket. `fail_points` is the variable `FAILPOINTS` of every container, in which
+    /// `{slow}` stands for a file that exists until [`SecuredJob::hurry`].
+    ///
+    /// # Errors
+    /// The command ends before it has submitted; with its output.
+    pub fn submit(&self, arguments: &[&str], fail_points: &str) -> Result<SecuredSubmission<'c>> {
+        let slow = self.path().join("slow");
+        std::fs::write(&slow, "")?;
+        let fail_points = fail_points.replace("{slow}", &slow.display().to_string());
+        let krb5 = self.realm.configuration();
+        // Every bash reads this file first (bash(1)), also that of a container's launch script.
+        let script = self.path().join("before.sh");
+        let exports = format!("export FAILPOINTS='{fail_points}' KRB5_CONFIG={}\n", krb5.display());
+        std::fs::write(&script, exports)?;
+        let mut command = self.command()?;
+        command
+            .args(["submit", "job.toml", "--json", "--env"])
+            .arg(format!("BASH_ENV={}", script.display()))
+            .args(arguments)
+            .env("KRB5CCNAME", self.realm.cache("alice"));
+        SecuredSubmission::start(self.cluster, command)
+    }
+
+    /// Ends the sleeps of fail points with the condition `while={slow}`.
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn hurry(&self) -> Result<()> {
+        Ok(std::fs::remove_file(self.path().join("slow"))?)
     }
 
     /// Holds the model on HDFS to the bytes of `heddle run` on this machine's disk.

@@ -18,7 +18,11 @@ pub enum Kind {
     HalfHead(usize),
     /// A whole request for the metrics; the connection is kept alive.
     Reader,
+    /// Many such requests at once, whose answers are never read.
+    Deaf,
 }
+
+const METRICS: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n";
 
 impl Kind {
     fn text(&self) -> Vec<u8> {
@@ -29,7 +33,8 @@ impl Kind {
                 text.resize((*bytes).max(text.len()), b'x');
                 text
             }
-            Self::Reader => b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
+            Self::Reader => METRICS.to_vec(),
+            Self::Deaf => METRICS.repeat(300),
         }
     }
 }
@@ -68,7 +73,9 @@ impl Strangers {
         let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&opened));
         let thread = std::thread::Builder::new().name("strangers".into()).spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
-                held.retain_mut(is_open);
+                if !matches!(kind, Kind::Deaf) {
+                    held.retain_mut(is_open);
+                }
                 for _ in 0..(count - held.len()).min(AGAIN_MAX) {
                     if let Ok(stream) = open(address, &kind) {
                         counted.fetch_add(1, Ordering::Relaxed);

@@ -8,14 +8,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use heddle_agent::{Agent, AgentExit, AmPlace, ContainerEnvironment, Hooks, LogContext};
+use heddle_agent::PeerTimeout;
+use heddle_agent::{
+    Agent, AgentExit, AmPlace, ContainerEnvironment, Hooks, LogContext, UserSecrets,
+};
 use heddle_am::api::{self, ApiInput, ApiState, Capacity, Pages};
 use heddle_am::event_log::{EventLog, EventOutput};
 use heddle_protocol::control::{Command, CommandEnvelope, HeartbeatStats, Registration, Report};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::handshake::Secret;
+use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Member, RunId, ShardId, Slot,
 };
@@ -34,11 +37,17 @@ struct Server {
     dir: tempfile::TempDir,
     run: RunId,
     secret: Secret,
+    /// Of the server, and of agents unless a test has another one.
+    mechanism: Mechanism,
     /// Heartbeats that agents have made.
     beats: Arc<AtomicU64>,
 }
 
 async fn server() -> Server {
+    server_with(Mechanism::Hmac).await
+}
+
+async fn server_with(mechanism: Mechanism) -> Server {
     let run = RunId(uuid::Uuid::from_u128(7));
     let secret = Secret::random().expect("random numbers");
     let listener = api::bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &[]).await.expect("a free port");
@@ -46,13 +55,15 @@ async fn server() -> Server {
     let (inputs, receiver) = mpsc::channel(64);
     let (_keep, view) = watch::channel(Arc::new(view(run)));
     let log = EventLog::new(Attempt(1), EventOutput::LogOnly);
-    let shared = ApiState { run, secret: secret.clone(), inputs, pages: Pages::new(view, log) };
+    let pages = Pages::new(view, log);
+    let timeout = PeerTimeout::default();
+    let shared = ApiState { run, secret: secret.clone(), mechanism, timeout, inputs, pages };
     tokio::spawn(api::serve(listener, Arc::new(shared), None, Capacity::default()));
     let dir = tempfile::tempdir().expect("a folder");
     let am = AmAddress { address, attempt: Attempt(1), pid: 1 };
     std::fs::write(dir.path().join("am.json"), serde_json::to_vec(&am).expect("JSON"))
         .expect("written");
-    Server { address, inputs: receiver, dir, run, secret, beats: Arc::default() }
+    Server { address, inputs: receiver, dir, run, secret, mechanism, beats: Arc::default() }
 }
 
 /// Sends a command; whether it was queued.
@@ -74,6 +85,9 @@ impl Server {
             member,
             am: AmPlace::File(am_file),
             secret,
+            mechanism: self.mechanism,
+            timeout: PeerTimeout::default(),
+            user_secrets: UserSecrets::default(),
             host: "localhost".into(),
             container: None,
         };
@@ -103,6 +117,7 @@ impl Server {
                 let _gone = exits.send(exit);
             }),
             read_highest: None,
+            install_tokens: None,
             log: LogContext::new(member.slot),
         };
         (Agent::start(environment, hooks).expect("a thread"), commanded, exited)
@@ -126,7 +141,12 @@ impl Server {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_container_registers_reports_and_is_commanded_at_once() {
-    let mut server = server().await;
+    for mechanism in [Mechanism::Hmac, Mechanism::Noise] {
+        registers_reports_and_is_commanded(server_with(mechanism).await).await;
+    }
+}
+
+async fn registers_reports_and_is_commanded(mut server: Server) {
     let (agent, commanded, _exited) = server.agent(server.secret.clone());
     let ApiInput::SessionOpened { member, mut lines, .. } = server.next().await else {
         panic!("a session opens first")
@@ -196,6 +216,20 @@ async fn a_container_without_the_secret_is_refused_and_ends_with_22() {
     let exit = exited.recv_timeout(LIMIT).expect("the agent gives up");
     assert_eq!(exit.code(), ContainerExitCode::SecretRefused);
     assert!(server.inputs.try_recv().is_err(), "nothing reached the driver");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_that_offers_less_gets_no_session() {
+    let mut server = server_with(Mechanism::Noise).await;
+    server.mechanism = Mechanism::Hmac;
+    let (_plain, _commanded, exited) = server.agent(server.secret.clone());
+    assert!(exited.recv_timeout(Duration::from_secs(2)).is_err(), "it tries again");
+    assert!(server.inputs.try_recv().is_err(), "nothing reached the driver");
+    // A server that does not insist takes both.
+    let mut server = self::server().await;
+    server.mechanism = Mechanism::Noise;
+    let (_encrypted, _commanded, _exited) = server.agent(server.secret.clone());
+    assert!(matches!(server.next().await, ApiInput::SessionOpened { .. }));
 }
 
 fn exchange(address: SocketAddr, request: &[u8]) -> String {

@@ -149,7 +149,7 @@ fn frame_kinds_flags_and_statuses_match_the_documentation() {
         ("EMPTY", flags::EMPTY),
         ("POSITIONS", flags::POSITIONS),
     ];
-    let rows = table("| Refused | 35 |");
+    let rows = table("| Position | 37 |");
     assert_eq!(rows.len(), known.len());
     for (row, (name, bit)) in rows.iter().zip(known) {
         assert_eq!(row[0], name);

@@ -199,3 +199,25 @@ fn a_datanode_outage_in_a_recovery_keeps_the_newest_checkpoint() -> Result<()> {
     job.verify()?;
     Ok(())
 }
+
+/// The checkpoint directory on HDFS is lost; a mirror on the machine's disk has its newest checkpoint.
+#[test]
+fn a_lost_directory_is_continued_from_a_local_mirror() -> Result<()> {
+    let cluster = cluster()?;
+    let shape = Shape { every: "1 pass", ..Shape::passes(3) };
+    let job = HdfsJob::new(&cluster, "mirrored", shape)?;
+    let mirror = job.path().join("mirror").to_string_lossy().into_owned();
+    let mirrors = format!("checkpoint.mirrors=[\"file://{mirror}\"]");
+    let set = ["--set", mirrors.as_str(), "--set", "data.passes=2"];
+    ends_well(job.start(&set, "step-computed=sleep(20)")?, LIMIT)?;
+    let newest = job.verify()?.pop().context("one at least")?;
+    let verified = job.heddle(&["checkpoint", "verify", &mirror])?;
+    ensure!(verified.code == Some(0) && verified.stdout.contains(&newest), "{verified:?}");
+    let lost = format!("{}/ckpt", job.root);
+    cluster.dfs(job.user, &["-rm", "-r", "-skipTrash", &lost])?;
+    let dir = format!("checkpoint.dir={}-2", job.checkpoints());
+    let from = ["run", "job.toml", "--resume", "--from", &mirror, "--overwrite", "--set", &dir];
+    let ended = job.heddle(&from)?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    job.same_as_local(shape)
+}

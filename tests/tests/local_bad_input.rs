@@ -64,6 +64,25 @@ fn missing_data_is_exit_7_and_named() {
 }
 
 #[test]
+fn times_of_liveness_that_contradict_are_exit_7() {
+    let dir = good();
+    let orphan = ["--set", "liveness.dead=10s", "--set", "run.orphan-timeout=15s"];
+    let refusals: [(&[&str], [&str; 3]); 5] = [
+        (&["--set", "liveness.dead=4s"], ["liveness.dead", "4s", "5 × liveness.beat = 5s"]),
+        (&["--set", "liveness.suspect=10s"], ["liveness.dead", "10s", "liveness.suspect = 10s"]),
+        (&["--set", "liveness.beat=50ms"], ["liveness.beat", "50ms", "from 100ms to 10s"]),
+        (&["--set", "liveness.stuck=5s"], ["liveness.stuck", "5s", "liveness.dead = 10s"]),
+        (&orphan, ["liveness.dead", "10s", "half of run.orphan-timeout = 15s"]),
+    ];
+    for (arguments, words) in refusals {
+        let ended = run(dir.path(), arguments);
+        refused(dir.path(), &ended, 7, &words);
+    }
+    let ended = run(dir.path(), &["--set", "liveness.beat=soon"]);
+    refused(dir.path(), &ended, 7, &["liveness.beat", "soon", "a duration"]);
+}
+
+#[test]
 fn data_without_a_byte_is_exit_7() {
     let dir = good();
     std::fs::write(dir.path().join("data/empty.libsvm"), "").expect("written");
@@ -106,6 +125,34 @@ fn bad_records_may_be_skipped_or_set_aside_and_are_counted() {
     std::fs::write(&path, text).expect("written");
     let ended = run(dir.path(), &["--set", "data.bad-records=skip:1"]);
     refused(dir.path(), &ended, 7, &["train-000.libsvm"]);
+}
+
+#[test]
+fn poisoned_file_costs_its_own_tasks_alone() {
+    let dir = good();
+    let path = dir.path().join("data/train-000.libsvm");
+    std::fs::write(&path, "what is this\n").expect("written");
+    let asp = ["--set", "training.consistency=asp", "--set", "data.passes=2"];
+    let ended = run(dir.path(), &asp);
+    refused(dir.path(), &ended, 7, &["train-000.libsvm:1"]);
+    let tolerant = [&asp[..], &["--set", "data.failed-share=50%"]].concat();
+    let ended = run(dir.path(), &tolerant);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    for words in ["set aside", "train-000.libsvm", "label"] {
+        assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
+    }
+    assert!(ended.stdout.contains("set aside"), "it is in the summary: {}", ended.stdout);
+    let newest = checkpoints(dir.path()).pop().expect("a checkpoint");
+    let manifest =
+        std::fs::read_to_string(dir.path().join("ckpt").join(newest).join("MANIFEST.json"));
+    assert!(manifest.expect("readable").contains("set_aside"), "and in the manifest");
+    let ended = run(good().path(), &["--set", "data.failed-share=50%"]);
+    assert_eq!(ended.code, Some(7), "{ended:?}");
+    assert!(
+        ended.stderr.contains("is 50%, must be 0% with training.consistency"),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]
@@ -224,13 +271,59 @@ fn keys_that_do_not_fit_each_other_are_exit_7_with_the_key() {
         ),
         (
             &["model.init=s3://bucket/x"],
-            &["model.init", "a URL that starts with file:// or hdfs://"],
+            &["model.init", "a URL that starts with file://, hdfs:// or viewfs://"],
         ),
         (&["model.init=ckpt"], &["model.init", "is the job's own checkpoint.dir"]),
+        (&["checkpoint.digest=sha1"], &["checkpoint.digest", "sha1", "md5+sha256"]),
     ] {
         let arguments: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
         let ended = run(dir.path(), &arguments);
         refused(dir.path(), &ended, 7, words);
         assert!(!dir.path().join("ckpt").exists(), "{sets:?}: something was written");
     }
+}
+
+#[test]
+fn mirrors_that_are_no_folders_of_their_own_are_exit_7() {
+    let dir = good();
+    std::fs::create_dir(dir.path().join("strange")).expect("a folder");
+    std::fs::write(dir.path().join("strange/file"), "not of Heddle").expect("written");
+    std::os::unix::fs::symlink("ckpt", dir.path().join("link")).expect("a link");
+    let five = "[\"m1\", \"m2\", \"m3\", \"m4\", \"m5\"]";
+    for (mirrors, words) in [
+        ("[\"ckpt\"]", &["is checkpoint.dir", "or lies in it"][..]),
+        ("[\"ckpt/mirror\"]", &["ckpt/mirror is checkpoint.dir", "or lies in it"]),
+        ("[\".\"]", &["checkpoint.dir", "lies in"]),
+        ("[\"model\"]", &["is output.model", "or lies in it"]),
+        ("[\"m\", \"m\"]", &["are one folder"]),
+        (five, &["names 5 folders, must be at most 4"]),
+        ("[\"job.toml/below\"]", &["job.toml", "is not a folder"]),
+        ("[\"strange\"]", &["strange", "is not a checkpoint directory of Heddle"]),
+        ("[\"s3://bucket/x\"]", &["a URL that starts with file://, hdfs:// or viewfs://"]),
+        ("7", &["expected a path or a list of paths"]),
+    ] {
+        let ended = run(dir.path(), &["--set", &format!("checkpoint.mirrors={mirrors}")]);
+        refused(dir.path(), &ended, 7, &[&["checkpoint.mirrors"], words].concat());
+        assert!(!dir.path().join("ckpt").exists(), "{mirrors}: something was written");
+    }
+    // The folder that a link leads to.
+    std::fs::create_dir(dir.path().join("ckpt")).expect("a folder");
+    let ended = run(dir.path(), &["--set", "checkpoint.mirrors=[\"link\"]"]);
+    refused(dir.path(), &ended, 7, &["checkpoint.mirrors", "it is checkpoint.dir"]);
+    assert!(checkpoints(dir.path()).is_empty());
+}
+
+#[test]
+fn a_source_of_a_resume_that_is_no_mirror_is_refused() {
+    let dir = good();
+    std::fs::create_dir(dir.path().join("empty")).expect("a folder");
+    std::fs::write(dir.path().join("file"), "text").expect("written");
+    nix::unistd::mkfifo(&dir.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    for place in ["empty", "file", "pipe", "none/at/all"] {
+        let ended = run(dir.path(), &["--resume", "--from", place]);
+        refused(dir.path(), &ended, 7, &[place]);
+    }
+    let ended = run(dir.path(), &["--from", "empty"]);
+    refused(dir.path(), &ended, 2, &["--resume"]);
+    assert!(!dir.path().join("ckpt").exists(), "nothing was started");
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use heddle_protocol::ids::Slot;
-use heddle_protocol::view::{JobEvent, JobState, JobView};
+use heddle_protocol::view::{JobEvent, JobState, JobView, RecoveryKind, RecoveryView};
 use heddle_tests::local::{Lot, Run, heddle, kill9, pid_of, program};
 use heddle_tests::logs::KILLS;
 
@@ -16,7 +16,7 @@ const FILES: u64 = 8;
 const PASSES: u32 = 3;
 
 /// The table of counts.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Kind {
     /// 2,000 rows.
     Dense,
@@ -119,10 +119,15 @@ fn ended(events: &[JobEvent]) -> JobView {
 }
 
 /// Runs the job, kills `kills` processes in running steps, and returns the rows and the last view.
-fn count_with_kills(consistency: &str, kind: Kind, kills: u32) -> (BTreeMap<u64, f32>, JobView) {
+fn count_with_kills(
+    consistency: &str,
+    kind: Kind,
+    kills: u32,
+    arguments: &[&str],
+) -> (BTreeMap<u64, f32>, JobView) {
     let dir = folder(consistency, kind);
     let slow = [("FAILPOINTS", "step-computed=sleep(30)")];
-    let mut run = Run::start_with(dir.path(), "job.toml", &[], &slow).expect("it starts");
+    let mut run = Run::start_with(dir.path(), "job.toml", arguments, &slow).expect("it starts");
     let mut lot = Lot(u64::from(kills));
     for _ in 0..kills {
         let rows = run.view().map(|view| view.rows).unwrap_or(0);
@@ -151,7 +156,13 @@ fn count_with_kills(consistency: &str, kind: Kind, kills: u32) -> (BTreeMap<u64,
 }
 
 fn exact(consistency: &str, kind: Kind) {
-    let (rows, view) = count_with_kills(consistency, kind, 12);
+    let (rows, view) = count_with_kills(consistency, kind, 12, &[]);
+    check_counts(&rows, kind);
+    assert!(view.recoveries.len() >= 12, "{}", view.recoveries.len());
+    assert!(view.epoch.count >= 2, "fewer than two rollbacks: {:?}", view.epoch);
+}
+
+fn check_counts(rows: &BTreeMap<u64, f32>, kind: Kind) {
     assert!(rows.keys().copied().eq(kind.keys()), "{} rows", rows.len());
     let wrong: Vec<_> = rows.iter().filter(|(_, count)| **count != PASSES as f32).collect();
     assert!(
@@ -160,13 +171,24 @@ fn exact(consistency: &str, kind: Kind) {
         wrong.len(),
         &wrong[..wrong.len().min(10)]
     );
-    assert!(view.recoveries.len() >= 12, "{}", view.recoveries.len());
-    assert!(view.epoch.count >= 2, "fewer than two rollbacks: {:?}", view.epoch);
 }
 
 #[test]
 fn asp_counts_exactly_through_kills() {
     exact("asp", Kind::Dense);
+}
+
+#[test]
+fn asp_counts_exactly_through_failovers() {
+    for kind in [Kind::Dense, Kind::Sparse] {
+        let (rows, view) = count_with_kills("asp", kind, 8, &["--set", "pservers.replicas=1"]);
+        check_counts(&rows, kind);
+        let is_failover = |it: &&RecoveryView| it.kind == RecoveryKind::Failover;
+        let failovers: Vec<_> = view.recoveries.iter().filter(is_failover).collect();
+        println!("{kind:?}: {failovers:#?}");
+        assert!(!failovers.is_empty(), "{:?}", view.recoveries);
+        assert!(failovers.iter().all(|it| it.epoch_before == it.epoch_after));
+    }
 }
 
 #[test]

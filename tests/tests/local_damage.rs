@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use heddle_tests::local::{Ended, heddle, write_libsvm};
+use heddle_tests::local::{Ended, heddle, heddle_with, write_libsvm};
 
 fn finished_job() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
@@ -14,7 +14,9 @@ fn finished_job() -> tempfile::TempDir {
          [pservers]\ncount = 2\nshards = 4\n[trainers]\nmin = 1\nmax = 2\n\
          [checkpoint]\ndir = \"ckpt\"\nevery = \"1 pass\"\n[output]\nmodel = \"model\"\n";
     std::fs::write(dir.path().join("job.toml"), text).expect("a job file");
-    let ended = heddle(dir.path(), &["run", "job.toml"]).expect("heddle starts");
+    // Each pass takes longer than a checkpoint: the final one would replace one that is still being saved.
+    let slow = [("FAILPOINTS", "step-computed=sleep(50)")];
+    let ended = heddle_with(dir.path(), &["run", "job.toml"], &slow).expect("heddle starts");
     assert_eq!(ended.code, Some(0), "{ended:?}");
     dir
 }

@@ -142,7 +142,9 @@ fn the_recovery_of_a_pserver_is_reported_in_five_rows() {
     assert_eq!(recovery.epoch_after, recovery.epoch_before.next());
     assert!(recovery.base.is_some());
     for (row, ms) in [
-        ("checkpoint", recovery.checkpoint_ms),
+        ("checkpoint", recovery.save_ms),
+        ("age of the checkpoint", recovery.checkpoint_ms),
+        ("steps done again", recovery.steps_again),
         ("notice", recovery.notice_ms),
         ("restart", recovery.restart_ms),
         ("load", recovery.load_ms),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use heddle_protocol::view::{JobEvent, JobState};
 use heddle_tests::hadoop::wait::wait_until;
-use heddle_tests::local::{Run, am_pid, command, heddle, kill9, write_libsvm};
+use heddle_tests::local::{Run, am_pid, command, heddle, heddle_with, kill9, write_libsvm};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -143,7 +143,9 @@ fn a_killed_master_is_reported_as_killed() {
 fn manifests_and_status_have_the_figures_of_tables() {
     let dir = folder(2, "");
     let every_pass = ["run", "job.toml", "--set", "checkpoint.every=1 passes"];
-    let ended = heddle(dir.path(), &every_pass).expect("heddle starts");
+    // Each pass takes longer than the save of a checkpoint: the next one would replace it.
+    let slow = [("FAILPOINTS", "step-computed=sleep(400)")];
+    let ended = heddle_with(dir.path(), &every_pass, &slow).expect("heddle starts");
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let mut tables = Vec::new();
     for cut in 1..=3 {

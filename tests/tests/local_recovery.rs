@@ -250,6 +250,22 @@ fn kills_change_no_byte_of_any_algorithm() {
 }
 
 #[test]
+fn a_protected_job_recovers_to_the_same_bytes() {
+    let dir = folder();
+    let (expected, _) = undisturbed(dir.path());
+    let file = job(dir.path(), "protected", 3);
+    let slow = [("FAILPOINTS", "step-computed=sleep(15)")];
+    let arguments = ["--set", "network.protection=on"];
+    let mut run = Run::start_with(dir.path(), &file, &arguments, &slow).expect("it starts");
+    for slot in [Slot::trainer(0), Slot::pserver(1)] {
+        kill_in_a_step(&mut run, slot);
+    }
+    let (view, _) = finished(run.expecting(KILLS));
+    assert_eq!(model(dir.path(), "protected"), expected);
+    assert_eq!((view.recoveries.len(), view.epoch.count), (2, 1));
+}
+
+#[test]
 fn one_two_and_three_trainers_give_the_same_clusters() {
     let dir = folder();
     for trainers in [1, 2, 3] {

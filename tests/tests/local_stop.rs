@@ -131,3 +131,51 @@ fn a_kill_with_a_checkpoint_ends_with_it() {
         last = Some(saved);
     }
 }
+
+#[test]
+fn clean_spares_a_live_run_and_one_that_can_be_continued() {
+    let dir = tempfile::tempdir().expect("a folder");
+    job(dir.path());
+    let all = ["clean", "--local", "--older-than", "0s"];
+    let clean = |more: &[&str]| {
+        let ended = heddle(dir.path(), &[&all, more].concat()).expect("it ends");
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        (ended.stdout.lines().count(), ended.stderr)
+    };
+    let mut run = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
+    run.wait_for("training", LIMIT, |view| view.state == JobState::Running && view.step.0 > 0)
+        .expect("it trains");
+    // A directory of a run that is being created, and one whose creation was interrupted long ago.
+    let runs = dir.path().join("state/heddle/runs");
+    let (new, old) = (runs.join(uuid(1)), runs.join(uuid(2)));
+    std::fs::create_dir(&new).expect("made");
+    std::fs::create_dir(&old).expect("made");
+    let long_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+    let folder = std::fs::File::open(&old).expect("opened");
+    folder.set_modified(long_ago).expect("its time is set");
+
+    let (removed, kept) = clean(&["--unfinished"]);
+    assert_eq!(removed, 1, "{kept}");
+    assert!(!old.exists() && new.exists());
+    assert!(
+        kept.contains("1 kept: in use") && kept.contains("1 kept: of jobs that may be"),
+        "{kept}"
+    );
+    run.wait_for("training on", LIMIT, |view| view.state == JobState::Running).expect("it lives");
+    kill(run.pid(), Signal::SIGTERM).expect("it runs");
+    let (_, events, _) = run.finish(LIMIT).expect("it stops");
+    let last = committed(&events).pop().expect("a checkpoint").to_string();
+
+    let (removed, kept) = clean(&[]);
+    assert!(removed == 0 && kept.contains("can be continued"), "{kept}");
+    assert_eq!(clean(&["--unfinished", "--dry-run"]).0, 1);
+    assert_eq!(clean(&["--unfinished"]).0, 1);
+    let checkpoints = std::fs::read_dir(dir.path().join("out")).expect("outputs").flatten();
+    let stay =
+        checkpoints.filter(|out| out.path().join("checkpoints").join(&last).is_dir()).count();
+    assert_eq!(stay, 1, "checkpoints are never removed");
+}
+
+fn uuid(n: u32) -> String {
+    format!("00000000-0000-4000-8000-{n:012}")
+}

@@ -1,19 +1,30 @@
 //! Peers that reach the ports of a job and do not know its secret neither end the job nor hold up its recovery.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::local::{Run, kill9, pid_of, write_libsvm};
+use heddle_tests::ports::listening;
 use heddle_tests::strangers::{Kind, Strangers};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(240);
+
+/// The tests with thousands of connections run one after the other: they share this process's limit of open files.
+static CONNECTIONS: Mutex<()> = Mutex::new(());
+
+fn turn() -> MutexGuard<'static, ()> {
+    CONNECTIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A folder with a job that goes on until it is stopped.
 fn folder() -> TempDir {
@@ -31,7 +42,7 @@ fn folder() -> TempDir {
     // Thousands of connections have an end in this process each.
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("limits");
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).expect("raised");
-    assert!(hard >= 10_000, "this test holds 6,000 connections: ulimit -Hn is {hard}");
+    assert!(hard >= 20_000, "a test holds 17,500 connections: ulimit -Hn is {hard}");
     dir
 }
 
@@ -100,6 +111,7 @@ fn recoveries(run: &mut Run) -> [Duration; 2] {
 
 #[test]
 fn unproven_connections_delay_no_recovery() {
+    let _turn = turn();
     let dir = folder();
     let mut run = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
     training(&mut run);
@@ -144,35 +156,58 @@ fn data_ports(view: &JobView) -> Vec<SocketAddr> {
     found
 }
 
-/// Ports on which a process listens, by its sockets and the kernel's table (proc(5), `/proc/net/tcp`).
-fn listening(pid: Pid) -> Vec<SocketAddr> {
-    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
-    let inodes: Vec<String> = links
-        .flatten()
-        .filter_map(|entry| {
-            let link = std::fs::read_link(entry.path()).ok()?;
-            let text = link.to_str()?.strip_prefix("socket:[")?;
-            Some(text.trim_end_matches(']').to_owned())
-        })
-        .collect();
-    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).expect("a table");
-    table
-        .lines()
-        .skip(1)
-        .filter_map(|line| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let (local, state, inode) = (fields.get(1)?, fields.get(3)?, fields.get(9)?);
-            if *state != "0A" || !inodes.iter().any(|own| own == inode) {
-                return None;
+/// The numbers of a scanner that has found the port: the ApplicationMaster keeps a fixed number of strangers, whatever they
+/// send or do not read, and has room for a container and a checkpoint all the while.
+#[test]
+fn thousands_of_strangers_take_no_memory_and_no_place() {
+    let _turn = turn();
+    let dir = folder();
+    let mut run = Run::start(dir.path(), "job.toml", &[]).expect("it starts");
+    training(&mut run);
+    let am = am(dir.path());
+    let before = memory_mib(am.pid, "VmRSS");
+    let strangers = [
+        Strangers::hold(am.address, 5_000, Kind::HalfHead(8_000)).expect("connections"),
+        Strangers::hold(am.address, 12_000, Kind::Reader).expect("connections"),
+        Strangers::hold(am.address, 500, Kind::Deaf).expect("connections"),
+    ];
+    let stop = Arc::new(AtomicBool::new(false));
+    let flood = {
+        let (stop, address) = (Arc::clone(&stop), am.address);
+        std::thread::spawn(move || {
+            let mut asked = 0;
+            while !stop.load(Ordering::Relaxed) {
+                asked += usize::from(metrics(address).is_ok_and(|text| text.contains("heddle_")));
             }
-            let port = u16::from_str_radix(local.split_once(':')?.1, 16).ok()?;
-            Some(SocketAddr::from(([127, 0, 0, 1], port)))
+            asked
         })
-        .collect()
+    };
+    let taken = training(&mut run).checkpoints_taken;
+    recovery(&mut run, Slot::trainer(0));
+    run.wait_for("a checkpoint", LIMIT, |view| view.checkpoints_taken > taken).expect("one more");
+    stop.store(true, Ordering::Relaxed);
+    let asked = flood.join().expect("it ends");
+    let after = memory_mib(am.pid, "VmHWM");
+    let opened: Vec<u64> = strangers.iter().map(Strangers::opened).collect();
+    eprintln!("{before} MiB before, {after} MiB at most; {opened:?} connections, {asked} answers");
+    assert!(opened.iter().sum::<u64>() > 17_000, "{opened:?}");
+    assert!(asked > 0, "no answer to an honest client");
+    assert!(after <= before + 20, "{before} MiB before, {after} MiB at most");
+}
+
+/// One request for the metrics on a connection of its own.
+fn metrics(address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 #[test]
 fn idle_connections_at_a_low_file_limit_do_not_end_a_job() {
+    let _turn = turn();
     let dir = folder();
     let mut run = Run::start_limited(dir.path(), "job.toml", &[], 1024).expect("it starts");
     training(&mut run);

@@ -66,7 +66,7 @@ fn a_stale_master_changes_nothing_from_any_event_on() {
 
 #[test]
 fn a_connection_may_break_before_any_event() {
-    let faults = [Fault::BreakData, Fault::BreakControl, Fault::Pause];
+    let faults = [Fault::BreakData, Fault::BreakControl, Fault::Pause, Fault::Hang];
     at_every_event(["bsp", "asp"], &faults);
 }
 
@@ -83,15 +83,33 @@ fn clocks_wait_for_no_trainer_that_is_gone() {
 }
 
 #[test]
+fn copies_outlive_a_primary_or_a_backup_at_any_event() {
+    for explorer in ["bsp-replicas", "asp-replicas"].map(explorer) {
+        let ran = explorer.at_every_event(Fault::KillPserver);
+        let summary = ran.unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{summary}");
+        assert!(summary.failovers > summary.runs / 4, "{summary}");
+        assert!(summary.rollbacks < summary.runs / 4, "{summary}");
+    }
+    at_every_event(["bsp-replicas", "asp-replicas"], &[Fault::KillAm]);
+}
+
+#[test]
 fn explore_all_jobs() {
     let started = std::time::Instant::now();
     let mut total = Summary::default();
-    for name in Job::NAMES {
+    // `HEDDLE_JOBS=asp-replicas` explores the jobs alone whose names begin so.
+    let only = std::env::var("HEDDLE_JOBS").unwrap_or_default();
+    for name in Job::NAMES.iter().filter(|name| name.starts_with(&only)) {
         let explored = explorer(name).explore(0..seeds(), &Fault::ALL, FAULTS_MAX);
         total.add(&explored.unwrap_or_else(|failure| panic!("{failure}")));
     }
     let per_minute = total.runs as f64 / started.elapsed().as_secs_f64() * 60.0;
     println!("{total}{per_minute:.0} runs a minute");
+    if !only.is_empty() {
+        return;
+    }
+    assert!(total.failovers > 0, "no backup was promoted");
     assert!(total.rollbacks > total.runs / 10, "too few of these faults cost anything");
     let idle = total.coverage.idle(&Fault::ALL);
     assert!(idle.is_empty(), "these faults never changed the course of a job: {idle:?}");
@@ -143,6 +161,6 @@ fn replay() {
         Ok(faults) => Trial::of(faults.parse::<Schedule>().expect("HEDDLE_FAULTS")),
         Err(_) => explorer.trial(seed, &Fault::ALL, FAULTS_MAX),
     };
-    let report = explorer.replay(seed, &trial).unwrap_or_else(|failure| panic!("{failure}"));
+    let report = explorer.replay(seed, &trial).unwrap_or_else(|failure| panic!("{failure:#}"));
     println!("faults {}: {} events, log {:016x}", report.faults, report.events, report.log_hash);
 }

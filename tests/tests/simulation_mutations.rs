@@ -22,9 +22,15 @@ const TURN: u64 = 50;
 /// Faults of a run, at the most.
 const FAULTS_MAX: usize = 6;
 
-/// A defect that needs a combination of faults which thousands of seeds may miss; played step by step in
-/// `simulation_schedules`. Tried only where `HEDDLE_MUTATION` names it.
-const RARE: [Mutation; 1] = [Mutation::BarrierByNumber];
+/// Defects that need a combination of faults which thousands of seeds may miss. Their rules are played step by step in
+/// `simulation_schedules` and in the tests of heddle-am-core. Tried only where `HEDDLE_MUTATION` names one.
+const RARE: [Mutation; 5] = [
+    Mutation::BarrierByNumber,
+    Mutation::AllocationTimeoutRunsOn,
+    Mutation::ViewsBeforeRecord,
+    Mutation::BackupsNeedNotLoad,
+    Mutation::TakeoverTrustsPrimaries,
+];
 
 /// Faults of which a defect needs several close together; all for the others.
 fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
@@ -46,6 +52,12 @@ fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
             Fault::LoseTrainer,
             Fault::CutOffControl,
         ],
+        // An attempt that dies between a score and its record.
+        Mutation::ScoreNotDurable => &[Fault::KillAm, Fault::TwoAms, Fault::PauseAm],
+        // A backup that is behind when its primary dies.
+        Mutation::PrimaryLeavesBackupOut => {
+            &[Fault::Pause, Fault::Hang, Fault::LagData, Fault::LosePserver, Fault::KillPserver]
+        }
         // Lines that are still on the old connection when the new one registers.
         Mutation::HeardOnReplacedConnection => {
             &[Fault::BreakControl, Fault::LagControl, Fault::CutOffControl, Fault::Cut]
@@ -62,8 +74,14 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         // Computing takes time in these jobs, so connections may be slow enough.
         Mutation::BarrierByNumber => "asp-long",
         Mutation::AnyHandOut => "bsp-elastic",
+        Mutation::BestPassIsNotHeld => "bsp-best",
         // Clocks are SSP's.
         Mutation::IdleTrainerIsCounted | Mutation::OwnClockAlone => "ssp",
+        // Copies of shards.
+        Mutation::AnswersDoNotWait
+        | Mutation::PrimaryLeavesBackupOut
+        | Mutation::TakeoverTrustsPrimaries => "asp-replicas",
+        Mutation::ViewsBeforeRecord | Mutation::BackupsNeedNotLoad => "bsp-replicas",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory
@@ -73,7 +91,8 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         | Mutation::TornSnapshot
         | Mutation::HeardOnReplacedConnection
         | Mutation::LateMemoryExitIsCrash
-        | Mutation::AllocationTimeoutRunsOn => "",
+        | Mutation::AllocationTimeoutRunsOn
+        | Mutation::HungThreadIsKept => "",
     }
 }
 

@@ -8,6 +8,8 @@ mod cycles;
 mod documented;
 #[path = "tidy/exceptions.rs"]
 mod exceptions;
+#[path = "tidy/faults.rs"]
+mod faults;
 #[path = "tidy/map.rs"]
 mod map;
 #[path = "tidy/sizes.rs"]
@@ -77,6 +79,11 @@ fn job_file_keys_are_documented() {
 #[test]
 fn paths_of_the_map_exist() {
     map::check();
+}
+
+#[test]
+fn outcomes_of_faults_name_tests_that_exist() {
+    faults::check();
 }
 
 #[test]

@@ -97,6 +97,16 @@ fn local_data_is_uploaded_and_gives_the_same_bytes() -> Result<()> {
 }
 
 #[test]
+fn a_protected_job_gives_the_bytes_of_a_local_run() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "protected", SHAPE)?;
+    let on = ["--set", "network.protection=on"];
+    let mut submitted = job.submit(&on, "")?.expecting(SMALL_NODES);
+    submitted.ends_well(LIMIT)?;
+    job.same_as_local(SHAPE)?;
+    Ok(())
+}
+
+#[test]
 fn a_detached_job_is_listed_shown_followed_and_logged() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "detached", SHAPE)?;
     let mut command =

@@ -1,5 +1,6 @@
 //! What a cluster does to jobs by its own rules: takes containers for another queue, renews the tokens of attempts, loses
-//! the last word of one that is done.
+//! the last word of one that is done. What a user does to them afterwards: moves them to another queue, removes what
+//! they left.
 
 use std::collections::BTreeSet;
 use std::sync::MutexGuard;
@@ -8,8 +9,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::{JobState, JobView, SlotState};
-use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
+use heddle_storage::{Mode, StorePath, make_dirs};
+use heddle_tests::hadoop::{Cluster, Daemon, Hello, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
+use heddle_tests::local::{Ended, kill9};
 use heddle_tests::yarn_job::{Counting, Watch, YarnJob, settled};
 use heddle_yarn::client::FinalApplicationStatus;
 
@@ -178,5 +181,152 @@ fn an_attempt_after_a_lost_unregistration_trains_nothing() -> Result<()> {
         ensure!(!job.heddle_names("staging")?.contains(&submitted.id), "{point}: staging is gone");
         submitted.wait_gone(LIMIT).context("no process is left")?;
     }
+    Ok(())
+}
+
+/// A name that Heddle gives to uploaded data, and that of a program.
+const UPLOAD: &str = "0123456789abcdef0123456789abcdef";
+
+fn ends_with(ended: &Ended, code: i32, word: &str) -> Result<()> {
+    ensure!(ended.code == Some(code), "expected exit code {code}: {ended:?}");
+    ensure!(ended.stderr.contains(word), "expected {word:?}: {ended:?}");
+    Ok(())
+}
+
+/// A directory of alice's below `~/.heddle`.
+fn make_dir(cluster: &Cluster, path: &str) -> Result<()> {
+    let storage = cluster.storage("alice")?;
+    let path = StorePath::parse(&format!("/user/alice/.heddle/{path}"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(make_dirs(&*storage, &path, Mode::DIR))?)
+}
+
+/// What the user has below `~/.heddle` in these folders.
+fn left(job: &YarnJob<'_>) -> Result<BTreeSet<String>> {
+    let mut all = BTreeSet::new();
+    for folder in ["staging", "reports", "data", "bin", "mine"] {
+        all.extend(job.heddle_names(folder)?.into_iter().map(|name| format!("{folder}/{name}")));
+    }
+    Ok(all)
+}
+
+#[test]
+fn a_live_job_moves_and_keeps_its_files_when_others_go() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let dead = YarnJob::bsp(cluster, "clean-dead", Shape::passes(20))?;
+    let killed = dead.submit(&[], "step-computed=return(sleep=500,while={slow})")?;
+    // No process is left that would clean up.
+    kill9(killed.client_pid())?;
+    killed.kill()?;
+    killed.wait_gone(LIMIT)?;
+
+    let job = YarnJob::bsp(cluster, "clean-live", Shape { local_data: true, ..Shape::passes(2) })?;
+    let slow = "step-computed=return(sleep=500,while={slow})";
+    make_dir(cluster, &format!("data/{UPLOAD}"))?;
+    make_dir(cluster, "mine/notes")?;
+    let mut live = job.submit(&[], slow)?;
+    live.wait_for("training", LIMIT, settled)?;
+    moves(&job, &live.id)?;
+    cleans(cluster, &job, &live.id, &killed.id)?;
+
+    job.hurry()?;
+    live.ends_well(LIMIT)?;
+    job.same_as_local(Shape { local_data: true, ..Shape::passes(2) })?;
+    let of_ended = ["move", &live.id, "default"];
+    ends_with(&job.heddle(&of_ended)?, 4, "cannot be moved")?;
+    let all = job.heddle(&["clean", "--older-than", "0s"])?;
+    ends_with(&all, 0, "removed")?;
+    ensure!(left(&job)?.iter().all(|name| name.starts_with("mine/")), "{:?}", left(&job)?);
+    ensure!(!job.committed()?.is_empty() && !job.names("model")?.is_empty(), "its output stays");
+    Ok(())
+}
+
+fn moves(job: &YarnJob<'_>, id: &str) -> Result<()> {
+    // With lists of users the ResourceManager does not reveal whether a queue exists.
+    let nowhere = job.heddle(&["move", id, "nowhere"])?;
+    ends_with(&nowhere, 5, "nowhere")?;
+    let parent = job.heddle(&["move", id, "root"])?;
+    ends_with(&parent, 4, "root")?;
+    let mut others = job.command()?;
+    let others = others.env("HADOOP_USER_NAME", "bob").args(["move", id, "other"]).output()?;
+    let others = Ended {
+        code: others.status.code(),
+        stdout: String::new(),
+        stderr: String::from_utf8_lossy(&others.stderr).into_owned(),
+    };
+    ends_with(&others, 5, "MODIFY_APP")?;
+    let unknown = job.heddle(&["move", "application_1_0001", "other"])?;
+    ends_with(&unknown, 7, "application_1_0001")?;
+    let moved = job.heddle(&["move", id, "other", "--json"])?;
+    ends_with(&moved, 0, "")?;
+    let moved: serde_json::Value = serde_json::from_str(&moved.stdout)?;
+    ensure!(moved["queue"].as_str().is_some_and(|queue| queue.ends_with("other")), "{moved}");
+    Ok(())
+}
+
+fn cleans(cluster: &Cluster, job: &YarnJob<'_>, live: &str, killed: &str) -> Result<()> {
+    let before = left(job)?;
+    let young = job.heddle(&["clean", "--yarn"])?;
+    ends_with(&young, 0, "0 entries")?;
+    // A ResourceManager that does not respond may have anything.
+    cluster.pause(Daemon::ResourceManager(1))?;
+    let silent = job.heddle(&["clean", "--yarn", "--older-than", "0s", "--rm-wait", "1s"]);
+    cluster.resume(Daemon::ResourceManager(1))?;
+    ends_with(&silent?, 6, "nothing on the cluster was removed")?;
+    let dry = job.heddle(&["clean", "--yarn", "--older-than", "0s", "--dry-run", "--json"])?;
+    ends_with(&dry, 0, "would be removed")?;
+    ensure!(left(job)? == before, "nothing is removed: {:?} and not {before:?}", left(job)?);
+    let named = |name: &str| dry.stdout.lines().any(|line| line.contains(name));
+    ensure!(named(&format!("reports/{killed}")) && named(UPLOAD) && !named(live), "{dry:?}");
+
+    let cleaned = job.heddle(&["clean", "--yarn", "--older-than", "0s", "--json"])?;
+    ends_with(&cleaned, 0, "in use by a job")?;
+    ensure!(cleaned.stdout.lines().count() == dry.stdout.lines().count(), "{cleaned:?}");
+    let after = left(job)?;
+    let has = |folder: &str, part: &str| {
+        after.iter().any(|name| name.starts_with(folder) && name.contains(part))
+    };
+    ensure!(has("staging/", live) && has("reports/", live) && has("bin/", "heddle-"), "{after:?}");
+    ensure!(has("data/", "") && has("mine/", ""), "{after:?}");
+    ensure!(!has("reports/", killed) && !has("data/", UPLOAD), "{after:?}");
+    Ok(())
+}
+
+/// Pools of a FairScheduler that no administrator declared: what the ResourceManager takes runs, and a refusal has its words.
+#[test]
+fn a_fair_scheduler_decides_about_undeclared_pools() -> Result<()> {
+    let set = |key: &str, value: &str| {
+        ("yarn-site.xml".to_owned(), format!("yarn.{key}"), value.to_owned())
+    };
+    let class = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.fair.FairScheduler";
+    let allocations = tempfile::NamedTempFile::new()?;
+    let open = "<queue name=\"open\" type=\"parent\"/>";
+    std::fs::write(allocations.path(), format!("<allocations>{open}</allocations>\n"))?;
+    let properties = vec![
+        set("resourcemanager.scheduler.class", class),
+        set("scheduler.fair.allocation.file", &allocations.path().display().to_string()),
+        set("resource-types.memory-mb.increment-allocation", "64"),
+    ];
+    let cluster = Cluster::start(Options { nodemanagers: 1, properties, ..Options::default() })?;
+    let shape = Shape { passes: 1, every: "20 steps", local_data: false };
+    let job = YarnJob::bsp(&cluster, "fair", shape)?;
+    let ended = job.submit_and_wait(&["--queue", "root.open"])?;
+    ensure!(matches!(ended.code, Some(4 | 5)), "a pool of pools: {ended:?}");
+    for word in ["the cluster refused the job", "root.open"] {
+        ensure!(ended.stderr.contains(word), "no {word}: {ended:?}");
+    }
+    ensure!(job.heddle_names("staging")?.is_empty(), "nothing is left");
+    let mut submitted = job.submit(&["--queue", "research.nlp"], "")?;
+    submitted.ends_well(LIMIT)?;
+    ensure!(submitted.report()?.queue == "root.research.nlp", "{:?}", submitted.report()?);
+    job.same_as_local(shape)
+}
+
+#[test]
+fn a_program_that_is_copied_to_hdfs_runs() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    Hello::submit(cluster, &["--upload", "--containers", "2", "--", "true"])?.succeed()?;
+    let left = cluster.webhdfs("GET", "/user/alice/.hello-yarn", "LISTSTATUS")?;
+    ensure!(!left.contains("application_"), "it is removed: {left}");
     Ok(())
 }

@@ -21,6 +21,8 @@ const SHAPE: Shape = Shape { passes: 2, every: "20 steps", local_data: false };
 const LONG: Shape = Shape { passes: 20, every: "20 steps", local_data: false };
 /// What the client's configuration hides, and what the job must not carry around.
 const CANARY: &str = "canary-of-a-password";
+/// A value of `yarn.secrets`.
+const USER_SECRET: &str = "canary-of-a-users-secret";
 
 /// One cluster for all tests of this file, with a queue in which an ApplicationMaster and one more container fit.
 fn cluster() -> Result<&'static Cluster> {
@@ -48,6 +50,8 @@ fn cluster() -> Result<&'static Cluster> {
                 core("fs.gs.auth.service.account.private.key"),
                 core("fs.oss.accessKeySecret"),
                 core("ssl.client.keystore.pass"),
+                core("fs.gs.proxy.password"),
+                core("fs.azure.account.oauth2.client.secret"),
                 scheduler("queues", "default,tiny"),
                 scheduler("default.capacity", "90"),
                 scheduler("tiny.capacity", "10"),
@@ -157,6 +161,11 @@ fn a_dry_run_writes_nothing_and_prints_the_plan() -> Result<()> {
     let large = job.submit_and_wait(&many)?;
     let note = "the job cannot begin on this cluster";
     ensure!(large.code == Some(0) && large.stdout.contains(note), "{large:?}");
+    // A proxy that connects over https alone blocks the pages.
+    let strict = "yarn.resourcemanager.application-https.policy=STRICT";
+    let noted = job.submit_and_wait(&["--dry-run", "--conf", strict])?;
+    let note = "blocks the job's pages";
+    ensure!(noted.code == Some(0) && noted.stdout.contains(note), "{noted:?}");
     ensure!(job.names("")? == ["data"], "{:?}", job.names("")?);
     Ok(())
 }
@@ -363,14 +372,17 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 fn secrets_are_in_credentials_and_nowhere_else() -> Result<()> {
     let cluster = cluster()?;
     let job = YarnJob::bsp(cluster, "secrets", LONG)?;
-    let mut submitted = job.submit(&[], "step-computed=sleep(60)")?;
+    let key = job.path().join("key");
+    std::fs::write(&key, USER_SECRET)?;
+    let user_secret = format!("yarn.secrets={{ KEY = \"file:{}\" }}", key.display());
+    let mut submitted = job.submit(&["--set", &user_secret], "step-computed=sleep(60)")?;
     submitted.wait_for("it trains", LIMIT, settled)?;
     let id = submitted.id.clone();
     let secret =
         cluster.dfs("alice", &["-cat", &format!("/user/alice/.heddle/staging/{id}/secret")])?;
     let secret = String::from_utf8(secret)?.trim().to_owned();
     ensure!(secret.len() == 64, "64 digits, of {}", secret.len());
-    let texts = [secret, CANARY.to_owned()];
+    let texts = [secret, CANARY.to_owned(), USER_SECRET.to_owned()];
 
     let mut found = Vec::new();
     // What NodeManagers keep of containers, their logs, and their own: credentials files are the place for secrets.
@@ -398,6 +410,16 @@ fn secrets_are_in_credentials_and_nowhere_else() -> Result<()> {
         if texts.iter().any(|text| page.contains(text.as_str())) {
             found.push(path.to_owned());
         }
+    }
+    for arguments in [&["status", &id][..], &["status", &id, "--json"], &["logs", &id]] {
+        let shown = job.heddle(arguments)?;
+        if texts.iter().any(|text| format!("{shown:?}").contains(text.as_str())) {
+            found.push(format!("{arguments:?}"));
+        }
+    }
+    let of_rm = cluster.rm_get(&format!("/ws/v1/cluster/apps/{id}"))?.to_string();
+    if texts.iter().any(|text| of_rm.contains(text.as_str())) {
+        found.push("REST of the ResourceManager".to_owned());
     }
     // Nor the job itself, for users that its owner does not name: the proxy names the requesting user.
     submitted.proxied("/?user.name=alice")?;

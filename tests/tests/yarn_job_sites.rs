@@ -151,7 +151,15 @@ fn job_and_commands_follow_a_failover_of_the_resourcemanager() -> Result<()> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    std::thread::sleep(Duration::from_secs(3));
+    // And one without flags: as long as an election with ZooKeeper takes.
+    let during = YarnJob::bsp(cluster, "during-failover", SHAPE)?;
+    let submission = during
+        .submit_command(&[])?
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    std::thread::sleep(Duration::from_secs(40));
     cluster.activate(other)?;
     let listed = list.wait_with_output()?;
     let (out, err) =
@@ -161,6 +169,10 @@ fn job_and_commands_follow_a_failover_of_the_resourcemanager() -> Result<()> {
         err.contains("waiting for the ResourceManager") && err.contains("at most 120 s"),
         "{err}"
     );
+
+    let ended = submission.wait_with_output()?;
+    ensure!(ended.status.success(), "{ended:?}");
+    during.same_as_local(SHAPE)?;
 
     watch.untouched(&mut submitted)?;
     wait_until("the attempt is registered with the other one", LIMIT, || {
@@ -179,6 +191,117 @@ fn job_and_commands_follow_a_failover_of_the_resourcemanager() -> Result<()> {
     // The other tests find both.
     cluster.restart(dead)?;
     cluster.wait_ready()
+}
+
+/// What a command on another site of this cluster prints and returns; `more` are properties of its core-site.xml.
+fn on_a_site(
+    job: &YarnJob<'_>,
+    more: &[(&str, &str)],
+    mut command: Command,
+) -> Result<(Option<i32>, String)> {
+    let conf = job.path().join("conf-of-the-site");
+    let properties: Vec<_> =
+        more.iter().map(|(key, value)| ("core-site.xml", *key, *value)).collect();
+    job.cluster().conf_dir_with(&conf, &properties)?;
+    let output = command.env("HADOOP_CONF_DIR", conf).stdin(Stdio::null()).output()?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
+}
+
+#[test]
+fn job_runs_where_viewfs_is_the_default_file_system() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let job = YarnJob::bsp(cluster, "viewed", SHAPE)?;
+    let (user, data) =
+        (format!("{}/user", cluster.hdfs()), format!("{}{}", cluster.hdfs(), job.root));
+    let table = |key: &str| format!("fs.viewfs.mounttable.cdp.{key}");
+    let (users, mounted, nfly) =
+        (table("link./user"), table("link./mounted"), table("linkNfly../ads"));
+    let site = [
+        ("fs.defaultFS", "viewfs://cdp"),
+        (users.as_str(), user.as_str()),
+        (mounted.as_str(), data.as_str()),
+        (nfly.as_str(), user.as_str()),
+    ];
+    let set = |key: &str, path: &str| format!("{key}={path}");
+    for (settings, more, words) in [
+        (set("data.train", "viewfs:///lost/*"), None, "no mount point of viewfs://cdp covers it"),
+        (
+            set("data.train", "viewfs:///ads/x"),
+            None,
+            "links of the kind linkNfly are not supported",
+        ),
+        (
+            set("checkpoint.dir", "viewfs:///user/alice/c"),
+            Some(("fs.hdfs.impl", "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme")),
+            "ViewFileSystemOverloadScheme is not supported",
+        ),
+        (set("submit.staging", "viewfs:///tmp/{user}"), None, "/tmp/alice: no mount point"),
+    ] {
+        let command = job.submit_command(&["--set", &settings])?;
+        let site: Vec<_> = site.into_iter().chain(more).collect();
+        let (code, text) = on_a_site(&job, &site, command)?;
+        ensure!(code == Some(7) && text.contains(words), "{settings}: {code:?} {text}");
+    }
+    let train = set("data.train", "viewfs:///mounted/data/*.libsvm");
+    // A file from another mount point, and the default folders of the job below the home.
+    cluster.dfs("alice", &["-touchz", "/user/alice/viewed/extra"])?;
+    let files = set("yarn.files", "[\"viewfs://cdp/mounted/extra\"]");
+    let command = job.submit_command(&["--set", &train, "--set", &files])?;
+    let (code, text) = on_a_site(&job, &site, command)?;
+    ensure!(code == Some(0), "{text}");
+    job.same_as_local(SHAPE)?;
+    let mut command = job.command()?;
+    command.args(["checkpoint", "ls", "viewfs:///mounted/ckpt"]);
+    let (code, text) = on_a_site(&job, &site, command)?;
+    ensure!(code == Some(0) && text.contains("g1-c"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn commands_work_where_the_default_is_a_cloud_store() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let job = YarnJob::bsp(cluster, "cloudy", SHAPE)?;
+    let site = [("fs.defaultFS", "abfs://box@store.dfs.core.windows.net")];
+    let staging = format!("submit.staging={}/user/{{user}}", cluster.hdfs());
+    for (arguments, words) in [
+        (&[][..], "submit.staging = \"hdfs://ns1/user/{user}\""),
+        (&["--set", "submit.staging=s3a://box/{user}"], "expected a directory on HDFS"),
+    ] {
+        let (code, text) = on_a_site(&job, &site, job.submit_command(arguments)?)?;
+        ensure!(code == Some(7) && text.contains(words), "{code:?} {text}");
+    }
+    let mut command = job.submit_command(&["--detach", "--set", &staging])?;
+    command.args(job.shell("step-computed=return(sleep=200,while={slow})", "")?);
+    let (code, text) = on_a_site(&job, &site, command)?;
+    ensure!(code == Some(0) && text.contains("other commands find"), "{text}");
+    let id = text.split_whitespace().find(|word| word.starts_with("application_"));
+    let id = id.context("an application")?.to_owned();
+    let mut submitted = job.attach(&id)?;
+    submitted.wait_for("it trains", LIMIT, settled)?;
+    // Without a file system they do what the ResourceManager, the nodes and the pages allow.
+    for (arguments, words) in [
+        (&["list", "--yarn"][..], &[id.as_str(), "running"][..]),
+        (&["status", &id], &["running", "submit.staging", "report, kept logs and secret"]),
+        (&["logs", &id, "am"], &["submit.staging", "am.log"]),
+        (&["kill", &id], &["submit.staging", "has ended"]),
+    ] {
+        let mut command = job.command()?;
+        command.args(arguments);
+        let (code, text) = on_a_site(&job, &site, command)?;
+        println!("{arguments:?}: {text}");
+        ensure!(code == Some(0), "{arguments:?}: {code:?} {text}");
+        for word in words {
+            ensure!(text.contains(word), "{arguments:?}: no {word}: {text}");
+        }
+    }
+    submitted.wait_gone(LIMIT)?;
+    // The same job again, to its end.
+    job.hurry()?;
+    let command = job.submit_command(&["--set", &staging])?;
+    let (code, text) = on_a_site(&job, &site, command)?;
+    ensure!(code == Some(0), "{text}");
+    job.same_as_local(SHAPE)
 }
 
 /// Hosts of a job's processes, ApplicationMaster included.
@@ -280,8 +403,13 @@ fn trainers_have_the_gpus_that_they_ask_for() -> Result<()> {
     job.same_as_local(SHAPE)
 }
 
+/// The program starts only if its secret is in a private file, and in nothing else that it can see.
+const NEEDS_SECRET: &str = "secret=$(cat \"$API_KEY_FILE\") && test ${#secret} = 16 && \
+     test \"$(stat -c %a \"$API_KEY_FILE\")\" = 600 && ! env | grep -qF \"$secret\" && \
+     ! grep -rqsF \"$secret\" launch_container.sh conf && exec kit/bin/count";
+
 #[test]
-fn trainers_run_a_program_of_an_archive() -> Result<()> {
+fn trainers_run_a_program_of_an_archive_with_a_secret() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let counting = Counting::new(cluster, "archive", "bsp", 1)?;
     let job = &counting.job;
@@ -298,10 +426,18 @@ fn trainers_run_a_program_of_an_archive() -> Result<()> {
         .status()?;
     ensure!(tar.success(), "{tar}");
     let archives = format!("yarn.archives=[\"{}#kit\"]", packed.display());
-    let command = "trainers.command=[\"sh\", \"-c\", \"exec kit/bin/count\"]";
-    let arguments = ["--set", &archives, "--set", command];
+    let command = format!("trainers.command={:?}", ["sh", "-c", NEEDS_SECRET]);
+    let key = job.path().join("api-key");
+    std::fs::write(&key, "canary-of-a-key!")?;
+    let secrets = format!("yarn.secrets={{ API_KEY = \"file:{}\" }}", key.display());
+    let arguments = ["--set", &archives, "--set", &command, "--set", &secrets];
     let mut submitted = job.submit(&arguments, "")?;
     submitted.ends_well(LIMIT)?;
+    for file in ["spec.json", "report.json"] {
+        let file = format!("/user/alice/.heddle/reports/{}/{file}", submitted.id);
+        let text = cluster.dfs("alice", &["-cat", &file])?;
+        ensure!(!String::from_utf8_lossy(&text).contains("canary-of"), "{file}");
+    }
     counting.check()
 }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use heddle_tests::hadoop::{Cluster, Hello, Options, Shared, wait_until};
-use heddle_yarn::client::{ApplicationFilter, FinalApplicationStatus};
+use heddle_yarn::client::{ApplicationFilter, AttemptState, FinalApplicationStatus};
 use heddle_yarn::{
     ApplicationId, ApplicationState, ClientError, ContainerId, LaunchContext, Memory, NodeState,
-    Resources, Submission, VCores,
+    Priority, Resources, Submission, VCores,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -123,6 +123,14 @@ async fn gpus_are_granted_and_counted() -> Result<()> {
         .map(|gpu| gpu.value)
         .sum();
     ensure!(containers.len() == 4 && gpus == 3, "{containers:?}");
+    let report = client.attempt(attempt).await?;
+    ensure!(report.id == attempt && report.state == Some(AttemptState::Running), "{report:?}");
+    let of_one = client.container(containers[3].id).await?;
+    ensure!(of_one.id == containers[3].id && of_one.node.is_some(), "{of_one:?}");
+    ensure!(client.set_priority(id, Priority(0)).await? == Priority(0), "the priority is set");
+    client.set_expiry(id, "2099-01-01T00:00:00.000+0000").await?;
+    let past = client.set_expiry(id, "2001-01-01T00:00:00.000+0000").await;
+    ensure!(matches!(&past, Err(ClientError::Refused { .. })), "{past:?}");
     std::fs::write(&gate, "")?;
     hello.succeed()?;
     Ok(())
@@ -195,6 +203,13 @@ async fn a_client_sees_nodes_queues_types_and_its_own_submission() -> Result<()>
     );
     let token = client.delegation_token("alice").await?.context("a token")?;
     ensure!(token.kind() == "RM_DELEGATION_TOKEN", "{token:?}");
+    ensure!(client.renew_token(&token).await? > 0, "the token lasts longer");
+    client.cancel_token(&token).await?;
+    ensure!(client.renew_token(&token).await.is_err(), "it is cancelled");
+    ensure!(
+        client.node_labels().await?.is_empty() && client.labels_of_nodes().await?.is_empty(),
+        "no labels"
+    );
 
     // An ApplicationMaster that only sleeps: it is accepted, launched, and never registers.
     let new = client.new_application().await?;

@@ -1,8 +1,28 @@
 //! Jobs on a Kerberised Hadoop: logins by ticket cache, keytab and token file, and what a failed login reports.
 
+#[path = "yarn_kerberos/failed_logins.rs"]
+mod failed_logins;
+#[path = "yarn_kerberos/others.rs"]
+mod others;
+#[path = "yarn_kerberos/single_node.rs"]
+mod single_node;
+#[path = "yarn_kerberos/token_files.rs"]
+mod token_files;
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
 use anyhow::{Context, Result, ensure};
-use heddle_tests::hadoop::{Cluster, Options, Realm, Shared};
+use heddle_hadoop::token::{Credentials, DelegationIdentifier, Identifier, token_kind};
+use heddle_protocol::ids::Slot;
+use heddle_tests::hadoop::{Cluster, Daemon, Options, Realm, Shared, wait_until};
+use heddle_tests::local::Ended;
 use heddle_tests::secured_job::SecuredJob;
+use heddle_tests::secured_submission::SecuredSubmission;
+use heddle_tests::yarn_job::Process;
 
 /// One cluster for all tests of this file.
 fn cluster() -> Result<(&'static Cluster, &'static Realm)> {
@@ -12,74 +32,343 @@ fn cluster() -> Result<(&'static Cluster, &'static Realm)> {
         nodemanagers: 2,
         // Localisation over encrypted connections is slow on a busy machine.
         am_expiry_ms: 30_000,
+        properties: [token_lifetimes(), access_lists()].concat(),
         ..Options::default()
     };
     let cluster = CLUSTER.get(options)?;
     Ok((cluster, cluster.realm().context("no realm")?))
 }
 
+/// Tokens that are renewed for a minute and last three: HDFS clients use them for two.
+fn token_lifetimes() -> Vec<(String, String, String)> {
+    let mut all = Vec::new();
+    for (file, prefix) in
+        [("hdfs-site.xml", "dfs.namenode"), ("yarn-site.xml", "yarn.resourcemanager")]
+    {
+        for (name, ms) in [("renew-interval", "60000"), ("max-lifetime", "180000")] {
+            let key = format!("{prefix}.delegation.token.{name}");
+            all.push((file.to_owned(), key, ms.to_owned()));
+        }
+    }
+    // The audit log names the token of each call.
+    let tracking = "dfs.namenode.audit.log.token.tracking.id";
+    all.push(("hdfs-site.xml".to_owned(), tracking.to_owned(), "true".to_owned()));
+    all
+}
+
+/// The tokens by which calls below a directory of HDFS came, by the NameNode's audit log.
+fn audited_tokens(cluster: &Cluster, dir: &str) -> Result<BTreeSet<String>> {
+    let log = std::fs::read_to_string(cluster.dir().join("nn1.log"))?;
+    let calls = log.lines().filter(|line| {
+        line.contains("FSNamesystem.audit") && line.contains("auth:TOKEN") && line.contains(dir)
+    });
+    let id = |line: &str| {
+        let (_, rest) = line.split_once("trackingId=")?;
+        rest.split_whitespace().next().map(str::to_owned)
+    };
+    Ok(calls.filter_map(id).collect())
+}
+
+/// Clients restrict their pages as the ResourceManager restricts applications.
+fn access_lists() -> Vec<(String, String, String)> {
+    let set = |key: &str, value: &str| {
+        ("client-yarn-site.xml".to_owned(), key.to_owned(), value.to_owned())
+    };
+    vec![set("yarn.acl.enable", "true"), set("yarn.admin.acl", "root")]
+}
+
+/// Steps of a fifth of a second, until the job is to hurry.
+const SLOW: &str = "step-computed=return(sleep=100,while={slow})";
+
 #[test]
-fn a_job_by_ticket_cache_trains_the_bytes_of_a_local_run() -> Result<()> {
-    let (cluster, realm) = cluster()?;
-    let job = SecuredJob::new(cluster, "cache")?;
-    let cache = realm.cache("alice");
-    let ended = job.heddle(&["submit", "job.toml"], &[("KRB5CCNAME", &cache)])?;
-    ensure!(ended.code == Some(0), "{}\n{}", ended.stdout, ended.stderr);
+fn a_job_ends_saved_before_its_tokens_do_and_continues() -> Result<()> {
+    let (cluster, _) = cluster()?;
+    let _daemons = undisturbed();
+    let job = SecuredJob::of_passes(cluster, "tokens", 40)?;
+    let begun = Instant::now();
+    let mut first = job.submit(&[], SLOW)?;
+    let ended = first.ended(Duration::from_secs(200))?;
+    ensure!(ended.code == Some(5), "{ended:?}");
+    ensure!(begun.elapsed() < Duration::from_secs(180), "after its tokens: {:?}", begun.elapsed());
+    let all = format!("{}{}", ended.stdout, ended.stderr);
+    for text in ["HDFS tokens end at", "ended after a checkpoint; submit it again to continue"] {
+        ensure!(all.contains(text), "no {text:?} in {all}");
+    }
+    job.hurry()?;
+    let ended = job.submit(&[], "")?.ended(Duration::from_secs(120))?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    ensure!(
+        ended.stdout.contains("\"resumed_from\":{"),
+        "it started from the beginning: {}",
+        ended.stdout
+    );
     job.same_as_local()
 }
 
-/// The exit code, and that each text is part of what the command prints.
-fn fails_with(
-    job: &SecuredJob<'_>,
-    variables: &[(&str, &str)],
-    flags: &[&str],
-    texts: &[&str],
-) -> Result<()> {
-    let ended = job.heddle(&[&["list", "--yarn"], flags].concat(), variables)?;
-    ensure!(ended.code == Some(5), "{ended:?}");
-    for text in texts {
-        ensure!(ended.stderr.contains(text), "no {text:?} in {}", ended.stderr);
+/// The tokens in a container's file, and what must never be among them.
+fn tokens_of(process: &Process) -> Result<Vec<DelegationIdentifier>> {
+    let environment = std::fs::read(format!("/proc/{}/environ", process.pid))?;
+    let environment = String::from_utf8_lossy(&environment);
+    let variable = |name: &str| {
+        let found = environment.split('\0').find_map(|one| one.strip_prefix(name));
+        found.with_context(|| format!("no {name} in {process:?}"))
+    };
+    ensure!(variable("KRB5CCNAME=")?.starts_with("MEMORY:"), "a container has a ticket cache");
+    let file = Path::new(variable("HADOOP_TOKEN_FILE_LOCATION=")?).to_owned();
+    ensure!(file.metadata()?.permissions().mode() & 0o777 == 0o600, "{} is open", file.display());
+    let folder = file.parent().context("no folder")?;
+    ensure!(!folder.join("heddle.keytab").exists(), "{} has the keytab", folder.display());
+    let credentials = Credentials::read_file(&file)?;
+    for kind in [token_kind::RM_DELEGATION, token_kind::AMRM] {
+        ensure!(credentials.of_kind(kind).next().is_none(), "{kind} in {}", file.display());
+    }
+    let identifiers = credentials.of_kind(token_kind::HDFS_DELEGATION).map(Identifier::of);
+    identifiers
+        .map(|identifier| match identifier? {
+            Identifier::Delegation(identifier) => Ok(identifier),
+            other => anyhow::bail!("{other:?}"),
+        })
+        .collect()
+}
+
+/// Where `heddle install` puts programs.
+const PROGRAMS: &str = "hdfs:///apps/heddle";
+
+/// Tests that need the daemons read this; one that ends them writes.
+static DAEMONS: RwLock<()> = RwLock::new(());
+
+fn undisturbed() -> RwLockReadGuard<'static, ()> {
+    DAEMONS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Installs the program as the superuser of HDFS.
+fn install(job: &SecuredJob<'_>, realm: &Realm, flags: &[&str]) -> Result<Ended> {
+    let cache = realm.cache("nn");
+    let arguments = [&["install", "--dir", PROGRAMS, "--json"], flags].concat();
+    job.heddle(&arguments, &[("KRB5CCNAME", &cache)])
+}
+
+#[test]
+fn a_job_with_a_keytab_outlives_its_first_tokens() -> Result<()> {
+    let (cluster, realm) = cluster()?;
+    let job = SecuredJob::of_passes(cluster, "keytab", 150)?;
+    let installed = install(&job, realm, &[])?;
+    ensure!(installed.code == Some(0), "{installed:?}");
+    // Tickets of half a minute: with longer ones tokens are fetched while the KDC is away.
+    let keytab = realm.keytab("alice-job").display().to_string();
+    realm.administer(&format!(
+        "addprinc -randkey -maxlife \"30 seconds\" alice/job\nktadd -k {keytab} alice/job\n"
+    ))?;
+    let keytab = format!("yarn.keytab={keytab}");
+    let programs = format!("submit.binary-dir={PROGRAMS}");
+    let begun = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH)?);
+    let mut submitted = job.submit(&["--set", &keytab, "--set", &programs], SLOW)?;
+    others::gain_nothing(cluster, realm, &job, &submitted)?;
+    // The tokens of the submission are dead.
+    std::thread::sleep(Duration::from_secs(190).saturating_sub(begun.0.elapsed()));
+    let cache = realm.cache("alice");
+    let status = job.heddle(&["status", &submitted.id], &[("KRB5CCNAME", &cache)])?;
+    ensure!(status.stdout.contains("HDFS tokens until"), "{status:?}");
+    let oldest_ms = i64::try_from((begun.1 + Duration::from_secs(60)).as_millis())?;
+    have_newer_tokens(&submitted, oldest_ms)?;
+    for slot in [Slot::pserver(0), Slot::trainer(1)] {
+        let process = submitted.process(slot)?;
+        nix::sys::signal::kill(process.pid, nix::sys::signal::Signal::SIGKILL)?;
+        wait_until("the replacement runs", Duration::from_secs(60), || {
+            let replacement = submitted.process(slot)?;
+            ensure!(replacement.incarnation > process.incarnation, "{replacement:?}");
+            Ok(())
+        })?;
+    }
+    let daemons = DAEMONS.write().unwrap_or_else(PoisonError::into_inner);
+    moves_to_a_new_node(cluster, &submitted)?;
+    for daemon in [Daemon::ResourceManager(1), Daemon::NameNode(1)] {
+        cluster.kill(daemon)?;
+        cluster.restart(daemon)?;
+        cluster.wait_ready()?;
+    }
+    survives_an_absent_kdc(&job, realm, &submitted)?;
+    drop(daemons);
+    have_newer_tokens(&submitted, oldest_ms + 180_000)?;
+    // That of the submission, and several that the ApplicationMasters fetched.
+    let used = audited_tokens(cluster, "/user/alice/keytab/")?;
+    ensure!(used.len() >= 3, "{used:?}");
+    job.hurry()?;
+    let ended = submitted.ended(Duration::from_secs(120))?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    for text in ["submit.binary-dir", "restarted only on"] {
+        ensure!(!ended.stderr.contains(text), "{text:?} in {}", ended.stderr);
+    }
+    job.same_as_local()
+}
+
+/// All containers have tokens that were issued after that time.
+fn have_newer_tokens(submitted: &SecuredSubmission<'_>, oldest_ms: i64) -> Result<()> {
+    for slot in [Slot::pserver(0), Slot::pserver(1), Slot::trainer(0), Slot::trainer(1)] {
+        let tokens = tokens_of(&submitted.process(slot)?)?;
+        ensure!(!tokens.is_empty(), "{slot} has no tokens");
+        for token in tokens {
+            ensure!(token.issue_date_ms > oldest_ms, "{slot} has {token:?}");
+        }
     }
     Ok(())
+}
+
+/// The ApplicationMaster dies with all nodes that have files of the job; the next attempt and all containers start on a
+/// node that has none.
+fn moves_to_a_new_node(cluster: &Cluster, submitted: &SecuredSubmission<'_>) -> Result<()> {
+    let new = Daemon::NodeManager(3);
+    cluster.restart(new)?;
+    cluster.wait_ready()?;
+    let am = submitted.application_master()?;
+    ensure!(am.attempt()? == 1 && am.node != new, "{am:?}");
+    for node in [1, 2] {
+        cluster.kill(Daemon::NodeManager(node))?;
+    }
+    nix::sys::signal::kill(am.pid, nix::sys::signal::Signal::SIGKILL)?;
+    wait_until("the job runs on the new node", Duration::from_secs(120), || {
+        let am = submitted.application_master()?;
+        ensure!(am.attempt()? == 2 && am.node == new, "{am:?}");
+        for slot in [Slot::pserver(0), Slot::pserver(1), Slot::trainer(0), Slot::trainer(1)] {
+            let process = submitted.process(slot)?;
+            ensure!(process.node == new, "{process:?}");
+        }
+        Ok(())
+    })?;
+    let folder = submitted.application_master()?.folder()?;
+    let keytab = folder.join("heddle.keytab").metadata()?;
+    ensure!(keytab.is_file() && keytab.permissions().mode() & 0o777 == 0o600, "{keytab:?}");
+    for node in [1, 2] {
+        cluster.restart(Daemon::NodeManager(node))?;
+    }
+    cluster.wait_ready()
+}
+
+/// The tokens end while no others can be fetched.
+fn survives_an_absent_kdc(
+    job: &SecuredJob<'_>,
+    realm: &Realm,
+    submitted: &SecuredSubmission<'_>,
+) -> Result<()> {
+    let cache = realm.cache("alice");
+    let credentials = || -> Result<serde_json::Value> {
+        let ended = job.heddle(&["status", &submitted.id, "--json"], &[("KRB5CCNAME", &cache)])?;
+        let view: serde_json::Value = serde_json::from_str(&ended.stdout)?;
+        Ok(view["view"]["credentials"].clone())
+    };
+    realm.stop_server()?;
+    let away = Instant::now();
+    wait_until("fetching tokens fails", Duration::from_secs(80), || {
+        let credentials = credentials()?;
+        ensure!(credentials["error"].is_string(), "{credentials}");
+        Ok(())
+    })?;
+    std::thread::sleep(Duration::from_secs(90).saturating_sub(away.elapsed()));
+    realm.start_server()?;
+    wait_until("new tokens are everywhere", Duration::from_secs(90), || {
+        let credentials = credentials()?;
+        let arrived = credentials["is_refreshed"] == true
+            && credentials["error"].is_null()
+            && credentials["pending_containers"] == 0;
+        ensure!(arrived, "{credentials}");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_job_by_ticket_cache_trains_the_bytes_of_a_local_run() -> Result<()> {
+    let (cluster, realm) = cluster()?;
+    let _daemons = undisturbed();
+    let job = SecuredJob::new(cluster, "cache")?;
+    let cache = realm.cache("alice");
+    let short = format!("FILE:{}", job.path().join("short").display());
+    realm.kinit("alice", &realm.keytab("alice"), &short, &["-l", "2m"])?;
+    let dry = job.heddle(&["submit", "job.toml", "--dry-run"], &[("KRB5CCNAME", &short)])?;
+    ensure!(dry.code == Some(0) && dry.stdout.contains("the Kerberos ticket ends in"), "{dry:?}");
+    let ended = job.heddle(&["submit", "job.toml"], &[("KRB5CCNAME", &cache)])?;
+    ensure!(ended.code == Some(0), "{}\n{}", ended.stdout, ended.stderr);
+    ensure!(!ended.stderr.contains("ticket ends in"), "{}", ended.stderr);
+    job.same_as_local()
+}
+
+#[test]
+fn an_installed_program_serves_all_users() -> Result<()> {
+    let (cluster, realm) = cluster()?;
+    let _daemons = undisturbed();
+    let job = SecuredJob::of_passes(cluster, "installed", 1)?;
+    let alice = realm.cache("alice");
+    let (place, small) = ("hdfs:///apps/small", ["--binary", "/bin/true"]);
+    let program = |user: &str, flags: &[&str]| {
+        let cache = realm.cache(user);
+        job.heddle(&[&["install", "--json"], &small[..], flags].concat(), &[("KRB5CCNAME", &cache)])
+    };
+    let ends = |ended: Ended, code: i32, text: &str| -> Result<Ended> {
+        ensure!(ended.code == Some(code), "{ended:?}");
+        ensure!(format!("{}{}", ended.stdout, ended.stderr).contains(text), "{text:?}: {ended:?}");
+        Ok(ended)
+    };
+    ends(program("nn", &["--dir", "/apps"])?, 7, "must be a directory on HDFS")?;
+    ends(program("nn", &[])?, 7, "submit.binary-dir is not set")?;
+    ends(program("alice", &["--dir", place])?, 5, "administrator of HDFS")?;
+    ends(program("nn", &["--dir", place, "--dry-run"])?, 0, "\"installed\":false")?;
+    cluster.dfs("nn", &["-mkdir", "-p", "/open"])?;
+    cluster.dfs("nn", &["-chmod", "777", "/open"])?;
+    ends(program("nn", &["--dir", "hdfs:///open", "--dry-run"])?, 7, "chmod o-w")?;
+
+    let submit = |flags: &[&str]| {
+        let keys = [format!("submit.binary-dir={place}"), "submit.binary=/bin/true".to_owned()];
+        let all = ["submit", "job.toml", "--dry-run", "--set", &keys[0], "--set", &keys[1]];
+        job.heddle(&[&all, flags].concat(), &[("KRB5CCNAME", &alice)])
+    };
+    ends(submit(&[])?, 0, "it does not have heddle-")?;
+    let installed = ends(program("nn", &["--dir", place])?, 0, "\"installed\":true")?;
+    let installed: serde_json::Value = serde_json::from_str(&installed.stdout)?;
+    ends(program("nn", &["--dir", place])?, 0, "\"present\":true")?;
+    let used = ends(submit(&[])?, 0, "installed)")?;
+    ensure!(!used.stdout.contains("warning: submit.binary-dir"), "{used:?}");
+    ends(submit(&["--set", "submit.binary-dir=/apps"])?, 7, "submit.binary-dir")?;
+
+    // Other bytes of equal length under its name.
+    let other = job.path().join("other");
+    let mut bytes = std::fs::read("/bin/true")?;
+    bytes.reverse();
+    std::fs::write(&other, bytes)?;
+    let name = installed["program"].as_str().context("a program")?.to_owned();
+    let other = other.display().to_string();
+    cluster.dfs("nn", &["-put", "-f", &other, &name])?;
+    ends(submit(&[])?, 0, "the recorded digest does not fit heddle-")?;
+    ends(program("nn", &["--dir", place])?, 0, "\"installed\":true")?;
+    ends(submit(&[])?, 0, "installed)")?;
+    cluster.dfs("nn", &["-chmod", "700", "/apps/small"])?;
+    ends(submit(&[])?, 0, "not every user can enter")?;
+    ends(program("nn", &["--dir", place])?, 7, "chmod o+x").map(drop)
 }
 
 #[test]
 fn a_keytab_logs_in_without_a_ticket() -> Result<()> {
     let (cluster, realm) = cluster()?;
-    let job = SecuredJob::without_data(cluster)?;
+    let _daemons = undisturbed();
+    let job = SecuredJob::of_passes(cluster, "by-keytab", 1)?;
     let keytab = realm.keytab("alice").display().to_string();
-    for flags in [&["--keytab", &keytab][..], &["--keytab", &keytab, "--principal", "alice"]] {
-        let ended = job.heddle(&[&["list", "--yarn"], flags].concat(), &[])?;
-        ensure!(ended.code == Some(0), "{ended:?}");
+    let stated = format!("yarn.keytab={keytab}");
+    for arguments in [
+        &["list", "--yarn", "--keytab", &keytab][..],
+        &["list", "--yarn", "--keytab", &keytab, "--principal", "alice"],
+        &["submit", "job.toml", "--dry-run", "--set", &stated],
+    ] {
+        let ended = job.heddle(arguments, &[])?;
+        ensure!(ended.code == Some(0), "{arguments:?}: {ended:?}");
     }
-    Ok(())
-}
-
-#[test]
-fn a_failed_login_is_exit_5_with_its_cause() -> Result<()> {
-    let (cluster, realm) = cluster()?;
-    let job = SecuredJob::without_data(cluster)?;
-    let file = |name: &str| job.path().join(name).display().to_string();
-    fails_with(&job, &[], &[], &["no Kerberos ticket in the cache FILE:", "kinit"])?;
-    let corrupt = file("corrupt");
-    for bytes in [&b"\x05\x09xxxx"[..], b"text", b"\x05"] {
-        std::fs::write(&corrupt, bytes)?;
-        fails_with(&job, &[("KRB5CCNAME", &corrupt)], &[], &["is corrupt", "kdestroy"])?;
-    }
-    let ended = format!("FILE:{}", file("ended"));
-    realm.kinit("alice", &realm.keytab("alice"), &ended, &["-l", "1s"])?;
-    std::thread::sleep(std::time::Duration::from_secs(2));
-    fails_with(&job, &[("KRB5CCNAME", &ended)], &[], &["has ended", "kinit"])?;
-    let missing = file("no.keytab");
-    fails_with(&job, &[], &["--keytab", &missing], &["cannot read the keytab", "No such file"])?;
-    fails_with(&job, &[], &["--keytab", &corrupt], &["is not a keytab"])?;
+    let conf = tempfile::tempdir_in(job.path())?;
+    let site = format!("[yarn]\nkeytab = \"{keytab}\"\nprincipal = \"alice\"\n");
+    std::fs::write(conf.path().join("heddle-defaults.toml"), site)?;
+    let conf = conf.path().display().to_string();
+    let by_site = [("HEDDLE_CONF_DIR", conf.as_str())];
+    let ended = job.heddle(&["list", "--yarn"], &by_site)?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    // The command line names another user.
     let bobs = realm.keytab("bob").display().to_string();
-    let flags = ["--keytab", &bobs, "--principal", "alice"];
-    fails_with(&job, &[], &flags, &["has no key of alice (it has bob@TEST.LOCAL)"])?;
-    let malformed = file("krb5.conf");
-    std::fs::write(&malformed, "[libdefaults\nx")?;
-    let cache = realm.cache("alice");
-    let tickets = ("KRB5CCNAME", cache.as_str());
-    fails_with(&job, &[tickets, ("KRB5_CONFIG", &malformed)], &[], &["krb5.conf"])?;
-    fails_with(&job, &[tickets, ("HADOOP_TOKEN_FILE_LOCATION", &missing)], &[], &["token file"])
+    let ended = job.heddle(&["submit", "job.toml", "--dry-run", "--keytab", &bobs], &by_site)?;
+    ensure!(ended.code == Some(5) && ended.stderr.contains("bob"), "{ended:?}");
+    Ok(())
 }

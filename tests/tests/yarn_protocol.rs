@@ -44,8 +44,13 @@ fn host(n: u8) -> Result<String> {
     Ok(cluster()?.host(Daemon::NodeManager(n)))
 }
 
-/// Waits until the container's process is registered: before, the NodeManager has no process to signal.
-async fn process_of(container: &Container) -> Result<()> {
+/// Waits until the container's process is registered: before, the NodeManager has no process to signal. Returns its pid.
+async fn process_of(container: &Container) -> Result<String> {
+    another_process_of(container, "").await
+}
+
+/// Waits until the container has a process other than `before`.
+async fn another_process_of(container: &Container, before: &str) -> Result<String> {
     let (id, application) = (container.id, container.id.attempt.application);
     let nodes = (1..=2)
         .map(|n| cluster().map(|cluster| cluster.dir().join(format!("nm{n}/local/nmPrivate"))));
@@ -53,8 +58,9 @@ async fn process_of(container: &Container) -> Result<()> {
         nodes.map(|node| node.map(|node| node.join(format!("{application}/{id}/{id}.pid"))));
     let files = files.collect::<Result<Vec<_>>>()?;
     for _ in 0..200 {
-        if files.iter().any(|file| file.exists()) {
-            return Ok(());
+        let mut pids = files.iter().filter_map(|file| std::fs::read_to_string(file).ok());
+        if let Some(pid) = pids.find(|pid| !pid.trim().is_empty() && pid != before) {
+            return Ok(pid);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -88,6 +94,14 @@ async fn a_container_starts_once_is_signalled_and_stopped() -> Result<()> {
     app.nodes.signal(&first.node, first.id, Signal::Term).await?;
     let exit = app.end_of(first).await?;
     ensure!(exit == ExitStatus(143), "{exit}");
+    let nothing = app.nodes.commit(&second.node, second.id).await;
+    ensure!(format!("{nothing:?}").contains("Nothing to Commit"), "{nothing:?}");
+    let nothing = app.nodes.rollback(&second.node, second.id).await;
+    ensure!(format!("{nothing:?}").contains("ollback"), "{nothing:?}");
+    let before = process_of(second).await?;
+    app.nodes.restart(&second.node, second.id).await?;
+    another_process_of(second, &before).await?;
+    app.nodes.reinitialize(&second.node, second.id, &context, true).await?;
     app.nodes.stop(&second.node, second.id).await?;
     let exit = app.end_of(second).await?;
     ensure!(exit == ExitStatus::KILLED_BY_APPMASTER, "{exit}");

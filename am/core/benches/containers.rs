@@ -376,6 +376,7 @@ impl Rig {
                 ended: false,
                 tasks: Vec::new(),
                 done: TaskSet::default(),
+                replica: None,
             });
             let (epoch, cut) = (self.epoch, CutId::default());
             let held = (member.slot.role == Role::Pserver).then(|| PserverState {
@@ -427,6 +428,8 @@ fn file(shard: ShardId) -> ShardFile {
         md5: Md5([0; 16]),
         bytes: 1,
         at_ms: 0,
+        sha256: None,
+        copies: Vec::new(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, ExportedFile};
-use heddle_protocol::ids::{CutId, Generation, Member};
+use heddle_protocol::ids::{CutId, Generation, Member, ShardId};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::spec::Bytes;
 use heddle_protocol::view;
@@ -124,7 +124,7 @@ pub enum Action {
         /// What.
         call: Box<StoreCall>,
     },
-    /// Try to connect to this port. Answered by `Probed`.
+    /// Connect to this data port and do a handshake. Answered by `Probed` within some seconds.
     ProbePort {
         /// The member whose port it is.
         member: Member,
@@ -186,6 +186,14 @@ pub enum StoreCall {
         below: CutId,
         /// Its directory, as a URL.
         dir: String,
+    },
+    /// Put good copies of a shard's file in the place of bad ones, which are set aside. A failure leaves the file to the
+    /// next restore.
+    ReplaceCopies {
+        /// The checkpoint.
+        cut: CutId,
+        /// The shard.
+        shard: ShardId,
     },
     /// Move the exported files to their names in `<dir>` and write `<dir>/MODEL.json` last; a model that is there is
     /// replaced if the job was started so. Answered by `Published`.

@@ -13,6 +13,7 @@ const COMMITS_KEPT: usize = 8;
 ///
 /// - `Claim`: the last. The number of trainers that an operator set before a first attempt does not hold after it.
 /// - `Restore`: the last, which has epoch, phase and map.
+/// - `Views`: those after the last `Restore`. The first has the placement, and sets only shrink, so there are few.
 /// - `Evaluated`, `PassTrained`: those that no later `Restore` went below.
 /// - `Commit`: the last few.
 /// - `Scaled`, `Outcome`: the last, a `Scaled` unless a first attempt was claimed after it.
@@ -33,6 +34,7 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
                 let lowest = restored.map_or(*phase, |lowest| *phase.min(&lowest));
                 restored.replace(lowest).is_none()
             }
+            Record::Views { .. } => restored.is_none(),
             Record::Evaluated { phase, .. } | Record::PassTrained { phase, .. } => {
                 restored.is_none_or(|lowest| *phase < lowest)
             }
@@ -52,12 +54,28 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
 mod tests {
     use heddle_protocol::exit_code::ExitCode;
     use heddle_protocol::figure::Figure;
-    use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
+    use heddle_protocol::ids::{
+        Attempt, CutId, Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step, Term,
+        ViewVersion,
+    };
     use heddle_protocol::view::{EvaluationView, JobState, TrainingPassView};
     use proptest::prelude::*;
 
     use super::*;
     use crate::outcome::Outcome;
+    use crate::record::RecordedView;
+    use std::collections::BTreeMap;
+
+    fn view(shard: u32, version: u64) -> RecordedView {
+        let primary = Member { slot: Slot::pserver(shard), incarnation: Incarnation(1) };
+        RecordedView {
+            shard: ShardId(shard),
+            term: Term(1),
+            version: ViewVersion(version),
+            primary,
+            in_sync: vec![primary],
+        }
+    }
 
     fn record() -> impl Strategy<Value = Record> {
         let epoch = Epoch::first(Generation(1));
@@ -76,6 +94,12 @@ mod tests {
                 phase,
                 step: Step(0),
                 holders: vec![Slot::pserver(count)],
+                cause: String::new(),
+                at_ms: 0,
+            }),
+            prop::collection::vec((0u32..3, 1u64..9), 1..4).prop_map(move |views| Record::Views {
+                epoch,
+                views: views.into_iter().map(|(shard, version)| view(shard, version)).collect(),
                 cause: String::new(),
                 at_ms: 0,
             }),
@@ -113,6 +137,7 @@ mod tests {
     fn answers(records: &[Record]) -> String {
         let last = |is: fn(&Record) -> bool| records.iter().rev().find(|record| is(record));
         let (mut scaled, mut scores, mut passes) = (None, Vec::new(), Vec::new());
+        let mut of_shards = BTreeMap::new();
         for record in records {
             match record {
                 Record::Claim { attempt, .. } if attempt.0 <= 1 => scaled = None,
@@ -122,13 +147,17 @@ mod tests {
                 Record::Restore { phase, .. } => {
                     scores.retain(|(of, _)| of < phase);
                     passes.retain(|(of, _)| of < phase);
+                    of_shards.clear();
+                }
+                Record::Views { views, .. } => {
+                    of_shards.extend(views.iter().map(|view| (view.shard, view.version)));
                 }
                 _ => {}
             }
         }
         let ended = last(|record| matches!(record, Record::Outcome(_) | Record::Claim { .. }));
         format!(
-            "{:?} {:?} {:?} {:?} {ended:?} {scaled:?} {scores:?} {passes:?}",
+            "{:?} {:?} {:?} {:?} {ended:?} {scaled:?} {scores:?} {passes:?} {of_shards:?}",
             last(|record| matches!(record, Record::Claim { .. })),
             last(|record| matches!(record, Record::Restore { .. })),
             last(|record| matches!(record, Record::Commit { .. })),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::plan_file::PlanFile;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::spec::{JobSpec, LivenessSpec, LivenessTimes};
 
 /// Everything the core is built from. Shared, since a simulation clones cores by the thousand.
 #[derive(Clone, Debug)]
@@ -49,12 +49,14 @@ pub struct Locality {
 /// Timeouts, intervals and counts. The defaults are those of the documentation; tests and `[yarn]` change some.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Interval of the containers' heartbeats. Default 2 s.
+    /// Interval of the containers' heartbeats. Default 1 s.
     pub heartbeat_ms: u64,
-    /// Silence after which a container is suspected, reported and probed. Default 20 s.
+    /// Silence after which a container is suspected, reported and probed. Default 3 s.
     pub suspect_ms: u64,
-    /// Silence after which it is given up. Default 60 s.
+    /// Silence after which it is given up. Default 10 s.
     pub dead_ms: u64,
+    /// Time without a step after which a trainer that computes is replaced. Default 10 min.
+    pub stuck_ms: u64,
     /// How long containers live on without an ApplicationMaster. Default 120 s.
     pub orphan_ms: u64,
     /// From launch to registration. Default 5 min.
@@ -73,8 +75,6 @@ pub struct Limits {
     pub slot_failures: u32,
     /// Failures of all slots within the window that end the job: at least this, and at least twice the slots. Default 10.
     pub job_failures: u32,
-    /// How many errors trainers may report on one task before the job ends. Default 4.
-    pub task_errors: u32,
     /// How much work trainers hold ahead, so that they work on while no ApplicationMaster answers. Default 30 s.
     pub lease_ms: u64,
     /// Least computing time after which a task may be called late. Default 10 s.
@@ -87,10 +87,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        let liveness = LivenessSpec::default().times(0);
         Self {
-            heartbeat_ms: 2_000,
-            suspect_ms: 20_000,
-            dead_ms: 60_000,
+            heartbeat_ms: liveness.beat_ms,
+            suspect_ms: liveness.suspect_ms,
+            dead_ms: liveness.dead_ms,
+            stuck_ms: liveness.stuck_ms,
             orphan_ms: 120_000,
             registration_ms: 300_000,
             allocation_ms: 1_800_000,
@@ -100,11 +102,27 @@ impl Default for Limits {
             failure_window_ms: 3_600_000,
             slot_failures: 4,
             job_failures: 10,
-            task_errors: 4,
             lease_ms: 30_000,
             late_ms: 10_000,
             store_tries: 5,
             retry_ms: 1_000,
+        }
+    }
+}
+
+impl Limits {
+    /// The defaults with the times of the failure detector that hold for this job, and this orphan time, which is at
+    /// least twice `dead_ms`: a container that is cut off must not end before its ApplicationMaster has given it up.
+    #[must_use]
+    pub fn of_job(spec: &JobSpec, orphan_ms: u64) -> Self {
+        let liveness = LivenessTimes::of(spec);
+        Self {
+            heartbeat_ms: liveness.beat_ms,
+            suspect_ms: liveness.suspect_ms,
+            dead_ms: liveness.dead_ms,
+            stuck_ms: liveness.stuck_ms,
+            orphan_ms: orphan_ms.max(2 * liveness.dead_ms),
+            ..Self::default()
         }
     }
 }

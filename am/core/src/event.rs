@@ -7,6 +7,7 @@ use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot
 
 use crate::action::{CallId, Checkpoint, ConnectionId, ContainerName, OperationId, RecordId};
 use crate::record::Record;
+use crate::token_lifetime::{FetchedTokens, TokenLifetime};
 
 /// Something that happened. The driver turns each input into exactly one event.
 #[derive(Clone, Debug)]
@@ -126,12 +127,27 @@ pub enum Event {
         /// A sentence or some lines.
         text: String,
     },
+    /// How long file systems accept the job's tokens. Replaces that of an earlier event; a job without tokens has no such event.
+    TokensLast(TokenLifetime),
+    /// The ApplicationMaster has fetched tokens for file systems, which all containers get.
+    TokensFetched(Box<FetchedTokens>),
+    /// It could not fetch tokens, and tries again.
+    TokensNotFetched {
+        /// Names the file system and the cause.
+        error: String,
+    },
     /// An operator asks for something.
     Operation {
         /// Names the answer.
         id: OperationId,
         /// What.
         operation: Operation,
+    },
+    /// The driver did not run for this time (its process was suspended, or its machine stood still): what containers sent
+    /// meanwhile is still to be read, so that they were not silent.
+    StoodStill {
+        /// For how long, ms.
+        ms: u64,
     },
     /// [`Core::next_deadline`](crate::Core::next_deadline) has passed. An early or late timer does no harm.
     Timer,
@@ -204,14 +220,16 @@ pub enum Exit {
     },
 }
 
-/// Outcome of a connection attempt to a port.
+/// Outcome of a probe: a connection to a data port, and a handshake on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// Refused: no process listens there, so it is gone.
     Refused,
-    /// It opened: the process exists, whatever its state.
-    Open,
-    /// Neither within the driver's timeout (about a second), or no route.
+    /// The process has proved the secret over the probe's nonce: a data thread runs.
+    Answered,
+    /// The connection opened and no proof came within a second: the kernel accepts, and the process stands still.
+    NoAnswer,
+    /// It did not open within a second, or there is no route: the machine or the path is down.
     Silent,
 }
 

@@ -5,8 +5,8 @@
 //! YARN, on one machine, and in simulations of thousands of faults. The driver in `heddle-am` waits on sockets, RPC, disks
 //! and time.
 //!
-//! Four components with private state share one context: the fleet (containers), the work (phases and tasks), the
-//! checkpoints, and the stage of the job. `core` routes events to them and facts between them.
+//! Five components with private state share one context: the fleet (containers), the work (phases and tasks), the
+//! checkpoints, the credentials, and the stage of the job. `core` routes events to them and facts between them.
 //!
 //! ```no_run
 //! # fn example(config: heddle_am_core::Config, startup: heddle_am_core::StartupState) {
@@ -25,6 +25,7 @@ mod compaction;
 mod config;
 mod context;
 mod core;
+mod credentials;
 mod event;
 mod failure;
 mod fleet;
@@ -33,6 +34,8 @@ mod received_reports;
 mod record;
 mod stage;
 mod time;
+mod token_lifetime;
+mod token_refresh;
 mod work;
 
 pub use action::{
@@ -45,5 +48,7 @@ pub use core::Core;
 pub use event::{DamagedCheckpoint, Event, Exit, Probe, StartupState, Stored, SurvivingContainer};
 pub use outcome::Outcome;
 pub use received_reports::ReceivedReports;
-pub use record::Record;
+pub use record::{Record, RecordedView};
 pub use time::{MonotonicMs, Now};
+pub use token_lifetime::{FetchedTokens, TokenLifetime};
+pub use token_refresh::TokenRefresh;

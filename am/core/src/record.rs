@@ -3,11 +3,29 @@
 //! It has no task completions (shards have them, and a rollback would make them false) and no containers (the
 //! cluster has them). Records are only ever added to; unknown fields of later versions are ignored.
 
-use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
+use heddle_protocol::ids::{
+    Attempt, CutId, Epoch, Generation, Member, PhaseNo, ShardId, Slot, Step, Term, ViewVersion,
+};
+use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view::{EvaluationView, TrainingPassView};
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::Outcome;
+
+/// The view of a shard, as the journal has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedView {
+    /// The shard.
+    pub shard: ShardId,
+    /// Fencing token of the primary.
+    pub term: Term,
+    /// Orders the views of the epoch.
+    pub version: ViewVersion,
+    /// The copy that serves trainers.
+    pub primary: Member,
+    /// The copies that may be promoted, the primary included.
+    pub in_sync: Vec<Member>,
+}
 
 /// One journal entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +57,19 @@ pub enum Record {
         /// The shard map: by shard, its slot.
         holders: Vec<Slot>,
         /// What was lost, for reports.
+        cause: String,
+        /// Milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// `pservers.replicas`: shards have these views from now on. All that one decision changes is in one record. The first of
+    /// an epoch has all shards, when all copies are in its state; each later one those that another primary or another
+    /// in-sync set. Durable before any command carries them.
+    Views {
+        /// The epoch.
+        epoch: Epoch,
+        /// The views, ascending by shard.
+        views: Vec<RecordedView>,
+        /// Why, in words.
         cause: String,
         /// Milliseconds since 1970.
         at_ms: u64,
@@ -93,10 +124,49 @@ impl Record {
     pub fn is_decision(&self) -> bool {
         match self {
             Self::Claim { .. } | Self::Restore { .. } | Self::Outcome(_) => true,
+            Self::Views { .. } => !Mutation::ViewsBeforeRecord.is_on(),
             Self::Commit { .. }
             | Self::Evaluated { .. }
             | Self::PassTrained { .. }
             | Self::Scaled { .. } => false,
         }
+    }
+
+    /// Whether the claim must be checked again once the record is durable. A record that became durable after another
+    /// attempt had read the journal is in no journal that counts: without the check this attempt would order a promotion
+    /// that its successor does not know.
+    #[must_use]
+    pub fn needs_claim_after(&self) -> bool {
+        matches!(self, Self::Views { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::ids::Incarnation;
+
+    use super::*;
+
+    #[test]
+    fn views_are_written_as_the_formats_page_says() {
+        let member = |slot| Member { slot: Slot::pserver(slot), incarnation: Incarnation(1) };
+        let view = RecordedView {
+            shard: ShardId(3),
+            term: Term(2),
+            version: ViewVersion(2),
+            primary: member(1),
+            in_sync: vec![member(1)],
+        };
+        let record = Record::Views {
+            epoch: Epoch::first(Generation(1)),
+            views: vec![view],
+            cause: "pserver-0 exited with signal 9".to_owned(),
+            at_ms: 1,
+        };
+        let json = serde_json::to_string(&record).expect("JSON");
+        let page = include_str!("../../../docs/formats.md");
+        assert!(page.lines().any(|line| line == json), "docs/formats.md lacks {json}");
+        assert_eq!(serde_json::from_str::<Record>(&json).expect("reads back"), record);
+        assert!(record.is_decision() && record.needs_claim_after());
     }
 }

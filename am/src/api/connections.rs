@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_am_core::ConnectionId;
+use heddle_channel::{ChannelStream, DialError, accept_stream};
+use heddle_protocol::handshake::{Channel, MECHANISM_NOISE, Verdict};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::{SockRef, TcpKeepalive};
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tracing::Instrument as _;
 
@@ -29,14 +31,6 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 const UNPROVEN_LIFE: Duration = Duration::from_secs(30);
 /// Extra time for the answer that is being sent then.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
-/// A peer whose machine is lost is detected after 30 + 3 × 10 s without traffic, and with unread or unacknowledged
-/// bytes after a minute (`TCP_USER_TIMEOUT`, RFC 5482). The core's timeout of a silent container is a minute too.
-const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
-    .with_time(Duration::from_secs(30))
-    .with_interval(Duration::from_secs(10))
-    .with_retries(3);
-const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
-
 /// Accepts and serves connections until the process ends.
 pub(super) async fn accept(
     listener: TcpListener,
@@ -88,8 +82,15 @@ async fn serve_requests(
     stream: TcpStream,
     state: &Arc<session::ConnectionState>,
     shared: Arc<ApiState>,
-) -> Result<(), hyper::Error> {
-    tune(&stream);
+) -> Result<(), ServeError> {
+    if let Err(error) = shared.timeout.apply(&stream) {
+        tracing::debug!(%error, "socket_option_not_set");
+    }
+    let opened = tokio::time::timeout(HEAD_LIMIT, opened(stream, &shared));
+    let stream = opened.await.map_err(|_| ServeError::Slow)??;
+    if matches!(stream, ChannelStream::Encrypted(_)) {
+        state.set_encrypted();
+    }
     let of_requests = Arc::clone(state);
     let service = service_fn(move |request| {
         session::answer(request, Arc::clone(&shared), Arc::clone(&of_requests))
@@ -102,25 +103,40 @@ async fn serve_requests(
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        ended = connection.as_mut() => return ended,
+        ended = connection.as_mut() => return Ok(ended?),
         () = tokio::time::sleep(UNPROVEN_LIFE) => {}
     }
     if state.place.is_proven() {
-        return connection.await;
+        return Ok(connection.await?);
     }
     connection.as_mut().graceful_shutdown();
     // A peer that proves the secret in its last request opens a new connection.
-    tokio::time::timeout(LAST_ANSWER, connection).await.unwrap_or(Ok(()))
+    Ok(tokio::time::timeout(LAST_ANSWER, connection).await.unwrap_or(Ok(()))?)
 }
 
-fn tune(stream: &TcpStream) {
-    let socket = SockRef::from(stream);
-    let tuned = stream
-        // Without it a command could wait for the acknowledgement of the one before.
-        .set_nodelay(true)
-        .and_then(|()| socket.set_tcp_keepalive(&KEEPALIVE))
-        .and_then(|()| socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX)));
-    if let Err(error) = tuned {
-        tracing::debug!(%error, "socket_option_not_set");
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum ServeError {
+    #[error("no first byte, or no encrypted handshake, within {} s", HEAD_LIMIT.as_secs())]
+    Slow,
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Encrypted(#[from] DialError),
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+}
+
+/// The connection as HTTP finds it. Its first byte decides: [`MECHANISM_NOISE`] begins no method of HTTP.
+async fn opened(mut stream: TcpStream, shared: &ApiState) -> Result<ChannelStream, ServeError> {
+    let mut first = [0];
+    stream.peek(&mut first).await?;
+    if first != [MECHANISM_NOISE] {
+        return Ok(ChannelStream::Plain(stream));
     }
+    stream.read_u8().await?;
+    let channels = [Channel::Control, Channel::Operator];
+    let mut incoming = accept_stream(stream, &shared.secret, shared.run, &channels).await?;
+    incoming.answer(Verdict::Welcome).await?;
+    Ok(incoming.stream)
 }

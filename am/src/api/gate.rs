@@ -117,7 +117,7 @@ async fn is_listening(url: &str) -> bool {
 #[derive(Debug)]
 pub struct PageGate {
     proxy: WebProxy,
-    viewers: Option<Arc<Viewers>>,
+    viewers: RwLock<Option<Arc<Viewers>>>,
     addresses: RwLock<BTreeSet<IpAddr>>,
     /// Which of several servers of the proxy listens, and when that was found.
     listens: Mutex<Option<(usize, Instant)>>,
@@ -130,10 +130,19 @@ impl PageGate {
     pub fn new(proxy: WebProxy, viewers: Option<Viewers>) -> Arc<Self> {
         Arc::new(Self {
             proxy,
-            viewers: viewers.map(Arc::new),
+            viewers: RwLock::new(viewers.map(Arc::new)),
             addresses: RwLock::default(),
             listens: Mutex::default(),
         })
+    }
+
+    /// Replaces the viewers: the ResourceManager names users at the registration, after the first pages.
+    pub fn set_viewers(&self, viewers: Option<Viewers>) {
+        *self.viewers.write().unwrap_or_else(PoisonError::into_inner) = viewers.map(Arc::new);
+    }
+
+    fn viewers(&self) -> Option<Arc<Viewers>> {
+        self.viewers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// See [`way`]; `user` is the user that the proxy names.
@@ -146,10 +155,10 @@ impl PageGate {
             let base = self.base().await;
             return self::way(&base, &BTreeSet::new(), peer, path);
         }
-        let (Way::Serve, Some(viewers), Some(user)) = (&way, &self.viewers, user) else {
+        let (Way::Serve, Some(viewers), Some(user)) = (&way, self.viewers(), user) else {
             return way;
         };
-        let (viewers, asked) = (Arc::clone(viewers), user.clone());
+        let asked = user.clone();
         match tokio::task::spawn_blocking(move || viewers.include(&asked)).await {
             Ok(true) => Way::Serve,
             Ok(false) | Err(_) => Way::Forbid(user),

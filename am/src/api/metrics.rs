@@ -13,7 +13,7 @@ use std::sync::Arc;
 use heddle_protocol::control::{GAP_BOUNDS, GrantedPulls};
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::Role;
-use heddle_protocol::view::{JobState, JobView, SparseTableView};
+use heddle_protocol::view::{JobState, JobView, MirrorView, SlotView, SparseTableView};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric,
@@ -39,6 +39,10 @@ const ROWS: Metric =
     Metric::counter("heddle_rows_total", "Records computed, recomputed ones included.");
 const ROWS_PER_SECOND: Metric =
     Metric::gauge("heddle_rows_per_second", "Records per second at present.");
+const TASKS_SET_ASIDE: Metric = Metric::gauge(
+    "heddle_tasks_set_aside",
+    "Tasks that passes went on without after errors, the newest 1,000 at the most.",
+);
 const BAD_RECORDS: Metric = Metric::counter("heddle_bad_records_total", "Records left out as bad.");
 const INPUT_WAIT: Metric = Metric::gauge(
     "heddle_input_wait_seconds",
@@ -48,6 +52,24 @@ const INPUT_WAITED: Metric = Metric::counter(
     "heddle_input_waited_seconds_total",
     "Time in which trainers waited for the storage of their input, waits that are over.",
 );
+const CREDENTIALS_EXPIRE: Metric = Metric::gauge(
+    "heddle_credentials_expire_seconds",
+    "Time until the job's HDFS tokens end; a job with a keytab gets others before.",
+);
+const CREDENTIALS_FAILURES: Metric = Metric::counter(
+    "heddle_credentials_failures_total",
+    "Fetches of HDFS tokens by the job's keytab that failed in this attempt.",
+);
+const CREDENTIALS_PENDING: Metric = Metric::gauge(
+    "heddle_credentials_pending_containers",
+    "Containers that have not confirmed the newest HDFS tokens.",
+);
+const SHARDS_IN_SYNC: Metric =
+    Metric::gauge("heddle_shards_in_sync", "Shards with all of their backups in sync.");
+const SHARDS_UNDER_REPLICATED: Metric =
+    Metric::gauge("heddle_shards_under_replicated", "Shards with fewer backups than wanted.");
+const PROMOTIONS: Metric =
+    Metric::counter("heddle_promotions_total", "Backups made primary in this attempt.");
 const TABLE_ROWS: Metric = Metric::gauge("heddle_table_rows", "Rows of a sparse table.");
 const TABLE_BYTES: Metric = Metric::gauge(
     "heddle_table_bytes",
@@ -121,6 +143,18 @@ const CHECKPOINTS_GIVEN_UP: Metric = Metric::counter(
     "heddle_checkpoints_given_up_total",
     "Cuts that became no checkpoint in this attempt.",
 );
+const MIRROR_BEHIND: Metric = Metric::gauge(
+    "heddle_mirror_behind_checkpoints",
+    "Checkpoints that were committed and are not in this mirror.",
+);
+const MIRROR_LATE: Metric = Metric::gauge(
+    "heddle_mirror_late_seconds",
+    "Time since the first of them was committed, seconds; 0 if there is none.",
+);
+const MIRROR_FAILURES: Metric = Metric::counter(
+    "heddle_mirror_failures_total",
+    "Copies to this mirror that failed in this attempt.",
+);
 const CHECKPOINT_TIME: Metric = Metric::gauge(
     "heddle_checkpoint_last_time_seconds",
     "When the newest checkpoint was committed, seconds since 1970.",
@@ -149,6 +183,10 @@ const INCARNATION: Metric =
     Metric::gauge("heddle_container_incarnation", "Incarnation of the container in its slot.");
 const MEMORY: Metric =
     Metric::gauge("heddle_container_resident_bytes", "Resident memory of a container, bytes.");
+const HEARTBEAT_AGE: Metric = Metric::gauge(
+    "heddle_container_heartbeat_age_seconds",
+    "Time since the last heartbeat of a container, seconds.",
+);
 const PUSHES: Metric =
     Metric::counter("heddle_pushes_total", "Push frames taken by a parameter server.");
 const TRAINER_ROWS: Metric =
@@ -301,12 +339,18 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     page.value(ROWS, view.rows)?;
     page.value(ROWS_PER_SECOND, view.rows_per_second)?;
     page.value(BAD_RECORDS, view.bad_records)?;
+    page.value(TASKS_SET_ASIDE, view.set_aside.len())?;
     if let Some(locality) = view.data_locality {
         let by = [("node_local", locality.node_local), ("other", locality.other)];
         page.values(TASKS_DISPATCHED, by.map(|(name, tasks)| ([("locality", name)], tasks)))?;
     }
     if let Some(pulls) = &view.granted_pulls {
         granted_pulls(page, pulls)?;
+    }
+    if let Some(replication) = &view.replication {
+        page.value(SHARDS_IN_SYNC, replication.in_sync)?;
+        page.value(SHARDS_UNDER_REPLICATED, replication.under_replicated)?;
+        page.value(PROMOTIONS, replication.promotions)?;
     }
     let tables = &view.sparse_tables;
     let by = |value: fn(&SparseTableView) -> u64| {
@@ -316,6 +360,12 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         page.values(TABLE_ROWS, by(|table| table.rows))?;
         page.values(TABLE_BYTES, by(|table| table.bytes))?;
         page.values(TABLE_DROPPED, by(|table| table.dropped))?;
+    }
+    if let Some(tokens) = &view.credentials {
+        let left_ms = tokens.until_ms.saturating_sub(wall_ms());
+        page.value(CREDENTIALS_EXPIRE, left_ms as f64 / 1000.0)?;
+        page.value(CREDENTIALS_FAILURES, tokens.failures)?;
+        page.value(CREDENTIALS_PENDING, tokens.pending_containers)?;
     }
     let wait = view.storage_wait.as_ref();
     let waiting_ms = wait.map_or(0, |wait| wall_ms().saturating_sub(wait.since_ms));
@@ -349,7 +399,18 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         page.value(CHECKPOINT_DURATION, newest.took_ms as f64 / 1000.0)?;
         page.value(CHECKPOINT_BYTES, newest.bytes)?;
     }
-    Ok(())
+    mirrors(page, &view.mirrors)
+}
+
+fn mirrors(page: &mut Page<'_>, mirrors: &[MirrorView]) -> fmt::Result {
+    if mirrors.is_empty() {
+        return Ok(());
+    }
+    let each = || mirrors.iter().map(|mirror| ([("mirror", mirror.dir.clone())], mirror));
+    page.values(MIRROR_BEHIND, each().map(|(label, mirror)| (label, mirror.behind)))?;
+    let late = each().map(|(label, mirror)| (label, mirror.late_ms as f64 / 1000.0));
+    page.values(MIRROR_LATE, late)?;
+    page.values(MIRROR_FAILURES, each().map(|(label, mirror)| (label, mirror.failures)))
 }
 
 fn granted_pulls(page: &mut Page<'_>, pulls: &GrantedPulls) -> fmt::Result {
@@ -368,7 +429,7 @@ fn recoveries(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         let known = phases(last)
             .rows()
             .into_iter()
-            .filter_map(|(name, ms, _)| ms.map(|ms| ([("stretch", name)], ms as f64 / 1000.0)));
+            .filter_map(|row| row.ms.map(|ms| ([("stretch", row.name)], ms as f64 / 1000.0)));
         page.values(RECOVERY_SECONDS, known)?;
     }
     Ok(())
@@ -395,6 +456,8 @@ fn slots(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     page.values(INCARNATION, slots().map(|(name, slot)| (name, slot.incarnation.0)))?;
     page.values(MEMORY, slots().map(|(name, slot)| (name, slot.rss_bytes)))?;
     page.values(PER_SECOND, slots().map(|(name, slot)| (name, slot.per_second)))?;
+    let age = |slot: &SlotView| Some(slot.heartbeat_age_ms? as f64 / 1000.0);
+    page.values(HEARTBEAT_AGE, slots().filter_map(|(name, slot)| Some((name, age(slot)?))))?;
     page.values(PUSHES, of(Role::Pserver).map(|(name, slot)| (name, slot.total)))?;
     page.values(TRAINER_ROWS, of(Role::Trainer).map(|(name, slot)| (name, slot.total)))
 }
@@ -422,6 +485,7 @@ mod tests {
             "heddle_recovery_seconds{stretch=\"restart\"} 0.7\n",
             "heddle_slots{role=\"trainer\",state=\"running\"} 1\n",
             "heddle_container_incarnation{slot=\"pserver-0\"} 2\n",
+            "heddle_container_heartbeat_age_seconds{slot=\"pserver-0\"} 0.7\n",
             "heddle_pushes_total{slot=\"pserver-0\"} 1000\n",
             "# HELP heddle_rows Records computed, recomputed ones included.\n# TYPE heddle_rows counter\nheddle_rows_total ",
             "# TYPE heddle_phase gauge\nheddle_phase ",
@@ -429,6 +493,21 @@ mod tests {
             assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
         }
         assert!(text.ends_with("\n# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn each_mirror_has_its_lag_and_failures() {
+        let dir = "/backup".to_owned();
+        let mirror =
+            MirrorView { dir, behind: 2, late_ms: 1_500, failures: 3, ..MirrorView::default() };
+        let text = render(&Arc::new(JobView { mirrors: vec![mirror], ..view() }));
+        for expected in [
+            "heddle_mirror_behind_checkpoints{mirror=\"/backup\"} 2\n",
+            "heddle_mirror_late_seconds{mirror=\"/backup\"} 1.5\n",
+            "heddle_mirror_failures_total{mirror=\"/backup\"} 3\n",
+        ] {
+            assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        }
     }
 
     #[test]

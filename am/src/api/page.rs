@@ -12,8 +12,8 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::curve;
 use crate::report::format::{
-    self, data_locality, granted_pulls, phases, plain, rate, size, sparse_table, storage_wait,
-    thousands, time, word,
+    self, credentials, data_locality, granted_pulls, heartbeat_age, phases, plain, rate,
+    replication, size, sparse_table, storage_wait, thousands, time, word,
 };
 
 /// Most rows of a table: a longer page is slow and unreadable. JSON has all.
@@ -48,6 +48,7 @@ pub(super) fn render(view: &JobView) -> String {
                 (ended(view))
                 (recoveries(view))
                 (checkpoints(view))
+                (mirrors(view))
                 (tables(view))
                 (checkpoints_given_up(view))
                 (checkpoints_damaged(view))
@@ -84,9 +85,12 @@ fn headline(view: &JobView) -> Markup {
             " · since " (time(view.started_ms))
         }
         @if view.bad_records > 0 { p { (thousands(view.bad_records)) " bad records left out" } }
+        @for task in &view.set_aside { p.m { "set aside: " (plain(&task.to_string())) } }
         @if let Some(locality) = view.data_locality { p { (data_locality(locality)) } }
         @if let Some(granted) = &view.granted_pulls { p { "staleness: " (granted_pulls(granted)) } }
         @for table in &view.sparse_tables { p { "table " (plain(&sparse_table(table))) } }
+        @if let Some(copies) = &view.replication { p { "replication: " (replication(copies)) } }
+        @if let Some(tokens) = &view.credentials { p { (plain(&credentials(tokens))) } }
         @if let Some(wait) = &view.storage_wait { p.m { (plain(&storage_wait(wait))) } }
         @if !view.message.is_empty() { p.m { (plain(&view.message)) } }
     }
@@ -147,6 +151,7 @@ fn containers(view: &JobView) -> Markup {
         "per second",
         "total",
         "memory",
+        "last heartbeat",
         "process",
         "container",
         "logs",
@@ -164,6 +169,7 @@ fn containers(view: &JobView) -> Markup {
             (figure(rate(slot.per_second)))
             (figure(thousands(slot.total)))
             (figure(size(slot.rss_bytes)))
+            (figure(heartbeat_age(slot.heartbeat_age_ms)))
             (figure(slot.pid))
             (container(slot.placement.as_ref()))
             (logs(view, slot.placement.as_ref()))
@@ -214,7 +220,9 @@ fn recoveries(view: &JobView) -> Markup {
         "restart",
         "load",
         "resume",
-        "in all",
+        "outage",
+        "age of the checkpoint",
+        "steps again",
     ];
     let title = match view.recoveries_total > view.recoveries.len() as u64 {
         true => format!("Recoveries, newest first, of {}", view.recoveries_total),
@@ -231,8 +239,10 @@ fn recoveries(view: &JobView) -> Markup {
                 (text(format_args!("{} → {}", recovery.epoch_before, recovery.epoch_after)))
             }
             (text(recovery.base.map_or_else(|| "–".to_owned(), |base| base.to_string())))
-            @for (_, value, _) in five.rows() { (ms(value)) }
+            @for row in five.rows() { (ms(row.ms)) }
             @if recovery.done { (ms(Some(five.total_ms()))) } @else { (text("under way")) }
+            (ms(recovery.checkpoint_ms))
+            (recovery.steps_again.map_or_else(|| text("–"), figure))
         }
     });
     table(&title, &head, rows)
@@ -253,6 +263,21 @@ fn checkpoints(view: &JobView) -> Markup {
         }
     });
     table(&title, &head, rows)
+}
+
+fn mirrors(view: &JobView) -> Markup {
+    let head = ["mirror", "newest", "behind", "late", "failures", "last error"];
+    let rows = view.mirrors.iter().map(|mirror| {
+        html! {
+            (text(&mirror.dir))
+            (text(mirror.checkpoint.map_or_else(|| "–".to_owned(), |cut| cut.to_string())))
+            (figure(mirror.behind))
+            (ms(Some(mirror.late_ms)))
+            (figure(thousands(mirror.failures)))
+            (text(mirror.error.as_deref().unwrap_or_default()))
+        }
+    });
+    table("Mirrors of the checkpoints", &head, rows)
 }
 
 fn tables(view: &JobView) -> Markup {
@@ -417,7 +442,7 @@ mod tests {
             "application_1700000000000_0005, user alice, queue default",
             "href=\"http://n1:8042/node/containerlogs/container_1700000000000_0005_01_000003/alice\"",
             "was killed by signal 9 (by an operator or by the kernel)",
-            "<td>1.200 s</td><td>0.009 s</td><td>0.700 s</td><td>0.040 s</td><td>0.011 s</td><td>0.760 s</td>",
+            "<td>0.040 s</td><td>0.009 s</td><td>0.700 s</td><td>0.040 s</td><td>0.011 s</td><td>0.760 s</td><td>1.200 s</td><td>2</td>",
             "pserver-0 was lost before its shards were saved",
             "<td>0.2118</td><td>0.9729</td>",
             "<td>2</td><td>5,000</td><td>0.2304</td>",

@@ -2,13 +2,14 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use heddle_am_core::ConnectionId;
 use heddle_protocol::control::{Operation, ReportEnvelope};
 use heddle_protocol::handshake::{
-    Channel, HELLO_BYTES, HandshakeError, Hello, NONCE_BYTES, random_nonce,
+    Channel, HELLO_BYTES, HandshakeError, Hello, Mechanism, NONCE_BYTES, random_nonce,
 };
 use heddle_protocol::ids::Member;
 use heddle_protocol::lines::LineBuffer;
@@ -30,6 +31,10 @@ use super::viewers;
 /// Longest command of an operator.
 const OPERATION_BYTES_MAX: usize = 64 * 1024;
 
+/// The answer to a peer that offers less than the job requires.
+const UNPROTECTED: &str =
+    "the connections of this job are encrypted (network.protection): this peer offers plain HTTP";
+
 type Body = Either<Full<Bytes>, BodyChannel<Bytes>>;
 
 /// The state of one connection: peer, admission and challenge.
@@ -38,6 +43,7 @@ pub(super) struct ConnectionState {
     peer: IpAddr,
     gate: Option<Arc<PageGate>>,
     pub(super) place: ConnectionPermit,
+    encrypted: AtomicBool,
     challenge: Mutex<Option<(Hello, [u8; NONCE_BYTES])>>,
 }
 
@@ -48,7 +54,24 @@ impl ConnectionState {
         gate: Option<Arc<PageGate>>,
         place: ConnectionPermit,
     ) -> Self {
-        Self { id, peer, gate, place, challenge: Mutex::new(None) }
+        Self {
+            id,
+            peer,
+            gate,
+            place,
+            encrypted: AtomicBool::new(false),
+            challenge: Mutex::new(None),
+        }
+    }
+
+    /// Notes that the bytes of the connection are encrypted. It precedes the first request.
+    pub(super) fn set_encrypted(&self) {
+        self.encrypted.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the connection may carry what the secret opens.
+    fn satisfies(&self, mechanism: Mechanism) -> bool {
+        mechanism == Mechanism::Hmac || self.encrypted.load(Ordering::Relaxed)
     }
 
     fn set(&self, hello: Hello, nonce: [u8; NONCE_BYTES]) {
@@ -160,6 +183,9 @@ fn hello(
     shared: &ApiState,
     state: &ConnectionState,
 ) -> Response<Body> {
+    if !state.satisfies(shared.mechanism) {
+        return text(StatusCode::UPGRADE_REQUIRED, UNPROTECTED);
+    }
     let Some(bytes) =
         hex_header::<HELLO_BYTES>(request.headers(), heddle_protocol::handshake::HEADER_HELLO)
     else {

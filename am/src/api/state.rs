@@ -1,8 +1,9 @@
 //! What all connections share, and what the server hands to the driver.
 
 use heddle_am_core::ConnectionId;
+use heddle_channel::PeerTimeout;
 use heddle_protocol::control::{Operation, ReportEnvelope};
-use heddle_protocol::handshake::Secret;
+use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{Member, RunId};
 use tokio::sync::{mpsc, oneshot};
 
@@ -52,6 +53,10 @@ pub struct ApiState {
     pub run: RunId,
     /// Its secret.
     pub secret: Secret,
+    /// How connections of containers and operators are secured, at least.
+    pub mechanism: Mechanism,
+    /// When connections to clients out of reach close.
+    pub timeout: PeerTimeout,
     /// To the driver.
     pub inputs: mpsc::Sender<ApiInput>,
     /// The pages of the job.

@@ -1,7 +1,9 @@
 //! Users that may view the pages, where the cluster restricts that (`yarn.acl.enable`).
 //!
 //! The rule is YARN's for its own pages of an application (`ApplicationACLsManager`, right `VIEW_APP`): the owner, the
-//! cluster's administrators (`yarn.admin.acl`), and the users that the job names (`yarn.view-acl`). YARN's proxy
+//! cluster's administrators (`yarn.admin.acl`), and the users that the job names (`yarn.view-acl`) or the ResourceManager
+//! names at the registration. The latter restrict the pages even where the submitter's configuration lacks
+//! `yarn.acl.enable`; the administrators are then those that it states, since the default is all users. YARN's proxy
 //! authenticates the user and names it in a cookie. As in Hadoop's own ApplicationMasters, a request without a user name
 //! is served: a cluster without authentication has no restriction. A process on the proxy's host can claim any name, as
 //! for every application.
@@ -50,27 +52,30 @@ impl Acl {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Viewers {
     owner: String,
-    acls: [Acl; 2],
+    acls: Vec<Acl>,
 }
 
 impl Viewers {
-    /// The viewers of a job of `owner` with this `yarn.view-acl`; `None` where the configuration has no restriction.
+    /// The viewers of a job of `owner`; `None` without a restriction. `acls`: `yarn.view-acl`, and what the
+    /// ResourceManager named, empty where it named none.
     ///
     /// # Errors
     /// When a value of the configuration cannot be used.
     pub fn of(
         configuration: &Configuration,
         owner: &str,
-        view_acl: &str,
+        [view_acl, named]: [&str; 2],
     ) -> Result<Option<Self>, PropertyError> {
-        if !configuration.boolean("yarn.acl.enable", false)? {
+        let is_enabled = configuration.boolean("yarn.acl.enable", false)?;
+        if !is_enabled && named.trim().is_empty() {
             return Ok(None);
         }
-        let administrators = configuration.trimmed("yarn.admin.acl")?;
-        Ok(Some(Self {
-            owner: owner.to_owned(),
-            acls: [Acl::parse(view_acl), Acl::parse(&administrators.unwrap_or_default())],
-        }))
+        let administrators = match is_enabled || configuration.is_stated("yarn.admin.acl") {
+            true => configuration.trimmed("yarn.admin.acl")?.unwrap_or_default(),
+            false => String::new(),
+        };
+        let acls = [view_acl, named, &administrators].map(Acl::parse).into();
+        Ok(Some(Self { owner: owner.to_owned(), acls }))
     }
 
     /// Whether `user` may view the pages. Blocks: the system may look up groups in a directory service.
@@ -144,7 +149,7 @@ mod tests {
         for (key, value) in pairs {
             configuration.set(key, *value, "test");
         }
-        Viewers::of(&configuration, "alice", view_acl).unwrap()
+        Viewers::of(&configuration, "alice", [view_acl, ""]).unwrap()
     }
 
     const STRICT: [(&str, &str); 2] = [("yarn.acl.enable", "true"), ("yarn.admin.acl", "root")];
@@ -167,6 +172,26 @@ mod tests {
         assert_eq!(viewers(&[], ""), None);
         let default = viewers(&STRICT[..1], "").unwrap();
         assert!(default.include("dr.who"), "yarn.admin.acl is * by default");
+    }
+
+    #[test]
+    fn users_that_the_resourcemanager_names_count() {
+        let named = |pairs: &[(&str, &str)], named: &str| {
+            let mut configuration = Configuration::with_defaults(Environment::empty());
+            for (key, value) in pairs {
+                configuration.set(key, *value, "test");
+            }
+            Viewers::of(&configuration, "alice", ["", named]).unwrap()
+        };
+        let viewers = named(&STRICT, "bob").unwrap();
+        assert!(viewers.include("bob") && viewers.include("root") && !viewers.include("carol"));
+        // The submitter's configuration does not restrict; the ResourceManager does.
+        let viewers = named(&[], "bob").unwrap();
+        assert!(viewers.include("bob") && viewers.include("alice"));
+        assert!(!viewers.include("carol"), "the default administrators, all users, do not count");
+        let viewers = named(&[("yarn.admin.acl", "root")], "bob").unwrap();
+        assert!(viewers.include("root") && !viewers.include("carol"));
+        assert_eq!(named(&[], " "), None);
     }
 
     #[test]

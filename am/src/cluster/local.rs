@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use heddle_am_core::{ContainerName, ContainerOrder, Event, Exit};
+use heddle_fail_points::fail_value;
 use heddle_protocol::environment;
 use heddle_protocol::ids::{Member, Role};
 use heddle_telemetry::descriptors::Limit;
@@ -172,6 +173,10 @@ impl LocalCluster {
         let Some(alive) = self.alive.get(container).cloned() else {
             return;
         };
+        // As a NodeManager that is lost: the process lives on.
+        if fail_value!("container-stop", container = container.0).is_some() {
+            return;
+        }
         signal(&alive, if grace_ms == 0 { Signal::SIGKILL } else { Signal::SIGTERM });
         if grace_ms > 0 {
             tokio::spawn(async move {

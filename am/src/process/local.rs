@@ -6,10 +6,13 @@ use std::time::{Duration, Instant};
 
 use heddle_am_core::{Limits, Outcome};
 use heddle_protocol::control::Operation;
-use heddle_protocol::environment::{AM_FILE, AmAddress, DATA_THREADS, PORTS, RUN, SECRET_FILE};
+use heddle_protocol::environment::{
+    AM_FILE, AmAddress, DATA_THREADS, DEAD_MS, PORTS, PROTECTION, RUN, SECRET_FILE,
+};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::handshake::Mechanism;
 use heddle_protocol::ids::{Attempt, RunId};
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::spec::{JobSpec, LivenessTimes};
 use heddle_protocol::view::{self, JobState, JobView};
 use heddle_storage::checkpoint::Owner;
 use tokio::net::TcpStream;
@@ -31,6 +34,8 @@ use crate::run_dir::{RunDir, RunFile};
 
 /// A local run has one ApplicationMaster; the next one is another run.
 const ATTEMPT: Attempt = Attempt(1);
+/// For `network.protection = "auto"`: this machine has no cluster whose setting counts.
+const NO_CLUSTER: bool = false;
 /// Timeout of a connection to this process's own port.
 const REACH_LIMIT: Duration = Duration::from_secs(3);
 /// How long the owner of a checkpoint directory may take to end, and the time between two checks.
@@ -118,11 +123,12 @@ async fn lead_run(
         file: &file,
         spec: &spec,
         secret,
+        mechanism: spec.network.protection.mechanism(NO_CLUSTER),
         attempt,
         listener,
         gate: None,
         address: format!("http://{address}/"),
-        limits: Limits { orphan_ms: spec.run.orphan_timeout().0, ..Limits::default() },
+        limits: Limits::of_job(&spec, spec.run.orphan_timeout().0),
         cluster_lease_ms: None,
         application: None,
         cluster,
@@ -189,7 +195,11 @@ fn local_launch(dir: &RunDir, file: &RunFile, spec: &JobSpec, program: &Path) ->
         (AM_FILE.to_owned(), text(dir.am_file())),
         (SECRET_FILE.to_owned(), text(dir.secret_file())),
         (DATA_THREADS.to_owned(), spec.pservers.vcores.to_string()),
+        (DEAD_MS.to_owned(), LivenessTimes::of(spec).dead_ms.to_string()),
     ];
+    if spec.network.protection.mechanism(NO_CLUSTER) == Mechanism::Noise {
+        variables.push((PROTECTION.to_owned(), "on".to_owned()));
+    }
     if let Some(ports) = spec.network.ports {
         variables.push((PORTS.to_owned(), ports.to_string()));
     }

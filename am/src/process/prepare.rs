@@ -19,7 +19,7 @@ use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::{self, JobSpec, Location, SpecDigest, identity};
 use heddle_protocol::view::JobState;
 use heddle_storage::checkpoint::{
-    CheckpointDir, CheckpointError, Depth, Health, Owner, SkippedCheckpoint, StoredCheckpoint,
+    CheckpointDir, Depth, Health, Owner, SkippedCheckpoint, StoredCheckpoint,
 };
 use heddle_storage::{StorageUrl, connect};
 use uuid::Uuid;
@@ -27,12 +27,14 @@ use uuid::Uuid;
 use super::start_failure::StartFailure;
 use crate::claim::{self, LivenessCheck};
 use crate::event_log::EventLog;
+use crate::import;
 use crate::input;
 use crate::journal::{self, Journal};
 use crate::lease::Lease;
+use crate::mirrors;
 use crate::plan_file;
 use crate::run_dir::{ResumeMode, RunFile};
-use crate::store::{Store, open_with_retries};
+use crate::store::{Store, open_of_job};
 use crate::wall_clock::wall_ms;
 use crate::warm_start;
 
@@ -92,11 +94,10 @@ pub(super) async fn prepare(
     check_batch(spec)?;
     let on_a_cluster = matches!(owner, Owner::Application { .. });
     let location = checkpoint_location(spec)?;
-    let storage =
-        connect(&location).map_err(|error| StartFailure::from(CheckpointError::from(error)))?;
-    let checkpoints = open_with_retries(&storage, location.path(), events).await?;
+    let checkpoints = open_of_job(&spec.checkpoint, &location, events).await?;
     let salt = Salt(Uuid::new_v4());
     let mut request = claim_request(file, spec, &owner, salt);
+    import::import(file.from.as_deref(), &checkpoints, &request, judge, events).await?;
     let followed = claim::look(&checkpoints, &request, judge);
     let (followed, found) = tokio::join!(followed, input::plan(spec));
     let (followed, found) = (followed?, found?);
@@ -125,7 +126,9 @@ pub(super) async fn prepare(
         overwrite: file.overwrite,
         permissions: spec.output.permissions,
         lease,
+        mirrors: None,
     };
+    mirrors::report_passed_over(&claimed.passed_over, events);
     let damaged = set_aside(&checkpoints, claimed.generation, claimed.damaged).await?;
     // Each of these waits for the store and is independent of the others.
     let (known, journal, announced, plan_file) = tokio::join!(

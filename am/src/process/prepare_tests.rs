@@ -56,6 +56,7 @@ async fn asks_beside(spec: &JobSpec, before: Liveness) -> Result<Prepared, Start
         earlier: ResumeMode::ContinueSame,
         overwrite: false,
         take_over: before == Liveness::Alive,
+        from: None,
         default_output: false,
     };
     let owner = local_owner().expect("an owner");

@@ -1,10 +1,12 @@
 //! Runs a prepared job to its end: wires core, journal, store, server and driver to one cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use heddle_am_core::{Config, Core, Event, Limits, Outcome, StartupState, SurvivingContainer};
+use heddle_channel::{PeerProbe, PeerTimeout};
 use heddle_protocol::control::Operation;
-use heddle_protocol::handshake::Secret;
+use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::Attempt;
 use heddle_protocol::spec::{JobSpec, Location, phase_count};
 use heddle_protocol::view::{ApplicationView, AttemptView, JobView, Placement};
@@ -29,6 +31,8 @@ pub(super) struct JobContext<'a, C> {
     pub(super) file: &'a RunFile,
     pub(super) spec: &'a JobSpec,
     pub(super) secret: Secret,
+    /// How connections of the job are secured.
+    pub(super) mechanism: Mechanism,
     pub(super) attempt: Attempt,
     pub(super) listener: TcpListener,
     /// Access control for the pages; `None` allows all clients.
@@ -57,14 +61,9 @@ pub(super) async fn run_job<C: ContainerSource>(
 ) -> (Outcome, JobView) {
     let JobContext { file, spec, attempt, application, past, log, listener, gate, .. } = context;
     let (events, receiver) = context.events;
-    let mut before = match &past {
-        Some(place) if attempt.0 > 1 => place.read().await,
-        _ => attempt_history::AttemptHistory::default(),
-    };
-    if let Some(placement) = context.placement {
-        before.history.add_attempt(AttemptView { attempt, placement });
-    }
+    let mut before = earlier_attempts(past.as_ref(), attempt, context.placement).await;
     log.continue_from(before.history.clone(), std::mem::take(&mut before.events));
+    let base = prepared.base.as_ref().map(|base| base.manifest.cut);
     let recovered = StartupState {
         attempt,
         generation: prepared.generation,
@@ -74,6 +73,7 @@ pub(super) async fn run_job<C: ContainerSource>(
         checkpoints: prepared.checkpoints,
         kept: context.kept,
     };
+    let timeout = PeerTimeout(Duration::from_millis(context.limits.dead_ms));
     let core = Core::new(Config {
         run: file.run,
         spec: Arc::new(started_spec(spec, prepared.init)),
@@ -89,37 +89,55 @@ pub(super) async fn run_job<C: ContainerSource>(
     let (inputs, incoming) = mpsc::channel(INPUTS_IN_FLIGHT);
     let (records, journaled) = mpsc::unbounded_channel();
     let (calls, called) = mpsc::unbounded_channel();
-    let (viewer, view) = watch::channel(Arc::new(JobView {
-        application: application.clone(),
-        ..JobView::starting(file.run, &file.name, attempt, file.started_ms)
-    }));
+    let first = JobView::starting(file.run, &file.name, attempt, file.started_ms);
+    let first = JobView { application: application.clone(), ..first };
+    let (viewer, view) = watch::channel(Arc::new(first));
     if let Some(place) = past {
         tokio::spawn(place.keep(attempt, view.clone(), log.clone()).in_current_span());
     }
     let (warnings, notices) = mpsc::unbounded_channel();
     spawn(info_span!("journal"), prepared.journal.run(journaled, events.clone(), warnings.clone()));
-    spawn(info_span!("store"), prepared.store.run(called, events.clone(), warnings));
+    let mut store = prepared.store;
+    let mirrors = store.start_mirrors(&spec.checkpoint, base, &warnings);
+    spawn(info_span!("store"), store.run(called, events.clone(), warnings));
     let pages = Pages::new(view, log.clone());
-    let shared = ApiState { run: file.run, secret: context.secret, inputs, pages };
+    let (secret, mechanism) = (context.secret, context.mechanism);
+    let prober = PeerProbe { run: file.run, secret: secret.clone(), mechanism };
+    let shared = ApiState { run: file.run, secret, mechanism, timeout, inputs, pages };
     serve(listener, shared, gate);
     let workers = WorkerQueues { journal: records, store: calls };
-    let sources = Sources {
-        inputs: incoming,
-        events: receiver,
-        sender: events,
-        notices,
-        stops: context.stops,
-    };
+    let stops = context.stops;
+    let sources = Sources { inputs: incoming, events: receiver, sender: events, notices, stops };
     let about = About {
         job: file.name.clone(),
         attempt,
         phases: phase_count(spec),
         application,
         past: before,
+        prober,
+        mirrors: mirrors.clone(),
     };
-    Driver::new(core, context.cluster, about, workers, sources, viewer, log)
+    let ended = Driver::new(core, context.cluster, about, workers, sources, viewer, log)
         .run(Event::Startup(Box::new(recovered)))
-        .await
+        .await;
+    mirrors.finish().await;
+    ended
+}
+
+/// The history of earlier attempts, with this one.
+async fn earlier_attempts(
+    past: Option<&attempt_history::HistoryDir>,
+    attempt: Attempt,
+    placement: Option<Placement>,
+) -> attempt_history::AttemptHistory {
+    let mut before = match past {
+        Some(place) if attempt.0 > 1 => place.read().await,
+        _ => attempt_history::AttemptHistory::default(),
+    };
+    if let Some(placement) = placement {
+        before.history.add_attempt(AttemptView { attempt, placement });
+    }
+    before
 }
 
 /// The job with the checkpoint that was found for `model.init`, so that each start from initial values takes the same one.

@@ -2,11 +2,13 @@
 
 use heddle_am_core::Outcome;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::view::JobState;
 use heddle_storage::chain;
 use heddle_storage::checkpoint::CheckpointError;
 
 use crate::claim::ClaimError;
+use crate::import::ImportError;
 use crate::input::InputError;
 use crate::journal::JournalError;
 use crate::plan_file::WritePlanError;
@@ -106,6 +108,20 @@ impl From<ClaimError> for StartFailure {
             error @ ClaimError::NoAnswer { .. } => Self::new(ExitCode::Unreachable, chain(&error)),
             error => Self::new(ExitCode::Fenced, chain(&error)),
         }
+    }
+}
+
+impl From<ImportError> for StartFailure {
+    fn from(error: ImportError) -> Self {
+        let class = match error {
+            ImportError::Owner(error) => return error.into(),
+            ImportError::Location { .. }
+            | ImportError::Empty { .. }
+            | ImportError::NotNew { .. } => ErrorClass::Input,
+            ImportError::Checkpoint { ref source, .. } => source.class(),
+            ImportError::Copy { ref source, .. } => source.class(),
+        };
+        Self::new(class.exit_code(), chain(&error))
     }
 }
 

@@ -11,18 +11,23 @@
 
 mod inputs;
 mod owner_liveness;
+mod token_keeper;
+mod tokens;
 mod unregister;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_am_core::{Event, Limits};
+use heddle_hadoop::kerberos::TicketSource;
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::spec::LivenessTimes;
 use heddle_storage::chain;
 use heddle_storage::checkpoint::{CheckpointDir, Owner};
-use heddle_yarn::AmEndpoint;
 use heddle_yarn::am::Registered;
+use heddle_yarn::{Access, AmEndpoint};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -35,14 +40,18 @@ use super::start_failure::StartFailure;
 use crate::api::{PageGate, Viewers, WebProxy};
 use crate::claim::same_application;
 use crate::cluster::Events;
-use crate::cluster::yarn::{Gone, JoinError, Joined, Joining, Sizes, YarnLaunch, join};
+use crate::cluster::yarn::{
+    ContainerCredentials, Gone, JoinError, Joined, Joining, Sizes, YarnLaunch, join,
+};
 use crate::driver::job_span;
 use crate::event_log::{EventLog, EventOutput};
 use crate::lease::Lease;
 use crate::node_address;
 use crate::run_dir::RunDir;
+use crate::staging::KEYTAB;
 use inputs::{ContainerInputs, SubmittedFiles};
 use owner_liveness::YarnOwners;
+use token_keeper::{TokenKeeper, TokenLogin};
 use unregister::{Fenced, Unregistration};
 
 /// Nothing is committed when the last answer of the ResourceManager is older than this: the rule of MapReduce
@@ -74,69 +83,113 @@ pub(super) async fn lead(dir: &RunDir) -> ExitCode {
 }
 
 async fn lead_with(inputs: &ContainerInputs, files: &SubmittedFiles) -> ExitCode {
-    let (listening, gate) = match (listen(inputs, files).await, gate(inputs, files)) {
-        (Ok(listening), Ok(gate)) => (listening, gate),
-        (Err(refusal), _) | (_, Err(refusal)) => {
-            return unregister_unstarted(inputs, &refusal).await;
-        }
-    };
-    let (events, receiver) = mpsc::unbounded_channel();
-    let owner = Owner::Application {
-        application: files.yarn.application.clone(),
-        attempt: inputs.attempt(),
+    let attempt = match StartedAttempt::open(inputs, files).await {
+        Ok(attempt) => attempt,
+        Err(refusal) => return unregister_unstarted(inputs, &refusal).await,
     };
     let judge = YarnOwners::new(&inputs.cluster, inputs.environment.attempt().application);
     let lease = Lease::new(Duration::from_millis(LEASE_MS));
-    let log = EventLog::new(inputs.attempt(), EventOutput::LogOnly);
     let preparation = PreparationInputs {
         file: &files.run,
         spec: &files.spec,
-        owner: owner.clone(),
+        owner: attempt.owner.clone(),
         lease: lease.clone(),
         run_dir: &files.yarn.staging,
-        events: &log,
+        events: &attempt.log,
     };
     let (joined, prepared) = tokio::join!(
-        joined(
-            inputs,
-            joining(inputs, files, &listening.1, lease.clone(), log.clone()),
-            events.clone()
-        ),
-        prepare(preparation, &judge, files.write_address(&listening.1)),
+        joined(inputs, attempt.joining(lease.clone()), attempt.events.0.clone()),
+        async {
+            attempt.wait_for_tokens().await;
+            prepare(preparation, &judge, files.write_address(&attempt.listening.1)).await
+        },
     );
-    let (joined, too_much) = match joined {
-        Ok(joined) => joined,
-        Err(refusal) => return refusal.print(),
-    };
-    let queue = joined
-        .registered
-        .as_ref()
-        .map_or_else(String::new, |Registered { queue, .. }| queue.clone());
-    let unregistration = Unregistration::new(inputs, files, joined.cluster.clone(), queue, log);
-    let prepared = match (too_much, prepared) {
-        (Some(error), _) => Err(StartFailure::new(ExitCode::Refused, not_granted(&error))),
-        (None, prepared) => prepared,
-    };
-    let prepared = match prepared {
-        Ok(prepared) => prepared,
-        Err(refusal) => return unregistration.refused(refusal).await,
-    };
-    if let Some(outcome) = prepared.ended.clone() {
-        tracing::info!(?outcome, "job_already_ended");
-        return unregistration.ended(outcome, None, Fenced::Not).await;
+    match joined {
+        Ok((joined, None)) => attempt.registered(joined, prepared).await,
+        Ok((joined, Some(error))) => {
+            let refusal = StartFailure::new(ExitCode::Refused, not_granted(&error));
+            attempt.registered(joined, Err(refusal)).await
+        }
+        Err(refusal) => refusal.print(),
     }
-    tracing::info!(
-        since_submit_ms = inputs.since_submit_ms(),
-        kept = joined.kept.len(),
-        "job_starting"
-    );
-    run(
-        RegisteredAttempt { inputs, files, listening, gate, owner, unregistration },
-        joined,
-        prepared,
-        (events, receiver),
-    )
-    .await
+}
+
+/// An attempt before its registration.
+struct StartedAttempt<'a> {
+    inputs: &'a ContainerInputs,
+    files: &'a SubmittedFiles,
+    listening: (TcpListener, AmAddress),
+    gate: Arc<PageGate>,
+    owner: Owner,
+    containers: ContainerCredentials,
+    keeper: Option<TokenKeeper>,
+    events: (Events, mpsc::UnboundedReceiver<Event>),
+    log: EventLog,
+}
+
+impl<'a> StartedAttempt<'a> {
+    /// Opens the port, and starts to fetch tokens if the job has a keytab.
+    async fn open(
+        inputs: &'a ContainerInputs,
+        files: &'a SubmittedFiles,
+    ) -> Result<Self, StartFailure> {
+        let (listening, gate) = (listen(inputs, files).await?, gate(inputs, files)?);
+        let events = mpsc::unbounded_channel();
+        let containers = inputs.for_containers();
+        let keeper = tokens(inputs, files, &containers, &events.0)?;
+        let owner = Owner::Application {
+            application: files.yarn.application.clone(),
+            attempt: inputs.attempt(),
+        };
+        let log = EventLog::new(inputs.attempt(), EventOutput::LogOnly);
+        Ok(Self { inputs, files, listening, gate, owner, containers, keeper, events, log })
+    }
+
+    /// Waits for tokens where those of the submission are dead. The attempt registers meanwhile.
+    async fn wait_for_tokens(&self) {
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| !self.inputs.has_usable_tokens()) {
+            keeper.first().await;
+        }
+    }
+
+    fn joining(&self, lease: Lease) -> Joining {
+        let launch = launch(self.inputs, self.files, &self.listening.1, self.containers.clone());
+        joining(self.inputs, Sizes::of(&self.files.spec), launch, lease, self.log.clone())
+    }
+
+    /// Runs the job of a registered attempt, or ends the application.
+    async fn registered(
+        self,
+        joined: Joined,
+        prepared: Result<Prepared, StartFailure>,
+    ) -> ExitCode {
+        let Self { inputs, files, listening, gate, owner, keeper, events, log, .. } = self;
+        let Registered { queue, acls, .. } = joined.registered.clone().unwrap_or_default();
+        if let Some(named) = acls.get(&Access::View) {
+            match viewers(inputs, files, named) {
+                Ok(viewers) => gate.set_viewers(viewers),
+                Err(refusal) => return refusal.print(),
+            }
+        }
+        let mut unregistration =
+            Unregistration::new(inputs, files, joined.cluster.clone(), queue, log);
+        unregistration.tokens = keeper;
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(refusal) => return unregistration.refused(refusal).await,
+        };
+        if let Some(outcome) = prepared.ended.clone() {
+            tracing::info!(?outcome, "job_already_ended");
+            return unregistration.ended(outcome, None, Fenced::Not).await;
+        }
+        tracing::info!(
+            since_submit_ms = inputs.since_submit_ms(),
+            kept = joined.kept.len(),
+            "job_starting"
+        );
+        let attempt = RegisteredAttempt { inputs, files, listening, gate, owner, unregistration };
+        run(attempt, joined, prepared, events).await
+    }
 }
 
 /// A registered attempt whose job can begin.
@@ -164,6 +217,7 @@ async fn run(
         file: &files.run,
         spec: &files.spec,
         secret: files.secret.clone(),
+        mechanism: inputs.mechanism(&files.spec),
         attempt: inputs.attempt(),
         listener: listening.0,
         gate: Some(gate),
@@ -244,26 +298,62 @@ async fn listen(
 
 /// Access control for the pages: YARN's proxy and the cluster's view ACL.
 fn gate(inputs: &ContainerInputs, files: &SubmittedFiles) -> Result<Arc<PageGate>, StartFailure> {
-    let unfit = |error: &dyn std::error::Error| {
-        StartFailure::new(
-            ExitCode::Input,
-            format!("cannot use the configuration: {}", chain(error)),
-        )
-    };
     let ContainerInputs { environment, configuration, .. } = inputs;
     let base = environment.web_proxy_base.clone();
     let base = base.unwrap_or_else(|| format!("/proxy/{}", files.yarn.application));
     let proxy =
         WebProxy::of(configuration, &base, &environment.node_host).map_err(|e| unfit(&e))?;
+    Ok(PageGate::new(proxy, viewers(inputs, files, "")?))
+}
+
+/// The users that may view the pages, when the ResourceManager named these at the registration.
+fn viewers(
+    inputs: &ContainerInputs,
+    files: &SubmittedFiles,
+    named: &str,
+) -> Result<Option<Viewers>, StartFailure> {
     let view_acl = &files.spec.yarn.view_acl;
-    let viewers = Viewers::of(configuration, &files.yarn.user, view_acl).map_err(|e| unfit(&e))?;
-    Ok(PageGate::new(proxy, viewers))
+    Viewers::of(&inputs.configuration, &files.yarn.user, [view_acl, named]).map_err(|e| unfit(&e))
+}
+
+fn unfit(error: &dyn std::error::Error) -> StartFailure {
+    let message = format!("cannot use the configuration: {}", chain(error));
+    StartFailure::new(ExitCode::Input, message)
+}
+
+/// Reports how long the tokens of the submission last, and starts to fetch others if the job has a keytab.
+fn tokens(
+    inputs: &ContainerInputs,
+    files: &SubmittedFiles,
+    containers: &ContainerCredentials,
+    events: &Events,
+) -> Result<Option<TokenKeeper>, StartFailure> {
+    let principal = files.yarn.keytab_principal.as_deref();
+    // With a keytab the job does not end with dead tokens: others come.
+    let counts = principal.is_none() || inputs.has_usable_tokens();
+    if let Some(lifetime) = inputs.token_lifetime().filter(|_| counts) {
+        // The driver that receives it starts later.
+        let _received = events.send(Event::TokensLast(lifetime));
+    }
+    let Some(principal) = principal else {
+        return Ok(None);
+    };
+    let login = TokenLogin {
+        source: TicketSource::Keytab { path: KEYTAB.into(), principal: Some(principal.to_owned()) },
+        principal,
+        identity: &inputs.identity,
+        configuration: &inputs.configuration,
+        authorities: files.hdfs_authorities(),
+    };
+    let keeper = TokenKeeper::start(login, containers.clone(), events.clone());
+    let keeper = keeper.map_err(|error| StartFailure::new(ExitCode::Input, chain(&error)))?;
+    Ok(Some(keeper))
 }
 
 fn joining(
     inputs: &ContainerInputs,
-    files: &SubmittedFiles,
-    address: &AmAddress,
+    sizes: Sizes,
+    launch: YarnLaunch,
     lease: Lease,
     log: EventLog,
 ) -> Joining {
@@ -272,12 +362,12 @@ fn joining(
         token: inputs.token.clone(),
         place: AmEndpoint {
             host: inputs.environment.node_host.clone(),
-            port: address.address.port(),
-            tracking_url: inputs.tracking_url(address),
+            port: launch.am.address.port(),
+            tracking_url: inputs.tracking_url(&launch.am),
         },
         again: inputs.attempt().0 > 1,
-        sizes: Sizes::of(&files.spec),
-        launch: launch(inputs, files, address),
+        sizes,
+        launch,
         silence_max: inputs.expiry(),
         lease,
         log,
@@ -308,7 +398,12 @@ fn not_granted(error: &JoinError) -> String {
     )
 }
 
-fn launch(inputs: &ContainerInputs, files: &SubmittedFiles, address: &AmAddress) -> YarnLaunch {
+fn launch(
+    inputs: &ContainerInputs,
+    files: &SubmittedFiles,
+    address: &AmAddress,
+    credentials: ContainerCredentials,
+) -> YarnLaunch {
     YarnLaunch {
         run: files.run.run,
         am: address.clone(),
@@ -317,8 +412,11 @@ fn launch(inputs: &ContainerInputs, files: &SubmittedFiles, address: &AmAddress)
         resources: files.yarn.resources.clone(),
         env: files.yarn.env.clone(),
         data_threads: files.spec.pservers.vcores,
+        dead_ms: LivenessTimes::of(&files.spec).dead_ms,
         ports: files.spec.network.ports.map(|ports| ports.to_string()),
-        credentials: inputs.for_containers(),
+        mechanism: inputs.mechanism(&files.spec),
+        acls: BTreeMap::new(),
+        credentials,
     }
 }
 
@@ -327,10 +425,9 @@ fn limits(inputs: &ContainerInputs, files: &SubmittedFiles) -> Limits {
     let orphan_ms =
         files.spec.run.orphan_timeout.map_or(expiry_ms.saturating_add(START_MS), |time| time.0);
     Limits {
-        orphan_ms,
         allocation_ms: files.spec.yarn.allocation_timeout.0,
         replacement_ms: files.spec.yarn.replacement_timeout.0,
-        ..Limits::default()
+        ..Limits::of_job(&files.spec, orphan_ms)
     }
 }
 

@@ -1,11 +1,11 @@
 //! Formats a job's figures, the same way in the report, in `run` and in `status`.
 
 use heddle_protocol::control::GrantedPulls;
-use heddle_protocol::ids::CutId;
+use heddle_protocol::ids::{CutId, Slot};
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
-    CheckpointView, DataLocality, EvaluationView, JobView, RecoveryView, SparseTableView,
-    StorageWaitView, TrainingPassView,
+    CheckpointView, CredentialsView, DataLocality, EvaluationView, JobView, RecoveryKind,
+    RecoveryView, ReplicationView, SparseTableView, StorageWaitView, TrainingPassView,
 };
 use heddle_telemetry::recovery::{RecoveryPhases, seconds};
 use serde::Serialize;
@@ -38,6 +38,12 @@ pub fn thousands(number: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// How long ago the last heartbeat of a process came, to a tenth of a second: `0.7 s ago`; a dash without a process.
+#[must_use]
+pub fn heartbeat_age(age_ms: Option<u64>) -> String {
+    age_ms.map_or_else(|| "–".to_owned(), |ms| format!("{:.1} s ago", ms as f64 / 1000.0))
 }
 
 /// `1536` as `1.5 KiB`.
@@ -195,6 +201,24 @@ pub fn data_locality(locality: DataLocality) -> String {
     )
 }
 
+/// `HDFS tokens until 2026-01-31 13:05:00Z`; with a keytab also what is late or failed.
+#[must_use]
+pub fn credentials(credentials: &CredentialsView) -> String {
+    let mut text = format!("HDFS tokens until {}", time(credentials.until_ms));
+    if credentials.is_refreshed {
+        text.push_str(", others come before");
+    }
+    match credentials.pending_containers {
+        0 => {}
+        1 => text.push_str("; 1 container has not confirmed them"),
+        more => text.push_str(&format!("; {more} containers have not confirmed them")),
+    }
+    if !credentials.error.is_empty() {
+        text.push_str(&format!("; the last fetch failed: {}", credentials.error));
+    }
+    text
+}
+
 /// `waiting for HDFS since 2026-01-31 13:05:00Z: 2 trainers cannot read hdfs://nn/a: connection refused`; of a wait
 /// that is over: `waited for HDFS for 40.200 s, since …`.
 #[must_use]
@@ -233,7 +257,7 @@ pub fn checkpoint_damaged(cut: CutId, dir: &str, error: &str) -> String {
 #[must_use]
 pub fn phases(recovery: &RecoveryView) -> RecoveryPhases {
     RecoveryPhases {
-        checkpoint_ms: recovery.checkpoint_ms,
+        save_ms: recovery.save_ms,
         notice_ms: recovery.notice_ms,
         restart_ms: recovery.restart_ms,
         load_ms: recovery.load_ms,
@@ -241,7 +265,7 @@ pub fn phases(recovery: &RecoveryView) -> RecoveryPhases {
     }
 }
 
-/// A recovery: a headline and five rows.
+/// A recovery: a headline, five rows, and what they cost.
 #[must_use]
 pub fn recovery(recovery: &RecoveryView) -> String {
     let phases = phases(recovery);
@@ -255,7 +279,59 @@ pub fn recovery(recovery: &RecoveryView) -> String {
         true => format!("recovered in {}", seconds(phases.total_ms())),
         false => "recovering".to_owned(),
     };
-    format!("{}: {over} ({epoch}{base})\n{phases}", recovery.cause)
+    let kind = match recovery.kind {
+        RecoveryKind::Rollback => "rollback",
+        RecoveryKind::Trainer => "trainer replaced",
+        RecoveryKind::ApplicationMaster => "takeover",
+        RecoveryKind::Failover => "failover",
+    };
+    let cost = recovery_cost(recovery);
+    format!("{}: {over} ({kind}, {epoch}{base})\n{phases}\n  {cost}", recovery.cause)
+}
+
+/// `3 of 8 shards have fewer than 1 backup; 2 promotions`.
+pub fn replication(replication: &ReplicationView) -> String {
+    let ReplicationView { replicas, in_sync, under_replicated, promotions } = replication;
+    let backups = if *replicas == 1 { "backup" } else { "backups" };
+    let shards = in_sync + under_replicated;
+    let mut text = match under_replicated {
+        0 => format!("all {shards} shards have {replicas} {backups} in sync"),
+        few => format!("{few} of {shards} shards have fewer than {replicas} {backups} in sync"),
+    };
+    if *promotions > 0 {
+        text.push_str(&format!("; {promotions} promoted"));
+    }
+    text
+}
+
+/// `pserver-1 failed over: 4 shards are served by their backups, 4 shards lost a backup`.
+pub fn failed_over(slot: Slot, promoted: u32, backups_lost: u32, under_replicated: u32) -> String {
+    let shards =
+        |count: u32| if count == 1 { "1 shard".to_owned() } else { format!("{count} shards") };
+    let mut parts = Vec::new();
+    if promoted > 0 {
+        parts.push(format!("backups serve {} of it", shards(promoted)));
+    }
+    if backups_lost > 0 {
+        parts.push(format!("{} lost a backup", shards(backups_lost)));
+    }
+    format!(
+        "failover from {slot}: {}; {} under-replicated",
+        parts.join(", "),
+        shards(under_replicated)
+    )
+}
+
+/// Below the five rows: the outage, the age of the checkpoint and the work that is done again.
+fn recovery_cost(recovery: &RecoveryView) -> String {
+    let mut cost = format!("outage {}", seconds(phases(recovery).total_ms()));
+    if let Some(age) = recovery.checkpoint_ms {
+        cost.push_str(&format!("; the checkpoint was {} old", seconds(age)));
+    }
+    if let Some(steps) = recovery.steps_again {
+        cost.push_str(&format!("; {steps} steps are done again"));
+    }
+    cost
 }
 
 /// A text from outside for a terminal or a log. Control characters other than line ends and tabs are replaced, so that
@@ -323,6 +399,25 @@ mod tests {
         let pass = |loss| TrainingPassView { pass: 2, rows: 3_601, loss };
         assert_eq!(trained(&pass(Some(0.23044))), "pass 3: training loss 0.2304");
         assert_eq!(trained(&pass(None)), "pass 3: 3,601 rows");
+    }
+
+    #[test]
+    fn credentials_name_their_end_and_what_is_late() {
+        let mut view = CredentialsView {
+            until_ms: 1_769_864_700_000,
+            is_refreshed: false,
+            failures: 0,
+            error: String::new(),
+            pending_containers: 0,
+        };
+        assert_eq!(credentials(&view), "HDFS tokens until 2026-01-31 13:05:00Z");
+        view.is_refreshed = true;
+        view.pending_containers = 2;
+        view.error = "no KDC".to_owned();
+        assert_eq!(
+            credentials(&view),
+            "HDFS tokens until 2026-01-31 13:05:00Z, others come before; 2 containers have not confirmed them; the last fetch failed: no KDC"
+        );
     }
 
     #[test]

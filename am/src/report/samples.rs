@@ -7,8 +7,8 @@ use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, S
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
     AbortedCheckpointView, ApplicationView, CheckpointView, DamagedCheckpointView, EndedView,
-    EvaluationView, FirstFigures, JobState, JobView, Placement, RecoveryView, SlotState, SlotView,
-    TrainingPassView, WarningView,
+    EvaluationView, FirstFigures, JobState, JobView, Placement, RecoveryKind, RecoveryView,
+    SlotState, SlotView, TrainingPassView, WarningView,
 };
 
 use super::{JobReport, ReportFacts, RequestedContainers};
@@ -41,6 +41,7 @@ fn slot(slot: Slot, incarnation: u32, n: u32) -> SlotView {
         per_second: 10.0,
         rss_bytes: 5 << 20,
         total: 1000,
+        heartbeat_age_ms: Some(700),
         placement: Some(placement(n)),
     }
 }
@@ -101,14 +102,17 @@ pub(crate) fn view() -> JobView {
     view.recoveries = vec![RecoveryView {
         cause: "pserver-0 was killed by signal 9".into(),
         slot: Some(Slot::pserver(0)),
+        kind: RecoveryKind::Rollback,
         at_ms: 1_700_000_010_000,
         epoch_before: Epoch::default(),
         epoch_after: Epoch::default(),
         base: Some(cut(1)),
         phase: PhaseNo(1),
         step: Step(3),
-        base_step: None,
+        base_step: Some(Step(1)),
+        steps_again: Some(2),
         checkpoint_ms: Some(1200),
+        save_ms: Some(40),
         notice_ms: Some(9),
         restart_ms: Some(700),
         load_ms: Some(40),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use heddle_protocol::view::JobState;
+use heddle_protocol::view::{JobState, JobView};
 use heddle_telemetry::recovery::seconds;
 
 use super::{ContainerSummary, JobReport, RequestedContainers, format};
@@ -59,22 +59,7 @@ fn rows(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             seconds(report.ended_ms.saturating_sub(report.started_ms))
         ),
     )?;
-    let speed = report
-        .rows_per_second
-        .map_or_else(String::new, |speed| format!(", {} rows/s", format::rate(speed)));
-    row(f, "rows", format_args!("{}{speed}", format::thousands(view.rows)))?;
-    if view.bad_records > 0 {
-        row(f, "bad records", format::thousands(view.bad_records))?;
-    }
-    if let Some(locality) = view.data_locality {
-        row(f, "data locality", format::data_locality(locality))?;
-    }
-    if let Some(granted) = &view.granted_pulls {
-        row(f, "staleness", format::granted_pulls(granted))?;
-    }
-    for table in &view.sparse_tables {
-        row(f, "table", format::sparse_table(table))?;
-    }
+    records(report, f)?;
     let newest = view.checkpoints.last().map_or_else(String::new, |newest| {
         format!(", newest {} in {}", newest.cut, one_line(&newest.dir))
     });
@@ -87,6 +72,7 @@ fn rows(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ),
     )?;
     row(f, "checkpoint dir", one_line(&report.checkpoint_dir))?;
+    mirrors(view, f)?;
     match (&report.model, report.state) {
         (Some(model), _) => row(f, "model", one_line(model))?,
         (None, JobState::Finished) => row(f, "model", "none: the job exports no model")?,
@@ -94,6 +80,42 @@ fn rows(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
     for requested in &report.requested {
         row(f, "requested", requested)?;
+    }
+    Ok(())
+}
+
+/// What was read, and what was left out.
+fn records(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let view = &report.view;
+    let speed = report
+        .rows_per_second
+        .map_or_else(String::new, |speed| format!(", {} rows/s", format::rate(speed)));
+    row(f, "rows", format_args!("{}{speed}", format::thousands(view.rows)))?;
+    if view.bad_records > 0 {
+        row(f, "bad records", format::thousands(view.bad_records))?;
+    }
+    for task in &view.set_aside {
+        row(f, "set aside", one_line(&task.to_string()))?;
+    }
+    if let Some(locality) = view.data_locality {
+        row(f, "data locality", format::data_locality(locality))?;
+    }
+    if let Some(granted) = &view.granted_pulls {
+        row(f, "staleness", format::granted_pulls(granted))?;
+    }
+    if let Some(replication) = &view.replication {
+        row(f, "replication", format::replication(replication))?;
+    }
+    for table in &view.sparse_tables {
+        row(f, "table", format::sparse_table(table))?;
+    }
+    Ok(())
+}
+
+fn mirrors(view: &JobView, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for mirror in &view.mirrors {
+        let text = format!("{} {}", mirror.dir, mirror.text());
+        row(f, "mirror", one_line(&text))?;
     }
     Ok(())
 }
@@ -216,8 +238,9 @@ mod tests {
             "checkpoints     3 taken, 1 given up, newest g1-c3 in hdfs://nn/user/alice/ckpt/1.3\n",
             "model           hdfs://nn/user/alice/model\n",
             "requested       1 × pserver: 512 MiB, 1 vcore\n",
-            "    checkpoint     1.200 s  age of the state returned to\n",
-            "    resume         0.011 s  to training again\n",
+            "    checkpoint     0.040 s    5 %  to save the checkpoint returned to\n",
+            "    resume         0.011 s    1 %  until all train again\n",
+            "    outage 0.760 s; the checkpoint was 1.200 s old; 2 steps are done again\n",
             "  table weights  1,000 rows  990 non-zero  norm 2.5000\n",
             "g1-c2  pserver-0 was lost before its shards were saved\n",
             "  2023-11-14 22:13:32Z  the journal is 7 s late and tried again: safe mode\n",

@@ -241,12 +241,12 @@ async fn kept(
     application: &Application,
     source: &LogSource,
 ) -> Result<Vec<(String, Vec<u8>)>, CommandFailure> {
-    let folder = application.reports().join("logs").join(&source.name);
-    let storage = &*application.cluster.storage;
+    let folder = application.reports()?.join("logs").join(&source.name);
+    let storage = application.cluster.storage_of(&folder)?;
     let mut files = Vec::new();
     // A folder that is not there keeps nothing.
     for entry in storage.list(&path_of(&folder)?).await.unwrap_or_default() {
-        if let Ok(bytes) = read_small(storage, &entry.path, TAIL_BYTES_MAX + 1).await {
+        if let Ok(bytes) = read_small(&*storage, &entry.path, TAIL_BYTES_MAX + 1).await {
             files.push((entry.name().to_owned(), bytes.to_vec()));
         }
     }

@@ -25,7 +25,7 @@ use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::{self, JobSpec, Location};
 use heddle_protocol::view::{EventPage, JobState, JobView};
-use heddle_yarn::client::{FinalApplicationStatus, Usage};
+use heddle_yarn::client::FinalApplicationStatus;
 use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState, ClientError};
 
 use tokio::sync::OnceCell;
@@ -33,6 +33,7 @@ use tokio::sync::OnceCell;
 use crate::am_client::Am;
 use crate::cluster::{ClusterContext, SECRET_FILE, client_failure, path_of, storage_failure};
 use crate::failure::CommandFailure;
+use crate::output;
 use crate::waiting::{self, HDFS};
 
 pub use follow::follow;
@@ -61,29 +62,19 @@ pub fn state_word(report: &ApplicationReport) -> &'static str {
 
 /// The report of an application that has ended, with nothing but its names.
 fn over(id: ApplicationId, user: String, name: String) -> ApplicationReport {
-    ApplicationReport {
-        id,
-        user,
-        queue: String::new(),
-        name,
-        kind: String::new(),
-        state: Some(ApplicationState::Finished),
-        final_status: FinalApplicationStatus::Undefined,
-        progress: 1.0,
-        diagnostics: String::new(),
-        host: String::new(),
-        port: -1,
-        tracking_url: String::new(),
-        original_tracking_url: String::new(),
-        attempt: None,
-        start_time_ms: 0,
-        launch_time_ms: 0,
-        finish_time_ms: 0,
-        tags: Vec::new(),
-        priority: 0,
-        usage: Usage::default(),
-        am_token: None,
-    }
+    let mut report = ApplicationReport::new(id);
+    report.user = user;
+    report.name = name;
+    report.state = Some(ApplicationState::Finished);
+    report.progress = 1.0;
+    report
+}
+
+/// The directories of an application on HDFS.
+#[derive(Clone, Debug)]
+struct Dirs {
+    staging: Location,
+    reports: Location,
 }
 
 /// An application and its sources.
@@ -94,34 +85,42 @@ pub struct Application {
     pub report: ApplicationReport,
     /// Its job, if it can be read.
     pub spec: Option<JobSpec>,
-    staging: Location,
-    reports: Location,
+    /// Staging directory and directory of the report, or why they are unknown.
+    dirs: Result<Dirs, CommandFailure>,
     key: OnceCell<(RunId, Secret)>,
 }
 
 impl Application {
     /// An application from a report of the ResourceManager.
-    ///
-    /// # Errors
-    /// The user's name is not valid in a path.
+    #[must_use]
     pub fn of(
         cluster: Arc<ClusterContext>,
         report: ApplicationReport,
         spec: Option<JobSpec>,
-    ) -> Result<Self, CommandFailure> {
+    ) -> Self {
         // The report for a user without view access names no user; such a user cannot read the files either.
         let user = match report.user.is_empty() {
             true => cluster.user.short_name(),
             false => &report.user,
         };
-        Ok(Self {
-            staging: cluster.staging(user, report.id)?,
-            reports: cluster.reports(user, report.id)?,
-            key: OnceCell::new(),
-            cluster,
-            report,
-            spec,
-        })
+        let staging = cluster.staging(user, report.id);
+        let dirs = staging
+            .and_then(|staging| Ok(Dirs { staging, reports: cluster.reports(user, report.id)? }));
+        Self { dirs, key: OnceCell::new(), cluster, report, spec }
+    }
+
+    fn dirs(&self) -> Result<&Dirs, CommandFailure> {
+        self.dirs.as_ref().map_err(Clone::clone)
+    }
+
+    /// What a command lacks if the file system of the job's files is unknown.
+    fn note_missing_files(&self) {
+        if let Err(failure) = &self.dirs {
+            output::note(&format!(
+                "{}; the job's report, kept logs and secret are not read; {}",
+                failure.fact, failure.next
+            ));
+        }
     }
 
     /// Finds the application with that id, and its job.
@@ -151,7 +150,9 @@ impl Application {
                 }
             },
         };
-        Self::of(cluster, report, None)
+        let found = Self::of(cluster, report, None);
+        found.note_missing_files();
+        Ok(found)
     }
 
     /// Reads the view of one of the user's jobs without the ResourceManager, from the address that its
@@ -161,8 +162,8 @@ impl Application {
         id: ApplicationId,
     ) -> Option<JobView> {
         let user = cluster.user.short_name().to_owned();
-        let application = Self::of(cluster, over(id, user, String::new()), None).ok()?;
-        let dir = application.staging.join("am").url();
+        let application = Self::of(cluster, over(id, user, String::new()), None);
+        let dir = application.dirs().ok()?.staging.join("am").url();
         let written = heddle_storage::read_highest(&dir, "json", SMALL_BYTES_MAX).await;
         let address: AmAddress = serde_json::from_slice(&written.ok()??).ok()?;
         let am = Am { addresses: vec![address.address], ..application.am().await };
@@ -181,19 +182,18 @@ impl Application {
         };
         let user = cluster.user.short_name().to_owned();
         let known = over(id, user, String::new());
-        let application = Self::of(Arc::clone(cluster), known, None).ok()?;
+        let application = Self::of(Arc::clone(cluster), known, None);
         let left = application.last_report().await.ok()??;
         let started_ms = i64::try_from(left.started_ms).unwrap_or(i64::MAX);
-        Some(ApplicationReport {
-            final_status: match left.state {
-                JobState::Finished => FinalApplicationStatus::Succeeded,
-                JobState::Stopped => FinalApplicationStatus::Killed,
-                _ => FinalApplicationStatus::Failed,
-            },
-            diagnostics: left.message,
-            start_time_ms: started_ms,
-            ..over(id, application.report.user.clone(), left.name)
-        })
+        let mut report = over(id, application.report.user.clone(), left.name);
+        report.final_status = match left.state {
+            JobState::Finished => FinalApplicationStatus::Succeeded,
+            JobState::Stopped => FinalApplicationStatus::Killed,
+            _ => FinalApplicationStatus::Failed,
+        };
+        report.diagnostics = left.message;
+        report.start_time_ms = started_ms;
+        Some(report)
     }
 
     /// Its id.
@@ -215,9 +215,11 @@ impl Application {
     }
 
     /// The directory of its report.
-    #[must_use]
-    pub fn reports(&self) -> &Location {
-        &self.reports
+    ///
+    /// # Errors
+    /// Exit code 7 if the file system of the job's files is unknown.
+    pub fn reports(&self) -> Result<&Location, CommandFailure> {
+        Ok(&self.dirs()?.reports)
     }
 
     /// Reads the ResourceManager's report again.
@@ -269,7 +271,7 @@ impl Application {
     }
 
     async fn run(&self) -> Result<RunId, CommandFailure> {
-        let place = self.staging.join("run.json");
+        let place = self.dirs()?.staging.join("run.json");
         let bytes = self.cluster.read(&place, SMALL_BYTES_MAX).await?;
         let run = bytes.and_then(|bytes| serde_json::from_slice::<RunFile>(&bytes).ok());
         let missing = || {
@@ -281,7 +283,7 @@ impl Application {
 
     async fn secret(&self) -> Result<Secret, CommandFailure> {
         let id = self.id();
-        let place = self.staging.join(SECRET_FILE);
+        let place = self.dirs()?.staging.join(SECRET_FILE);
         let Some(bytes) = self.cluster.read(&place, SMALL_BYTES_MAX).await? else {
             return Err(CommandFailure::new(
                 ExitCode::Denied,
@@ -293,7 +295,7 @@ impl Application {
     }
 
     async fn read_spec(&self) -> Option<JobSpec> {
-        let place = self.reports.join("spec.json");
+        let place = self.reports().ok()?.join("spec.json");
         let bytes = self.cluster.read(&place, SMALL_BYTES_MAX).await.ok()??;
         spec::from_json(&bytes).ok()
     }
@@ -337,8 +339,9 @@ impl Application {
     /// The file system does not respond, or the report belongs to another user.
     pub async fn last_report(&self) -> Result<Option<JobReport>, CommandFailure> {
         let failed = |error| storage_failure("cannot read the report", &error);
-        let storage = &*self.cluster.storage;
-        let listed = waiting::on(HDFS, storage.list(&path_of(&self.reports)?)).await;
+        let reports = self.reports()?;
+        let storage = self.cluster.storage_of(reports)?;
+        let listed = waiting::on(HDFS, storage.list(&path_of(reports)?)).await;
         let entries = match listed {
             Ok(entries) => entries,
             Err(error) if error.is_not_found() => return Ok(None),
@@ -351,9 +354,9 @@ impl Application {
             .map(|entry| entry.path.clone())
             .collect();
         names.sort();
-        names.insert(0, path_of(&self.reports.join("report.json"))?);
+        names.insert(0, path_of(&reports.join("report.json"))?);
         for path in names.iter().rev() {
-            let read = waiting::on(HDFS, paths::read(storage, path)).await;
+            let read = waiting::on(HDFS, paths::read(&*storage, path)).await;
             if let Some(report) = read.map_err(failed)? {
                 return Ok(Some(report));
             }
@@ -364,9 +367,12 @@ impl Application {
     /// Removes the staging directory of an application that has ended. Its ApplicationMaster removes it, unless it was
     /// killed or never ran.
     pub async fn remove_staging(&self) {
+        let Ok(dirs) = self.dirs() else {
+            return;
+        };
         if self.is_over() && self.is_own() {
             // Not reported: the next command on the application tries again.
-            let _best_effort = waiting::on(HDFS, self.cluster.remove_dir(&self.staging)).await;
+            let _best_effort = waiting::on(HDFS, self.cluster.remove_dir(&dirs.staging)).await;
         }
     }
 }

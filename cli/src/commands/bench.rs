@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use heddle_am::report::format;
-use heddle_bench::{Measurement, Samples, checkpoint, net, read, table, train};
+use heddle_bench::{Measurement, Samples, checkpoint, net, read, sparse, table, train};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Bytes;
 
@@ -31,6 +31,8 @@ enum BenchCommand {
     Read(RoundsArgs),
     /// Saving a checkpoint, beside a plain write; and pushes meanwhile
     Checkpoint(CheckpointArgs),
+    /// Rows of a sparse table over loopback, beside raw TCP; and a save of all of them, beside a plain write
+    Sparse(SparseArgs),
     /// A whole run on a generated click log, beside one thread that trains in its own memory
     Train(TrainArgs),
 }
@@ -50,6 +52,19 @@ struct CheckpointArgs {
     /// Parameters, at least 1MiB; the process takes one and a half times as much memory
     #[arg(long, default_value = "256MiB")]
     size: Bytes,
+    /// Local folder on the disk that is measured; files in it are removed [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct SparseArgs {
+    /// Saves of each kind
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Rows of one column with the state of FTRL; the process takes some 60 bytes of memory for each
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(100_000..=1_000_000_000))]
+    rows: u32,
     /// Local folder on the disk that is measured; files in it are removed [default: the current one]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -79,6 +94,10 @@ pub fn bench(args: &Args, json: bool) -> CommandResult {
         BenchCommand::Checkpoint(args) => {
             let folder = BenchFolder::new(args.dir.as_deref())?;
             checkpoint::measure(whole_mebibytes(args.size)?, &folder.0, args.rounds as usize)
+        }
+        BenchCommand::Sparse(args) => {
+            let folder = BenchFolder::new(args.dir.as_deref())?;
+            sparse::measure(args.rows, &folder.0, args.rounds as usize)
         }
         BenchCommand::Train(args) => return whole_runs(args, json),
     };

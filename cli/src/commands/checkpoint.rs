@@ -1,19 +1,19 @@
-//! `heddle checkpoint`: lists, verifies, takes and removes checkpoints.
+//! `heddle checkpoint`: lists, verifies, repairs, takes and removes checkpoints.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+mod groups;
+mod repair;
 
 use clap::Subcommand;
 use heddle_am::report::format;
-use heddle_am::store::exit_code_of;
 use heddle_protocol::control::Operation;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::ids::{CutId, Generation};
-use heddle_storage::checkpoint::{Candidate, CheckpointDir, CheckpointError, Depth, Health};
-use heddle_storage::{Reason, Storage, StorageError, StorageUrl, chain, connect};
+use heddle_protocol::ids::CutId;
+use heddle_storage::chain;
+use heddle_storage::checkpoint::{Candidate, CheckpointDir, Depth, Health};
 use serde::Serialize;
 
-use super::{JobRef, RunArgs, WorkDirArgs, application};
+use super::checkpoint_source::{CheckpointSource, failure, parse_cut};
+use super::{JobRef, RunArgs, WorkDirArgs};
 use crate::am_client;
 use crate::application::Application;
 use crate::failure::{CommandFailure, CommandResult};
@@ -27,20 +27,14 @@ pub enum CheckpointCommand {
     Ls(CheckpointSource),
     /// Read all bytes of the checkpoints of a folder or a run and compare checksums
     Verify(CheckpointSource),
+    /// Show the files of each shard, their state, and which of them stand in for each other
+    Groups(groups::GroupsArgs),
+    /// Put good copies in the place of missing and damaged files
+    Repair(repair::RepairArgs),
     /// Take a checkpoint of a running job now
     Now(RunArgs),
     /// Remove one checkpoint; the newest two complete ones are kept
     Rm(Remove),
-}
-
-/// A folder of checkpoints, or the run that wrote it.
-#[derive(Clone, Debug, clap::Args)]
-pub struct CheckpointSource {
-    /// The folder (checkpoint.dir), or the id of a run or an application
-    #[arg(value_name = "DIR|RUN|APPLICATION")]
-    what: String,
-    #[command(flatten)]
-    place: WorkDirArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -57,6 +51,8 @@ pub fn checkpoint(command: CheckpointCommand, json: bool) -> CommandResult {
     match command {
         CheckpointCommand::Ls(dir) => runtime.block_on(list(&dir, Depth::Shallow, json)),
         CheckpointCommand::Verify(dir) => runtime.block_on(list(&dir, Depth::Full, json)),
+        CheckpointCommand::Groups(args) => runtime.block_on(groups::groups(&args, json)),
+        CheckpointCommand::Repair(args) => runtime.block_on(repair::repair(&args, json)),
         CheckpointCommand::Now(run) => runtime.block_on(now(&run, json)),
         CheckpointCommand::Rm(remove) => runtime.block_on(self::remove(&remove, json)),
     }
@@ -82,121 +78,26 @@ async fn now(run: &RunArgs, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-impl CheckpointSource {
-    /// A source from the command line.
-    pub fn new(what: &str, place: &WorkDirArgs) -> Self {
-        Self { what: what.to_owned(), place: place.clone() }
-    }
-
-    /// The folder: a path or URL, else the folder of the run or application with that id.
-    ///
-    /// # Errors
-    /// The text is neither a path or URL nor the id of a run.
-    pub async fn location(&self) -> Result<StorageUrl, CommandFailure> {
-        if let Some(id) = application(&self.what)?
-            && !Path::new(&self.what).exists()
-        {
-            let spec = Application::find(id).await?.spec;
-            let spec = spec.ok_or_else(|| {
-                CommandFailure::new(ExitCode::Input, format!("cannot read the job of {id}"))
-                    .next("pass the folder, checkpoint.dir of its job file")
-            })?;
-            return location(&spec.checkpoint.dir.url());
-        }
-        let text = match self.what.contains("://") || Path::new(&self.what).is_dir() {
-            true => self.what.clone(),
-            false if self.what.contains('/') => self.what.clone(),
-            false => {
-                let run = runs::find(&runs::work_dir(self.place.work_dir.as_deref())?, &self.what)?;
-                let spec = run.dir.spec().map_err(|error| {
-                    CommandFailure::caused(ExitCode::Input, "cannot read the run's job", &error)
-                })?;
-                spec.checkpoint.dir.url()
-            }
-        };
-        location(&text)
-    }
-
-    /// Opens the folder of checkpoints.
-    ///
-    /// # Errors
-    /// The folder does not hold checkpoints or cannot be read.
-    pub async fn open(&self) -> Result<CheckpointDir, CommandFailure> {
-        let location = self.location().await?;
-        let storage = reached(&location).await?;
-        waiting::on(&location, CheckpointDir::open(storage, location.path().clone()))
-            .await
-            .map_err(|error| failure("cannot open the folder", &error))
-    }
-}
-
-/// Connects to the storage of a location, and checks within seconds that it responds.
+/// The URL of the mirror `what` that a run continues from (`--from`), if its owner has ended.
 ///
 /// # Errors
-/// Exit code 6 if it does not respond; 5 or 7 if the configuration is wrong.
-pub async fn reached(location: &StorageUrl) -> Result<Arc<dyn Storage>, CommandFailure> {
-    let found = async {
-        let storage = connect(location)?;
-        storage.reach().await?;
-        Ok(storage)
+/// Exit code 7 if it does not hold checkpoints, 9 if its owner runs.
+pub async fn mirror_to_continue(
+    what: Option<&str>,
+    take_over: bool,
+) -> Result<Option<String>, CommandFailure> {
+    let Some(what) = what else {
+        return Ok(None);
     };
-    waiting::on(location, found)
-        .await
-        .map_err(|error| unusable(&format!("cannot use {location}"), &error))
-}
-
-/// The failure for an error of a storage: exit code and next step follow from its reason.
-pub fn unusable(fact: &str, error: &StorageError) -> CommandFailure {
-    let failure = CommandFailure::caused(exit_code_of(error), fact, error);
-    match &error.reason {
-        Reason::Denied => {
-            failure.next("on a cluster without security, HADOOP_USER_NAME sets the user")
-        }
-        Reason::Quota(_) => failure.next("request a larger quota, or name another directory"),
-        Reason::Unavailable => failure.next("try again when the file system is available"),
-        _ => failure,
-    }
-}
-
-/// Parses a location from the command line; a path is relative to the working directory.
-///
-/// # Errors
-/// Exit code 7 if it is not a path or URL.
-pub fn location(text: &str) -> Result<StorageUrl, CommandFailure> {
-    let absolute = match text.contains("://") {
-        true => text.to_owned(),
-        false => std::path::absolute(PathBuf::from(text))
-            .map_err(|error| {
-                CommandFailure::caused(
-                    ExitCode::Input,
-                    format!("{text:?} is not a valid path"),
-                    &error,
-                )
-            })?
-            .to_string_lossy()
-            .into_owned(),
-    };
-    StorageUrl::parse(&absolute).map_err(|error| {
-        CommandFailure::caused(
+    let source = CheckpointSource::new(what, &WorkDirArgs { work_dir: None });
+    let mirror = source.open().await?;
+    match repair::check_owner(&mirror, take_over).await? {
+        Some(_) => Ok(Some(source.location().await?.to_string())),
+        None => Err(CommandFailure::new(
             ExitCode::Input,
-            format!("{text:?} is not a valid path or URL"),
-            &error,
-        )
-    })
-}
-
-/// The failure for an error of a checkpoint directory.
-pub fn failure(fact: &str, error: &CheckpointError) -> CommandFailure {
-    let exit = match error {
-        CheckpointError::Storage(error) => return unusable(fact, error),
-        CheckpointError::Foreign { .. }
-        | CheckpointError::NotOurs { .. }
-        | CheckpointError::Unknown { .. }
-        | CheckpointError::Kept { .. } => ExitCode::Input,
-        error if error.is_fenced() => ExitCode::Fenced,
-        _ => ExitCode::Checkpoint,
-    };
-    CommandFailure::caused(exit, fact, error)
+            format!("--from {what}: it has no checkpoint to continue from"),
+        )),
+    }
 }
 
 /// A checkpoint as `--json` shows it.
@@ -361,22 +262,5 @@ impl Remove {
         })?;
         let dir = if dir.is_empty() { "/" } else { dir };
         Ok((CheckpointSource::new(dir, &self.dir.place), cut))
-    }
-}
-
-/// Parses a checkpoint's name such as `g1-c4`.
-///
-/// # Errors
-/// The text has another form.
-pub fn parse_cut(text: &str) -> Result<CutId, CommandFailure> {
-    let parts = text.strip_prefix('g').and_then(|rest| rest.split_once("-c"));
-    let numbers = parts
-        .and_then(|(generation, number)| Some((generation.parse().ok()?, number.parse().ok()?)));
-    match numbers {
-        Some((generation, number)) => Ok(CutId { generation: Generation(generation), number }),
-        None => Err(CommandFailure::new(
-            ExitCode::Usage,
-            format!("a checkpoint must be named like g1-c4 (got {text:?})"),
-        )),
     }
 }

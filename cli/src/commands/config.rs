@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use heddle_hadoop::configuration::StatedValue;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::file::{Shown, template};
-use heddle_protocol::spec::{BatchSize, JobSpec, SpecDigest};
+use heddle_protocol::spec::file::{KeyOverride, Shown, template};
+use heddle_protocol::spec::{BatchSize, JobSpec, Location, SpecDigest};
 use serde::Serialize;
 
 use super::effective_batch::effective_batch;
@@ -114,12 +114,7 @@ fn row(shown: &Shown, resolved: Option<&str>) -> Vec<String> {
 /// Prints a job as `heddle run` would run it, or as `heddle submit` would with these flags.
 fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
     let stated = flags.map(Keys::stated).transpose()?.unwrap_or_default();
-    let outputs = match flags.is_some() && cluster::is_named() {
-        true => Some(
-            am_client::runtime()?.block_on(async { submit::outputs(&ClusterContext::load()?) })?,
-        ),
-        false => None,
-    };
+    let outputs = outputs(args, flags.is_some(), &stated.job)?;
     let unknown_outputs = flags.is_some() && outputs.is_none();
     // The run's uuid is drawn when it starts.
     let mut job = args.read_with("<run>", outputs, &stated.job)?;
@@ -180,6 +175,20 @@ fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
     output::line("")?;
     output::line(&effective_batch(&job.spec))?;
     Ok(ExitCode::Ok)
+}
+
+/// The parent of default outputs on the cluster, if the job is for one and its configuration is there.
+fn outputs(
+    args: &JobArgs,
+    is_submitted: bool,
+    flags: &[KeyOverride],
+) -> Result<Option<Location>, CommandFailure> {
+    if !is_submitted || !cluster::is_named() {
+        return Ok(None);
+    }
+    let staging = args.read_with("<run>", None, flags)?.spec.submit.staging;
+    let outputs = async { submit::outputs(&ClusterContext::with_staging(staging)?) };
+    am_client::runtime()?.block_on(outputs).map(Some)
 }
 
 /// The checkpoint that `model.init` names at the moment, if it can be used.

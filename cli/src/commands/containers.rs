@@ -6,9 +6,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use heddle_agent::{AmPlace, ContainerEnvironment};
+use heddle_agent::{AmPlace, ContainerEnvironment, UserSecrets};
+use heddle_am::carried_files;
 use heddle_am::node_address;
-use heddle_am::staging::SECRET_ALIAS;
+use heddle_am::staging::{SECRET_ALIAS, USER_SECRET_PREFIX};
 use heddle_hadoop::token::Credentials;
 use heddle_protocol::environment::{AM_DIR, BIND_HOST, DATA_THREADS, PORTS};
 use heddle_protocol::exit_code::ExitCode;
@@ -27,7 +28,7 @@ pub struct AmArgs {
     run_dir: Option<PathBuf>,
     /// Run in a container of YARN, with the files of its work directory
     #[arg(long, conflicts_with = "run_dir")]
-    yarn: bool,
+    pub yarn: bool,
 }
 
 /// Logs into the container's folder; a container's stderr is a file beside them, for what is worse
@@ -44,6 +45,20 @@ fn init_process(process: &'static str) -> Result<(), CommandFailure> {
     })?;
     Limit::raise();
     Ok(())
+}
+
+/// Writes the files of an ApplicationMaster that travel in its credentials into the work directory.
+///
+/// # Errors
+/// Exit code 5 if the credentials cannot be read, or the directory cannot be written.
+pub fn unpack_carried_files() -> Result<(), CommandFailure> {
+    let Some(tokens) = std::env::var_os("HADOOP_TOKEN_FILE_LOCATION") else {
+        return Ok(());
+    };
+    carried_files::unpack(Path::new(&tokens), Path::new(".")).map_err(|error| {
+        let fact = "cannot write the files of the ApplicationMaster";
+        CommandFailure::caused(ExitCode::Denied, fact, &error)
+    })
 }
 
 pub fn am(args: &AmArgs) -> CommandResult {
@@ -91,7 +106,9 @@ fn environment() -> Result<ContainerEnvironment, CommandFailure> {
                 format!("environment variable {TOKEN_FILE} is not set: only a NodeManager starts this command"),
             )
         })?;
-        ContainerEnvironment::with_secret(secret_of_credentials(Path::new(&file))?)
+        let credentials = read_credentials(Path::new(&file))?;
+        let secret = job_secret(&credentials, Path::new(&file))?;
+        ContainerEnvironment::with_secrets(secret, user_secrets(&credentials))
     } else {
         ContainerEnvironment::from_process()
     };
@@ -100,11 +117,23 @@ fn environment() -> Result<ContainerEnvironment, CommandFailure> {
     })
 }
 
-/// Reads the job's secret from a container's credentials. No message contains it.
-fn secret_of_credentials(file: &Path) -> Result<Secret, CommandFailure> {
-    let credentials = Credentials::read_file(file).map_err(|error| {
+fn read_credentials(file: &Path) -> Result<Credentials, CommandFailure> {
+    Credentials::read_file(file).map_err(|error| {
         CommandFailure::caused(ExitCode::Denied, "cannot read the container's credentials", &error)
-    })?;
+    })
+}
+
+/// The values of `yarn.secrets`.
+fn user_secrets(credentials: &Credentials) -> UserSecrets {
+    let named = credentials.secrets().filter_map(|(alias, value)| {
+        let name = alias.strip_prefix(USER_SECRET_PREFIX)?;
+        Some((name.to_owned(), value.to_vec().into()))
+    });
+    UserSecrets(named.collect())
+}
+
+/// The job's secret in a container's credentials. No message contains it.
+fn job_secret(credentials: &Credentials, file: &Path) -> Result<Secret, CommandFailure> {
     let missing = || {
         CommandFailure::new(
             ExitCode::Denied,
@@ -142,6 +171,8 @@ pub fn pserver() -> CommandResult {
     let options = heddle_pserver::Options {
         threads: variable(DATA_THREADS, 1)?,
         host: address_of(&environment.host, &environment.am)?,
+        mechanism: environment.mechanism,
+        timeout: environment.timeout,
         ports: match variable(PORTS, String::new())?.as_str() {
             "" => None,
             text => Some(text.parse::<PortRange>().map_err(|error| {
@@ -185,6 +216,10 @@ pub fn trainer() -> CommandResult {
 mod tests {
     use super::*;
 
+    fn secret_of(file: &Path) -> Result<Secret, CommandFailure> {
+        job_secret(&read_credentials(file)?, file)
+    }
+
     #[test]
     fn secret_is_read_from_credentials_and_never_shown() {
         let dir = tempfile::tempdir().expect("a folder");
@@ -192,20 +227,26 @@ mod tests {
         let digits = "c0".repeat(32);
         let mut credentials = Credentials::new();
         credentials.insert_secret(SECRET_ALIAS, digits.as_bytes().to_vec());
+        credentials.insert_secret("heddle.secret.API_KEY", b"canary".to_vec());
+        credentials.insert_secret("another.program", b"canary".to_vec());
         credentials.write_file(&file).expect("written");
-        let secret = secret_of_credentials(&file).expect("there");
-        assert_eq!(secret.to_hex(), digits);
+        let secret = secret_of(&file).expect("there");
+        assert_eq!(*secret.to_hex(), digits);
+        let named = user_secrets(&read_credentials(&file).expect("there"));
+        assert_eq!(named.0.len(), 1);
+        assert_eq!(named.0["API_KEY"].as_slice(), b"canary");
+        assert_eq!(format!("{named:?}"), "{\"API_KEY\"}");
 
         credentials.insert_secret(SECRET_ALIAS, digits.as_bytes()[1..].to_vec());
         credentials.write_file(&file).expect("written");
-        let failure = secret_of_credentials(&file).expect_err("a digit is missing");
+        let failure = secret_of(&file).expect_err("a digit is missing");
         assert!(failure.fact.contains(SECRET_ALIAS), "{failure:?}");
         assert!(!format!("{failure:?}").contains("c0c0"), "{failure:?}");
 
         Credentials::new().write_file(&file).expect("written");
-        let failure = secret_of_credentials(&file).expect_err("none");
+        let failure = secret_of(&file).expect_err("none");
         assert!(failure.fact.contains(SECRET_ALIAS), "{failure:?}");
-        let failure = secret_of_credentials(&dir.path().join("nowhere")).expect_err("no file");
+        let failure = secret_of(&dir.path().join("nowhere")).expect_err("no file");
         assert!(failure.causes.iter().any(|cause| cause.contains("nowhere")), "{failure:?}");
     }
 

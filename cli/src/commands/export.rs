@@ -10,7 +10,7 @@ use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, DamagePolicy, D
 use heddle_trainer::export::{ExportError, export as write};
 
 use super::WorkDirArgs;
-use super::checkpoint::{CheckpointSource, failure, location, parse_cut, reached, unusable};
+use super::checkpoint_source::{CheckpointSource, failure, location, parse_cut, reached, unusable};
 use crate::am_client;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::output;

@@ -116,7 +116,7 @@ pub fn list(args: &Args, json: bool) -> CommandResult {
     }
     if left_out > 0 {
         eprintln!(
-            "{left_out} older entries are not shown: --limit 0 shows all, `heddle prune` removes old runs"
+            "{left_out} older entries are not shown: --limit 0 shows all, `heddle clean` removes old runs"
         );
     }
     if json {

@@ -12,7 +12,7 @@ use heddle_trainer::predict::{
 use heddle_trainer::reader::{Labels, ReadError};
 use serde::Serialize;
 
-use super::checkpoint::{location, reached, unusable};
+use super::checkpoint_source::{location, reached, unusable};
 use crate::am_client;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::output;

@@ -33,10 +33,13 @@ mod watch;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    job: JobArgs,
+    pub job: JobArgs,
     /// Continue an unfinished run with changed keys, if these may change on resume
     #[arg(long, conflicts_with = "fresh")]
     resume: bool,
+    /// With --resume: continue from this mirror of a lost checkpoint directory, in a new one
+    #[arg(long, value_name = "MIRROR", requires = "resume")]
+    from: Option<String>,
     /// Start over, whatever an earlier run of the job has done
     #[arg(long)]
     fresh: bool,
@@ -64,6 +67,8 @@ struct RunPlan {
     work_dir: PathBuf,
     request: RunRequest,
     earlier: ResumeMode,
+    /// URL of the mirror that it continues from.
+    from: Option<String>,
     input: InputPlan,
     /// Notes that are printed before it starts.
     notes: Vec<String>,
@@ -97,6 +102,7 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     let mut notes = Vec::new();
     if job.default_checkpoint_dir
         && !args.fresh
+        && args.from.is_none()
         && let Some(found) = resume::find(&work_dir, &job_file, &job.spec.name)
     {
         let short = found.run.file.run.short();
@@ -129,6 +135,8 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
         (false, true) => ResumeMode::Resume,
         (false, false) => ResumeMode::ContinueSame,
     };
+    let from = super::checkpoint::mirror_to_continue(args.from.as_deref(), args.take_over);
+    let from = am_client::runtime()?.block_on(from)?;
     let input = if args.dry_run {
         preflight::look(&job.spec, args.overwrite)?
     } else {
@@ -141,7 +149,7 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     notes.extend(parallelism_warning(&input, workers(&job.spec)));
     let request =
         RunRequest { job_file, label, default_checkpoint_dir: job.default_checkpoint_dir };
-    Ok(RunPlan { id, job, work_dir, request, earlier, input, notes })
+    Ok(RunPlan { id, job, work_dir, request, earlier, from, input, notes })
 }
 
 fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
@@ -241,6 +249,7 @@ fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, CommandFailure> {
         earlier: plan.earlier,
         overwrite: args.overwrite,
         take_over: args.take_over,
+        from: plan.from.clone(),
         default_output: plan.job.default_output,
     };
     let dir = RunDir::create(&path, &file, &plan.job.spec, &secret)

@@ -138,7 +138,7 @@ async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
         vec!["logs".to_owned(), format!("heddle logs {id}")],
     ];
     if left.is_some() {
-        rows.push(vec!["report".to_owned(), application.reports().to_string()]);
+        rows.push(vec!["report".to_owned(), application.reports()?.to_string()]);
     }
     output::line(&output::columns(&rows))?;
     Ok(ExitCode::Ok)
@@ -160,7 +160,7 @@ fn print_json(
         "diagnostics": diagnostics(known),
         "containers": known.usage.containers,
         "exit_code": left.map(|report| report.exit_code),
-        "reports": application.reports().to_string(),
+        "reports": application.reports().ok().map(ToString::to_string),
         "view": view,
     }))
 }
@@ -227,6 +227,27 @@ fn without_resource_manager(
     Ok(ExitCode::Ok)
 }
 
+/// The table of containers.
+fn slots(view: &JobView) -> String {
+    let mut rows = vec![
+        ["slot", "state", "node", "pid", "per second", "memory", "last heartbeat"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for slot in &view.slots {
+        rows.push(vec![
+            slot.slot.to_string(),
+            format::word(&slot.state),
+            slot.host.clone(),
+            slot.pid.to_string(),
+            format::rate(slot.per_second),
+            format::size(slot.rss_bytes),
+            format::heartbeat_age(slot.heartbeat_age_ms),
+        ]);
+    }
+    output::columns(&rows)
+}
+
 fn details(view: &JobView) -> Result<(), CommandFailure> {
     if !matches!(view.state, JobState::Finished | JobState::Failed | JobState::Stopped) {
         output::line(&format::progress(format::ProgressFigures {
@@ -237,11 +258,20 @@ fn details(view: &JobView) -> Result<(), CommandFailure> {
             loss: view.training_loss,
             left_ms: view.left_ms,
         }))?;
+        for task in &view.set_aside {
+            output::line(&format!("set aside: {task}"))?;
+        }
         if let Some(locality) = view.data_locality {
             output::line(&format::data_locality(locality))?;
         }
         if let Some(granted) = &view.granted_pulls {
             output::line(&format!("staleness: {}", format::granted_pulls(granted)))?;
+        }
+        if let Some(replication) = &view.replication {
+            output::line(&format!("replication: {}", format::replication(replication)))?;
+        }
+        if let Some(credentials) = &view.credentials {
+            output::line(&format::plain(&format::credentials(credentials)))?;
         }
         if let Some(wait) = &view.storage_wait {
             output::line(&format::storage_wait(wait))?;
@@ -249,20 +279,7 @@ fn details(view: &JobView) -> Result<(), CommandFailure> {
         if !view.message.is_empty() {
             output::line(&view.message)?;
         }
-        let mut rows = vec![
-            ["slot", "state", "node", "pid", "per second", "memory"].map(str::to_owned).to_vec(),
-        ];
-        for slot in &view.slots {
-            rows.push(vec![
-                slot.slot.to_string(),
-                format::word(&slot.state),
-                slot.host.clone(),
-                slot.pid.to_string(),
-                format::rate(slot.per_second),
-                format::size(slot.rss_bytes),
-            ]);
-        }
-        output::line(&output::columns(&rows))?;
+        output::line(&slots(view))?;
     }
     for trained in &view.passes {
         output::line(&format::trained(trained))?;
@@ -276,6 +293,9 @@ fn details(view: &JobView) -> Result<(), CommandFailure> {
     for damaged in &view.history.checkpoints_damaged {
         let text = format::checkpoint_damaged(damaged.cut, &damaged.dir, &damaged.error);
         output::line(&text)?;
+    }
+    for mirror in &view.mirrors {
+        output::line(&format!("mirror       {} {}", mirror.dir, mirror.text()))?;
     }
     if let Some(last) = view.checkpoints.last() {
         output::line(&format!(

@@ -7,13 +7,19 @@
 
 #![expect(clippy::disallowed_methods, reason = "reads variables and files")]
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use heddle_channel::PeerTimeout;
 use heddle_protocol::environment::{
-    AM, AM_DIR, AM_FILE, AmAddress, BIND_HOST, INCARNATION, LOG_DIR, RUN, SECRET_FILE, SLOT,
+    AM, AM_DIR, AM_FILE, AmAddress, BIND_HOST, DEAD_MS, INCARNATION, LOG_DIR, PROTECTION, RUN,
+    SECRET_FILE, SLOT,
 };
-use heddle_protocol::handshake::{HandshakeError, Secret};
+use heddle_protocol::handshake::{HandshakeError, Mechanism, Secret};
 use heddle_protocol::ids::{Incarnation, Member, RunId, Slot};
+use zeroize::Zeroizing;
 
 /// Set by NodeManagers: the container's id. (ApplicationConstants.Environment.CONTAINER_ID)
 const CONTAINER_ID: &str = "CONTAINER_ID";
@@ -34,10 +40,26 @@ pub struct ContainerEnvironment {
     pub am: AmPlace,
     /// The job's secret.
     pub secret: Secret,
+    /// How its connections are secured.
+    pub mechanism: Mechanism,
+    /// When its connections to peers out of reach close.
+    pub timeout: PeerTimeout,
+    /// Secrets of the job's own program, on YARN.
+    pub user_secrets: UserSecrets,
     /// Name or address of this node, to bind to and to show.
     pub host: String,
     /// YARN's id of this container.
     pub container: Option<String>,
+}
+
+/// The values of `yarn.secrets` by name: wiped from memory when they are dropped, and never printed.
+#[derive(Clone, Default)]
+pub struct UserSecrets(pub BTreeMap<String, Zeroizing<Vec<u8>>>);
+
+impl fmt::Debug for UserSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
 }
 
 /// Where the ApplicationMaster's address is written.
@@ -99,12 +121,16 @@ impl ContainerEnvironment {
         Self::from_lookup(lookup, secret)
     }
 
-    /// Reads the variables; the caller provides the secret.
+    /// Reads the variables; the caller provides what the container's credentials hold.
     ///
     /// # Errors
     /// Names the variable, its value, and what was expected.
-    pub fn with_secret(secret: Secret) -> Result<Self, EnvironmentError> {
-        Self::from_lookup(|name| std::env::var(name).ok(), secret)
+    pub fn with_secrets(
+        secret: Secret,
+        user_secrets: UserSecrets,
+    ) -> Result<Self, EnvironmentError> {
+        let environment = Self::from_lookup(|name| std::env::var(name).ok(), secret)?;
+        Ok(Self { user_secrets, ..environment })
     }
 
     fn from_lookup(
@@ -125,6 +151,21 @@ impl ContainerEnvironment {
             },
             None => AmPlace::File(PathBuf::from(value(AM_FILE)?)),
         };
+        // A malformed word must not mean plain bytes.
+        let mechanism = match lookup(PROTECTION).as_deref() {
+            None | Some("off") => Mechanism::Hmac,
+            Some("on") => Mechanism::Noise,
+            Some(other) => {
+                let (name, value) = (PROTECTION, other.to_owned());
+                return Err(EnvironmentError::Invalid { name, value, expected: "on or off" });
+            }
+        };
+        let timeout = match lookup(DEAD_MS) {
+            None => PeerTimeout::default(),
+            Some(text) => {
+                PeerTimeout(Duration::from_millis(parsed(DEAD_MS, text, "a number of ms")?))
+            }
+        };
         let in_yarn = matches!(am, AmPlace::Directory { .. });
         let of_node = |name| lookup(name).filter(|_| in_yarn);
         Ok(Self {
@@ -132,6 +173,9 @@ impl ContainerEnvironment {
             member: Member { slot, incarnation },
             am,
             secret,
+            mechanism,
+            timeout,
+            user_secrets: UserSecrets::default(),
             host: lookup(BIND_HOST)
                 .or_else(|| of_node(NM_HOST))
                 .unwrap_or_else(|| "localhost".to_owned()),
@@ -172,6 +216,7 @@ fn secret_of_file(
     let path = PathBuf::from(path);
     let text = std::fs::read_to_string(&path)
         .map_err(|source| EnvironmentError::Secret { path: path.clone(), source })?;
+    let text = Zeroizing::new(text);
     Secret::from_hex(&text).map_err(|source| EnvironmentError::SecretForm { path, source })
 }
 
@@ -220,7 +265,9 @@ mod tests {
                 ContainerEnvironment::from_lookup(without, secret()).expect_err("one is missing");
             assert!(error.to_string().contains(name), "{error}");
         }
-        for (wrong, value) in [(SLOT, "cook-1"), (AM, "10.0.0.1")] {
+        for (wrong, value) in
+            [(SLOT, "cook-1"), (AM, "10.0.0.1"), (PROTECTION, "yes"), (DEAD_MS, "soon")]
+        {
             let other = |asked| {
                 if asked == wrong { Some(value.to_owned()) } else { of_yarn(asked) }
             };

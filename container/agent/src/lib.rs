@@ -16,6 +16,11 @@ pub mod environment;
 pub mod machine;
 mod shell;
 
-pub use environment::{AmPlace, ContainerEnvironment, EnvironmentError, log_dir};
+pub use heddle_channel::{PeerProbe, PeerTimeout};
+
+pub use environment::{AmPlace, ContainerEnvironment, EnvironmentError, UserSecrets, log_dir};
 pub use machine::AgentExit;
-pub use shell::{AddressLookup, Agent, Hooks, LogContext, ReadHighest, Reporter, leave};
+pub use shell::turn::{TurnCounter, slowest};
+pub use shell::{
+    AddressLookup, Agent, Hooks, InstallTokensHook, LogContext, ReadHighest, Reporter, leave,
+};

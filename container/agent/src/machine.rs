@@ -28,7 +28,7 @@ use heddle_protocol::ids::Attempt;
 /// Orphan timeout until the welcome sets it: longer than a first start may take.
 pub const ORPHAN_MS_DEFAULT: u64 = 120_000;
 /// Heartbeat interval until the welcome sets it.
-pub const HEARTBEAT_MS_DEFAULT: u64 = 2_000;
+pub const HEARTBEAT_MS_DEFAULT: u64 = 1_000;
 /// Waits before a new connection. The longest one brings a container back within a second of a new ApplicationMaster.
 const RETRY: Backoff = Backoff::new(20, 1_000);
 /// Heartbeats without a response on an open connection after which the address is looked up.
@@ -191,6 +191,12 @@ impl ControlMachine {
                 self.look_at.max(silent_at)
             }
         }
+    }
+
+    /// Time since the last line of an ApplicationMaster, ms.
+    #[must_use]
+    pub fn unheard_ms(&self, now: u64) -> u64 {
+        now.saturating_sub(self.last_line_at)
     }
 
     /// The highest known attempt.
@@ -476,7 +482,7 @@ mod tests {
     fn unanswered_heartbeats_start_lookups() {
         let mut machine = connected(0);
         machine.on(line(1, 0, None), 100_000);
-        assert_eq!(looks(&mut machine, 100_000, 10_000), [6_000, 7_000, 9_000]);
+        assert_eq!(looks(&mut machine, 100_000, 10_000), [3_000, 4_000, 6_000]);
         for beat in 1..20 {
             machine.on(line(1, 0, None), 110_000 + beat * HEARTBEAT_MS_DEFAULT);
             let at = 110_000 + beat * HEARTBEAT_MS_DEFAULT;

@@ -22,7 +22,8 @@ use heddle_client::shell::{Client, Settings};
 use heddle_protocol::control::{Phase, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, Status, flags};
 use heddle_protocol::handshake::{
-    Channel, HELLO_BYTES, Hello, MECHANISM_HMAC, PROOF_BYTES, Secret, Verdict, random_nonce,
+    Channel, HELLO_BYTES, Hello, MECHANISM_HMAC, Mechanism, PROOF_BYTES, Secret, Verdict,
+    random_nonce,
 };
 use heddle_protocol::ids::{
     Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step, TableId,
@@ -147,6 +148,8 @@ fn world(rows: u64, cols: u32, break_after: usize) -> World {
         run: run(),
         member: Member { slot: Slot::trainer(0), incarnation: Incarnation(1) },
         secret: secret(),
+        mechanism: Mechanism::Hmac,
+        timeout: heddle_channel::PeerTimeout::default(),
     })
     .expect("a thread");
     client.handle().send(DataRequest::Work {
@@ -254,7 +257,9 @@ fn reconnect_neither_loses_nor_repeats_parts() {
                 assert!(!refused, "the port is open");
                 broken += 1;
             }
-            ClientEvent::Outages { members } => outages.push(members),
+            ClientEvent::Outages { members } => {
+                outages.push(members.into_iter().map(|(member, _)| member).collect::<Vec<_>>());
+            }
             ClientEvent::Finished { task: finished, .. } => {
                 assert_eq!(finished, task);
                 break;
@@ -287,7 +292,7 @@ fn refusing_port_is_reported_and_the_new_address_used() {
     };
     assert_eq!(member, pserver());
     let outages = |members| ClientEvent::Outages { members };
-    assert_eq!(world.event(), outages(vec![pserver()]));
+    assert_eq!(world.event(), outages(vec![(pserver(), 0)]));
     handle.send(DataRequest::Work { epoch: era().epoch, phase, places: places(world.endpoint) });
     assert_eq!(world.event(), outages(vec![]));
     let ClientEvent::Pulled { items, .. } = world.event() else {

@@ -13,14 +13,14 @@ use heddle_protocol::control::{Base, BeginPhase, Command, EndCut, LoadShards, Re
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
-use heddle_shard::{Shard, ShardReport, ShardSetError};
+use heddle_shard::{ShardReport, ShardSetError};
 use heddle_storage::chain;
 use heddle_telemetry::descriptors::Limit;
 
 use crate::data_threads::{AnsweredCommand, DataThreads};
 use crate::job::PserverJob;
 use crate::layout::Moment;
-use crate::load::{LoadFrom, LoadJob};
+use crate::load::{LoadJob, LoadedShard};
 use crate::load_error::LoadError;
 use crate::message::{CoordinatorInput, DataAnswer, DataCommand, DataReport, DataThreadHandle};
 use crate::save::SaveJob;
@@ -199,6 +199,10 @@ impl Coordinator {
                     self.cut = None;
                 }
             }
+            Command::Views(command) => {
+                let command = Arc::new(command);
+                self.threads.broadcast(|| DataCommand::Views(Arc::clone(&command)));
+            }
             // Commands for the agent and for trainers.
             Command::Refused { .. }
             | Command::Stop { .. }
@@ -207,6 +211,7 @@ impl Coordinator {
             | Command::Tasks { .. }
             | Command::Barrier { .. }
             | Command::Drain
+            | Command::Tokens(_)
             | Command::Export { .. } => {
                 tracing::debug!("command_ignored")
             }
@@ -262,6 +267,16 @@ impl Coordinator {
                 let failure = Failure::new(ErrorClass::Training, text.unwrap_or_default());
                 return (self.send_report)(Report::Fatal { failure });
             }
+            ShardReport::ViewTaken { shard, term, version } => {
+                let (shard, term, version) = (*shard, *term, *version);
+                tracing::info!(%epoch, %shard, %term, %version, "view_taken");
+                return (self.send_report)(Report::ViewTaken { epoch, shard, term, version });
+            }
+            ShardReport::Lagging { shard, term, member } => {
+                let (shard, term, member) = (*shard, *term, *member);
+                tracing::info!(%epoch, %shard, %member, "backup_lags");
+                return (self.send_report)(Report::Lagging { epoch, shard, term, member });
+            }
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => *cut,
         };
         // Reports of a cut follow the report that all threads have it.
@@ -280,7 +295,10 @@ impl Coordinator {
                 tracing::info!(%cut, %shard, reason, "cut_aborted");
                 (self.send_report)(Report::CutAborted { cut, epoch, shard, step, reason });
             }
-            ShardReport::PhaseEnded { .. } | ShardReport::TableFull { .. } => {}
+            ShardReport::PhaseEnded { .. }
+            | ShardReport::TableFull { .. }
+            | ShardReport::ViewTaken { .. }
+            | ShardReport::Lagging { .. } => {}
         }
     }
 
@@ -301,6 +319,7 @@ impl Coordinator {
             config,
             staging,
             thread: thread.clone(),
+            digest: job.digest,
             bandwidth: job.bandwidth.clone(),
         };
         self.busy += 1;
@@ -377,7 +396,7 @@ impl Coordinator {
             let from = match &base {
                 None => job.initial_values(),
                 Some(base) => match base.files.get(&shard) {
-                    Some(file) => LoadFrom::File(base.dir.clone(), file.clone()),
+                    Some(file) => job.shard_sources(base, file),
                     None => {
                         let error = LoadError::NoFile { dir: base.dir.clone(), shard };
                         return self.load_failed(ErrorClass::Internal, &error.to_string());
@@ -390,13 +409,16 @@ impl Coordinator {
         self.report_ready();
     }
 
-    fn loaded(&mut self, epoch: Epoch, shard: ShardId, result: Result<Box<Shard>, LoadError>) {
+    fn loaded(&mut self, epoch: Epoch, shard: ShardId, result: Result<LoadedShard, LoadError>) {
         let (Some(loading), true) = (&mut self.loading, epoch == self.epoch) else {
             return;
         };
         match result {
-            Ok(loaded) => {
+            Ok(LoadedShard { shard: loaded, passed_over: passed }) => {
                 loading.from_storage += u32::from(loading.base.is_some());
+                if !passed.is_empty() {
+                    (self.send_report)(Report::CopiesPassedOver { epoch, shard, passed });
+                }
                 if let Some(&thread) = self.owners.get(&shard) {
                     self.threads.send(thread, DataCommand::Install { epoch, shard: loaded });
                 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use heddle_protocol::control::Welcome;
+use heddle_protocol::control::{Base, Welcome};
 use heddle_protocol::ids::{PhaseNo, RunId, ShardId, TableId};
-use heddle_protocol::spec::{PserverMemory, TableSpec, training_from};
+use heddle_protocol::manifest::{CutIdentity, ShardFile};
+use heddle_protocol::spec::{CheckpointDigest, Location, PserverMemory, TableSpec, training_from};
 use heddle_shard::{ShardConfig, SparseLimits};
 use heddle_telemetry::descriptors::{Limit, TooFew};
 
-use crate::load::LoadFrom;
+use crate::load::{LoadFrom, ShardSources};
 use crate::throttle::BandwidthLimit;
 use crate::warm_start::OtherJob;
 
@@ -36,6 +37,10 @@ pub(crate) struct PserverJob {
     training_from: PhaseNo,
     /// The job whose values this one begins with.
     other: Option<Arc<OtherJob>>,
+    /// The sums of the files that this pserver writes.
+    pub(crate) digest: CheckpointDigest,
+    /// Directories with copies of the checkpoints.
+    mirrors: Vec<Location>,
     /// This pserver's share of `checkpoint.bandwidth`.
     pub(crate) bandwidth: Option<Arc<BandwidthLimit>>,
 }
@@ -55,6 +60,8 @@ impl PserverJob {
             seed: spec.training.seed,
             training_from: training_from(spec),
             other: OtherJob::of(spec).map(Arc::new),
+            digest: spec.checkpoint.digest,
+            mirrors: spec.checkpoint.mirrors.clone(),
             memory_bytes: spec.pservers.memory.0,
             copy_bytes: spec.checkpoint.memory.of(spec.pservers.memory).0,
             waiting_bytes: PserverMemory::waiting_of(spec.pservers.memory).0,
@@ -69,6 +76,15 @@ impl PserverJob {
     /// Where shards come from that no checkpoint of this job has.
     pub(crate) fn initial_values(&self) -> LoadFrom {
         self.other.clone().map_or(LoadFrom::InitialValues, LoadFrom::OtherJob)
+    }
+
+    /// The copies of a shard's file in a checkpoint of this job.
+    pub(crate) fn shard_sources(&self, base: &Base, file: &ShardFile) -> LoadFrom {
+        let Base { cut, run, epoch, dir, .. } = base;
+        let identity = CutIdentity { run: *run, cut: *cut, epoch: *epoch, shards: self.shards };
+        let mirrors = self.mirrors.iter().map(|mirror| mirror.join(&cut.to_string()).url());
+        let dirs = std::iter::once(dir.clone()).chain(mirrors).collect();
+        LoadFrom::Checkpoint(Box::new(ShardSources { dirs, file: file.clone(), identity }))
     }
 
     /// Whether this process can hold a connection of every trainer to every data thread.
@@ -86,16 +102,24 @@ impl PserverJob {
     }
 
     /// A job from its parts.
-    pub(crate) fn of(run: RunId, tables: Vec<TableSpec>, shards: u32, copy_bytes: u64) -> Self {
+    pub(crate) fn of(
+        run: RunId,
+        tables: Vec<TableSpec>,
+        shards: u32,
+        sparse: SparseLimits,
+        copy_bytes: u64,
+    ) -> Self {
         let bytes: u64 = tables.iter().map(|table| 4 * table.values()).sum();
         Self {
             run,
             tables,
             shards,
-            sparse: SparseLimits::default(),
+            sparse,
             seed: 0,
             training_from: PhaseNo(0),
             other: None,
+            digest: CheckpointDigest::Md5,
+            mirrors: Vec::new(),
             // Twice the bytes of the tables.
             memory_bytes: 2 * bytes + copy_bytes,
             copy_bytes,

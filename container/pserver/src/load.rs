@@ -1,4 +1,4 @@
-//! Loads a shard from a checkpoint's file and checks its sum, or creates it with initial values, its own or those of another
+//! Loads a shard from a copy of its file in a checkpoint and checks its sum, or creates it with initial values, its own or those of another
 //! job's checkpoint (`warm_start`).
 
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use bytemuck::cast_slice_mut;
 use heddle_backoff::Backoff;
 use heddle_protocol::ids::Epoch;
-use heddle_protocol::manifest::ShardFile;
+use heddle_protocol::manifest::{CutIdentity, ShardFile};
 use heddle_shard::{Shard, ShardConfig, SnapshotHead};
 use heddle_storage::checkpoint::CheckpointError;
-use heddle_storage::shard_file::ShardReader;
-use heddle_storage::{StorageUrl, chain};
+use heddle_storage::shard_file::{ShardReader, check_identity, name_other_version};
+use heddle_storage::{Storage, StorageUrl, StorePath, chain};
 
 use crate::layout;
 use crate::load_error::LoadError;
@@ -37,24 +37,84 @@ pub(crate) enum LoadFrom {
     InitialValues,
     /// A checkpoint of another job, at the start of this one.
     OtherJob(Arc<OtherJob>),
-    /// A file of a checkpoint of this job: URL of the directory, and the file in it.
-    File(String, ShardFile),
+    /// A checkpoint of this job.
+    Checkpoint(Box<ShardSources>),
 }
 
-/// Loads the shard.
+/// The copies of a shard's file, which stand in for each other.
+pub(crate) struct ShardSources {
+    /// URLs of the directories of the checkpoint: its own, then those in mirrors.
+    pub(crate) dirs: Vec<String>,
+    /// The shard's file, with its copies.
+    pub(crate) file: ShardFile,
+    /// What the headers must name.
+    pub(crate) identity: CutIdentity,
+}
+
+/// A shard that was loaded.
+pub(crate) struct LoadedShard {
+    pub(crate) shard: Box<Shard>,
+    /// Copies that were not used, each with its damage.
+    pub(crate) passed_over: Vec<String>,
+}
+
+/// Loads the shard: from the first copy that passes all checks.
 ///
 /// # Errors
-/// The file is damaged, of other content, or cannot be read after some tries.
-pub(crate) async fn load(job: &LoadJob) -> Result<Box<Shard>, LoadError> {
+/// Every copy is damaged, or one cannot be read after some tries and no other is good. The error then is that one: it
+/// proves no damage of the checkpoint.
+pub(crate) async fn load(job: &LoadJob) -> Result<LoadedShard, LoadError> {
+    let copies = match &job.from {
+        LoadFrom::InitialValues => return Ok(Shard::initial(&job.config).into()),
+        LoadFrom::OtherJob(other) => {
+            return retried(|| other.shard(&job.config)).await.map(LoadedShard::from);
+        }
+        LoadFrom::Checkpoint(copies) => copies,
+    };
+    let (mut passed_over, mut failure) = (Vec::new(), None);
+    for dir in &copies.dirs {
+        for file in copies.file.files() {
+            let read = || read(&job.config, dir, &file, &copies.identity);
+            let error = match retried(read).await {
+                Ok(shard) => return Ok(LoadedShard { shard, passed_over }),
+                Err(error) => error,
+            };
+            let text = chain(&error);
+            tracing::warn!(error = text, "shard_copy_passed_over");
+            passed_over.push(text);
+            match &failure {
+                None => failure = Some(error),
+                Some(before) if before.is_damage() && !error.is_damage() => failure = Some(error),
+                Some(_) => {}
+            }
+        }
+    }
+    Err(failure.unwrap_or_else(|| LoadError::NoFile {
+        dir: copies.dirs.join(", "),
+        shard: job.config.shard,
+    }))
+}
+
+impl From<Shard> for LoadedShard {
+    fn from(shard: Shard) -> Self {
+        Box::new(shard).into()
+    }
+}
+
+impl From<Box<Shard>> for LoadedShard {
+    fn from(shard: Box<Shard>) -> Self {
+        Self { shard, passed_over: Vec::new() }
+    }
+}
+
+/// Runs `read` until it succeeds or fails for good.
+async fn retried<F: Future<Output = Result<Box<Shard>, LoadError>>>(
+    mut read: impl FnMut() -> F,
+) -> Result<Box<Shard>, LoadError> {
     let mut backoff = RETRY;
     let (mut tries, mut wrong_sums) = (1, 0);
     loop {
-        let read = match &job.from {
-            LoadFrom::InitialValues => return Ok(Box::new(Shard::initial(&job.config))),
-            LoadFrom::OtherJob(other) => other.shard(&job.config).await,
-            LoadFrom::File(dir, file) => read(&job.config, dir, file).await,
-        };
-        match read {
+        match read().await {
             Err(error) if error.is_wrong_sum() && wrong_sums + 1 < WRONG_SUMS => {
                 tracing::warn!(error = chain(&error), "shard_file_sum_wrong");
                 wrong_sums += 1;
@@ -69,13 +129,43 @@ pub(crate) async fn load(job: &LoadJob) -> Result<Box<Shard>, LoadError> {
     }
 }
 
-async fn read(config: &ShardConfig, dir: &str, file: &ShardFile) -> Result<Box<Shard>, LoadError> {
+/// Reads one copy. A damaged one that is a file of another checkpoint is named as such.
+async fn read(
+    config: &ShardConfig,
+    dir: &str,
+    file: &ShardFile,
+    identity: &CutIdentity,
+) -> Result<Box<Shard>, LoadError> {
     let location = StorageUrl::parse(dir)?;
     let storage = heddle_storage::connect(&location).map_err(CheckpointError::from)?;
-    let mut reader = ShardReader::open(&*storage, location.path(), file).await?;
-    let shown = || format!("{dir}/{}", file.file);
-    let places = layout::check(config, reader.header())
-        .map_err(|what| LoadError::Other { file: shown(), what })?;
+    match read_checked(config, (&*storage, location.path()), file, identity).await {
+        Err(LoadError::Checkpoint(error)) => {
+            let dir = location.path();
+            Err(name_other_version(&*storage, dir, file, identity, error).await.into())
+        }
+        result => result,
+    }
+}
+
+async fn read_checked(
+    config: &ShardConfig,
+    (storage, dir): (&dyn Storage, &StorePath),
+    file: &ShardFile,
+    identity: &CutIdentity,
+) -> Result<Box<Shard>, LoadError> {
+    let mut reader = ShardReader::open(storage, dir, file).await?;
+    let shown = || format!("{}/{}", storage.show(dir), file.file);
+    if let Err(damage) = check_identity(reader.header(), file.shard, identity) {
+        return Err(CheckpointError::Damaged { file: shown(), damage }.into());
+    }
+    let places = match layout::check(config, reader.header()) {
+        Ok(places) => places,
+        Err(what) => {
+            // A header with a changed byte is damage, not a file of another job.
+            reader.check().await?;
+            return Err(LoadError::Other { file: shown(), what });
+        }
+    };
     let mut shard = Box::new(Shard::new(config));
     let mut state = Vec::new();
     while let Some(piece) = reader.next().await? {

@@ -49,6 +49,11 @@ impl LoadError {
         )
     }
 
+    /// Whether the file is proven to differ from what was saved.
+    pub(crate) fn is_damage(&self) -> bool {
+        self.class() == ErrorClass::Corrupt
+    }
+
     /// Whether the storage did not answer.
     pub(crate) fn is_retryable(&self) -> bool {
         matches!(self, Self::Checkpoint(CheckpointError::Storage(_)))

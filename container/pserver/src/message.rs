@@ -5,16 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
-use heddle_agent::AgentExit;
+use heddle_agent::{AgentExit, TurnCounter};
 use heddle_protocol::control::{
-    BeginPhase, Command, EndCut, GAP_BOUNDS, GrantedPulls, LoadShards, ShardState, SparseTableSize,
-    TakeCut,
+    BeginPhase, Command, EndCut, GAP_BOUNDS, GrantedPulls, LoadShards, SetViews, ShardState,
+    SparseTableSize, TakeCut,
 };
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_shard::{Shard, ShardReport, ShardSetError, SnapshotGone, SnapshotHead};
 use tokio::sync::Notify;
 
+use crate::load::LoadedShard;
 use crate::load_error::LoadError;
 use crate::saved_shard::SavedShard;
 
@@ -47,6 +48,8 @@ pub(crate) enum DataCommand {
         command: Arc<TakeCut>,
     },
     CutEnd(EndCut),
+    /// Nothing answers it; the primaries report the views that they take.
+    Views(Arc<SetViews>),
     /// Sends a saver the head of a snapshot.
     SaveHead {
         shard: ShardId,
@@ -97,7 +100,7 @@ pub(crate) enum CoordinatorInput {
     /// A worker has saved a shard, or failed; none if the cut was over before.
     Saved { cut: CutId, epoch: Epoch, shard: ShardId, result: Result<Option<SavedShard>, Failure> },
     /// A worker has loaded a shard, or failed.
-    Loaded { epoch: Epoch, shard: ShardId, result: Result<Box<Shard>, LoadError> },
+    Loaded { epoch: Epoch, shard: ShardId, result: Result<LoadedShard, LoadError> },
     /// The agent ends the process.
     Exit(AgentExit),
 }
@@ -149,6 +152,8 @@ struct CounterCells {
     granted: GrantedCells,
     /// Sizes of sparse tables. The heartbeat reads them once a second.
     sparse: Mutex<Vec<SparseTableSize>>,
+    /// Whether the thread runs.
+    turn: TurnCounter,
 }
 
 /// SSP: the fields of [`GrantedPulls`].
@@ -162,6 +167,16 @@ struct GrantedCells {
 }
 
 impl ThreadCounters {
+    /// The thread takes a turn.
+    pub(crate) fn turn(&self) {
+        self.0.turn.turn();
+    }
+
+    /// Time since the thread's last turn, ms.
+    pub(crate) fn turn_ms(&self) -> u64 {
+        self.0.turn.age_ms()
+    }
+
     pub(crate) fn publish(&self, pushes: u64, refused: u64, position: Option<(PhaseNo, Step)>) {
         let (phase, step) =
             position.map_or((NONE, 0), |(phase, step)| (u64::from(phase.0), step.0));

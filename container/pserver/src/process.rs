@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, bounded};
 use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, LogContext};
+use heddle_channel::PeerTimeout;
 use heddle_fail_points::fail_value;
 use heddle_protocol::control::{
     GrantedPulls, HeartbeatStats, PserverState, Registration, Report, SparseTableSize,
 };
 use heddle_protocol::exit_code::ContainerExitCode;
-use heddle_protocol::handshake::Secret;
-use heddle_protocol::ids::{Epoch, RunId};
+use heddle_protocol::handshake::{Mechanism, Secret};
+use heddle_protocol::ids::{Epoch, Member, RunId};
 use heddle_protocol::spec::PortRange;
 use heddle_storage::chain;
 use tokio::sync::Notify;
@@ -44,12 +45,22 @@ pub struct Options {
     pub host: IpAddr,
     /// Ports to bind; none: any port.
     pub ports: Option<PortRange>,
+    /// How data connections are secured, at least.
+    pub mechanism: Mechanism,
+    /// When data connections to trainers out of reach close.
+    pub timeout: PeerTimeout,
 }
 
 impl Default for Options {
-    /// One thread, loopback, any port.
+    /// One thread, loopback, any port, plain bytes.
     fn default() -> Self {
-        Self { threads: 1, host: IpAddr::V4(Ipv4Addr::LOCALHOST), ports: None }
+        Self {
+            threads: 1,
+            host: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            ports: None,
+            mechanism: Mechanism::Hmac,
+            timeout: PeerTimeout::default(),
+        }
     }
 }
 
@@ -67,7 +78,7 @@ pub fn run(environment: ContainerEnvironment, options: Options) -> io::Result<Ag
         ("slot", member.slot.index),
     ]);
     let (threads, endpoints) =
-        start_threads(environment.run, &environment.secret, options, &inputs)?;
+        start_threads((environment.run, member), &environment.secret, options, &inputs)?;
     if fail_value!("log-pushes").is_some() {
         log_pushes(threads.clone());
     }
@@ -92,7 +103,7 @@ fn log_pushes(threads: Vec<DataThreadHandle>) {
 
 /// Binds and starts the data threads. Returns their handles and addresses.
 pub(crate) fn start_threads(
-    run: RunId,
+    (run, member): (RunId, Member),
     secret: &Secret,
     options: Options,
     reports: &Sender<CoordinatorInput>,
@@ -102,15 +113,15 @@ pub(crate) fn start_threads(
     let listeners = data::bind(options.host, options.ports, options.threads.max(1))?;
     for (index, listener) in listeners.into_iter().enumerate() {
         endpoints.push(listener.local_addr()?);
-        threads.push(start_thread((index, listener), run, secret, reports)?);
+        threads.push(start_thread((index, listener), (run, member, secret), options, reports)?);
     }
     Ok((threads, endpoints))
 }
 
 fn start_thread(
     (index, listener): (usize, TcpListener),
-    run: RunId,
-    secret: &Secret,
+    (run, member, secret): (RunId, Member, &Secret),
+    options: Options,
     reports: &Sender<CoordinatorInput>,
 ) -> io::Result<DataThreadHandle> {
     let (commands, queue) = bounded(COMMANDS_MAX);
@@ -120,7 +131,10 @@ fn start_thread(
         index,
         listener,
         run,
+        member,
         secret: secret.clone(),
+        mechanism: options.mechanism,
+        timeout: options.timeout,
         commands: queue,
         wake: Arc::clone(&thread.wake),
         reports: reports.clone(),
@@ -175,6 +189,7 @@ fn hooks(
         }),
         exit: Box::new(move |exit| send(&exits, CoordinatorInput::Exit(exit))),
         read_highest: Some(read_highest()),
+        install_tokens: Some(install_tokens()),
         log: log.clone(),
     }
 }
@@ -188,6 +203,11 @@ fn read_highest() -> heddle_agent::ReadHighest {
             Ok(text.map(|text| text.to_vec()))
         })
     })
+}
+
+/// Puts new tokens where the next connection to a file system finds them.
+fn install_tokens() -> heddle_agent::InstallTokensHook {
+    Arc::new(|bytes| heddle_storage::install_tokens(bytes).map_err(|error| chain(&error)))
 }
 
 /// A data thread did not answer in time.
@@ -236,6 +256,9 @@ fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats 
         lowest = [lowest, position].into_iter().flatten().min();
     }
     (beat.phase, beat.step) = lowest.unwrap_or_default();
+    let turns = threads.iter().enumerate();
+    let turns = turns.map(|(index, thread)| (format!("data-{index}"), thread.counters.turn_ms()));
+    beat.slow_thread = heddle_agent::slowest(turns);
     beat.granted_pulls = (granted.pulls() > 0).then(|| Box::new(granted));
     let limit = status.memory_bytes();
     if limit > 0 && beat.rss_bytes > limit {

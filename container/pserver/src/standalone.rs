@@ -9,8 +9,9 @@ use crossbeam::channel::{Receiver, Sender, bounded, unbounded};
 use heddle_agent::{AgentExit, LogContext};
 use heddle_protocol::control::{Command, Report};
 use heddle_protocol::handshake::Secret;
-use heddle_protocol::ids::{RunId, Slot};
+use heddle_protocol::ids::{Member, RunId};
 use heddle_protocol::spec::TableSpec;
+use heddle_shard::SparseLimits;
 
 use crate::coordinator::Coordinator;
 use crate::job::PserverJob;
@@ -30,8 +31,12 @@ pub struct StandaloneSettings {
     pub tables: Vec<TableSpec>,
     /// Shards of the job.
     pub shards: u32,
+    /// Limits of sparse tables, for each shard.
+    pub sparse: SparseLimits,
     /// Bytes of copies for snapshots, of all shards together.
     pub copy_bytes: u64,
+    /// Its own name, by which views name it.
+    pub member: Member,
     /// Threads and addresses.
     pub options: Options,
 }
@@ -51,13 +56,14 @@ impl Standalone {
     /// No port is free, or the system cannot create a thread.
     pub fn start(settings: StandaloneSettings) -> io::Result<Self> {
         let (inputs, queue) = bounded(INPUTS_MAX);
+        let member = settings.member;
         let (threads, endpoints) =
-            start_threads(settings.run, &settings.secret, settings.options, &inputs)?;
+            start_threads((settings.run, member), &settings.secret, settings.options, &inputs)?;
         let workers = Workers::start(&inputs)?;
         // The caller receives the reports, or accepts that they take memory.
         let (report, reports) = unbounded();
-        let job =
-            PserverJob::of(settings.run, settings.tables, settings.shards, settings.copy_bytes);
+        let StandaloneSettings { run, tables, shards, sparse, copy_bytes, .. } = settings;
+        let job = PserverJob::of(run, tables, shards, sparse, copy_bytes);
         let coordinator =
             std::thread::Builder::new().name("coordinator".into()).spawn(move || {
                 let send_report = Box::new(move |up| {
@@ -70,7 +76,7 @@ impl Standalone {
                     Arc::new(PserverStatus::default()),
                 );
                 coordinator.set_job(job);
-                coordinator.run(&queue, &LogContext::new(Slot::pserver(0)))
+                coordinator.run(&queue, &LogContext::new(member.slot))
             })?;
         Ok(Self { inputs, reports, endpoints, coordinator: Some(coordinator) })
     }

@@ -1,5 +1,7 @@
 //! A whole pserver without an ApplicationMaster: tests send its commands, and trainers are plain sockets.
 
+mod replicas;
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -14,8 +16,9 @@ use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step,
 };
-use heddle_protocol::manifest::ShardFile;
+use heddle_protocol::manifest::{ShardCopy, ShardFile};
 use heddle_protocol::spec::{Optimizer, dense_table};
+use heddle_shard::SparseLimits;
 
 use crate::Options;
 use crate::standalone::{Standalone, StandaloneSettings};
@@ -66,7 +69,9 @@ impl Rig {
             secret: secret(1),
             tables: vec![table],
             shards,
+            sparse: SparseLimits::default(),
             copy_bytes,
+            member: Member { slot: Slot::pserver(0), incarnation: Incarnation(1) },
             options: Options { threads, ..Options::default() },
         })
         .expect("loopback has ports");
@@ -101,6 +106,7 @@ impl Rig {
             base,
             phase,
             step: Step(step),
+            views: Vec::new(),
         }));
     }
 
@@ -300,7 +306,13 @@ fn rollback_restores_from_memory_and_from_storage() {
     let went_on = further(&rig, &mut peers);
     assert_ne!(went_on, at_cut);
 
-    let base = Base { cut: cut(1), dir: dir.path().display().to_string(), files };
+    let base = Base {
+        cut: cut(1),
+        run: RUN,
+        epoch: epoch(1),
+        dir: dir.path().display().to_string(),
+        files,
+    };
     rig.hold(2, 2, LANES, Some(base.clone()), 1);
     assert_eq!(rig.holding(), (2, 0));
     peers.iter_mut().for_each(|peer| peer.epoch = epoch(2));
@@ -321,6 +333,68 @@ fn rollback_restores_from_memory_and_from_storage() {
 }
 
 #[test]
+fn another_copy_is_loaded_and_the_bad_ones_are_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rig = Rig::start(1, 1, 1000, 1, SGD);
+    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.holding();
+    rig.cut(1, CutAt::Barriers(vec![]), dir.path());
+    let mut files = rig.saved(1);
+    let file = files.get_mut(&ShardId(0)).expect("saved");
+    // Three copies: one flipped, one missing, one good.
+    for n in 1..=3 {
+        let uuid = uuid::Uuid::from_u128(n);
+        let name = ShardFile::name(ShardId(0), uuid);
+        file.copies.push(ShardCopy { uuid, file: name.clone(), ..file.first() });
+        if n != 2 {
+            std::fs::copy(dir.path().join(&file.file), dir.path().join(&name)).expect("copied");
+            let line = heddle_storage::sidecar_line(file.md5, &name);
+            let sidecar = dir.path().join(heddle_storage::sidecar_name(&name));
+            std::fs::write(sidecar, line).expect("written");
+        }
+    }
+    let names: Vec<String> = file.copies.iter().map(|copy| copy.file.clone()).collect();
+    let mut bytes = std::fs::read(dir.path().join(&names[0])).expect("copied");
+    let last = bytes.len() - 100;
+    bytes[last] ^= 1;
+    std::fs::write(dir.path().join(&names[0]), bytes).expect("writable");
+    let place = dir.path().display().to_string();
+    let base = Base { cut: cut(1), run: RUN, epoch: epoch(1), dir: place, files };
+    let other = Rig::start(1, 1, 1000, 1, SGD);
+    other.hold(1, 1, Sharing::Queue, Some(base), 0);
+    let passed = other.wait(|up| match up {
+        Report::CopiesPassedOver { passed, .. } => Some(passed.clone()),
+        Report::LoadFailed { failure, .. } => panic!("{failure}"),
+        _ => None,
+    });
+    assert_eq!(passed.len(), 2, "{passed:?}");
+    assert!(passed[0].contains(&names[0]) && passed[1].contains(&names[1]), "{passed:?}");
+    assert_eq!(other.holding(), (0, 1));
+}
+
+#[test]
+fn a_file_of_another_cut_is_another_version() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rig = Rig::start(1, 1, 1000, 1, SGD);
+    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.holding();
+    rig.cut(1, CutAt::Barriers(vec![]), dir.path());
+    let files = rig.saved(1);
+    let place = dir.path().display().to_string();
+    // File, sidecar and sums fit; the manifest is of a later cut.
+    let base = Base { cut: cut(2), run: RUN, epoch: epoch(1), dir: place, files };
+    let other = Rig::start(1, 1, 1000, 1, SGD);
+    other.hold(1, 1, Sharing::Queue, Some(base), 0);
+    let failure = other.wait(|up| match up {
+        Report::LoadFailed { failure, .. } => Some(failure.clone()),
+        _ => None,
+    });
+    assert_eq!(failure.class, ErrorClass::Corrupt, "{failure}");
+    let (found, expected) = (cut(1).to_string(), cut(2).to_string());
+    assert!(failure.text.contains(&found) && failure.text.contains(&expected), "{failure}");
+}
+
+#[test]
 fn damaged_file_is_reported_as_corrupt_with_its_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let rig = Rig::start(1, 1, 1000, 1, SGD);
@@ -334,7 +408,13 @@ fn damaged_file_is_reported_as_corrupt_with_its_name() {
     let last = bytes.len() - 100;
     bytes[last] ^= 1;
     std::fs::write(&path, bytes).expect("writable");
-    let base = Base { cut: cut(1), dir: dir.path().display().to_string(), files };
+    let base = Base {
+        cut: cut(1),
+        run: RUN,
+        epoch: epoch(1),
+        dir: dir.path().display().to_string(),
+        files,
+    };
     let other = Rig::start(1, 1, 1000, 1, SGD);
     other.hold(1, 1, Sharing::Queue, Some(base), 0);
     let failure = other.wait(|up| match up {
@@ -472,7 +552,13 @@ fn file_has_the_state_at_the_cut() {
     round(&mut peer);
     round(&mut peer);
     let files = rig.saved(1);
-    let base = Base { cut: cut(1), dir: dir.path().display().to_string(), files };
+    let base = Base {
+        cut: cut(1),
+        run: RUN,
+        epoch: epoch(1),
+        dir: dir.path().display().to_string(),
+        files,
+    };
     rig.hold(2, 1, Sharing::Queue, Some(base), 0);
     assert_eq!(rig.holding(), (0, 1), "the snapshot in memory had to make room");
     peer.epoch = epoch(2);

@@ -13,9 +13,9 @@ use crate::load::{self, LoadJob};
 use crate::message::CoordinatorInput;
 use crate::save::{self, SaveFailure, SaveJob};
 
-/// Shards that are saved or loaded at once. Each saver has another thread for its sum. More would take cores from the data
-/// threads; fewer would let the disk wait for the sum.
-const WORKERS: usize = 3;
+/// Shards that are saved or loaded at once: as many as the thread of their sums computes together in the lanes of a vector.
+/// They have a low priority, so that they take no core from the data threads.
+const WORKERS: usize = 8;
 /// Jobs that may wait: the maximum number of shards of a job.
 const JOBS_MAX: usize = 4096;
 
@@ -52,6 +52,7 @@ impl Workers {
             let thread = std::thread::Builder::new().name(format!("worker-{n}"));
             thread.spawn(move || {
                 let _guard = ExitOnPanic;
+                heddle_storage::lower_priority_of_thread();
                 work(&runtime, &queue, &results);
             })?;
         }

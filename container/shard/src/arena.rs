@@ -1,4 +1,4 @@
-//! The memory of a shard: one flat array of f32 in units of 1 KiB, with snapshots.
+//! The memory of a shard: one flat array of f32 in units of 128 bytes, with snapshots.
 //!
 //! Every plane of every table (its values, each array of optimizer state) begins at a unit, so a unit belongs to one plane.
 //! The array is flat, so a range of rows is one slice that is sent without a copy.
@@ -161,6 +161,11 @@ mod tests {
 
     use super::*;
 
+    /// Memory for copies with room for `slots` units.
+    fn memory(units: usize, slots: usize) -> usize {
+        CopyOnWrite::bookkeeping(units) + slots * UNIT * 4
+    }
+
     fn write(arena: &mut Arena, at: usize, value: f32) -> Result<(), Full> {
         arena.write(std::iter::once(at..at + 1), 1)?[at] = value;
         Ok(())
@@ -188,7 +193,7 @@ mod tests {
 
     #[test]
     fn full_pool_drops_the_kept_snapshot_then_blocks_writes() {
-        let mut arena = Arena::new(8 * UNIT, 3 * UNIT * 4);
+        let mut arena = Arena::new(8 * UNIT, memory(8, 3));
         arena.snap();
         saved(&mut arena);
         assert!(arena.commit());
@@ -261,7 +266,7 @@ mod tests {
         #[test]
         fn snapshots_agree_with_whole_copies(ops in prop::collection::vec(op(), 1..80), slots in 0usize..24) {
             const LEN: usize = 16 * UNIT;
-            let mut arena = Arena::new(LEN, slots * UNIT * 4);
+            let mut arena = Arena::new(LEN, memory(16, slots));
             let mut cells = vec![0.0f32; LEN];
             let mut open: Option<(Vec<f32>, usize)> = None;
             let mut kept: Option<Vec<f32>> = None;

@@ -1,28 +1,34 @@
 //! Copy-on-write for snapshots: a unit's content at a cut is copied before the first later write.
 //!
-//! Taking a snapshot only draws a new stamp. It copies nothing, for any size. A unit of 1 KiB whose stamp is older than the
-//! snapshot still has its content of the cut. A write copies the unit first, once, into a pool whose pages were touched at
-//! the start. Larger blocks were rejected after measuring: the first push of 10,000 random rows after a cut took 40 to
-//! 370 ms with blocks of 64 KiB, and 3 to 8 ms with 1 KiB.
+//! Taking a snapshot copies nothing, for any size. A unit of 128 bytes without a mark still has its content of the cut. A
+//! write copies the unit first, once, into a pool whose pages were touched at the start, and marks it. Larger units were
+//! rejected after measuring: the first push of 10,000 random rows after a cut took 40 to 370 ms with units of 64 KiB, and
+//! 3 to 8 ms with 1 KiB. While the pool is full, a push waits until the saver has made room for the copies of all its units,
+//! which takes a quarter of the time with 128 bytes instead of 512. Smaller units cost more memory: each takes two slot
+//! numbers and two marks, 8.25 bytes, which are part of the memory for copies.
 //!
 //! At most two snapshots exist at once: the *open* one, which the saver reads, and the *kept* one, the last that became a
 //! checkpoint, to which a rollback can return without reading a file. When the pool is full, the kept one is dropped first.
 //! Then the open one is no longer kept for a rollback: copies of units that the saver has read are freed. Then writes have
 //! to wait for the saver.
 //!
-//! Each snapshot has its own column of stamps, so dropping one never touches the other.
+//! Each snapshot has its own column of marks, so dropping one never touches the other.
 
 use std::ops::Range;
 
 use heddle_protocol::mutation::Mutation;
 
-/// Values of a unit: 1 KiB of f32.
-pub(crate) const UNIT: usize = 256;
+use crate::cells::Cells;
+
+/// Values of a unit: 128 bytes of f32.
+pub(crate) const UNIT: usize = 32;
+/// Bytes of what both columns have for eight units.
+const BOOKKEEPING_OF_EIGHT: usize = 2 * (8 * 4 + 1);
 
 /// Flag in a slot number of the kept snapshot: the open snapshot owns the slot.
 const SHARED: u32 = 1 << 31;
-/// A stamp that no snapshot has.
-const NEVER: u32 = u32::MAX;
+/// Units of a word of marks.
+const WORD: usize = 64;
 
 /// One of the two snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,36 +41,41 @@ pub(crate) enum Which {
 
 /// The units of which one snapshot has copies.
 struct Column {
-    /// The snapshot's stamp; a unit whose stamp equals it has a copy.
-    stamp: u32,
-    /// By unit.
-    stamps: Vec<u32>,
-    /// By unit: slot of its copy in the pool; valid if the stamp matches.
-    slots: Vec<u32>,
+    /// A bit for each unit: it has a copy.
+    marks: Vec<u64>,
+    /// By unit: slot of its copy in the pool; valid if it is marked.
+    slots: Cells<u32>,
     /// Units that have a copy, in the order of writing.
     copied: Vec<u32>,
 }
 
 impl Column {
     fn new(units: usize) -> Self {
-        Self { stamp: 0, stamps: vec![NEVER; units], slots: vec![NEVER; units], copied: Vec::new() }
+        let mut slots = Cells::zeros(units);
+        // Zeros would come as untouched pages.
+        slots.fill(u32::MAX);
+        Self { marks: vec![0; units.div_ceil(WORD)], slots, copied: Vec::new() }
     }
 
     fn has(&self, unit: usize) -> bool {
-        self.stamps[unit] == self.stamp
+        self.marks[unit / WORD] >> (unit % WORD) & 1 == 1
     }
 
     fn set(&mut self, unit: usize, slot: u32) {
-        self.stamps[unit] = self.stamp;
+        self.marks[unit / WORD] |= 1 << (unit % WORD);
         self.slots[unit] = slot;
         self.copied.push(unit as u32);
+    }
+
+    fn clear(&mut self, unit: usize) {
+        self.marks[unit / WORD] &= !(1 << (unit % WORD));
     }
 }
 
 /// The pool and its two snapshots.
 pub(crate) struct CopyOnWrite {
     /// `[slots × UNIT]`.
-    pool: Vec<f32>,
+    pool: Cells,
     free: Vec<u32>,
     /// One for each of the two snapshots.
     columns: [Column; 2],
@@ -72,8 +83,6 @@ pub(crate) struct CopyOnWrite {
     /// Column of the open snapshot, and of the kept one.
     open: Option<usize>,
     kept: Option<usize>,
-    /// Stamps drawn so far.
-    stamps: u32,
     /// The saver has read the units below this one.
     saved: usize,
     /// Whether the open snapshot is complete for a rollback, not just for the saver.
@@ -85,12 +94,13 @@ pub(crate) struct CopyOnWrite {
 pub(crate) struct Full;
 
 impl CopyOnWrite {
-    /// A pool for `units` units, with room for copies of `bytes_max` bytes (at most twice the units). Touches the pool's
-    /// pages, so that writes after a cut do not have to.
+    /// A pool for copies of `units` units. With its bookkeeping it takes at most `bytes_max` bytes (or the bookkeeping alone),
+    /// and has room for at most twice the units. Touches its pages, so that writes after a cut do not have to.
     pub(crate) fn new(units: usize, bytes_max: usize) -> Self {
-        let slots = (bytes_max / (UNIT * 4)).min(units.saturating_mul(2)).min(SHARED as usize - 1);
-        // Not zero: zeroed memory would come as untouched pages.
-        let pool = vec![f32::NAN; slots * UNIT];
+        let room = bytes_max.saturating_sub(Self::bookkeeping(units));
+        let slots = (room / (UNIT * 4)).min(units.saturating_mul(2)).min(SHARED as usize - 1);
+        let mut pool = Cells::zeros(slots * UNIT);
+        pool.fill(f32::NAN);
         Self {
             pool,
             free: (0..slots as u32).rev().collect(),
@@ -98,10 +108,14 @@ impl CopyOnWrite {
             units,
             open: None,
             kept: None,
-            stamps: 0,
             saved: 0,
             keep: false,
         }
+    }
+
+    /// Bytes that the marks and slots of `units` units take.
+    pub(crate) fn bookkeeping(units: usize) -> usize {
+        units.div_ceil(8) * BOOKKEEPING_OF_EIGHT
     }
 
     /// Whether there is no snapshot, so that writes need no copies.
@@ -124,16 +138,6 @@ impl CopyOnWrite {
             Some(kept) => 1 - kept,
             None => 0,
         };
-        if self.stamps + 1 == NEVER {
-            // After four billion cuts: old stamps must not match new ones.
-            for column in &mut self.columns {
-                column.stamps.fill(NEVER);
-            }
-            self.drop_kept();
-            self.stamps = 0;
-        }
-        self.stamps += 1;
-        self.columns[column].stamp = self.stamps;
         self.open = Some(column);
         self.saved = 0;
         self.keep = true;
@@ -168,7 +172,9 @@ impl CopyOnWrite {
         let Some(kept) = self.kept.take() else { return };
         let copied = std::mem::take(&mut self.columns[kept].copied);
         for &unit in &copied {
-            let slot = self.columns[kept].slots[unit as usize];
+            let column = &mut self.columns[kept];
+            column.clear(unit as usize);
+            let slot = column.slots[unit as usize];
             if slot & SHARED == 0 {
                 self.free.push(slot);
             }
@@ -176,19 +182,17 @@ impl CopyOnWrite {
         self.reuse(kept, copied);
     }
 
-    /// Returns the list's memory to its column, and invalidates the column's stamps.
+    /// Returns the list's memory to its column, none of whose units is marked.
     fn reuse(&mut self, column: usize, mut copied: Vec<u32>) {
+        debug_assert!(self.columns[column].marks.iter().all(|marks| *marks == 0));
         copied.clear();
-        let column = &mut self.columns[column];
-        column.copied = copied;
-        // Stamps start at 1, so no unit has this one.
-        column.stamp = 0;
+        self.columns[column].copied = copied;
     }
 
     /// Frees the open snapshot's copy of a unit, or passes it to the kept snapshot that shares it.
     fn release(&mut self, open: usize, unit: usize) {
         let slot = self.columns[open].slots[unit];
-        self.columns[open].stamps[unit] = NEVER;
+        self.columns[open].clear(unit);
         if let Some(kept) = self.kept {
             let kept = &mut self.columns[kept];
             if kept.has(unit) && kept.slots[unit] == slot | SHARED {
@@ -303,7 +307,7 @@ impl CopyOnWrite {
         debug_assert!(units.start <= self.saved, "the saver reads in order");
         self.saved = self.saved.max(units.end).min(self.units);
         if let (false, Some(open)) = (self.keep, self.open) {
-            // They stay in `copied` without their stamp, and are not copied again.
+            // They stay in `copied` without their mark, and are not copied again.
             for unit in units {
                 if self.columns[open].has(unit) {
                     self.release(open, unit);
@@ -330,7 +334,7 @@ impl CopyOnWrite {
             let slot = self.columns[kept].slots[unit] & !SHARED;
             let from = slot as usize * UNIT;
             cells[unit * UNIT..(unit + 1) * UNIT].copy_from_slice(&self.pool[from..from + UNIT]);
-            self.columns[kept].stamps[unit] = NEVER;
+            self.columns[kept].clear(unit);
             self.free.push(slot);
         }
         let mut copied = copied;

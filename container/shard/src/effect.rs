@@ -3,7 +3,7 @@
 use std::fmt;
 
 use heddle_protocol::frame::Header;
-use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId};
+use heddle_protocol::ids::{CutId, Member, PhaseNo, ShardId, Step, TableId, Term, ViewVersion};
 
 /// A connection of a trainer, numbered by [`crate::ShardSet::connect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +51,13 @@ pub enum ShardEffect {
     },
     /// Send a report to the ApplicationMaster.
     Report(ShardReport),
+    /// Replicas: there are entries for backups. Send them ([`crate::ShardSet::next_entry`]).
+    Replicate,
+    /// Replicas: the backups have all that the command with this number changed ([`crate::ShardSet::settle`]).
+    Settled {
+        /// The number.
+        ask: u64,
+    },
 }
 
 /// A report to the ApplicationMaster.
@@ -64,6 +71,24 @@ pub enum ShardReport {
         phase: PhaseNo,
         /// Job steps applied in the phase.
         step: Step,
+    },
+    /// Replicas: the shard is served in this view.
+    ViewTaken {
+        /// The shard.
+        shard: ShardId,
+        /// The primary's term.
+        term: Term,
+        /// The version of the view.
+        version: ViewVersion,
+    },
+    /// Replicas: an in-sync backup does not acknowledge.
+    Lagging {
+        /// The shard.
+        shard: ShardId,
+        /// The primary's term.
+        term: Term,
+        /// The backup.
+        member: Member,
     },
     /// A sparse table has no room for a new row, and `model.table-full` is "fail".
     TableFull {

@@ -206,6 +206,19 @@ impl StagedLanes {
         Status::Ok
     }
 
+    /// As [`Self::push`], for a change that a primary accepted: its own buffer had room for the part.
+    pub(crate) fn follow(
+        &mut self,
+        tables: &[TableSlice],
+        part: (u32, Part, bool, u32),
+        gradient: CheckedGradient<'_>,
+    ) -> Status {
+        let own = std::mem::replace(&mut self.early_bytes_max, usize::MAX);
+        let status = self.push(tables, part, gradient);
+        self.early_bytes_max = own;
+        status
+    }
+
     /// Takes a `Done`: all shards have this lane's gradient of this step.
     pub(crate) fn done(&mut self, tables: &[TableSlice], header: &Header) -> Status {
         let Some(lane) = self.lanes.get_mut(header.unit as usize) else {

@@ -58,6 +58,11 @@ impl ShardMemory {
         self.snapshots.take(cut, (state, self.tables.sparse_rows()), &mut self.arena);
     }
 
+    /// Drops the snapshot that no saver reads.
+    pub(crate) fn drop_open(&mut self) {
+        self.snapshots.drop_open(&mut self.arena);
+    }
+
     /// See [`Snapshots::end`].
     pub(crate) fn end_cut(&mut self, cut: CutId, committed: bool) {
         self.snapshots.end(cut, committed, &mut self.arena);

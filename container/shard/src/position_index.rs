@@ -10,11 +10,17 @@
 
 use heddle_optimizer::prefetch;
 
+use crate::cells::Cells;
+
 /// Slots of a new segment, and of a segment at which it is split rather than doubled: 32 KiB.
 const SLOTS_MIN: usize = 64;
 const SLOTS_MAX: usize = 4096;
 /// Slots behind the last place, for rows that collide near the end.
 const OVERFLOW: usize = 32;
+/// Segments of [`SLOTS_MAX`] that share a chunk of memory: few in the first one, so that a small table stays small; then as
+/// many as fill some huge pages, since a search of random positions waits for the translation of addresses.
+const FIRST_CHUNK: usize = 32;
+const CHUNK: usize = 512;
 /// Most bits of a prefix. Beyond it segments grow instead: a directory of four million entries.
 const DEPTH_MAX: u32 = 22;
 /// A slot without a row.
@@ -29,6 +35,10 @@ pub(crate) struct PositionIndex {
     /// `[2^depth]`: indexes of `segments`.
     directory: Vec<u32>,
     segments: Vec<Segment>,
+    /// The slots of the segments. Those of [`SLOTS_MAX`] share chunks, all others have one of their own.
+    chunks: Vec<Cells<IndexSlot>>,
+    /// The shared chunk with room, and its next segment.
+    open: Option<(usize, usize)>,
     /// Slots of all segments.
     slots: usize,
 }
@@ -37,17 +47,17 @@ struct Segment {
     /// Bits of the prefix that its positions share.
     depth: u32,
     used: u32,
-    slots: Box<[IndexSlot]>,
+    /// Slots at which a search may begin; [`OVERFLOW`] more follow.
+    places: u32,
+    /// Where its slots are.
+    chunk: u32,
+    first: u32,
 }
 
-#[derive(Clone, Copy)]
-struct IndexSlot {
-    /// The first 32 bits of the position.
-    tag: u32,
-    row: u32,
-}
+/// The first 32 bits of the position in the upper half, the row in the lower one.
+type IndexSlot = u64;
 
-const FREE: IndexSlot = IndexSlot { tag: 0, row: EMPTY };
+const FREE: IndexSlot = EMPTY as IndexSlot;
 
 /// Where a position is, or belongs.
 enum Found {
@@ -58,14 +68,25 @@ enum Found {
 
 impl PositionIndex {
     pub(crate) fn new() -> Self {
-        let first = Segment::new(0, SLOTS_MIN);
-        Self { depth: 0, directory: vec![0], slots: first.slots.len(), segments: vec![first] }
+        let mut index = Self {
+            depth: 0,
+            directory: vec![0],
+            segments: Vec::new(),
+            chunks: Vec::new(),
+            open: None,
+            slots: 0,
+        };
+        let first = index.new_segment(0, SLOTS_MIN);
+        index.segments.push(first);
+        index.refill(0, SLOTS_MIN, &[]);
+        index
     }
 
     /// The row at `position`. `position_of` returns the position of a row.
     #[inline]
     pub(crate) fn find(&self, position: u64, position_of: impl Fn(u32) -> u64) -> Option<u32> {
-        match self.segment(position).search(position, position_of) {
+        let segment = self.segment(position);
+        match segment.search(self.slots_of(segment), position, position_of) {
             Found::Row(row) => Some(row),
             Found::Before(_) => None,
         }
@@ -75,36 +96,44 @@ impl PositionIndex {
     #[inline]
     pub(crate) fn candidate(&self, position: u64) -> Option<u32> {
         let (segment, tag) = (self.segment(position), tag_of(position));
-        let slots = &segment.slots[segment.place(tag)..];
-        let slot = slots.iter().find(|slot| slot.row == EMPTY || slot.tag >= tag)?;
-        (slot.row != EMPTY && slot.tag == tag).then_some(slot.row)
+        let slots = &self.slots_of(segment)[segment.place(tag)..];
+        let slot = slots.iter().find(|slot| row_in(**slot) == EMPTY || tag_of(**slot) >= tag)?;
+        let row = row_in(*slot);
+        (row != EMPTY && tag_of(*slot) == tag).then_some(row)
     }
 
     /// Starts to load the slots of a position that is searched soon.
     #[inline]
     pub(crate) fn prefetch(&self, position: u64) {
+        /// Most searches end before this many slots, which may lie in the next cache line.
+        const SEARCHED: usize = 4;
         let segment = self.segment(position);
-        prefetch(&segment.slots[segment.place(tag_of(position))]);
+        let at = segment.first as usize + segment.place(tag_of(position));
+        let slots = &self.chunks[segment.chunk as usize];
+        prefetch(&slots[at]);
+        prefetch(&slots[at + SEARCHED]);
     }
 
     /// Adds a row at a position that is not there.
     pub(crate) fn insert(&mut self, position: u64, row: u32, position_of: impl Fn(u32) -> u64) {
         loop {
             let index = self.directory[self.entry(position)] as usize;
-            let segment = &mut self.segments[index];
-            if segment.used as usize * 4 < segment.places() * 3 {
-                let Found::Before(slot) = segment.search(position, &position_of) else {
+            let segment = &self.segments[index];
+            if segment.used * 4 < segment.places * 3 {
+                let slots = self.slots_of(segment);
+                let Found::Before(at) = segment.search(slots, position, &position_of) else {
                     debug_assert!(false, "the position is new");
                     return;
                 };
-                if segment.insert(slot, IndexSlot { tag: tag_of(position), row }) {
+                if self.insert_slot(index, at, slot(tag_of(position), row)) {
                     return;
                 }
             }
-            if segment.places() < SLOTS_MAX || segment.depth == DEPTH_MAX {
-                self.slots -= segment.slots.len();
-                segment.resize(segment.places() * 2);
-                self.slots += segment.slots.len();
+            let segment = &self.segments[index];
+            if (segment.places as usize) < SLOTS_MAX || segment.depth == DEPTH_MAX {
+                let places = segment.places as usize * 2;
+                let rows: Vec<IndexSlot> = self.rows(segment).collect();
+                self.refill(index, places, &rows);
             } else {
                 self.split(index, position);
             }
@@ -121,12 +150,10 @@ impl PositionIndex {
         for position in positions {
             let index = self.directory[self.entry(position)] as usize;
             if !std::mem::replace(&mut cleaned[index], true) {
-                let segment = &mut self.segments[index];
-                let kept: Vec<IndexSlot> =
-                    segment.rows().filter(|slot| !is_removed(slot.row)).collect();
-                self.slots -= segment.slots.len();
-                segment.refill(segment.places(), &kept);
-                self.slots += segment.slots.len();
+                let segment = &self.segments[index];
+                let kept = self.rows(segment).filter(|slot| !is_removed(row_in(*slot)));
+                let (kept, places) = (kept.collect::<Vec<_>>(), segment.places as usize);
+                self.refill(index, places, &kept);
             }
         }
     }
@@ -147,6 +174,86 @@ impl PositionIndex {
         &self.segments[self.directory[self.entry(position)] as usize]
     }
 
+    #[inline]
+    fn slots_of(&self, segment: &Segment) -> &[IndexSlot] {
+        &self.chunks[segment.chunk as usize][segment.range()]
+    }
+
+    /// The slots with rows of a segment, in the order of their positions.
+    fn rows(&self, segment: &Segment) -> impl Iterator<Item = IndexSlot> {
+        self.slots_of(segment).iter().copied().filter(|slot| row_in(*slot) != EMPTY)
+    }
+
+    /// A segment whose slots have any content until [`Self::refill`].
+    fn new_segment(&mut self, depth: u32, places: usize) -> Segment {
+        let (chunk, first) = self.allocate(places);
+        let (places, chunk, first) = (places as u32, chunk as u32, first as u32);
+        let segment = Segment { depth, used: 0, places, chunk, first };
+        self.slots += segment.range().len();
+        segment
+    }
+
+    /// A chunk with this number of places and the slots behind them, and the first of these slots.
+    fn allocate(&mut self, places: usize) -> (usize, usize) {
+        let len = places + OVERFLOW;
+        if places != SLOTS_MAX {
+            self.chunks.push(Cells::zeros(len));
+            return (self.chunks.len() - 1, 0);
+        }
+        let room = self.open.filter(|(chunk, next)| next + len <= self.chunks[*chunk].len());
+        let (chunk, next) = room.unwrap_or_else(|| {
+            let segments = if self.open.is_none() { FIRST_CHUNK } else { CHUNK };
+            self.chunks.push(Cells::zeros(segments * len));
+            (self.chunks.len() - 1, 0)
+        });
+        self.open = Some((chunk, next + len));
+        (chunk, next)
+    }
+
+    /// Inserts a row before slot `at` of a segment, and moves those up to the next free slot. False without such a slot.
+    fn insert_slot(&mut self, index: usize, at: usize, new: IndexSlot) -> bool {
+        let segment = &mut self.segments[index];
+        let slots = &mut self.chunks[segment.chunk as usize][segment.range()];
+        let free = slots[at..].iter().position(|slot| row_in(*slot) == EMPTY);
+        let Some(free) = free else { return false };
+        slots.copy_within(at..at + free, at + 1);
+        slots[at] = new;
+        segment.used += 1;
+        true
+    }
+
+    /// Replaces the content of a segment by `rows`, in the order of their positions; doubles `places` until they fit.
+    fn refill(&mut self, index: usize, mut places: usize, rows: &[IndexSlot]) {
+        while !self.fill(index, places, rows) {
+            places *= 2;
+        }
+    }
+
+    /// Replaces the content of a segment. False, with any content, where the rows do not fit.
+    fn fill(&mut self, index: usize, places: usize, rows: &[IndexSlot]) -> bool {
+        let before = &self.segments[index];
+        if before.places as usize != places {
+            let depth = before.depth;
+            self.slots -= before.range().len();
+            if before.places as usize != SLOTS_MAX {
+                self.chunks[before.chunk as usize] = Cells::zeros(0);
+            }
+            self.segments[index] = self.new_segment(depth, places);
+        }
+        let segment = &mut self.segments[index];
+        let slots = &mut self.chunks[segment.chunk as usize][segment.range()];
+        slots.fill(FREE);
+        let mut next = 0;
+        for row in rows {
+            let at = segment.place(tag_of(*row)).max(next);
+            let Some(slot) = slots.get_mut(at) else { return false };
+            *slot = *row;
+            next = at + 1;
+        }
+        segment.used = rows.len() as u32;
+        true
+    }
+
     /// Replaces a segment, which holds this position, by two with a longer prefix.
     fn split(&mut self, index: usize, position: u64) {
         let depth = self.segments[index].depth;
@@ -154,53 +261,53 @@ impl PositionIndex {
             self.directory = self.directory.iter().flat_map(|&segment| [segment; 2]).collect();
             self.depth += 1;
         }
-        let rows: Vec<IndexSlot> = self.segments[index].rows().collect();
-        let middle = rows.partition_point(|slot| slot.tag >> (31 - depth) & 1 == 0);
-        let halves = [&rows[..middle], &rows[middle..]].map(|rows| {
-            let mut segment = Segment::new(depth + 1, SLOTS_MAX);
-            segment.refill(SLOTS_MAX, rows);
-            segment
-        });
-        let new = self.segments.len() as u32;
-        let [low, high] = halves;
-        self.slots += low.slots.len() + high.slots.len() - self.segments[index].slots.len();
-        self.segments[index] = low;
-        self.segments.push(high);
+        let rows: Vec<IndexSlot> = self.rows(&self.segments[index]).collect();
+        let middle = rows.partition_point(|slot| tag_of(*slot) >> (31 - depth) & 1 == 0);
+        let (low, high) = rows.split_at(middle);
+        let new = self.segments.len();
+        let segment = self.new_segment(depth + 1, SLOTS_MAX);
+        self.segments.push(segment);
+        self.refill(new, SLOTS_MAX, high);
+        self.segments[index].depth = depth + 1;
+        self.refill(index, SLOTS_MAX, low);
         // The entries whose prefix is that of the segment and a one.
         let first =
             (self.entry(position) >> (self.depth - depth) << 1 | 1) << (self.depth - depth - 1);
-        self.directory[first..first + (1 << (self.depth - depth - 1))].fill(new);
+        self.directory[first..first + (1 << (self.depth - depth - 1))].fill(new as u32);
     }
 }
 
 impl Segment {
-    fn new(depth: u32, places: usize) -> Self {
-        Self { depth, used: 0, slots: vec![FREE; places + OVERFLOW].into() }
-    }
-
-    /// Slots at which a search may begin.
-    fn places(&self) -> usize {
-        self.slots.len() - OVERFLOW
+    /// Its slots in the chunk.
+    #[inline]
+    fn range(&self) -> std::ops::Range<usize> {
+        let first = self.first as usize;
+        first..first + self.places as usize + OVERFLOW
     }
 
     /// The slot at which the search for a position begins: by the bits after the prefix.
     #[inline]
     fn place(&self, tag: u32) -> usize {
-        ((u64::from(tag << self.depth) * self.places() as u64) >> 32) as usize
+        ((u64::from(tag << self.depth) * u64::from(self.places)) >> 32) as usize
     }
 
     #[inline]
-    fn search(&self, position: u64, position_of: impl Fn(u32) -> u64) -> Found {
+    fn search(
+        &self,
+        slots: &[IndexSlot],
+        position: u64,
+        position_of: impl Fn(u32) -> u64,
+    ) -> Found {
         let tag = tag_of(position);
         let mut at = self.place(tag);
-        while let Some(slot) = self.slots.get(at).filter(|slot| slot.row != EMPTY) {
-            if slot.tag >= tag {
-                if slot.tag > tag {
+        while let Some(slot) = slots.get(at).filter(|slot| row_in(**slot) != EMPTY) {
+            if tag_of(*slot) >= tag {
+                if tag_of(*slot) > tag {
                     break;
                 }
-                match position_of(slot.row).cmp(&position) {
+                match position_of(row_in(*slot)).cmp(&position) {
                     std::cmp::Ordering::Less => {}
-                    std::cmp::Ordering::Equal => return Found::Row(slot.row),
+                    std::cmp::Ordering::Equal => return Found::Row(row_in(*slot)),
                     std::cmp::Ordering::Greater => break,
                 }
             }
@@ -208,54 +315,22 @@ impl Segment {
         }
         Found::Before(at)
     }
-
-    /// Inserts a row before slot `at`, and moves those up to the next free slot. False without such a slot.
-    fn insert(&mut self, at: usize, new: IndexSlot) -> bool {
-        let free = self.slots[at..].iter().position(|slot| slot.row == EMPTY);
-        let Some(free) = free else { return false };
-        self.slots.copy_within(at..at + free, at + 1);
-        self.slots[at] = new;
-        self.used += 1;
-        true
-    }
-
-    /// The rows in the order of their positions.
-    fn rows(&self) -> impl Iterator<Item = IndexSlot> {
-        self.slots.iter().copied().filter(|slot| slot.row != EMPTY)
-    }
-
-    fn resize(&mut self, places: usize) {
-        let rows: Vec<IndexSlot> = self.rows().collect();
-        self.refill(places, &rows);
-    }
-
-    /// Replaces the content by `rows`, in the order of their positions; doubles `places` until they fit.
-    fn refill(&mut self, mut places: usize, rows: &[IndexSlot]) {
-        'fit: loop {
-            if self.places() == places {
-                self.slots.fill(FREE);
-            } else {
-                self.slots = vec![FREE; places + OVERFLOW].into();
-            }
-            let mut next = 0;
-            for row in rows {
-                let at = self.place(row.tag).max(next);
-                let Some(slot) = self.slots.get_mut(at) else {
-                    places *= 2;
-                    continue 'fit;
-                };
-                *slot = *row;
-                next = at + 1;
-            }
-            self.used = rows.len() as u32;
-            return;
-        }
-    }
 }
 
+/// The first 32 bits of a position, also of that in a slot.
 #[inline]
 fn tag_of(position: u64) -> u32 {
     (position >> 32) as u32
+}
+
+#[inline]
+fn slot(tag: u32, row: u32) -> IndexSlot {
+    u64::from(tag) << 32 | u64::from(row)
+}
+
+#[inline]
+fn row_in(slot: IndexSlot) -> u32 {
+    slot as u32
 }
 
 #[cfg(test)]
@@ -285,7 +360,9 @@ mod tests {
         for (entry, segment) in index.directory.iter().enumerate() {
             if entry == 0 || index.directory[entry - 1] != *segment {
                 seen.extend(
-                    index.segments[*segment as usize].rows().map(|slot| rows[slot.row as usize]),
+                    index
+                        .rows(&index.segments[*segment as usize])
+                        .map(|slot| rows[row_in(slot) as usize]),
                 );
             }
         }

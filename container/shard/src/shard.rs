@@ -4,17 +4,22 @@
 //! has seen, a gradient that is not finite. A pull of the next step is parked and blocks nothing; it is served when the
 //! step is applied. The [`crate::ShardSet`] checks members, the epoch and barriers.
 
+mod cuts;
+mod follow;
 mod phases;
+
+use std::sync::Arc;
 
 use heddle_protocol::control::{ShardState, SparseTableSize};
 use heddle_protocol::frame::{Header, Kind, PART_VALUES_MAX, Status, flags};
-use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId, TaskId};
+use heddle_protocol::ids::{PhaseNo, ShardId, Step, TableId, TaskId};
 
 use crate::ahead::AheadPushes;
 use crate::asp;
 use crate::bsp;
+use crate::change::ShardChange;
 use crate::config::ShardConfig;
-use crate::content::{ContentError, SnapshotGone, SnapshotHead};
+use crate::content::{ContentError, SnapshotHead};
 use crate::dedup::DedupState;
 use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
 use crate::frame::{Frame, values_reply};
@@ -22,7 +27,6 @@ use crate::memory::ShardMemory;
 use crate::parked::ParkedPulls;
 use crate::pass_end::PassEnd;
 use crate::phase_progress::PhaseProgress;
-use crate::snapshots::ArmedCut;
 use crate::step_count::StepCount;
 use crate::table::{NoRoom, TableSlice};
 
@@ -43,6 +47,8 @@ pub struct Shard {
     /// The end of a training pass that waits for the saver.
     ending: Option<PassEnd>,
     counts: FrameCounts,
+    /// A replicated primary: what changed it since the set asked, and the number of effects before each change.
+    changes: Option<Vec<(usize, Arc<ShardChange>)>>,
 }
 
 /// Frames since the start.
@@ -80,6 +86,7 @@ impl Shard {
             full_reported: false,
             ending: None,
             counts: FrameCounts::default(),
+            changes: None,
         }
     }
 
@@ -139,7 +146,7 @@ impl Shard {
     pub fn state(&self) -> ShardState {
         let (tasks, done) = self.progress.tasks();
         let (step, ended) = (self.progress.step(), self.progress.all_ended());
-        ShardState { shard: self.id, phase: self.phase, step, ended, tasks, done }
+        ShardState { shard: self.id, phase: self.phase, step, ended, tasks, done, replica: None }
     }
 
     pub(crate) fn phase(&self) -> PhaseNo {
@@ -189,7 +196,14 @@ impl Shard {
             Kind::Barrier | Kind::Clock | Kind::ClockQuery => {
                 self.refuse(frame, Status::Unsupported, out);
             }
-            Kind::Values | Kind::Ack | Kind::Progress | Kind::Refused => {
+            Kind::Values
+            | Kind::Ack
+            | Kind::Progress
+            | Kind::Refused
+            | Kind::Entry
+            | Kind::Begun
+            | Kind::Followed
+            | Kind::Position => {
                 self.refuse(frame, Status::Unsupported, out);
             }
         }
@@ -280,6 +294,8 @@ impl Shard {
                 (reply.step, reply.part, reply.flags) = (lanes.step(), part, flags);
                 // A trainer with only the `Done` left to send needs the number of records.
                 reply.rows = rows;
+                // Every question, also a repeated one: a primary that was superseded cannot answer it.
+                self.record(frame, out);
             }
             PhaseProgress::Queue(tasks) => {
                 let task = TaskId(header.unit);
@@ -313,7 +329,10 @@ impl Shard {
         };
         if let Some(status) = status {
             // A part with NaN counts as applied: it is recorded and left out.
-            self.counts.pushes += u64::from(matches!(status, Status::Ok | Status::NotFinite));
+            if matches!(status, Status::Ok | Status::NotFinite) {
+                self.counts.pushes += 1;
+                self.record(frame, out);
+            }
             self.acknowledge(frame, status, out);
         }
         Flow::Taken
@@ -332,6 +351,9 @@ impl Shard {
             std::cmp::Ordering::Greater => Status::OutOfOrder,
             std::cmp::Ordering::Equal => lanes.done(self.memory.tables.all(), header),
         };
+        if status == Status::Ok {
+            self.record(frame, out);
+        }
         self.acknowledge(frame, status, out);
         self.pump(out);
     }
@@ -346,6 +368,9 @@ impl Shard {
                 Status::Unsupported
             }
         };
+        if status == Status::Ok {
+            self.record(frame, out);
+        }
         self.acknowledge(frame, status, out);
     }
 
@@ -368,10 +393,17 @@ impl Shard {
         self.report_end(out);
     }
 
-    fn report_end(&self, out: &mut Vec<ShardEffect>) {
+    pub(crate) fn report_end(&self, out: &mut Vec<ShardEffect>) {
         if self.progress.all_ended() {
             let (shard, phase, step) = (self.id, self.phase, self.progress.step());
             out.push(ShardEffect::Report(ShardReport::PhaseEnded { shard, phase, step }));
+        }
+    }
+
+    /// A frame has changed the shard: the backups get it.
+    fn record(&mut self, frame: &Frame<'_>, out: &[ShardEffect]) {
+        if let Some(changes) = &mut self.changes {
+            changes.push((out.len(), Arc::new(ShardChange::of(frame))));
         }
     }
 
@@ -389,7 +421,7 @@ impl Shard {
         out.push(frame.refusal(status));
     }
 
-    fn refuse_waiting(&mut self, status: Status, out: &mut Vec<ShardEffect>) {
+    pub(crate) fn refuse_waiting(&mut self, status: Status, out: &mut Vec<ShardEffect>) {
         for pull in self.parked.take_all() {
             self.refuse(&pull.frame(), status, out);
         }
@@ -402,71 +434,6 @@ impl Shard {
     pub(crate) fn disconnect(&mut self, conn: Conn) {
         self.parked.disconnect(conn);
         self.ahead.disconnect(conn);
-    }
-
-    /// BSP: takes the cut right after `step` steps are applied, at once if the shard is exactly there, and at the end of the
-    /// phase if that comes first.
-    pub(crate) fn arm(&mut self, cut: CutId, step: Step, out: &mut Vec<ShardEffect>) {
-        self.memory.snapshots.arm(cut, step);
-        self.take_armed(out);
-    }
-
-    /// Cancels a cut that is not taken yet, and returns it.
-    pub(crate) fn disarm(&mut self) -> Option<CutId> {
-        self.memory.snapshots.disarm()
-    }
-
-    fn take_armed(&mut self, out: &mut Vec<ShardEffect>) {
-        let Some(lanes) = self.progress.lanes().filter(|lanes| !lanes.is_applying()) else {
-            return;
-        };
-        match self.memory.snapshots.take_armed(lanes.step(), lanes.all_ended()) {
-            None => {}
-            Some(ArmedCut::Take(cut)) => self.snap(cut, out),
-            Some(ArmedCut::Missed(cut, at)) => {
-                let (shard, step) = (self.id, self.step());
-                let reason = format!("the cut is at job step {at}, the shard is at {step}");
-                let step = Some(step);
-                out.push(ShardEffect::Report(ShardReport::CutAborted { shard, cut, step, reason }));
-            }
-        }
-    }
-
-    /// Takes a snapshot of the current state, in constant time. One that is still being saved is dropped.
-    pub(crate) fn snap(&mut self, cut: CutId, out: &mut Vec<ShardEffect>) {
-        let Some(seen) = self.progress.seen() else { return };
-        let state = DedupState { phase: self.phase, steps: self.steps.count(), seen };
-        self.memory.take(cut, state);
-        let (shard, step) = (self.id, self.step());
-        out.push(ShardEffect::Report(ShardReport::SnapshotTaken { shard, cut, step }));
-    }
-
-    /// The cut is over. A committed snapshot is kept for a rollback if it is still complete.
-    pub(crate) fn end_cut(&mut self, cut: CutId, committed: bool) {
-        self.memory.end_cut(cut, committed);
-    }
-
-    /// Returns to the snapshot of `cut`. False if it is not complete any more.
-    pub(crate) fn restore(&mut self, cut: CutId) -> bool {
-        self.memory.restore(cut).map(|state| self.loaded = Some(state)).is_some()
-    }
-
-    /// The head of the snapshot that is being saved.
-    pub(crate) fn snapshot_head(&self, cut: CutId) -> Result<SnapshotHead, SnapshotGone> {
-        self.memory.snapshots.open_head(cut).ok_or(SnapshotGone { shard: self.id, cut })
-    }
-
-    /// Fills `out` with the section's f32 from `at` on, as they were at the cut. Sections come in order and each in
-    /// ascending pieces; a piece is a multiple of 256 f32 or ends its section.
-    pub(crate) fn save(
-        &mut self,
-        cut: CutId,
-        section: usize,
-        at: usize,
-        out: &mut [f32],
-    ) -> Result<(), SnapshotGone> {
-        let gone = SnapshotGone { shard: self.id, cut };
-        self.memory.save(cut, section, at, out).then_some(()).ok_or(gone)
     }
 }
 

@@ -9,21 +9,20 @@
 mod clocked_pulls;
 mod clocks;
 mod connections;
+mod cuts;
 mod error;
 mod members;
+mod replicas;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use heddle_protocol::control::{
-    BeginPhase, CutAt, EndCut, GrantedPulls, LoadShards, Phase, ShardState, TakeCut,
-};
+use heddle_protocol::control::{BeginPhase, GrantedPulls, LoadShards, Phase, ShardState};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Step};
 use heddle_protocol::mutation::Mutation;
 
-use crate::content::{SnapshotGone, SnapshotHead};
-use crate::cut::{self, OpenCut};
+use crate::cut::OpenCut;
 use crate::effect::{Conn, Flow, ShardEffect};
 use crate::frame::Frame;
 use crate::shard::Shard;
@@ -31,6 +30,7 @@ use clocked_pulls::ClockedPulls;
 use connections::TrainerConnections;
 pub use error::ShardSetError;
 use members::Members;
+use replicas::Replicas;
 
 /// The shards of one data thread.
 #[derive(Default)]
@@ -48,6 +48,10 @@ pub struct ShardSet {
     /// The highest cut of a command.
     highest_cut: CutId,
     refused: u64,
+    /// None without `pservers.replicas`.
+    replicas: Option<Box<Replicas>>,
+    /// The pserver of this thread.
+    own: Option<Member>,
 }
 
 impl ShardSet {
@@ -72,13 +76,16 @@ impl ShardSet {
     /// The state of each shard.
     #[must_use]
     pub fn states(&self) -> Vec<ShardState> {
-        self.shards.values().map(Shard::state).collect()
+        let state =
+            |shard: &Shard| ShardState { replica: self.replica(shard.id()), ..shard.state() };
+        self.shards.values().map(state).collect()
     }
 
     /// The current phase and the lowest number of job steps applied among the shards; none without shards.
     #[must_use]
     pub fn position(&self) -> Option<(PhaseNo, Step)> {
-        self.shards.values().map(|shard| (shard.phase(), shard.step())).min()
+        let serving = self.shards.values().filter(|shard| self.serves(shard.id()));
+        serving.map(|shard| (shard.phase(), shard.step())).min()
     }
 
     /// Push frames applied or staged, and frames rejected, since the start.
@@ -130,7 +137,8 @@ impl ShardSet {
         shards: &[ShardId],
         out: &mut Vec<ShardEffect>,
     ) -> Result<Vec<ShardId>, ShardSetError> {
-        let &LoadShards { epoch, phase, step, shards: _, ref base } = load;
+        let from = out.len();
+        let &LoadShards { epoch, phase, step, shards: _, ref base, views: _ } = load;
         if epoch <= self.epoch {
             return Err(ShardSetError::Epoch { own: self.epoch, got: epoch });
         }
@@ -140,6 +148,8 @@ impl ShardSet {
         self.epoch = epoch;
         (self.phase, self.step) = (Some(phase), step);
         self.clocked.begin(phase);
+        let before = self.replicas.take();
+        self.replicas = self.own.and_then(|own| Replicas::of(own, load, shards, before));
         self.shards.retain(|id, _| shards.contains(id));
         for shard in self.shards.values_mut() {
             shard.stop_serving(out);
@@ -153,6 +163,8 @@ impl ShardSet {
         // A snapshot that does not fit does not mean that the checkpoint's file is damaged.
         self.shards.retain(|_, shard| shard.resume(phase, step, out).is_ok());
         self.missing = shards.iter().filter(|id| !self.shards.contains_key(id)).copied().collect();
+        self.record_changes();
+        self.replicate(from, out);
         Ok(self.missing.iter().copied().collect())
     }
 
@@ -169,9 +181,12 @@ impl ShardSet {
         let (Some(phase), true) = (self.phase, epoch == self.epoch) else {
             return Err(ShardSetError::Epoch { own: self.epoch, got: epoch });
         };
+        let from = out.len();
         shard.resume(phase, self.step, out)?;
         self.missing.remove(&shard.id());
         self.shards.insert(shard.id(), shard);
+        self.record_changes();
+        self.replicate(from, out);
         Ok(())
     }
 
@@ -192,10 +207,13 @@ impl ShardSet {
         (self.phase, self.step) = (Some(phase), Step(0));
         self.clocked.begin(phase);
         self.abort_cut("the phase is over", out);
-        for shard in self.shards.values_mut() {
-            shard.begin(phase, out);
-        }
+        let from = out.len();
+        let replicas = &self.replicas;
+        // Backups begin the phase where the primary's stream has it.
+        let serving = self.shards.values_mut().filter(|shard| serves(replicas, shard.id()));
+        serving.for_each(|shard| shard.begin(phase, out));
         self.release(out);
+        self.replicate(from, out);
         Ok(())
     }
 
@@ -214,6 +232,9 @@ impl ShardSet {
     pub fn connect(&mut self, member: Member, out: &mut Vec<ShardEffect>) -> Result<Conn, Status> {
         let older = self.connections.of_slot(member.slot);
         let is_later = |(_, other): &(Conn, Member)| other.incarnation > member.incarnation;
+        if let (Some(replicas), Role::Pserver) = (&mut self.replicas, member.slot.role) {
+            return Ok(replicas.connect(member, self.connections.number()));
+        }
         if member.slot.role != Role::Trainer
             || self.members.has_left(member)
             || older.iter().any(is_later)
@@ -232,6 +253,8 @@ impl ShardSet {
             }
             self.clocked.disconnect(conn);
             self.clocked.release(&mut self.shards, out);
+        } else if let Some(replicas) = &mut self.replicas {
+            replicas.close(conn);
         }
     }
 
@@ -245,6 +268,7 @@ impl ShardSet {
     /// Accepts frames of exactly these trainers from now on. Connections of removed trainers are closed, and an open cut
     /// does not wait for them.
     pub fn members(&mut self, trainers: &[Member], out: &mut Vec<ShardEffect>) {
+        let from = out.len();
         self.members.set(trainers);
         let left = self.connections.list(|member| self.members.has_left(member));
         self.close_all(left, out);
@@ -253,13 +277,21 @@ impl ShardSet {
             open.retain(|member| self.members.contains(*member));
         }
         self.snap_if_complete(out);
+        self.replicate(from, out);
     }
 
     /// Takes one whole frame. Nothing has happened if the result is [`Flow::Wait`].
     pub fn on_frame(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
+        let from = out.len();
+        let flow = self.take_frame(frame, out);
+        self.replicate(from, out);
+        flow
+    }
+
+    fn take_frame(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
         let header = &frame.header;
         let Some(member) = self.connections.member(frame.conn) else {
-            return Flow::Taken;
+            return self.on_peer_frame(frame, out);
         };
         if let Err(status) = self.members.check(member) {
             return self.refuse(frame, status, out);
@@ -294,6 +326,13 @@ impl ShardSet {
 
     /// Handles a frame that no cut holds.
     fn handle(&mut self, member: Member, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
+        if let Some(replicas) = &self.replicas {
+            match replicas.admit(&frame.header) {
+                Ok(Flow::Taken) => {}
+                Ok(Flow::Wait) => return Flow::Wait,
+                Err(status) => return self.refuse(frame, status, out),
+            }
+        }
         if !self.clocked.concerns(&frame.header) {
             return match self.shards.get_mut(&frame.header.shard) {
                 Some(shard) => shard.on_frame(frame, out),
@@ -346,6 +385,12 @@ impl ShardSet {
 
     /// Continues what waits for the saver. Call it after pieces of a snapshot were read.
     pub fn pump(&mut self, out: &mut Vec<ShardEffect>) {
+        let from = out.len();
+        self.pump_shards(out);
+        self.replicate(from, out);
+    }
+
+    fn pump_shards(&mut self, out: &mut Vec<ShardEffect>) {
         for shard in self.shards.values_mut() {
             shard.pump(out);
         }
@@ -372,129 +417,9 @@ impl ShardSet {
         let shard = self.shards.get(&header.shard)?;
         (header.epoch == self.epoch).then(|| shard.gather(header, keys, out))?
     }
+}
 
-    /// Takes a cut, or prepares it. An open cut is aborted; an earlier cut is not taken again.
-    ///
-    /// # Errors
-    /// The epoch is not the set's.
-    pub fn cut(
-        &mut self,
-        command: &TakeCut,
-        now: Duration,
-        out: &mut Vec<ShardEffect>,
-    ) -> Result<(), ShardSetError> {
-        let TakeCut { cut, epoch, phase, at, staging: _ } = command;
-        let (cut, epoch, phase) = (*cut, *epoch, *phase);
-        self.check_epoch(epoch)?;
-        if cut <= self.highest_cut {
-            return Ok(());
-        }
-        self.highest_cut = cut;
-        self.abort_cut(&format!("superseded by cut {cut}"), out);
-        let refusal = match self.phase {
-            Some(own) if own.no == phase && self.missing.is_empty() => {
-                cut::refusal(at, self.shards.values())
-            }
-            _ => Some("the shard is not in the phase of the cut"),
-        };
-        if let Some(reason) = refusal {
-            let shards = self.shards.keys().chain(&self.missing);
-            out.extend(shards.map(|&shard| cut::aborted(shard, cut, reason)));
-            self.release(out);
-            return Ok(());
-        }
-        match at {
-            CutAt::Steps(step) => self.cut_at_step(cut, *step, out),
-            CutAt::Barriers(set) => {
-                // Trainers that have left since the command do not count.
-                let set = set.iter().filter(|member| !self.members.has_left(**member));
-                self.open = Some(OpenCut::new(cut, set.copied(), now));
-                self.snap_if_complete(out);
-                // Frames held for the previous cut come before the barrier of this one.
-                self.release(out);
-            }
-        }
-        Ok(())
-    }
-
-    fn cut_at_step(&mut self, cut: CutId, step: Step, out: &mut Vec<ShardEffect>) {
-        for shard in self.shards.values_mut() {
-            if shard.progress().lanes().is_some() {
-                shard.arm(cut, step, out);
-            } else {
-                shard.snap(cut, out);
-            }
-        }
-    }
-
-    /// The cut is over. A committed snapshot is kept for a rollback; any other is dropped.
-    pub fn cut_end(&mut self, end: EndCut, out: &mut Vec<ShardEffect>) {
-        let EndCut { cut, committed } = end;
-        self.highest_cut = self.highest_cut.max(cut);
-        self.open.take_if(|open| open.cut == cut);
-        for shard in self.shards.values_mut() {
-            shard.end_cut(cut, committed);
-        }
-        self.pump(out);
-    }
-
-    /// When [`Self::tick`] is due.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Duration> {
-        self.open.as_ref().map(|open| open.deadline)
-    }
-
-    /// Aborts a cut that has held frames for too long.
-    pub fn tick(&mut self, now: Duration, out: &mut Vec<ShardEffect>) {
-        if let Some(open) = self.open.as_ref().filter(|open| now >= open.deadline) {
-            let reason = format!("waited too long for the barrier of {}", open.missing());
-            self.abort_cut(&reason, out);
-            self.release(out);
-        }
-    }
-
-    fn snap_if_complete(&mut self, out: &mut Vec<ShardEffect>) {
-        if let Some(open) = self.open.take_if(|open| open.is_complete()) {
-            for shard in self.shards.values_mut() {
-                shard.snap(open.cut, out);
-            }
-            self.release(out);
-        }
-    }
-
-    /// Aborts the open or armed cut. The caller releases held frames.
-    fn abort_cut(&mut self, reason: &str, out: &mut Vec<ShardEffect>) {
-        let barriers = self.open.take().map(|open| open.cut);
-        for (&id, shard) in &mut self.shards {
-            if let Some(cut) = shard.disarm().or(barriers) {
-                out.push(cut::aborted(id, cut, reason));
-            }
-        }
-    }
-
-    /// Fills `out` with a piece of the snapshot of `cut`; [`crate::ShardConfig::sections`] has the order. Pieces come in
-    /// order; all but the last of a section are a multiple of 256 f32. Call [`Self::pump`] afterwards.
-    ///
-    /// # Errors
-    /// The cut is over.
-    pub fn save(
-        &mut self,
-        shard: ShardId,
-        cut: CutId,
-        section: usize,
-        at: usize,
-        out: &mut [f32],
-    ) -> Result<(), SnapshotGone> {
-        let gone = SnapshotGone { shard, cut };
-        self.shards.get_mut(&shard).ok_or(gone)?.save(cut, section, at, out)
-    }
-
-    /// The head of the snapshot of `cut`.
-    ///
-    /// # Errors
-    /// The cut is over.
-    pub fn snapshot_head(&self, shard: ShardId, cut: CutId) -> Result<SnapshotHead, SnapshotGone> {
-        let gone = SnapshotGone { shard, cut };
-        self.shards.get(&shard).ok_or(gone)?.snapshot_head(cut)
-    }
+/// Whether this thread serves the shard to trainers: as its only holder, or as its primary.
+fn serves(replicas: &Option<Box<Replicas>>, shard: ShardId) -> bool {
+    replicas.as_ref().is_none_or(|replicas| replicas.is_primary(shard))
 }

@@ -126,6 +126,12 @@ impl Snapshots {
         self.kept.as_ref().map(|snapshot| (snapshot.state.clone(), snapshot.rows.clone()))
     }
 
+    /// Drops the open snapshot.
+    pub(crate) fn drop_open(&mut self, arena: &mut Arena) {
+        arena.drop_open();
+        self.open = None;
+    }
+
     /// Drops both snapshots.
     pub(crate) fn drop_all(&mut self, arena: &mut Arena) {
         arena.drop_open();

@@ -9,7 +9,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use heddle_optimizer::{Initialiser, Rule, prefetch};
+use heddle_optimizer::{Initialiser, Rule, prefetch, prefetch_cells};
 use heddle_protocol::ids::{ShardId, TableId};
 use heddle_protocol::spec::TableFull;
 use heddle_protocol::spec::position::{key_of_position, shard_positions};
@@ -262,7 +262,8 @@ impl SparseRows {
         while let Some((rows, positions)) = blocks.next() {
             if let Some((next, _)) = blocks.peek() {
                 next.iter().filter(|row| **row != MISSING).for_each(|row| {
-                    prefetch(&plane[*row as usize * cols]);
+                    let own = *row as usize * cols;
+                    prefetch_cells(&plane[own..own + cols]);
                 });
             }
             for (row, position) in rows.iter().zip(positions) {

@@ -14,10 +14,12 @@ use crate::copy_on_write::{Full, UNIT};
 use crate::sparse_rows::{
     POSITION_CELLS, Positions, RowStart, SparseLimits, SparseRows, TableIsFull,
 };
-use heddle_optimizer::{Initialiser, Rule, prefetch};
+use heddle_optimizer::{Initialiser, Rule, prefetch_cells};
 
-/// Values of a block of keyed rows: with state and sums 1 KiB, and enough loads at once to hide the memory behind them.
-const BLOCK_VALUES: usize = 64;
+/// Most rows of a block of keyed rows, and about as many values: with state and sums at most 16 KiB, and enough loads at once
+/// to hide the memory behind them.
+const BLOCK_ROWS: usize = 64;
+const BLOCK_VALUES: usize = 1024;
 
 /// The slice of one table.
 pub(crate) struct TableSlice {
@@ -314,7 +316,7 @@ impl TableSlice {
         rows: u64,
     ) {
         let cols = self.cols;
-        let per_block = (BLOCK_VALUES / cols).max(1);
+        let per_block = (BLOCK_VALUES / cols).clamp(1, BLOCK_ROWS);
         let [w, first, second] = self.split(cells);
         let mut planes = [w, first, second];
         let mut blocks = [const { Vec::new() }; 3];
@@ -323,7 +325,8 @@ impl TableSlice {
             if let Some((next, _)) = chunks.peek() {
                 for plane in planes.iter().filter(|plane| !plane.is_empty()) {
                     for &key in *next {
-                        prefetch(&plane[self.row_of(key) * cols]);
+                        let at = self.row_of(key) * cols;
+                        prefetch_cells(&plane[at..at + cols]);
                     }
                 }
             }

@@ -10,6 +10,7 @@ mod cuts;
 mod passes;
 mod random;
 mod refused;
+mod replicas;
 mod rollback;
 mod sparse;
 mod ssp;
@@ -22,8 +23,8 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::frame::{Header, Kind, Status, flags};
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, HandOut, Incarnation, Member, Part, PhaseNo, ShardId, Slot, Step,
-    TableId,
+    CutId, Epoch, Generation, HandOut, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot,
+    Step, TableId,
 };
 use heddle_protocol::spec::{Optimizer, dense_table};
 
@@ -45,9 +46,16 @@ fn load(count: u32, (no, sharing): (u32, Sharing), step: u64, base: Option<CutId
     LoadShards {
         epoch: epoch(count),
         shards: vec![ShardId(0)],
-        base: base.map(|cut| Base { cut, dir: String::new(), files: BTreeMap::new() }),
+        base: base.map(|cut| Base {
+            cut,
+            run: RunId::default(),
+            epoch: Epoch::default(),
+            dir: String::new(),
+            files: BTreeMap::new(),
+        }),
         phase: Phase { no: PhaseNo(no), sharing },
         step: Step(step),
+        views: Vec::new(),
     }
 }
 
@@ -165,6 +173,7 @@ impl Node {
                 }
                 ShardEffect::Close { conn } => self.closed.push(conn),
                 ShardEffect::Report(report) => self.reports.push(report),
+                ShardEffect::Replicate | ShardEffect::Settled { .. } => {}
             }
         }
     }
@@ -231,11 +240,17 @@ impl Node {
                     && reply.step == header.step
                     || matches!(reply.kind, Kind::Progress)
             }
-            ShardEffect::Close { .. } | ShardEffect::Report(_) => false,
+            ShardEffect::Close { .. }
+            | ShardEffect::Report(_)
+            | ShardEffect::Replicate
+            | ShardEffect::Settled { .. } => false,
         };
         let answer = out.iter().position(is_answer).map(|at| match out.remove(at) {
             ShardEffect::Reply { header, .. } | ShardEffect::Values { header, .. } => header,
-            ShardEffect::Close { .. } | ShardEffect::Report(_) => {
+            ShardEffect::Close { .. }
+            | ShardEffect::Report(_)
+            | ShardEffect::Replicate
+            | ShardEffect::Settled { .. } => {
                 unreachable!("these are not replies")
             }
         });
@@ -367,7 +382,9 @@ impl Node {
             ShardReport::SnapshotTaken { cut, step, .. } => Some((cut.number, step.0)),
             ShardReport::CutAborted { .. }
             | ShardReport::PhaseEnded { .. }
-            | ShardReport::TableFull { .. } => None,
+            | ShardReport::TableFull { .. }
+            | ShardReport::ViewTaken { .. }
+            | ShardReport::Lagging { .. } => None,
         };
         self.reports.iter().filter_map(snapped).collect()
     }
@@ -377,7 +394,9 @@ impl Node {
             ShardReport::CutAborted { cut, .. } => Some(cut.number),
             ShardReport::SnapshotTaken { .. }
             | ShardReport::PhaseEnded { .. }
-            | ShardReport::TableFull { .. } => None,
+            | ShardReport::TableFull { .. }
+            | ShardReport::ViewTaken { .. }
+            | ShardReport::Lagging { .. } => None,
         };
         self.reports.iter().filter_map(aborted).collect()
     }
@@ -387,7 +406,9 @@ impl Node {
             ShardReport::PhaseEnded { step, .. } => Some(step.0),
             ShardReport::SnapshotTaken { .. }
             | ShardReport::CutAborted { .. }
-            | ShardReport::TableFull { .. } => None,
+            | ShardReport::TableFull { .. }
+            | ShardReport::ViewTaken { .. }
+            | ShardReport::Lagging { .. } => None,
         })
     }
 }

@@ -3,6 +3,8 @@
 use anyhow::Result;
 use clap::Args;
 use heddle_hadoop::configuration::Environment;
+use heddle_hadoop::identity::Identity;
+use heddle_hadoop::sasl::SecurityPolicy;
 use heddle_hadoop::{Configuration, User};
 use heddle_yarn::{Amount, Cluster, Memory, Resources, VCores};
 
@@ -51,13 +53,19 @@ impl ContainerArgs {
     }
 }
 
-/// The cluster and the user of the environment, as for every Hadoop client.
-pub fn cluster() -> Result<Cluster> {
+/// The cluster and the user of the environment, as for every Hadoop client: with security the owner of a token or of a Kerberos
+/// ticket.
+pub fn client_cluster() -> Result<Cluster> {
+    let configuration = Configuration::load(Environment::of_process())?;
+    let identity = Identity::resolve(&configuration)?;
+    Ok(Cluster::new(&configuration, identity.user.clone())?
+        .with_identity(&configuration, &identity)?)
+}
+
+/// The cluster as the ApplicationMaster uses it: the ResourceManager and the nodes have given it a token for each call.
+pub fn am_cluster() -> Result<Cluster> {
     let environment = Environment::of_process();
     let configuration = Configuration::load(environment.clone())?;
-    let user = User::resolve(
-        &environment,
-        configuration.trimmed("hadoop.security.authentication")?.as_deref() == Some("kerberos"),
-    )?;
-    Ok(Cluster::new(&configuration, user)?)
+    let is_secured = SecurityPolicy::of(&configuration)?.required;
+    Ok(Cluster::new(&configuration, User::resolve(&environment, is_secured)?)?)
 }

@@ -4,23 +4,25 @@
 //! hello-yarn submit --containers 4 -- date
 //! ```
 //!
-//! `submit` requests an application whose ApplicationMaster is this same program (`am.rs`), and waits for its end. Reads `HADOOP_CONF_DIR` and `HADOOP_USER_NAME` as all Hadoop clients do.
+//! `submit` requests an application whose ApplicationMaster is this same program (`am.rs`), and waits for its end. Reads
+//! `HADOOP_CONF_DIR`, `HADOOP_USER_NAME`, tokens and Kerberos tickets as all Hadoop clients do.
 
 mod am;
 mod args;
+mod upload;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 use heddle_yarn::{
-    ApplicationState, LaunchContext, LocalResource, Memory, ResourceKind, Resources, Submission,
-    VCores, Visibility, YarnClient,
+    ApplicationId, ApplicationReport, ApplicationState, LaunchContext, LocalResource, Memory,
+    Resources, Submission, VCores, YarnClient,
 };
 
 use args::ContainerArgs;
+use upload::Uploaded;
 
 #[derive(Parser)]
 #[command(about)]
@@ -39,6 +41,9 @@ enum HelloCommand {
         /// Limit the attempts of the ApplicationMaster; 0 for the cluster's default
         #[arg(long, default_value_t = 0)]
         attempts: u32,
+        /// Copy this program to HDFS for the nodes; without it they must see its path
+        #[arg(long)]
+        upload: bool,
         #[command(flatten)]
         work: ContainerArgs,
     },
@@ -51,7 +56,9 @@ enum HelloCommand {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let result = match HelloCli::parse().command {
-        HelloCommand::Submit { queue, attempts, work } => submit(queue, attempts, work).await,
+        HelloCommand::Submit { queue, attempts, upload, work } => {
+            submit(queue, attempts, upload, work).await
+        }
         HelloCommand::Am(work) => am::run(work).await,
     };
     match result {
@@ -63,16 +70,25 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn submit(queue: String, attempts: u32, work: ContainerArgs) -> Result<()> {
-    let cluster = args::cluster()?;
+async fn submit(queue: String, attempts: u32, upload: bool, work: ContainerArgs) -> Result<()> {
+    let cluster = args::client_cluster()?;
     let client = YarnClient::new(&cluster);
     let new = client.new_application().await?;
     // The ResourceManager would drop an unknown resource type without an error.
     client.resource_types().await?.check(&work.resources(), &new.maximum)?;
 
+    let user = &cluster.user().effective;
+    let uploaded = match upload {
+        true => Some(Uploaded::new(user, new.id).await.context("cannot copy the program to HDFS")?),
+        false => None,
+    };
+    let program: LocalResource = match &uploaded {
+        Some(uploaded) => uploaded.resource.clone(),
+        None => upload::in_place()?,
+    };
     let context = LaunchContext::new(&work.argv())?
-        .env("HADOOP_USER_NAME", &cluster.user().effective)?
-        .file("hello-yarn", this_program()?);
+        .env("HADOOP_USER_NAME", user)?
+        .file("hello-yarn", program);
     let am_resources = Resources::new(Memory::mib(64), VCores(1));
     let submission = Submission {
         queue,
@@ -81,9 +97,23 @@ async fn submit(queue: String, attempts: u32, work: ContainerArgs) -> Result<()>
         keep_containers: true,
         ..Submission::new(new.id, "hello-yarn", am_resources, context)
     };
-    let mut report = client.submit(&submission).await?;
+    let accepted = client.submit(&submission).await?;
     println!("{}", new.id);
+    let report = wait(&client, new.id, accepted).await?;
+    if let Some(uploaded) = uploaded {
+        uploaded.remove().await.context("cannot remove the program from HDFS")?;
+    }
+    let succeeded = report.final_status == heddle_yarn::client::FinalApplicationStatus::Succeeded;
+    ensure!(succeeded, "{:?}: {}", report.final_status, report.diagnostics);
+    Ok(())
+}
 
+/// Prints the states of an application until it has ended.
+async fn wait(
+    client: &YarnClient,
+    id: ApplicationId,
+    mut report: ApplicationReport,
+) -> Result<ApplicationReport> {
     let mut seen = None;
     loop {
         if seen != report.state {
@@ -91,32 +121,14 @@ async fn submit(queue: String, attempts: u32, work: ContainerArgs) -> Result<()>
             seen = report.state;
         }
         if report.state.is_some_and(ApplicationState::is_final) {
-            break;
+            return Ok(report);
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
-        report = match client.report(new.id).await {
+        report = match client.report(id).await {
             Ok(report) => report,
             // No ResourceManager responds; the application continues, and the client polls again.
             Err(error) if error.is_retryable() => report,
             Err(error) => return Err(error.into()),
         };
     }
-    let succeeded = report.final_status == heddle_yarn::client::FinalApplicationStatus::Succeeded;
-    ensure!(succeeded, "{:?}: {}", report.final_status, report.diagnostics);
-    Ok(())
-}
-
-/// This file, for the NodeManager to copy. A `file:` address works where all nodes see the path, as on one machine; a
-/// real application uploads itself to HDFS.
-fn this_program() -> Result<LocalResource> {
-    let path: PathBuf = std::env::current_exe()?.canonicalize()?;
-    let metadata = Path::new(&path).metadata()?;
-    let modified = metadata.modified()?.duration_since(std::time::UNIX_EPOCH)?;
-    Ok(LocalResource {
-        url: format!("file://{}", path.display()).parse()?,
-        size: i64::try_from(metadata.len())?,
-        timestamp_ms: i64::try_from(modified.as_millis())?,
-        kind: ResourceKind::File,
-        visibility: Visibility::Application,
-    })
 }

@@ -7,12 +7,12 @@
 use std::error::Error;
 use std::time::Duration;
 
-use heddle_hadoop::User;
 use heddle_hadoop::configuration::{Configuration, Environment, NameService};
+use heddle_hadoop::identity::Identity;
+use heddle_hadoop::kerberos::ServerPrincipal;
 use heddle_hadoop::namenode::NameNode;
-use heddle_hadoop::rpc::{Login, RpcClient, RpcOptions};
-use heddle_hadoop::sasl::SecurityPolicy;
-use heddle_hadoop::token::{Credentials, ServiceNames, token_kind};
+use heddle_hadoop::rpc::{RpcClient, RpcOptions};
+use heddle_hadoop::token::{ServiceNames, token_kind};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -24,13 +24,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if let Some(logical) = &service.logical {
         names = names.with_name_service(logical);
     }
-    let credentials = Credentials::of_environment(&configuration)?;
-    let token = credentials.for_service(token_kind::HDFS_DELEGATION, &names).cloned();
-    let policy = SecurityPolicy::of(&configuration)?;
-    let user = User::resolve(configuration.environment(), policy.required)?;
+    // By the session's token for this HDFS, else by a Kerberos ticket; without security by the user's name.
+    let identity = Identity::resolve(&configuration)?;
+    let token = identity.credentials.for_service(token_kind::HDFS_DELEGATION, &names).cloned();
+    let principal = ServerPrincipal::of_namenode(&configuration)?;
 
     let client = RpcClient::new(RpcOptions::of(&configuration)?);
-    let login = Login { user, token, kerberos: None, policy };
+    let login = identity.login(token, principal);
     let namenode = NameNode::new(&client, service.servers, login, Duration::from_secs(10));
 
     println!("{:?}", namenode.content_summary(&path).await?);

@@ -72,7 +72,7 @@ impl Identity {
                 GssapiEngine.owner(&tickets)?.principal
             }
         };
-        let real = short_name(configuration, &principal)?;
+        let real = short_name_of(configuration, &principal)?;
         let user = match environment.stated("HADOOP_PROXY_USER") {
             Some(effective) => User::proxy(effective, real),
             None => User::new(real),
@@ -121,7 +121,14 @@ fn owner(credentials: &Credentials) -> Option<String> {
     })
 }
 
-fn short_name(configuration: &Configuration, principal: &str) -> Result<String, AuthToLocalError> {
+/// The short name of a principal by `hadoop.security.auth_to_local`.
+///
+/// # Errors
+/// The rules do not parse, or none applies.
+pub fn short_name_of(
+    configuration: &Configuration,
+    principal: &str,
+) -> Result<String, AuthToLocalError> {
     // Without the library there is no krb5.conf to speak of: a container that has tokens alone.
     let realm = heddle_gssapi::default_realm().ok().flatten();
     AuthToLocal::of(configuration, realm)?.short_name(principal)

@@ -7,6 +7,7 @@
 
 mod auth_to_local;
 mod cache;
+mod cache_times;
 mod engine;
 mod error;
 mod gssapi;

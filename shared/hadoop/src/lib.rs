@@ -42,6 +42,9 @@ pub use address::HostPort;
 pub use configuration::Configuration;
 /// The Kerberos library.
 pub use heddle_gssapi as gssapi;
+/// The library of the protocol buffers: calls of [`rpc::RpcProxy`] take and return its messages. Another major version of it
+/// is another major version of this crate.
+pub use prost;
 pub use token::Token;
 pub use user::User;
 

@@ -36,6 +36,7 @@ pub struct NameNode {
 
 /// The blocks of a file and their locations.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileBlocks {
     /// Length of the file in bytes, as the NameNode has it: behind the writer while the file is open.
     pub length: u64,
@@ -47,6 +48,7 @@ pub struct FileBlocks {
 
 /// One block.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BlockLocation {
     /// Position of its first byte in the file.
     pub offset: u64,
@@ -60,6 +62,7 @@ pub struct BlockLocation {
 
 /// A DataNode with a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Replica {
     /// Host name as the DataNode registered it.
     pub host: String,
@@ -73,6 +76,7 @@ pub struct Replica {
 
 /// Content and quotas of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ContentSummary {
     /// Bytes of all files, without replicas.
     pub length: u64,

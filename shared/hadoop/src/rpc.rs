@@ -2,7 +2,7 @@
 //!
 //! [`RpcClient`] keeps one connection for each address, protocol, user and token, with many calls in flight. An
 //! [`RpcProxy`] calls one protocol at one server or at the members of an HA group. Frames, handshake, protection and
-//! retry decisions are pure code ([`frame`], [`session`], [`failover`]). Only `connection` has a socket.
+//! retry decisions are pure code (`frame`, `session`, `failover`). Only `connection` has a socket.
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -27,11 +27,15 @@ mod client;
 mod connection;
 mod dial;
 pub mod error;
+// Public for tests, benchmarks and fuzz targets; no promise of stability.
+#[doc(hidden)]
 pub mod failover;
+#[doc(hidden)]
 pub mod frame;
 mod options;
 mod outstanding;
 mod remote;
+#[doc(hidden)]
 pub mod session;
 
 pub use client::{Login, RpcClient, RpcProxy};

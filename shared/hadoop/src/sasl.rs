@@ -18,10 +18,18 @@ mod offer;
 mod policy;
 
 pub use challenge::ChallengeError;
-pub use digest::{DigestError, DigestExchange, Qop};
+pub use digest::{DigestError, Qop};
 pub use kerberos_exchange::KerberosFailure;
-pub use layer::Layer;
 pub use layer_error::LayerError;
-pub use negotiation::{Agreed, AuthMethod, Negotiation, SaslError, Step};
-pub use offer::{Offer, OfferedAuth};
+pub use negotiation::{AuthMethod, SaslError};
 pub use policy::SecurityPolicy;
+
+// Public for tests and fuzz targets; no promise of stability.
+#[doc(hidden)]
+pub use digest::DigestExchange;
+#[doc(hidden)]
+pub use layer::Layer;
+#[doc(hidden)]
+pub use negotiation::{Agreed, Negotiation, Step};
+#[doc(hidden)]
+pub use offer::{Offer, OfferedAuth};

@@ -14,6 +14,8 @@ mod credentials;
 mod identifier;
 mod process_tokens;
 mod service_names;
+// Public for tests and fuzz targets; no promise of stability.
+#[doc(hidden)]
 pub mod writable;
 
 use base64::Engine as _;
@@ -29,6 +31,7 @@ pub use service_names::ServiceNames;
 
 use crate::proto::common::TokenProto;
 use writable::{WritableError, WritableReader, put_bytes, put_text};
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// Base64 with optional padding. Java writes none; other tools do.
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(
@@ -50,7 +53,7 @@ pub enum TokenTextError {
 
 /// A token: an identifier that the server can decode, and a password that only the server and the holder have.
 ///
-/// The password never appears in `Debug` output.
+/// The password never appears in `Debug` output, and is wiped when the token is dropped.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Token {
     identifier: Vec<u8>,
@@ -121,9 +124,9 @@ impl Token {
 
     /// The form for environment variables and URLs. It is a secret.
     pub fn to_url_string(&self) -> String {
-        let mut bytes = Vec::new();
+        let mut bytes = Zeroizing::new(Vec::new());
         self.write(&mut bytes);
-        BASE64_URL_SAFE_NO_PAD.encode(bytes)
+        BASE64_URL_SAFE_NO_PAD.encode(&*bytes)
     }
 
     /// Parses the form of [`Token::to_url_string`], with or without padding.
@@ -132,10 +135,17 @@ impl Token {
     /// The text is not Base64, or is not exactly one token.
     pub fn from_url_string(text: &str) -> Result<Self, TokenTextError> {
         let bytes = URL_SAFE.decode(text.trim()).map_err(|_| TokenTextError::Base64)?;
+        let bytes = Zeroizing::new(bytes);
         let mut reader = WritableReader::new(&bytes);
         let token = Self::read(&mut reader)?;
         reader.end()?;
         Ok(token)
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.password.zeroize();
     }
 }
 

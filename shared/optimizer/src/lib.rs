@@ -34,7 +34,7 @@ pub use initialiser::Initialiser;
 pub use kind::{GradientKind, OptimizerKind, Parameter, ParameterBounds};
 pub use least::is_less;
 pub use optimizer::Optimizer;
-pub use prefetch::prefetch;
+pub use prefetch::{prefetch, prefetch_cells};
 pub use rule::{Rule, all_finite};
 pub use schedule::{SCHEDULE_KINDS, Schedule, ScheduleKind};
 

@@ -18,3 +18,11 @@ pub fn prefetch<T>(cell: &T) {
         let _no_hint_on_this_machine = cell;
     }
 }
+
+/// As [`prefetch`], for all cache lines of these cells.
+#[inline(always)]
+pub fn prefetch_cells(cells: &[f32]) {
+    /// Cells of a cache line.
+    const LINE: usize = 16;
+    cells.iter().step_by(LINE).for_each(prefetch);
+}

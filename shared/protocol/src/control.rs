@@ -8,9 +8,11 @@
 
 mod command;
 mod granted_pulls;
+mod replica;
 mod report;
 mod sparse_table_size;
 mod state;
+mod tokens;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +21,14 @@ pub use command::{
     ShardPlace, Sharing, TakeCut, TaskGrant, Welcome,
 };
 pub use granted_pulls::{GAP_BOUNDS, GrantedPulls};
+pub use replica::{BackupPlace, ReplicaState, SetViews, ShardView};
 pub use report::{ExportedFile, Registration, Report, ReportEnvelope};
 pub use sparse_table_size::SparseTableSize;
-pub use state::{HeartbeatStats, InputWait, PserverState, ShardState, TaskPosition, TrainerState};
+pub use state::{
+    HeartbeatStats, InputWait, LongStep, PserverState, ShardState, TaskPosition, ThreadTurn,
+    TrainerState,
+};
+pub use tokens::{CredentialsBytes, InstallTokens};
 
 /// Longest line either side accepts: an evaluation's score bins are the longest that occur.
 pub const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;

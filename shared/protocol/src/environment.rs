@@ -38,6 +38,11 @@ pub const BIND_HOST: &str = "HEDDLE_BIND_HOST";
 pub const DATA_THREADS: &str = "HEDDLE_DATA_THREADS";
 /// Ports that a container may listen on (`network.ports`), such as `7000-7100`; any when not set.
 pub const PORTS: &str = "HEDDLE_PORTS";
+/// How a container connects to others of the job: `on` is encrypted (`network.protection`), `off` or not set is plain. It
+/// must be known before the first connection.
+pub const PROTECTION: &str = "HEDDLE_PROTECTION";
+/// Time without an acknowledgement after which connections of a container close (`liveness.dead`), ms; 10,000 when not set.
+pub const DEAD_MS: &str = "HEDDLE_DEAD_MS";
 
 /// Where the ApplicationMaster is: content of the file that [`AM_FILE`] names and, written
 /// `<address>/<attempt>/<pid>`, of the variable [`AM`].

@@ -27,16 +27,19 @@
 //! | 84 | 4 | value bytes that follow the keys |
 //! | 88 | 8 | hand-out of the lane: generation u32, count u32 |
 //!
+//! Between pservers (`pservers.replicas`) an `Entry` precedes each frame that changed a shard: `request` is its number, `step`
+//! the primary's term, `start` the commit number. `Followed`, `Position` and `Refused` answer with `request` and `step` alike.
+//!
 //! | version | changed |
 //! | --- | --- |
-//! | 5 | flag 256: keys are positions of a sparse table, of eight bytes |
+//! | 5 | flag 256: keys are positions of a sparse table, of eight bytes; between pservers kinds 12, 13, 36 and 37, status 15 |
 //! | 4 | kinds `Clock` and `ClockQuery` (SSP); a pull of SSP carries its number in `step` |
 //! | 3 | kinds 3, 4 and 5, flag 1 and bytes 78 and 79 have no meaning; keys are always u32 |
 //! | 2 | bytes 88 to 95 are the hand-out (reserved in version 1); status `Fenced`; barriers carry their cut's generation |
 
 use std::fmt;
 
-use crate::ids::{CutId, Epoch, Generation, HandOut, Part, PhaseNo, ShardId, Step, TableId};
+use crate::ids::{CutId, Epoch, Generation, HandOut, Part, PhaseNo, ShardId, Step, TableId, Term};
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 96;
@@ -76,6 +79,11 @@ pub enum Kind {
     Clock = 10,
     /// SSP: asks the data thread of this shard for its lowest clock. Replied by `Progress`.
     ClockQuery = 11,
+    /// A primary to its backup: the next frame is the change with the number `request`, which the primary made in the term
+    /// `step`. All backups have the changes up to `start`. Replied by `Followed`, `Position` or `Refused`.
+    Entry = 12,
+    /// Behind `Entry` only: the shard began `phase`. `table` and `unit` are its sharing ([`crate::begun_frame`]).
+    Begun = 13,
     /// Reply: the values asked for, in the order asked.
     Values = 32,
     /// Reply: applied, staged or already there (see the status).
@@ -85,6 +93,10 @@ pub enum Kind {
     Progress = 34,
     /// Reply: not done; the status is the reason.
     Refused = 35,
+    /// Reply to `Entry`: all changes up to the number `request` are applied, in the term `step`.
+    Followed = 36,
+    /// Reply to `Entry`: it is not the next one. The backup has all changes up to `request` and needs those after it.
+    Position = 37,
 }
 
 impl Kind {
@@ -100,10 +112,14 @@ impl Kind {
             9 => Self::Query,
             10 => Self::Clock,
             11 => Self::ClockQuery,
+            12 => Self::Entry,
+            13 => Self::Begun,
             32 => Self::Values,
             33 => Self::Ack,
             34 => Self::Progress,
             35 => Self::Refused,
+            36 => Self::Followed,
+            37 => Self::Position,
             _ => return None,
         })
     }
@@ -120,6 +136,7 @@ impl Kind {
         match self {
             Self::Push | Self::Done | Self::TaskDone | Self::Clock => true,
             Self::Pull | Self::Query | Self::ClockQuery | Self::Barrier => false,
+            Self::Entry | Self::Begun | Self::Followed | Self::Position => false,
             Self::Values | Self::Ack | Self::Progress | Self::Refused => false,
         }
     }
@@ -181,6 +198,8 @@ pub enum Status {
     NotReady = 13,
     /// A later hand-out of the lane has queried this shard: the sender must not run the lane any more.
     Fenced = 14,
+    /// Replication: the copy has received a higher term (`step`) than that of the stream, whose sender is not the primary any more.
+    WrongTerm = 15,
 }
 
 impl Status {
@@ -203,6 +222,7 @@ impl Status {
             12 => Self::Unsupported,
             13 => Self::NotReady,
             14 => Self::Fenced,
+            15 => Self::WrongTerm,
             _ => return None,
         })
     }
@@ -287,6 +307,25 @@ impl Header {
     pub fn clock(epoch: Epoch, phase: PhaseNo, clock: u64, has_task: bool) -> Self {
         let flags = if has_task { 0 } else { flags::EMPTY };
         Self { phase, step: Step(clock), flags, ..Self::new(Kind::Clock, epoch) }
+    }
+
+    /// The head of a replicated change of a shard: the frame with the change follows it.
+    #[must_use]
+    pub fn entry(epoch: Epoch, shard: ShardId, term: Term, number: u64, committed: u64) -> Self {
+        let step = Step(term.0);
+        Self { shard, step, request: number, start: committed, ..Self::new(Kind::Entry, epoch) }
+    }
+
+    /// A backup's answer: it has all changes of the shard up to `number`.
+    #[must_use]
+    pub fn position(kind: Kind, epoch: Epoch, shard: ShardId, term: Term, number: u64) -> Self {
+        Self { shard, step: Step(term.0), request: number, ..Self::new(kind, epoch) }
+    }
+
+    /// Replication: the term of an `Entry` or of an answer to one.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        Term(self.step.0)
     }
 
     /// The barrier of a cut.
@@ -522,6 +561,22 @@ mod tests {
         let bytes = Header::barrier(cut, Epoch::first(Generation(1))).encode();
         assert_eq!(hex::encode(&bytes[56..64]), "0807060504030201");
         assert_eq!(Header::decode(&bytes).map(|header| header.cut), Ok(cut));
+    }
+
+    #[test]
+    fn replicated_changes_have_the_documented_layout() {
+        let epoch = Epoch::first(Generation(1));
+        let entry = Header::entry(epoch, ShardId(2), Term(3), 4, 5);
+        let bytes = entry.encode();
+        assert_eq!(hex::encode(&bytes[6..8]), "0c00");
+        assert_eq!(hex::encode(&bytes[16..24]), "0400000000000000", "the number");
+        assert_eq!(hex::encode(&bytes[32..40]), "0300000000000000", "the term");
+        assert_eq!(hex::encode(&bytes[64..72]), "0500000000000000", "the commit number");
+        assert_eq!(Header::decode(&bytes), Ok(entry));
+        assert_eq!(entry.term(), Term(3));
+        let followed = Header::position(Kind::Followed, epoch, ShardId(2), Term(3), 4);
+        assert_eq!(Header::decode(&followed.encode()), Ok(followed));
+        assert!(followed.kind.is_reply() && !entry.kind.is_reply());
     }
 
     #[test]

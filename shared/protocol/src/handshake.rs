@@ -16,6 +16,9 @@
 //! Integers are little-endian. A proof is HMAC-SHA256 with the secret over: `heddle`, 0, channel
 //! byte, side byte (`s` or `c`), hello, server nonce.
 //!
+//! Mechanism 2 encrypts the connection and proves the secret with its first bytes; the crate `heddle-channel` has it. Its
+//! pre-shared key is [`Secret::channel_key`].
+//!
 //! The version covers the control messages as well: a process of another version ends at its hello.
 //!
 //! | version | changed |
@@ -28,11 +31,14 @@ use std::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use uuid::Uuid;
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::ids::{Incarnation, Member, Role, RunId, Slot};
 
-/// The mechanism byte of this challenge; other numbers are free for TLS.
+/// The mechanism byte of this challenge.
 pub const MECHANISM_HMAC: u8 = 1;
+/// The mechanism byte of an encrypted connection.
+pub const MECHANISM_NOISE: u8 = 2;
 /// Bytes of a client's hello.
 pub const HELLO_BYTES: usize = 64;
 /// Bytes of a nonce.
@@ -48,8 +54,19 @@ pub const HEADER_PROOF: &str = "heddle-proof";
 const MAGIC: [u8; 4] = *b"HDLH";
 const VERSION: u16 = 3;
 
-/// The job's random secret. Never printed.
-#[derive(Clone, PartialEq, Eq)]
+/// How two processes of a job secure a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mechanism {
+    /// Both prove the secret, and then send plain bytes.
+    #[default]
+    Hmac = MECHANISM_HMAC,
+    /// Every byte is encrypted and authenticated. A peer that offers less is refused.
+    Noise = MECHANISM_NOISE,
+}
+
+/// The job's random secret. Never printed; wiped from memory when it is dropped.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
 pub struct Secret([u8; 32]);
 
 impl Secret {
@@ -66,15 +83,31 @@ impl Secret {
     /// # Errors
     /// When it is not 64 hexadecimal digits; the message holds none of the text.
     pub fn from_hex(text: &str) -> Result<Self, HandshakeError> {
-        let mut bytes = [0; 32];
-        hex::decode_to_slice(text.trim(), &mut bytes).map_err(|_| HandshakeError::SecretForm)?;
-        Ok(Self(bytes))
+        let mut secret = Self([0; 32]);
+        hex::decode_to_slice(text.trim(), &mut secret.0).map_err(|_| HandshakeError::SecretForm)?;
+        Ok(secret)
     }
 
     /// 64 hexadecimal digits, for the file with mode 0600 or the container's credentials.
     #[must_use]
-    pub fn to_hex(&self) -> String {
-        hex::encode(self.0)
+    pub fn to_hex(&self) -> Zeroizing<String> {
+        Zeroizing::new(hex::encode(self.0))
+    }
+
+    /// The pre-shared key of encrypted connections of this kind in this run: HMAC-SHA256 with the secret over
+    /// `heddle channel`, 0, channel byte, run. No other use of the secret has this prefix.
+    #[must_use]
+    pub fn channel_key(&self, run: RunId, channel: Channel) -> Zeroizing<[u8; 32]> {
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        mac.update(b"heddle channel\0");
+        mac.update(&[channel as u8]);
+        mac.update(run.0.as_bytes());
+        let mut digest = mac.finalize().into_bytes();
+        let mut key = Zeroizing::new([0; 32]);
+        key.copy_from_slice(&digest);
+        digest.as_mut_slice().zeroize();
+        key
     }
 }
 
@@ -94,6 +127,14 @@ pub enum Channel {
     Control = b'k',
     /// A person's command to the ApplicationMaster.
     Operator = b'o',
+}
+
+impl Channel {
+    /// The kind behind its byte.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Data, Self::Control, Self::Operator].into_iter().find(|it| *it as u8 == byte)
+    }
 }
 
 /// A random nonce from the operating system.
@@ -255,6 +296,8 @@ pub enum Verdict {
     WrongRun = 2,
     /// Not a member (any more), or not yet known here: try again if you think that you are.
     NotMember = 3,
+    /// The job's connections are encrypted, and the peer offers less.
+    Unprotected = 4,
 }
 
 impl Verdict {
@@ -266,6 +309,7 @@ impl Verdict {
             1 => Self::WrongSecret,
             2 => Self::WrongRun,
             3 => Self::NotMember,
+            4 => Self::Unprotected,
             _ => return None,
         })
     }
@@ -289,6 +333,9 @@ pub enum HandshakeError {
     /// A secret file with other content.
     #[error("expected a secret of 64 hexadecimal digits")]
     SecretForm,
+    /// The other side insists on [`MECHANISM_NOISE`].
+    #[error("peer requires an encrypted connection (network.protection)")]
+    Unprotected,
     /// No entropy.
     #[error("the operating system gave no random numbers")]
     NoRandom,
@@ -343,6 +390,18 @@ mod tests {
         let nonce = [5; NONCE_BYTES];
         let answer = hello().server_answer(&secret(1), Channel::Data, &nonce);
         assert!(hello().check_client(&secret(1), Channel::Data, &nonce, &answer[32..]).is_err());
+    }
+
+    #[test]
+    fn keys_of_channels_and_runs_differ() {
+        let run = |byte| RunId(Uuid::from_bytes([byte; 16]));
+        let key = *secret(1).channel_key(run(7), Channel::Data);
+        assert_eq!(key, *secret(1).channel_key(run(7), Channel::Data));
+        assert_ne!(key, *secret(1).channel_key(run(7), Channel::Control));
+        assert_ne!(key, *secret(1).channel_key(run(8), Channel::Data));
+        assert_ne!(key, *secret(2).channel_key(run(7), Channel::Data));
+        let golden = "b2a3ba84b938b20882bf84a424cf5580b57db04cceb99e18546eb882de84ccab";
+        assert_eq!(hex::encode(key), golden, "containers of both sides derive the same key");
     }
 
     #[test]

@@ -93,6 +93,16 @@ number_id!(
     Generation(u32),
     "g"
 );
+number_id!(
+    /// Fencing number of a shard's primary within an epoch: 1 when the epoch begins, raised when the primary changes.
+    Term(u64),
+    ""
+);
+number_id!(
+    /// Orders the views of a shard within an epoch and term; raised with each change of the in-sync set or of the backups.
+    ViewVersion(u64),
+    ""
+);
 
 /// Only a rollback raises it. Data frames carry it and shards refuse any other.
 ///
@@ -165,7 +175,9 @@ impl fmt::Display for HandOut {
 }
 
 /// One execution of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct RunId(pub Uuid);
 

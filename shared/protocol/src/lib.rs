@@ -12,6 +12,7 @@
 //! ```
 
 pub mod admission;
+pub mod begun_frame;
 pub mod control;
 pub mod environment;
 pub mod exit_code;
@@ -27,6 +28,7 @@ pub mod metrics;
 pub mod model;
 pub mod mutation;
 pub mod plan_file;
+pub mod set_aside;
 pub mod spec;
 pub mod table_statistics;
 pub mod task_set;

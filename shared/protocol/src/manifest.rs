@@ -5,11 +5,13 @@
 //! manifests that pass each check that needs no other file.
 
 mod compact;
+mod md5;
 mod progress;
+mod sha256;
+mod shard_file;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -19,7 +21,10 @@ use crate::spec::{JobSpec, PhaseKind, phase_kind};
 use crate::table_statistics::TableStatistics;
 use crate::view::EvaluationView;
 
+pub use md5::{Md5, Md5Error};
 pub use progress::{Progress, TrainingProgress};
+pub use sha256::{Sha256, Sha256Error};
+pub use shard_file::{COPIES_MAX, CutIdentity, ShardCopy, ShardFile};
 
 /// Version of the manifest that this program writes, and the highest that it reads. Fields are only
 /// added within a version; unknown ones are ignored.
@@ -35,55 +40,10 @@ pub const MANIFEST_BYTES_MAX: usize = 256 << 20;
 /// A training task outside the plan at the most: its steps, `"999999":18446744073709551615,`, and its place in the
 /// queue, `{"task":999999,"step":18446744073709551615,"attempt":4294967295},`.
 const TASK_BYTES: u64 = 110;
-/// A shard's file at the most.
-const SHARD_BYTES: u64 = 300;
+/// A shard's files at the most: the first one, and the list of [`COPIES_MAX`] copies.
+const SHARD_BYTES: u64 = 1_600;
 /// Everything else: spec, evaluations, figures.
 const REST_BYTES: u64 = 4 << 20;
-
-/// An MD5 sum. Written as 32 lower-case hexadecimal digits; upper-case ones are read too.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Md5(pub [u8; 16]);
-
-/// Why a text is not an MD5 sum.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("expected 32 hexadecimal digits, got {0:?}")]
-pub struct Md5Error(String);
-
-impl fmt::Display for Md5 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
-    }
-}
-
-impl fmt::Debug for Md5 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-impl FromStr for Md5 {
-    type Err = Md5Error;
-
-    fn from_str(text: &str) -> Result<Self, Md5Error> {
-        let mut sum = [0; 16];
-        hex::decode_to_slice(text, &mut sum)
-            .map_err(|_| Md5Error(text.chars().take(40).collect()))?;
-        Ok(Self(sum))
-    }
-}
-
-impl Serialize for Md5 {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Md5 {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
 
 /// 128 random bits of one writing process: a writer recognises its own file by them after a lost reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -93,31 +53,6 @@ pub struct Salt(pub Uuid);
 impl fmt::Display for Salt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.simple().fmt(f)
-    }
-}
-
-/// One shard's file of a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShardFile {
-    /// The shard.
-    pub shard: ShardId,
-    /// Names the file: every attempt to write gets a new one.
-    pub uuid: Uuid,
-    /// Name in the checkpoint's directory: `shard-<5 digits>-<uuid>.ckpt`.
-    pub file: String,
-    /// Sum over the whole file.
-    pub md5: Md5,
-    /// Length of the file.
-    pub bytes: u64,
-    /// When it was written, milliseconds since 1970 by the writer's clock. For display.
-    pub at_ms: u64,
-}
-
-impl ShardFile {
-    /// The name that a shard's file has.
-    #[must_use]
-    pub fn name(shard: ShardId, uuid: Uuid) -> String {
-        format!("shard-{:05}-{}.ckpt", shard.0, uuid.hyphenated())
     }
 }
 
@@ -352,6 +287,14 @@ pub enum ManifestError {
         /// The value that it should have.
         expected: String,
     },
+    /// The list of a shard's copies contradicts itself or the first copy.
+    #[error("copies of shard {shard}: {what}")]
+    Copies {
+        /// The shard.
+        shard: ShardId,
+        /// What is wrong.
+        what: String,
+    },
     /// The input plan contradicts itself.
     #[error("input plan: {0}")]
     Plan(String),
@@ -418,7 +361,14 @@ impl Manifest {
             .saturating_add(REST_BYTES)
     }
 
-    /// Bytes of all shard files.
+    /// What the header of each of its files names.
+    #[must_use]
+    pub fn identity(&self) -> CutIdentity {
+        let shards = u32::try_from(self.shards.len()).unwrap_or(u32::MAX);
+        CutIdentity { run: self.run, cut: self.cut, epoch: self.epoch, shards }
+    }
+
+    /// Bytes of all shards, each counted once.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.shards.iter().fold(0, |sum, file| sum.saturating_add(file.bytes))
@@ -462,6 +412,8 @@ impl Manifest {
                 let (shard, file) = (file.shard, file.file.clone());
                 return Err(ManifestError::FileName { shard, file, expected: name });
             }
+            let shard = file.shard;
+            file.check_copies().map_err(|what| ManifestError::Copies { shard, what })?;
         }
         self.plan.check()?;
         if let Work::Queue { tasks } = &self.work {
@@ -501,6 +453,8 @@ mod tests {
             md5: Md5([0xab; 16]),
             bytes: 100,
             at_ms: 5,
+            sha256: None,
+            copies: Vec::new(),
         }
     }
 
@@ -597,7 +551,17 @@ mod tests {
         assert!(tasks <= TASK_BYTES * u64::from(COUNT), "{tasks} bytes");
         let with_shards = Manifest {
             shards: (0..COUNT)
-                .map(|n| ShardFile { bytes: u64::MAX, at_ms: u64::MAX, ..shard(u32::MAX - n) })
+                .map(|n| {
+                    let file =
+                        ShardFile { bytes: u64::MAX, at_ms: u64::MAX, ..shard(u32::MAX - n) };
+                    let holder = Some(crate::ids::Slot::pserver(u32::MAX));
+                    let file = ShardFile { sha256: Some(Sha256([7; 32])), ..file };
+                    let copies = (0..COPIES_MAX)
+                        .map(|n| ShardCopy { uuid: Uuid::from_u128(n as u128), ..file.first() })
+                        .map(|copy| ShardCopy { holder, ..copy })
+                        .collect();
+                    ShardFile { copies, ..file }
+                })
                 .collect(),
             ..empty.clone()
         };
@@ -616,6 +580,36 @@ mod tests {
         let sample = include_bytes!("../testdata/manifest-v2.json");
         assert_eq!(Manifest::from_json(sample).expect("read"), manifest());
         assert_eq!(manifest().to_json().expect("written"), sample, "the format changed");
+    }
+
+    /// Programs before copies existed read the first copy of each shard and ignore the list.
+    #[test]
+    fn copies_of_a_shard_are_a_list_beside_its_first_file() {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Before {
+            shard: ShardId,
+            uuid: Uuid,
+            file: String,
+            md5: Md5,
+            bytes: u64,
+            at_ms: u64,
+        }
+        let mut copied = manifest();
+        for file in &mut copied.shards {
+            *file = shard_file::tests::with_copies(file, 2);
+        }
+        let sample = include_bytes!("../testdata/manifest-copies.json");
+        assert_eq!(copied.to_json().expect("written"), sample, "the format changed");
+        assert_eq!(Manifest::from_json(sample).expect("read"), copied);
+        let mut json: serde_json::Value = serde_json::from_slice(sample).expect("JSON");
+        for (file, expected) in json["shards"].as_array_mut().expect("a list").iter_mut().zip(0..) {
+            file.as_object_mut().expect("an object").remove("copies").expect("copies");
+            let read: Before = serde_json::from_value(file.take()).expect("the earlier fields");
+            let first = shard(expected);
+            assert_eq!((read.shard, read.uuid, read.file), (first.shard, first.uuid, first.file));
+            assert_eq!((read.md5, read.bytes, read.at_ms), (first.md5, first.bytes, first.at_ms));
+        }
     }
 
     #[test]

@@ -42,11 +42,25 @@ pub enum Mutation {
     IdleTrainerIsCounted,
     /// SSP: a pull waits for the trainer's own clock alone.
     OwnClockAlone,
+    /// The next pass begins before the checkpoint of the best one is durable.
+    BestPassIsNotHeld,
+    /// A process whose threads hang keeps its place while its heartbeats come.
+    HungThreadIsKept,
+    /// Replicas: a primary answers before its backups have what the answer is about.
+    AnswersDoNotWait,
+    /// Replicas: a primary stops waiting for a slow backup before a view without it.
+    PrimaryLeavesBackupOut,
+    /// Replicas: pservers receive a view before its record is durable.
+    ViewsBeforeRecord,
+    /// Replicas: training goes on after a rollback before the backups are in the state of the epoch.
+    BackupsNeedNotLoad,
+    /// Replicas: a new attempt takes positions from primaries alone.
+    TakeoverTrustsPrimaries,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 23] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -63,6 +77,13 @@ impl Mutation {
         Self::LaterScoreEndsTraining,
         Self::IdleTrainerIsCounted,
         Self::OwnClockAlone,
+        Self::BestPassIsNotHeld,
+        Self::HungThreadIsKept,
+        Self::AnswersDoNotWait,
+        Self::PrimaryLeavesBackupOut,
+        Self::ViewsBeforeRecord,
+        Self::BackupsNeedNotLoad,
+        Self::TakeoverTrustsPrimaries,
     ];
 
     /// Whether this process has the defect.

@@ -27,7 +27,16 @@ impl TableStatistics {
     /// Adds values of its rows.
     pub fn add_values(&mut self, values: &[f32]) {
         self.nonzero += values.iter().filter(|value| **value != 0.0).count() as u64;
-        let squares: f64 = values.iter().map(|&value| f64::from(value) * f64::from(value)).sum();
+        // Eight sums that do not wait for each other, always added up in the same order.
+        let mut sums = [0.0; 8];
+        let (chunks, rest) = values.as_chunks::<8>();
+        for chunk in chunks {
+            for (sum, &value) in sums.iter_mut().zip(chunk) {
+                *sum += f64::from(value) * f64::from(value);
+            }
+        }
+        let rest = rest.iter().map(|&value| f64::from(value) * f64::from(value));
+        let squares: f64 = sums.into_iter().chain(rest).sum();
         self.norm = joined(self.norm, Some(squares.sqrt()));
     }
 

@@ -9,21 +9,28 @@ use serde::{Deserialize, Serialize};
 use crate::control::GrantedPulls;
 use crate::figure::EvaluationFigures;
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
+use crate::set_aside::SetAsideTask;
 use crate::table_statistics::TableStatistics;
 
+mod checkpoint_period;
+mod credentials;
 mod event;
 mod event_stream;
 mod history;
+mod mirror;
 mod placement;
 mod sparse_table;
 mod training;
 
+pub use checkpoint_period::CheckpointPeriodView;
+pub use credentials::CredentialsView;
 pub use event::JobEvent;
 pub use event_stream::{EventPage, NumberedEvent, readable_events};
 pub use history::{
     AbortedCheckpointView, DamagedCheckpointView, EndedView, FirstFigures, History,
     StorageWaitView, WarningView,
 };
+pub use mirror::MirrorView;
 pub use placement::{ApplicationView, AttemptView, Placement};
 pub use sparse_table::SparseTableView;
 pub use training::TrainingPassView;
@@ -85,6 +92,9 @@ pub struct SlotView {
     pub rss_bytes: u64,
     /// Records computed (trainer) or push frames taken (pserver) by this container.
     pub total: u64,
+    /// How old its last heartbeat was when the view was made, ms; none while no process is registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat_age_ms: Option<u64>,
     /// Which container of the cluster it is; none locally, and while it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
@@ -103,6 +113,7 @@ impl SlotView {
             per_second: 0.0,
             rss_bytes: 0,
             total: 0,
+            heartbeat_age_ms: None,
             placement: None,
         }
     }
@@ -130,7 +141,35 @@ pub struct CheckpointView {
     pub tables: Vec<TableStatistics>,
 }
 
-/// One recovery: what failed, and how long each stretch took.
+/// What a recovery does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecoveryKind {
+    /// All shards return to a checkpoint.
+    #[default]
+    Rollback,
+    /// A trainer is replaced.
+    Trainer,
+    /// The next attempt of the ApplicationMaster takes over.
+    ApplicationMaster,
+    /// Backups serve instead of a pserver's shards; nothing returns to a checkpoint.
+    Failover,
+}
+
+/// Backups of shards, of a job with `pservers.replicas`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicationView {
+    /// Backups of each shard, as the job file wants them.
+    pub replicas: u32,
+    /// Shards with all of their backups in sync.
+    pub in_sync: u32,
+    /// Shards with fewer.
+    pub under_replicated: u32,
+    /// Backups that this attempt made primary.
+    pub promotions: u64,
+}
+
+/// One recovery: what failed, and how long each phase took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryView {
     /// What failed, in words: `pserver-1 exited with signal 9`.
@@ -138,6 +177,9 @@ pub struct RecoveryView {
     /// The slot; none when the ApplicationMaster failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<Slot>,
+    /// What is done about it.
+    #[serde(default)]
+    pub kind: RecoveryKind,
     /// When it was noticed.
     pub at_ms: u64,
     /// Epoch before.
@@ -152,13 +194,19 @@ pub struct RecoveryView {
     pub step: Step,
     /// BSP: step returned to.
     pub base_step: Option<Step>,
+    /// BSP: steps that are done again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps_again: Option<u64>,
     /// Age of the checkpoint returned to: the work to be done again.
     pub checkpoint_ms: Option<u64>,
+    /// From the order of that checkpoint to its commit; none if another attempt took it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub save_ms: Option<u64>,
     /// From the last sign of life to the notice.
     pub notice_ms: Option<u64>,
-    /// From the notice to the replacement's registration.
+    /// From the notice until the replacement is started.
     pub restart_ms: Option<u64>,
-    /// From there to all shards being held.
+    /// From there until it has registered and all shards are loaded.
     pub load_ms: Option<u64>,
     /// From there to every trainer's first step.
     pub resume_ms: Option<u64>,
@@ -222,6 +270,9 @@ pub struct JobView {
     pub slots: Vec<SlotView>,
     /// Checkpoints that exist, oldest first.
     pub checkpoints: Vec<CheckpointView>,
+    /// Mirrors of the checkpoint directory (`checkpoint.mirrors`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirrors: Vec<MirrorView>,
     /// Checkpoints taken in this run, those deleted since included.
     pub checkpoints_taken: u32,
     /// Recoveries, oldest first; the newest [`RECOVERIES_MAX`].
@@ -239,6 +290,9 @@ pub struct JobView {
     pub kept_pass: Option<u32>,
     /// Records left out as bad.
     pub bad_records: u64,
+    /// Tasks that passes went on without (`data.failed-share`), oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set_aside: Vec<SetAsideTask>,
     /// Tasks dispatched by this attempt whose input is stored on hosts that are known; none while there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_locality: Option<DataLocality>,
@@ -251,6 +305,12 @@ pub struct JobView {
     /// Trainers wait for the storage of their input; none while all of them read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_wait: Option<StorageWaitView>,
+    /// The tokens for file systems; none where the job needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<CredentialsView>,
+    /// Backups of shards; none without `pservers.replicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication: Option<ReplicationView>,
     /// What it waits for or why it ended.
     pub message: String,
     /// The application on YARN; none locally.
@@ -307,6 +367,7 @@ impl JobView {
             started_ms,
             slots: Vec::new(),
             checkpoints: Vec::new(),
+            mirrors: Vec::new(),
             checkpoints_taken: 0,
             recoveries: Vec::new(),
             recoveries_total: 0,
@@ -314,10 +375,13 @@ impl JobView {
             evaluations: Vec::new(),
             kept_pass: None,
             bad_records: 0,
+            set_aside: Vec::new(),
             data_locality: None,
             granted_pulls: None,
             sparse_tables: Vec::new(),
             storage_wait: None,
+            credentials: None,
+            replication: None,
             message: String::new(),
             application: None,
             history: History::default(),

@@ -13,7 +13,10 @@
 
 mod calls;
 mod connect;
+mod direct;
 mod error;
+mod install;
+mod issue;
 mod located;
 mod login;
 mod stream;
@@ -27,10 +30,8 @@ use bytes::Bytes;
 use hdfs_native::client::FileStatus;
 use hdfs_native::{Client, HdfsError, WriteOptions};
 use heddle_hadoop::Configuration;
-use heddle_hadoop::configuration::{Environment, NameService};
-use heddle_hadoop::namenode::NameNode;
+use heddle_hadoop::configuration::Environment;
 use heddle_hadoop::rpc::RpcError;
-use tokio::sync::OnceCell;
 
 use crate::error::{Op, Reason, StorageError, WriteError, chain};
 use crate::path::StorePath;
@@ -39,9 +40,13 @@ use crate::store::{
 };
 use calls::{CALL, Calls};
 use connect::NewFiles;
+use direct::Direct;
 use located::Located;
 use login::OwnFailure;
 use stream::{HdfsReader, HdfsWriter};
+
+pub use install::{InstallError, adopt_token_file, install_tokens};
+pub use issue::{IssueError, IssuedToken, TokenIssuer};
 
 /// One HDFS.
 #[derive(Debug, Clone)]
@@ -53,21 +58,6 @@ pub struct HdfsStorage {
     new_files: NewFiles,
     calls: Calls,
     located: Located,
-}
-
-/// The connection for calls that hdfs-native lacks, opened at the first of them.
-#[derive(Debug)]
-struct Direct {
-    service: NameService,
-    configuration: Configuration,
-    namenode: OnceCell<NameNode>,
-    secured: bool,
-}
-
-impl Direct {
-    async fn namenode(&self) -> Result<&NameNode, OwnFailure> {
-        self.namenode.get_or_try_init(|| login::log_in(&self.service, &self.configuration)).await
-    }
 }
 
 impl HdfsStorage {
@@ -104,12 +94,7 @@ impl HdfsStorage {
         let secured = connect::is_secured(configuration)
             .map_err(|error| StorageError::new(Op::Open, &url, Reason::Other).because(error))?;
         let client = connect::files_client(&url, configuration, &calls)?;
-        let direct = Direct {
-            service,
-            configuration: configuration.clone(),
-            namenode: OnceCell::new(),
-            secured,
-        };
+        let direct = Direct::new(service, configuration.clone(), secured);
         Ok(Self {
             client: Arc::new(client),
             direct: Arc::new(direct),
@@ -188,7 +173,7 @@ impl HdfsStorage {
 
     /// Logs in before hdfs-native's first call, if the cluster is secured.
     async fn log_in(&self, op: Op, path: &StorePath) -> Result<(), StorageError> {
-        if !self.direct.secured || self.direct.namenode.initialized() {
+        if !self.direct.is_secured() || self.direct.is_logged_in() {
             return Ok(());
         }
         let direct = Arc::clone(&self.direct);
@@ -377,6 +362,11 @@ impl Storage for HdfsStorage {
         Ok(entry(path.clone(), &status))
     }
 
+    async fn mode(&self, path: &StorePath) -> Result<Option<Mode>, StorageError> {
+        let status = self.status(Op::Stat, path).await?;
+        Ok(Some(Mode(status.permission.into())))
+    }
+
     async fn list(&self, path: &StorePath) -> Result<Vec<Entry>, StorageError> {
         let children =
             self.read(Op::List, path, |client, path| async move {
@@ -467,7 +457,7 @@ impl Storage for HdfsStorage {
 
     async fn reach(&self) -> Result<(), StorageError> {
         let direct = Arc::clone(&self.direct);
-        let tried = tokio::task::spawn_blocking(move || connect::ports(&direct.service)).await;
+        let tried = tokio::task::spawn_blocking(move || connect::ports(direct.service())).await;
         match tried {
             Ok(Err(wrong)) => {
                 Err(StorageError::new(Op::Open, &self.url, Reason::Unavailable).because(wrong))

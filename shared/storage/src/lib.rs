@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod background;
 pub mod checkpoint;
 mod digest;
 mod error;
@@ -43,10 +44,14 @@ mod url;
 
 use std::sync::Arc;
 
+pub use background::lower_priority_of_thread;
 pub use error::{Op, Reason, StorageError, WriteError, chain};
 pub use glob::find_files;
 #[cfg(feature = "hdfs")]
-pub use hdfs::HdfsStorage;
+pub use hdfs::{
+    HdfsStorage, InstallError, IssueError, IssuedToken, TokenIssuer, adopt_token_file,
+    install_tokens,
+};
 pub use local::LocalStorage;
 pub use numbered::{NumberedError, read_highest};
 pub use path::{PathError, StorePath};

@@ -72,6 +72,16 @@ impl Storage for LocalStorage {
         path.to_string()
     }
 
+    async fn mode(&self, path: &StorePath) -> Result<Option<Mode>, StorageError> {
+        let path = path.clone();
+        blocking(move || {
+            let meta = fs::metadata(path.as_str())
+                .map_err(|error| StorageError::from_io(Op::Stat, &path, error))?;
+            Ok(Some(Mode(meta.permissions().mode() & 0o7777)))
+        })
+        .await
+    }
+
     fn default_mode(&self) -> Mode {
         Mode(0o666 & !umask())
     }

@@ -5,10 +5,13 @@
 //! 9e107d9d372bb6826bd81d3542a419d6 *shard-00003-….ckpt⏎
 //! ```
 
-use heddle_protocol::manifest::{Md5, Md5Error};
+use heddle_protocol::manifest::{Md5, Md5Error, Sha256};
 
 /// Suffix of the name of a sidecar.
 pub const SIDECAR_SUFFIX: &str = ".md5";
+
+/// Suffix of the name of a file with the SHA-256 of another one, for `sha256sum -c`.
+pub const SHA256_SUFFIX: &str = ".sha256";
 
 /// Longest sidecar that is read: a sum, a name of 255 bytes, and room for a line end or two.
 pub(crate) const SIDECAR_BYTES_MAX: usize = 512;
@@ -46,6 +49,16 @@ pub enum SidecarError {
 /// The name of a file's sidecar.
 pub fn sidecar_name(file: &str) -> String {
     format!("{file}{SIDECAR_SUFFIX}")
+}
+
+/// The name of the file with a file's SHA-256.
+pub fn sha256_name(file: &str) -> String {
+    format!("{file}{SHA256_SUFFIX}")
+}
+
+/// Its content, as `sha256sum -b` writes it.
+pub fn sha256_line(sum: Sha256, file: &str) -> String {
+    format!("{sum} *{file}\n")
 }
 
 /// The sidecar's content.

@@ -175,6 +175,14 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// `NotFound`; errors of the storage.
     async fn stat(&self, path: &StorePath) -> Result<Entry, StorageError>;
 
+    /// The permission bits of a path, with the sticky bit; `None` where the storage has none.
+    ///
+    /// # Errors
+    /// As [`stat`](Self::stat).
+    async fn mode(&self, _path: &StorePath) -> Result<Option<Mode>, StorageError> {
+        Ok(None)
+    }
+
     /// The direct children of a directory, sorted by name.
     ///
     /// # Errors

@@ -5,14 +5,15 @@
 //! begins again **under another name**.
 
 use bytes::Bytes;
-use heddle_protocol::manifest::Md5;
+use heddle_protocol::manifest::{Md5, Sha256};
+use sha2::Digest as _;
 use uuid::Uuid;
 
 use crate::digest::Digester;
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 use crate::read_small;
-use crate::sidecar::{sidecar_line, sidecar_name};
+use crate::sidecar::{sha256_line, sha256_name, sidecar_line, sidecar_name};
 use crate::store::{Mode, Storage, Writer};
 
 /// Repeated writes of a sidecar that failed.
@@ -24,6 +25,8 @@ pub struct SummedWriter {
     path: StorePath,
     writer: Box<dyn Writer>,
     digester: Digester,
+    /// The SHA-256 of the bytes, if it is wanted.
+    strong: Option<sha2::Sha256>,
     bytes: u64,
     mode: Mode,
 }
@@ -35,6 +38,8 @@ pub struct Summed {
     pub name: String,
     /// Sum over the whole file.
     pub md5: Md5,
+    /// SHA-256 over the whole file, if it was wanted.
+    pub sha256: Option<Sha256>,
     /// Length of the file.
     pub bytes: u64,
 }
@@ -64,7 +69,15 @@ impl SummedWriter {
     }
 
     fn new(path: &StorePath, writer: Box<dyn Writer>, mode: Mode) -> Self {
-        Self { path: path.clone(), writer, digester: Digester::new(), bytes: 0, mode }
+        let (path, digester) = (path.clone(), Digester::new());
+        Self { path, writer, digester, strong: None, bytes: 0, mode }
+    }
+
+    /// Sums the bytes by SHA-256 too, and writes a file for `sha256sum -c`. To be called before the first byte.
+    #[must_use]
+    pub fn with_sha256(mut self) -> Self {
+        self.strong = Some(sha2::Sha256::new());
+        self
     }
 
     /// Appends bytes.
@@ -76,6 +89,9 @@ impl SummedWriter {
         let no_thread =
             |error| StorageError::new(Op::Write, &self.path, Reason::Other).because(error);
         self.digester.update(data.clone()).await.map_err(no_thread)?;
+        if let Some(strong) = &mut self.strong {
+            strong.update(&data);
+        }
         self.writer.write(data).await?;
         Ok(())
     }
@@ -91,10 +107,15 @@ impl SummedWriter {
         let (path, bytes, mode) = (self.path, self.bytes, self.mode);
         let no_sum = |error| StorageError::new(Op::Close, &path, Reason::Other).because(error);
         let md5 = self.digester.finish().await.map_err(no_sum)?;
+        let sha256 = self.strong.map(|strong| Sha256(strong.finalize().into()));
+        if let Some(sha256) = sha256 {
+            let beside = path.sibling(&sha256_name(path.name()))?;
+            vouch(storage, &beside, mode, sha256_line(sha256, path.name())).await?;
+        }
         let sidecar = path.sibling(&sidecar_name(path.name()))?;
         let (closed, vouched) = tokio::join!(
             close(self.writer, storage, &path, bytes),
-            vouch(storage, &path, &sidecar, mode, md5)
+            vouch(storage, &sidecar, mode, sidecar_line(md5, path.name()))
         );
         if closed.is_err() && vouched.is_ok() {
             let _leaks = storage.delete_file(&sidecar).await;
@@ -102,7 +123,7 @@ impl SummedWriter {
         closed?;
         vouched?;
         let name = path.name().to_owned();
-        Ok(Summed { name, md5, bytes })
+        Ok(Summed { name, md5, sha256, bytes })
     }
 }
 
@@ -140,12 +161,11 @@ async fn close(
 /// minutes. An unknown outcome is resolved by reading the sidecar back first.
 async fn vouch(
     storage: &dyn Storage,
-    path: &StorePath,
     sidecar: &StorePath,
     mode: Mode,
-    md5: Md5,
+    line: String,
 ) -> Result<(), StorageError> {
-    let line = Bytes::from(sidecar_line(md5, path.name()));
+    let line = Bytes::from(line);
     let mut again = 0..SIDECAR_AGAIN;
     let mut result = write_whole(storage, sidecar, mode, line.clone()).await;
     while let Err(error) = &result

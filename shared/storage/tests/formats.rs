@@ -136,6 +136,25 @@ fn the_manifests_fields_are_documented() {
     assert_eq!(fields, found);
 }
 
+#[test]
+fn the_fields_of_a_copy_are_documented() {
+    let sample =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../protocol/testdata/manifest-copies.json");
+    let json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(sample).expect("read")).expect("JSON");
+    let (_, rows) = documented("### Manifest", 1);
+    let mut fields: Vec<String> = rows
+        .iter()
+        .flat_map(|row| row[0].split(", ").map(|name| name.trim_matches('`').to_owned()))
+        .filter(|name| name != "sha256")
+        .collect();
+    fields.sort();
+    let copy = json["shards"][0]["copies"][0].as_object().expect("an object");
+    let mut found: Vec<_> = copy.keys().cloned().collect();
+    found.sort();
+    assert_eq!(fields, found);
+}
+
 #[tokio::test]
 async fn a_new_directory_has_exactly_the_documented_names() {
     let temp = tempfile::tempdir().expect("a temporary directory");

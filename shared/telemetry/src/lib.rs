@@ -11,7 +11,7 @@
 //!
 //! let phases = RecoveryPhases { restart_ms: Some(700), load_ms: Some(40), ..RecoveryPhases::default() };
 //! assert_eq!(phases.total_ms(), 740);
-//! assert!(phases.to_string().contains("0.700 s  to the replacement's registration"));
+//! assert!(phases.to_string().contains("until the replacement is started"));
 //! ```
 
 pub mod descriptors;

@@ -3,6 +3,7 @@
 //! `session` and `table` decide without sockets what a request contains and what a response means. This module makes the
 //! calls.
 
+mod am_loop;
 mod ask;
 mod constraint;
 mod environment;
@@ -19,6 +20,7 @@ use heddle_hadoop::rpc::{CallOptions, CallOutcome, RpcError, RpcProxy};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
+pub use am_loop::{AmHandle, AmLoop, HeartbeatInterval};
 pub use ask::{Ask, DEFAULT_RACK, NodeName, RequestedPlacement};
 pub use constraint::{Constraint, Scope};
 pub use environment::{AmEnvironment, AmEnvironmentError};
@@ -41,6 +43,7 @@ const FINISH_PAUSE: Duration = Duration::from_millis(100);
 
 /// The ResourceManager's response to a registration (`RegisterApplicationMasterResponse`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Registered {
     /// Largest container.
     pub maximum: Resources,
@@ -86,7 +89,7 @@ pub struct AmEndpoint {
 
 /// The connection of one attempt to the ResourceManager.
 ///
-/// Call [`register`](Self::register) once, then [`allocate`](Self::allocate) at an interval well below the expiry (15
+/// Call [`register`](Self::register) once, then start an [`AmLoop`], or call [`allocate`](Self::allocate) at an interval well below the expiry (15
 /// minutes by default; Java's interval is one second), then [`finish`](Self::finish). After a restart or failover of the
 /// ResourceManager it registers again and reports [`AmEvent::Resynchronised`].
 ///
@@ -184,6 +187,11 @@ impl ApplicationMaster {
     /// Whether the next heartbeat has changes, so that the caller may send it before the interval ends.
     pub fn has_news(&self) -> bool {
         self.session.has_news()
+    }
+
+    /// Whether a target is above the number of held containers.
+    pub fn is_waiting(&self) -> bool {
+        self.session.table.is_waiting()
     }
 
     /// The state of the cluster in the last response.

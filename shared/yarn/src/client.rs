@@ -1,5 +1,6 @@
-//! The client's side: submit, monitor and kill applications, list nodes and queues (`ApplicationClientProtocol`).
+//! The client's side: submit, monitor, change and kill applications, list nodes and queues (`ApplicationClientProtocol`).
 
+mod error;
 mod queue;
 mod report;
 mod submission;
@@ -9,9 +10,10 @@ use std::time::Duration;
 use heddle_backoff::Backoff;
 use heddle_hadoop::Token;
 use heddle_hadoop::proto::common;
-use heddle_hadoop::rpc::{CallOptions, RpcError, RpcProxy};
+use heddle_hadoop::rpc::{CallOptions, RpcProxy};
 use tokio::time::{Instant, sleep};
 
+pub use error::ClientError;
 pub use queue::{ClusterMetrics, QueueAcls, QueueInfo, QueueState};
 pub use report::{
     ApplicationFilter, ApplicationReport, ApplicationState, AttemptReport, AttemptState,
@@ -20,9 +22,9 @@ pub use report::{
 pub use submission::Submission;
 
 use crate::cluster::Cluster;
-use crate::container::token_from_proto;
-use crate::ids::{ApplicationAttemptId, ApplicationId, ContainerId, Missing};
-use crate::node::{NodeReport, NodeState};
+use crate::container::{Priority, token_from_proto, token_to_proto};
+use crate::ids::{ApplicationAttemptId, ApplicationId, ContainerId, Missing, NodeId};
+use crate::node::{NodeLabel, NodeReport, NodeState};
 use crate::node_managers::Signal;
 use crate::proto;
 use crate::resource::{ResourceTypes, Resources};
@@ -31,76 +33,9 @@ use crate::resource::{ResourceTypes, Resources};
 /// (`yarn.client.application-client-protocol.poll-interval-ms`).
 const POLL: Backoff = Backoff::new(10, 200);
 
-/// Why a client's call failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ClientError {
-    /// The ResourceManager does not have the application, or no longer has it.
-    #[error("the ResourceManager does not have {0}")]
-    NotFound(String),
-    /// The user lacks the permission.
-    #[error("not permitted: {0}")]
-    Denied(String),
-    /// The cluster refuses the application because of its queue, limits, labels or credentials.
-    #[error("the cluster refused {application}: {diagnostics}")]
-    Refused {
-        /// The application.
-        application: ApplicationId,
-        /// The ResourceManager's message.
-        diagnostics: String,
-    },
-    /// The operation took longer than the timeout and may still succeed.
-    #[error("{what} took longer than {waited:?}")]
-    Waited {
-        /// The operation.
-        what: &'static str,
-        /// The timeout.
-        waited: Duration,
-    },
-    /// No ResourceManager answered.
-    #[error("no ResourceManager answers")]
-    Unreachable(#[source] RpcError),
-    /// The ResourceManager accepts no login of this client. It executed nothing.
-    #[error("cannot authenticate to the ResourceManager")]
-    Auth(#[source] RpcError),
-    /// The call failed in another way.
-    #[error("the call to the ResourceManager failed")]
-    Call(#[source] RpcError),
-    /// The response lacks a required field.
-    #[error("the ResourceManager's response is malformed")]
-    Answer(#[from] Missing),
-}
-
-impl ClientError {
-    /// Whether calling again may help.
-    pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Waited { .. })
-    }
-
-    fn of(error: RpcError) -> Self {
-        // An authentication error of a server that fails over is retryable and is handled below.
-        if matches!(error, RpcError::Auth { .. }) && !error.is_retryable() {
-            return Self::Auth(error);
-        }
-        let Some(exception) = error.remote() else {
-            return if error.is_retryable() { Self::Unreachable(error) } else { Self::Call(error) };
-        };
-        let message = exception.message().to_owned();
-        match exception.simple_class() {
-            "ApplicationNotFoundException"
-            | "ApplicationAttemptNotFoundException"
-            | "ContainerNotFoundException" => Self::NotFound(message),
-            _ if exception.is_denied() || message.contains("AccessControlException") => {
-                Self::Denied(message)
-            }
-            _ if error.is_retryable() => Self::Unreachable(error),
-            _ => Self::Call(error),
-        }
-    }
-}
-
 /// A reserved application id (`GetNewApplicationResponse`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NewApplication {
     /// The reserved id.
     pub id: ApplicationId,
@@ -155,13 +90,8 @@ impl YarnClient {
             Ok(())
         };
         let refused = |diagnostics: String| ClientError::Refused { application, diagnostics };
-        submit().await.map_err(|error| match error {
-            // A queue that does not exist or accepts no applications is refused at once.
-            ClientError::Call(source) if source.remote().is_some() => refused(
-                source.remote().map(|exception| exception.message().to_owned()).unwrap_or_default(),
-            ),
-            other => other,
-        })?;
+        // A queue that does not exist or accepts no applications is refused at once.
+        submit().await.map_err(|error| error.or_refused(application))?;
         let limit = self.cluster.timeouts().call;
         let (start, mut polls) = (Instant::now(), POLL);
         loop {
@@ -316,15 +246,124 @@ impl YarnClient {
         Ok(answer.containers.iter().map(ContainerReport::try_from).collect::<Result<_, _>>()?)
     }
 
+    /// One attempt (`getApplicationAttemptReport`).
+    pub async fn attempt(&self, id: ApplicationAttemptId) -> Result<AttemptReport, ClientError> {
+        let request = proto::GetApplicationAttemptReportRequestProto {
+            application_attempt_id: Some(id.into()),
+        };
+        let answer: proto::GetApplicationAttemptReportResponseProto =
+            self.call("getApplicationAttemptReport", &request).await?;
+        let report = answer.application_attempt_report.as_ref();
+        Ok(report.ok_or(Missing("attempt report"))?.try_into()?)
+    }
+
+    /// One running container (`getContainerReport`).
+    pub async fn container(&self, id: ContainerId) -> Result<ContainerReport, ClientError> {
+        let request = proto::GetContainerReportRequestProto { container_id: Some(id.into()) };
+        let answer: proto::GetContainerReportResponseProto =
+            self.call("getContainerReport", &request).await?;
+        let report = answer.container_report.as_ref();
+        Ok(report.ok_or(Missing("container report"))?.try_into()?)
+    }
+
+    /// The node labels of the cluster (`getClusterNodeLabels`).
+    pub async fn node_labels(&self) -> Result<Vec<NodeLabel>, ClientError> {
+        let answer: proto::GetClusterNodeLabelsResponseProto =
+            self.call("getClusterNodeLabels", &proto::GetClusterNodeLabelsRequestProto {}).await?;
+        let labels = answer.node_labels.iter().map(|label| NodeLabel {
+            name: label.name().to_owned(),
+            is_exclusive: label.is_exclusive(),
+        });
+        Ok(labels.collect())
+    }
+
+    /// The labels of each node that has some (`getNodeToLabels`).
+    pub async fn labels_of_nodes(&self) -> Result<Vec<(NodeId, Vec<String>)>, ClientError> {
+        let answer: proto::GetNodesToLabelsResponseProto =
+            self.call("getNodeToLabels", &proto::GetNodesToLabelsRequestProto {}).await?;
+        let nodes = answer.node_to_labels.iter().map(|node| {
+            let id = node.node_id.as_ref().ok_or(Missing("node id"))?.try_into()?;
+            Ok((id, node.node_labels.clone()))
+        });
+        nodes.collect()
+    }
+
     /// Moves an application to another queue (`moveApplicationAcrossQueues`).
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with the reason of the ResourceManager: the queue does not exist or is full, the
+    /// application has ended, the scheduler moves no applications. [`ClientError::Denied`] for users without the permission.
     pub async fn move_to_queue(&self, id: ApplicationId, queue: &str) -> Result<(), ClientError> {
         let request = proto::MoveApplicationAcrossQueuesRequestProto {
             application_id: id.into(),
             target_queue: queue.to_owned(),
         };
-        let answer: proto::MoveApplicationAcrossQueuesResponseProto =
-            self.call("moveApplicationAcrossQueues", &request).await?;
+        let answer: proto::MoveApplicationAcrossQueuesResponseProto = self
+            .call("moveApplicationAcrossQueues", &request)
+            .await
+            .map_err(|error| error.or_refused(id))?;
         let proto::MoveApplicationAcrossQueuesResponseProto {} = answer;
+        Ok(())
+    }
+
+    /// Changes the priority of an application among others (`updateApplicationPriority`). Returns the priority that it has
+    /// now: the ResourceManager cuts it to `yarn.cluster.max-application-priority`.
+    ///
+    /// # Errors
+    /// As [`move_to_queue`](Self::move_to_queue).
+    pub async fn set_priority(
+        &self,
+        id: ApplicationId,
+        priority: Priority,
+    ) -> Result<Priority, ClientError> {
+        let request = proto::UpdateApplicationPriorityRequestProto {
+            application_id: id.into(),
+            application_priority: proto::PriorityProto { priority: Some(priority.0) },
+        };
+        let answer: proto::UpdateApplicationPriorityResponseProto = self
+            .call("updateApplicationPriority", &request)
+            .await
+            .map_err(|error| error.or_refused(id))?;
+        let now = answer.application_priority.ok_or(Missing("priority"))?;
+        Ok(Priority(now.priority()))
+    }
+
+    /// Sets the time at which the cluster kills an application (`updateApplicationTimeouts`), as ISO 8601 with
+    /// milliseconds: `2026-11-23T15:00:00.000+0000`.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] for a time in the past or of another form, else as
+    /// [`move_to_queue`](Self::move_to_queue).
+    pub async fn set_expiry(&self, id: ApplicationId, expires: &str) -> Result<(), ClientError> {
+        let lifetime = proto::ApplicationTimeoutTypeProto::AppTimeoutLifetime;
+        let request = proto::UpdateApplicationTimeoutsRequestProto {
+            application_id: id.into(),
+            application_timeouts: vec![proto::ApplicationUpdateTimeoutMapProto {
+                application_timeout_type: Some(lifetime.into()),
+                expire_time: Some(expires.to_owned()),
+            }],
+        };
+        let answer: proto::UpdateApplicationTimeoutsResponseProto = self
+            .call("updateApplicationTimeouts", &request)
+            .await
+            .map_err(|error| error.or_refused(id))?;
+        // The times as the ResourceManager writes them.
+        let proto::UpdateApplicationTimeoutsResponseProto { application_timeouts: _ } = answer;
+        Ok(())
+    }
+
+    /// Fails a running attempt (`failApplicationAttempt`); the next one starts if the application has attempts left.
+    ///
+    /// # Errors
+    /// As [`move_to_queue`](Self::move_to_queue).
+    pub async fn fail_attempt(&self, id: ApplicationAttemptId) -> Result<(), ClientError> {
+        let request =
+            proto::FailApplicationAttemptRequestProto { application_attempt_id: Some(id.into()) };
+        let answer: proto::FailApplicationAttemptResponseProto = self
+            .call("failApplicationAttempt", &request)
+            .await
+            .map_err(|error| error.or_refused(id.application))?;
+        let proto::FailApplicationAttemptResponseProto {} = answer;
         Ok(())
     }
 
@@ -340,6 +379,24 @@ impl YarnClient {
             .await
             .map_err(ClientError::of)?;
         Ok(answer.token.as_ref().map(token_from_proto))
+    }
+
+    /// Renews a delegation token as its renewer (`renewDelegationToken`). Returns the time at which it expires now, ms
+    /// since 1970. The ResourceManager accepts only calls by Kerberos.
+    pub async fn renew_token(&self, token: &Token) -> Result<u64, ClientError> {
+        let request = common::RenewDelegationTokenRequestProto { token: token_to_proto(token) };
+        let answer: common::RenewDelegationTokenResponseProto =
+            self.call("renewDelegationToken", &request).await?;
+        Ok(answer.new_expiry_time)
+    }
+
+    /// Cancels a delegation token as its owner or renewer (`cancelDelegationToken`).
+    pub async fn cancel_token(&self, token: &Token) -> Result<(), ClientError> {
+        let request = common::CancelDelegationTokenRequestProto { token: token_to_proto(token) };
+        let answer: common::CancelDelegationTokenResponseProto =
+            self.call("cancelDelegationToken", &request).await?;
+        let common::CancelDelegationTokenResponseProto {} = answer;
+        Ok(())
     }
 
     /// The resource types of the cluster (`getResourceTypeInfo`).

@@ -47,6 +47,7 @@ impl From<proto::ExecutionTypeProto> for ExecutionType {
 
 /// A grant (`Container`): resources on a node. It must be started within the allocation expiry (10 minutes by default).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Container {
     /// Its id.
     pub id: ContainerId,
@@ -68,8 +69,26 @@ pub struct Container {
     pub token: Token,
 }
 
+impl Container {
+    /// A grant without an ask, for tests of callers and for containers that are kept elsewhere.
+    pub fn new(id: ContainerId, node: NodeId, resources: Resources, token: Token) -> Self {
+        Self {
+            id,
+            node,
+            node_http_address: String::new(),
+            resources,
+            priority: Priority::default(),
+            ask: None,
+            execution_type: ExecutionType::default(),
+            version: 0,
+            token,
+        }
+    }
+}
+
 /// Status of a running or ended container (`ContainerStatus`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ContainerStatus {
     /// Its id.
     pub id: ContainerId,
@@ -83,8 +102,16 @@ pub struct ContainerStatus {
     pub diagnostics: String,
 }
 
+impl ContainerStatus {
+    /// A status without diagnostics, for tests of callers.
+    pub fn new(id: ContainerId, state: ContainerState, exit: ExitStatus) -> Self {
+        Self { id, state, ending: false, exit, diagnostics: String::new() }
+    }
+}
+
 /// State of a container (`ContainerState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ContainerState {
     /// Accepted; its files are being localised.
     New,

@@ -83,6 +83,7 @@ impl fmt::Display for ExitStatus {
 
 /// The cause of a container's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ExitCause {
     /// The command ended with 0.
     Success,

@@ -1,7 +1,8 @@
 //! Clients for Apache Hadoop YARN without a JVM.
 //!
 //! - [`YarnClient`] submits, monitors, kills and lists applications, and reports nodes and queues.
-//! - [`ApplicationMaster`] registers an attempt, requests containers, receives their events and unregisters.
+//! - [`ApplicationMaster`] registers an attempt, requests containers, receives their events and unregisters; [`AmLoop`]
+//!   sends its heartbeats and is the stream of its events.
 //! - [`NodeManagers`] starts, stops, polls and signals containers.
 //! - [`LaunchContext`] describes the command, environment, files and tokens of a container, [`Resources`] its size.
 //!
@@ -41,8 +42,8 @@ pub mod shell;
 mod timeouts;
 
 pub use am::{
-    AmEndpoint, AmEnvironment, AmError, AmEvent, ApplicationMaster, Ask, FinalStatus,
-    RequestedPlacement,
+    AmEndpoint, AmEnvironment, AmError, AmEvent, AmHandle, AmLoop, ApplicationMaster, Ask,
+    FinalStatus, HeartbeatInterval, RequestedPlacement,
 };
 pub use client::{ApplicationReport, ApplicationState, ClientError, Submission, YarnClient};
 pub use cluster::{Cluster, ClusterError, SlowCall};
@@ -52,7 +53,7 @@ pub use ids::{ApplicationAttemptId, ApplicationId, ContainerId, NodeId};
 pub use launch::{
     Access, LaunchContext, LocalResource, ResourceKind, ResourceUrl, RetryContext, Visibility,
 };
-pub use node::{NodeReport, NodeState};
+pub use node::{NodeLabel, NodeReport, NodeState};
 pub use node_managers::{NodeError, NodeManagers, NodeTokens, Signal, Started};
 pub use resource::{Amount, Memory, ResourceTypes, Resources, VCores};
 pub use timeouts::{CallTimeouts, rpc_options, stated_rm_wait};

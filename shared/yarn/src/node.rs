@@ -6,6 +6,7 @@ use crate::resource::Resources;
 
 /// State of a node in the ResourceManager (`NodeReport`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeReport {
     /// Its id.
     pub id: NodeId,
@@ -31,6 +32,7 @@ pub struct NodeReport {
 
 /// State of a node (`NodeState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum NodeState {
     /// Registered, without a heartbeat yet.
     New,
@@ -99,4 +101,14 @@ impl TryFrom<&proto::NodeReportProto> for NodeReport {
             decommissioning_timeout_s: message.decommissioning_timeout,
         })
     }
+}
+
+/// A node label of the cluster (`NodeLabel`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeLabel {
+    /// Its name.
+    pub name: String,
+    /// Whether only containers that request the label run on its nodes. Others may use idle nodes of a shared one.
+    pub is_exclusive: bool,
 }

@@ -1,11 +1,11 @@
-//! Calls to NodeManagers: start, stop, poll, signal and update containers (`ContainerManagementProtocol`).
+//! Calls to NodeManagers: start, stop, restart, poll, signal and update containers (`ContainerManagementProtocol`).
 //!
 //! Each node accepts only a token that the ResourceManager issued for this attempt and this node. The tokens arrive with
 //! grants, and [`NodeTokens`] stores them.
 
 mod answer;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub use answer::{NodeError, Started};
 use crate::cluster::Cluster;
 use crate::container::{Container, ContainerStatus, token_to_proto};
 use crate::ids::{ContainerId, Missing, NodeId};
-use crate::launch::LaunchContext;
+use crate::launch::{LaunchContext, LocalResource};
 use crate::proto;
 use answer::{call_error, refusal, started};
 
@@ -174,6 +174,91 @@ impl NodeManagers {
         let answer: proto::ContainerUpdateResponseProto =
             self.call(&container.node, "updateContainer", &request).await?;
         refusal(container.id, &answer.failed_requests).map_or(Ok(()), Err)
+    }
+
+    /// Copies more files into the work directory of a running container (`localize`). Returns before they are there.
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub async fn localize(
+        &self,
+        node: &NodeId,
+        container: ContainerId,
+        files: &BTreeMap<String, LocalResource>,
+    ) -> Result<(), NodeError> {
+        let request = proto::ResourceLocalizationRequestProto {
+            container_id: Some(container.into()),
+            local_resources: files
+                .iter()
+                .map(|(name, file)| proto::StringLocalResourceMapProto {
+                    key: Some(name.clone()),
+                    value: Some(file.into()),
+                })
+                .collect(),
+        };
+        let answer: proto::ResourceLocalizationResponseProto =
+            self.call(node, "localize", &request).await?;
+        let proto::ResourceLocalizationResponseProto {} = answer;
+        Ok(())
+    }
+
+    /// Ends the process of a container and starts it again with another launch context, on the same resources
+    /// (`reInitializeContainer`). Without `auto_commit` the change can be rolled back until it is committed.
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub async fn reinitialize(
+        &self,
+        node: &NodeId,
+        container: ContainerId,
+        context: &LaunchContext,
+        auto_commit: bool,
+    ) -> Result<(), NodeError> {
+        let request = proto::ReInitializeContainerRequestProto {
+            container_id: Some(container.into()),
+            container_launch_context: Some(context.into()),
+            auto_commit: Some(auto_commit),
+        };
+        let answer: proto::ReInitializeContainerResponseProto =
+            self.call(node, "reInitializeContainer", &request).await?;
+        let proto::ReInitializeContainerResponseProto {} = answer;
+        Ok(())
+    }
+
+    /// Ends the process of a container and starts it again with the same launch context (`restartContainer`).
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub async fn restart(&self, node: &NodeId, container: ContainerId) -> Result<(), NodeError> {
+        let request = proto::ContainerIdProto::from(container);
+        let answer: proto::RestartContainerResponseProto =
+            self.call(node, "restartContainer", &request).await?;
+        let proto::RestartContainerResponseProto {} = answer;
+        Ok(())
+    }
+
+    /// Returns a container to the launch context before its last re-initialization (`rollbackLastReInitialization`).
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub async fn rollback(&self, node: &NodeId, container: ContainerId) -> Result<(), NodeError> {
+        let request = proto::ContainerIdProto::from(container);
+        let answer: proto::RollbackResponseProto =
+            self.call(node, "rollbackLastReInitialization", &request).await?;
+        let proto::RollbackResponseProto {} = answer;
+        Ok(())
+    }
+
+    /// Makes the last re-initialization of a container final (`commitLastReInitialization`).
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub async fn commit(&self, node: &NodeId, container: ContainerId) -> Result<(), NodeError> {
+        let request = proto::ContainerIdProto::from(container);
+        let answer: proto::CommitResponseProto =
+            self.call(node, "commitLastReInitialization", &request).await?;
+        let proto::CommitResponseProto {} = answer;
+        Ok(())
     }
 
     async fn start_on(

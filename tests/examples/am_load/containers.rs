@@ -9,13 +9,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use heddle_agent::{Agent, AmPlace, ContainerEnvironment, Hooks, LogContext, Reporter};
+use heddle_agent::{
+    Agent, AmPlace, ContainerEnvironment, Hooks, LogContext, Reporter, UserSecrets,
+};
 use heddle_protocol::control::{
     BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, Report,
     ShardState, TakeCut, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::handshake::Secret;
+use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Slot, Step, TaskId};
 use heddle_protocol::manifest::{Md5, ShardFile};
 use heddle_protocol::metrics::TaskMetrics;
@@ -89,7 +91,7 @@ pub(super) struct Containers {
 impl Containers {
     /// Starts the first attempt.
     pub(super) fn start(size: Size, dir: &Path) -> anyhow::Result<Self> {
-        std::fs::write(dir.join(SECRET), Secret::random()?.to_hex())?;
+        std::fs::write(dir.join(SECRET), &*Secret::random()?.to_hex())?;
         let world = World::default();
         let (commands, ordered) = mpsc::channel();
         let agents = Arc::default();
@@ -259,6 +261,9 @@ impl Containers {
                             member,
                             am: AmPlace::File(address.clone()),
                             secret: secret.clone(),
+                            mechanism: Mechanism::Hmac,
+                            timeout: heddle_agent::PeerTimeout::default(),
+                            user_secrets: UserSecrets::default(),
                             host: format!("node-{}", member.slot.index % 100),
                             container: Some(container.to_owned()),
                         };
@@ -351,6 +356,7 @@ fn hooks(
             }
         }),
         read_highest: None,
+        install_tokens: None,
         log: LogContext::new(member.slot),
     }
 }
@@ -364,6 +370,7 @@ fn held(seen: &Seen, member: Member) -> Option<PserverState> {
         ended: false,
         tasks: Vec::new(),
         done: TaskSet::default(),
+        replica: None,
     };
     Some(PserverState {
         epoch: seen.epoch,
@@ -419,7 +426,8 @@ fn save(staging: &str, shard: ShardId) -> anyhow::Result<ShardFile> {
     let dir = Path::new(dir.path().as_str());
     std::fs::write(dir.join(&file), CONTENT)?;
     std::fs::write(dir.join(sidecar_name(&file)), sidecar_line(md5, &file))?;
-    Ok(ShardFile { shard, uuid, file, md5, bytes: CONTENT.len() as u64, at_ms: 0 })
+    let bytes = CONTENT.len() as u64;
+    Ok(ShardFile { shard, uuid, file, md5, bytes, at_ms: 0, sha256: None, copies: Vec::new() })
 }
 
 fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {

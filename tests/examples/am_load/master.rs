@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use heddle_agent::PeerTimeout;
 use heddle_am::api::{self, ApiState, Capacity, Pages};
 use heddle_am::attempt_history::AttemptHistory;
 use heddle_am::claim::{self, Liveness};
@@ -24,7 +25,7 @@ use heddle_am_core::{
     StartupState, SurvivingContainer,
 };
 use heddle_protocol::environment::AmAddress;
-use heddle_protocol::handshake::Secret;
+use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{Attempt, Incarnation, Member, Slot};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::plan_file::PlanFile;
@@ -174,13 +175,22 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
         overwrite: false,
         permissions: None,
         lease: Lease::default(),
+        mirrors: None,
     };
     let base = claimed.base.map(|base| store.checkpoint(base));
     let (warnings, notices) = mpsc::unbounded_channel();
     tokio::spawn(journal.run(journaled, events.clone(), warnings.clone()));
     tokio::spawn(store.run(called, events.clone(), warnings));
     let log = EventLog::new(attempt, EventOutput::LogOnly);
-    let shared = ApiState { run: RUN, secret, inputs, pages: Pages::new(view, log.clone()) };
+    let pages = Pages::new(view, log.clone());
+    let shared = ApiState {
+        run: RUN,
+        secret: secret.clone(),
+        mechanism: Mechanism::Hmac,
+        timeout: PeerTimeout::default(),
+        inputs,
+        pages,
+    };
     let capacity = Capacity::within(Limit::now());
     tokio::spawn(api::serve(listener, Arc::new(shared), None, capacity));
     let (_stops, stopped) = mpsc::unbounded_channel();
@@ -193,6 +203,8 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
             phases: phase_count(&spec),
             application: None,
             past: AttemptHistory::default(),
+            prober: heddle_agent::PeerProbe { run: RUN, secret, mechanism: Mechanism::Hmac },
+            mirrors: heddle_am::mirrors::Mirrors::default(),
         },
         WorkerQueues { journal: records, store: calls },
         Sources { inputs: incoming, events: receiver, sender: events, notices, stops: stopped },

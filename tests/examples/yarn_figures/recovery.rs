@@ -110,7 +110,7 @@ fn figures(
         ("7 kill → all train, by the test's clock", seen),
     ]);
     let rows: [(&str, Row); 5] = [
-        ("1 checkpoint (age of the one returned to)", |it| it.checkpoint_ms),
+        ("1 checkpoint (to save the one returned to)", |it| it.save_ms),
         ("2 notice", |it| it.notice_ms),
         ("3 restart", |it| it.restart_ms),
         ("4 load", |it| it.load_ms),

@@ -63,9 +63,9 @@ impl Cluster {
         let dir = tempfile::Builder::new().prefix("heddle-hadoop-").tempdir()?.keep();
         let reaper = Reaper::start(&dir, &net)?;
         let realm = options.kerberos.then(|| Realm::start(&dir)).transpose()?;
-        if let Some(realm) = &realm {
+        if realm.is_some() {
             // What the test sets comes later, and wins.
-            let own = std::mem::replace(&mut options.properties, realm.properties());
+            let own = std::mem::replace(&mut options.properties, Realm::properties()?);
             options.properties.extend(own);
         }
         conf::write(&dir, &net.prefix, &jars.folder(), &options)?;
@@ -134,6 +134,14 @@ impl Cluster {
     /// A client's configuration directory, for `HADOOP_CONF_DIR`.
     pub fn conf_dir(&self) -> PathBuf {
         self.dir.join("client-conf")
+    }
+
+    /// A client's configuration directory of another site: this one with more properties (file, key, value).
+    ///
+    /// # Errors
+    /// The disk.
+    pub fn conf_dir_with(&self, to: &Path, properties: &[(&str, &str, &str)]) -> Result<()> {
+        conf::copy_client(&self.conf_dir(), to, properties)
     }
 
     /// The cluster's directory: `<daemon>.log`, `nm1/local`, `nm1/logs`, ….

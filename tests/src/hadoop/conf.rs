@@ -182,6 +182,21 @@ pub(super) fn write(dir: &Path, net: &str, jars: &Path, options: &Options) -> Re
     Ok(())
 }
 
+/// Writes a copy of the client's directory with more properties, given as file, key and value.
+pub(super) fn copy_client(from: &Path, to: &Path, properties: &[(&str, &str, &str)]) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let text = fs::read_to_string(entry.path())?;
+        let own = properties.iter().filter(|(file, _, _)| name == *file);
+        let own: Vec<_> = own.map(|(_, key, value)| (key.to_string(), value.to_string())).collect();
+        let text = if own.is_empty() { text } else { with(&text, &own)? };
+        fs::write(to.join(name), text)?;
+    }
+    Ok(())
+}
+
 /// The file with more properties at its end, where they win over earlier ones of the same name.
 fn with(text: &str, properties: &[(String, String)]) -> Result<String> {
     let (head, tail) = text.rsplit_once("</configuration>").context("no </configuration>")?;

@@ -10,15 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use heddle_hadoop::Configuration;
+use heddle_hadoop::configuration::Environment;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::conf::single_node;
 use super::wait::wait_until;
 
-/// Name of the realm.
+/// Name of the realm, as `yarn-conf/single-node/realm.sh` makes it.
 pub const REALM: &str = "TEST.LOCAL";
-/// Principals of the daemons. HTTP is that of all web servers.
-const SERVICES: [&str; 5] = ["nn", "dn", "rm", "nm", "HTTP"];
 /// Users with a keytab, a ticket and a home directory.
 pub const USERS: [&str; 2] = ["alice", "bob"];
 
@@ -35,25 +36,11 @@ impl Realm {
     /// # Errors
     /// The programs of MIT Kerberos are missing, or one fails.
     pub(super) fn start(cluster: &Path) -> Result<Self> {
-        let dir = cluster.join("kdc");
-        fs::create_dir_all(dir.join("db"))?;
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let realm = Self { dir, port };
-        realm.write_configuration()?;
-        realm.run("kdb5_util", &["create", "-s", "-P", "only-for-tests", "-r", REALM], "")?;
-        let mut commands = String::new();
-        for (name, keytab) in SERVICES
-            .map(|service| (format!("{service}/localhost"), "service".to_owned()))
-            .into_iter()
-            .chain(USERS.map(|user| (user.to_owned(), user.to_owned())))
-        {
-            let file = realm.keytab(&keytab);
-            commands.push_str(&format!(
-                "addprinc -randkey {name}\nktadd -k {} {name}\n",
-                file.display()
-            ));
-        }
-        realm.run("kadmin.local", &[], &commands)?;
+        let realm = Self { dir: cluster.join("kdc"), port };
+        let script = realm_script().display().to_string();
+        let cluster = cluster.display().to_string();
+        realm.run(&script, &["create", &cluster, &port.to_string()], "")?;
         realm.start_server()?;
         for user in USERS {
             realm.kinit(user, &realm.keytab(user), &realm.cache(user), &["-f"])?;
@@ -62,40 +49,16 @@ impl Realm {
         Ok(realm)
     }
 
-    fn write_configuration(&self) -> Result<()> {
-        let (dir, port) = (self.dir.display(), self.port);
-        // Without DNS, and over TCP: a test machine may have neither a resolver nor other addresses.
-        fs::write(
-            self.configuration(),
-            format!(
-                "[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n \
-                 dns_canonicalize_hostname = false\n rdns = false\n udp_preference_limit = 1\n\
-                 [realms]\n {REALM} = {{\n  kdc = 127.0.0.1:{port}\n }}\n"
-            ),
-        )?;
-        let profile = format!(
-            "[kdcdefaults]\n kdc_listen = 127.0.0.1:{port}\n kdc_tcp_listen = 127.0.0.1:{port}\n\
-             [realms]\n {REALM} = {{\n  database_name = {dir}/db/principal\n  key_stash_file = {dir}/db/stash\n  \
-             acl_file = {dir}/db/acl\n  supported_enctypes = aes256-cts-hmac-sha1-96:normal\n }}\n\
-             [logging]\n kdc = FILE:{dir}/requests.log\n"
-        );
-        Ok(fs::write(self.dir.join("kdc.conf"), profile)?)
-    }
-
     /// Starts the server, and waits until it listens.
     ///
     /// # Errors
     /// It is not installed.
     pub fn start_server(&self) -> Result<()> {
         let pid = self.pid_file();
-        // stop.sh finds the processes of a cluster by this word on their command line.
-        let name =
-            format!("krb5kdc -Dheddle.dir={}/", self.dir.parent().unwrap_or(&self.dir).display());
         let log = fs::File::options().create(true).append(true).open(self.dir.join("kdc.out"))?;
-        self.command("krb5kdc")
-            .arg0(name)
-            .args(["-n", "-P"])
-            .arg(&pid)
+        Command::new(realm_script())
+            .arg("serve")
+            .arg(self.dir.parent().context("below the cluster's directory")?)
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -224,48 +187,27 @@ impl Realm {
     }
 
     /// What a cluster of this realm has in its files; names with `client-` are those of the client's directory.
-    pub(super) fn properties(&self) -> Vec<(String, String, String)> {
-        let keytab = self.keytab("service").display().to_string();
-        let service = |name: &str| format!("{name}/localhost@{REALM}");
-        let rule = |n: u32| format!("RULE:[{n}:$1@$0](.*@TEST\\.LOCAL)s/@.*//");
+    ///
+    /// # Errors
+    /// The files of `yarn-conf/single-node/kerberos` do not read.
+    pub(super) fn properties() -> Result<Vec<(String, String, String)>> {
         let mut all = Vec::new();
-        let mut set = |files: &[&str], key: &str, value: &str| {
-            for file in files {
-                all.push(((*file).to_owned(), key.to_owned(), value.to_owned()));
+        for entry in fs::read_dir(single_node().join("kerberos"))? {
+            let entry = entry?;
+            let file = entry.file_name().to_string_lossy().into_owned();
+            let mut properties = Configuration::empty(Environment::empty());
+            properties.add_file(&entry.path())?;
+            for key in properties.keys() {
+                // As written: it has places to fill in.
+                let value = properties.explain(key).context("has a value")?.setting.raw;
+                all.push((file.clone(), key.to_owned(), value));
             }
-        };
-        let core = &["core-site.xml"];
-        set(core, "hadoop.security.authentication", "kerberos");
-        set(core, "hadoop.security.authorization", "true");
-        // The servers offer all levels, so a client selects by its own value.
-        set(core, "hadoop.rpc.protection", "authentication,integrity,privacy");
-        let rules = format!("{} {} DEFAULT", rule(2), rule(1));
-        set(core, "hadoop.security.auth_to_local", &rules);
-        let groups = "alice=alice;bob=bob;nn=hadoop;dn=hadoop;rm=hadoop;nm=hadoop";
-        set(core, "hadoop.user.group.static.mapping.overrides", groups);
-        let (hdfs, yarn) = ("hdfs-site.xml", "yarn-site.xml");
-        let both = &[hdfs, "client-hdfs-site.xml"];
-        set(both, "dfs.namenode.kerberos.principal", &service("nn"));
-        set(both, "dfs.datanode.kerberos.principal", &service("dn"));
-        set(both, "dfs.block.access.token.enable", "true");
-        // The program of a test build has more than 100 MB: encrypting it would take minutes.
-        set(both, "dfs.data.transfer.protection", "authentication");
-        set(&[hdfs], "dfs.namenode.keytab.file", &keytab);
-        set(&[hdfs], "dfs.datanode.keytab.file", &keytab);
-        set(&[hdfs], "dfs.permissions.superusergroup", "hadoop");
-        set(&[hdfs], "dfs.web.authentication.kerberos.principal", &service("HTTP"));
-        set(&[hdfs], "dfs.web.authentication.kerberos.keytab", &keytab);
-        // DataNodes of a test have no privileged ports.
-        set(&[hdfs], "ignore.secure.ports.for.testing", "true");
-        let both = &[yarn, "client-yarn-site.xml"];
-        set(both, "yarn.resourcemanager.principal", &service("rm"));
-        set(both, "yarn.nodemanager.principal", &service("nm"));
-        for daemon in ["resourcemanager", "nodemanager"] {
-            set(&[yarn], &format!("yarn.{daemon}.keytab"), &keytab);
-            let web = format!("yarn.{daemon}.webapp.spnego");
-            set(&[yarn], &format!("{web}-principal"), &service("HTTP"));
-            set(&[yarn], &format!("{web}-keytab-file"), &keytab);
         }
-        all
+        Ok(all)
     }
+}
+
+/// The script that makes and serves a realm.
+fn realm_script() -> PathBuf {
+    single_node().join("realm.sh")
 }

@@ -30,7 +30,11 @@ pub struct Am {
     /// How far its clocks are ahead of simulated time: the wall's, which may be behind, and its own.
     pub wall_offset_ms: i64,
     /// See above; never lowered.
-    pub mono_offset_ms: u64,
+    mono_offset_ms: u64,
+    /// Since when it stands still, until its next event.
+    paused_since_ms: Option<u64>,
+    /// How far its clock has leapt since its last event.
+    leapt_ms: u64,
     sessions: BTreeMap<ConnectionId, Session>,
     /// Which reports were taken in.
     received: ReceivedReports,
@@ -69,6 +73,8 @@ impl Am {
             paused_until: 0,
             wall_offset_ms: 0,
             mono_offset_ms: 0,
+            paused_since_ms: None,
+            leapt_ms: 0,
             sessions: BTreeMap::new(),
             received: ReceivedReports::default(),
         };
@@ -85,8 +91,31 @@ impl Am {
         (am, actions)
     }
 
-    /// One event.
+    /// It stands still before this event.
+    pub fn pause(&mut self, until: u64, now_ms: u64) {
+        self.paused_until = until;
+        self.paused_since_ms.get_or_insert(now_ms);
+    }
+
+    /// Its own clock leaps.
+    pub fn leap(&mut self, ms: u64) {
+        self.mono_offset_ms += ms;
+        self.leapt_ms += ms;
+    }
+
+    /// One event. As the driver, it reports its own standstill first.
     pub fn on(&mut self, event: Event, now_ms: u64) -> Vec<Action> {
+        let paused_ms = self.paused_since_ms.take().map_or(0, |since| now_ms - since);
+        let ms = paused_ms + std::mem::take(&mut self.leapt_ms);
+        let mut actions = match ms {
+            0 => Vec::new(),
+            ms => self.enter(Event::StoodStill { ms }, now_ms),
+        };
+        actions.extend(self.enter(event, now_ms));
+        actions
+    }
+
+    fn enter(&mut self, event: Event, now_ms: u64) -> Vec<Action> {
         let registering = match &event {
             Event::Registered { connection, registration } => {
                 Some((*connection, registration.member))

@@ -18,7 +18,7 @@ use super::job::Job;
 use super::store::Durable;
 use super::world::{Ended, Reference, Report, World};
 
-/// Lines of a failing run's log that are shown: the last.
+/// Lines of a failing run's log that are shown: the last, unless all are asked for (`{:#}`).
 const LINES_MAX: usize = 150;
 
 /// A run that broke a promise.
@@ -38,7 +38,8 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.trace[self.trace.len().saturating_sub(LINES_MAX)..] {
+        let shown = if f.alternate() { self.trace.len() } else { LINES_MAX };
+        for line in &self.trace[self.trace.len().saturating_sub(shown)..] {
             writeln!(f, "{line}")?;
         }
         let Self { job, seed, faults, .. } = self;
@@ -58,6 +59,8 @@ pub struct Summary {
     pub runs: u64,
     /// Rollbacks in them, the start of each job left out.
     pub rollbacks: u64,
+    /// Failovers without a rollback.
+    pub failovers: u64,
     /// Jobs that failed for a good reason and were submitted again.
     pub resubmitted: u64,
     /// Checkpoints committed.
@@ -73,6 +76,7 @@ impl Summary {
     pub fn add(&mut self, other: &Self) {
         self.runs += other.runs;
         self.rollbacks += other.rollbacks;
+        self.failovers += other.failovers;
         self.resubmitted += other.resubmitted;
         self.commits += other.commits;
         self.events += other.events;
@@ -82,6 +86,7 @@ impl Summary {
     fn add_run(&mut self, report: &Report) {
         self.runs += 1;
         self.rollbacks += (report.restores as u64).saturating_sub(1);
+        self.failovers += report.failovers;
         self.resubmitted += u64::from(report.resubmitted);
         self.commits += report.checkpoints.len() as u64;
         self.events += report.events;
@@ -91,10 +96,10 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { runs, rollbacks, resubmitted, commits, events, coverage } = self;
+        let Self { runs, rollbacks, failovers, resubmitted, commits, events, coverage } = self;
         writeln!(
             f,
-            "{runs} runs, {rollbacks} rollbacks, {resubmitted} jobs submitted again, {commits} checkpoints, {events} events"
+            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {resubmitted} jobs submitted again, {commits} checkpoints, {events} events"
         )?;
         write!(f, "{coverage}")
     }

@@ -26,6 +26,8 @@ pub enum Fault {
     Cut,
     /// A process stands still for a while.
     Pause,
+    /// A process does nothing for a while, or without end, but send heartbeats.
+    Hang,
     /// The cluster announces the preemption of a container.
     Preempt,
     /// The cluster announces that a node leaves.
@@ -72,7 +74,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::KillTrainer,
         Self::KillPserver,
         Self::KillAm,
@@ -83,6 +85,7 @@ impl Fault {
         Self::BreakControl,
         Self::Cut,
         Self::Pause,
+        Self::Hang,
         Self::Preempt,
         Self::NodeLeaves,
         Self::Scale,

@@ -51,6 +51,8 @@ pub struct Job {
     pub end_on_last: bool,
     /// Number of pservers.
     pub pservers: u32,
+    /// Backups of each shard.
+    pub replicas: u32,
     /// Number of trainers at the most; one is enough to work.
     pub trainers: u32,
     /// Number of shards.
@@ -106,6 +108,7 @@ impl Job {
             test_tasks: 0,
             end_on_last: true,
             pservers: 2,
+            replicas: 0,
             trainers: 2,
             shards: 2,
             every: Every::Steps(2),
@@ -382,6 +385,7 @@ impl Job {
         spec.training.early_stop = self.early_stop;
         spec.training.keep = if self.keep_best { KeptPass::Best } else { KeptPass::Last };
         (spec.pservers.count, spec.pservers.shards) = (self.pservers, self.shards);
+        spec.pservers.replicas = self.replicas;
         spec.trainers.max = self.trainers;
         spec.checkpoint.every = self.every;
         spec.checkpoint.timeout = DurationMs::secs(60);

@@ -6,7 +6,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 18] = [
+    pub const NAMES: [&'static str; 22] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
@@ -25,6 +25,10 @@ impl Job {
         "bsp-sparse",
         "asp-sparse",
         "ssp-sparse",
+        "bsp-replicas",
+        "bsp-replicas-sparse",
+        "asp-replicas",
+        "asp-replicas-threads",
     ];
 
     /// A job by its name.
@@ -159,6 +163,44 @@ impl Job {
                 staleness: 1,
                 room: Room::TIGHT,
                 ..small(Consistency::Ssp)
+            },
+            // Three pservers with a backup of each shard; a pass is long enough for a failover in its middle.
+            "bsp-replicas" => Self {
+                tasks: vec![3, 2, 3],
+                pservers: 3,
+                shards: 3,
+                replicas: 1,
+                test_tasks: 1,
+                ..small(Consistency::Bsp)
+            },
+            "bsp-replicas-sparse" => Self {
+                tasks: vec![2, 3],
+                pservers: 2,
+                shards: 4,
+                data_threads: 2,
+                replicas: 1,
+                sparse: true,
+                every: Every::Steps(1),
+                ..small(Consistency::Bsp)
+            },
+            "asp-replicas" => Self {
+                tasks: vec![3, 2, 4],
+                pservers: 3,
+                shards: 3,
+                trainers: 3,
+                replicas: 1,
+                test_tasks: 1,
+                ..small(Consistency::Asp)
+            },
+            "asp-replicas-threads" => Self {
+                tasks: vec![3, 3, 2],
+                pservers: 3,
+                shards: 6,
+                data_threads: 2,
+                replicas: 2,
+                sparse: true,
+                every: Every::Steps(1),
+                ..small(Consistency::Asp)
             },
             _ => return None,
         })

@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use heddle_client::machine::RequestFrame;
 use heddle_protocol::control::{
-    Base, BeginPhase, Command, EndCut, LoadShards, PserverState, Report, TakeCut,
+    Base, BeginPhase, Command, EndCut, LoadShards, PserverState, Report, SetViews, TakeCut,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
+use heddle_protocol::frame::Header;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::{Md5, ShardFile};
-use heddle_shard::{Conn, Flow, Shard, ShardEffect, ShardReport, ShardSet, SnapshotHead};
+use heddle_shard::{
+    Conn, Flow, Frame, Peer, Shard, ShardEffect, ShardReport, ShardSet, SnapshotHead, StreamEntry,
+};
 use uuid::Uuid;
 
 use super::job::Job;
@@ -73,6 +76,7 @@ enum ThreadCommand {
     Install(Epoch, Box<Installed>),
     Begin(BeginPhase),
     Members(Vec<Member>),
+    Views(Arc<SetViews>),
     Cut(Arc<TakeCut>),
     CutEnd(EndCut),
 }
@@ -95,6 +99,8 @@ pub enum Output {
     Close(usize, Conn),
     /// Let a data thread know of this some time, in order.
     Thread(usize, ToThread),
+    /// Backups are to be connected to, or entries to be sent.
+    Replicate,
     /// Do this some time.
     Labour(Labour),
     /// End.
@@ -142,9 +148,9 @@ pub struct Pserver {
 impl Pserver {
     /// A process that has just started, with these data ports.
     #[must_use]
-    pub fn new(job: Job, endpoints: Vec<SocketAddr>) -> Self {
+    pub fn new(job: Job, own: Member, endpoints: Vec<SocketAddr>) -> Self {
         Self {
-            hosts: endpoints.iter().map(|_| ShardSet::new()).collect(),
+            hosts: endpoints.iter().map(|_| ShardSet::of(own)).collect(),
             endpoints,
             job,
             epoch: Epoch::default(),
@@ -207,6 +213,9 @@ impl Pserver {
             Command::Begin(command) => {
                 let report = Report::Begun { epoch: command.epoch, phase: command.phase.no };
                 self.ask(report, None, ThreadCommand::Begin(command), now_ms, out);
+            }
+            Command::Views(views) => {
+                self.broadcast(None, &ThreadCommand::Views(Arc::new(views)), now_ms, out);
             }
             Command::Members { trainers } => {
                 self.broadcast(None, &ThreadCommand::Members(trainers), now_ms, out);
@@ -312,6 +321,7 @@ impl Pserver {
         match command {
             ThreadCommand::Hold(load, shards) => {
                 let missing = host.hold(&load, &shards, &mut effects);
+                effects.extend((!load.views.is_empty()).then_some(ShardEffect::Replicate));
                 self.carry_out(thread, effects, out);
                 // One of an earlier epoch that a later one has overtaken has no answer.
                 if let Ok(missing) = missing
@@ -337,7 +347,18 @@ impl Pserver {
                 }
                 return;
             }
-            ThreadCommand::Begin(begin) => done = host.begin(begin, &mut effects).is_ok(),
+            ThreadCommand::Begin(begin) => {
+                done = host.begin(begin, &mut effects).is_ok();
+                if done && ask.is_some_and(|ask| !host.settle(ask)) {
+                    // Answered when the backups have begun too.
+                    return self.carry_out(thread, effects, out);
+                }
+            }
+            ThreadCommand::Views(views) => {
+                let now = Duration::from_millis(now_ms);
+                done = host.views(&views, now, &mut effects).is_ok();
+                effects.push(ShardEffect::Replicate);
+            }
             ThreadCommand::Members(trainers) => host.members(&trainers, &mut effects),
             ThreadCommand::Cut(command) => {
                 let now = Duration::from_millis(now_ms);
@@ -525,6 +546,8 @@ impl Pserver {
                 md5: Md5([0; 16]),
                 bytes: head.dedup_state.len() as u64,
                 at_ms: 0,
+                sha256: None,
+                copies: Vec::new(),
             };
             let saved = Saved { cut, shard, sections, head };
             durable.files.insert(uuid, Arc::new(saved));
@@ -567,10 +590,44 @@ impl Pserver {
     ) -> bool {
         let mut effects = Vec::new();
         let (keys, values) = (frame.payload.key_words(), frame.payload.values());
-        let frame = heddle_shard::Frame { conn, header: frame.header, keys, values };
+        let frame = Frame { conn, header: frame.header, keys, values };
         let flow = self.hosts[thread].on_frame(&frame, &mut effects);
         self.carry_out(thread, effects, out);
         matches!(flow, Flow::Taken)
+    }
+
+    /// A primary's entry arrived, or, with it, the change that follows. False: it has to be handed in again later.
+    pub fn peer_frame(
+        &mut self,
+        thread: usize,
+        conn: Conn,
+        head: &Header,
+        change: Option<&StreamEntry>,
+        out: &mut Vec<Output>,
+    ) -> bool {
+        let frame = match change {
+            None => Frame { conn, header: *head, keys: &[], values: &[] },
+            Some(entry) => Frame { conn, ..entry.change.frame() },
+        };
+        let mut effects = Vec::new();
+        let flow = self.hosts[thread].on_frame(&frame, &mut effects);
+        self.carry_out(thread, effects, out);
+        matches!(flow, Flow::Taken)
+    }
+
+    /// A backup's answer to an entry arrived.
+    pub fn peer_reply(
+        &mut self,
+        thread: usize,
+        peer: Peer,
+        header: &Header,
+        now_ms: u64,
+        out: &mut Vec<Output>,
+    ) {
+        let mut effects = Vec::new();
+        let now = Duration::from_millis(now_ms);
+        self.hosts[thread].on_peer_reply(peer, header, now, &mut effects);
+        self.carry_out(thread, effects, out);
     }
 
     /// Time has passed.
@@ -591,6 +648,8 @@ impl Pserver {
                 }
                 ShardEffect::Close { conn } => out.push(Output::Close(thread, conn)),
                 ShardEffect::Report(report) => self.report(epoch, report, out),
+                ShardEffect::Replicate => out.push(Output::Replicate),
+                ShardEffect::Settled { ask } => self.answered(ask, true, out),
             }
         }
     }
@@ -598,6 +657,15 @@ impl Pserver {
     fn report(&mut self, epoch: Epoch, report: ShardReport, out: &mut Vec<Output>) {
         let of = match &report {
             ShardReport::PhaseEnded { .. } | ShardReport::TableFull { .. } => None,
+            ShardReport::ViewTaken { shard, term, version } => {
+                let (shard, term, version) = (*shard, *term, *version);
+                let report = Report::ViewTaken { epoch, shard, term, version };
+                return out.push(Output::Report(report));
+            }
+            ShardReport::Lagging { shard, term, member } => {
+                let (shard, term, member) = (*shard, *term, *member);
+                return out.push(Output::Report(Report::Lagging { epoch, shard, term, member }));
+            }
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => {
                 Some(*cut)
             }
@@ -609,6 +677,7 @@ impl Pserver {
             return early.push((epoch, report));
         }
         let (up, saves) = match report {
+            ShardReport::ViewTaken { .. } | ShardReport::Lagging { .. } => return,
             ShardReport::TableFull { shard, .. } => {
                 let text = format!("shard {shard} has a full table");
                 (Report::Fatal { failure: Failure::new(ErrorClass::Training, text) }, None)

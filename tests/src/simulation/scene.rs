@@ -13,8 +13,8 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, HandOut, Incarnation, Lane, Member, PhaseNo, ShardId, Slot, Step,
-    TaskAttempt, TaskId,
+    CutId, Epoch, Generation, HandOut, Incarnation, Lane, Member, PhaseNo, RunId, ShardId, Slot,
+    Step, TaskAttempt, TaskId,
 };
 use heddle_protocol::spec::Consistency;
 use heddle_shard::{Conn, PulledRows, Shard, ShardEffect, ShardReport, ShardSet};
@@ -99,9 +99,15 @@ impl Scene {
         let step = base.map_or(Step(0), |(_, step)| step);
         let host = &mut self.hosts[shard];
         let ids = [ShardId(shard as u32)];
-        let base = base.map(|(cut, _)| Base { cut, dir: String::new(), files: BTreeMap::new() });
+        let base = base.map(|(cut, _)| Base {
+            cut,
+            run: RunId::default(),
+            epoch: Epoch::default(),
+            dir: String::new(),
+            files: BTreeMap::new(),
+        });
         let (epoch, phase) = (self.era.epoch, self.phase);
-        let load = LoadShards { epoch, shards: ids.to_vec(), base, phase, step };
+        let load = LoadShards { epoch, shards: ids.to_vec(), base, phase, step, views: Vec::new() };
         let missing = host.hold(&load, &ids, &mut out);
         // A host that is in the epoch already reports that and changes nothing.
         for id in missing.unwrap_or_default() {
@@ -165,7 +171,7 @@ impl Scene {
         self.take(shard, out);
         let client = self.client(number);
         client.conns[shard] = conn;
-        client.machine.opened(endpoint(shard));
+        client.machine.opened(endpoint(shard), 0);
     }
 
     /// A connection breaks, with all that is on it, and is opened again.
@@ -226,6 +232,8 @@ impl Scene {
                     }
                 }
                 ShardEffect::Report(report) => self.reports.push((shard, report.clone())),
+                // No scene has replicas.
+                ShardEffect::Replicate | ShardEffect::Settled { .. } => {}
             }
         }
     }
@@ -259,7 +267,10 @@ impl Scene {
             let (header, values) = match effect {
                 ShardEffect::Reply { header, .. } => (header, Vec::new()),
                 ShardEffect::Values { header, rows, .. } => self.values(shard, &header, &rows),
-                ShardEffect::Close { .. } | ShardEffect::Report(_) => continue,
+                ShardEffect::Close { .. }
+                | ShardEffect::Report(_)
+                | ShardEffect::Replicate
+                | ShardEffect::Settled { .. } => continue,
             };
             self.client(number).machine.frame_with(endpoint(shard), &header, &values, now_ms);
         }

@@ -139,7 +139,7 @@ impl Durable {
                 self.checkpoints.push(checkpoint.clone());
                 Stored::Committed(Box::new(checkpoint))
             }
-            StoreCall::Discard { .. } => Stored::Done,
+            StoreCall::Discard { .. } | StoreCall::ReplaceCopies { .. } => Stored::Done,
             StoreCall::Retain { keep, base, best, .. } => {
                 let excess = self.checkpoints.len().saturating_sub(*keep as usize);
                 let mut seen = 0;

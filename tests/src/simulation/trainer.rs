@@ -40,6 +40,7 @@ enum What {
 
 /// What a trainer wants done.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "few exist at a time, most of them reports")]
 pub enum Output {
     /// Tell the ApplicationMaster.
     Report(Report),
@@ -302,7 +303,9 @@ impl Trainer {
             ClientEvent::Unreachable { member, .. } => {
                 out.push(Output::Report(Report::Unreachable { member }))
             }
-            ClientEvent::Outages { members } => self.outages = members,
+            ClientEvent::Outages { members } => {
+                self.outages = members.into_iter().map(|(member, _)| member).collect();
+            }
             ClientEvent::NotFinite { .. } | ClientEvent::Fault(_) => {
                 return Err(format!("{event:?}"));
             }

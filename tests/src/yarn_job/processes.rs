@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Slot;
@@ -27,6 +27,14 @@ pub struct Process {
 }
 
 impl Process {
+    /// Its work directory.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn folder(&self) -> Result<PathBuf> {
+        Ok(fs::read_link(format!("/proc/{}/cwd", self.pid))?)
+    }
+
     /// Attempt of the application that its container was given to, from the container's id.
     ///
     /// # Errors

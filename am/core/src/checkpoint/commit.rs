@@ -134,6 +134,7 @@ impl Checkpoints {
         }
         self.base = Some(checkpoint);
         self.committed += 1;
+        self.saved_ms = Some(view.took_ms);
         self.late_tries = 0;
         self.final_failures = 0;
         fleet.send_to_all(

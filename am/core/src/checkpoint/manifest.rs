@@ -67,6 +67,7 @@ impl Checkpoints {
                 ran_ms: ctx.now().0.saturating_add(self.earlier.ran_ms),
                 rows: self.rows(work, fleet),
                 bad_records: work.bad_records(),
+                set_aside: work.set_aside().to_vec(),
                 bad_records_in_phase,
                 training: TrainingProgress { passes: ordered.passes.clone(), rows, loss },
                 checkpoints: self.earlier.checkpoints.saturating_add(self.committed),
@@ -119,7 +120,7 @@ impl Checkpoints {
                 Sharing::Lanes { .. } => {
                     self.end_of(cut.epoch, ordered.phase) == Some(Some(ordered.step()))
                 }
-                Sharing::Queue | Sharing::ClockedQueue { .. } => ordered.tasks.done.len() == tasks,
+                Sharing::Queue | Sharing::ClockedQueue { .. } => ordered.tasks.over() == tasks,
                 Sharing::ReadOnly => false,
             }
     }
@@ -127,9 +128,15 @@ impl Checkpoints {
 
 /// The tasks that are not at their beginning, by number.
 fn queued(positions: &QueueProgress) -> Vec<QueuedTask> {
-    let tasks: BTreeSet<TaskId> =
-        positions.done.iter().chain(positions.at.keys()).copied().collect();
+    let tasks: BTreeSet<TaskId> = positions
+        .done
+        .iter()
+        .chain(&positions.set_aside)
+        .chain(positions.at.keys())
+        .copied()
+        .collect();
     let state = |task: &TaskId| match positions.at.get(task) {
+        _ if positions.set_aside.contains(task) => TaskState::SetAside,
         Some(step) if !positions.done.contains(task) => {
             TaskState::Open { step: *step, attempt: TaskAttempt(0) }
         }
@@ -144,7 +151,10 @@ pub(crate) fn task_positions(work: &Work) -> QueueProgress {
     if let Work::Queue { tasks } = work {
         for queued in tasks {
             match queued.state {
-                TaskState::Done | TaskState::SetAside => positions.finished(queued.task),
+                TaskState::Done => positions.finished(queued.task),
+                TaskState::SetAside => {
+                    positions.set_aside.insert(queued.task);
+                }
                 TaskState::Open { step, .. } => positions.reached(queued.task, step),
             }
         }

@@ -8,6 +8,7 @@ pub(crate) mod commit;
 pub(crate) mod cut;
 pub(crate) mod manifest;
 pub(crate) mod order;
+pub(crate) mod period;
 pub(crate) mod schedule;
 pub(crate) mod snapshots;
 
@@ -15,6 +16,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, Step};
 use heddle_protocol::manifest::{Manifest, Progress};
+use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view::{self, CheckpointView};
 
 use crate::action::{Checkpoint, OperationId};
@@ -22,6 +24,7 @@ use crate::context::Context;
 use crate::context::deadlines::Purpose;
 use crate::failure::JobFailure;
 use cut::{Cut, CutReason};
+use period::{AutoPeriod, SaveLoss};
 
 /// How long work waits at the end of a phase for a periodic cut whose directory is being made. Usually that takes
 /// milliseconds. Where the store does not answer, the cut is taken later and training goes on.
@@ -73,6 +76,13 @@ pub(crate) struct Checkpoints {
     overdue: bool,
     /// The last phase that ended, with BSP's number of steps.
     ended: Option<(Epoch, PhaseNo, Option<Step>)>,
+    /// `checkpoint.every = "auto"`.
+    auto: AutoPeriod,
+    save_loss: SaveLoss,
+    /// The duration of a checkpoint that was committed since the next one was planned.
+    saved_ms: Option<u64>,
+    /// A warning reported that saving slows training.
+    slowness_reported: bool,
 }
 
 pub(crate) fn checkpoint_view(checkpoint: &Checkpoint, took_ms: u64) -> CheckpointView {
@@ -157,6 +167,12 @@ impl Checkpoints {
         &self.views
     }
 
+    /// From the order of a checkpoint to its commit, if this attempt took it.
+    pub(crate) fn save_ms(&self, cut: CutId) -> Option<u64> {
+        let view = self.views.iter().find(|view| view.cut == cut)?;
+        (view.took_ms > 0).then_some(view.took_ms)
+    }
+
     /// Checkpoints committed by this attempt.
     pub(crate) fn committed_count(&self) -> u32 {
         self.committed
@@ -213,14 +229,15 @@ impl Checkpoints {
         match &self.open {
             Some(cut)
                 if cut.reason == CutReason::Due
-                    && self.wanted < Some(CutReason::Best)
+                    && (self.wanted < Some(CutReason::Best)
+                        || Mutation::BestPassIsNotHeld.is_on())
                     && !cut.is_ordered()
                     && ctx.now().since(cut.opened) >= STAGING_HOLDS_MS =>
             {
                 false
             }
             // Were the next pass trained meanwhile, a failure to save would lose the best one.
-            Some(cut) if cut.reason == CutReason::Best => true,
+            Some(cut) if cut.reason == CutReason::Best => !Mutation::BestPassIsNotHeld.is_on(),
             Some(cut) => !cut.all_snapped() || self.wanted >= Some(CutReason::First),
             None => self.wanted.is_some(),
         }
@@ -236,6 +253,7 @@ impl Checkpoints {
     /// Shards go back to the base: a phase that ended has not ended, and training is not over.
     pub(crate) fn roll_back(&mut self, ctx: &mut Context) {
         self.ended = None;
+        self.save_loss.interrupted();
         self.late_tries = 0;
         self.final_failures = 0;
         ctx.clear_deadline(Purpose::FinalCutRetry);

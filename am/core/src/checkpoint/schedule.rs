@@ -1,7 +1,8 @@
 //! The checkpoint schedule: when the next periodic cut is due, and at which step of a BSP phase.
 
 use heddle_protocol::ids::Step;
-use heddle_protocol::spec::{Every, PhaseKind, phase_kind};
+use heddle_protocol::spec::{DurationMs, Every, PhaseKind, phase_kind};
+use heddle_protocol::view::JobEvent;
 
 use super::cut::{Cut, CutReason};
 use super::{Checkpoints, TRIES_MAX};
@@ -16,6 +17,10 @@ const AHEAD_MIN: u64 = 2;
 const AHEAD_MS: f64 = 100.0;
 /// A periodic cut that was given up is tried again after this, if its period is not shorter.
 const AGAIN_MS: u64 = 30_000;
+/// The rate of training is taken over at least this many heartbeats.
+const RATE_BEATS: u64 = 2;
+/// Training that is this much slower during a checkpoint is worth a warning.
+const SLOWED_MAX: f64 = 0.2;
 /// One that a rollback ended is tried again after its period divided by this.
 const OVERDUE_SHARE: u64 = 4;
 
@@ -31,6 +36,11 @@ pub(crate) fn total_steps(
         true => checkpoints.steps_before.saturating_add(work.frontier().0),
         false => fleet.steps(),
     }
+}
+
+/// Least time over which the rate of training is taken, ms.
+fn rate_ms(ctx: &Context) -> u64 {
+    RATE_BEATS * ctx.limits().heartbeat_ms
 }
 
 impl Checkpoints {
@@ -60,7 +70,9 @@ impl Checkpoints {
         fleet: &Fleet,
         ctx: &mut Context,
     ) {
-        match ctx.config().spec.checkpoint.every {
+        self.count_cost(work, fleet, ctx);
+        match self.every(ctx) {
+            Every::Auto => {}
             Every::Time(period) => {
                 let wait_ms = if gave_up { period.0.min(AGAIN_MS) } else { period.0 };
                 ctx.set_deadline(Purpose::CutDue, ctx.now() + wait_ms);
@@ -86,7 +98,8 @@ impl Checkpoints {
         fleet: &Fleet,
         ctx: &mut Context,
     ) {
-        let every = ctx.config().spec.checkpoint.every;
+        self.auto.rolled_back(ctx.now());
+        let every = self.every(ctx);
         let mut overdue = std::mem::take(&mut self.overdue);
         if self.wanted == Some(CutReason::Due) && !matches!(every, Every::Passes(_)) {
             // It came while shards were loading.
@@ -94,7 +107,7 @@ impl Checkpoints {
             overdue = true;
         }
         match every {
-            Every::Passes(_) => {}
+            Every::Auto | Every::Passes(_) => {}
             Every::Time(period) => {
                 let soonest = ctx.now() + (period.0 / OVERDUE_SHARE).min(AGAIN_MS);
                 let due = match ctx.deadline(Purpose::CutDue) {
@@ -175,8 +188,49 @@ impl Checkpoints {
         }
     }
 
+    /// `checkpoint.every`, with the period of the moment for `"auto"`. Reports a new one.
+    fn every(&mut self, ctx: &mut Context) -> Every {
+        let every = ctx.config().spec.checkpoint.every;
+        if every != Every::Auto {
+            return every;
+        }
+        let (period, is_new) = self.auto.at(ctx.now());
+        let every = Every::Time(DurationMs(period.period_ms));
+        if is_new {
+            ctx.notice(JobEvent::CheckpointPeriod(period));
+        }
+        every
+    }
+
+    /// A checkpoint begins: what it costs is measured by the rate of training.
+    pub(crate) fn save_begins(&mut self, work: &JobWork, fleet: &Fleet, ctx: &Context) {
+        let steps = total_steps(self, work, fleet, ctx);
+        self.save_loss.save_begins(ctx.now(), steps, rate_ms(ctx));
+    }
+
+    /// Counts the cost of a checkpoint that was committed since the last call.
+    fn count_cost(&mut self, work: &JobWork, fleet: &Fleet, ctx: &mut Context) {
+        let Some(took_ms) = self.saved_ms.take() else { return };
+        let steps = total_steps(self, work, fleet, ctx);
+        let lost = self.save_loss.save_ended(ctx.now(), steps, rate_ms(ctx));
+        // Where the rate is not known, the whole time counts.
+        self.auto.saved(took_ms as f64 * lost.unwrap_or(1.0), took_ms);
+        let is_limited = ctx.config().spec.checkpoint.bandwidth.is_some();
+        if let Some(lost) = lost.filter(|lost| *lost > SLOWED_MAX)
+            && !is_limited
+            && !std::mem::replace(&mut self.slowness_reported, true)
+        {
+            let percent = (lost * 100.0).round();
+            ctx.warn(format!(
+                "training was {percent} % slower while a checkpoint was saved for {:.1} s; checkpoint.bandwidth limits how fast savers write, checkpoint.every how often",
+                took_ms as f64 / 1000.0
+            ));
+        }
+    }
+
     /// Counts the steps of a phase that has ended.
     pub(crate) fn count_phase(&mut self, ended: &PhaseEnded, ctx: &Context) {
+        self.save_loss.interrupted();
         self.steps_before = self.steps_before.saturating_add(ended.steps.unwrap_or_default().0);
         self.ended = Some((ctx.epoch(), ended.phase, ended.steps));
     }

@@ -196,6 +196,19 @@ impl Checkpoints {
         fleet.send(slot, Command::CutEnd(EndCut { cut: received, committed }), ctx);
     }
 
+    /// A primary is lost, and its shards have another one. A cut that needs pservers is given up: the lost one had the order,
+    /// and what of the cut it had taken and saved.
+    pub(crate) fn primary_lost(
+        &mut self,
+        slot: Slot,
+        fleet: &Fleet,
+        ctx: &mut Context,
+    ) -> Option<CutEnded> {
+        let needs = |cut: &&Cut| cut.is_ordered() && cut.commit().is_none();
+        self.open.as_ref().filter(needs)?;
+        self.give_up(&format!("{slot} was lost before it was complete"), fleet, ctx)
+    }
+
     /// A trainer's connection broke: the barrier may be lost.
     pub(crate) fn send_barrier_again(&self, member: Member, fleet: &Fleet, ctx: &mut Context) {
         let Some(cut) = &self.open else {

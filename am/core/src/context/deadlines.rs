@@ -43,6 +43,10 @@ pub(crate) enum Purpose {
     Figures,
     /// A trainer without work may share a slow task.
     Straggler,
+    /// The last checkpoint before the job's tokens end begins.
+    TokensSave,
+    /// The job's tokens are of no use from now on.
+    TokensEnd,
     /// Everything should have stopped by now.
     Stopped,
 }
@@ -66,6 +70,16 @@ impl Deadlines {
     /// When one is due, if it is set.
     pub(crate) fn at(&self, purpose: Purpose) -> Option<MonotonicMs> {
         self.0.get(&purpose).copied()
+    }
+
+    /// Moves those that end a wait for containers: while this process stood still, none could come.
+    pub(crate) fn forgive_standstill(&mut self, ms: u64) {
+        use Purpose::{Allocation, CutTimeout, Replacement, Takeover};
+        for purpose in [Allocation, CutTimeout, Replacement, Takeover] {
+            if let Some(at) = self.0.get_mut(&purpose) {
+                *at = *at + ms;
+            }
+        }
     }
 
     /// Takes one away.
@@ -108,5 +122,16 @@ mod tests {
         assert_eq!(deadlines.due(MonotonicMs(30)), Some(Purpose::Liveness));
         assert_eq!(deadlines.due(MonotonicMs(30)), Some(Purpose::CutDue));
         assert_eq!(deadlines.due(MonotonicMs(30)), None);
+    }
+
+    #[test]
+    fn waits_for_containers_last_longer_by_a_standstill() {
+        let mut deadlines = Deadlines::default();
+        deadlines.set(Purpose::Allocation, MonotonicMs(20));
+        deadlines.set(Purpose::CutDue, MonotonicMs(20));
+        deadlines.forgive_standstill(100);
+        assert_eq!(deadlines.due(MonotonicMs(30)), Some(Purpose::CutDue));
+        assert_eq!(deadlines.due(MonotonicMs(119)), None);
+        assert_eq!(deadlines.due(MonotonicMs(120)), Some(Purpose::Allocation));
     }
 }

@@ -95,6 +95,11 @@ impl JournalGate {
         self.durable == self.asked
     }
 
+    /// Whether every decision asked for is durable.
+    pub(crate) fn are_decisions_durable(&self) -> bool {
+        self.durable >= self.decided
+    }
+
     /// What may be done now.
     pub(crate) fn take(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.ready)

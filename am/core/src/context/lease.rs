@@ -71,6 +71,7 @@ pub(crate) fn needs_lease(call: &StoreCall) -> bool {
         StoreCall::Discard { .. }
         | StoreCall::Retain { .. }
         | StoreCall::OlderBase { .. }
+        | StoreCall::ReplaceCopies { .. }
         | StoreCall::PublishModel { .. } => true,
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_backoff::Backoff;
-use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation};
+use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, ShardId};
 use heddle_protocol::spec::Consistency;
 use heddle_protocol::view;
 
@@ -39,6 +39,8 @@ pub(crate) enum StoreCallPurpose {
     Publish,
     /// A failure is reported and has no other effect.
     Housekeeping,
+    /// Replacing bad copies of this shard. A failure is reported and has no other effect.
+    Replace(ShardId),
 }
 
 /// Time, configuration, deadlines, outgoing actions and store calls of one attempt.
@@ -159,6 +161,11 @@ impl Context {
         self.deadlines.at_latest(purpose, at);
     }
 
+    /// The driver stood still for this time: containers that the job waits for get as much more.
+    pub(crate) fn forgive_standstill(&mut self, ms: u64) {
+        self.deadlines.forgive_standstill(ms);
+    }
+
     /// Sets the deadline of a retry after this number of failed tries.
     pub(crate) fn retry_later(&mut self, purpose: Purpose, tries: u32) {
         self.deadlines.set(purpose, self.now.mono + self.backoff_ms(tries));
@@ -220,6 +227,11 @@ impl Context {
     /// Whether every record is durable.
     pub(crate) fn is_journal_durable(&self) -> bool {
         self.gate.is_settled()
+    }
+
+    /// Whether every decision is durable: what follows from them has left.
+    pub(crate) fn are_decisions_durable(&self) -> bool {
+        self.gate.are_decisions_durable()
     }
 
     /// Drops every action and store call that waits: this attempt must have no further effect.

@@ -198,8 +198,8 @@ impl Core {
             return;
         }
         self.ctx.journal(Record::Outcome(outcome.clone()));
-        if let Some(order) = self.stage.take_stop_order() {
-            self.ctx.answer(order.id, Ok("stopping".to_owned()));
+        if let Some(id) = self.stage.take_stop_order().and_then(|order| order.operation()) {
+            self.ctx.answer(id, Ok("stopping".to_owned()));
         }
         self.checkpoints.end(&mut self.ctx);
         self.ctx.set_message(outcome.message.clone());
@@ -286,7 +286,7 @@ impl Core {
         // A takeover has state that no checkpoint holds; it can be cut as soon as its shards are known.
         let can_save = self.stage.can_cut() || self.stage.kind() == StageKind::Takeover;
         if checkpoint && self.stage.stop_order().is_none() && can_save {
-            self.stage.set_stop_order(StopOrder::new(id));
+            self.stage.set_stop_order(StopOrder::by_operator(id));
             self.checkpoints.want(CutReason::Stop);
             return None;
         }
@@ -298,9 +298,14 @@ impl Core {
 
     /// The stop's checkpoint is committed.
     pub(super) fn stop_with_checkpoint(&mut self) {
-        if let Some(order) = self.stage.take_stop_order() {
-            self.ctx.answer(order.id, Ok("checkpoint taken, stopping".to_owned()));
-        }
+        let Some(order) = self.stage.take_stop_order() else {
+            // New tokens came meanwhile: it is a checkpoint as any other.
+            return self.plan_next_cut(false, self.stage.is_working());
+        };
+        let Some(id) = order.operation() else {
+            return self.end_saved_without_tokens();
+        };
+        self.ctx.answer(id, Ok("checkpoint taken, stopping".to_owned()));
         let grace_ms = self.ctx.limits().grace_ms;
         let message = "stopped by an operator after a checkpoint; run it again to continue";
         self.end_stopped(message, grace_ms);
@@ -313,10 +318,13 @@ impl Core {
         if order.is_some_and(|order| order.cut_failed(&mut self.ctx)) {
             return self.checkpoints.want(CutReason::Stop);
         }
-        if let Some(order) = self.stage.take_stop_order() {
-            let text = format!("stopping without a new checkpoint: {cause}");
-            self.ctx.answer(order.id, Err(text));
-        }
+        let Some(order) = self.stage.take_stop_order() else {
+            return self.plan_next_cut(true, self.stage.is_working() && !rolls_back);
+        };
+        let Some(id) = order.operation() else {
+            return self.end_without_tokens(Some(cause));
+        };
+        self.ctx.answer(id, Err(format!("stopping without a new checkpoint: {cause}")));
         let from = match self.checkpoints.base_manifest() {
             Some(base) => format!("from checkpoint {}", base.cut),
             None => "from the beginning: no checkpoint exists yet".to_owned(),

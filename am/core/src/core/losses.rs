@@ -29,7 +29,17 @@ impl Core {
         }
     }
 
-    fn lose(&mut self, loss: Loss) {
+    fn lose(&mut self, mut loss: Loss) {
+        if let Some((member, node)) = self.fleet.failed_trainer(&loss) {
+            match self.work.trainer_died(member, node, &mut self.ctx) {
+                Ok(blameless) if blameless.is_empty() => {}
+                Ok(blameless) => {
+                    self.fleet.excuse(&blameless);
+                    loss.excuse();
+                }
+                Err(failure) => return self.fail(failure),
+            }
+        }
         match self.fleet.lose(loss, self.stage.is_stopping(), &mut self.ctx) {
             LossOutcome::NothingFollows => {}
             LossOutcome::CrashLoop(error) => self.fail(JobFailure::new(ExitCode::JobFailed, error)),

@@ -1,16 +1,19 @@
-//! The dispatcher: the only entry, and the only code that uses all four components.
+//! The dispatcher: the only entry, and the only code that uses all components.
 //!
 //! Components change their own state and return facts; [`Core`] routes the facts. Events change facts; [`Core::advance`] then
 //! moves the job on as far as the facts allow. So the order of two facts does not matter. One file for
-//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `phases`, `takeover`, `completion`, `view`.
+//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `phases`, `takeover`, `completion`, `expiry`, `view`.
 
 mod completion;
+mod expiry;
+mod failover;
 mod losses;
 mod phases;
 mod registration;
 mod reports;
 mod rollback;
 mod takeover;
+mod takeover_replicas;
 mod view;
 
 use std::sync::Arc;
@@ -25,6 +28,7 @@ use crate::checkpoint::{Checkpoints, Committed, CutEnded};
 use crate::config::Config;
 use crate::context::deadlines::Purpose;
 use crate::context::{Context, StoreCallPurpose};
+use crate::credentials::JobCredentials;
 use crate::event::{Event, Stored};
 use crate::failure::JobFailure;
 use crate::fleet::Fleet;
@@ -34,7 +38,7 @@ use crate::work::JobWork;
 use crate::work::locality::LocalityIndex;
 
 /// A timer that fires this much too late shows that this process stood still, not that the others were silent.
-const STOOD_STILL_MS: u64 = 5_000;
+const STOOD_STILL_MS: u64 = 1_000;
 
 /// A job's decisions: a pure function of the events so far.
 #[derive(Clone, Debug)]
@@ -43,6 +47,7 @@ pub struct Core {
     fleet: Fleet,
     work: JobWork,
     checkpoints: Checkpoints,
+    credentials: JobCredentials,
     stage: StageMachine,
 }
 
@@ -57,14 +62,18 @@ impl Core {
             fleet: Fleet::new(&config, Arc::clone(&locality)),
             work: JobWork::new(&config, locality, &ctx),
             checkpoints: Checkpoints::default(),
+            credentials: JobCredentials::default(),
             stage: StageMachine::new(),
             ctx,
         }
     }
 
     /// Takes in one event. Returns the actions to perform, in order.
-    pub fn on(&mut self, event: Event, now: Now) -> Vec<Action> {
-        self.pass_time(now);
+    pub fn on(&mut self, mut event: Event, now: Now) -> Vec<Action> {
+        let forgiven_ms = self.pass_time(now);
+        if let Event::StoodStill { ms } = &mut event {
+            *ms = ms.saturating_sub(forgiven_ms);
+        }
         if self.stage.is_over() {
             return self.ctx.take_actions();
         }
@@ -97,23 +106,34 @@ impl Core {
         self.ctx.next_deadline()
     }
 
-    fn pass_time(&mut self, now: Now) {
+    /// Returns how long this process is known to have stood still by now, ms.
+    fn pass_time(&mut self, now: Now) -> u64 {
         let due = self.ctx.next_deadline();
         self.ctx.set_time(now);
         let late_ms = due.map_or(0, |due| self.ctx.now().since(due));
-        if late_ms > STOOD_STILL_MS {
-            // What containers sent meanwhile is still to be read. (The lease is not extended: only an answer of the
-            // ResourceManager shows that this attempt still leads.)
-            self.fleet.forgive_silence(late_ms);
+        if late_ms <= STOOD_STILL_MS {
+            return 0;
         }
+        self.stood_still(late_ms);
+        late_ms
+    }
+
+    /// What containers sent meanwhile is still to be read, and those that came could not begin. (The lease is not extended:
+    /// only an answer of the ResourceManager shows that this attempt still leads.)
+    fn stood_still(&mut self, ms: u64) {
+        self.fleet.forgive_silence(ms, &self.ctx);
+        self.ctx.forgive_standstill(ms);
     }
 
     fn apply(&mut self, event: Event) {
         match event {
             Event::Startup(startup) => self.start(*startup),
             Event::Allocated { container, slot, incarnation, node } => {
-                self.fleet.allocated(container, slot, incarnation, node, &mut self.ctx);
+                if self.fleet.allocated(container, slot, incarnation, node, &mut self.ctx) {
+                    self.stage.recoveries_mut().launched(slot, &self.ctx);
+                }
             }
+            Event::StoodStill { ms } => self.stood_still(ms),
             Event::Timer => {}
             Event::Exited { container, exit, text } => self.exited(&container, &exit, &text),
             Event::NodeUnreachable { container, cause } => {
@@ -130,10 +150,13 @@ impl Core {
             Event::Report { connection, report } => self.report(connection, *report),
             Event::Closed { connection } => self.fleet.closed(connection, &mut self.ctx),
             Event::Probed { member, outcome } => {
-                let loss = self.fleet.probed(member, outcome);
+                let loss = self.fleet.probed(member, outcome, &mut self.ctx);
                 self.lose_all(loss);
             }
-            Event::RecordDurable { record } => self.ctx.record_durable(record),
+            Event::RecordDurable { record } => {
+                self.ctx.record_durable(record);
+                self.views_durable();
+            }
             Event::JournalFailed { error, fenced: true, .. } | Event::Fenced { reason: error } => {
                 self.fenced(&error);
             }
@@ -149,6 +172,11 @@ impl Core {
                     format!("the cluster refused the job: {reason}"),
                 ));
             }
+            Event::TokensLast(lifetime) => self.tokens_last(lifetime),
+            Event::TokensFetched(fetched) => self.tokens_fetched(*fetched),
+            Event::TokensNotFetched { error } => {
+                self.credentials.not_fetched(error, &mut self.ctx);
+            }
             Event::Operation { id, operation } => self.operation(id, &operation),
         }
     }
@@ -156,6 +184,7 @@ impl Core {
     fn on_deadline(&mut self, purpose: Purpose) {
         match purpose {
             Purpose::Liveness => {
+                self.blame_stuck_steps();
                 let losses = self.fleet.check_liveness(&mut self.ctx);
                 self.lose_all(losses);
             }
@@ -184,6 +213,8 @@ impl Core {
             }
             Purpose::LoadRetry => self.load_again(),
             Purpose::Straggler => self.assign_tasks(),
+            Purpose::TokensSave => self.save_before_tokens_end(),
+            Purpose::TokensEnd => self.tokens_end(),
             Purpose::Stopped => self.stop_timed_out(),
         }
     }
@@ -227,6 +258,7 @@ impl Core {
         let order = self.stage.stop_order().filter(|_| is_stop);
         let timeout = order.map_or(timeout, |order| order.cut_begins(timeout));
         self.checkpoints.open(reason, timeout, self.stage.map().len(), &mut self.ctx);
+        self.checkpoints.save_begins(&self.work, &self.fleet, &self.ctx);
         true
     }
 
@@ -296,6 +328,12 @@ impl Core {
             }
             StoreCallPurpose::Search => self.base_found(outcome),
             StoreCallPurpose::Publish => self.published(outcome),
+            StoreCallPurpose::Replace(shard) => {
+                if let Stored::NotDone { failure } | Stored::Unknown { failure } = outcome {
+                    self.ctx
+                        .warn(format!("files of shard {shard} could not be replaced: {failure}"));
+                }
+            }
             StoreCallPurpose::Housekeeping => {
                 if let Stored::NotDone { failure } | Stored::Unknown { failure } = outcome {
                     self.ctx.warn(format!("old checkpoint files could not be removed: {failure}"));
@@ -338,6 +376,7 @@ impl Core {
     /// The open cut has become a checkpoint.
     fn committed(&mut self, Committed { reason }: Committed) {
         self.fleet.made_progress();
+        self.plan_tokens_end();
         match reason {
             CutReason::Due | CutReason::Ordered | CutReason::First | CutReason::Best => {
                 self.plan_next_cut(false, self.stage.is_working());
@@ -349,7 +388,7 @@ impl Core {
         }
     }
 
-    fn plan_next_cut(&mut self, gave_up: bool, working: bool) {
+    pub(super) fn plan_next_cut(&mut self, gave_up: bool, working: bool) {
         self.checkpoints.plan_next(gave_up, working, &self.work, &self.fleet, &mut self.ctx);
     }
 }

@@ -72,6 +72,8 @@ impl Core {
                 Role::Trainer => self.trainer_left(old, joined),
             }
         }
+        // Before the orders that need a file system.
+        self.credentials.registered(member.slot, &self.fleet, &mut self.ctx);
         match member.slot.role {
             Role::Pserver => self.pserver_registered(member.slot, again, pserver_state),
             Role::Trainer => self.trainer_registered(member, again, trainer_state),
@@ -88,6 +90,7 @@ impl Core {
         if !again {
             return self.save_before_return();
         }
+        self.send_views_again(slot);
         if self.stage.kind() == StageKind::Beginning {
             let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
             self.fleet.send(slot, Command::Begin(BeginPhase { epoch, phase }), &mut self.ctx);

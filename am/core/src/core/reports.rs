@@ -51,8 +51,15 @@ impl Core {
             }
             Report::ShardsReady { .. }
             | Report::LoadFailed { .. }
+            | Report::CopiesPassedOver { .. }
             | Report::Begun { .. }
             | Report::PhaseEnded { .. } => self.shard_report(member.slot, report),
+            Report::ViewTaken { epoch, shard, term, version: _ } => {
+                self.view_taken(member, epoch, shard, term);
+            }
+            Report::Lagging { epoch, shard, term, member: backup } => {
+                self.backup_lags(member, epoch, (shard, term), backup);
+            }
             Report::CutArmed { .. }
             | Report::SnapshotTaken { .. }
             | Report::CutAborted { .. }
@@ -72,6 +79,7 @@ impl Core {
             Report::ExportFailed { checkpoint, failure } => {
                 self.export_failed(member, &checkpoint, &failure);
             }
+            Report::TokensInstalled { serial } => self.credentials.installed(member, serial),
         }
     }
 
@@ -85,9 +93,12 @@ impl Core {
             Report::LoadFailed { epoch, failure } => {
                 self.load_failed(slot, epoch, &failure);
             }
+            Report::CopiesPassedOver { epoch, shard, passed } => {
+                self.copies_passed_over(slot, (epoch, shard), &passed);
+            }
             Report::Begun { epoch, phase } => {
                 if self.work.is_current(epoch, phase, &self.ctx) {
-                    self.stage.begun(slot);
+                    self.phase_begun(slot);
                 }
             }
             Report::PhaseEnded { epoch, phase, shard, step } => {
@@ -252,6 +263,19 @@ impl Core {
             Ok(true) => self.assign_tasks(),
             Ok(false) => {}
             Err(failure) => self.fail(failure),
+        }
+    }
+
+    /// The tasks whose steps are computed without end get an error; their trainers are given up next.
+    pub(super) fn blame_stuck_steps(&mut self) {
+        for (member, step) in self.fleet.stuck_steps() {
+            let beat =
+                self.fleet.member(member).map(|holder| (holder.beat.epoch, holder.beat.phase));
+            if beat.is_some_and(|(epoch, phase)| self.work.is_current(epoch, phase, &self.ctx))
+                && let Err(failure) = self.work.task_stuck(member, step, &mut self.ctx)
+            {
+                self.fail(failure);
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use heddle_protocol::control::{Base, Command, LoadShards};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{Epoch, Role, Slot};
+use heddle_protocol::ids::{Epoch, Role, ShardId, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{OnCorrupt, PserverMemory};
 use heddle_protocol::view;
@@ -35,6 +35,7 @@ use crate::context::deadlines::Purpose;
 use crate::event::Stored;
 use crate::failure::JobFailure;
 use crate::record::Record;
+use crate::stage::recovery_timing::RestoredCheckpoint;
 use crate::stage::shard_map::ShardMap;
 use crate::stage::{JobStage, NextStep, RestoredShards, Restoring, StageKind};
 
@@ -56,10 +57,17 @@ impl Core {
         }
         // In the other stages the shards are not needed any more, or are about to be loaded anyway.
         let rolls_back = self.stage.is_in_phase() || self.stage.kind() == StageKind::Restoring;
-        // A pserver without shards has nothing to lose.
-        if rolls_back && !self.stage.map().of(slot).is_empty() {
-            self.roll_back(format!("{slot} {cause}"));
+        // A pserver without copies of shards has nothing to lose.
+        if !rolls_back || self.stage.map().copies_of(slot).is_empty() {
+            return;
         }
+        if self.stage.is_in_phase() && self.stage.views().are_settled() {
+            if let Err(cause) = self.fail_over(slot, cause) {
+                self.roll_back(cause);
+            }
+            return;
+        }
+        self.roll_back(format!("{slot} {cause}"));
     }
 
     /// Starts a rollback, at once or when the outcome of a commit under way is known.
@@ -108,8 +116,15 @@ impl Core {
         });
         let (phase, step) = self.checkpoints.base_position();
         let base = self.checkpoints.base();
-        let answer = base.map(|base| (base.manifest.cut, base.manifest.at_ms, phase, step));
+        let restored = base.map(|base| RestoredCheckpoint {
+            cut: base.manifest.cut,
+            at_ms: base.manifest.at_ms,
+            save_ms: self.checkpoints.save_ms(base.manifest.cut),
+            phase,
+            step,
+        });
         self.ctx.set_epoch(epoch);
+        self.stage.views_mut().begin_epoch();
         self.ctx.journal(Record::Restore {
             epoch,
             base: base.map(|base| base.manifest.cut),
@@ -123,12 +138,12 @@ impl Core {
         if self.stage.has_started() {
             self.ctx.notice(view::JobEvent::RollbackStarted {
                 epoch,
-                base: answer.map(|(cut, ..)| cut),
+                base: restored.map(|base| base.cut),
                 shards: self.ctx.config().spec.pservers.shards,
                 cause: cause.clone(),
             });
         }
-        self.stage.recoveries_mut().roll_back(answer, &self.ctx);
+        self.stage.recoveries_mut().roll_back(restored, &self.ctx);
         let manifest = self.checkpoints.base_manifest();
         let positions = manifest.map(|base| task_positions(&base.work)).unwrap_or_default();
         self.work.roll_back(phase, step, manifest, &positions, &self.ctx);
@@ -159,15 +174,23 @@ impl Core {
         if !self.stage.is_in_phase() && self.stage.kind() != StageKind::Restoring {
             return;
         }
-        let shards = self.stage.map().of(slot).to_vec();
+        if self.has_replicas() && !self.stage.views().are_placed() {
+            // The copies are placed when all pservers are there.
+            return;
+        }
+        let shards = self.stage.map().copies_of(slot).to_vec();
+        let turn = |slot, shard| self.stage.map().turn(slot, shard);
+        let views = self.stage.views().wire(&shards, turn, &self.fleet);
         let base = self.checkpoints.base().map(|base| {
-            let file = |shard: &heddle_protocol::ids::ShardId| {
+            let file = |shard: &ShardId| {
                 let file = base.manifest.shards.get(shard.0 as usize);
                 debug_assert!(file.is_some(), "a base has a file of each shard of the job");
                 Some((*shard, file?.clone()))
             };
             Base {
                 cut: base.manifest.cut,
+                run: base.manifest.run,
+                epoch: base.manifest.epoch,
                 dir: base.dir.clone(),
                 files: shards.iter().filter_map(file).collect(),
             }
@@ -177,7 +200,7 @@ impl Core {
         let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
         self.fleet.send(
             slot,
-            Command::LoadShards(LoadShards { epoch, shards, base, phase, step }),
+            Command::LoadShards(LoadShards { epoch, shards, base, phase, step, views }),
             &mut self.ctx,
         );
     }
@@ -208,6 +231,24 @@ impl Core {
         if let Some(cause) = self.stage.take_load_retry() {
             self.restore(cause);
         }
+    }
+
+    /// A pserver has loaded a shard from another copy of its file.
+    pub(super) fn copies_passed_over(
+        &mut self,
+        slot: Slot,
+        (epoch, shard): (Epoch, ShardId),
+        passed: &[String],
+    ) {
+        let base = self.checkpoints.base().map(|base| base.manifest.cut);
+        let Some(cut) = base.filter(|_| epoch == self.ctx.epoch()) else {
+            return;
+        };
+        let passed = passed.join("; ");
+        self.ctx.warn(format!(
+            "{slot} restored shard {shard} of checkpoint {cut} from another copy: {passed}"
+        ));
+        self.ctx.store(StoreCallPurpose::Replace(shard), StoreCall::ReplaceCopies { cut, shard });
     }
 
     fn base_damaged(&mut self, error: &str) {
@@ -269,8 +310,9 @@ impl Core {
             return false;
         };
         if !self.stage.is_restored(&self.fleet) {
-            return false;
+            return self.place_copies();
         }
+        self.settle_views();
         self.stage.loads_succeeded();
         self.ctx.clear_deadline(Purpose::Replacement);
         self.ctx.clear_message();
@@ -332,14 +374,20 @@ impl Core {
     /// A pserver registered whose shards survivors hold. They return right after a checkpoint, when a rollback costs no
     /// work.
     pub(super) fn save_before_return(&mut self) {
-        if self.stage.has_started() && *self.stage.map() != self.returned_map() {
+        if self.stage.has_started() && self.shards_can_return() {
             self.save_now();
         }
     }
 
+    /// Whether shards are away from pservers that are there. With replicas a failover does not cause a rollback: they return
+    /// with the next one.
+    fn shards_can_return(&self) -> bool {
+        !self.has_replicas() && *self.stage.map() != self.returned_map()
+    }
+
     /// A checkpoint exists: shards return to pservers that were replaced late.
     pub(super) fn return_shards(&mut self) {
-        if self.stage.is_in_phase() && *self.stage.map() != self.returned_map() {
+        if self.stage.is_in_phase() && self.shards_can_return() {
             self.restore("shards go back to pservers that were replaced".to_owned());
         }
     }

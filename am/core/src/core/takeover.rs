@@ -3,10 +3,13 @@
 //! How the reports of surviving containers are judged is in `stage::takeover`.
 
 use heddle_protocol::control::ShardState;
-use heddle_protocol::ids::{Epoch, PhaseNo, Role, Slot};
+use heddle_protocol::ids::{Epoch, Role, Slot};
+use heddle_protocol::mutation::Mutation;
+use heddle_protocol::spec::KeptPass;
 use heddle_protocol::view::{self, JobState};
 
 use super::Core;
+use super::takeover_replicas::last_views;
 use crate::action::{ContainerName, ContainerOrder};
 use crate::checkpoint::Checkpoints;
 use crate::checkpoint::manifest::task_positions;
@@ -67,6 +70,13 @@ impl Core {
             Some((epoch, holders)) => {
                 self.ctx.set_epoch(epoch);
                 self.stage.set_map(ShardMap::new(holders));
+                if self.has_replicas()
+                    && let Some((views, placed)) =
+                        last_views(&journal, epoch, self.stage.map().len())
+                {
+                    self.stage.views_mut().take_over(views, placed);
+                    self.stage.set_map(ShardMap::new(self.stage.views().holders()));
+                }
                 self.adopt(kept);
             }
             None => {
@@ -101,8 +111,19 @@ impl Core {
             let position = self.position();
             self.stage.recoveries_mut().open_for_am(position, &self.ctx);
         }
+        let any_damaged = !damaged.is_empty();
         for DamagedCheckpoint { cut, dir, error } in damaged {
             Checkpoints::report_damaged(cut, dir, error, &mut self.ctx);
+        }
+        let best = self.work.lowest_loss().map(|best| best.pass);
+        if any_damaged
+            && self.ctx.config().spec.training.keep == KeptPass::Best
+            && let Some(best) = best.filter(|best| Some(*best) != self.checkpoints.kept_pass())
+        {
+            self.ctx.warn(format!(
+                "no whole checkpoint has pass {}, the best one so far: the model may be that of a later pass",
+                best + 1
+            ));
         }
     }
 
@@ -131,6 +152,9 @@ impl Core {
 
     /// Whether all shards are held, during a takeover.
     fn has_all_shards(&mut self) -> bool {
+        if self.has_replicas() {
+            return self.has_all_primaries();
+        }
         let (map, epoch) = (self.stage.map().clone(), self.ctx.epoch());
         self.stage.takeover().is_some_and(|takeover| takeover.has_all_shards(&map, epoch))
     }
@@ -138,6 +162,7 @@ impl Core {
     /// When every shard is held, nothing needs to be waited for.
     pub(super) fn advance_takeover(&mut self) -> bool {
         let has_all_shards = self.has_all_shards();
+        let has_replicas = self.has_replicas();
         let map = self.stage.map().clone();
         let Some(takeover) = self.stage.takeover() else {
             return false;
@@ -146,7 +171,13 @@ impl Core {
         if !has_all_shards {
             // All pservers are there and do not stand together, or one was gone before this attempt began: waiting
             // longer cannot help.
+            let timed_out = takeover.has_timed_out();
             let hopeless = takeover.has_all_pservers(&map) || !waits;
+            if self.promotes_after_takeover() {
+                // A primary that comes later finds a backup in its place.
+                self.await_trainers();
+                return (hopeless || timed_out) && self.take_over_copies();
+            }
             if hopeless {
                 // Trainers that live register within a moment and are accepted as in a takeover.
                 self.await_trainers();
@@ -158,6 +189,9 @@ impl Core {
             // Trainers work on by themselves; those that live register within a moment, with their tasks.
             self.await_trainers();
             return false;
+        }
+        if has_replicas {
+            return self.take_over_copies();
         }
         let takeover = std::mem::take(takeover);
         self.take_over(takeover);
@@ -173,7 +207,7 @@ impl Core {
         if let Some(takeover) = self.stage.takeover() {
             takeover.time_out();
         }
-        if self.has_all_shards() {
+        if self.has_all_shards() || self.promotes_after_takeover() {
             // `advance` goes on. A container that registers later may still be taken in.
             let takeover_ms = self.ctx.limits().takeover_ms;
             return self.ctx.set_deadline(Purpose::Takeover, self.ctx.now() + takeover_ms);
@@ -193,6 +227,10 @@ impl Core {
         let started = takeover.had_begun(epoch, base);
         let missing: Vec<String> = takeover.missing(&map).map(|slot| slot.to_string()).collect();
         self.stage.set_started(started);
+        if self.has_replicas() {
+            let cause = self.cause_without_copies();
+            return self.restore(cause);
+        }
         self.restore(match missing.is_empty() {
             true => "the pservers that an earlier attempt left are in different epochs".to_owned(),
             false => format!(
@@ -203,15 +241,19 @@ impl Core {
     }
 
     /// The job goes on where the shards are.
-    fn take_over(&mut self, mut takeover: Takeover) {
+    pub(super) fn take_over(&mut self, mut takeover: Takeover) {
         let (map, epoch) = (self.stage.map().clone(), self.ctx.epoch());
-        let states: Vec<&ShardState> = takeover.shard_states(&map, epoch).flatten().collect();
-        let phase: PhaseNo = states.iter().map(|state| state.phase).min().unwrap_or_default();
+        let (states, phase) = self.states_taken_over(&takeover);
         // A shard in a later phase shows that the one before was over everywhere.
         let is_over = states.iter().any(|state| state.phase > phase);
         let here: Vec<&ShardState> =
             states.into_iter().filter(|state| state.phase == phase).collect();
-        let positions = takeover.positions(phase, &map);
+        let views = self.stage.views();
+        let all_copies = views.are_settled() && !Mutation::TakeoverTrustsPrimaries.is_on();
+        let positions = takeover.positions(phase, |slot, shard| match all_copies {
+            true => views.counts(slot, shard),
+            false => map.holds(slot, shard),
+        });
         let busy = takeover.busy(epoch, phase);
         self.work.take_over(phase, &here, &positions, &busy, &self.ctx);
         let base = self.checkpoints.base_manifest();

@@ -8,6 +8,7 @@ use super::Core;
 use crate::checkpoint::schedule::total_steps;
 use crate::fleet::slots::{SlotEntry, SlotStatus};
 use crate::stage::{JobStage, StageKind};
+use crate::time::MonotonicMs;
 use crate::work::phases::phase_text;
 
 impl Core {
@@ -49,8 +50,14 @@ impl Core {
                 .filter(|_| is_running)
                 .map(|rows| (rows * 1000.0 / rows_per_second) as u64),
             started_ms: config.started_ms,
-            slots: self.fleet.slots().map(|(slot, entry)| slot_view(slot, entry)).collect(),
+            slots: self
+                .fleet
+                .slots()
+                .map(|(slot, entry)| slot_view(slot, entry, self.ctx.now()))
+                .collect(),
             checkpoints: self.checkpoints.views().to_vec(),
+            // The driver adds them: copies are made beside the core.
+            mirrors: Vec::new(),
             checkpoints_taken: self.checkpoints.committed_count(),
             recoveries: recoveries.views().cloned().collect(),
             recoveries_total: recoveries.total(),
@@ -58,10 +65,13 @@ impl Core {
             evaluations: self.work.scores(),
             kept_pass: self.checkpoints.kept_pass(),
             bad_records: self.work.bad_records(),
+            set_aside: self.work.set_aside().to_vec(),
             data_locality: self.work.data_locality(),
             granted_pulls: self.fleet.granted_pulls(),
             sparse_tables: self.sparse_tables(),
             storage_wait: self.fleet.storage_wait(),
+            credentials: self.credentials.view(&self.fleet),
+            replication: self.replication_view(),
             message: match self.ctx.message() {
                 "" => self.fleet.outage_text(&self.ctx).unwrap_or_default(),
                 message => message.to_owned(),
@@ -112,7 +122,7 @@ impl Core {
     }
 }
 
-fn slot_view(slot: Slot, entry: &SlotEntry) -> SlotView {
+fn slot_view(slot: Slot, entry: &SlotEntry, now: MonotonicMs) -> SlotView {
     let empty = |state| SlotView::empty(slot, entry.incarnation, state);
     match &entry.place {
         SlotStatus::Empty { .. } => empty(SlotState::Empty),
@@ -128,6 +138,7 @@ fn slot_view(slot: Slot, entry: &SlotEntry) -> SlotView {
             pid: holder.pid,
             per_second: holder.per_second,
             rss_bytes: holder.beat.rss_bytes,
+            heartbeat_age_ms: Some(now.since(holder.beat_at)),
             total: match slot.role {
                 Role::Pserver => holder.beat.pushes,
                 Role::Trainer => holder.beat.rows,

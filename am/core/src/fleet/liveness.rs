@@ -6,11 +6,17 @@
 //! pserver as lost. YARN alone takes ten minutes to report a lost node. A trainer, which has no port, is given up when its
 //! connection closed and its NodeManager does not answer either.
 //!
+//! **Probes explain silence.** A pserver that is silent for `suspect_ms` is probed each second. The probe is a handshake:
+//! an open connection proves nothing about a stopped process, whose kernel accepts. The answer goes into the warning and
+//! into the cause of the loss (the control path is cut, the process stands still, the machine is out of reach). It
+//! changes no decision: a pserver that is alive and cannot be led holds up the job as a dead one does.
+//!
 //! A container that is given up is stopped, its connection closed, and its incarnation refused from then on. If it lives
 //! after all (its node was cut off), it is a stale process that can do no harm.
 
 use heddle_protocol::ids::{Member, Role};
 
+use super::progress;
 use super::restart_policy::{Cause, FailureClass};
 use super::slots::{RegisteredContainer, SlotStatus};
 use super::{Fleet, Loss};
@@ -20,6 +26,9 @@ use crate::context::Context;
 use crate::context::deadlines::Purpose;
 use crate::event::Probe;
 use crate::time::MonotonicMs;
+
+/// A suspected pserver is probed this often.
+const PROBE_EVERY_MS: u64 = 1_000;
 
 impl Fleet {
     /// A control connection is closed.
@@ -80,9 +89,23 @@ impl Fleet {
     }
 
     /// A probe has ended.
-    pub(crate) fn probed(&mut self, member: Member, outcome: Probe) -> Option<Loss> {
+    pub(crate) fn probed(
+        &mut self,
+        member: Member,
+        outcome: Probe,
+        ctx: &mut Context,
+    ) -> Option<Loss> {
         let holder = self.slots.holder_mut(member.slot);
-        holder.filter(|holder| holder.member == member)?.probing = false;
+        let holder = holder.filter(|holder| holder.member == member)?;
+        holder.probing = false;
+        let is_news = holder.probed.replace(outcome) != Some(outcome);
+        if let (true, true, Some(words)) = (holder.suspect, is_news, silence_words(outcome)) {
+            ctx.warn(format!(
+                "{member_slot} on {host} {words}",
+                member_slot = member.slot,
+                host = holder.host
+            ));
+        }
         match outcome {
             // Counts as a kill until the cluster reports the cause.
             Probe::Refused => Some(Loss {
@@ -95,7 +118,7 @@ impl Fleet {
                 node: self.slots.node(member.slot).unwrap_or_default().to_owned(),
             }),
             // The process exists, or its state is unknown: silence decides.
-            Probe::Open | Probe::Silent => None,
+            Probe::Answered | Probe::NoAnswer | Probe::Silent => None,
         }
     }
 
@@ -119,13 +142,17 @@ impl Fleet {
                     if let Some(cause) = silent_for_too_long(holder, now, &limits) {
                         lost.push(Loss::new(*slot, &cause, FailureClass::None, ""));
                     }
+                    lost.extend(
+                        progress::loss_of(holder).filter(|_| holder.heard + limits.dead_ms > now),
+                    );
                     let suspect = holder.heard + limits.suspect_ms;
-                    if suspect <= now && !holder.suspect {
-                        holder.suspect = true;
-                        suspects.push(holder.member);
+                    if suspect <= now && holder.heard + limits.dead_ms > now {
+                        suspects
+                            .push((holder.member, !std::mem::replace(&mut holder.suspect, true)));
                     }
                     let dead = holder.heard + limits.dead_ms;
-                    let silent = if suspect > now { suspect } else { dead };
+                    let silent =
+                        if suspect > now { suspect } else { dead.min(now + PROBE_EVERY_MS) };
                     silent.min(drained_by(holder, &limits))
                 }
             };
@@ -136,12 +163,34 @@ impl Fleet {
         if let Some(next) = next {
             ctx.set_deadline_at_latest(Purpose::Liveness, next);
         }
-        for member in suspects {
-            ctx.warn(format!("{} was not heard for {} s", member.slot, limits.suspect_ms / 1000));
+        for (member, is_news) in suspects {
+            if is_news {
+                let silent = seconds(limits.suspect_ms);
+                ctx.warn(format!("{} was not heard for {silent}", member.slot));
+            }
             self.probe(member, ctx);
         }
         lost
     }
+}
+
+/// What a probe's outcome proves of a process that is silent, to follow its name.
+fn silence_words(outcome: Probe) -> Option<&'static str> {
+    match outcome {
+        Probe::Refused => None,
+        Probe::Answered => Some(
+            "answers on its data port: the path to the ApplicationMaster is cut, or its control thread hangs",
+        ),
+        Probe::NoAnswer => {
+            Some("stands still: its port accepts connections and its process does not answer")
+        }
+        Probe::Silent => Some("is out of reach: its data port does not accept connections"),
+    }
+}
+
+/// A time in words, in whole seconds where it is.
+fn seconds(ms: u64) -> String {
+    format!("{} s", ms as f64 / 1000.0)
 }
 
 /// When a trainer must have handed back its work.
@@ -156,7 +205,10 @@ fn silent_for_too_long(
     limits: &Limits,
 ) -> Option<String> {
     if holder.heard + limits.dead_ms <= now {
-        return Some(format!("was not heard for {} s", limits.dead_ms / 1000));
+        let silent = seconds(limits.dead_ms);
+        let probed = holder.probed.and_then(silence_words);
+        let why = probed.map_or_else(String::new, |words| format!(" and {words}"));
+        return Some(format!("was not heard for {silent}{why}"));
     }
     let drained = drained_by(holder, limits) <= now;
     drained.then(|| "did not hand back its work in time".to_owned())

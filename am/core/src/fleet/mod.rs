@@ -4,11 +4,14 @@
 //! containers, stops them and sends commands to them. What follows from a loss for work, checkpoints and stage is not
 //! decided here: handlers return facts ([`Loss`], [`Lost`]) that the dispatcher in `core` routes.
 
+mod blameless;
 pub(crate) mod data_path;
 pub(crate) mod liveness;
 pub(crate) mod membership;
 pub(crate) mod oom_retry;
+mod outage_matrix;
 pub(crate) mod preemption;
+mod progress;
 pub(crate) mod registration;
 pub(crate) mod restart_policy;
 pub(crate) mod scale;
@@ -94,6 +97,8 @@ pub(crate) struct Fleet {
     members: Arc<Command>,
     locality: Arc<LocalityIndex>,
     data_path: DataPath,
+    /// Until when the driver last stood still.
+    stood_still: Option<MonotonicMs>,
     storage_wait: StorageWait,
     /// Connections of containers whose end the cluster has reported. Only the reason of the end is still taken from them.
     ended_connections: BTreeMap<ConnectionId, Slot>,
@@ -130,6 +135,7 @@ impl Fleet {
             members: Arc::new(Command::Members { trainers: Vec::new() }),
             locality,
             data_path: DataPath::default(),
+            stood_still: None,
             storage_wait: StorageWait::default(),
             ended_connections: BTreeMap::new(),
             steps: 0,
@@ -314,8 +320,9 @@ impl Fleet {
     }
 
     /// The driver stood still for this time: containers were not silent meanwhile.
-    pub(crate) fn forgive_silence(&mut self, late_ms: u64) {
-        self.slots.forgive(late_ms);
+    pub(crate) fn forgive_silence(&mut self, late_ms: u64, ctx: &Context) {
+        self.slots.forgive(late_ms, ctx.now());
+        self.note_standstill(ctx.now());
     }
 
     /// Sends a command to the registered container of a slot, if it is connected. One that is not gets what holds when it
@@ -356,6 +363,7 @@ impl Fleet {
         if let Some(holder) = self.slots.holder_mut(slot) {
             holder.heard = ctx.now();
             holder.suspect = false;
+            holder.probed = None;
         }
     }
 
@@ -364,8 +372,9 @@ impl Fleet {
         let now = ctx.now();
         self.storage_wait_reported(member.slot, beat.input_wait.as_ref(), ctx);
         if member.slot.role == Role::Trainer {
-            self.note_unreachable(member, &beat.unreachable, ctx);
+            self.note_unreachable(member, &beat, ctx);
         }
+        self.judge_progress(member.slot, &beat, ctx);
         let Some(holder) = self.slots.holder_mut(member.slot) else {
             return;
         };

@@ -84,7 +84,7 @@ impl Fleet {
         }
     }
 
-    /// The cluster has granted a container for an ask.
+    /// The cluster has granted a container for an ask. Returns whether a process is started in it.
     pub(crate) fn allocated(
         &mut self,
         container: ContainerName,
@@ -92,10 +92,10 @@ impl Fleet {
         incarnation: Incarnation,
         node: String,
         ctx: &mut Context,
-    ) {
+    ) -> bool {
         if self.slots.containers.contains_key(&container) {
             // Granted a second time after the ResourceManager failed over.
-            return;
+            return false;
         }
         match self.slots.allocated(&container, slot, incarnation, node, ctx.now()) {
             Some(member) => {
@@ -106,8 +106,12 @@ impl Fleet {
                 self.slots.changed |=
                     self.slots.rest_waits && self.slots.containers.len() >= gang as usize;
                 ctx.order(ContainerOrder::Launch { container, member });
+                true
             }
-            None => ctx.order(ContainerOrder::Release(container)),
+            None => {
+                ctx.order(ContainerOrder::Release(container));
+                false
+            }
         }
     }
 
@@ -340,9 +344,12 @@ fn registered_container(
         closed: None,
         suspect: false,
         probing: false,
+        probed: None,
         draining: None,
         joined: false,
         registered: ctx.now(),
+        connected: ctx.now(),
+        standstill: None,
         unreachable: Default::default(),
         beat: HeartbeatStats::default(),
         beat_at: ctx.now(),

@@ -188,6 +188,11 @@ impl FailureHistory {
             .retain(|failure| failure.member != member || failure.class != FailureClass::Killed);
     }
 
+    /// Forgets the ends of these containers.
+    pub(crate) fn excuse(&mut self, members: &[Member]) {
+        self.failures.retain(|failure| !members.contains(&failure.member));
+    }
+
     /// The cluster's report names the cause of a kill that was noted when a container's port refused.
     pub(crate) fn explain(&mut self, member: Member, error: &str) {
         let mut kills = self.failures.iter_mut();

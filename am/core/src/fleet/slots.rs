@@ -17,10 +17,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use heddle_protocol::control::HeartbeatStats;
+use heddle_protocol::control::{HeartbeatStats, LongStep};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 
 use crate::action::{ConnectionId, ContainerName};
+use crate::event::Probe;
 use crate::time::MonotonicMs;
 
 /// Incarnations of a generation start above this multiple, so that a new attempt, which cannot know how
@@ -46,17 +47,32 @@ pub(crate) struct RegisteredContainer {
     pub suspect: bool,
     /// A probe of its port is under way.
     pub probing: bool,
+    /// The last outcome of a probe since its last line.
+    pub probed: Option<Probe>,
     /// Since when it is handing back its work.
     pub draining: Option<MonotonicMs>,
     /// Trainer: a member of the job, known to the pservers.
     pub joined: bool,
     pub registered: MonotonicMs,
+    /// When its present connection registered.
+    pub connected: MonotonicMs,
+    /// What its last heartbeats say of its progress.
+    pub standstill: Option<Standstill>,
     /// Trainer: pservers that it cannot reach, and since when.
     pub unreachable: BTreeMap<Member, MonotonicMs>,
     pub beat: HeartbeatStats,
     pub beat_at: MonotonicMs,
     /// Per second, between the last two beats: records (trainer), push frames (pserver).
     pub per_second: f64,
+}
+
+/// What a container's last two heartbeats say of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standstill {
+    /// A thread, or the path to it, stands still: the cause, to follow its name.
+    Hangs(String),
+    /// Its algorithm computes a step without end.
+    Stuck(LongStep),
 }
 
 /// What is in a slot.
@@ -404,11 +420,12 @@ impl Slots {
     }
 
     /// The driver stood still for this time: containers were not silent meanwhile.
-    pub(crate) fn forgive(&mut self, late_ms: u64) {
+    pub(crate) fn forgive(&mut self, late_ms: u64, now: MonotonicMs) {
+        let later = |at: MonotonicMs| (at + late_ms).min(now);
         for entry in self.entries.values_mut() {
             match &mut entry.place {
-                SlotStatus::Held(holder) => holder.heard = holder.heard + late_ms,
-                SlotStatus::Starting { since, .. } => *since = *since + late_ms,
+                SlotStatus::Held(holder) => holder.heard = later(holder.heard),
+                SlotStatus::Starting { since, .. } => *since = later(*since),
                 SlotStatus::Empty { .. } | SlotStatus::Asked => {}
             }
         }

@@ -10,7 +10,9 @@
 //! table here. What a transition means for the other components is routed in `core`.
 
 pub(crate) mod export;
+pub(crate) mod placement;
 pub(crate) mod recovery_timing;
+pub(crate) mod replicas;
 pub(crate) mod shard_map;
 pub(crate) mod stop;
 pub(crate) mod takeover;
@@ -26,6 +28,7 @@ use crate::outcome::Outcome;
 use crate::time::MonotonicMs;
 use export::ModelExport;
 use recovery_timing::RecoveryTimings;
+use replicas::ShardViews;
 use shard_map::ShardMap;
 use stop::StopOrder;
 use takeover::Takeover;
@@ -153,6 +156,7 @@ pub(crate) struct StageMachine {
     /// Work has been dispatched at least once.
     started: bool,
     map: ShardMap,
+    views: ShardViews,
     /// Loads of the base that failed in a row.
     load_tries: u32,
     stop_order: Option<StopOrder>,
@@ -165,6 +169,7 @@ impl StageMachine {
             stage: JobStage::New,
             started: false,
             map: ShardMap::default(),
+            views: ShardViews::default(),
             load_tries: 0,
             stop_order: None,
             recoveries: RecoveryTimings::default(),
@@ -256,7 +261,16 @@ impl StageMachine {
         self.map = map;
     }
 
-    /// Whether the slot holds the shard.
+    /// With replicas: the views of the shards.
+    pub(crate) fn views(&self) -> &ShardViews {
+        &self.views
+    }
+
+    pub(crate) fn views_mut(&mut self) -> &mut ShardViews {
+        &mut self.views
+    }
+
+    /// Whether the slot holds the shard, with replicas as its primary.
     pub(crate) fn holds(&self, slot: Slot, shard: ShardId) -> bool {
         self.map.holds(slot, shard)
     }
@@ -293,6 +307,13 @@ impl StageMachine {
         }
     }
 
+    /// A pserver has become the primary of shards that may not serve the phase that begins.
+    pub(crate) fn must_begin_again(&mut self, slot: Slot) {
+        if let JobStage::Beginning { begun } = &mut self.stage {
+            begun.remove(&slot);
+        }
+    }
+
     /// Whether every pserver serves the phase that begins.
     pub(crate) fn has_begun(&self) -> bool {
         matches!(&self.stage, JobStage::Beginning { begun } if self.map.is_covered_by(begun))
@@ -310,7 +331,7 @@ impl StageMachine {
 
     /// Whether every shard has the common state and its pserver is there.
     pub(crate) fn is_restored(&self, fleet: &Fleet) -> bool {
-        matches!(&self.stage, JobStage::Restoring(restoring) if self.map.is_covered_by(&restoring.answered))
+        matches!(&self.stage, JobStage::Restoring(restoring) if self.map.is_loaded_by(&restoring.answered))
             && self.map.slots().all(|slot| fleet.holder(slot).is_some())
     }
 

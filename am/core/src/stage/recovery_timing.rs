@@ -1,9 +1,9 @@
-//! Recovery timing, in five phases: detection, restart, load, resumption, and what was lost since the checkpoint.
+//! Recovery timing, in five phases: the checkpoint that is returned to, notice, restart, load, resumption.
 
 use std::collections::VecDeque;
 
 use heddle_protocol::ids::{CutId, Member, PhaseNo, Role, Slot, Step};
-use heddle_protocol::view::{self, RECOVERIES_MAX, RecoveryView};
+use heddle_protocol::view::{self, RECOVERIES_MAX, RecoveryKind, RecoveryView};
 
 use crate::context::Context;
 use crate::time::MonotonicMs;
@@ -13,17 +13,34 @@ use crate::time::MonotonicMs;
 pub(crate) struct RecoveryTiming {
     pub view: RecoveryView,
     noticed: MonotonicMs,
+    /// The replacement is being started.
+    launched: Option<MonotonicMs>,
     registered: Option<MonotonicMs>,
     held: Option<MonotonicMs>,
     /// The ApplicationMaster's: containers work on where they are.
     taken_over: bool,
+    /// A failover: how far it is.
+    failover: Option<Failover>,
+}
+
+/// How far a failover is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failover {
+    /// The views' record is not durable yet.
+    Recording { promotes: bool },
+    /// The new primaries do not serve yet.
+    Promoting,
+    /// No trainer has taken a step since they serve.
+    Serving,
+    /// Nothing was promoted: pushes waited for the record alone.
+    Over,
 }
 
 impl RecoveryTiming {
     /// Whether shards go back to a checkpoint for it, or may have to.
     fn rolls_back(&self) -> bool {
         let slot = self.view.slot;
-        slot.is_none_or(|slot| slot.role == Role::Pserver)
+        self.failover.is_none() && slot.is_none_or(|slot| slot.role == Role::Pserver)
     }
 }
 
@@ -54,6 +71,19 @@ impl RecoveryTimings {
         }
         self.kept.push_back(recovery);
     }
+}
+
+/// The checkpoint that a rollback returns to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RestoredCheckpoint {
+    pub cut: CutId,
+    /// When it was committed, ms since 1970.
+    pub at_ms: u64,
+    /// From its order to its commit; none if another attempt took it.
+    pub save_ms: Option<u64>,
+    pub phase: PhaseNo,
+    /// BSP: the step it holds.
+    pub step: Step,
 }
 
 /// The position of the job when a recovery begins.
@@ -92,9 +122,15 @@ impl RecoveryTimings {
         position: JobPosition,
         ctx: &Context,
     ) {
+        let kind = match slot.map(|slot| slot.role) {
+            None => RecoveryKind::ApplicationMaster,
+            Some(Role::Pserver) => RecoveryKind::Rollback,
+            Some(Role::Trainer) => RecoveryKind::Trainer,
+        };
         let view = RecoveryView {
             cause,
             slot,
+            kind,
             at_ms: ctx.wall_ms(),
             epoch_before: ctx.epoch(),
             epoch_after: ctx.epoch(),
@@ -102,7 +138,9 @@ impl RecoveryTimings {
             phase: position.phase,
             step: position.step,
             base_step: None,
+            steps_again: None,
             checkpoint_ms: None,
+            save_ms: None,
             notice_ms,
             restart_ms: None,
             load_ms: None,
@@ -112,10 +150,51 @@ impl RecoveryTimings {
         self.push(RecoveryTiming {
             view,
             noticed: ctx.now(),
+            launched: None,
             registered: None,
             held: None,
             taken_over: false,
+            failover: None,
         });
+    }
+
+    /// Backups serve instead of the shards of this pserver, or it held backups alone: no rollback follows.
+    pub(crate) fn fail_over(&mut self, slot: Slot, promotes: bool, ctx: &Context) {
+        let epoch = ctx.epoch();
+        for recovery in self.open_ones() {
+            if recovery.view.slot == Some(slot) && recovery.failover.is_none() {
+                recovery.view.kind = RecoveryKind::Failover;
+                recovery.view.epoch_after = epoch;
+                recovery.failover = Some(Failover::Recording { promotes });
+            }
+        }
+    }
+
+    /// The records of all views are durable.
+    pub(crate) fn views_durable(&mut self, ctx: &mut Context) {
+        let now = ctx.now();
+        for recovery in self.open_ones() {
+            if let Some(Failover::Recording { promotes }) = recovery.failover {
+                recovery.launched = Some(now);
+                recovery.view.restart_ms = Some(now.since(recovery.noticed));
+                recovery.failover =
+                    Some(if promotes { Failover::Promoting } else { Failover::Over });
+            }
+        }
+        self.close(|recovery| recovery.failover == Some(Failover::Over), ctx);
+    }
+
+    /// All promoted primaries serve.
+    pub(crate) fn failed_over(&mut self, ctx: &mut Context) {
+        let now = ctx.now();
+        for recovery in self.open_ones() {
+            if recovery.failover == Some(Failover::Promoting) {
+                let from = recovery.launched.unwrap_or(recovery.noticed);
+                recovery.view.load_ms = Some(now.since(from));
+                recovery.held = Some(now);
+                recovery.failover = Some(Failover::Serving);
+            }
+        }
     }
 
     /// A container reports how long ago it lost the ApplicationMaster before this attempt.
@@ -153,39 +232,69 @@ impl RecoveryTimings {
     }
 
     /// A rollback begins in the context's epoch: it answers every loss that is not over.
-    pub(crate) fn roll_back(&mut self, base: Option<(CutId, u64, PhaseNo, Step)>, ctx: &Context) {
+    pub(crate) fn roll_back(&mut self, base: Option<RestoredCheckpoint>, ctx: &Context) {
         let (wall_ms, now) = (ctx.wall_ms(), ctx.now());
+        for recovery in self.open_ones() {
+            // What a second loss interrupts is part of the rollback.
+            if recovery.failover.take().is_some() {
+                recovery.view.kind = RecoveryKind::Rollback;
+            }
+        }
         for recovery in self.open_ones().filter(|it| it.rolls_back()) {
             if recovery.view.slot.is_none() && recovery.registered.is_none() {
                 recovery.registered = Some(now);
                 recovery.view.restart_ms = Some(now.since(recovery.noticed));
             }
-            recovery.view.epoch_after = ctx.epoch();
-            recovery.view.base = base.map(|(cut, ..)| cut);
-            recovery.view.base_step = base.map(|(.., step)| step);
-            recovery.view.checkpoint_ms = base.map(|(_, at_ms, ..)| wall_ms.saturating_sub(at_ms));
-            recovery.view.load_ms = None;
+            let view = &mut recovery.view;
+            view.epoch_after = ctx.epoch();
+            view.base = base.map(|base| base.cut);
+            view.base_step = base.map(|base| base.step);
+            view.steps_again = base
+                .filter(|base| ctx.is_bsp() && base.phase == view.phase)
+                .map(|base| view.step.0.saturating_sub(base.step.0));
+            view.checkpoint_ms = base.map(|base| wall_ms.saturating_sub(base.at_ms));
+            view.save_ms = base.and_then(|base| base.save_ms);
+            view.load_ms = None;
             recovery.held = None;
+        }
+    }
+
+    /// A replacement is being started.
+    pub(crate) fn launched(&mut self, slot: Slot, ctx: &Context) {
+        let now = ctx.now();
+        for recovery in self.unregistered(slot) {
+            recovery.launched = Some(now);
+            recovery.view.restart_ms = Some(now.since(recovery.noticed));
         }
     }
 
     /// A replacement has registered.
     pub(crate) fn registered(&mut self, slot: Slot, ctx: &Context) {
         let now = ctx.now();
-        let open = |recovery: &&mut RecoveryTiming| {
-            recovery.view.slot == Some(slot) && recovery.registered.is_none()
-        };
-        for recovery in self.open_ones().filter(open) {
+        for recovery in self.unregistered(slot) {
             recovery.registered = Some(now);
-            recovery.view.restart_ms = Some(now.since(recovery.noticed));
+            // A process of another attempt was there already.
+            let launched = *recovery.launched.get_or_insert(now);
+            recovery.view.restart_ms = Some(launched.since(recovery.noticed));
+            if !recovery.rolls_back() {
+                recovery.view.load_ms = Some(now.since(launched));
+            }
         }
+    }
+
+    fn unregistered(&mut self, slot: Slot) -> impl Iterator<Item = &mut RecoveryTiming> {
+        self.open_ones().filter(move |recovery| {
+            recovery.view.slot == Some(slot)
+                && recovery.registered.is_none()
+                && recovery.failover.is_none()
+        })
     }
 
     /// All shards are loaded.
     pub(crate) fn loaded(&mut self, ctx: &Context) {
         let now = ctx.now();
         for recovery in self.open_ones().filter(|it| it.rolls_back()) {
-            let from = recovery.registered.unwrap_or(recovery.noticed);
+            let from = recovery.launched.or(recovery.registered).unwrap_or(recovery.noticed);
             recovery.view.load_ms = Some(now.since(from));
             recovery.held = Some(now);
         }
@@ -201,6 +310,7 @@ impl RecoveryTimings {
     pub(crate) fn stepping(&mut self, member: Member, all_step: bool, ctx: &mut Context) {
         self.close(
             |recovery| match recovery.rolls_back() {
+                _ if recovery.failover.is_some() => recovery.failover == Some(Failover::Serving),
                 true => all_step && recovery.held.is_some(),
                 false => recovery.registered.is_some() && recovery.view.slot == Some(member.slot),
             },
@@ -211,7 +321,14 @@ impl RecoveryTimings {
     /// The phase is over: its work was done again.
     pub(crate) fn phase_over(&mut self, ctx: &mut Context) {
         self.close(
-            |recovery| !recovery.rolls_back() || recovery.held.is_some() || recovery.taken_over,
+            |recovery| {
+                let promotes = matches!(
+                    recovery.failover,
+                    Some(Failover::Recording { .. } | Failover::Promoting)
+                );
+                !promotes
+                    && (!recovery.rolls_back() || recovery.held.is_some() || recovery.taken_over)
+            },
             ctx,
         );
     }
@@ -222,7 +339,7 @@ impl RecoveryTimings {
             if over(recovery) {
                 let from = recovery.held.or(recovery.registered).unwrap_or(recovery.noticed);
                 // Where nothing was rolled back, trainers worked on without an ApplicationMaster.
-                if !recovery.taken_over {
+                if !recovery.taken_over && recovery.failover != Some(Failover::Over) {
                     recovery.view.resume_ms = Some(now.since(from));
                 }
                 recovery.view.done = true;
@@ -242,6 +359,7 @@ mod tests {
             view: RecoveryView {
                 cause: String::new(),
                 slot: Some(Slot::trainer(0)),
+                kind: RecoveryKind::Trainer,
                 at_ms,
                 epoch_before: Epoch::default(),
                 epoch_after: Epoch::default(),
@@ -249,7 +367,9 @@ mod tests {
                 phase: PhaseNo(0),
                 step: Step(0),
                 base_step: None,
+                steps_again: None,
                 checkpoint_ms: None,
+                save_ms: None,
                 notice_ms: None,
                 restart_ms: None,
                 load_ms: None,
@@ -257,9 +377,11 @@ mod tests {
                 done,
             },
             noticed: MonotonicMs::default(),
+            launched: None,
             registered: None,
             held: None,
             taken_over: false,
+            failover: None,
         }
     }
 

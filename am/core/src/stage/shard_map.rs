@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::ids::{ShardId, Slot};
+use heddle_protocol::mutation::Mutation;
 
 /// The slot of each shard, and the shards of each slot: asked for a slot with each order to it, so not searched for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShardMap {
     holders: Vec<Slot>,
     of: BTreeMap<Slot, Vec<ShardId>>,
+    /// With replicas: all copies that a slot loaded in this epoch, ascending; without them, or before it is known: empty.
+    copies: BTreeMap<Slot, Vec<ShardId>>,
 }
 
 impl ShardMap {
@@ -18,7 +21,7 @@ impl ShardMap {
         for (shard, slot) in (0..).map(ShardId).zip(&holders) {
             of.entry(*slot).or_default().push(shard);
         }
-        Self { holders, of }
+        Self { holders, of, copies: BTreeMap::new() }
     }
 
     /// Shards in turn over the pservers of a job.
@@ -47,6 +50,41 @@ impl ShardMap {
             *held += 1;
         }
         Some(Self::new(map))
+    }
+
+    /// The map with these copies in each slot.
+    pub(crate) fn with_copies(mut self, copies: BTreeMap<Slot, Vec<ShardId>>) -> Self {
+        self.copies = copies;
+        self
+    }
+
+    /// The map with other primaries, in the same copies. The slot `lost` has none any more.
+    pub(crate) fn with_primaries(&self, holders: Vec<Slot>, lost: Option<Slot>) -> Self {
+        let mut copies = self.copies.clone();
+        if let Some(lost) = lost {
+            copies.remove(&lost);
+        }
+        Self::new(holders).with_copies(copies)
+    }
+
+    /// All copies that a slot holds, ascending: its shards, and with replicas the backups of others.
+    pub(crate) fn copies_of(&self, slot: Slot) -> &[ShardId] {
+        match self.copies.is_empty() {
+            true => self.of(slot),
+            false => self.copies.get(&slot).map_or(&[], Vec::as_slice),
+        }
+    }
+
+    /// The place of a shard in the order in which a pserver deals its copies to its data threads.
+    pub(crate) fn turn(&self, slot: Slot, shard: ShardId) -> usize {
+        let copies = self.copies_of(slot);
+        copies.binary_search(&shard).unwrap_or_default()
+    }
+
+    /// Whether every slot that has to load copies is among these.
+    pub(crate) fn is_loaded_by(&self, slots: &BTreeSet<Slot>) -> bool {
+        let backups = self.copies.keys().all(|slot| slots.contains(slot));
+        self.is_covered_by(slots) && (backups || Mutation::BackupsNeedNotLoad.is_on())
     }
 
     /// By shard: the slot that holds it.

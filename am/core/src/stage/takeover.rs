@@ -8,6 +8,10 @@
 //! registered, or is gone too, a missing one was lost before and is not waited for. (A list that a ResourceManager made
 //! right after its own restart may lack one. That costs the work since the last checkpoint, and the container is refused.)
 //!
+//! With replicas the journal's views say which copies count. Copies of containers that did not come back leave the sets; if the
+//! primary is among them, a backup is promoted. There is a rollback only if a shard has no copy left. What a primary reports
+//! may not be at its backups yet, and would be lost with it: positions are the lowest of all copies that count.
+//!
 //! The phase is the lowest that any shard names: only when all had ended it was the next one begun. In ASP a task restarts at
 //! the lowest step that a shard names (0 if a shard names none), never after it. It is done only if every shard marks it or
 //! is in a later phase. Cut numbers, incarnations and attempts of tasks start above all of earlier generations, so that no
@@ -16,7 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{PserverState, Report, ShardState, TrainerState};
-use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Slot, Step, TaskId};
+use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskId};
 use heddle_protocol::task_set::TaskSet;
 
 use crate::action::{ConnectionId, ContainerName};
@@ -67,6 +71,8 @@ impl Takeover {
             | Report::TaskSteps { .. }
             | Report::TaskFailed { .. }
             | Report::LaneFenced { .. }
+            | Report::ViewTaken { .. }
+            | Report::Lagging { .. }
             | Report::Drained { .. } => {
                 self.reports.push((connection, report));
                 None
@@ -172,15 +178,25 @@ impl Takeover {
         self.pservers.iter().filter_map(|(slot, held)| Some((*slot, held.as_ref()?.cut)))
     }
 
-    /// ASP: the positions of the tasks of a phase.
-    pub(crate) fn positions(&self, phase: PhaseNo, map: &ShardMap) -> QueueProgress {
+    /// With replicas: the copy of a shard that the container in a slot has reported in this epoch.
+    pub(crate) fn copy(&self, slot: Slot, shard: ShardId, epoch: Epoch) -> Option<&ShardState> {
+        let held = self.pservers.get(&slot)?.as_ref().filter(|held| held.epoch == epoch)?;
+        held.shards.iter().find(|state| state.shard == shard)
+    }
+
+    /// ASP: the positions of the tasks of a phase, by the copies that `counts`.
+    pub(crate) fn positions(
+        &self,
+        phase: PhaseNo,
+        counts: impl Fn(Slot, ShardId) -> bool,
+    ) -> QueueProgress {
         let in_phase: Vec<PserverProgress<'_>> = self
             .pservers
             .iter()
             .filter_map(|(slot, held)| {
                 let held = held.as_ref()?;
                 let is_here =
-                    |state: &&ShardState| state.phase == phase && map.holds(*slot, state.shard);
+                    |state: &&ShardState| state.phase == phase && counts(*slot, state.shard);
                 let shards: Vec<_> = held.shards.iter().filter(is_here).collect();
                 (!shards.is_empty()).then_some(PserverProgress { done: &held.done, shards })
             })

@@ -1,10 +1,10 @@
 //! Dispatch: epoch and placement to all trainers, lanes or tasks to each.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, ShardPlace};
-use heddle_protocol::ids::{Member, Slot};
+use heddle_protocol::ids::Member;
 use heddle_protocol::spec::PhaseKind;
 
 use super::JobWork;
@@ -17,18 +17,16 @@ use crate::stage::shard_map::ShardMap;
 /// How often it is checked whether a trainer without work can share a slow task.
 const STRAGGLER_CHECK_MS: u64 = 1_000;
 
-/// Where each shard is served. A pserver deals its shards to its data threads in turn, in the order of their numbers.
+/// Where each shard is served. A pserver deals its copies to its data threads in turn, in the order of their numbers.
 fn places(map: &ShardMap, fleet: &Fleet) -> Vec<ShardPlace> {
-    let mut dealt: BTreeMap<Slot, usize> = BTreeMap::new();
     let mut places = Vec::with_capacity(map.len());
     for (shard, slot) in map.iter() {
-        let turn = dealt.entry(slot).or_default();
+        let turn = map.turn(slot, shard);
         if let Some(holder) = fleet.holder(slot)
-            && let Some(endpoint) = holder.endpoints.get(*turn % holder.endpoints.len().max(1))
+            && let Some(endpoint) = holder.endpoints.get(turn % holder.endpoints.len().max(1))
         {
             places.push(ShardPlace { shard, holder: holder.member, endpoint: *endpoint });
         }
-        *turn += 1;
     }
     places
 }

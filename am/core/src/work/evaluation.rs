@@ -42,6 +42,7 @@ pub(crate) fn known_evaluations(
             }
             Record::Restore { phase, .. } => known.retain(|of, _| of < phase),
             Record::Claim { .. }
+            | Record::Views { .. }
             | Record::Commit { .. }
             | Record::PassTrained { .. }
             | Record::Scaled { .. }
@@ -184,6 +185,12 @@ impl JobWork {
         (last.0 == self.phase.no && is_best).then_some(last.1.pass)
     }
 
+    /// The evaluation with the lowest loss; of equal ones the first.
+    pub(crate) fn lowest_loss(&self) -> Option<&EvaluationView> {
+        let by_loss = |a: &&EvaluationView, b: &&EvaluationView| loss_of(a).total_cmp(&loss_of(b));
+        self.evaluations.iter().map(|(_, scores)| scores).min_by(by_loss)
+    }
+
     /// Reports that training ends before its last pass. Called once, when an evaluation has decided it.
     pub(crate) fn report_early_stop(&self, ctx: &mut Context) {
         let config = ctx.config();
@@ -191,9 +198,7 @@ impl JobWork {
         if self.has_converged(self.phase.no.next(), &config.spec) {
             return self.report_convergence(ctx);
         }
-        let by_loss = |a: &&EvaluationView, b: &&EvaluationView| loss_of(a).total_cmp(&loss_of(b));
-        let scores = || self.evaluations.iter().map(|(_, scores)| scores);
-        let (Some(best), Some(last)) = (scores().min_by(by_loss), scores().next_back()) else {
+        let (Some(best), Some((_, last))) = (self.lowest_loss(), self.evaluations.last()) else {
             debug_assert!(false, "an evaluation has just ended");
             return;
         };

@@ -13,6 +13,7 @@ pub(crate) mod phases;
 pub(crate) mod queue;
 pub(crate) mod remaining;
 pub(crate) mod step_rate;
+pub(crate) mod task_errors;
 pub(crate) mod training_loss;
 
 use std::collections::BTreeMap;
@@ -21,9 +22,9 @@ use std::sync::Arc;
 use heddle_protocol::control::{
     LaneGrant, Phase, ShardState, Sharing, TaskGrant, TaskPosition, TrainerState,
 };
-use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId, Step, TaskAttempt, TaskId};
 use heddle_protocol::manifest::Manifest;
+use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::spec::PhaseKind;
 use heddle_protocol::view::{DataLocality, EvaluationView, TrainingPassView};
 
@@ -59,6 +60,10 @@ pub(crate) struct JobWork {
     data_locality: DataLocality,
     /// Tasks that a trainer should hold and did not name when it registered again.
     doubtful: BTreeMap<Member, Vec<TaskGrant>>,
+    /// BSP: how often an algorithm did not return from a step of a task.
+    stuck_tasks: BTreeMap<TaskId, u32>,
+    /// Tasks that phases went on without, oldest first.
+    set_aside: Vec<SetAsideTask>,
 }
 
 impl JobWork {
@@ -72,6 +77,8 @@ impl JobWork {
             locality,
             data_locality: DataLocality::default(),
             doubtful: BTreeMap::new(),
+            stuck_tasks: BTreeMap::new(),
+            set_aside: Vec::new(),
         }
     }
 
@@ -85,6 +92,7 @@ impl JobWork {
         if let Some(base) = base {
             self.statistics.go_on(base.progress.bad_records);
             self.task_steps = base.task_steps.clone();
+            self.set_aside.clone_from(&base.progress.set_aside);
         }
         (self.evaluations, self.passes) = (evaluations, passes);
     }
@@ -175,6 +183,11 @@ impl JobWork {
         (self.data_locality.tasks() > 0).then_some(self.data_locality)
     }
 
+    /// Tasks that phases went on without, oldest first.
+    pub(crate) fn set_aside(&self) -> &[SetAsideTask] {
+        &self.set_aside
+    }
+
     /// A phase begins.
     pub(crate) fn begin_phase(&mut self, phase: PhaseNo, ctx: &Context) {
         let mut step_rate = self.phase.step_rate;
@@ -203,6 +216,7 @@ impl JobWork {
             }
         }
         self.add_earlier(base, progress, ctx);
+        self.set_aside = base.map(|base| base.progress.set_aside.clone()).unwrap_or_default();
         self.phase.step_rate.starts(step, ctx.now());
         self.keep_results_before(phase);
     }
@@ -321,44 +335,6 @@ impl JobWork {
     /// The number of steps of a training task is known.
     pub(crate) fn set_task_steps(&mut self, task: TaskId, steps: u64) {
         self.task_steps.insert(task, steps);
-    }
-
-    /// A trainer could not read a task. Returns whether the task can be dispatched again.
-    ///
-    /// # Errors
-    /// The job ends with it.
-    pub(crate) fn task_failed(
-        &mut self,
-        member: Member,
-        task: TaskId,
-        attempt: TaskAttempt,
-        retryable: bool,
-        error: &str,
-        ctx: &mut Context,
-    ) -> Result<bool, JobFailure> {
-        if !retryable {
-            return Err(JobFailure::new(ExitCode::Input, error));
-        }
-        let errors = match &mut self.phase.work {
-            PhaseWork::Queue(queue) => queue.failed(member, task, attempt),
-            // Its trainer has tried for minutes, and a lane's tasks cannot go to another: without this one every lane
-            // would wait without end.
-            PhaseWork::Lanes(_) => {
-                return Err(JobFailure::new(
-                    ExitCode::Unreachable,
-                    format!("task {task} cannot be read: {error}"),
-                ));
-            }
-        };
-        let Some(errors) = errors else {
-            return Ok(false);
-        };
-        if errors >= ctx.limits().task_errors {
-            let message = format!("task {task} failed {errors} times, last: {error}");
-            return Err(JobFailure::new(ExitCode::Unreachable, message));
-        }
-        ctx.warn(format!("task {task} failed on {}: {error}", member.slot));
-        Ok(true)
     }
 
     /// A trainer registers again and may lack tasks that it was sent: the order was lost with the connection, or it has

@@ -7,6 +7,8 @@
 //!    └───────────────────┘  at the first step that not every shard acknowledged
 //! ```
 //!
+//! A task that is todo can be **set aside** after its errors: the phase goes on without it.
+//!
 //! **Leases.** A trainer holds tasks ahead that last for `lease_ms` at its own rate: it works on
 //! while no ApplicationMaster answers. Towards the end of a phase it gets fewer, so that no trainer holds work
 //! that others could do.
@@ -18,11 +20,12 @@
 //! **Late** means: computing for longer than three times what nine of ten tasks took, and than `late_ms`. Only the
 //! trainer's own computing time counts: waiting for others would make the fast ones look slow.
 //!
-//! **Failures.** A task is blamed only for errors that a trainer reports on it, never for a trainer's death:
-//! random kills that hit one task three times say nothing about it.
+//! **Failures.** A task is blamed for errors that a trainer reports on it. Random kills that hit one task three times say
+//! nothing about it: see [`task_failures`].
 
 mod durations;
 mod progress;
+mod task_failures;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,8 +34,11 @@ use heddle_protocol::ids::{Generation, Member, Step, TaskAttempt, TaskId};
 
 use crate::config::Limits;
 use crate::time::MonotonicMs;
+use task_failures::TaskFailures;
+
 use durations::Durations;
 pub(crate) use progress::QueueProgress;
+pub(crate) use task_failures::TaskErrors;
 
 /// Attempts of a generation start above this multiple: a new ApplicationMaster cannot know how often an earlier
 /// one handed a task out, and a delayed report must not be taken for one of its own.
@@ -56,9 +62,11 @@ struct Task {
     /// The first step that is not known to be acknowledged by every shard.
     step: Step,
     done: bool,
+    set_aside: bool,
     grants: Vec<Grant>,
     attempts: u32,
-    errors: u32,
+    /// Absent for nearly all tasks.
+    failures: Option<Box<TaskFailures>>,
 }
 
 /// What a trainer has done in this phase.
@@ -86,6 +94,7 @@ pub(crate) struct Queue {
     looked: BTreeMap<Member, usize>,
     attempts_floor: u32,
     done: u32,
+    set_aside: u32,
     records: BTreeMap<Member, TrainerRecord>,
     /// Trainers by the number of tasks that they hold, those without any left out.
     by_load: BTreeSet<(usize, Member)>,
@@ -114,6 +123,7 @@ impl Queue {
             looked: BTreeMap::new(),
             attempts_floor: attempts_floor(generation),
             done: 0,
+            set_aside: 0,
             records: BTreeMap::new(),
             by_load: BTreeSet::new(),
             at_work: BTreeSet::new(),
@@ -127,7 +137,7 @@ impl Queue {
         self.records.clear();
         self.durations = Durations::default();
         for task in &mut self.tasks {
-            (task.attempts, task.errors) = (0, 0);
+            (task.attempts, task.failures) = (0, None);
         }
         self.restore(queue_progress);
     }
@@ -144,10 +154,12 @@ impl Queue {
         for (id, task) in (0..).map(TaskId).zip(&mut self.tasks) {
             task.grants = Vec::new();
             task.done = queue_progress.done.contains(&id);
+            task.set_aside = queue_progress.set_aside.contains(&id);
             task.step = queue_progress.at.get(&id).copied().unwrap_or_default();
         }
         self.done = self.tasks.iter().map(|task| u32::from(task.done)).sum();
-        let is_todo = |task: &u32| self.tasks.get(*task as usize).is_some_and(|task| !task.done);
+        self.set_aside = self.tasks.iter().map(|task| u32::from(task.set_aside)).sum();
+        let is_todo = |task: &u32| self.tasks.get(*task as usize).is_some_and(Task::is_left);
         self.todo = (0..)
             .zip(&self.order)
             .filter(|(_, task)| is_todo(task))
@@ -161,6 +173,8 @@ impl Queue {
         for (id, task) in (0..).map(TaskId).zip(&self.tasks) {
             if task.done {
                 queue_progress.finished(id);
+            } else if task.set_aside {
+                queue_progress.set_aside.insert(id);
             } else {
                 queue_progress.reached(id, task.step);
             }
@@ -169,7 +183,7 @@ impl Queue {
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        self.done as usize == self.tasks.len()
+        (self.done + self.set_aside) as usize == self.tasks.len()
     }
 
     /// Tasks done, and all.
@@ -311,7 +325,7 @@ impl Queue {
             if task.grants.is_empty() {
                 // Its room goes too: a million tasks that are done would keep 160 MB.
                 task.grants = Vec::new();
-                if !task.done {
+                if task.is_left() {
                     self.todo.insert(place);
                 }
             }
@@ -445,22 +459,6 @@ impl Queue {
         current
     }
 
-    /// A trainer could not work on a task: back to todo. Returns how many errors the task has had; none if the
-    /// hand-out is over.
-    pub(crate) fn failed(
-        &mut self,
-        member: Member,
-        id: TaskId,
-        attempt: TaskAttempt,
-    ) -> Option<u32> {
-        if !self.take_back(member, id, attempt) {
-            return None;
-        }
-        let task = self.tasks.get_mut(id.0 as usize)?;
-        task.errors += 1;
-        Some(task.errors)
-    }
-
     /// A trainer is gone or has handed back its tasks: they are todo again, at the first step that not every shard
     /// acknowledged.
     pub(crate) fn release(&mut self, member: Member) {
@@ -478,7 +476,8 @@ impl Queue {
 
     /// A trainer that an earlier attempt gave this task goes on with it.
     pub(crate) fn adopt(&mut self, member: Member, position: &TaskPosition, now: MonotonicMs) {
-        let free = self.task(position.task).is_some_and(|task| !task.done && task.grants.len() < 2);
+        let free =
+            self.task(position.task).is_some_and(|task| task.is_left() && task.grants.len() < 2);
         if free && self.grant_of(member, position.task).is_none() {
             self.hand(position.task, member, Some(position.attempt), now);
         }

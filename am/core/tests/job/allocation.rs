@@ -157,3 +157,19 @@ fn silent_kept_container_is_stopped_after_a_failed_takeover() {
     assert!(job.at(Slot::trainer(1)).incarnation > Incarnation(1));
     assert_eq!(job.core.view().state, JobState::Running);
 }
+
+#[test]
+fn standstill_of_the_am_is_no_wait_for_containers() {
+    let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+    job.auto.cluster = false;
+    job.start();
+    job.grant(Slot::pserver(0), Incarnation(1));
+    job.on(Event::Timer);
+    // It was stopped for longer than containers may take; nothing that they did was read meanwhile.
+    let ms = job.config.limits.allocation_ms + 1_000;
+    job.now += ms;
+    job.on(Event::StoodStill { ms });
+    assert!(job.outcome.is_none(), "{:?}", job.outcome);
+    wait(&mut job);
+    assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(ExitCode::Refused));
+}

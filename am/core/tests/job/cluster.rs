@@ -28,6 +28,7 @@ fn stores(job: &Job, from: usize) -> Vec<&'static str> {
         StoreCall::Discard { .. } => "discard",
         StoreCall::Retain { .. } => "retain",
         StoreCall::OlderBase { .. } => "older",
+        StoreCall::ReplaceCopies { .. } => "replace",
         StoreCall::PublishModel { .. } => "publish",
     };
     job.calls[from..].iter().map(|(_, call)| name(call)).collect()
@@ -145,7 +146,7 @@ fn pserver_is_not_lost_because_its_node_is_silent() {
     let pserver = job.pserver(0);
     job.disconnect(pserver);
     vanish(&mut job, pserver);
-    job.probed(pserver, Probe::Open);
+    job.probed(pserver, Probe::Answered);
     assert_eq!(job.pserver(0), pserver);
     vanish(&mut job, pserver);
     job.probed(pserver, Probe::Refused);

@@ -12,8 +12,8 @@ use heddle_am_core::{
 };
 use heddle_protocol::control::{
     BeginPhase, Command, CutAt, ExportedFile, HeartbeatStats, LaneGrant, LoadShards, Operation,
-    Phase, PserverState, Registration, Report, ShardState, TakeCut, TaskGrant, TaskPosition,
-    TrainerState,
+    Phase, PserverState, Registration, ReplicaState, Report, SetViews, ShardState, ShardView,
+    TakeCut, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
@@ -107,6 +107,9 @@ pub struct Process {
     /// Highest cut received.
     pub cut: CutId,
     pub members: Vec<Member>,
+    /// Of the copies that it holds.
+    pub views: Vec<ShardView>,
+    pub me: Option<Member>,
 }
 
 /// The job under test.
@@ -145,12 +148,12 @@ impl Job {
     pub fn new(spec: JobSpec, train: u32, test: u32) -> Self {
         let config = Config {
             run: RunId(Uuid::nil()),
+            limits: Limits::of_job(&spec, 120_000),
             spec: Arc::new(spec),
             plan: Arc::new(plan(train, test)),
             plan_file: PlanFile::default(),
             address: "127.0.0.1:1".to_owned(),
             started_ms: 0,
-            limits: Limits::default(),
             cluster_lease_ms: None,
             locality: Arc::default(),
             output: Some("file:///out".to_owned()),
@@ -504,7 +507,9 @@ impl Job {
                 self.checkpoints.push(checkpoint.clone());
                 Stored::Committed(Box::new(checkpoint))
             }
-            StoreCall::Discard { .. } | StoreCall::Retain { .. } => Stored::Done,
+            StoreCall::Discard { .. }
+            | StoreCall::Retain { .. }
+            | StoreCall::ReplaceCopies { .. } => Stored::Done,
             StoreCall::OlderBase { below, .. } => {
                 self.checkpoints.retain(|checkpoint| checkpoint.manifest.cut < below);
                 Stored::Base {
@@ -531,11 +536,12 @@ impl Job {
         };
         let mut ups = Vec::new();
         match command {
-            Command::LoadShards(LoadShards { epoch, shards, base: _, phase, step }) => {
+            Command::LoadShards(LoadShards { epoch, shards, base: _, phase, step, views }) => {
                 let from_storage = shards.len() as u32;
                 if process.epoch != epoch && auto.hold {
                     process.epoch = epoch;
                     process.shards = shards;
+                    (process.views, process.me) = (views, Some(member));
                     process.phase = Some(phase);
                     process.step = step;
                 }
@@ -547,6 +553,11 @@ impl Job {
                 process.phase = Some(phase);
                 process.step = Step(0);
                 ups.push(Report::Begun { epoch, phase: phase.no });
+            }
+            Command::Views(SetViews { epoch, views }) if epoch == process.epoch => {
+                for view in views {
+                    ups.extend(process.take_view(epoch, view));
+                }
             }
             Command::Members { trainers } => process.members = trainers,
             Command::Cut(TakeCut { cut, epoch, at, .. }) => {
@@ -729,9 +740,27 @@ impl Process {
             ended: false,
             tasks: Vec::new(),
             done: TaskSet::default(),
+            replica: self.views.iter().find(|view| view.shard == *shard).map(|view| ReplicaState {
+                term: view.term,
+                version: view.version,
+                primary: Some(view.primary) == self.me,
+                number: 0,
+                whole: true,
+            }),
         };
         let shards = self.shards.iter().map(state).collect();
         PserverState::new(self.epoch, self.cut, shards)
+    }
+
+    /// Another view of a copy; returns the report of a primary that serves in it.
+    fn take_view(&mut self, epoch: Epoch, view: ShardView) -> Option<Report> {
+        let own = self.views.iter_mut().find(|own| own.shard == view.shard)?;
+        if own.order() >= view.order() {
+            return None;
+        }
+        *own = view;
+        let ShardView { shard, term, version, primary, .. } = *own;
+        (Some(primary) == self.me).then_some(Report::ViewTaken { epoch, shard, term, version })
     }
 
     fn busy(&self) -> TrainerState {
@@ -763,6 +792,8 @@ pub fn saves(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Report> {
             md5: Md5([0; 16]),
             bytes: 1,
             at_ms: 0,
+            sha256: None,
+            copies: Vec::new(),
         }
     };
     process

@@ -1,10 +1,10 @@
 //! Pservers are lost, the journal hangs, files are damaged: the job returns to the last checkpoint.
 
 use heddle_am_core::{Event, Exit, Record, RecordId, StoreCall, Stored};
-use heddle_protocol::control::{Command, LoadShards, Operation, Report};
+use heddle_protocol::control::{Command, CutAt, LoadShards, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{Epoch, Generation, Incarnation, Lane, Slot, Step, TaskId};
+use heddle_protocol::ids::{Epoch, Generation, Incarnation, Lane, ShardId, Slot, Step, TaskId};
 use heddle_protocol::spec::{BadRecords, Consistency, DurationMs, Every, OnCorrupt};
 use heddle_protocol::view::{JobEvent as Notice, JobState};
 
@@ -573,6 +573,94 @@ fn frequent_losses_do_not_delay_periodic_checkpoints() {
         assert_eq!(staged(&job, from), 2);
         job.pass(1_000);
         assert_eq!(staged(&job, from), 3, "{consistency:?}");
+    }
+}
+
+/// Schedule 50 on the job: Young's period before and after six rollbacks.
+#[test]
+fn s50_auto_period_follows_the_rollbacks() {
+    let mut spec = spec(Consistency::Asp);
+    spec.checkpoint.every = Every::Auto;
+    let mut job = Job::started(spec, 4_000, 0);
+    job.auto.save = false;
+    // Checkpoints of milliseconds cost 50 ms, and one rollback in a day is assumed: 93 s.
+    let from = job.calls.len();
+    job.pass(92_000);
+    assert_eq!(staged(&job, from), 0);
+    job.pass(2_000);
+    assert_eq!(staged(&job, from), 1);
+    job.auto.save = true;
+    let cut = job.cut();
+    job.save_all(cut);
+    for _ in 0..6 {
+        let pserver = job.pserver(0);
+        job.exit(pserver, Exit::NodeLost);
+        job.pass(1_000);
+    }
+    let said = job.notices.iter().rev().find_map(|notice| match notice {
+        Notice::CheckpointPeriod(period) => Some(period.clone()),
+        _ => None,
+    });
+    let period = said.expect("the new period is reported");
+    // Six rollbacks in 100 s: one in 24 min; 12 s, and 30 s are the least.
+    assert_eq!((period.period_ms, period.cost_ms), (30_000, 50));
+}
+
+/// Schedule 46 in the core: a pserver has used another copy of a file.
+#[test]
+fn s46_a_copy_that_was_passed_over_is_replaced() {
+    let mut job = bsp_beyond_a_checkpoint();
+    let pserver = job.pserver(0);
+    let passed_over = |count| Report::CopiesPassedOver {
+        epoch: epoch(count),
+        shard: ShardId(0),
+        passed: vec!["shard-00000 is damaged".to_owned()],
+    };
+    let replaced = |job: &Job| {
+        let calls = job.calls.iter().filter_map(|(_, call)| match call {
+            StoreCall::ReplaceCopies { cut, shard } => Some((*cut, *shard)),
+            _ => None,
+        });
+        calls.collect::<Vec<_>>()
+    };
+    job.report(pserver, passed_over(7));
+    assert!(replaced(&job).is_empty(), "of another epoch");
+    job.report(pserver, passed_over(0));
+    let base = job.checkpoints.last().expect("one was committed").manifest.cut;
+    assert_eq!(replaced(&job), [(base, ShardId(0))]);
+    assert!(job.warned("from another copy: shard-00000 is damaged"));
+}
+
+/// The cost of a checkpoint is measured whatever decides when the next one is due.
+#[test]
+fn training_that_a_save_slows_is_warned_of_at_fixed_periods_too() {
+    for every in [Every::Time(DurationMs::secs(20)), Every::Steps(200)] {
+        let mut spec = spec(Consistency::Bsp);
+        spec.checkpoint.every = every;
+        let mut job = Job::started(spec, 400, 0);
+        job.auto.save = false;
+        let from = job.calls.len();
+        let mut step = 0;
+        let reach = |job: &mut Job, step: u64| {
+            for member in job.pservers() {
+                job.processes.get_mut(&member).unwrap().step = Step(step);
+            }
+            job.pass(1_000);
+        };
+        while staged(&job, from) == 0 {
+            step += 10;
+            assert!(step < 1_000, "{every:?}: no checkpoint is due");
+            reach(&mut job, step);
+        }
+        for _ in 0..12 {
+            reach(&mut job, step);
+        }
+        assert!(!job.warned("slower while a checkpoint was saved"), "{every:?}: not saved yet");
+        let CutAt::Steps(at) = job.cut_at() else { panic!("a BSP cut names a step") };
+        let cut = job.cut();
+        job.snap_all(cut, at.0);
+        job.save_all(cut);
+        assert!(job.warned("slower while a checkpoint was saved"), "{every:?}");
     }
 }
 

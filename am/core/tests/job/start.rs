@@ -279,9 +279,9 @@ fn broken_connection_alone_loses_no_container() {
         job.disconnect(*member);
     }
     for member in job.probes.clone() {
-        job.probed(member, Probe::Open);
+        job.probed(member, Probe::Answered);
     }
-    job.pass_silently(15_000);
+    job.pass_silently(8_000);
     for member in &everybody {
         job.registers(*member);
     }
@@ -297,11 +297,27 @@ fn silent_container_is_suspected_then_lost() {
     let silent = job.trainer(0);
     let connection = job.processes.get_mut(&silent).unwrap().connection.take();
     assert!(connection.is_some());
-    job.pass(25_000);
+    job.pass(5_000);
     let slot = job.core.view().slots.into_iter().find(|view| view.slot == silent.slot).unwrap();
     assert_eq!(slot.state, SlotState::Suspect);
-    job.pass(40_000);
+    job.pass(4_000);
+    assert_eq!(job.trainer(0).incarnation, Incarnation(1), "not before liveness.dead");
+    job.pass(3_000);
     assert_eq!(job.trainer(0).incarnation, Incarnation(2));
+}
+
+#[test]
+fn s36_driver_that_stood_still_for_5_s_suspects_no_container() {
+    let mut job = Job::bsp();
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    job.pass(1_000);
+    job.now += 5_000;
+    job.on(Event::StoodStill { ms: 5_000 });
+    job.on(Event::Timer);
+    assert_eq!(job.processes.keys().copied().collect::<Vec<_>>(), everybody);
+    let suspects =
+        job.core.view().slots.iter().filter(|slot| slot.state == SlotState::Suspect).count();
+    assert_eq!(suspects, 0);
 }
 
 #[test]
@@ -320,7 +336,7 @@ fn report_of_another_process_starts_a_probe_and_no_loss() {
     let (pserver, trainer) = (job.pserver(0), job.trainer(0));
     job.report(trainer, Report::Unreachable { member: pserver });
     assert_eq!(job.probes, [pserver]);
-    job.probed(pserver, Probe::Open);
+    job.probed(pserver, Probe::Answered);
     assert_eq!(job.pserver(0), pserver);
 }
 

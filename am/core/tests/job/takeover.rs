@@ -77,6 +77,7 @@ fn held(
             ended,
             tasks: tasks.collect(),
             done: done.map(|(task, _)| *task).collect(),
+            replica: None,
         }
     });
     PserverState::new(epoch, CutId::default(), shards.collect())

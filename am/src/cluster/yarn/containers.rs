@@ -272,7 +272,8 @@ impl ContainerRegistry {
         self.given.insert(member.slot, (open.request.memory, container.resources.memory));
         self.open.remove(&ask);
         // A ResourceManager may leave the id out: the session has found the ask by its priority.
-        let grant = Container { ask: Some(ask), ..container };
+        let mut grant = container;
+        grant.ask = Some(ask);
         self.held.insert(grant.id, HeldContainer { grant, state: HeldState::Granted });
         GrantVerdict::Take { member, crowded }
     }

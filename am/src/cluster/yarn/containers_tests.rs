@@ -3,7 +3,7 @@
 use super::*;
 use heddle_protocol::ids::Incarnation;
 use heddle_protocol::spec::job::sample;
-use heddle_yarn::{ExecutionType, ids::ApplicationAttemptId};
+use heddle_yarn::ids::ApplicationAttemptId;
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -12,17 +12,16 @@ fn attempt() -> ApplicationAttemptId {
 }
 
 fn container(number: i64, host: &str, ask: AskId) -> Container {
-    Container {
-        id: ContainerId { attempt: attempt(), id: number },
-        node: NodeId { host: host.to_owned(), port: 8041 },
-        node_http_address: format!("{host}:8042"),
-        resources: Resources::default(),
-        priority: Priority(1),
-        ask: Some(ask),
-        execution_type: ExecutionType::Guaranteed,
-        version: 0,
-        token: heddle_hadoop::Token::new(Vec::new(), Vec::new(), "ContainerToken", "n:1"),
-    }
+    let mut container = Container::new(
+        ContainerId { attempt: attempt(), id: number },
+        NodeId { host: host.to_owned(), port: 8041 },
+        Resources::default(),
+        heddle_hadoop::Token::new(Vec::new(), Vec::new(), "ContainerToken", "n:1"),
+    );
+    container.node_http_address = format!("{host}:8042");
+    container.priority = Priority(1);
+    container.ask = Some(ask);
+    container
 }
 
 fn member(slot: Slot, incarnation: u32) -> Member {
@@ -250,7 +249,8 @@ fn process_is_started_once_and_not_in_an_ending_container() {
 fn grant_without_an_ask_id_has_the_member_of_its_ask() {
     let mut registry = registry();
     let (ask, _) = registry.ask(wanted(Slot::trainer(0), 3));
-    let grant = Container { ask: None, ..container(2, "n1", ask) };
+    let mut grant = container(2, "n1", ask);
+    grant.ask = None;
     assert!(matches!(registry.granted(ask, grant, 3, NOW), GrantVerdict::Take { .. }));
     assert!(registry.of_member(member(Slot::trainer(0), 3)).is_some());
 }

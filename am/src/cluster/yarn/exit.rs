@@ -105,13 +105,10 @@ mod tests {
     use heddle_yarn::ContainerState;
 
     fn ended(code: i32, diagnostics: &str) -> (Exit, String) {
-        exit_of(&ContainerStatus {
-            id: "container_1_0001_01_000002".parse().expect("an id"),
-            state: ContainerState::Complete,
-            ending: false,
-            exit: ExitStatus(code),
-            diagnostics: diagnostics.to_owned(),
-        })
+        let id = "container_1_0001_01_000002".parse().expect("an id");
+        let mut status = ContainerStatus::new(id, ContainerState::Complete, ExitStatus(code));
+        status.diagnostics = diagnostics.to_owned();
+        exit_of(&status)
     }
 
     #[test]

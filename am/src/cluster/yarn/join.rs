@@ -81,11 +81,15 @@ pub async fn join(
     joining: Joining,
     events: Events,
 ) -> Result<(Joined, Option<JoinError>), JoinError> {
-    let Joining { cluster, token, place, again, sizes, launch, silence_max, lease, log } = joining;
+    let Joining { cluster, token, place, again, sizes, mut launch, silence_max, lease, log } =
+        joining;
     let mut am = ApplicationMaster::new(&cluster, token);
     let registered =
         with_retries(silence_max, "registration", async || am.register(place.clone()).await)
             .await?;
+    if let Some(registered) = &registered {
+        launch.acls = registered.acls.clone();
+    }
     let mut containers = ContainerRegistry::new(sizes.clone());
     let mut kept = Vec::new();
     let mut early = Vec::new();

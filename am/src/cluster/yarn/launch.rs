@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use heddle_hadoop::kerberos::NO_TICKETS;
 use heddle_protocol::environment::{
-    AM, AM_DIR, AmAddress, BIND_HOST, DATA_THREADS, INCARNATION, PORTS, RUN, SLOT,
+    AM, AM_DIR, AmAddress, BIND_HOST, DATA_THREADS, DEAD_MS, INCARNATION, PORTS, PROTECTION, RUN,
+    SLOT,
 };
+use heddle_protocol::handshake::Mechanism;
 use heddle_protocol::ids::{Member, RunId};
 use heddle_yarn::launch::UrlError;
 use heddle_yarn::shell::QuoteError;
-use heddle_yarn::{LaunchContext, LocalResource, ResourceKind, Visibility};
+use heddle_yarn::{Access, LaunchContext, LocalResource, ResourceKind};
 
+use super::container_credentials::ContainerCredentials;
 use crate::staging::{CONF_DIR, StagedFile, command};
 
 /// The parts of the launch context that all containers of a job share.
@@ -32,8 +35,15 @@ pub struct YarnLaunch {
     pub data_threads: u32,
     /// Ports that containers may listen on, as in the job file; `None`: any.
     pub ports: Option<String>,
-    /// The credentials file: the job's secret and tokens, without the ApplicationMaster's own.
-    pub credentials: Vec<u8>,
+    /// How containers secure their connections.
+    pub mechanism: Mechanism,
+    /// `liveness.dead` in force, ms.
+    pub dead_ms: u64,
+    /// The users that may view and change the application, as the ResourceManager named them at the registration: a
+    /// NodeManager takes them from the first container that it starts for an application.
+    pub acls: BTreeMap<Access, String>,
+    /// The job's secret and tokens, without the ApplicationMaster's own.
+    pub credentials: ContainerCredentials,
 }
 
 /// Why the job file or the submission cannot be expressed in a launch context.
@@ -55,7 +65,7 @@ impl YarnLaunch {
     pub fn context(&self, member: Member) -> Result<LaunchContext, LaunchError> {
         let role = member.slot.role.to_string();
         let mut context =
-            LaunchContext::new(&command(&[&role], &self.env))?.tokens(self.credentials.clone());
+            LaunchContext::new(&command(&[&role], &self.env))?.tokens(self.credentials.encode());
         for (name, value) in &self.env {
             context = context.env(name.as_str(), value)?;
         }
@@ -67,6 +77,8 @@ impl YarnLaunch {
             (AM_DIR, self.am_dir.clone()),
             (DATA_THREADS, self.data_threads.to_string()),
             (PORTS, self.ports.clone().unwrap_or_default()),
+            (DEAD_MS, self.dead_ms.to_string()),
+            (PROTECTION, protection(self.mechanism).to_owned()),
             // Without Kerberos HDFS trusts the user name of a process; YARN does not set it.
             ("HADOOP_USER_NAME", self.user.clone()),
             // A NodeManager may start containers as its own account, whose tickets would make them that account's.
@@ -77,10 +89,20 @@ impl YarnLaunch {
         context = context
             .env_raw(BIND_HOST, "{{NM_HOST}}")?
             .env_raw("HADOOP_CONF_DIR", format!("{{{{PWD}}}}/{CONF_DIR}"))?;
+        for (access, users) in &self.acls {
+            context = context.acl(*access, users.as_str());
+        }
         for (name, file) in &self.resources {
             context = context.file(name.as_str(), resource(file)?);
         }
         Ok(context)
+    }
+}
+
+fn protection(mechanism: Mechanism) -> &'static str {
+    match mechanism {
+        Mechanism::Hmac => "off",
+        Mechanism::Noise => "on",
     }
 }
 
@@ -90,15 +112,26 @@ fn resource(file: &StagedFile) -> Result<LocalResource, UrlError> {
         size: i64::try_from(file.bytes).unwrap_or(-1),
         timestamp_ms: i64::try_from(file.modified_ms).unwrap_or(i64::MAX),
         kind: if file.archive { ResourceKind::Archive } else { ResourceKind::File },
-        visibility: if file.shared { Visibility::Private } else { Visibility::Application },
+        visibility: file.visibility.into(),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heddle_hadoop::Token;
+    use heddle_hadoop::token::Credentials;
     use heddle_protocol::ids::{Attempt, Incarnation, Slot};
     use heddle_yarn::proto;
+
+    use crate::staging::StagedVisibility;
+
+    fn credentials() -> Credentials {
+        let mut credentials = Credentials::new();
+        credentials.insert_secret("alias", *b"secret");
+        credentials.add(Token::new(*b"old", *b"p", "K", "nn:1"));
+        credentials
+    }
 
     fn launch() -> YarnLaunch {
         let file = StagedFile {
@@ -106,7 +139,7 @@ mod tests {
             bytes: 7,
             modified_ms: 8,
             archive: false,
-            shared: true,
+            visibility: StagedVisibility::Private,
         };
         YarnLaunch {
             run: RunId(uuid::Uuid::nil()),
@@ -116,8 +149,11 @@ mod tests {
             resources: BTreeMap::from([("heddle".into(), file)]),
             env: BTreeMap::from([("NOTE".into(), "a \"b\" $c".into())]),
             data_threads: 2,
+            dead_ms: 10_000,
+            mechanism: Mechanism::Noise,
             ports: None,
-            credentials: b"HDTSsecret".to_vec(),
+            acls: BTreeMap::from([(Access::View, "bob ops".into())]),
+            credentials: ContainerCredentials::new(credentials()),
         }
     }
 
@@ -145,6 +181,25 @@ mod tests {
         ] {
             assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
         }
+    }
+
+    #[test]
+    fn containers_start_with_the_newest_tokens() {
+        let launch = launch();
+        let tokens = |launch: &YarnLaunch| {
+            let member = Member { slot: Slot::trainer(3), incarnation: Incarnation(5) };
+            let context = launch.context(member).expect("a valid context");
+            let message = proto::ContainerLaunchContextProto::from(&context);
+            Credentials::decode(&message.tokens.expect("credentials")).expect("decodes")
+        };
+        assert_eq!(tokens(&launch), credentials());
+        let mut newer = Credentials::new();
+        newer.add(Token::new(*b"new", *b"p", "K", "nn:1"));
+        launch.credentials.replace(&newer);
+        let all = tokens(&launch);
+        let identifiers: Vec<_> = all.of_kind("K").map(Token::identifier).collect();
+        assert_eq!(identifiers, [b"new"]);
+        assert_eq!(all.secret("alias"), Some(&b"secret"[..]));
     }
 
     #[test]

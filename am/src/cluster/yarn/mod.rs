@@ -5,6 +5,7 @@
 //! use no sockets.
 
 mod ask_id;
+mod container_credentials;
 mod containers;
 mod exit;
 mod heartbeat_interval;
@@ -21,6 +22,7 @@ use heddle_protocol::view::Placement;
 use heddle_yarn::{AmError, FinalStatus};
 use tokio::sync::{mpsc, oneshot};
 
+pub use container_credentials::ContainerCredentials;
 pub use containers::Sizes;
 pub use join::{JoinError, Joined, Joining, join};
 pub use launch::{LaunchError, YarnLaunch};

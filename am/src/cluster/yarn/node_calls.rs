@@ -306,13 +306,9 @@ mod tests {
     use super::*;
 
     fn answer(state: ContainerState, ending: bool) -> Option<Result<ContainerStatus, NodeError>> {
-        Some(Ok(ContainerStatus {
-            id: id(),
-            state,
-            ending,
-            exit: heddle_yarn::ExitStatus(-1000),
-            diagnostics: String::new(),
-        }))
+        let mut status = ContainerStatus::new(id(), state, heddle_yarn::ExitStatus(-1000));
+        status.ending = ending;
+        Some(Ok(status))
     }
 
     fn id() -> ContainerId {

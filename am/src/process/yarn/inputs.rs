@@ -1,23 +1,28 @@
 //! Inputs of the ApplicationMaster's container: from YARN and from the submission.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use heddle_am_core::Outcome;
+use heddle_am_core::{Outcome, TokenLifetime};
 use heddle_hadoop::configuration::Environment;
 use heddle_hadoop::identity::Identity;
+use heddle_hadoop::sasl::{Qop, SecurityPolicy};
 use heddle_hadoop::token::{Credentials, token_kind};
 use heddle_hadoop::{Configuration, Token};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::handshake::Secret;
+use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::Attempt;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::spec::{JobSpec, Location};
 use heddle_protocol::view::{JobView, Placement};
 use heddle_storage::Mode;
 use heddle_storage::{StorageError, StorageUrl, chain, connect, make_dirs, publish_small};
 use heddle_yarn::{AmEnvironment, CallTimeouts, Cluster, ClusterError, rpc_options};
 
+use super::tokens;
 use crate::attempt_history;
+use crate::carried_files;
+use crate::cluster::yarn::ContainerCredentials;
 use crate::process::start_failure::{StartFailure, code_of};
 use crate::run_dir::{RunDir, RunFile};
 use crate::staging::{SECRET_ALIAS, YARN_FILE, YarnFile};
@@ -39,7 +44,10 @@ pub(super) struct ContainerInputs {
     pub(super) cluster: Cluster,
     /// Authenticates this attempt.
     pub(super) token: Token,
+    pub(super) identity: Identity,
     credentials: Credentials,
+    /// Whether the cluster protects its own calls: `hadoop.rpc.protection` does not contain `authentication`.
+    protected: bool,
 }
 
 impl ContainerInputs {
@@ -57,6 +65,9 @@ impl ContainerInputs {
             .map_err(|error| StartFailure::new(ExitCode::Denied, chain(&error)))?;
         let cluster = cluster(&configuration, &identity, &environment)
             .map_err(|error| internal("cannot use the configuration", &error))?;
+        let policy = SecurityPolicy::of(&configuration)
+            .map_err(|error| internal("cannot use the configuration", &error))?;
+        let protected = !policy.protection.contains(&Qop::Auth);
         let credentials = Credentials::read_file(&environment.token_file).map_err(|error| {
             StartFailure::new(
                 ExitCode::Denied,
@@ -69,7 +80,7 @@ impl ContainerInputs {
                 "the container's credentials do not contain an AMRM token",
             )
         })?;
-        Ok(Self { environment, configuration, cluster, token, credentials })
+        Ok(Self { environment, configuration, cluster, token, identity, credentials, protected })
     }
 
     /// The container of this process.
@@ -93,6 +104,11 @@ impl ContainerInputs {
         wall_ms().saturating_sub(u64::try_from(submitted).unwrap_or(0))
     }
 
+    /// How connections of this job are secured.
+    pub(super) fn mechanism(&self, spec: &JobSpec) -> Mechanism {
+        spec.network.protection.mechanism(self.protected)
+    }
+
     /// After how long the ResourceManager gives a silent attempt up.
     pub(super) fn expiry(&self) -> Duration {
         expiry(&self.configuration)
@@ -103,13 +119,24 @@ impl ContainerInputs {
         format!("http://{}:{}", self.environment.node_host, address.address.port())
     }
 
+    /// How long file systems accept the tokens of the submission; `None` where the job needs none.
+    pub(super) fn token_lifetime(&self) -> Option<TokenLifetime> {
+        tokens::of_submission(&self.credentials, wall_ms())
+    }
+
+    /// Whether the tokens of the submission can be used for a while.
+    pub(super) fn has_usable_tokens(&self) -> bool {
+        self.token_lifetime().is_some_and(|lifetime| lifetime.usable_ms > 0)
+    }
+
     /// The credentials of the job's containers: the job's secret and the tokens of file systems. The holder of the AMRM
-    /// token could act in place of this attempt, and that of the ResourceManager's token as the user.
-    pub(super) fn for_containers(&self) -> Vec<u8> {
+    /// token could act in place of this attempt, that of the ResourceManager's token and of the keytab as the user.
+    pub(super) fn for_containers(&self) -> ContainerCredentials {
         let mut credentials = self.credentials.clone();
         credentials.remove_kind(AM_TOKEN);
         credentials.remove_kind(token_kind::RM_DELEGATION);
-        credentials.encode()
+        carried_files::remove(&mut credentials);
+        ContainerCredentials::new(credentials)
     }
 }
 
@@ -169,6 +196,21 @@ impl SubmittedFiles {
             )
         })?;
         Ok(Self { run: dir.run_file()?, spec: dir.spec()?, yarn: dir.read(YARN_FILE)?, secret })
+    }
+
+    /// The authorities of the file systems of the job, each once.
+    pub(super) fn hdfs_authorities(&self) -> Vec<String> {
+        let data = &self.spec.data;
+        let locations = data.train.iter().chain(&data.test).chain(&self.spec.model.init);
+        let locations = locations.chain([&self.spec.checkpoint.dir, &self.spec.output.model]);
+        let locations = locations.chain(&self.spec.checkpoint.mirrors);
+        let urls = locations.map(Location::url).chain(self.run.from.clone());
+        let urls = urls.chain([self.yarn.staging.clone(), self.yarn.reports.clone()]);
+        let authority = |url: String| match StorageUrl::parse(&url).ok()? {
+            StorageUrl::Hdfs { authority, .. } => Some(authority),
+            StorageUrl::Local(_) => None,
+        };
+        urls.filter_map(authority).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     /// The view of a job that did not begin, or that an earlier attempt ended.

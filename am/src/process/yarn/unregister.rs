@@ -23,6 +23,7 @@ use heddle_yarn::client::ApplicationFilter;
 use heddle_yarn::{ApplicationReport, ApplicationState, FinalStatus, YarnClient};
 
 use super::inputs::{ContainerInputs, SubmittedFiles};
+use super::token_keeper::TokenKeeper;
 use crate::cluster::yarn::YarnCluster;
 use crate::event_log::EventLog;
 use crate::process::prepare::is_transient;
@@ -62,6 +63,8 @@ pub(super) struct Unregistration<'a> {
     cluster: YarnCluster,
     pub(super) application: ApplicationView,
     pub(super) events: EventLog,
+    /// Cancelled when the application has ended, and kept for a next attempt.
+    pub(super) tokens: Option<TokenKeeper>,
 }
 
 impl<'a> Unregistration<'a> {
@@ -77,7 +80,7 @@ impl<'a> Unregistration<'a> {
             user: files.yarn.user.clone(),
             queue,
         };
-        Self { inputs, files, cluster, application, events }
+        Self { inputs, files, cluster, application, events, tokens: None }
     }
 
     /// Ends an application whose job did not begin.
@@ -150,6 +153,9 @@ impl<'a> Unregistration<'a> {
                 tracing::info!(?status, "application_unregistered");
                 fail_point!("after-unregister", attempt = self.inputs.attempt());
                 self.clear().await;
+                if let Some(tokens) = &self.tokens {
+                    tokens.cancel().await;
+                }
             }
             // The next attempt finds the outcome in the journal.
             Err(error) => tracing::warn!(error = chain(&error), "application_not_unregistered"),

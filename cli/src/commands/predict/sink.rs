@@ -13,7 +13,7 @@ use heddle_storage::{
 use uuid::Uuid;
 
 use crate::am_client;
-use crate::commands::checkpoint::unusable;
+use crate::commands::checkpoint_source::unusable;
 use crate::failure::CommandFailure;
 
 /// Bytes of a chunk.

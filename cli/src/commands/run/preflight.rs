@@ -2,6 +2,8 @@
 //! written, that the program exists. A fault found here costs nothing; found after hours of training
 //! it costs these.
 
+mod mirrors;
+
 use std::path::{Path, PathBuf};
 
 use heddle_am::input::InputError;
@@ -16,7 +18,7 @@ use heddle_trainer::export::{SAFETENSORS_FILE, TEXT_FILE};
 use nix::unistd::{AccessFlags, access};
 
 use crate::am_client;
-use crate::commands::checkpoint::{self, unusable};
+use crate::commands::checkpoint_source::{self, unusable};
 use crate::failure::CommandFailure;
 
 /// Checks what can be checked; returns files and tasks. Where checkpoints and model are to be on a cluster's file
@@ -55,6 +57,9 @@ fn check_as_far(
     program(&spec.trainers.command)?;
     writable("checkpoint.dir", &spec.checkpoint.dir)?;
     writable("output.model", &spec.output.model)?;
+    for mirror in &spec.checkpoint.mirrors {
+        writable("checkpoint.mirrors", mirror)?;
+    }
     output_is_free(&spec.output, overwrite)?;
     am_client::runtime()?.block_on(on_storage(spec, overwrite, trying))
 }
@@ -90,11 +95,12 @@ pub async fn outputs_take(spec: &JobSpec, overwrite: bool) -> Result<(), Command
 
 async fn outputs(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<(), CommandFailure> {
     // Both run to their end, so that the failure of one leaves no files of the other.
-    let (checkpoints, model) = tokio::join!(
+    let (checkpoints, model, mirrors) = tokio::join!(
         checkpoints(&spec.checkpoint.dir, trying),
         model(&spec.output, overwrite, trying),
+        mirrors::mirrors(&spec.checkpoint, trying),
     );
-    checkpoints.and(model)
+    checkpoints.and(model).and(mirrors)
 }
 
 /// The failure of a job whose data cannot be read.
@@ -115,6 +121,7 @@ fn places(spec: &JobSpec) -> impl Iterator<Item = (&'static str, &Location)> {
     train
         .chain(test)
         .chain([("checkpoint.dir", &spec.checkpoint.dir), ("output.model", &spec.output.model)])
+        .chain(spec.checkpoint.mirrors.iter().map(|mirror| ("checkpoint.mirrors", mirror)))
 }
 
 /// Checks that the storage of a remote location responds.
@@ -144,7 +151,7 @@ async fn checkpoints(dir: &Location, trying: bool) -> Result<(), CommandFailure>
     let storage = connect(&location).map_err(|error| unusable(&fact, &error))?;
     CheckpointDir::rehearse(storage, location.path().clone(), trying)
         .await
-        .map_err(|error| checkpoint::failure(&fact, &error))
+        .map_err(|error| checkpoint_source::failure(&fact, &error))
 }
 
 async fn model(output: &OutputSpec, overwrite: bool, trying: bool) -> Result<(), CommandFailure> {

@@ -11,7 +11,7 @@ use heddle_protocol::spec::{Difference, JobSpec, identity};
 use heddle_storage::checkpoint::{CheckpointDir, DamagePolicy, Depth};
 use heddle_storage::{StorageUrl, connect};
 
-use crate::commands::checkpoint::parse_cut;
+use crate::commands::checkpoint_source::parse_cut;
 use crate::failure::CommandFailure;
 use crate::runs::{self, LocalRun};
 

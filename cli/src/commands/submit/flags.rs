@@ -18,6 +18,9 @@ pub struct Args {
     /// Continue an unfinished run with changed keys, if these may change on resume
     #[arg(long, conflicts_with = "fresh")]
     pub resume: bool,
+    /// With --resume: continue from this mirror of a lost checkpoint directory, in a new one
+    #[arg(long, value_name = "MIRROR", requires = "resume")]
+    pub from: Option<String>,
     /// Start over, whatever an earlier run of the job has done
     #[arg(long)]
     pub fresh: bool,

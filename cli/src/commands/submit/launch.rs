@@ -9,7 +9,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::JobSpec;
 use heddle_yarn::{
     Access, ApplicationId, LaunchContext, LocalResource, Priority, ResourceKind, Resources,
-    Submission, Visibility,
+    Submission,
 };
 
 use super::credentials::SubmittedCredentials;
@@ -89,9 +89,6 @@ fn local_resource(file: &StagedFile) -> Result<LocalResource, CommandFailure> {
             true => ResourceKind::Archive,
             false => ResourceKind::File,
         },
-        visibility: match file.shared {
-            true => Visibility::Private,
-            false => Visibility::Application,
-        },
+        visibility: file.visibility.into(),
     })
 }

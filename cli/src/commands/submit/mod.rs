@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_am::run_dir::{ResumeMode, RunFile};
-use heddle_am::staging::HOME_DIR;
 use heddle_am::wall_clock::wall_ms;
 use heddle_input::{parallelism_warning, workers};
 use heddle_protocol::exit_code::ExitCode;
@@ -23,36 +22,43 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::checkpoint;
 use super::run::preflight::{on_storage, outputs_take, unreadable};
 use super::warm_start;
 use crate::am_client;
 use crate::application::{self, Application};
 use crate::cluster::{ClusterContext, client_failure};
 use crate::failure::{CommandFailure, CommandResult};
+use crate::file_systems::STAGING;
 use crate::output;
+use crate::program;
+use crate::site_defaults;
 use crate::waiting::{self, HDFS};
 
 mod announce;
 mod credentials;
-mod elf;
 mod flags;
 mod foreign_keys;
+mod keytab;
 mod launch;
 mod oozie;
 mod plan;
 mod preflight;
-mod program;
+mod program_source;
 mod properties;
 mod resume;
 mod shipped;
 mod staging;
 mod staging_gc;
 mod token;
+mod tokens_note;
 mod tool_flags;
 mod upload;
+mod user_secrets;
 
 pub use flags::{Args, Keys};
 
+use keytab::JobKeytab;
 use plan::SubmitPlan;
 use preflight::ClusterCheck;
 use resume::ResumePoint;
@@ -81,6 +87,10 @@ struct Ready {
     application: ApplicationId,
     spec: JobSpec,
     plan: SubmitPlan,
+    /// What the ApplicationMaster fetches tokens by.
+    keytab: Option<JobKeytab>,
+    /// URL of the mirror that it continues from.
+    from: Option<String>,
     /// Whether `output.model` has its default value.
     default_output: bool,
     /// `data.train` and `data.test` of the job file.
@@ -93,7 +103,8 @@ pub fn submit(args: &Args, json: bool) -> CommandResult {
 
 fn submit_job(args: &Args, json: bool) -> CommandResult {
     am_client::runtime()?.block_on(async {
-        let cluster = Arc::new(ClusterContext::load()?);
+        let cluster = Arc::new(cluster_of(args)?);
+        credentials::check_session(&cluster)?;
         cluster.reach().await?;
         if let (Some(token), false) = (&args.submit_token, args.dry_run)
             && let Some(found) = token::find(&cluster, &token::place(&cluster, token)?).await?
@@ -152,7 +163,7 @@ fn submit_job(args: &Args, json: bool) -> CommandResult {
         // The suggested next command names the data of the job file, not the uploaded copy.
         let mut spec = ready.spec;
         (spec.data.train, spec.data.test) = ready.given;
-        let application = Application::of(cluster, report, Some(spec))?;
+        let application = Application::of(cluster, report, Some(spec));
         application::follow(application, args.waiting, json).await
     })
 }
@@ -189,9 +200,12 @@ async fn ready(
     oozie::add_child_tags(&mut spec)?;
     preflight::outputs_are_shared(&spec)?;
     preflight::init_is_shared(&spec)?;
+    // Wiped at once, and read again when they are sent: the checks in between take a while.
+    drop(user_secrets::read(&spec.yarn.secrets)?);
     preflight::trainer_program(&mut spec)?;
-    let of_program = spec.clone();
-    let program = tokio::task::spawn_blocking(move || program::read(&of_program));
+    let keytab = keytab::read(cluster, &spec)?;
+    let binary = spec.submit.binary.clone();
+    let program = tokio::task::spawn_blocking(move || program::read(binary.as_deref()));
     let mut future = spec.clone();
     let JobChecks { cleared, input, data, base } =
         check(cluster, args, &spec, &mut future, trying).await?;
@@ -207,8 +221,8 @@ async fn ready(
     let program = program.await.map_err(|error| {
         CommandFailure::caused(ExitCode::Internal, "cannot read the program", &error)
     })??;
-    let to = cluster.home()?.join(HOME_DIR).join("bin").join(&program.name);
     let mut notes = cleared.notes;
+    let source = program_source::of(cluster, &spec, &program, &mut notes).await?;
     if let Some(label) = continued {
         let name = &spec.name;
         notes.push(format!(
@@ -217,8 +231,10 @@ async fn ready(
     }
     notes.extend(warm_start::resolve(&mut future, args.fresh).await?);
     notes.extend(parallelism_warning(&input, workers(&spec)));
+    let from = checkpoint::mirror_to_continue(args.from.as_deref(), args.take_over).await?;
     notes.extend(program.note.clone());
-    let uploads = Uploads { program: (program, to), data, files: preflight::local_files(&future)? };
+    notes.extend(cluster.short_ticket_note());
+    let uploads = Uploads { program, source, data, files: preflight::local_files(&future)? };
     if !uploads.data.is_empty() {
         notes.push(format!("uploads {}", uploads.data_in_words()));
     }
@@ -226,6 +242,8 @@ async fn ready(
         run,
         given: (spec.data.train, spec.data.test),
         application: cleared.new.id,
+        keytab,
+        from,
         default_output: job.default_output,
         spec: future,
         plan: SubmitPlan {
@@ -239,6 +257,19 @@ async fn ready(
             notes,
         },
     })
+}
+
+/// The cluster, with the directory for the job's files that the job file states.
+fn cluster_of(args: &Args) -> Result<ClusterContext, CommandFailure> {
+    let flags = args.keys.stated()?.job;
+    let stated = args.job.read_with("", None, &flags)?.spec.submit.staging;
+    let of_site = site_defaults::text(STAGING)?;
+    if let Some(stated) = stated.as_ref().filter(|stated| of_site.as_ref() != Some(stated)) {
+        output::note(&format!(
+            "{STAGING} = {stated:?} is not that of the site: other commands find this job's report and secret only with that value in heddle-defaults.toml"
+        ));
+    }
+    ClusterContext::with_staging(stated)
 }
 
 /// The parent of default output folders on a cluster.
@@ -258,7 +289,7 @@ async fn read_job(
     let outputs = outputs(cluster)?;
     let flags = args.keys.stated()?.job;
     let job = args.job.read_with(&run.short(), Some(outputs.clone()), &flags)?;
-    if !job.default_checkpoint_dir || args.fresh {
+    if !job.default_checkpoint_dir || args.fresh || args.from.is_some() {
         return Ok((job, None));
     }
     match resume::label(cluster, &outputs, &job.spec.name).await? {
@@ -364,6 +395,7 @@ async fn stage_and_submit(
         },
         overwrite: args.overwrite,
         take_over: args.take_over,
+        from: ready.from.clone(),
         default_output: ready.default_output,
     };
     let content = staging::StagingContent {
@@ -372,9 +404,18 @@ async fn stage_and_submit(
         run: &run,
         spec: &ready.spec,
         secret: &secret,
+        keytab: ready.keytab.as_ref(),
     };
     let staged = staging::stage(cluster, &content, &ready.plan.uploads).await?;
-    let credentials = credentials::collect(cluster, &secret).await?;
+    let user_secrets = user_secrets::read(&ready.spec.yarn.secrets)?;
+    let collected = credentials::collect(cluster, &secret, user_secrets, &staged.carried).await;
+    let credentials = collected?;
+    let has_keytab = ready.keytab.is_some();
+    if let Some(note) = credentials.until_ms.and_then(|until_ms| {
+        tokens_note::of(cluster, until_ms, has_keytab, !staged.carried.is_empty())
+    }) {
+        output::note(&note);
+    }
     let submission = launch::submission(
         cluster,
         &ready.spec,

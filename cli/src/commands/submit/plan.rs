@@ -150,6 +150,7 @@ impl SubmitPlan {
             "total_max": { "memory_mib": most.0, "vcores": most.1 },
             "queue": self.queue,
             "uploads": self.uploads.as_json(),
+            "installed_program": self.uploads.installed_program(),
             "base_checkpoint": self.base,
             "effective_batch": spec.training.effective_batch(),
             "files": self.input.files.len(),

@@ -100,6 +100,10 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), CommandFailure> {
         .map_err(|error| CommandFailure::caused(ExitCode::Input, "trainers.command", &error))
 }
 
+/// Whether the proxy connects to ApplicationMasters over https: `NONE`, `LENIENT`, or `STRICT`, over nothing else
+/// (`YarnConfiguration.RM_APPLICATION_HTTPS_POLICY`).
+const HTTPS_POLICY: &str = "yarn.resourcemanager.application-https.policy";
+
 /// The default queue (`YarnConfiguration.DEFAULT_QUEUE_NAME`); mapping rules apply to it.
 const DEFAULT_QUEUE: &str = "default";
 
@@ -127,7 +131,7 @@ pub async fn cluster(
     let (new, types, queue, acls, nodes) =
         asked.map_err(|error| client_failure("cannot query the ResourceManager", &error))?;
     let roles = roles(spec);
-    let mut notes = Vec::new();
+    let mut notes = Vec::from_iter(https_note(cluster)?);
     let queue = queue_view(name, queue, &acls, &cluster.user.effective, &mut notes)?;
     for role in &roles {
         let note = fits(role, &types, &new.maximum, &nodes, spec)?;
@@ -231,6 +235,8 @@ fn queue_view(
         }
         QueueState::Stopped => note("it is stopped"),
         QueueState::Draining => note("it does not accept new jobs (draining)"),
+        // A state of a later Hadoop; the ResourceManager decides.
+        _ => {}
     }
     let ours = |acl: &&QueueAcls| {
         acl.queue == queue.name || acl.queue.ends_with(&format!(".{}", queue.name))
@@ -246,6 +252,21 @@ fn queue_view(
         running: count(queue.applications_running),
         waiting: count(queue.applications_pending),
     })
+}
+
+/// What users of the pages find where the proxy connects to ApplicationMasters over https only: pages over http are
+/// blocked there, and the ApplicationMaster serves no others. All commands work, since none needs the proxy.
+fn https_note(cluster: &ClusterContext) -> Result<Option<String>, CommandFailure> {
+    let policy = cluster.configuration.trimmed(HTTPS_POLICY).map_err(|error| {
+        CommandFailure::caused(ExitCode::Input, "cannot use Hadoop's configuration", &error)
+    })?;
+    let is_strict = policy.is_some_and(|policy| policy.eq_ignore_ascii_case("STRICT"));
+    Ok(is_strict.then(|| {
+        format!(
+            "{HTTPS_POLICY} is STRICT: the ResourceManager's proxy blocks the job's pages, which are served over http; \
+             `heddle status` and `heddle logs` show the job"
+        )
+    }))
 }
 
 /// Rejects a request as the ResourceManager would: above the limit of a container, or for an unknown resource. A
@@ -359,7 +380,7 @@ mod tests {
     }
 
     fn acls(submit: bool) -> Vec<QueueAcls> {
-        vec![QueueAcls { queue: "root.default".to_owned(), submit, administer: false }]
+        vec![QueueAcls::new("root.default", submit, false)]
     }
 
     /// The notes about a queue; none: the job is refused.
@@ -399,8 +420,7 @@ mod tests {
 
     #[test]
     fn only_queues_that_take_jobs_are_proposed() {
-        let acl =
-            |queue: &str, submit| QueueAcls { queue: queue.to_owned(), submit, administer: false };
+        let acl = |queue: &str, submit| QueueAcls::new(queue, submit, false);
         let known = [
             acl("root", true),
             acl("root.default", true),

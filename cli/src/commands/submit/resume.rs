@@ -13,7 +13,7 @@ use heddle_yarn::ApplicationState;
 use heddle_yarn::client::ApplicationFilter;
 
 use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
-use crate::commands::checkpoint;
+use crate::commands::checkpoint_source;
 use crate::failure::CommandFailure;
 
 /// The label in the default folders of the run to continue; `None` without such a run.
@@ -25,7 +25,7 @@ pub async fn label(
     outputs: &Location,
     name: &str,
 ) -> Result<Option<String>, CommandFailure> {
-    let entries = match cluster.storage.list(&path_of(outputs)?).await {
+    let entries = match cluster.storage()?.list(&path_of(outputs)?).await {
         Ok(entries) => entries,
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => {
@@ -81,7 +81,7 @@ async fn runs(cluster: &ClusterContext, name: &str) -> Result<bool, CommandFailu
 /// The file system fails, or a checkpoint cannot be read.
 pub async fn base(dir: &Location) -> Result<Option<ResumePoint>, CommandFailure> {
     let fact = format!("checkpoint.dir = {dir}");
-    let location = checkpoint::location(&dir.url())?;
+    let location = checkpoint_source::location(&dir.url())?;
     let storage = connect(&location).map_err(|error| storage_failure(&fact, &error))?;
     match storage.stat(location.path()).await {
         Ok(_) => {}
@@ -90,7 +90,7 @@ pub async fn base(dir: &Location) -> Result<Option<ResumePoint>, CommandFailure>
     }
     let checkpoints = CheckpointDir::existing(storage, location.path().clone());
     let listing = checkpoints.listing(Depth::Shallow).await;
-    let listing = listing.map_err(|error| checkpoint::failure(&fact, &error))?;
+    let listing = listing.map_err(|error| checkpoint_source::failure(&fact, &error))?;
     let sound = |candidate: Candidate| match candidate.health {
         Health::Good(checkpoint) if candidate.in_lineage => {
             Some(ResumePoint { cut: candidate.cut, spec: checkpoint.manifest.spec.clone() })

@@ -4,17 +4,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use heddle_am::run_dir::RunFile;
-use heddle_am::staging::{CONF_DIR, HOME_DIR, PROGRAM, StagedFile, YARN_FILE, YarnFile};
+use heddle_am::carried_files::CARRIED_BYTES_MAX;
+use heddle_am::run_dir::{RUN_FILE, RunFile, SPEC_FILE};
+use heddle_am::staging::{
+    CONF_DIR, HOME_DIR, KEYTAB, PROGRAM, StagedFile, StagedVisibility, YARN_FILE, YarnFile,
+};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::spec::{JobSpec, Location};
 use heddle_yarn::ApplicationId;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use zeroize::Zeroizing;
 
+use super::keytab::JobKeytab;
 use super::shipped;
-use super::upload::{self, Upload, Uploads};
+use super::upload::{self, ProgramSource, Uploads};
 use crate::cluster::{ClusterContext, SECRET_FILE};
 use crate::failure::CommandFailure;
 
@@ -23,9 +28,14 @@ const UPLOADS_AT_ONCE: usize = 16;
 
 /// The staged files.
 pub struct StagedFiles {
-    /// Files of the ApplicationMaster's container, by their names there.
+    /// Files that the NodeManager fetches for the ApplicationMaster's container, by their names there.
     pub am: BTreeMap<String, StagedFile>,
+    /// Files that travel in its credentials instead. An attempt then needs no token of the user to start.
+    pub carried: CarriedFiles,
 }
+
+/// Contents by the names of files in the ApplicationMaster's work directory.
+pub type CarriedFiles = BTreeMap<String, Zeroizing<Vec<u8>>>;
 
 /// The content of the staging directory besides uploads.
 pub struct StagingContent<'a> {
@@ -39,6 +49,8 @@ pub struct StagingContent<'a> {
     pub spec: &'a JobSpec,
     /// Its secret.
     pub secret: &'a Secret,
+    /// Its keytab, if it has one.
+    pub keytab: Option<&'a JobKeytab>,
 }
 
 /// Uploads all files in parallel.
@@ -53,45 +65,86 @@ pub async fn stage(
     make_dirs(cluster, content, uploads).await?;
     let kept = cluster.reports(cluster.user.short_name(), content.application)?;
     let mut sending: Uploading = JoinSet::new();
-    program(cluster, uploads, &mut sending);
+    program(uploads, &mut sending);
     data(cluster, uploads, &mut sending);
     files(cluster, content, uploads, &mut sending);
-    let conf = shipped::core_site(&cluster.configuration).into_bytes();
-    small(cluster, content, &format!("{CONF_DIR}/core-site.xml"), conf, &mut sending);
-    let run = encoded("run.json", serde_json::to_vec_pretty(content.run))?;
-    small(cluster, content, "run.json", run, &mut sending);
-    small(cluster, content, "spec.json", content.spec.to_json(), &mut sending);
-    let secret = content.secret.to_hex().into_bytes();
+    let conf = (
+        format!("{CONF_DIR}/core-site.xml"),
+        shipped::core_site(&cluster.configuration).into_bytes(),
+    );
+    let run = encoded(RUN_FILE, serde_json::to_vec_pretty(content.run))?;
+    let spec = content.spec.to_json();
+    let of_am = [(RUN_FILE.to_owned(), run), (SPEC_FILE.to_owned(), spec.clone())];
+    for (name, bytes) in of_am.iter().chain([&conf]) {
+        small(cluster, content, name, bytes.clone(), &mut sending);
+    }
+    let secret = content.secret.to_hex().as_bytes().to_vec();
     small(cluster, content, SECRET_FILE, secret, &mut sending);
     // The request is kept with the report, so that a client that attaches later prints the same end.
-    let (to, spec) = (kept.join("spec.json"), content.spec.to_json());
+    let to = kept.join(SPEC_FILE);
     let of_report = Arc::clone(cluster);
     sending.spawn(async move { Ok((String::new(), upload::put(&of_report, spec, &to).await?)) });
 
     let mut all = collect(sending).await?;
     // The secret is in the container's credentials.
     all.remove(SECRET_FILE);
-    let yarn = &content.spec.yarn;
-    for file in &yarn.archives {
+    for file in &content.spec.yarn.archives {
         if let Some(staged) = all.get_mut(&file.name) {
             staged.archive = true;
         }
     }
-    let for_am = |name: &str| name == "run.json" || name == "spec.json";
+    let for_am = |name: &str| name == RUN_FILE || name == SPEC_FILE;
     let resources = all.iter().filter(|(name, _)| !for_am(name));
-    let file = YarnFile {
+    let resources = resources.map(|(name, file)| (name.clone(), file.clone())).collect();
+    let file = yarn_file(cluster, content, kept.url(), resources);
+    let file = encoded(YARN_FILE, serde_json::to_vec_pretty(&file))?;
+    let place = content.staging.join(YARN_FILE);
+    all.insert(YARN_FILE.to_owned(), upload::put(cluster, file.clone(), &place).await?);
+    let of_am = of_am.into_iter().chain([conf, (YARN_FILE.to_owned(), file)]);
+    if let Some(carried) = carried(content, uploads, of_am) {
+        all.retain(|name, _| name == PROGRAM);
+        return Ok(StagedFiles { am: all, carried });
+    }
+    if let Some(keytab) = content.keytab {
+        let place = content.staging.join(KEYTAB);
+        // After the list of what all containers get.
+        let staged = upload::put(cluster, keytab.content.to_vec(), &place).await?;
+        all.insert(KEYTAB.to_owned(), staged);
+    }
+    Ok(StagedFiles { am: all, carried: CarriedFiles::new() })
+}
+
+/// The files that travel in the credentials of the ApplicationMaster; `None` unless a new attempt could then start
+/// without a token of the user, and log in by itself.
+fn carried(
+    content: &StagingContent<'_>,
+    uploads: &Uploads,
+    files: impl Iterator<Item = (String, Vec<u8>)>,
+) -> Option<CarriedFiles> {
+    let keytab = content.keytab.filter(|_| uploads.has_public_program())?;
+    let mut all: CarriedFiles = files.map(|(name, bytes)| (name, Zeroizing::new(bytes))).collect();
+    all.insert(KEYTAB.to_owned(), keytab.content.clone());
+    let bytes: usize = all.values().map(|content| content.len()).sum();
+    (bytes <= CARRIED_BYTES_MAX).then_some(all)
+}
+
+fn yarn_file(
+    cluster: &ClusterContext,
+    content: &StagingContent<'_>,
+    reports: String,
+    resources: BTreeMap<String, StagedFile>,
+) -> YarnFile {
+    let yarn = &content.spec.yarn;
+    YarnFile {
         application: content.application.to_string(),
         user: cluster.user.short_name().to_owned(),
         staging: content.staging.url(),
-        reports: kept.url(),
+        reports,
         max_attempts: yarn.max_attempts,
-        resources: resources.map(|(name, file)| (name.clone(), file.clone())).collect(),
+        resources,
         env: yarn.env.clone(),
-    };
-    let file = encoded(YARN_FILE, serde_json::to_vec_pretty(&file))?;
-    let place = content.staging.join(YARN_FILE);
-    all.insert(YARN_FILE.to_owned(), upload::put(cluster, file, &place).await?);
-    Ok(StagedFiles { am: all })
+        keytab_principal: content.keytab.map(|keytab| keytab.principal.clone()),
+    }
 }
 
 /// Creates the directories of the application and those that all jobs of the user share.
@@ -109,8 +162,12 @@ async fn make_dirs(
         Some(name) => vec![HOME_DIR, "data", name],
         None => vec![HOME_DIR],
     };
+    let own_programs: &[&str] = match uploads.installed_program() {
+        Some(_) => &[HOME_DIR],
+        None => &[HOME_DIR, "bin"],
+    };
     tokio::try_join!(
-        cluster.make_dirs(&home, &[HOME_DIR, "bin"]),
+        cluster.make_dirs(&home, own_programs),
         cluster.make_dirs(&home, &own),
         cluster.make_dirs(&home, &reports),
         cluster.make_dirs(&home, &data_dir),
@@ -154,13 +211,16 @@ async fn collect(mut sending: Uploading) -> Result<BTreeMap<String, StagedFile>,
     Ok(all)
 }
 
-fn program(cluster: &Arc<ClusterContext>, uploads: &Uploads, sending: &mut Uploading) {
-    let (program, to) = &uploads.program;
-    let upload = Upload { from: program.path.clone(), bytes: program.bytes, to: to.clone() };
-    let cluster = Arc::clone(cluster);
+fn program(uploads: &Uploads, sending: &mut Uploading) {
+    let (program, source) = (uploads.program.clone(), uploads.source.clone());
     sending.spawn(async move {
-        let (mut staged, _sent) = upload::send_once(&cluster, &upload).await?;
-        staged.shared = true;
+        let staged = match source {
+            ProgramSource::Installed(staged) => staged,
+            ProgramSource::Own(dir) => {
+                let (entry, _sent) = dir.store(&program).await?;
+                dir.staged(&program, &entry, StagedVisibility::Private)
+            }
+        };
         Ok((PROGRAM.to_owned(), staged))
     });
 }

@@ -32,7 +32,7 @@ pub async fn collect(cluster: Arc<ClusterContext>) {
 async fn try_collect(cluster: &Arc<ClusterContext>) -> Result<(), CommandFailure> {
     let all = cluster.home()?.join(HOME_DIR).join("staging");
     let entries = cluster
-        .storage
+        .storage()?
         .list(&path_of(&all)?)
         .await
         .map_err(|error| storage_failure(&format!("cannot read {all}"), &error))?;

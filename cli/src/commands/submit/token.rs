@@ -89,7 +89,7 @@ pub async fn take(
 /// # Errors
 /// The file system does not do it.
 pub async fn remove(cluster: &ClusterContext, place: &Location) -> Result<(), CommandFailure> {
-    match cluster.storage.delete_file(&path_of(place)?).await {
+    match cluster.storage()?.delete_file(&path_of(place)?).await {
         Ok(()) => Ok(()),
         Err(error) if error.error().is_not_found() => Ok(()),
         Err(error) => Err(CommandFailure::caused(

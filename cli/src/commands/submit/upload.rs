@@ -1,6 +1,6 @@
 //! Uploads to the cluster's file system.
 //!
-//! The program and local data have names derived from their content. Existing files are not sent again, and a continued
+//! Local data has names derived from its content, as the program ([`crate::program_dir`]). Existing files are not sent again, and a continued
 //! job reads its data from the files of the first submission, since a checkpoint refers to its input by name. All other
 //! files are in the staging directory and are removed with it.
 
@@ -8,16 +8,17 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use heddle_am::report::format;
-use heddle_am::staging::{HOME_DIR, StagedFile};
+use heddle_am::staging::{HOME_DIR, StagedFile, StagedVisibility};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{JobSpec, Location};
-use heddle_storage::{Entry, LocalStorage, Mode, StorePath, WriteError, find_files};
+use heddle_storage::{Entry, LocalStorage, Mode, Storage, StorePath, WriteError, find_files};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 
-use super::program::{self, Program};
 use crate::cluster::{ClusterContext, path_of, storage_failure};
 use crate::failure::CommandFailure;
+use crate::program::{self, Program};
+use crate::program_dir::ProgramDir;
 
 /// Bytes of a chunk.
 const CHUNK: usize = 1 << 20;
@@ -33,10 +34,21 @@ pub struct Upload {
     pub to: Location,
 }
 
+/// Where containers get their program from.
+#[derive(Clone, Debug)]
+pub enum ProgramSource {
+    /// The site's directory for all users (`submit.binary-dir`).
+    Installed(StagedFile),
+    /// The user's own directory; the program is sent if it is not there.
+    Own(ProgramDir),
+}
+
 /// All uploads.
 pub struct Uploads {
-    /// The program and its target.
-    pub program: (Program, Location),
+    /// The program.
+    pub program: Program,
+    /// Where containers get it from.
+    pub source: ProgramSource,
     /// Local data.
     pub data: Vec<Upload>,
     /// Local files and archives, by their names in work directories; their targets follow from the application's id.
@@ -48,8 +60,13 @@ impl Uploads {
     #[must_use]
     pub fn as_json(&self) -> serde_json::Value {
         let one = |from: &Path, bytes: u64, to: String| serde_json::json!({ "from": from, "bytes": bytes, "to": to });
-        let (program, to) = &self.program;
-        let mut all = vec![one(&program.path, program.bytes, to.to_string())];
+        let program = &self.program;
+        let mut all = match &self.source {
+            ProgramSource::Installed(_) => Vec::new(),
+            ProgramSource::Own(dir) => {
+                vec![one(&program.path, program.bytes, dir.place_of(program).to_string())]
+            }
+        };
         for upload in &self.data {
             all.push(one(&upload.from, upload.bytes, upload.to.to_string()));
         }
@@ -62,9 +79,12 @@ impl Uploads {
     /// The uploads as `--dry-run` prints them.
     #[must_use]
     pub fn rows(&self) -> Vec<Vec<String>> {
-        let (program, to) = &self.program;
-        let size = format::size(program.bytes);
-        let mut rows = vec![vec!["program".to_owned(), format!("{size} as {to}")]];
+        let size = format::size(self.program.bytes);
+        let text = match &self.source {
+            ProgramSource::Installed(staged) => format!("{} ({size}, installed)", staged.url),
+            ProgramSource::Own(dir) => format!("{size} as {}", dir.place_of(&self.program)),
+        };
+        let mut rows = vec![vec!["program".to_owned(), text]];
         if !self.data.is_empty() {
             rows.push(vec!["uploads".to_owned(), self.data_in_words()]);
         }
@@ -73,6 +93,24 @@ impl Uploads {
             rows.push(vec!["uploads".to_owned(), text]);
         }
         rows
+    }
+
+    /// Whether a NodeManager can fetch the program without a token of the user.
+    #[must_use]
+    pub fn has_public_program(&self) -> bool {
+        match &self.source {
+            ProgramSource::Installed(staged) => staged.visibility == StagedVisibility::Public,
+            ProgramSource::Own(_) => false,
+        }
+    }
+
+    /// The URL of the site's program that containers use, if they do.
+    #[must_use]
+    pub fn installed_program(&self) -> Option<&str> {
+        match &self.source {
+            ProgramSource::Installed(staged) => Some(&staged.url),
+            ProgramSource::Own(_) => None,
+        }
     }
 
     /// `3 local data files (1.2 MiB) to hdfs://…`.
@@ -181,7 +219,8 @@ pub async fn send_once(
     upload: &Upload,
 ) -> Result<(StagedFile, bool), CommandFailure> {
     let path = path_of(&upload.to)?;
-    if let Ok(entry) = cluster.storage.stat(&path).await
+    let storage = cluster.storage_of(&upload.to)?;
+    if let Ok(entry) = storage.stat(&path).await
         && entry.bytes == upload.bytes
     {
         return Ok((staged(&upload.to, &entry), false));
@@ -193,17 +232,17 @@ pub async fn send_once(
     let new = path
         .sibling(&unique)
         .map_err(|error| CommandFailure::caused(ExitCode::Input, upload.to.to_string(), &error))?;
-    write_file(cluster, &upload.from, &new).await?;
-    match cluster.storage.rename(&new, &path).await {
+    write_file(&*storage, &upload.from, &new).await?;
+    match storage.rename(&new, &path).await {
         Ok(()) => {}
         // Another submission was faster with the same content, or a shorter file exists.
         Err(error) if error.error().is_exists() => {
-            let there = cluster.storage.stat(&path).await;
+            let there = storage.stat(&path).await;
             if there.is_ok_and(|entry| entry.bytes == upload.bytes) {
-                let _leftover = cluster.storage.delete_file(&new).await;
+                let _leftover = storage.delete_file(&new).await;
             } else {
-                cluster.storage.delete_file(&path).await.map_err(|e| failed(&e))?;
-                cluster.storage.rename(&new, &path).await.map_err(|e| failed(&e))?;
+                storage.delete_file(&path).await.map_err(|e| failed(&e))?;
+                storage.rename(&new, &path).await.map_err(|e| failed(&e))?;
             }
         }
         Err(error) => return Err(failed(&error)),
@@ -220,7 +259,7 @@ pub async fn send(
     from: &Path,
     to: &Location,
 ) -> Result<StagedFile, CommandFailure> {
-    write_file(cluster, from, &path_of(to)?).await?;
+    write_file(&*cluster.storage_of(to)?, from, &path_of(to)?).await?;
     stat(cluster, to).await
 }
 
@@ -233,8 +272,9 @@ pub async fn put(
     bytes: Vec<u8>,
     to: &Location,
 ) -> Result<StagedFile, CommandFailure> {
+    let storage = cluster.storage_of(to)?;
     let write = async {
-        let mut writer = cluster.storage.create(&path_of_write(to)?, Mode::FILE).await?;
+        let mut writer = storage.create(&path_of_write(to)?, Mode::FILE).await?;
         writer.write(Bytes::from(bytes)).await?;
         writer.close().await
     };
@@ -249,7 +289,7 @@ fn path_of_write(to: &Location) -> Result<StorePath, WriteError> {
 }
 
 async fn write_file(
-    cluster: &ClusterContext,
+    storage: &dyn Storage,
     from: &Path,
     to: &StorePath,
 ) -> Result<(), CommandFailure> {
@@ -257,11 +297,11 @@ async fn write_file(
         CommandFailure::caused(ExitCode::Input, format!("cannot read {}", from.display()), &error)
     };
     let failed = |error: WriteError| {
-        let fact = format!("cannot write {}", cluster.storage.show(to));
+        let fact = format!("cannot write {}", storage.show(to));
         storage_failure(&fact, error.error())
     };
     let mut file = tokio::fs::File::open(from).await.map_err(unreadable)?;
-    let mut writer = cluster.storage.create(to, Mode::FILE).await.map_err(failed)?;
+    let mut writer = storage.create(to, Mode::FILE).await.map_err(failed)?;
     loop {
         let mut chunk = bytes::BytesMut::with_capacity(CHUNK);
         let count = file.read_buf(&mut chunk).await.map_err(unreadable)?;
@@ -283,7 +323,7 @@ pub async fn stat(
     place: &Location,
 ) -> Result<StagedFile, CommandFailure> {
     let entry = cluster
-        .storage
+        .storage_of(place)?
         .stat(&path_of(place)?)
         .await
         .map_err(|error| storage_failure(&format!("cannot read {place}"), &error))?;
@@ -296,7 +336,7 @@ fn staged(place: &Location, entry: &Entry) -> StagedFile {
         bytes: entry.bytes,
         modified_ms: entry.modified_ms,
         archive: false,
-        shared: false,
+        visibility: StagedVisibility::Application,
     }
 }
 

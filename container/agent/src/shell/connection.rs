@@ -6,10 +6,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use heddle_channel::{ChannelStream, DialError, dial_stream};
 use heddle_protocol::control::CommandEnvelope;
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::{
-    Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES,
+    Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, HandshakeError, Hello, Mechanism,
+    NONCE_BYTES, PROOF_BYTES,
 };
 use heddle_protocol::lines::LineBuffer;
 use http_body_util::BodyExt;
@@ -18,7 +20,6 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
@@ -30,14 +31,6 @@ use crate::environment::{AmPlace, ContainerEnvironment};
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Pieces between the queue and the socket.
 const PIECES_IN_FLIGHT: usize = 32;
-/// Detects the loss of the ApplicationMaster's machine after 30 + 3 × 10 s without traffic. With unacknowledged bytes it
-/// takes a minute (`TCP_USER_TIMEOUT`, RFC 5482). The kernel alone takes a quarter of an hour.
-const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
-    .with_time(Duration::from_secs(30))
-    .with_interval(Duration::from_secs(10))
-    .with_retries(3);
-const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(60);
-
 /// What a connection reports to the control thread.
 pub(super) enum ConnectionEvent {
     Opened(OutgoingLines),
@@ -56,6 +49,8 @@ pub(super) enum ConnectionError {
     Io(#[from] std::io::Error),
     #[error("{0}")]
     Http(#[from] hyper::Error),
+    #[error("{0}")]
+    Encrypted(#[from] DialError),
     #[error("{0}")]
     Protocol(String),
     #[error("the ApplicationMaster and this container do not share the secret")]
@@ -76,10 +71,8 @@ pub(super) async fn connect(
             (AmPlace::Directory { .. }, None) => return Err(LeaderError::NotYet.into()),
         };
         let stream = TcpStream::connect(am.address).await?;
-        stream.set_nodelay(true)?;
-        let socket = SockRef::from(&stream);
-        socket.set_tcp_keepalive(&KEEPALIVE)?;
-        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+        environment.timeout.apply(&stream)?;
+        let stream = secured(environment, stream).await?;
         open(environment, stream).await
     };
     let (lines, mut body) =
@@ -100,9 +93,22 @@ pub(super) async fn connect(
     Ok(())
 }
 
-async fn open(
+/// Encrypts the connection where the job requires it. The challenge of HTTP follows in both cases.
+async fn secured(
     environment: &ContainerEnvironment,
     stream: TcpStream,
+) -> Result<ChannelStream, ConnectionError> {
+    if environment.mechanism == Mechanism::Hmac {
+        return Ok(ChannelStream::Plain(stream));
+    }
+    let hello = Hello::new(environment.run, Some(environment.member))
+        .map_err(|error| ConnectionError::Protocol(error.to_string()))?;
+    Ok(dial_stream(stream, &environment.secret, Channel::Control, &hello).await?)
+}
+
+async fn open(
+    environment: &ContainerEnvironment,
+    stream: ChannelStream,
 ) -> Result<(OutgoingLines, Incoming), ConnectionError> {
     let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {
@@ -119,6 +125,9 @@ async fn open(
         .body(empty)
         .map_err(|e| wrong(&e))?;
     let response = sender.send_request(request).await?;
+    if response.status() == StatusCode::UPGRADE_REQUIRED {
+        return Err(ConnectionError::Protocol(HandshakeError::Unprotected.to_string()));
+    }
     if response.status() != StatusCode::OK {
         return Err(ConnectionError::Protocol(format!(
             "hello failed with status {}",

@@ -10,12 +10,13 @@ mod connection;
 mod leader;
 mod log_context;
 mod outgoing;
+pub(crate) mod turn;
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use heddle_protocol::control::{Command, HeartbeatStats, Report, ReportEnvelope};
+use heddle_protocol::control::{Command, HeartbeatStats, InstallTokens, Report, ReportEnvelope};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::ids::Attempt;
@@ -32,6 +33,9 @@ use outgoing::OutgoingLines;
 
 /// How soon waiting bytes are tried again.
 const AGAIN: Duration = Duration::from_millis(20);
+/// Replaces tokens of this process by those of a credentials file. It may block.
+pub type InstallTokensHook = Arc<dyn Fn(&[u8]) -> Result<(), String> + Send + Sync>;
+
 /// Callbacks of the process. The control thread calls them; they must not block.
 pub struct Hooks {
     /// Returns the registration of a new connection: the shards, lanes or tasks that the process holds. `None` if they
@@ -45,6 +49,8 @@ pub struct Hooks {
     pub exit: Box<dyn FnMut(AgentExit) + Send>,
     /// Reads [`AmPlace::Directory`]. Without it the process finds only the first ApplicationMaster.
     pub read_highest: Option<ReadHighest>,
+    /// Replaces tokens of file systems. Without it the process keeps those that it started with.
+    pub install_tokens: Option<InstallTokensHook>,
     /// The span of log lines, which follows the commands.
     pub log: LogContext,
 }
@@ -85,9 +91,10 @@ impl Agent {
     /// If the system provides no thread or no event queue.
     pub fn start(environment: ContainerEnvironment, hooks: Hooks) -> std::io::Result<Self> {
         let (reports, queue) = mpsc::unbounded_channel();
+        let own = reports.downgrade();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("control".into()).spawn(move || {
-            runtime.block_on(ControlThread::new(environment, hooks).run(queue));
+            runtime.block_on(ControlThread::new(environment, hooks, own).run(queue));
         })?;
         Ok(Self { reporter: Reporter { reports } })
     }
@@ -102,6 +109,8 @@ impl Agent {
 struct ControlThread {
     environment: Arc<ContainerEnvironment>,
     hooks: Hooks,
+    /// For reports of this thread. It does not keep the queue open.
+    reports: mpsc::WeakUnboundedSender<Report>,
     started: Instant,
     machine: ControlMachine,
     /// Lines to the ApplicationMaster while a connection is open.
@@ -123,7 +132,11 @@ struct ControlThread {
 }
 
 impl ControlThread {
-    fn new(environment: ContainerEnvironment, hooks: Hooks) -> Self {
+    fn new(
+        environment: ContainerEnvironment,
+        hooks: Hooks,
+        reports: mpsc::WeakUnboundedSender<Report>,
+    ) -> Self {
         let (events, received) = mpsc::unbounded_channel();
         let (finds, found) = mpsc::unbounded_channel();
         let leader = match &environment.am {
@@ -138,6 +151,7 @@ impl ControlThread {
             task: None,
             environment: Arc::new(environment),
             hooks,
+            reports,
             started: Instant::now(),
             machine: ControlMachine::new(0),
             lines: None,
@@ -292,6 +306,7 @@ impl ControlThread {
             }
             Output::Heartbeat => {
                 let mut beat = (self.hooks.beat)();
+                beat.unheard_ms = self.machine.unheard_ms(self.now());
                 beat.control_lost_ms = self
                     .lost_at
                     .map(|at| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX));
@@ -301,9 +316,13 @@ impl ControlThread {
             Output::Send(line) => self.send(&line),
             Output::Deliver(command) => {
                 self.hooks.log.follow(self.machine.attempt(), &command);
-                if let Command::Welcome(welcome) = &*command {
-                    let _renewed = self.hooks.log.span().entered();
-                    tracing::info!(run = %welcome.run, "container_registered");
+                match *command {
+                    Command::Tokens(tokens) => return self.install(tokens),
+                    Command::Welcome(ref welcome) => {
+                        let _renewed = self.hooks.log.span().entered();
+                        tracing::info!(run = %welcome.run, "container_registered");
+                    }
+                    _ => {}
                 }
                 (self.hooks.command)(*command)
             }
@@ -312,6 +331,27 @@ impl ControlThread {
             }
             Output::Exit(exit) => (self.hooks.exit)(exit),
         }
+    }
+
+    /// Installs tokens on a thread of its own, since a disk may be slow. Those that cannot be written are not confirmed.
+    fn install(&self, tokens: InstallTokens) {
+        let Some(install) = self.hooks.install_tokens.clone() else {
+            return;
+        };
+        let (reports, span) = (self.reports.clone(), self.hooks.log.span());
+        tokio::task::spawn_blocking(move || {
+            let _entered = span.entered();
+            let InstallTokens { serial, credentials } = tokens;
+            match install(&credentials.0) {
+                Ok(()) => {
+                    tracing::info!(serial, "tokens_installed");
+                    if let Some(reports) = reports.upgrade() {
+                        let _ended = reports.send(Report::TokensInstalled { serial });
+                    }
+                }
+                Err(error) => tracing::warn!(serial, error, "tokens_not_installed"),
+            }
+        });
     }
 
     fn send(&mut self, line: &ReportEnvelope) {

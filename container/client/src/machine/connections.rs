@@ -42,6 +42,8 @@ struct Endpoint {
     tries: u32,
     reported_broken: bool,
     reported_refused: bool,
+    /// Since when its path is lost.
+    lost_since_ms: Option<u64>,
     /// Requests to send, in order. Numbers of dropped or moved requests are skipped.
     queue: VecDeque<u64>,
 }
@@ -61,6 +63,7 @@ impl Endpoints {
                 tries: 0,
                 reported_broken: false,
                 reported_refused: false,
+                lost_since_ms: None,
                 queue: VecDeque::new(),
             });
             if known.holder != holder {
@@ -68,6 +71,7 @@ impl Endpoints {
                 known.holder = holder;
                 known.reported_broken = false;
                 known.reported_refused = false;
+                known.lost_since_ms = None;
                 if let State::Waiting { until_ms } = &mut known.state {
                     *until_ms = now_ms;
                     known.tries = 0;
@@ -80,14 +84,25 @@ impl Endpoints {
         self.0.contains_key(&endpoint)
     }
 
-    /// Containers with a lost connection that is not open again, sorted.
-    pub(super) fn outages(&self) -> Vec<Member> {
-        let lost = |endpoint: &&Endpoint| endpoint.reported_broken || endpoint.reported_refused;
-        let mut members: Vec<Member> =
-            self.0.values().filter(lost).map(|endpoint| endpoint.holder).collect();
-        members.sort_unstable();
-        members.dedup();
+    /// Containers with a lost path, sorted, each with the time since when.
+    pub(super) fn outages(&self) -> BTreeMap<Member, u64> {
+        let mut members = BTreeMap::new();
+        for endpoint in self.0.values() {
+            if let Some(lost_ms) = endpoint.lost_since_ms {
+                let since_ms: &mut u64 = members.entry(endpoint.holder).or_insert(lost_ms);
+                *since_ms = lost_ms.min(*since_ms);
+            }
+        }
         members
+    }
+
+    /// A probe has found the path of an open connection lost since this time, or whole.
+    pub(super) fn probed(&mut self, endpoint: SocketAddr, lost_since_ms: Option<u64>) {
+        if let Some(endpoint) = self.0.get_mut(&endpoint)
+            && endpoint.state == State::Open
+        {
+            endpoint.lost_since_ms = lost_since_ms;
+        }
     }
 
     pub(super) fn endpoints(&self) -> impl Iterator<Item = SocketAddr> + '_ {
@@ -125,6 +140,7 @@ impl Endpoints {
         endpoint.tries = 0;
         endpoint.reported_broken = false;
         endpoint.reported_refused = false;
+        endpoint.lost_since_ms = None;
         endpoint.queue.clear();
         true
     }
@@ -140,6 +156,9 @@ impl Endpoints {
         endpoint.state = State::Waiting { until_ms: now_ms + RECONNECT.after_ms(endpoint.tries) };
         endpoint.tries = endpoint.tries.saturating_add(1);
         endpoint.queue.clear();
+        if how != Closed::NotMember {
+            endpoint.lost_since_ms.get_or_insert(now_ms);
+        }
         let (new, refused) = match how {
             Closed::NotMember => (false, false),
             Closed::Refused => (!std::mem::replace(&mut endpoint.reported_refused, true), true),

@@ -81,10 +81,10 @@ pub enum ClientEvent {
         refused: bool,
     },
     /// The set of unreachable pservers has changed: those with a connection that broke or could not be opened since it was
-    /// open last. Sorted, unique.
+    /// open last, or whose data thread does not answer a probe. Sorted, unique.
     Outages {
-        /// The whole set.
-        members: Vec<Member>,
+        /// The whole set, each with the time for which it has been out of reach, ms.
+        members: Vec<(Member, u64)>,
     },
     /// A part contained NaN or infinity. Shards have recorded it and not applied it.
     NotFinite {

@@ -241,6 +241,14 @@ impl RequestQueue {
         self.connections.closed(endpoint, how, now_ms)
     }
 
+    /// Whether a request was sent to this endpoint and not answered.
+    pub(super) fn awaits(&self, endpoint: SocketAddr) -> bool {
+        let awaited = |request: &InFlight| {
+            request.endpoint == endpoint && matches!(request.state, State::Sent(_))
+        };
+        self.requests.values().any(awaited)
+    }
+
     /// The next frame for an open connection.
     pub(super) fn next_frame(&mut self, endpoint: SocketAddr) -> Option<RequestFrame> {
         while let Some(id) = self.connections.pop(endpoint) {

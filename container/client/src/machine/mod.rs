@@ -198,7 +198,7 @@ impl ClientMachine {
             self.context.events.push_back(ClientEvent::Begun { era });
         }
         self.context.requests.place(places, now_ms);
-        self.report_outages();
+        self.report_outages(now_ms);
     }
 
     fn barrier(&mut self, cut: CutId, epoch: Epoch) {
@@ -216,10 +216,22 @@ impl ClientMachine {
     }
 
     /// A connection is open and authenticated: all its unanswered requests are queued in order.
-    pub fn opened(&mut self, endpoint: SocketAddr) {
+    pub fn opened(&mut self, endpoint: SocketAddr, now_ms: u64) {
         let clock = self.clock.repeated(&self.context);
         self.context.requests.opened(endpoint, clock);
-        self.report_outages();
+        self.report_outages(now_ms);
+    }
+
+    /// A probe has found the path of an open connection lost since this time, or whole.
+    pub fn probed(&mut self, endpoint: SocketAddr, lost_since_ms: Option<u64>, now_ms: u64) {
+        self.context.requests.connections.probed(endpoint, lost_since_ms);
+        self.report_outages(now_ms);
+    }
+
+    /// Whether a request was sent to this endpoint and not answered.
+    #[must_use]
+    pub fn awaits(&self, endpoint: SocketAddr) -> bool {
+        self.context.requests.awaits(endpoint)
     }
 
     /// A connection closed or could not be opened. The machine asks for another try later.
@@ -227,7 +239,7 @@ impl ClientMachine {
         if let Some((member, refused)) = self.context.requests.closed(endpoint, how, now_ms) {
             self.context.events.push_back(ClientEvent::Unreachable { member, refused });
         }
-        self.report_outages();
+        self.report_outages(now_ms);
     }
 
     /// The next connection to open now, if any.
@@ -351,10 +363,12 @@ impl ClientMachine {
         self.frame(endpoint, reply, now_ms);
     }
 
-    fn report_outages(&mut self) {
-        let members = self.context.requests.connections.outages();
-        if members != self.outages {
-            self.outages.clone_from(&members);
+    fn report_outages(&mut self, now_ms: u64) {
+        let outages = self.context.requests.connections.outages();
+        if !outages.keys().eq(self.outages.iter()) {
+            self.outages = outages.keys().copied().collect();
+            let for_ms = |(member, since): (Member, u64)| (member, now_ms.saturating_sub(since));
+            let members = outages.into_iter().map(for_ms).collect();
             self.context.events.push_back(ClientEvent::Outages { members });
         }
     }
@@ -430,7 +444,9 @@ impl ClientMachine {
                 | Status::BadRange
                 | Status::BadLength
                 | Status::NotFinite
-                | Status::Unsupported,
+                | Status::Unsupported
+                // Between pservers only.
+                | Status::WrongTerm,
                 _,
             ) => {
                 requests.take(id);

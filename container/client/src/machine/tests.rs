@@ -1,6 +1,7 @@
 //! The machine without sockets: the frames that it sends, and its reactions to replies.
 
 mod hand_outs;
+mod promotion;
 mod refusals;
 mod ssp;
 
@@ -81,7 +82,7 @@ impl World {
 
     fn connect_all(&mut self) {
         while let Some(endpoint) = self.machine.next_connect(self.now_ms) {
-            self.machine.opened(endpoint);
+            self.machine.opened(endpoint, self.now_ms);
         }
     }
 
@@ -656,7 +657,7 @@ fn unacknowledged_frames_are_resent_in_order() {
     world.machine.closed(endpoint(0), Closed::Broke, 0);
     let member = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
     assert_eq!(world.event(), Some(ClientEvent::Unreachable { member, refused: false }));
-    assert_eq!(world.event(), Some(ClientEvent::Outages { members: vec![member] }));
+    assert_eq!(world.event(), Some(ClientEvent::Outages { members: vec![(member, 0)] }));
     world.push(Unit::Task(TASK), 2, gradient(), false);
     assert!(world.machine.next_frame(endpoint(0)).is_none());
     world.now_ms = world.machine.next_deadline().expect("a reconnect is due");
@@ -687,20 +688,22 @@ fn outage_is_reported_once_and_a_refusal_once_more() {
     assert_eq!(refused, [false, true]);
 }
 
+/// The last list of outages among the events.
+fn outages(world: &mut World) -> Option<Vec<(Member, u64)>> {
+    std::iter::from_fn(|| world.machine.next_event())
+        .filter_map(|event| match event {
+            ClientEvent::Outages { members } => Some(members),
+            _ => None,
+        })
+        .last()
+}
+
 #[test]
 fn outage_is_listed_until_the_connection_is_open() {
     let mut world = World::new();
-    let outages = |world: &mut World| {
-        std::iter::from_fn(|| world.machine.next_event())
-            .filter_map(|event| match event {
-                ClientEvent::Outages { members } => Some(members),
-                _ => None,
-            })
-            .last()
-    };
     let member = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
     world.machine.closed(endpoint(0), Closed::Broke, 0);
-    assert_eq!(outages(&mut world), Some(vec![member]));
+    assert_eq!(outages(&mut world), Some(vec![(member, 0)]));
     for _ in 0..3 {
         world.now_ms = world.machine.next_deadline().expect("another try is due");
         assert_eq!(world.machine.next_connect(world.now_ms), Some(endpoint(0)));
@@ -710,6 +713,27 @@ fn outage_is_listed_until_the_connection_is_open() {
     world.now_ms = world.machine.next_deadline().expect("another try is due");
     world.connect_all();
     assert_eq!(outages(&mut world), Some(Vec::new()));
+}
+
+#[test]
+fn s38_open_connection_without_a_path_is_an_outage() {
+    let mut world = World::new();
+    world.hold(TASK);
+    assert!(!world.machine.awaits(endpoint(0)));
+    world.push(Unit::Task(TASK), 0, gradient(), false);
+    let _sent = world.sent(0);
+    assert!(world.machine.awaits(endpoint(0)));
+    let member = Member { slot: Slot::pserver(0), incarnation: Incarnation(1) };
+    world.machine.probed(endpoint(0), Some(4_000), 6_500);
+    assert_eq!(outages(&mut world), Some(vec![(member, 2_500)]));
+    world.machine.closed(endpoint(0), Closed::Broke, 9_000);
+    assert_eq!(outages(&mut world), None, "it is the same outage");
+    world.now_ms = world.machine.next_deadline().expect("another try is due");
+    world.connect_all();
+    assert_eq!(outages(&mut world), Some(Vec::new()));
+    world.machine.probed(endpoint(0), Some(9_500), 12_000);
+    world.machine.probed(endpoint(0), None, 12_500);
+    assert_eq!(outages(&mut world), Some(Vec::new()), "it is whole again");
 }
 
 // ---- cuts ----

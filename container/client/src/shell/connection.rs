@@ -3,13 +3,15 @@
 //! Buffers: 64 KiB for received bytes ([`super::incoming`]; values go straight to their pull), at most 1 MiB of frames
 //! taken from the machine for one write ([`super::outgoing`]; they refer to the caller's gradient, nothing is copied).
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use heddle_channel::{ChannelStream, DialError, dial_stream};
 use heddle_protocol::handshake::{
-    Channel, HandshakeError, Hello, MECHANISM_HMAC, NONCE_BYTES, PROOF_BYTES, Verdict,
+    Channel, HandshakeError, Hello, MECHANISM_HMAC, Mechanism, NONCE_BYTES, PROOF_BYTES, Verdict,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -17,14 +19,13 @@ use tokio::sync::Notify;
 
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
+use super::path_watch::watch_path;
+use super::settings::Settings;
 use super::state::{ClientState, NewConnection};
 use crate::machine::Closed;
 
 /// Opening and authentication: both are a round trip or two, so seconds mean that the pserver is stopped or gone.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Sent bytes without a TCP acknowledgement for this long break the connection: the remote machine is gone.
-const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
-
 /// Why a connection could not be opened.
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
@@ -36,14 +37,21 @@ enum OpenError {
     Handshake(#[from] HandshakeError),
     #[error("rejected by the pserver: {0:?}")]
     Verdict(Option<Verdict>),
+    #[error("encrypted handshake failed")]
+    Encrypted(#[from] DialError),
 }
 
 impl OpenError {
     fn how(&self) -> Closed {
         match self {
             Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => Closed::Refused,
-            Self::Verdict(Some(Verdict::NotMember)) => Closed::NotMember,
-            Self::Io(_) | Self::Timeout | Self::Handshake(_) | Self::Verdict(_) => Closed::Failed,
+            Self::Verdict(Some(Verdict::NotMember))
+            | Self::Encrypted(DialError::Verdict(Some(Verdict::NotMember))) => Closed::NotMember,
+            Self::Io(_)
+            | Self::Timeout
+            | Self::Handshake(_)
+            | Self::Verdict(_)
+            | Self::Encrypted(_) => Closed::Failed,
         }
     }
 }
@@ -53,9 +61,13 @@ pub(super) async fn run(state: Rc<ClientState>, connection: NewConnection) {
     let NewConnection { endpoint, serial, wake } = connection;
     let opened = tokio::time::timeout(OPEN_TIMEOUT, open(&state, endpoint)).await;
     let how = match opened.unwrap_or(Err(OpenError::Timeout)) {
-        Ok(stream) if state.is_current(endpoint, serial) => {
-            state.machine.borrow_mut().opened(endpoint);
-            let error = serve(&state, endpoint, serial, &wake, &stream).await;
+        Ok(mut stream) if state.is_current(endpoint, serial) => {
+            state.machine.borrow_mut().opened(endpoint, state.now_ms());
+            let read_at = Cell::new(state.now_ms());
+            let error = tokio::select! {
+                error = serve(&state, (endpoint, serial), &wake, &mut stream, &read_at) => error,
+                never = watch_path(&state, endpoint, &read_at) => match never {},
+            };
             tracing::debug!(%endpoint, %error, "data_connection_closed");
             Closed::Broke
         }
@@ -72,29 +84,37 @@ pub(super) async fn run(state: Rc<ClientState>, connection: NewConnection) {
     }
 }
 
-async fn open(state: &ClientState, endpoint: SocketAddr) -> Result<TcpStream, OpenError> {
-    let mut stream = TcpStream::connect(endpoint).await?;
-    stream.set_nodelay(true)?;
-    let socket = socket2::SockRef::from(&stream);
-    socket.set_tcp_keepalive(
-        &socket2::TcpKeepalive::new()
-            .with_time(UNACKNOWLEDGED_MAX / 2)
-            .with_interval(UNACKNOWLEDGED_MAX / 4),
-    )?;
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
-
+async fn open(state: &ClientState, endpoint: SocketAddr) -> Result<ChannelStream, OpenError> {
+    let stream = TcpStream::connect(endpoint).await?;
+    state.settings.timeout.apply(&stream)?;
     let settings = &state.settings;
     let hello = Hello::new(settings.run, Some(settings.member))?;
+    match settings.mechanism {
+        Mechanism::Hmac => prove(settings, hello, stream).await,
+        Mechanism::Noise => Ok(dial_stream(stream, &settings.secret, Channel::Data, &hello).await?),
+    }
+}
+
+/// The challenge, after which plain bytes follow.
+async fn prove(
+    settings: &Settings,
+    hello: Hello,
+    mut stream: TcpStream,
+) -> Result<ChannelStream, OpenError> {
     let mut first = vec![MECHANISM_HMAC];
     first.extend(hello.encode());
     stream.write_all(&first).await?;
     let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
-    stream.read_exact(&mut answer).await?;
+    let read = stream.read_exact(&mut answer).await;
+    // A pserver that refuses plain bytes sends its verdict instead, and closes.
+    if read.is_err() && answer[0] == Verdict::Unprotected as u8 && answer[1..] == [0; 63] {
+        return Err(HandshakeError::Unprotected.into());
+    }
+    read?;
     let proof = hello.client_proof(&settings.secret, Channel::Data, &answer)?;
     stream.write_all(&proof).await?;
     match Verdict::from_byte(stream.read_u8().await?) {
-        Some(Verdict::Welcome) => Ok(stream),
+        Some(Verdict::Welcome) => Ok(ChannelStream::Plain(stream)),
         other => Err(OpenError::Verdict(other)),
     }
 }
@@ -102,10 +122,10 @@ async fn open(state: &ClientState, endpoint: SocketAddr) -> Result<TcpStream, Op
 /// Carries frames until the connection ends. Returns the reason.
 async fn serve(
     state: &ClientState,
-    endpoint: SocketAddr,
-    serial: u64,
+    (endpoint, serial): (SocketAddr, u64),
     wake: &Notify,
-    stream: &TcpStream,
+    stream: &mut ChannelStream,
+    read_at: &Cell<u64>,
 ) -> io::Error {
     let mut incoming = Incoming::new(endpoint);
     let mut outgoing = Outgoing::default();
@@ -119,9 +139,10 @@ async fn serve(
                 if let Err(error) = ready.and_then(|()| incoming.read(state, stream)) {
                     return error;
                 }
+                read_at.set(state.now_ms());
                 state.deliver();
             }
-            ready = stream.writable(), if !outgoing.is_empty() => {
+            ready = stream.writable(), if !outgoing.is_empty() || stream.has_pending() => {
                 if let Err(error) = ready {
                     return error;
                 }

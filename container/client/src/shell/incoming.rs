@@ -3,8 +3,8 @@
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 
+use heddle_channel::ChannelStream;
 use heddle_protocol::frame::{HEADER_BYTES, Header};
-use tokio::net::TcpStream;
 
 use super::state::ClientState;
 use crate::machine::ClientMachine;
@@ -33,7 +33,11 @@ impl Incoming {
     ///
     /// # Errors
     /// The connection ended, or the bytes are not a frame: then the start of the next one is unknown.
-    pub(super) fn read(&mut self, state: &ClientState, stream: &TcpStream) -> io::Result<()> {
+    pub(super) fn read(
+        &mut self,
+        state: &ClientState,
+        stream: &mut ChannelStream,
+    ) -> io::Result<()> {
         let now_ms = state.now_ms();
         let mut turn = 0;
         while turn < TURN_BYTES {
@@ -50,7 +54,11 @@ impl Incoming {
     }
 
     /// One system call: into the expected values, and into the buffer after them.
-    fn read_once(&mut self, machine: &mut ClientMachine, stream: &TcpStream) -> io::Result<usize> {
+    fn read_once(
+        &mut self,
+        machine: &mut ClientMachine,
+        stream: &mut ChannelStream,
+    ) -> io::Result<usize> {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0 {

@@ -17,6 +17,7 @@
 mod connection;
 mod incoming;
 mod outgoing;
+mod path_watch;
 mod settings;
 mod state;
 

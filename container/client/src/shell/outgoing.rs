@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 
+use heddle_channel::ChannelStream;
 use heddle_fail_points::fail_point;
 use heddle_protocol::frame::HEADER_BYTES;
-use tokio::net::TcpStream;
 
 use super::state::ClientState;
 use crate::gradient::Payload;
@@ -39,8 +39,9 @@ impl Outgoing {
         &mut self,
         state: &ClientState,
         endpoint: SocketAddr,
-        stream: &TcpStream,
+        stream: &mut ChannelStream,
     ) -> io::Result<()> {
+        stream.flush_pending()?;
         loop {
             self.fill(state, endpoint);
             if self.frames.is_empty() {

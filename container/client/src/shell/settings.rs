@@ -1,6 +1,7 @@
 //! Settings of a client.
 
-use heddle_protocol::handshake::Secret;
+use heddle_channel::PeerTimeout;
+use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{Member, RunId};
 
 use crate::layout::Layout;
@@ -16,4 +17,8 @@ pub struct Settings {
     pub member: Member,
     /// The job's secret.
     pub secret: Secret,
+    /// How connections are secured.
+    pub mechanism: Mechanism,
+    /// When connections to pservers out of reach close.
+    pub timeout: PeerTimeout,
 }

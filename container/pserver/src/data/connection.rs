@@ -2,13 +2,12 @@
 
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
 
+use heddle_channel::{ChannelStream, PeerTimeout};
 use heddle_fail_points::fail_point;
 use heddle_protocol::frame::FrameError;
 use heddle_protocol::handshake::Verdict;
 use heddle_shard::{Conn, Flow};
-use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -21,14 +20,6 @@ use super::thread::{DataThread, TrainerConnection};
 const REPLIES_MAX: usize = 4096;
 /// Consecutive reads of one connection before others are served.
 const READS_IN_A_ROW: usize = 8;
-
-/// A trainer on a dead machine is detected after 30 + 3 × 10 s without traffic, and after two minutes with unacknowledged
-/// bytes (`TCP_USER_TIMEOUT`, RFC 5482). The kernel answers for a stopped process.
-const KEEPALIVE: TcpKeepalive = TcpKeepalive::new()
-    .with_time(Duration::from_secs(30))
-    .with_interval(Duration::from_secs(10))
-    .with_retries(3);
-const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(120);
 
 /// Why a connection closed.
 #[derive(Debug, thiserror::Error)]
@@ -50,15 +41,13 @@ pub(super) enum DataConnectionEnd {
 /// Serves a connection until it closes.
 pub(super) async fn serve(
     thread: &Rc<DataThread>,
-    mut stream: TcpStream,
+    stream: TcpStream,
     handshake: PendingHandshake,
+    timeout: PeerTimeout,
 ) -> Result<(), DataConnectionEnd> {
-    stream.set_nodelay(true)?;
-    let socket = SockRef::from(&stream);
-    socket.set_tcp_keepalive(&KEEPALIVE)?;
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
-    let member = tokio::select! {
-        member = handshake::greet(&mut stream, thread.run, &thread.secret) => member?,
+    timeout.apply(&stream)?;
+    let (member, mut stream) = tokio::select! {
+        greeted = handshake::greet(stream, thread.expected()) => greeted?,
         () = handshake.closed() => return Err(DataConnectionEnd::Unauthenticated),
     };
     drop(handshake);
@@ -92,7 +81,7 @@ struct FrameLoop<'a> {
     thread: &'a DataThread,
     connection: &'a TrainerConnection,
     conn: Conn,
-    stream: TcpStream,
+    stream: ChannelStream,
     received: ReceiveBuffer,
     /// The frame at the front was not taken: wait for a wake-up before the next try.
     blocked: bool,
@@ -123,7 +112,7 @@ impl FrameLoop<'_> {
 
     /// Waits until there is something to read or room to write, or another task wakes this connection.
     async fn wait(&mut self, reading: bool) -> io::Result<()> {
-        let writing = !self.connection.replies.borrow().is_empty();
+        let writing = !self.connection.replies.borrow().is_empty() || self.stream.has_pending();
         let interest = match (reading, writing) {
             (true, true) => Interest::READABLE | Interest::WRITABLE,
             (true, false) => Interest::READABLE,
@@ -192,6 +181,7 @@ impl FrameLoop<'_> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush_pending()?;
         let mut replies = self.connection.replies.borrow_mut();
         if replies.is_empty() {
             return Ok(());

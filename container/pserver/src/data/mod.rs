@@ -6,6 +6,9 @@
 
 mod connection;
 mod handshake;
+mod peer_dial;
+mod peer_stream;
+mod peer_streams;
 mod pending_handshakes;
 mod receive_buffer;
 mod reply_buffer;
@@ -18,8 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, Sender};
-use heddle_protocol::handshake::Secret;
-use heddle_protocol::ids::RunId;
+use heddle_channel::PeerTimeout;
+use heddle_fail_points::fail_point;
+use heddle_protocol::handshake::{Mechanism, Secret};
+use heddle_protocol::ids::{Member, RunId};
 use heddle_protocol::spec::PortRange;
 use heddle_telemetry::descriptors::Limit;
 use socket2::{Domain, Socket, Type};
@@ -35,6 +40,9 @@ use thread::DataThread;
 /// seconds.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How often an idle thread takes a turn, which shows that it runs.
+const TURN: Duration = Duration::from_secs(1);
+
 /// Arguments of a data thread.
 pub(crate) struct DataThreadSetup {
     /// From 0.
@@ -42,7 +50,12 @@ pub(crate) struct DataThreadSetup {
     /// Bound, and not registered with this thread's event loop yet.
     pub(crate) listener: std::net::TcpListener,
     pub(crate) run: RunId,
+    /// The pserver's own container.
+    pub(crate) member: Member,
     pub(crate) secret: Secret,
+    /// How connections are secured, at least.
+    pub(crate) mechanism: Mechanism,
+    pub(crate) timeout: PeerTimeout,
     pub(crate) commands: Receiver<DataCommand>,
     pub(crate) wake: Arc<Notify>,
     pub(crate) reports: Sender<CoordinatorInput>,
@@ -56,25 +69,34 @@ pub(crate) struct DataThreadSetup {
 pub(crate) fn run(setup: DataThreadSetup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     setup.listener.set_nonblocking(true)?;
-    let DataThreadSetup { index, listener, run, secret, commands, wake, reports, counters } = setup;
-    let thread = Rc::new(DataThread::new(index, (run, secret), reports, counters));
+    let DataThreadSetup { index, listener, run, secret, mechanism, .. } = setup;
+    let DataThreadSetup { commands, wake, reports, counters, timeout, member, .. } = setup;
+    let identity = (run, secret, mechanism);
+    let to_threads = (reports, counters);
+    let thread = Rc::new(DataThread::new(index, identity, (member, timeout), to_threads));
     let handshakes = Rc::new(PendingHandshakes::within(Limit::now()));
     LocalSet::new().block_on(&runtime, async move {
         let listener = TcpListener::from_std(listener)?;
-        tokio::task::spawn_local(accept(Rc::clone(&thread), handshakes, listener));
+        tokio::task::spawn_local(accept(Rc::clone(&thread), handshakes, listener, timeout));
         follow_commands(&thread, &commands, &wake).await;
         Ok(())
     })
 }
 
-async fn accept(thread: Rc<DataThread>, handshakes: Rc<PendingHandshakes>, listener: TcpListener) {
+async fn accept(
+    thread: Rc<DataThread>,
+    handshakes: Rc<PendingHandshakes>,
+    listener: TcpListener,
+    timeout: PeerTimeout,
+) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let handshake = handshakes.enter(peer.ip()).await;
                 let thread = Rc::clone(&thread);
                 tokio::task::spawn_local(async move {
-                    if let Err(error) = connection::serve(&thread, stream, handshake).await {
+                    let served = connection::serve(&thread, stream, handshake, timeout).await;
+                    if let Err(error) = served {
                         tracing::debug!(%peer, %error, "data_connection_closed");
                     }
                 });
@@ -91,9 +113,12 @@ async fn accept(thread: Rc<DataThread>, handshakes: Rc<PendingHandshakes>, liste
 async fn follow_commands(thread: &Rc<DataThread>, commands: &Receiver<DataCommand>, wake: &Notify) {
     use crossbeam::channel::TryRecvError;
     loop {
+        fail_point!("data-turn");
+        thread.turn();
         match commands.try_recv() {
             Ok(command) => {
                 thread.command(command);
+                peer_stream::follow_views(thread);
                 thread.tick();
                 // Frames are served between two pieces of a snapshot.
                 tokio::task::yield_now().await;
@@ -101,9 +126,8 @@ async fn follow_commands(thread: &Rc<DataThread>, commands: &Receiver<DataComman
             Err(TryRecvError::Disconnected) => return,
             Err(TryRecvError::Empty) => {
                 let has_deadline = thread.shards.borrow().deadline().is_some();
-                if !has_deadline {
-                    wake.notified().await;
-                } else if tokio::time::timeout(TICK, wake.notified()).await.is_err() {
+                let wait = if has_deadline { TICK } else { TURN };
+                if tokio::time::timeout(wait, wake.notified()).await.is_err() && has_deadline {
                     thread.tick();
                 }
             }
@@ -155,7 +179,7 @@ mod tests {
     use crossbeam::channel::{RecvTimeoutError, bounded, unbounded};
     use heddle_protocol::control::{CutAt, LoadShards, Phase, Sharing, TakeCut};
     use heddle_protocol::ids::{
-        CutId, Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step,
+        CutId, Epoch, Generation, Incarnation, PhaseNo, ShardId, Slot, Step,
     };
     use heddle_shard::{Shard, ShardConfig, ShardReport, SparseLimits};
 
@@ -177,7 +201,10 @@ mod tests {
             index: 0,
             listener: listeners.remove(0),
             run: RunId(uuid::Uuid::from_u128(1)),
+            member: Member { slot: Slot::pserver(0), incarnation: Incarnation(1) },
             secret: Secret::from_hex(&"01".repeat(32)).expect("64 digits"),
+            mechanism: Mechanism::Hmac,
+            timeout: PeerTimeout::default(),
             commands: queue,
             wake: Arc::clone(&wake),
             reports,
@@ -191,8 +218,14 @@ mod tests {
         };
         let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
         let shards = vec![ShardId(0)];
-        let command =
-            LoadShards { epoch, phase, step: Step(0), shards: shards.clone(), base: None };
+        let command = LoadShards {
+            epoch,
+            phase,
+            step: Step(0),
+            shards: shards.clone(),
+            base: None,
+            views: Vec::new(),
+        };
         give(DataCommand::LoadShards { command: Arc::new(command), shards });
         let config = ShardConfig {
             shard: ShardId(0),

@@ -7,14 +7,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Sender, TrySendError};
+use heddle_channel::PeerTimeout;
 use heddle_fail_points::fail_point;
 use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::exit_code::ContainerExitCode;
-use heddle_protocol::handshake::Secret;
-use heddle_protocol::ids::RunId;
+use heddle_protocol::handshake::{Mechanism, Secret};
+use heddle_protocol::ids::{Member, RunId};
 use heddle_shard::{Conn, ShardEffect, ShardSet};
 use tokio::sync::Notify;
 
+use super::handshake::Expected;
+use super::peer_streams::PeerStreams;
 use super::reply_buffer::ReplyBuffer;
 use crate::message::{
     CoordinatorInput, DataAnswer, DataCommand, DataReport, ThreadCounters, ThreadState,
@@ -24,8 +27,9 @@ use crate::message::{
 /// await.
 pub(super) struct DataThread {
     pub(super) index: usize,
-    pub(super) run: RunId,
-    pub(super) secret: Secret,
+    run: RunId,
+    secret: Secret,
+    mechanism: Mechanism,
     pub(super) shards: RefCell<ShardSet>,
     connections: RefCell<BTreeMap<Conn, Rc<TrainerConnection>>>,
     effects: RefCell<Vec<ShardEffect>>,
@@ -34,6 +38,8 @@ pub(super) struct DataThread {
     /// Some connection has a frame that the shards did not take.
     pub(super) blocked: Cell<bool>,
     started: Instant,
+    /// Streams to backups; none without replicas.
+    pub(super) streams: PeerStreams,
 }
 
 /// The part of a connection that other tasks of the thread use.
@@ -49,22 +55,29 @@ pub(super) struct TrainerConnection {
 impl DataThread {
     pub(super) fn new(
         index: usize,
-        (run, secret): (RunId, Secret),
-        reports: Sender<CoordinatorInput>,
-        counters: Arc<ThreadCounters>,
+        (run, secret, mechanism): (RunId, Secret, Mechanism),
+        (own, timeout): (Member, PeerTimeout),
+        (reports, counters): (Sender<CoordinatorInput>, Arc<ThreadCounters>),
     ) -> Self {
         Self {
             index,
             run,
             secret,
-            shards: RefCell::new(ShardSet::new()),
+            mechanism,
+            shards: RefCell::new(ShardSet::of(own)),
             connections: RefCell::default(),
             effects: RefCell::default(),
             reports,
             counters,
             blocked: Cell::new(false),
             started: Instant::now(),
+            streams: PeerStreams::new(own, timeout),
         }
+    }
+
+    /// What a peer must prove.
+    pub(super) fn expected(&self) -> Expected<'_> {
+        Expected { run: self.run, secret: &self.secret, mechanism: self.mechanism }
     }
 
     /// Adds the task of a connection.
@@ -114,6 +127,10 @@ impl DataThread {
             ShardEffect::Values { conn, header, rows } => to(conn, &|connection| {
                 connection.replies.borrow_mut().push_values(header, rows.clone())
             }),
+            ShardEffect::Replicate => self.streams.wake(),
+            ShardEffect::Settled { ask } => {
+                self.report(DataReport::Answered(DataAnswer { ask, result: Ok(()) }));
+            }
             ShardEffect::Close { conn } => to(conn, &|connection| connection.closed.set(true)),
             ShardEffect::Report(report) => {
                 let epoch = self.shards.borrow().epoch();
@@ -172,7 +189,10 @@ impl DataThread {
                 let phase = command.phase.no;
                 let result = self.with_shards(None, |shards, _, out| shards.begin(command, out));
                 fail_point!("phase-begun", phase = phase, thread = self.index);
-                self.report(DataReport::Answered(DataAnswer { ask, result }));
+                // With replicas it is answered when the backups have begun it as well.
+                if result.is_err() || self.shards.borrow_mut().settle(ask) {
+                    self.report(DataReport::Answered(DataAnswer { ask, result }));
+                }
             }
             DataCommand::Members { trainers } => {
                 self.with_shards(None, |shards, _, out| shards.members(&trainers, out));
@@ -184,6 +204,13 @@ impl DataThread {
             }
             DataCommand::CutEnd(end) => {
                 self.with_shards(None, |shards, _, out| shards.cut_end(end, out));
+            }
+            DataCommand::Views(command) => {
+                let taken =
+                    self.with_shards(None, |shards, now, out| shards.views(&command, now, out));
+                if let Err(error) = taken {
+                    tracing::info!(%error, "stale_command_ignored");
+                }
             }
             DataCommand::SaveHead { shard, cut, reply } => {
                 let _gone = reply.try_send(self.shards.borrow().snapshot_head(shard, cut));
@@ -205,6 +232,11 @@ impl DataThread {
         }
         self.unblock();
         self.publish();
+    }
+
+    /// Notes that the thread runs.
+    pub(super) fn turn(&self) {
+        self.counters.turn();
     }
 
     /// Updates the counters for heartbeats.

@@ -1,10 +1,14 @@
 //! The phases of a shard: from one to the next, after a loading or a rollback, and the end of a training pass.
 
+use std::sync::Arc;
+
+use heddle_protocol::begun_frame::begun;
 use heddle_protocol::control::Phase;
 use heddle_protocol::frame::Status;
-use heddle_protocol::ids::{PhaseNo, Step};
+use heddle_protocol::ids::{Epoch, PhaseNo, Step};
 
 use super::Shard;
+use crate::change::ShardChange;
 use crate::content::ContentError;
 use crate::copy_on_write::Full;
 use crate::dedup::{DedupState, Seen};
@@ -20,6 +24,10 @@ impl Shard {
     pub(crate) fn begin(&mut self, phase: Phase, out: &mut Vec<ShardEffect>) {
         let left = self.progress.takes_pushes().then_some(self.phase);
         self.begin_after(left, phase, out);
+        if let Some(changes) = &mut self.changes {
+            let header = begun(Epoch::default(), self.id, phase);
+            changes.push((out.len(), Arc::new(ShardChange::bare(header))));
+        }
     }
 
     /// Serves a new phase after `left`, if that had pushes. If it was a training pass, rules that take values from the sums

@@ -46,6 +46,11 @@ impl ClockedPulls {
         self.now = now;
     }
 
+    /// The time of the last [`Self::advance`].
+    pub(super) fn now(&self) -> Duration {
+        self.now
+    }
+
     /// Pulls granted since the start.
     pub(super) fn granted(&self) -> &GrantedPulls {
         &self.granted

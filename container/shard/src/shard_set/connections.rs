@@ -27,10 +27,15 @@ struct OpenConnection {
 
 impl TrainerConnections {
     pub(super) fn open(&mut self, member: Member) -> Conn {
-        self.opened += 1;
-        let conn = Conn(self.opened);
+        let conn = self.number();
         self.open.insert(conn, OpenConnection { member, held: VecDeque::new() });
         conn
+    }
+
+    /// Numbers a connection.
+    pub(super) fn number(&mut self) -> Conn {
+        self.opened += 1;
+        Conn(self.opened)
     }
 
     /// Removes a connection and its frames. False if it is not open.

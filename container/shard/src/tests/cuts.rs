@@ -208,7 +208,7 @@ fn push_without_room_for_copies_does_not_block_pulls() {
     assert_eq!(saved.table_values(TableId(0)).map(|values| values[0]), Some(0.0));
 }
 
-/// Schedule 11: what is copied after a cut is the kilobyte around a row, once.
+/// Schedule 11: what is copied after a cut is the unit of 128 bytes around a row, once.
 #[test]
 fn write_after_a_cut_copies_one_unit_once() {
     let mut large = config(SGD);
@@ -222,7 +222,7 @@ fn write_after_a_cut_copies_one_unit_once() {
     assert_eq!(copied(&node), Some(0), "the cut itself copies nothing");
     for step in 1..4 {
         node.push_keys(conn, whole(0, step), &[5, 6, 50_000], &[1.0; 3]);
-        assert_eq!(copied(&node), Some(2 * 1024));
+        assert_eq!(copied(&node), Some(2 * 128));
     }
     node.cut_end(1, false);
     assert_eq!(copied(&node), Some(0));

@@ -212,29 +212,34 @@ impl RecordFormat {
 }
 
 /// Parses the usual form of a feature: one blank, an index of up to eight digits, and in libsvm a colon and a
-/// value. Returns index, value and length; `None` for any other form, which the general parser handles.
+/// value of up to seven digits, which may have a sign and a point. Returns index, value and length; `None` for any other
+/// form, which the general parser handles.
 #[inline(always)]
 fn usual<const VALUES: bool>(text: &[u8]) -> Option<(u64, f32, usize)> {
     // One check of the length covers all that follows; the masks let the compiler omit further bounds checks.
-    let word = text.first_chunk::<16>()?;
-    let eight = word[1..].first_chunk::<8>()?;
-    let (index, count) = number::eight_digits(*eight);
-    let behind = word[(1 + count) & 15];
-    if word[0] != b' ' || count == 0 {
+    let word = text.first_chunk::<32>()?;
+    if word[0] != b' ' {
         return None;
     }
     if !VALUES {
-        return matches!(behind, b' ' | b'\n').then_some((index, 1.0, 1 + count));
+        let (index, count) = number::eight_digits(*word[1..].first_chunk()?);
+        let ends = matches!(word[(1 + count) & 15], b' ' | b'\n');
+        return (count > 0 && ends).then_some((index, 1.0, 1 + count));
     }
-    if behind != b':' {
+    let (index, count) = number::leading_digits::<9>(word[1..].first_chunk()?, 0);
+    if !(1..=8).contains(&count) || word[(1 + count) & 15] != b':' {
         return None;
     }
+    let index = u64::from(index);
     let (digit, end) = (word[(2 + count) & 15].wrapping_sub(b'0'), word[(3 + count) & 15]);
     if digit <= 9 && matches!(end, b' ' | b'\n') {
         return Some((index, f32::from(digit), 3 + count));
     }
-    let (value, len) = number::usual(&text[2 + count..])?;
-    Some((index, value, 2 + count + len))
+    let negative = word[(2 + count) & 15] == b'-';
+    let start = 2 + (count & 15) + usize::from(negative);
+    let (value, len) = number::short(word[start..].first_chunk()?)?;
+    let value = if negative { -value } else { value };
+    matches!(word[(start + len) & 31], b' ' | b'\n').then_some((index, value, start + len))
 }
 
 /// Parses a colon and the weight of a record at `at`; returns the weight and their length.
@@ -403,7 +408,12 @@ mod tests {
     fn row(format: RecordFormat, line: &str) -> Result<Option<Row>, String> {
         let mut batch = Batch::default();
         let text = format!("{line}\n");
-        match format.read_line(text.as_bytes(), &mut batch) {
+        let read = format.read_line(text.as_bytes(), &mut batch);
+        // With more text behind it the fast path reads the last features too.
+        let (mut again, followed) = (Batch::default(), format!("{text}{:64}\n", ""));
+        assert_eq!(format.read_line(followed.as_bytes(), &mut again), read);
+        assert_eq!(format!("{again:?}"), format!("{batch:?}"));
+        match read {
             Err(error) => {
                 assert_eq!(batch, Batch::default(), "left something behind");
                 Err(error.to_string())

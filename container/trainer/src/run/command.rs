@@ -17,6 +17,8 @@ use heddle_protocol::environment::{AM_FILE, LOG_DIR, SECRET_FILE};
 
 /// The job's secret in the work directory, readable by its owner only.
 const SECRET: &str = "heddle-secret";
+/// Begins the names of files with the values of `yarn.secrets`; their names follow.
+const USER_SECRET: &str = "heddle-secret-";
 /// The address of the ApplicationMaster that started this container; `HEDDLE_AM_DIR` has those of later attempts.
 const AM: &str = "heddle-am.json";
 
@@ -47,16 +49,20 @@ pub(super) fn become_program(
 fn prepare(
     environment: &ContainerEnvironment,
     dir: &Path,
-) -> io::Result<Vec<(&'static str, OsString)>> {
+) -> io::Result<Vec<(OsString, OsString)>> {
     let dir = std::path::absolute(dir)?;
     let secret = write_private(&dir, SECRET, environment.secret.to_hex().as_bytes())?;
-    let mut variables = vec![(SECRET_FILE, secret.into_os_string())];
+    let mut variables = vec![(SECRET_FILE.into(), secret.into_os_string())];
     if let AmPlace::Directory { first: Some(first), .. } = &environment.am {
         let file = write_private(&dir, AM, &serde_json::to_vec(first)?)?;
-        variables.push((AM_FILE, file.into_os_string()));
+        variables.push((AM_FILE.into(), file.into_os_string()));
+    }
+    for (name, value) in &environment.user_secrets.0 {
+        let file = write_private(&dir, &format!("{USER_SECRET}{name}"), value)?;
+        variables.push((format!("{name}_FILE").into(), file.into_os_string()));
     }
     if let Some(logs) = heddle_agent::log_dir() {
-        variables.push((LOG_DIR, logs.into_os_string()));
+        variables.push((LOG_DIR.into(), logs.into_os_string()));
     }
     Ok(variables)
 }
@@ -78,8 +84,9 @@ fn write_private(dir: &Path, name: &str, content: &[u8]) -> io::Result<PathBuf> 
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use heddle_agent::UserSecrets;
     use heddle_protocol::environment::AmAddress;
-    use heddle_protocol::handshake::Secret;
+    use heddle_protocol::handshake::{Mechanism, Secret};
     use heddle_protocol::ids::{Attempt, Incarnation, Member, RunId, Slot};
 
     use super::*;
@@ -90,6 +97,9 @@ mod tests {
             member: Member { slot: Slot::trainer(0), incarnation: Incarnation(1) },
             am,
             secret: Secret::from_hex(&"5a".repeat(32)).expect("64 digits"),
+            mechanism: Mechanism::Hmac,
+            timeout: heddle_agent::PeerTimeout::default(),
+            user_secrets: UserSecrets([("API_KEY".to_owned(), b"value".to_vec().into())].into()),
             host: "node".to_owned(),
             container: None,
         }
@@ -123,6 +133,11 @@ mod tests {
             let text = std::fs::read(file).expect("readable");
             let address: AmAddress = serde_json::from_slice(&text).expect("an address");
             assert_eq!(address.pid, 7);
+            let (name, file) = &variables[2];
+            assert_eq!(*name, *"API_KEY_FILE");
+            let mode = std::fs::symlink_metadata(file).expect("there").permissions().mode();
+            assert_eq!(mode & 0o7777, 0o600);
+            assert_eq!(std::fs::read(file).expect("readable"), b"value");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The trainer process: control thread, data-plane thread, parser threads, and the training loop between them.
 
 mod command;
+mod computing;
 mod exports;
 mod feeds;
 mod pipeline;
@@ -16,10 +17,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use crossbeam::channel::{Receiver, bounded, select, unbounded};
-use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, LogContext, Reporter};
+use heddle_agent::{
+    Agent, AgentExit, AmPlace, ContainerEnvironment, Hooks, LogContext, Reporter, TurnCounter,
+};
 use heddle_client::layout::Layout;
 use heddle_client::machine::ClientEvent;
 use heddle_client::shell::{Client, Settings};
+use heddle_fail_points::fail_point;
 use heddle_protocol::control::{Command, Registration, Report, Welcome};
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -115,6 +119,7 @@ pub fn run(environment: ContainerEnvironment) -> Result<(), TrainerError> {
 /// ```
 pub fn main_with(algorithm: impl FnOnce(&JobSpec) -> Box<dyn Algorithm>) -> ExitCode {
     let ran = ContainerEnvironment::from_process()
+        .inspect(adopt_tokens)
         .map_err(TrainerError::from)
         .and_then(|environment| run_with(environment, |spec| Ok(algorithm(spec))));
     match ran {
@@ -123,6 +128,15 @@ pub fn main_with(algorithm: impl FnOnce(&JobSpec) -> Box<dyn Algorithm>) -> Exit
             eprintln!("{}", chain(&error));
             ContainerExitCode::Failed.into()
         }
+    }
+}
+
+/// In a container of YARN the token file is this program's own.
+fn adopt_tokens(environment: &ContainerEnvironment) {
+    if let AmPlace::Directory { .. } = environment.am
+        && let Err(error) = heddle_storage::adopt_token_file()
+    {
+        eprintln!("warning: {}", chain(&error));
     }
 }
 
@@ -152,6 +166,8 @@ fn run_with(
         run: welcome.run,
         member: environment.member,
         secret: environment.secret.clone(),
+        mechanism: environment.mechanism,
+        timeout: environment.timeout,
     })
     .map_err(TrainerError::Thread)?;
     let (items, read) = bounded(ITEMS_MAX);
@@ -161,10 +177,12 @@ fn run_with(
     // After the algorithm: another program may replace this process there, and it reads the plan itself.
     let plan = input_plan::read(&welcome.plan)?;
     let feeds = Feeds::new(plan, quarantine, status.waits(), items);
+    let turn = status.turn();
     let reports = LoopReports::new(Box::new(move |report| reports.send(report)));
     let (plane, spec) = (client.handle(), welcome.spec.clone());
     let mut trainer = Trainer::new(spec, algorithm, plane, reports, status, feeds);
-    let orders = Orders { environment, log, welcome, reporter, exports: Exports::default() };
+    let exports = Exports::default();
+    let orders = Orders { environment, log, welcome, reporter, exports, turn };
     orders.run(&mut trainer, &ordered, client.events(), &read, entered)
 }
 
@@ -175,6 +193,8 @@ struct Orders {
     welcome: Box<Welcome>,
     reporter: Reporter,
     exports: Exports,
+    /// Turns of the training loop.
+    turn: Arc<TurnCounter>,
 }
 
 impl Orders {
@@ -189,15 +209,18 @@ impl Orders {
         mut entered: EnteredSpan,
     ) -> Result<(), TrainerError> {
         loop {
+            self.turn.turn();
             if let Some(error) = trainer.no_thread() {
                 // A fault of this node: the container ends and is replaced, the job continues.
                 return Err(TrainerError::NoReader(error));
             }
+            fail_point!("training-loop-turn");
             // Orders first: a new epoch makes the waiting items obsolete.
             while let Ok(command) = ordered.try_recv() {
                 entered = self.renewed(entered);
                 self.command(trainer, command);
             }
+            self.turn.wait();
             select! {
                 recv(ordered) -> command => match command {
                     Ok(command) => {
@@ -295,6 +318,7 @@ fn control_hooks(
             heddle_agent::leave(&exit)
         }),
         read_highest: Some(read_highest()),
+        install_tokens: Some(install_tokens()),
         log: log.clone(),
     }
 }
@@ -308,6 +332,11 @@ fn read_highest() -> heddle_agent::ReadHighest {
             Ok(text.map(|text| text.to_vec()))
         })
     })
+}
+
+/// Puts new tokens where the next connection to a file system finds them.
+fn install_tokens() -> heddle_agent::InstallTokensHook {
+    Arc::new(|bytes| heddle_storage::install_tokens(bytes).map_err(|error| chain(&error)))
 }
 
 fn wait_for_welcome(ordered: &Receiver<Command>) -> Option<Box<Welcome>> {

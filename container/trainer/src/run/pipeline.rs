@@ -213,6 +213,15 @@ impl Pipeline {
         }
     }
 
+    /// The task of the step that the next action prepares or computes, if it does.
+    pub(super) fn task_ahead(&self) -> Option<TaskId> {
+        match (self.flying.front(), self.items.front()) {
+            (Some(flying), _) => Some(flying.work.task),
+            (None, Some(FeedItem::Step { work, .. })) => Some(work.task),
+            (None, _) => None,
+        }
+    }
+
     /// Losses and records of the present task so far, for the heartbeat.
     pub(super) fn metrics(&self) -> &TaskMetrics {
         &self.metrics

@@ -2,12 +2,18 @@
 //! taken a few times per step and held for a copy at most.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use heddle_protocol::control::{HeartbeatStats, TrainerState};
-use heddle_protocol::ids::Step;
+use heddle_agent::TurnCounter;
+use heddle_protocol::control::{HeartbeatStats, LongStep, TrainerState};
+use heddle_protocol::ids::{Member, Step, TaskAttempt, TaskId};
 
 use crate::storage_wait::StorageWaits;
+
+/// A shorter step is not worth a word in a heartbeat.
+const LONG_STEP_MS: u64 = 1_000;
+/// The name of the training loop in messages to users.
+const TRAINING_LOOP: &str = "the training loop";
 
 /// Figures and position of the training loop. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +27,12 @@ pub(super) struct Inner {
     pub(super) trainer_state: Option<TrainerState>,
     /// Waits of readers.
     waits: StorageWaits,
+    /// Pservers out of reach, and since when.
+    outages: Vec<(Member, Instant)>,
+    /// Turns of the training loop.
+    turn: Arc<TurnCounter>,
+    /// The task of the step that is being computed, its hand-out, and since when.
+    computes: Option<(TaskId, TaskAttempt, Instant)>,
 }
 
 impl SharedStatus {
@@ -33,6 +45,37 @@ impl SharedStatus {
     /// Record of the waits of readers.
     pub(super) fn waits(&self) -> StorageWaits {
         self.lock().waits.clone()
+    }
+
+    /// Replaces the pservers that are out of reach, each with the time for which it has been, ms.
+    pub(super) fn outages(&self, members: &[(Member, u64)]) {
+        let inner = &mut *self.lock();
+        let now = Instant::now();
+        let since = |(member, for_ms): &(Member, u64)| {
+            let known = inner.outages.iter().find(|(known, _)| known == member);
+            let begun = || now.checked_sub(Duration::from_millis(*for_ms)).unwrap_or(now);
+            (*member, known.map_or_else(begun, |(_, since)| *since))
+        };
+        inner.outages = members.iter().map(since).collect();
+    }
+
+    /// Turns of the training loop.
+    pub(super) fn turn(&self) -> Arc<TurnCounter> {
+        Arc::clone(&self.lock().turn)
+    }
+
+    /// The algorithm begins with a step, which may take as long as it needs.
+    pub(super) fn computes(&self, task: TaskId, attempt: TaskAttempt) {
+        let inner = &mut *self.lock();
+        inner.turn.wait();
+        inner.computes = Some((task, attempt, Instant::now()));
+    }
+
+    /// The algorithm has returned.
+    pub(super) fn computes_no_more(&self) {
+        let inner = &mut *self.lock();
+        inner.turn.turn();
+        inner.computes = None;
     }
 
     /// Counts a computed step: its records, their summed loss, and the computing time since the start.
@@ -63,14 +106,26 @@ impl SharedStatus {
 
     /// A heartbeat's figures.
     pub(super) fn beat(&self) -> HeartbeatStats {
-        let (mut beat, waits) = {
+        let (mut beat, waits, turn_ms, computes) = {
             let inner = self.lock();
-            (inner.beat.clone(), inner.waits.clone())
+            let mut beat = inner.beat.clone();
+            beat.unreachable = inner.outages.iter().map(|(member, _)| *member).collect();
+            beat.unreachable_ms = inner.outages.iter().map(|(_, since)| millis(*since)).collect();
+            (beat, inner.waits.clone(), inner.turn.age_ms(), inner.computes)
         };
+        beat.slow_thread = heddle_agent::slowest([(TRAINING_LOOP.to_owned(), turn_ms)]);
+        beat.long_step = computes.and_then(|(task, attempt, since)| {
+            let for_ms = millis(since);
+            (for_ms >= LONG_STEP_MS).then_some(LongStep { task, attempt, for_ms })
+        });
         beat.input_wait = waits.longest();
         beat.rss_bytes = resident_bytes().unwrap_or(0);
         beat
     }
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Resident memory of this process (proc(5), statm: pages, the second number).

@@ -14,10 +14,11 @@ use heddle_client::machine::{
     ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, StepPush, Unit,
 };
 use heddle_input::{TaskLength, plan_input};
-use heddle_protocol::control::{Command, LaneGrant, Phase, Report, Sharing, TaskGrant};
+use heddle_protocol::control::{Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, HandOut, Lane, PhaseNo, Step, TableId, TaskAttempt, TaskId,
+    CutId, Epoch, Generation, HandOut, Incarnation, Lane, Member, PhaseNo, ShardId, Slot, Step,
+    TableId, TaskAttempt, TaskId,
 };
 use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
@@ -386,6 +387,28 @@ fn lanes_push_every_record_once_and_report_steps_of_tasks() {
             1
         );
     }
+}
+
+#[test]
+fn first_step_after_a_shard_moved_is_reported() {
+    let place = |incarnation| ShardPlace {
+        shard: ShardId(0),
+        holder: Member { slot: Slot::pserver(0), incarnation: Incarnation(incarnation) },
+        endpoint: ([127, 0, 0, 1], 7000).into(),
+    };
+    let mut rig = Rig::new(&[40], true);
+    let phase = Phase { no: PhaseNo(0), sharing: Sharing::Lanes { lanes: 1 } };
+    let steppings = |reports: &[Report]| {
+        reports.iter().filter(|report| matches!(report, Report::Stepping { .. })).count()
+    };
+    rig.trainer.command(Command::Work { epoch: EPOCH, phase, places: vec![place(1)] });
+    rig.lanes(EPOCH, &[0], &[]);
+    rig.until(|_, reports| steppings(reports) == 1);
+    // The same map again says nothing, another one asks for a report.
+    rig.trainer.command(Command::Work { epoch: EPOCH, phase, places: vec![place(1)] });
+    rig.trainer.command(Command::Work { epoch: EPOCH, phase, places: vec![place(2)] });
+    rig.until(|shards, _| shards.lanes.values().all(|lane| lane.ended));
+    assert_eq!(steppings(&rig.reports.lock().unwrap()), 2);
 }
 
 #[test]

@@ -6,10 +6,9 @@
 //! - A step or task is reported only after *every* shard has acknowledged it.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use heddle_client::machine::{ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, Unit};
-use heddle_fail_points::fail_point;
 use heddle_protocol::control::{Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
@@ -17,6 +16,7 @@ use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{JobSpec, NanPolicy, PhaseKind, phase_kind};
 use heddle_storage::chain;
 
+use super::computing::next_action;
 use super::feeds::Feeds;
 use super::pipeline::{Pipeline, PipelineAction};
 use super::plane::{DataPlane, detoured};
@@ -91,9 +91,9 @@ impl<P: DataPlane> Trainer<P> {
         if known.is_some_and(|known| epoch < known.epoch) {
             return;
         }
-        self.plane.send(DataRequest::Work { epoch, phase, places });
-        if known == Some(era) {
-            return;
+        self.plane.send(DataRequest::Work { epoch, phase, places: places.clone() });
+        if let Some(work) = self.work.as_mut().filter(|_| known == Some(era)) {
+            return work.set_places(places);
         }
         let Some(kind) = phase_kind(&self.spec, phase.no) else {
             self.work = None;
@@ -118,7 +118,8 @@ impl<P: DataPlane> Trainer<P> {
         let tasks = settings.plan.tasks(training).len() as u32;
         let seed = self.spec.training.seed;
         let order = task_order(seed, phase.no, tasks, self.spec.data.shuffle);
-        self.work = Some(TrainerWork::new(era, phase.sharing, kind, settings, ready, order));
+        let work = TrainerWork::new(era, phase.sharing, kind, settings, ready, order);
+        self.work = Some(TrainerWork { places, ..work });
         self.status.reset_loss();
     }
 
@@ -218,7 +219,7 @@ impl<P: DataPlane> Trainer<P> {
                 tracing::info!(%member, "pserver_unreachable");
                 self.reports.send(Report::Unreachable { member })
             }
-            ClientEvent::Outages { members } => self.status.lock().beat.unreachable = members,
+            ClientEvent::Outages { members } => self.status.outages(&members),
             ClientEvent::Fault(fault) => self.reports.internal(chain(&fault)),
             // The ApplicationMaster ignores a barrier that is reported twice.
             ClientEvent::AtBarrier { cut, epoch, tasks } => {
@@ -308,7 +309,12 @@ impl<P: DataPlane> Trainer<P> {
 
     /// Passes the phase's constants to the algorithm.
     fn begin_phase(&mut self, kind: PhaseKind, constants: Vec<PullItem>) -> Readiness {
-        match self.algorithm.begin(kind, constants) {
+        // As long as the algorithm needs.
+        let turn = self.status.turn();
+        turn.wait();
+        let begun = self.algorithm.begin(kind, constants);
+        turn.turn();
+        match begun {
             Ok(()) => Readiness::Ready,
             Err(error) => {
                 self.reports.fatal(error);
@@ -406,20 +412,12 @@ impl<P: DataPlane> Trainer<P> {
                 return;
             }
             let era = work.era;
+            let attempt = work.attempt(unit);
             let Some(pipeline) = work.pipeline(unit) else {
                 return;
             };
-            let (rows, loss) = (pipeline.metrics().rows, pipeline.metrics().loss_sum);
-            let started = Instant::now();
-            let action = pipeline.next_action(&mut *self.algorithm);
-            if let Some(PipelineAction::Push(_) | PipelineAction::Computed) = &action {
-                fail_point!("step-computed");
-                self.computed += started.elapsed();
-                let metrics = pipeline.metrics();
-                let evaluated = matches!(action, Some(PipelineAction::Computed));
-                let (rows, loss) = (metrics.rows - rows, metrics.loss_sum - loss);
-                self.status.computed(rows, loss, evaluated, self.computed);
-            }
+            let (algorithm, computed) = (&mut *self.algorithm, &mut self.computed);
+            let action = next_action(pipeline, algorithm, attempt, &self.status, computed);
             match action {
                 None => return,
                 Some(PipelineAction::Pull(at, items)) => {

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use heddle_client::machine::{Era, PullId, Unit};
-use heddle_protocol::control::{LaneGrant, Sharing, TaskGrant, TaskPosition, TrainerState};
-use heddle_protocol::ids::{CutId, HandOut, Lane, Step, TaskId};
+use heddle_protocol::control::{
+    LaneGrant, ShardPlace, Sharing, TaskGrant, TaskPosition, TrainerState,
+};
+use heddle_protocol::ids::{CutId, HandOut, Lane, Step, TaskAttempt, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::PhaseKind;
 
@@ -26,7 +28,10 @@ pub(super) struct TrainerWork {
     /// Assigned tasks that have not begun, in their order.
     pub(super) waiting: VecDeque<TaskGrant>,
     pub(super) running: BTreeMap<TaskId, RunningTask>,
+    /// The first step in the epoch, or since a shard moved, is done and reported.
     pub(super) stepped: bool,
+    /// Where the shards are.
+    pub(super) places: Vec<ShardPlace>,
 }
 
 /// Whether steps may be prepared.
@@ -75,7 +80,14 @@ impl TrainerWork {
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
             stepped: false,
+            places: Vec::new(),
         }
+    }
+
+    /// A map came again; where a shard has moved, the next step is reported.
+    pub(super) fn set_places(&mut self, places: Vec<ShardPlace>) {
+        self.stepped &= self.places == places;
+        self.places = places;
     }
 
     /// Adds a lane, unless this or a later hand-out of it is here. Returns whether it was added.
@@ -143,6 +155,16 @@ impl TrainerWork {
         match unit {
             Unit::Lane(lane) => self.lanes.get_mut(&lane)?.pipeline.as_mut(),
             Unit::Task(task) => self.running.get_mut(&task).map(|run| &mut run.pipeline),
+        }
+    }
+
+    /// Which hand-out of its task this is; 0 for a lane.
+    pub(super) fn attempt(&self, unit: Unit) -> TaskAttempt {
+        match unit {
+            Unit::Lane(_) => TaskAttempt(0),
+            Unit::Task(task) => {
+                self.running.get(&task).map_or(TaskAttempt(0), |run| run.grant.attempt)
+            }
         }
     }
 

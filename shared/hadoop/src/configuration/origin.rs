@@ -9,6 +9,7 @@ use super::values::ValueProblem;
 
 /// A value and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PropertySetting {
     /// As written, variables unexpanded.
     pub raw: String,
@@ -18,6 +19,7 @@ pub struct PropertySetting {
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PropertyOrigin {
     /// The built-in default; the name of Hadoop's file.
     Default(&'static str),
@@ -44,6 +46,7 @@ impl fmt::Display for PropertyOrigin {
 
 /// A fact about the files of a configuration that explains its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Note {
     /// A file was read.
     Read(PathBuf),
@@ -103,6 +106,7 @@ pub struct PropertyError {
 
 /// The value of a key with its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Explanation {
     /// The key's present name.
     pub key: String,

@@ -7,6 +7,7 @@ use crate::address::HostPort;
 
 /// A port of the ResourceManager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum RmService {
     /// Applications and clients, 8032.
     Client,

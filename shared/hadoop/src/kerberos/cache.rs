@@ -5,7 +5,11 @@
 use std::io::Read as _;
 use std::path::Path;
 
+use super::cache_times::end_of_tickets;
 use super::error::KerberosError;
+
+/// Most of a cache that is read: the ticket-granting ticket is its first entry.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// First byte of a cache file; the second is its version.
 const FILE_TAG: u8 = 5;
@@ -31,6 +35,16 @@ pub(super) fn check(cache: &str) -> Result<(), KerberosError> {
         }
         Err(error) => Err(unreadable(error)),
     }
+}
+
+/// The failure of a ticket that has ended, with the time if the cache is a file that has it.
+pub(super) fn ended(cache: String) -> KerberosError {
+    let mut file = Vec::new();
+    if let Some(opened) = path_of(&cache).and_then(|path| std::fs::File::open(path).ok()) {
+        // What was read before an error has no ticket, or has the time.
+        let _partial = opened.take(FILE_BYTES_MAX).read_to_end(&mut file);
+    }
+    KerberosError::TicketEnded { cache, ended_s: end_of_tickets(&file) }
 }
 
 /// The file of a cache: `FILE:path`, or a path without type.

@@ -34,10 +34,12 @@ pub enum KerberosError {
         cause: String,
     },
     /// The ticket has ended.
-    #[error("the Kerberos ticket in the cache {cache} has ended")]
+    #[error("the Kerberos ticket in the cache {cache} has ended{}", at(*ended_s))]
     TicketEnded {
         /// Name of the cache.
         cache: String,
+        /// When it ended, seconds since 1970; known for caches in files.
+        ended_s: Option<u32>,
     },
     /// The keytab cannot be read.
     #[error("cannot read the keytab {}: {cause}", path.display())]
@@ -143,6 +145,12 @@ fn refusal_step(code: i32) -> &'static str {
     }
 }
 
+/// ` at 2026-01-31T10:00:00Z`, or nothing.
+fn at(seconds: Option<u32>) -> String {
+    let time = seconds.and_then(|seconds| jiff::Timestamp::from_second(seconds.into()).ok());
+    time.map(|time| format!(" at {time}")).unwrap_or_default()
+}
+
 fn list(present: &[String]) -> String {
     if present.is_empty() { "no entries".to_owned() } else { present.join(", ") }
 }
@@ -150,6 +158,16 @@ fn list(present: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_end_of_a_ticket_is_in_the_message_where_it_is_known() {
+        let text = |ended_s| KerberosError::TicketEnded { cache: "c".into(), ended_s }.to_string();
+        assert_eq!(
+            text(Some(1_700_000_000)),
+            "the Kerberos ticket in the cache c has ended at 2023-11-14T22:13:20Z"
+        );
+        assert_eq!(text(None), "the Kerberos ticket in the cache c has ended");
+    }
 
     #[test]
     fn refusals_have_next_steps_by_their_cause() {

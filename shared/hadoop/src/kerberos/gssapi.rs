@@ -65,7 +65,7 @@ impl KerberosEngine for GssapiEngine {
                 let name = cache_name(name.as_deref())?;
                 let (tickets, owner) = open_cache(&name)?;
                 if owner.left.is_some_and(|left| left.is_zero()) {
-                    return Err(KerberosError::TicketEnded { cache: name });
+                    return Err(cache::ended(name));
                 }
                 begin(tickets)
             }
@@ -100,7 +100,7 @@ fn failed_ticket(failure: TicketFailure, cache: &str) -> KerberosError {
             KerberosError::NoTicket { cache: cache.to_owned() }
         }
         TicketFailure::Call(error) if error.major == TicketHandle::ENDED => {
-            KerberosError::TicketEnded { cache: cache.to_owned() }
+            cache::ended(cache.to_owned())
         }
         TicketFailure::Call(error) => refused(&error, None),
         TicketFailure::ZeroByte => {

@@ -6,6 +6,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use zeroize::Zeroizing;
 
 use super::challenge::{Challenge, ChallengeError};
 use super::digest_layer::{DigestLayer, LayerKeys};
@@ -39,6 +40,23 @@ impl Qop {
     }
 }
 
+/// The name in `hadoop.rpc.protection`.
+impl std::fmt::Display for Qop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auth => "authentication",
+            Self::Integrity => "integrity",
+            Self::Privacy => "privacy",
+        })
+    }
+}
+
+/// Levels as `hadoop.rpc.protection` lists them.
+pub(super) fn levels(all: &[Qop]) -> String {
+    let names: Vec<String> = all.iter().map(Qop::to_string).collect();
+    names.join(",")
+}
+
 /// Why DIGEST-MD5 fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -47,7 +65,10 @@ pub enum DigestError {
     #[error("cannot use the server's challenge")]
     Challenge(#[from] ChallengeError),
     /// Server and configuration have no protection level in common.
-    #[error("the server offers protection {offered:?}, the configuration allows {allowed:?}")]
+    #[error(
+        "the server offers protection {offered:?}, hadoop.rpc.protection = {} allows none of it",
+        levels(allowed)
+    )]
     NoCommonQop {
         /// Levels in the challenge.
         offered: Vec<String>,
@@ -108,10 +129,11 @@ impl DigestExchange {
         }
 
         let username = BASE64_STANDARD.encode(token.identifier());
-        let password = BASE64_STANDARD.encode(token.password());
+        let password = Zeroizing::new(BASE64_STANDARD.encode(token.password()));
         let (realm, nonce) = (challenge.realm.as_str(), challenge.nonce.as_str());
 
-        let user_hash = md5(&[format!("{username}:{realm}:{password}").as_bytes()]);
+        let clear = Zeroizing::new(format!("{username}:{realm}:{}", *password));
+        let user_hash = md5(&[clear.as_bytes()]);
         let ha1 = md5(&[&user_hash, format!(":{nonce}:{cnonce}").as_bytes()]);
         let prove = |method: &str| {
             let body = if qop == Qop::Auth { "" } else { ":00000000000000000000000000000000" };

@@ -9,6 +9,7 @@
 //! The last response has no authorisation id: servers take the user from the ticket.
 
 use super::Qop;
+use super::digest::levels;
 use super::layer::Layer;
 use crate::kerberos::{KerberosContext, KerberosError, KerberosTicket};
 
@@ -33,7 +34,11 @@ pub enum KerberosFailure {
         expected: String,
     },
     /// Server and configuration have no protection level in common.
-    #[error("the server offers protection {offered:?}, the configuration allows {allowed:?}")]
+    #[error(
+        "the server offers protection {}, hadoop.rpc.protection = {} allows none of it",
+        levels(offered),
+        levels(allowed)
+    )]
     NoCommonLevel {
         /// Levels of the server.
         offered: Vec<Qop>,
@@ -210,6 +215,10 @@ mod tests {
         let error = chosen(3, &[Qop::Privacy]).expect_err("have no common level");
         let offered = vec![Qop::Auth, Qop::Integrity];
         assert_eq!(error, KerberosFailure::NoCommonLevel { offered, allowed: vec![Qop::Privacy] });
+        assert_eq!(
+            error.to_string(),
+            "the server offers protection authentication,integrity, hadoop.rpc.protection = privacy allows none of it"
+        );
     }
 
     #[test]

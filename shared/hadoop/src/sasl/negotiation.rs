@@ -27,6 +27,7 @@ use crate::token::Token;
 
 /// The authentication method of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum AuthMethod {
     /// The server accepts the user name that the client sends.
     Simple,

@@ -16,7 +16,9 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use prost::Message;
+use zeroize::Zeroizing;
 
+use super::identifier::Identifier;
 use super::service_names::ServiceNames;
 use super::writable::{WritableError, WritableReader, put_bytes, put_text, put_vlong};
 use super::{Token, TokenTextError};
@@ -29,11 +31,12 @@ const FORMAT_PROTOBUF: u8 = 1;
 /// Longest file in bytes. Real ones have a few kilobytes.
 pub const CREDENTIALS_BYTES_MAX: u64 = 16 << 20;
 
-/// Tokens and secrets by alias. Aliases are unique: another insertion under an alias replaces the first.
+/// Tokens and secrets by alias. Aliases are unique: another insertion under an alias replaces the first. Secrets and the
+/// passwords of tokens are wiped when they are dropped.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     tokens: BTreeMap<String, Token>,
-    secrets: BTreeMap<String, Vec<u8>>,
+    secrets: BTreeMap<String, Zeroizing<Vec<u8>>>,
 }
 
 /// Why bytes are not credentials.
@@ -140,7 +143,7 @@ impl Credentials {
     /// The file is missing, unreadable, longer than [`CREDENTIALS_BYTES_MAX`] or malformed.
     pub fn read_file(path: &Path) -> Result<Self, CredentialsSourceError> {
         let io = |source| CredentialsSourceError::Io { path: path.to_owned(), source };
-        let mut bytes = Vec::new();
+        let mut bytes = Zeroizing::new(Vec::new());
         let file = std::fs::File::open(path).map_err(io)?;
         file.take(CREDENTIALS_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(io)?;
         if bytes.len() as u64 > CREDENTIALS_BYTES_MAX {
@@ -169,7 +172,7 @@ impl Credentials {
                 .create_new(true)
                 .mode(0o600)
                 .open(&temporary)?;
-            file.write_all(&self.encode())?;
+            file.write_all(&Zeroizing::new(self.encode()))?;
             file.sync_all()?;
             std::fs::rename(&temporary, path)
         };
@@ -201,7 +204,7 @@ impl Credentials {
         }
         for _ in 0..reader.count()? {
             let alias = reader.text()?.to_owned();
-            credentials.secrets.insert(alias, reader.bytes()?.to_vec());
+            credentials.secrets.insert(alias, Zeroizing::new(reader.bytes()?.to_vec()));
         }
         Ok(credentials)
     }
@@ -253,18 +256,39 @@ impl Credentials {
         self.tokens.insert(alias, token);
     }
 
+    /// Replaces the token of the same kind and service, under its alias; adds the token if there is none.
+    pub fn replace(&mut self, token: Token) {
+        let same =
+            |old: &&mut Token| old.kind() == token.kind() && old.service() == token.service();
+        match self.tokens.values_mut().find(same) {
+            Some(old) => *old = token,
+            None => self.add(token),
+        }
+    }
+
     /// Inserts a secret under an alias; returns the secret that it replaces.
     pub fn insert_secret(
         &mut self,
         alias: impl Into<String>,
         secret: impl Into<Vec<u8>>,
     ) -> Option<Vec<u8>> {
-        self.secrets.insert(alias.into(), secret.into())
+        let secret = Zeroizing::new(secret.into());
+        self.secrets.insert(alias.into(), secret).map(|mut old| std::mem::take(&mut *old))
+    }
+
+    /// Removes a secret; returns it.
+    pub fn remove_secret(&mut self, alias: &str) -> Option<Vec<u8>> {
+        self.secrets.remove(alias).map(|mut secret| std::mem::take(&mut *secret))
     }
 
     /// A secret by its alias.
     pub fn secret(&self, alias: &str) -> Option<&[u8]> {
-        self.secrets.get(alias).map(Vec::as_slice)
+        self.secrets.get(alias).map(|secret| secret.as_slice())
+    }
+
+    /// All secrets with their aliases, in the order of the aliases.
+    pub fn secrets(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.secrets.iter().map(|(alias, secret)| (alias.as_str(), secret.as_slice()))
     }
 
     /// A token by its alias.
@@ -287,6 +311,16 @@ impl Credentials {
         let ranked =
             self.of_kind(kind).filter_map(|token| Some((service.rank(token.service())?, token)));
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, token)| token)
+    }
+
+    /// When the first delegation token of a kind reaches its maximum lifetime, in milliseconds since the epoch; `None`
+    /// without such a token.
+    pub fn first_end_ms(&self, kind: &str) -> Option<u64> {
+        let ends = self.of_kind(kind).filter_map(|token| match Identifier::of(token) {
+            Ok(Identifier::Delegation(identifier)) => u64::try_from(identifier.max_date_ms).ok(),
+            _ => None,
+        });
+        ends.min()
     }
 
     /// Removes the tokens of a kind, such as the AMRM token before containers receive the credentials. Returns their
@@ -317,7 +351,7 @@ impl From<CredentialsProto> for Credentials {
         let secrets = message
             .secrets
             .into_iter()
-            .filter_map(|entry| Some((entry.alias, entry.secret?.to_vec())));
+            .filter_map(|entry| Some((entry.alias, Zeroizing::new(entry.secret?.to_vec()))));
         Self { tokens: tokens.collect(), secrets: secrets.collect() }
     }
 }
@@ -332,7 +366,7 @@ impl From<&Credentials> for CredentialsProto {
         let secrets = credentials.secrets.iter().map(|(alias, secret)| CredentialsKvProto {
             alias: alias.clone(),
             token: None,
-            secret: Some(secret.clone().into()),
+            secret: Some(secret.to_vec().into()),
         });
         Self { tokens: tokens.collect(), secrets: secrets.collect() }
     }

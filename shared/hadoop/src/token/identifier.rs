@@ -60,6 +60,7 @@ pub enum Identifier {
 
 /// Owner and lifetime of a delegation token. Only the server has its present expiry: a renewal does not change the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DelegationIdentifier {
     /// The user on whose behalf the holder acts.
     pub owner: String,

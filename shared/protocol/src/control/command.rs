@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::replica::{SetViews, ShardView};
+use super::tokens::InstallTokens;
 use crate::ids::{
     Attempt, CutId, Epoch, HandOut, Lane, Member, PhaseNo, RunId, ShardId, Step, TaskAttempt,
     TaskId,
@@ -78,6 +80,10 @@ pub struct ShardPlace {
 pub struct Base {
     /// The cut that was committed.
     pub cut: CutId,
+    /// The run that took the cut; the header of each file names it.
+    pub run: RunId,
+    /// The epoch of the cut; the header of each file names it.
+    pub epoch: Epoch,
     /// The checkpoint's directory, as a URL that `heddle-storage` reads.
     pub dir: String,
     /// Files of the shards that this pserver must hold.
@@ -174,6 +180,10 @@ pub struct LoadShards {
     pub phase: Phase,
     /// BSP: job steps of the phase applied in `base`.
     pub step: Step,
+    /// Replicas: the view of each shard. The pserver is the primary of the shards whose view names it, and a backup of the
+    /// others. Empty without `pservers.replicas`: it is the only holder of all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub views: Vec<ShardView>,
 }
 
 /// See [`Command::Begin`].
@@ -226,11 +236,17 @@ pub enum Command {
         reason: String,
     },
 
+    /// Use these tokens of file systems from the next connection on. Answered by [`Report::TokensInstalled`](super::Report::TokensInstalled).
+    Tokens(InstallTokens),
+
     /// Pserver: be in this epoch with exactly these shards, as they were at `base` (`None`: initial values), in this
     /// phase at this step. Drops waiting and buffered requests. A pserver that is in the epoch already only answers [`Report::ShardsReady`](super::Report::ShardsReady).
     LoadShards(LoadShards),
     /// Pserver: the phase before has ended; drop its progress and serve this one. Answered by [`Report::Begun`](super::Report::Begun).
     Begin(BeginPhase),
+    /// Pserver: views of shards, sent to their old and new holders once they are durable. A primary starts to serve, or
+    /// stops waiting for a backup, by a view alone. Answered by [`Report::ViewTaken`](super::Report::ViewTaken) by the primary.
+    Views(SetViews),
     /// Pserver: exactly these trainers may be connected. Connections of others are closed unread, and an open cut does
     /// not wait for them.
     Members {
@@ -351,9 +367,13 @@ mod tests {
             md5: Md5([4; 16]),
             bytes: 5,
             at_ms: 6,
+            sha256: None,
+            copies: Vec::new(),
         };
         let base = Base {
             cut: CutId { generation: Generation(1), number: 2 },
+            run: RunId(uuid),
+            epoch: Epoch::first(Generation(1)),
             dir: "/ckpt/g1-c2".into(),
             files: BTreeMap::from([(ShardId(1), file)]),
         };
@@ -363,6 +383,7 @@ mod tests {
             base: Some(base.clone()),
             phase: Phase { no: PhaseNo(0), sharing: Sharing::Lanes { lanes: 4 } },
             step: Step(0),
+            views: Vec::new(),
         });
         let Command::LoadShards(LoadShards { base: Some(arrived), .. }) = through_json(&hold)
         else {

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::command::LaneGrant;
 use super::state::{HeartbeatStats, PserverState, TaskPosition, TrainerState};
 use crate::failure::Failure;
-use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
+use crate::ids::{
+    CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId, Term, ViewVersion,
+};
 use crate::manifest::ShardFile;
 use crate::metrics::TaskMetrics;
 use crate::table_statistics::TableStatistics;
@@ -66,6 +68,15 @@ pub enum Report {
         /// Job steps applied in the phase; the same on every shard.
         step: Step,
     },
+    /// Pserver: loaded a shard from another copy of its file, since these copies are missing or damaged.
+    CopiesPassedOver {
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// For each copy: its path and what is wrong with it.
+        passed: Vec<String>,
+    },
     /// Pserver: has received the cut, so that trainers may receive it.
     CutArmed {
         /// The cut.
@@ -120,6 +131,29 @@ pub enum Report {
         shard: ShardId,
         /// Names the file and the cause.
         failure: Failure,
+    },
+    /// Pserver: serves the shard as its primary in this view, the answer to [`Command::Views`](super::Command::Views).
+    ViewTaken {
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// The primary's term.
+        term: Term,
+        /// The version of the view.
+        version: ViewVersion,
+    },
+    /// Pserver, primary of the shard: a backup of the in-sync set is unreachable, or has not acknowledged for
+    /// `liveness.lag`. The primary waits for it until a view without it arrives.
+    Lagging {
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// The primary's term.
+        term: Term,
+        /// The backup.
+        member: Member,
     },
     /// Trainer: its barrier of the cut has gone down every connection; these are its unfinished tasks with
     /// the first step not acknowledged by every shard. All its later reports carry the cut.
@@ -228,6 +262,11 @@ pub enum Report {
         checkpoint: String,
         /// What failed, and where.
         failure: Failure,
+    },
+    /// The tokens are in the container's token file, the answer to [`Command::Tokens`](super::Command::Tokens).
+    TokensInstalled {
+        /// Their number.
+        serial: u64,
     },
     /// A failure that ends the job.
     Fatal {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::LaneGrant;
 use super::granted_pulls::GrantedPulls;
+use super::replica::ReplicaState;
 use super::sparse_table_size::SparseTableSize;
 use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
 use crate::task_set::TaskSet;
@@ -34,6 +35,9 @@ pub struct ShardState {
     pub tasks: Vec<TaskPosition>,
     /// ASP: tasks of this phase that are marked done here. Within [`PserverState`] without those of [`PserverState::done`].
     pub done: TaskSet,
+    /// Its role as a copy of the shard; none without `pservers.replicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<ReplicaState>,
 }
 
 /// State of a pserver that registers again; absent on its first connection.
@@ -124,10 +128,44 @@ pub struct HeartbeatStats {
     /// Trainer: the reader that has waited longest for its storage; none while all of them read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_wait: Option<InputWait>,
-    /// Trainer: pservers that a data connection is wanted to and cannot be opened, or broke and did not come back yet.
+    /// Trainer: pservers that a data connection is wanted to and cannot be opened, or broke and did not come back yet, or whose data thread does
+    /// not answer a probe.
     /// Sorted, unique; at most one entry for each pserver.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreachable: Vec<Member>,
+    /// For how long each of `unreachable` has been out of reach, ms, in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreachable_ms: Vec<u64>,
+    /// The thread whose last turn is longest ago, if that is two seconds or more. Pserver: of its data threads. Trainer:
+    /// its training loop, while it neither waits for others nor computes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow_thread: Option<ThreadTurn>,
+    /// Trainer: the step that its algorithm computes, if it has done so for a second or more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long_step: Option<LongStep>,
+    /// Time since the last line of the ApplicationMaster, ms. It answers each heartbeat.
+    #[serde(default)]
+    pub unheard_ms: u64,
+}
+
+/// A thread that has not taken a turn for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadTurn {
+    /// Its name, such as `data-0`.
+    pub thread: String,
+    /// Time since its last turn, ms.
+    pub turn_ms: u64,
+}
+
+/// A step that takes long to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LongStep {
+    /// The task that it is of.
+    pub task: TaskId,
+    /// Which hand-out of the task (0 in BSP).
+    pub attempt: TaskAttempt,
+    /// How long it has been computed, ms.
+    pub for_ms: u64,
 }
 
 impl HeartbeatStats {
@@ -162,6 +200,7 @@ mod tests {
             ended: false,
             tasks: Vec::new(),
             done: done.into_iter().map(TaskId).collect(),
+            replica: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::set_aside::SetAsideTask;
 use crate::view::TrainingPassView;
 
 /// Counters that continue after a restart. For display: no decision uses them.
@@ -21,6 +22,9 @@ pub struct Progress {
     /// The training loss.
     #[serde(skip_serializing_if = "TrainingProgress::is_empty")]
     pub training: TrainingProgress,
+    /// Tasks that passes left out, oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub set_aside: Vec<SetAsideTask>,
     /// Checkpoints committed before this one, those deleted since included.
     pub checkpoints: u32,
 }

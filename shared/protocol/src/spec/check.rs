@@ -9,18 +9,20 @@ use heddle_optimizer::{Optimizer, Schedule};
 
 use super::algorithm::{AlgorithmKind, LabelRange};
 use super::check_cluster::check_cluster;
+use super::check_replicas::check_replicas;
 use super::file::section::SpecSection;
 use super::job::JobSpec;
 use super::limits::{
-    BATCH_MAX, COLS_MAX, ROWS_MAX, SPARSE_ROWS_MIN, STALENESS_MAX, SpecError, VALUES_MAX, rule,
-    within,
+    BATCH_MAX, COLS_MAX, MIRRORS_MAX, ROWS_MAX, SPARSE_ROWS_MIN, STALENESS_MAX, SpecError,
+    VALUES_MAX, rule, within,
 };
+use super::liveness::check_liveness;
 use super::objective::check_keys;
 use super::options::{Consistency, KeptPass, ModelFormat, TaskSize};
 use super::pserver_memory::PserverMemory;
 use super::sections::ModelSpec;
 use super::table::TableKind;
-use super::value::{Bytes, DurationMs};
+use super::value::{Bytes, DurationMs, TaskShare};
 use super::warm_start;
 
 /// Whether all values are within their bounds and fit together.
@@ -34,7 +36,9 @@ pub fn check(spec: &JobSpec) -> Result<(), SpecError> {
     check_model(spec)?;
     check_training(spec)?;
     check_containers(spec)?;
+    check_replicas(spec)?;
     check_outputs(spec)?;
+    check_liveness(spec)?;
     check_cluster(&spec.yarn, &spec.trainers.resources)?;
     check_memory(spec)
 }
@@ -60,6 +64,7 @@ fn check_ranges(spec: &JobSpec) -> Result<(), SpecError> {
     spec.output.check_ranges()?;
     spec.am.check_ranges()?;
     spec.network.check_ranges()?;
+    spec.liveness.check_ranges()?;
     spec.run.check_ranges()?;
     spec.submit.check_ranges()?;
     spec.yarn.check_ranges()
@@ -73,6 +78,13 @@ fn check_data(spec: &JobSpec) -> Result<(), SpecError> {
     })?;
     rule(data.task_size != TaskSize::Bytes(Bytes(0)), "data.task-size", || {
         "must be above 0".to_owned()
+    })?;
+    let in_lanes = spec.training.consistency == Consistency::Bsp;
+    rule(!in_lanes || data.failed_share == TaskShare(0), "data.failed-share", || {
+        format!(
+            "is {}, must be 0% with training.consistency = \"bsp\", whose steps have parts of all lanes",
+            data.failed_share
+        )
     })?;
     check_class_weights(spec)
 }
@@ -242,6 +254,7 @@ fn check_outputs(spec: &JobSpec) -> Result<(), SpecError> {
         "checkpoint.bandwidth",
         || "must be at least 1KiB (a second), or empty".to_owned(),
     )?;
+    check_mirrors(spec)?;
     let mut formats = BTreeSet::new();
     rule(!output.formats.is_empty(), "output.formats", || "names no format".to_owned())?;
     rule(output.formats.iter().all(|format| formats.insert(format)), "output.formats", || {
@@ -267,6 +280,31 @@ fn check_outputs(spec: &JobSpec) -> Result<(), SpecError> {
         "run.orphan-timeout",
         || "must be \"auto\" or at least 5s".to_owned(),
     )
+}
+
+/// Mirrors are folders of their own: a folder of checkpoints holds nothing else.
+fn check_mirrors(spec: &JobSpec) -> Result<(), SpecError> {
+    let (key, mirrors) = ("checkpoint.mirrors", &spec.checkpoint.mirrors);
+    rule(mirrors.len() <= MIRRORS_MAX, key, || {
+        format!("names {} folders, must be at most {MIRRORS_MAX}", mirrors.len())
+    })?;
+    for (index, mirror) in mirrors.iter().enumerate() {
+        let folders =
+            [("checkpoint.dir", &spec.checkpoint.dir), ("output.model", &spec.output.model)];
+        for (other, folder) in folders {
+            rule(!mirror.is_in(folder), key, || {
+                format!("{mirror} is {other} = {folder}, or lies in it")
+            })?;
+            rule(!folder.is_in(mirror), key, || format!("{other} = {folder} lies in {mirror}"))?;
+        }
+        for other in &mirrors[..index] {
+            let apart = !mirror.is_in(other) && !other.is_in(mirror);
+            rule(apart, key, || {
+                format!("{mirror} and {other} are one folder, or one lies in the other")
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// The fullest pserver must hold its shards and all that it does with them.

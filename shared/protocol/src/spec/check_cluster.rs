@@ -8,6 +8,8 @@ use super::yarn::{TAG_BYTES_MAX, TAGS_MAX, YarnSpec};
 
 /// Most files and archives together: each is a copy on each node.
 const FILES_MAX: usize = 1000;
+/// Most secrets: each start of a container carries them.
+const SECRETS_MAX: usize = 64;
 
 /// Whether YARN can accept the requests of this spec.
 ///
@@ -21,6 +23,7 @@ pub(super) fn check_cluster(
     check_timing(yarn)?;
     check_files(yarn)?;
     check_env(yarn)?;
+    check_secrets(yarn)?;
     check_resources(resources)
 }
 
@@ -77,11 +80,33 @@ fn check_files(yarn: &YarnSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
+fn is_variable(name: &str) -> bool {
+    name.len() <= 200
+        && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+fn check_secrets(yarn: &YarnSpec) -> Result<(), SpecError> {
+    rule(yarn.secrets.len() <= SECRETS_MAX, "yarn.secrets", || {
+        format!("{} secrets, at most {SECRETS_MAX}", yarn.secrets.len())
+    })?;
+    for name in yarn.secrets.keys() {
+        rule(is_variable(name) && !name.starts_with("HEDDLE_"), "yarn.secrets", || {
+            format!(
+                "{name:?}: expected a name of letters, digits and \"_\" that does not start with HEDDLE_"
+            )
+        })?;
+        let variable = format!("{name}_FILE");
+        rule(!yarn.env.contains_key(&variable), "yarn.secrets", || {
+            format!("{name:?}: yarn.env sets {variable}, which names the secret's file")
+        })?;
+    }
+    Ok(())
+}
+
 fn check_env(yarn: &YarnSpec) -> Result<(), SpecError> {
     for (name, value) in &yarn.env {
-        let is_plain = name.len() <= 200
-            && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let is_plain = is_variable(name);
         let is_ours = name.starts_with("HEDDLE_");
         let fits = value.len() <= 32 << 10 && !value.contains(['\0', '\n']);
         rule(is_plain && !is_ours && fits, "yarn.env", || {
@@ -116,6 +141,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     use std::path::Path;
 
+    use super::super::secret_source::SecretSource;
     use super::*;
     use crate::spec::check::check;
     use crate::spec::job::{JobSpec, sample};
@@ -147,6 +173,20 @@ mod tests {
             (|y| y.memory_retry.factor = f64::NAN, "yarn.memory-retry"),
             (|y| y.env = [("A B".to_owned(), String::new())].into(), "yarn.env"),
             (|y| y.env = [("HEDDLE_RUN".to_owned(), String::new())].into(), "yarn.env"),
+            (
+                |y| {
+                    y.secrets =
+                        [("HEDDLE_X".to_owned(), SecretSource::Environment("X".into()))].into()
+                },
+                "yarn.secrets",
+            ),
+            (
+                |y| {
+                    y.env = [("KEY_FILE".to_owned(), String::new())].into();
+                    y.secrets = [("KEY".to_owned(), SecretSource::Environment("X".into()))].into();
+                },
+                "yarn.secrets",
+            ),
         ] {
             let text = refused(|spec| change(&mut spec.yarn));
             assert!(text.starts_with(&format!("{key}: ")), "{text}");

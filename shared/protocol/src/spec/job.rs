@@ -6,19 +6,20 @@ use heddle_optimizer::{Initialiser, Optimizer, Schedule};
 use serde::{Deserialize, Serialize};
 
 use super::algorithm::AlgorithmKind;
+use super::limits::task_errors;
 use super::options::{
-    BadRecords, BatchSize, Consistency, DataFormat, KeptPass, ModelFormat, NanPolicy, OnCorrupt,
-    TableFull, TaskSize,
+    BadRecords, BatchSize, CheckpointDigest, Consistency, DataFormat, KeptPass, ModelFormat,
+    NanPolicy, NetworkProtection, OnCorrupt, TableFull, TaskSize,
 };
 use super::sections::{
-    AmSpec, CheckpointSpec, DataSpec, ModelSpec, NetworkSpec, OutputSpec, PserverSpec, RunSpec,
-    TrainerSpec, TrainingSpec,
+    AmSpec, CheckpointSpec, DataSpec, LivenessSpec, ModelSpec, NetworkSpec, OutputSpec,
+    PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 use super::table::{
     BIAS, CANDIDATE_COUNTS, CANDIDATES, CENTRES, FACTORS, PREVIOUS_CENTRES, STATS, TableKind,
     TableSpec, WEIGHTS, dense_table,
 };
-use super::value::{Bytes, DurationMs, Every, Share};
+use super::value::{Bytes, DurationMs, Every, Share, TaskShare};
 use super::yarn::{SubmitSpec, YarnSpec};
 
 /// Standard deviation of a factorization machine's factors at the beginning.
@@ -49,6 +50,9 @@ pub struct JobSpec {
     pub am: AmSpec,
     /// Where processes listen.
     pub network: NetworkSpec,
+    /// The failure detector.
+    #[serde(default)]
+    pub liveness: LivenessSpec,
     /// Local runs.
     pub run: RunSpec,
     /// Submission to a cluster.
@@ -164,6 +168,8 @@ pub fn sample() -> JobSpec {
             shuffle: true,
             class_weights: Vec::new(),
             bad_records: BadRecords::Fail,
+            task_errors: task_errors(),
+            failed_share: TaskShare(0),
         },
         model: sample_model(),
         training: TrainingSpec {
@@ -176,7 +182,13 @@ pub fn sample() -> JobSpec {
             early_stop: 0,
             keep: KeptPass::Last,
         },
-        pservers: PserverSpec { count: 2, memory: Bytes::mib(256), vcores: 1, shards: 4 },
+        pservers: PserverSpec {
+            count: 2,
+            memory: Bytes::mib(256),
+            vcores: 1,
+            shards: 4,
+            replicas: 0,
+        },
         trainers: TrainerSpec {
             min: 1,
             max: 2,
@@ -187,10 +199,12 @@ pub fn sample() -> JobSpec {
         },
         checkpoint: CheckpointSpec {
             dir: at("/out/checkpoints"),
+            mirrors: Vec::new(),
             every: Every::Passes(1),
             keep: 3,
             timeout: DurationMs::secs(300),
             on_corrupt: OnCorrupt::Previous,
+            digest: CheckpointDigest::Md5,
             memory: Share::Percent(25),
             bandwidth: None,
         },
@@ -200,7 +214,8 @@ pub fn sample() -> JobSpec {
             permissions: None,
         },
         am: AmSpec { memory: Bytes::mib(256), vcores: 1 },
-        network: NetworkSpec { ports: None },
+        network: NetworkSpec { ports: None, protection: NetworkProtection::Auto },
+        liveness: LivenessSpec::default(),
         run: RunSpec { work_dir: None, orphan_timeout: None },
         submit: SubmitSpec::default(),
         yarn: YarnSpec::default(),

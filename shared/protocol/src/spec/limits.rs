@@ -6,6 +6,8 @@ use std::fmt::Display;
 pub const PASSES_MAX: u32 = 1_000_000;
 /// Most shards of a job. A manifest lists each one.
 pub const SHARDS_MAX: u32 = 4096;
+/// Most backups of a shard.
+pub const REPLICAS_MAX: u32 = 2;
 /// Most slots of a role, and most lanes.
 pub const SLOTS_MAX: u32 = 4096;
 /// Most rows of a batch: the values of a step must fit into memory many times over.
@@ -34,6 +36,8 @@ pub const SPARSE_ROWS_MIN: u64 = 1000;
 pub const COLS_MAX: u32 = 1 << 16;
 /// Most values of all dense tables together: 2⁴⁰, 4 TiB of parameters.
 pub const VALUES_MAX: u64 = 1 << 40;
+/// Mirrors of a checkpoint directory.
+pub const MIRRORS_MAX: usize = 4;
 /// Most checkpoints that are kept.
 pub const CHECKPOINTS_MAX: u32 = 1_000_000;
 /// Highest priority of an application: YARN's is a signed number of 32 bits.
@@ -76,4 +80,15 @@ pub(super) fn within<T: PartialOrd + Display>(
     rule((&min..=&max).contains(&&value), key, || {
         format!("is {value}, must be from {min} to {max}")
     })
+}
+
+/// Default of `data.task-errors`.
+pub(super) fn task_errors() -> u32 {
+    4
+}
+
+/// The default is left out, so that a job file's identity stays the same.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(super) fn is_task_errors(errors: &u32) -> bool {
+    *errors == task_errors()
 }

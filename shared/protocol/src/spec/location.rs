@@ -7,13 +7,14 @@ use std::str::FromStr;
 use super::value::{ValueError, serde_as_text};
 
 /// A place in a store: `file:///abs/path` or `hdfs://authority/path`. Absolute, without `.` and `..`.
+/// `viewfs://table/path` names one of HDFS by a mount table; the command line resolves it before a job starts.
 ///
 /// May hold a glob where the key allows one (`data.train`, `data.test`). Local ones print as a plain
 /// path, since users type and paste that form.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
     scheme: Scheme,
-    /// Of hdfs, what stands between `//` and the path; may be empty (the default file system).
+    /// Of hdfs and viewfs, what stands between `//` and the path; may be empty (the default file system).
     authority: String,
     /// Starts with `/`.
     path: String,
@@ -23,6 +24,7 @@ pub struct Location {
 enum Scheme {
     File,
     Hdfs,
+    Viewfs,
 }
 
 impl Location {
@@ -47,12 +49,12 @@ impl Location {
         match scheme {
             "file" if authority.is_empty() => Self::local(Path::new(path)),
             "file" => error("three slashes after \"file:\", as in \"file:///data/train\""),
-            "hdfs" => Ok(Self {
-                scheme: Scheme::Hdfs,
+            "hdfs" | "viewfs" => Ok(Self {
+                scheme: if scheme == "hdfs" { Scheme::Hdfs } else { Scheme::Viewfs },
                 authority: authority.to_owned(),
                 path: clean(Path::new(path))?,
             }),
-            _ => error("a path, or a URL that starts with file:// or hdfs://"),
+            _ => error("a path, or a URL that starts with file://, hdfs:// or viewfs://"),
         }
     }
 
@@ -70,16 +72,17 @@ impl Location {
         (self.scheme == Scheme::File).then(|| Path::new(&self.path))
     }
 
-    /// `file` or `hdfs`.
+    /// `file`, `hdfs` or `viewfs`.
     #[must_use]
     pub fn scheme(&self) -> &'static str {
         match self.scheme {
             Scheme::File => "file",
             Scheme::Hdfs => "hdfs",
+            Scheme::Viewfs => "viewfs",
         }
     }
 
-    /// Host and port or name service; empty for local places and for the default file system.
+    /// Host and port, name service or mount table; empty for local places and for the default file system.
     #[must_use]
     pub fn authority(&self) -> &str {
         &self.authority
@@ -103,6 +106,15 @@ impl Location {
         let (above, name) = self.path.rsplit_once('/').filter(|(_, name)| !name.is_empty())?;
         let path = if above.is_empty() { "/" } else { above };
         Some((Self { path: path.to_owned(), ..self.clone() }, name))
+    }
+
+    /// Whether it is `folder`, or lies in it.
+    #[must_use]
+    pub fn is_in(&self, folder: &Self) -> bool {
+        let (own, outer) = (self.path().trim_end_matches('/'), folder.path().trim_end_matches('/'));
+        let below =
+            own.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        below && self.scheme() == folder.scheme() && self.authority() == folder.authority()
     }
 
     /// The place `name` below this one.
@@ -149,7 +161,7 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.scheme {
             Scheme::File => f.write_str(&self.path),
-            Scheme::Hdfs => write!(f, "hdfs://{}{}", self.authority, self.path),
+            Scheme::Hdfs | Scheme::Viewfs => f.write_str(&self.url()),
         }
     }
 }
@@ -187,6 +199,7 @@ mod tests {
         assert_eq!(resolved("file:///abs/x"), "file:///abs/x");
         assert_eq!(resolved("hdfs:///x"), "hdfs:///x");
         assert_eq!(resolved("hdfs://nn:8020/x/../y"), "hdfs://nn:8020/y");
+        assert_eq!(resolved("viewfs:///x/*.gz"), "viewfs:///x/*.gz");
     }
 
     #[test]

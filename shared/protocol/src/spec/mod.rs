@@ -10,10 +10,12 @@
 mod algorithm;
 mod check;
 mod check_cluster;
+mod check_replicas;
 pub mod file;
 pub mod identity;
 pub mod job;
 pub mod limits;
+mod liveness;
 pub mod location;
 mod memory_retry;
 mod objective;
@@ -21,6 +23,7 @@ mod options;
 pub mod phase;
 pub mod position;
 pub mod pserver_memory;
+mod secret_source;
 mod sections;
 mod shipped_file;
 pub mod table;
@@ -35,19 +38,21 @@ pub use heddle_optimizer::{GradientKind, Initialiser, Optimizer, OptimizerKind, 
 pub use identity::{Difference, SpecDigest};
 pub use job::JobSpec;
 pub use limits::SpecError;
+pub use liveness::LivenessTimes;
 pub use location::Location;
 pub use memory_retry::MemoryRetry;
 pub use options::{
-    BadRecords, BatchSize, Consistency, DataFormat, KeptPass, ModelFormat, NanPolicy, OnCorrupt,
-    TableFull, TaskSize,
+    BadRecords, BatchSize, CheckpointDigest, Consistency, DataFormat, KeptPass, ModelFormat,
+    NanPolicy, NetworkProtection, OnCorrupt, TableFull, TaskSize,
 };
 pub use phase::{PhaseKind, Stage, phase_count, phase_kind, scored_pass, training_from};
 pub use pserver_memory::PserverMemory;
+pub use secret_source::SecretSource;
 pub use sections::{
-    AmSpec, CheckpointSpec, DataSpec, ModelSpec, NetworkSpec, OutputSpec, PserverSpec, RunSpec,
-    TrainerSpec, TrainingSpec,
+    AmSpec, CheckpointSpec, DataSpec, LivenessSpec, ModelSpec, NetworkSpec, OutputSpec,
+    PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 pub use shipped_file::FileSpec;
 pub use table::{TableKind, TableSpec, dense_table, shard_of_row, shard_rows};
-pub use value::{Bytes, DurationMs, Every, Permissions, PortRange, Share};
+pub use value::{Bytes, DurationMs, Every, Permissions, PortRange, Share, TaskShare};
 pub use yarn::{SubmitSpec, YarnSpec};

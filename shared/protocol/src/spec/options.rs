@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::value::Bytes;
+use crate::handshake::Mechanism;
 
 /// How a record is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,6 +168,22 @@ pub enum OnCorrupt {
 pub(super) const ON_CORRUPT: &[(&str, OnCorrupt)] =
     &[("previous", OnCorrupt::Previous), ("fail", OnCorrupt::Fail)];
 
+/// The sums of the files of a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckpointDigest {
+    /// MD5, which finds accidents.
+    #[default]
+    Md5,
+    /// SHA-256 besides, for sites whose policy asks for it.
+    #[serde(rename = "md5+sha256")]
+    Md5AndSha256,
+}
+
+/// The words of `checkpoint.digest`.
+pub(super) const CHECKPOINT_DIGESTS: &[(&str, CheckpointDigest)] =
+    &[("md5", CheckpointDigest::Md5), ("md5+sha256", CheckpointDigest::Md5AndSha256)];
+
 /// A format in which a model is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -175,4 +192,35 @@ pub enum ModelFormat {
     Safetensors,
     /// Lines of index and weight, for linear models.
     Text,
+}
+
+/// Whether connections between processes of the job are encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NetworkProtection {
+    /// As the cluster protects its own calls.
+    #[default]
+    Auto,
+    /// Yes: a peer that offers less is refused.
+    On,
+    /// No.
+    Off,
+}
+
+/// The words of `network.protection`.
+pub(super) const NETWORK_PROTECTIONS: &[(&str, NetworkProtection)] = &[
+    ("auto", NetworkProtection::Auto),
+    ("on", NetworkProtection::On),
+    ("off", NetworkProtection::Off),
+];
+
+impl NetworkProtection {
+    /// The mechanism of the job's connections. `cluster`: whether the cluster protects its own calls.
+    #[must_use]
+    pub fn mechanism(self, cluster: bool) -> Mechanism {
+        match (self, cluster) {
+            (Self::On, _) | (Self::Auto, true) => Mechanism::Noise,
+            (Self::Off, _) | (Self::Auto, false) => Mechanism::Hmac,
+        }
+    }
 }

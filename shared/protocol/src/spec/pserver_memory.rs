@@ -10,6 +10,8 @@ use super::value::Bytes;
 const BASE: Bytes = Bytes::mib(16);
 /// Bytes that a data thread buffers for each connection at the least. A connection that sends larger frames takes more.
 const CONNECTION: Bytes = Bytes(64 << 10);
+/// Bytes that a data thread keeps for its backups at the most.
+const UNCONFIRMED: Bytes = Bytes::mib(32);
 /// Part of the memory for frames that wait: pulls ahead of their step, and what is held back in a cut. Beyond it trainers
 /// receive `Later`, or are not read.
 const WAITING_SHARE: u64 = 8;
@@ -21,6 +23,10 @@ pub struct PserverMemory {
     pub tables: Bytes,
     /// BSP: sums of a step's gradients, one number for each parameter.
     pub sums: Bytes,
+    /// Tables, optimizer state and sums of the backups of other pservers' shards (`pservers.replicas`).
+    pub backups: Bytes,
+    /// What backups have not confirmed yet, kept until they do.
+    pub unconfirmed: Bytes,
     /// Copies of rows that change while a snapshot is saved (`checkpoint.memory`).
     pub copies: Bytes,
     /// Buffers of connections: one for each trainer and data thread.
@@ -52,7 +58,7 @@ impl PserverMemory {
         words.join(", ")
     }
 
-    fn terms(&self) -> [(&'static str, Bytes); 6] {
+    fn terms(&self) -> [(&'static str, Bytes); 8] {
         [
             (
                 "tables and optimizer state on the fullest pserver (model.features, model.tables, pservers.count)",
@@ -62,6 +68,8 @@ impl PserverMemory {
                 "sums of gradients (as many numbers as parameters; only with training.consistency = \"bsp\")",
                 self.sums,
             ),
+            ("backups of other pservers' shards (pservers.replicas)", self.backups),
+            ("updates that backups have not confirmed (pservers.replicas)", self.unconfirmed),
             ("snapshot copies (checkpoint.memory)", self.copies),
             (
                 "connection buffers (trainers.max times the data threads, pservers.vcores)",
@@ -91,12 +99,18 @@ impl PserverMemory {
             Bytes(bytes.fold(0, u64::saturating_add))
         };
         let threads = u64::from(spec.pservers.vcores.min(held).max(1));
+        let tables = values(&|table| 1 + u64::from(table.optimizer.state_per_value()));
+        let sums = match spec.training.consistency {
+            Consistency::Bsp => values(&|_| 1),
+            Consistency::Ssp | Consistency::Asp => Bytes(0),
+        };
+        let replicas = u64::from(spec.pservers.replicas);
         Self {
-            tables: values(&|table| 1 + u64::from(table.optimizer.state_per_value())),
-            sums: match spec.training.consistency {
-                Consistency::Bsp => values(&|_| 1),
-                Consistency::Ssp | Consistency::Asp => Bytes(0),
-            },
+            tables,
+            sums,
+            // As many backups for each own shard as a shard has.
+            backups: Bytes(replicas.saturating_mul(tables.0.saturating_add(sums.0))),
+            unconfirmed: Self::unconfirmed_of(spec, memory, threads),
             copies: spec.checkpoint.memory.of(memory),
             connections: Bytes(
                 CONNECTION.0.saturating_mul(u64::from(spec.trainers.max)).saturating_mul(threads),
@@ -122,7 +136,8 @@ impl PserverMemory {
             Consistency::Bsp => room - room / 8,
             Consistency::Ssp | Consistency::Asp => room,
         };
-        let held = spec.pservers.shards.max(1).div_ceil(spec.pservers.count.max(1));
+        let own = spec.pservers.shards.max(1).div_ceil(spec.pservers.count.max(1));
+        let held = own.saturating_mul(1 + spec.pservers.replicas);
         // The last row number marks an empty place.
         Some((room / u64::from(held) / row_bytes).min(ROWS_MAX - 1))
     }
@@ -149,7 +164,16 @@ impl PserverMemory {
         Bytes(memory.0 / WAITING_SHARE)
     }
 
-    /// Number of shards that fit into `memory` of a pserver together with copies and buffers; at most all of the job.
+    /// Bytes of updates that a pserver keeps until its backups have confirmed them; see [`PserverMemory::unconfirmed`].
+    #[must_use]
+    pub fn unconfirmed_of(spec: &JobSpec, memory: Bytes, threads: u64) -> Bytes {
+        match spec.pservers.replicas {
+            0 => Bytes(0),
+            _ => Bytes(UNCONFIRMED.0.saturating_mul(threads).min(memory.0 / WAITING_SHARE)),
+        }
+    }
+
+    /// Number of shards that fit into `memory` of a pserver together with as many backups for each, copies and buffers; at most all of the job.
     #[must_use]
     pub fn shards_that_fit(spec: &JobSpec, memory: Bytes) -> u32 {
         // Copies and frames that wait take a part of the memory, so they grow with it.

@@ -10,16 +10,18 @@ use super::file::key::{Fallback, Key, ResumeRule};
 use super::file::section::section;
 use super::file::{parameters, paths, values};
 use super::limits::{
-    CHECKPOINTS_MAX, COLS_MAX, PASSES_MAX, SEED_MAX, SHARDS_MAX, SLOTS_MAX, VCORES_MAX,
+    CHECKPOINTS_MAX, COLS_MAX, PASSES_MAX, REPLICAS_MAX, SEED_MAX, SHARDS_MAX, SLOTS_MAX,
+    VCORES_MAX,
 };
 use super::location::Location;
 use super::options::{
-    BadRecords, BatchSize, CONSISTENCIES, Consistency, DATA_FORMATS, DataFormat, KEPT_PASSES,
-    KeptPass, ModelFormat, NAN_POLICIES, NanPolicy, ON_CORRUPT, OnCorrupt, TABLE_FULL, TableFull,
-    TaskSize,
+    BadRecords, BatchSize, CHECKPOINT_DIGESTS, CONSISTENCIES, CheckpointDigest, Consistency,
+    DATA_FORMATS, DataFormat, KEPT_PASSES, KeptPass, ModelFormat, NAN_POLICIES,
+    NETWORK_PROTECTIONS, NanPolicy, NetworkProtection, ON_CORRUPT, OnCorrupt, TABLE_FULL,
+    TableFull, TaskSize,
 };
 use super::table::TableSpec;
-use super::value::{Bytes, DurationMs, Every, Permissions, PortRange, Share};
+use super::value::{Bytes, DurationMs, Every, Permissions, PortRange, Share, TaskShare};
 
 /// The key at the top of the job file.
 pub(super) const NAME: Key = Key {
@@ -57,6 +59,12 @@ section! {
         // tolerance may be raised after it.
         key bad_records: BadRecords = "data.bad-records", Value("\"fail\""), OnResume, read(take.with(key, values::bad_records)),
             "Records that cannot be read: \"fail\", \"skip:N\" (skip up to N in a pass) or \"quarantine\" (skip and write to a file).";
+        #[serde(default = "super::limits::task_errors", skip_serializing_if = "super::limits::is_task_errors")]
+        key task_errors: u32 = "data.task-errors", Value("4"), OnResume, range(1, 1000),
+            "Errors of a task, on at least two trainers if the job has two, after which the task is set aside: left out of the pass and listed. A pserver's error or the death of a trainer is none.";
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key failed_share: TaskShare = "data.failed-share", Value("\"0%\""), OnResume, read(take.parse(key)),
+            "How many tasks of a pass may be set aside before the job fails, for ASP and SSP; each is tried again in the next pass. With a share above 0%, a task whose records cannot be used is set aside at once, and one whose trainers died four times at the same step on two nodes too.";
     }
 }
 
@@ -183,10 +191,12 @@ section! {
             "Of each: its data threads.";
         key shards: u32 = "pservers.shards", Value("8"), Never, range(1, SHARDS_MAX),
             "Slices of the model, at least count × vcores; several times that spreads better. Fixed for the job.";
+        /// Backups of each shard.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key replicas: u32 = "pservers.replicas", Value("0"), OnResume, range(0, REPLICAS_MAX),
+            "Backups of each shard, on other pservers and other hosts: 0 to 2, below pservers.count. The loss of a pserver then costs no rollback, as long as a copy of each of its shards is left. Each copy needs the memory of its shard. Not for training.consistency = \"ssp\".";
         stub "pservers.spares" = "0",
             "Warm pservers without shards.";
-        stub "pservers.replicas" = "0",
-            "Copies of each shard on other pservers.";
     }
 }
 
@@ -215,14 +225,20 @@ section! {
     pub struct CheckpointSpec = ["checkpoint"] "When and where the state is saved." {
         key dir: Location = "checkpoint.dir", Value("\"\""), Freely, read(paths::output(take, key, "checkpoints")),
             "Folder of the job's checkpoints. Empty: ./out/<name>-<run>/checkpoints, on YARN heddle/<name>-<run>/checkpoints in your home. Never put anything else there.";
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        key mirrors: Vec<Location> = "checkpoint.mirrors", Value("[]"), Freely, read(paths::locations(take, key)),
+            "Up to 4 more folders that each checkpoint is copied to after its commit, on HDFS or a path that all nodes share, none below checkpoint.dir. A file that is missing or damaged is taken from there; a mirror that fails delays nothing.";
         key every: Every = "checkpoint.every", Value("\"10min\""), OnResume + site, read(take.parse(key)),
-            "How often: a duration, \"2 passes\" or \"500 steps\". Two more are taken: before the first step and at the end.";
+            "How often: a duration, \"2 passes\", \"500 steps\", or \"auto\": the period that follows from what checkpoints cost and how often pservers are lost. Two more are taken: before the first step and at the end.";
         key keep: u32 = "checkpoint.keep", Value("3"), OnResume + site, range(2, CHECKPOINTS_MAX),
             "Number of complete checkpoints that are kept, at least 2.";
         key timeout: DurationMs = "checkpoint.timeout", Value("\"5min\""), OnResume + site, read(take.parse(key)),
             "A checkpoint that takes longer is aborted; training continues.";
         key on_corrupt: OnCorrupt = "checkpoint.on-corrupt", Value("\"previous\""), OnResume, read(take.choice(key, ON_CORRUPT, &[])),
             "A damaged checkpoint: \"previous\" returns to the one before, with a warning; \"fail\" stops the job.";
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key digest: CheckpointDigest = "checkpoint.digest", Value("\"md5\""), Freely + site, read(take.choice(key, CHECKPOINT_DIGESTS, &[])),
+            "Sums of a checkpoint's files: \"md5\", or \"md5+sha256\" for a SHA-256 besides, in the manifest and in .sha256 files for sha256sum -c. Without a key a sum finds accidents, not changes on purpose.";
         key memory: Share = "checkpoint.memory", Value("\"25%\""), OnResume + site, read(take.parse(key)),
             "How much of a pserver's memory the copies of a snapshot may take: a percentage or a size.";
         /// Bytes a second.
@@ -258,9 +274,27 @@ section! {
 
 section! {
     (take, key)
-    pub struct NetworkSpec = ["network"] "Where processes listen." {
+    pub struct NetworkSpec = ["network"] "Connections between processes of the job." {
         key ports: Option<PortRange> = "network.ports", Value("\"\""), Freely + site, read(take.optional(key, "")),
             "Ports that processes may listen on, such as \"7000-7100\". Empty: any free one.";
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key protection: NetworkProtection = "network.protection", Value("\"auto\""), Freely + site, read(take.choice(key, NETWORK_PROTECTIONS, &[])),
+            "Encryption of connections between processes of the job: \"on\", \"off\", or \"auto\" (on where hadoop.rpc.protection of the cluster does not contain authentication; off on this machine).";
+    }
+}
+
+section! {
+    (take, key)
+    pub struct LivenessSpec = ["liveness"] "How soon a process that hangs or is cut off is replaced." {
+        /// `None` is `auto`.
+        key beat: Option<DurationMs> = "liveness.beat", Value("\"auto\""), Freely + site, read(take.optional(key, "auto")),
+            "Interval of the heartbeats of pservers and trainers: 100ms to 10s, or \"auto\" (1s; from 2,000 containers on containers / 2,000 s).";
+        key suspect: DurationMs = "liveness.suspect", Value("\"3s\""), Freely + site, read(take.parse(key)),
+            "Silence after which a process is suspected and probed, and an outage is reported; at least 3 heartbeats are waited for.";
+        key dead: DurationMs = "liveness.dead", Value("\"10s\""), Freely + site, read(take.parse(key)),
+            "Silence after which a process is given up and replaced: at least 5 heartbeats, above liveness.suspect, at most half of run.orphan-timeout. With an automatic heartbeat at least 8 of them are waited for. Raise it where nodes stand still for longer.";
+        key stuck: DurationMs = "liveness.stuck", Value("\"10min\""), Freely + site, read(take.parse(key)),
+            "A trainer that has work, waits for no other process and completes no step for this time is replaced; at least liveness.dead.";
     }
 }
 

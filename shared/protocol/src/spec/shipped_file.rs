@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use super::location::Location;
 
 /// Names in a container's work directory that are taken: ours, and those of the NodeManager.
-const TAKEN: [&str; 9] = [
+const TAKEN: [&str; 10] = [
     "heddle",
+    "heddle.keytab",
     "conf",
     "run.json",
     "spec.json",

@@ -201,9 +201,11 @@ impl fmt::Display for DurationMs {
 
 serde_as_text!(DurationMs);
 
-/// How often something happens. Written `10min`, `2 passes`, `500 steps`; never zero.
+/// How often something happens. Written `auto`, `10min`, `2 passes`, `500 steps`; never zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Every {
+    /// As often as costs and failures make best.
+    Auto,
     /// Whenever this much time has gone by since the last one.
     Time(DurationMs),
     /// At the end of every n-th pass.
@@ -216,7 +218,10 @@ impl FromStr for Every {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        const EXPECTED: &str = "a duration, a number of passes or of steps above 0, such as \"10min\", \"2 passes\" or \"500 steps\"";
+        const EXPECTED: &str = "\"auto\", or a duration, a number of passes or of steps above 0, such as \"10min\", \"2 passes\" or \"500 steps\"";
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
         let Some((number, unit)) = number_and_unit(text) else {
             return expected(EXPECTED);
         };
@@ -243,6 +248,7 @@ impl FromStr for Every {
 impl fmt::Display for Every {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Auto => f.write_str("auto"),
             Self::Time(duration) => duration.fmt(f),
             Self::Passes(1) => f.write_str("1 pass"),
             Self::Passes(n) => write!(f, "{n} passes"),
@@ -303,6 +309,37 @@ impl fmt::Display for Share {
 }
 
 serde_as_text!(Share);
+
+/// How many tasks of a pass may be left out: a percentage of them, 0 to 100, written `5%`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TaskShare(pub u8);
+
+impl TaskShare {
+    /// Whether this number of tasks, of all that a pass has, is within the share.
+    #[must_use]
+    pub fn allows(self, tasks: usize, all: usize) -> bool {
+        tasks.saturating_mul(100) <= all.saturating_mul(usize::from(self.0))
+    }
+}
+
+impl FromStr for TaskShare {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        match text.trim().strip_suffix('%').map(|percent| percent.trim().parse()) {
+            Some(Ok(percent @ 0..=100)) => Ok(Self(percent)),
+            _ => expected("a whole percentage from \"0%\" to \"100%\""),
+        }
+    }
+}
+
+impl fmt::Display for TaskShare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0)
+    }
+}
+
+serde_as_text!(TaskShare);
 
 /// Ports a process may listen on, both ends included, none of them 0. Written `7000-7100` or `7000`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -399,6 +436,17 @@ mod tests {
     }
 
     #[test]
+    fn a_share_of_tasks_is_a_whole_percentage() {
+        assert_eq!("5%".parse(), Ok(TaskShare(5)));
+        assert_eq!(TaskShare(100).to_string(), "100%");
+        for text in ["5", "101%", "-1%", "2.5%", "%"] {
+            assert!(text.parse::<TaskShare>().is_err(), "{text}");
+        }
+        assert!(!TaskShare(0).allows(1, 1_000_000) && TaskShare(0).allows(0, 0));
+        assert!(TaskShare(5).allows(1, 20) && !TaskShare(5).allows(1, 19));
+    }
+
+    #[test]
     fn a_share_never_exceeds_the_whole() {
         assert_eq!("25%".parse::<Share>().unwrap().of(Bytes(400)), Bytes(100));
         assert_eq!("1GiB".parse::<Share>().unwrap().of(Bytes(400)), Bytes(400));
@@ -420,7 +468,7 @@ mod tests {
         fn what_prints_parses_to_the_same(bytes in 0u64..1 << 53, ms in 1u64..86_400_000, n in 1u32..) {
             prop_assert_eq!(Bytes(bytes).to_string().parse(), Ok(Bytes(bytes)));
             prop_assert_eq!(DurationMs(ms).to_string().parse(), Ok(DurationMs(ms)));
-            for every in [Every::Time(DurationMs(ms)), Every::Passes(n), Every::Steps(u64::from(n))] {
+            for every in [Every::Auto, Every::Time(DurationMs(ms)), Every::Passes(n), Every::Steps(u64::from(n))] {
                 prop_assert_eq!(every.to_string().parse(), Ok(every));
             }
         }

@@ -7,7 +7,9 @@ use super::file::section::section;
 use super::file::take::Take;
 use super::file::{paths, values};
 use super::limits::{ATTEMPTS_MAX, PRIORITY_MAX};
+use super::location::Location;
 use super::memory_retry::MemoryRetry;
+use super::secret_source::SecretSource;
 use super::shipped_file::FileSpec;
 use super::value::{Bytes, DurationMs, Share};
 
@@ -24,6 +26,11 @@ section! {
             "Most local data that submit uploads for the job; more belongs on HDFS before.";
         key binary: Option<PathBuf> = "submit.binary", Value("\"\""), Freely + site, read(paths::local_path(take, key)),
             "The program that containers run, such as the released one, which old systems can load. Empty: the one that submits.";
+        key binary_dir: Option<Location> = "submit.binary-dir", Value("\"\""), Freely + site, read(paths::on_hdfs(take, key)),
+            "Directory on HDFS with programs that all users may run, which heddle install fills: a job uses its program from there instead of a copy of its own. Empty: none.";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        key staging: Option<String> = "submit.staging", Value("\"\""), Freely + site, read(paths::home(take, key)),
+            "Directory on HDFS for the files of a user's jobs, such as \"hdfs://ns1/user/{user}\"; {user} is the user's name. Empty: the home directory on fs.defaultFS if that is HDFS or viewfs, else on the only name service.";
     }
 }
 
@@ -60,8 +67,15 @@ section! {
             "Files that containers find in their work directory: \"path\", or \"path#name\" for another name there. Local ones are uploaded.";
         key archives: Vec<FileSpec> = "yarn.archives", Value("[]"), Freely + site, read(paths::files(take, key)),
             "Archives (.zip, .tar, .tar.gz, .tgz, .jar) that containers find unpacked in a folder of that name: \"path\" or \"path#name\".";
+        key keytab: Option<PathBuf> = "yarn.keytab", Value("\"\""), Freely + site, read(paths::local_path(take, key)),
+            "Keytab for a job that runs longer than its HDFS tokens: the ApplicationMaster logs in by it and fetches others. It is uploaded, for the ApplicationMaster alone. The command line logs in by it too, unless --keytab names another.";
+        key principal: Option<String> = "yarn.principal", Value("\"\""), Freely + site, read(values::principal(take, key)),
+            "Principal of yarn.keytab. Empty: the keytab's first one.";
         key env: BTreeMap<String, String> = "yarn.env", Value("{}"), Freely + site, read(take.with(key, values::env)),
-            "Environment variables of containers. Not for secrets: others on the cluster can read them.";
+            "Environment variables of containers. Not for secrets, which yarn.secrets takes: others on the cluster can read them.";
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        key secrets: BTreeMap<String, SecretSource> = "yarn.secrets", Value("{}"), Freely + site, read(paths::secrets(take, key)),
+            "Secrets for the program of trainers.command, such as { DB_PASSWORD = \"file:password.txt\", API_KEY = \"env:API_KEY\" }: submit reads them, and they travel in the containers' credentials. The program finds each in the file that the variable NAME_FILE names.";
     }
 }
 

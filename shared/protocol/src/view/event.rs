@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AbortedCheckpointView, CheckpointView, DamagedCheckpointView, EndedView, EvaluationView,
-    FirstFigures, History, JobState, JobView, Placement, RecoveryView, StorageWaitView,
-    TrainingPassView, WarningView,
+    AbortedCheckpointView, CheckpointPeriodView, CheckpointView, DamagedCheckpointView, EndedView,
+    EvaluationView, FirstFigures, History, JobState, JobView, Placement, RecoveryView,
+    StorageWaitView, TrainingPassView, WarningView,
 };
 use crate::exit_code::ExitCode;
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot};
@@ -95,6 +95,8 @@ pub enum JobEvent {
         /// What is wrong with it.
         error: String,
     },
+    /// `checkpoint.every = "auto"`: checkpoints are taken as often as this from now on.
+    CheckpointPeriod(CheckpointPeriodView),
     /// All shards return to a checkpoint, under a new epoch.
     RollbackStarted {
         /// The new epoch.
@@ -116,6 +118,17 @@ pub enum JobEvent {
         from_memory: u32,
         /// Shards that were loaded from storage.
         from_storage: u32,
+    },
+    /// A pserver with copies of shards is lost, and nothing returns to a checkpoint (`pservers.replicas`).
+    FailedOver {
+        /// The pserver.
+        slot: Slot,
+        /// Shards that a backup serves now.
+        promoted: u32,
+        /// Shards that lost a backup there.
+        backups_lost: u32,
+        /// Shards of the job that have fewer backups than wanted now.
+        under_replicated: u32,
     },
     /// A recovery is over.
     Recovered(RecoveryView),
@@ -183,8 +196,10 @@ impl JobEvent {
             | Self::PassTrained(_)
             | Self::Evaluated(_)
             | Self::CheckpointCommitted(_)
+            | Self::CheckpointPeriod(_)
             | Self::RollbackStarted { .. }
             | Self::RollbackFinished { .. }
+            | Self::FailedOver { .. }
             | Self::Recovered(_)
             | Self::Ended { .. } => {}
         }

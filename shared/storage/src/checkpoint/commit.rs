@@ -15,17 +15,17 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::ids::CutId;
-use heddle_protocol::manifest::{Manifest, Salt};
+use heddle_protocol::manifest::{Manifest, Salt, ShardFile};
 
 use super::CheckpointError;
 use super::files::{Depth, DirEntries, check_shards};
-use super::layout::{MANIFEST, STAGING, is_shard_name, staging_name};
+use super::layout::{MANIFEST, STAGING, is_shard_name, staging_name, summed_name};
 use super::load::{StoredCheckpoint, read_manifest};
 use super::root::DirRoot;
 use crate::digest::sum_of;
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
-use crate::sidecar::{SIDECAR_SUFFIX, sidecar_line, sidecar_name};
+use crate::sidecar::{sidecar_line, sidecar_name};
 use crate::store::{EntryKind, Mode};
 use crate::summed::write_whole;
 
@@ -203,12 +203,12 @@ impl<'a> Staging<'a> {
     async fn check_files(self, manifest: &Manifest) -> Result<Checked<'a>, CheckpointError> {
         let storage = &*self.dir.storage;
         let listed = DirEntries::new(storage.list(&self.path).await?);
-        check_shards(storage, &self.path, &manifest.shards, &listed, Depth::Shallow).await?;
-        let wanted: BTreeSet<&str> =
-            manifest.shards.iter().map(|file| file.file.as_str()).collect();
+        check_shards(storage, &self.path, manifest, &listed, Depth::Shallow).await?;
+        let wanted: BTreeSet<String> =
+            manifest.shards.iter().flat_map(ShardFile::copies).map(|copy| copy.file).collect();
         for entry in listed.entries() {
             let name = entry.name();
-            let of = name.strip_suffix(SIDECAR_SUFFIX).unwrap_or(name);
+            let of = summed_name(name);
             if entry.kind == EntryKind::File && is_shard_name(name) && !wanted.contains(of) {
                 delete_quietly_gone(self.dir, &entry.path).await?;
             }
@@ -248,7 +248,10 @@ impl Staging<'_> {
     }
 }
 
-async fn delete_quietly_gone(dir: &DirRoot, path: &StorePath) -> Result<(), CheckpointError> {
+pub(super) async fn delete_quietly_gone(
+    dir: &DirRoot,
+    path: &StorePath,
+) -> Result<(), CheckpointError> {
     match dir.storage.delete_file(path).await {
         Ok(()) => Ok(()),
         Err(error) if error.error().is_not_found() => Ok(()),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use heddle_protocol::ids::{CutId, Generation};
+use heddle_protocol::ids::{CutId, Generation, ShardId};
 use heddle_protocol::manifest::{Manifest, Salt};
 
 use super::CheckpointError;
@@ -13,10 +13,13 @@ use super::files::Depth;
 use super::layout::{CLAIMS, DAMAGED, JOURNAL, STAGING};
 use super::lineage::{ClaimRecord, Lineage};
 use super::load::StoredCheckpoint;
+use super::mirror;
 use super::remove::{self, Swept};
+use super::repair::{self, Repair, RepairMode};
 use super::restore::{self, Candidate, DamagePolicy, Newest};
 use super::root::DirRoot;
 use super::scratch::probe_root;
+use super::shard_group::{self, ShardGroup};
 use crate::path::StorePath;
 use crate::store::{Mode, Storage};
 use crate::{check_place, make_dirs, try_place};
@@ -44,7 +47,7 @@ impl CheckpointDir {
             make_dirs(&*storage, &above, storage.default_mode().of_dir()).await?;
         }
         make_dirs(&*storage, &root, Mode::DIR).await?;
-        let dir = DirRoot { storage, path: root };
+        let dir = DirRoot { storage, path: root, mirrors: Vec::new() };
         if !dir.is_marked().await? {
             dir.mark().await?;
         }
@@ -66,7 +69,7 @@ impl CheckpointDir {
         writing: bool,
     ) -> Result<(), CheckpointError> {
         let at = check_place(&*storage, &root).await?;
-        let dir = DirRoot { storage, path: root };
+        let dir = DirRoot { storage, path: root, mirrors: Vec::new() };
         if at == dir.path {
             if dir.is_marked().await? {
                 let staging = dir.at(STAGING)?;
@@ -88,7 +91,7 @@ impl CheckpointDir {
     /// # Errors
     /// `NotOurs` if it has no marker, `Newer` if a later version created it.
     pub async fn open(storage: Arc<dyn Storage>, root: StorePath) -> Result<Self, CheckpointError> {
-        let dir = DirRoot { storage, path: root };
+        let dir = DirRoot { storage, path: root, mirrors: Vec::new() };
         if dir.is_marked().await? {
             Ok(Self { root: dir })
         } else {
@@ -98,7 +101,15 @@ impl CheckpointDir {
 
     /// A directory that this process has opened before. Does not access the storage.
     pub fn existing(storage: Arc<dyn Storage>, root: StorePath) -> Self {
-        Self { root: DirRoot { storage, path: root } }
+        Self { root: DirRoot { storage, path: root, mirrors: Vec::new() } }
+    }
+
+    /// The same directory with mirrors: directories that hold copies of its checkpoints. A file that is missing or damaged
+    /// here is then taken from the same checkpoint there.
+    #[must_use]
+    pub fn with_mirrors(mut self, mirrors: Vec<Self>) -> Self {
+        self.root.mirrors = mirrors.into_iter().map(|mirror| mirror.root).collect();
+        self
     }
 
     /// The storage of the directory.
@@ -304,6 +315,64 @@ impl CheckpointDir {
         on_corrupt: DamagePolicy,
     ) -> Result<Newest, CheckpointError> {
         restore::newest_below(&self.root, lineage, below, depth, on_corrupt).await
+    }
+
+    /// Copies a checkpoint and the claims of its lineage into another checkpoint directory. `gate` is called right before
+    /// the copy gets its name. A repeated call continues.
+    ///
+    /// # Errors
+    /// `NotDone` with `OtherRun` if `to` holds the claims of another run; `Fenced` if it has a higher claim; see
+    /// [`CommitError`].
+    pub async fn copy_to(
+        &self,
+        cut: CutId,
+        to: &Self,
+        gate: CommitGate<'_>,
+    ) -> Result<(), CommitError> {
+        mirror::copy_checkpoint(&self.root, cut, &to.root, gate).await
+    }
+
+    /// Whether `other`, which was opened for writing, is this directory under another name.
+    ///
+    /// # Errors
+    /// Errors of the storages.
+    pub async fn is_same_as(&self, other: &Self) -> Result<bool, CheckpointError> {
+        mirror::is_same(&other.root, &self.root).await
+    }
+
+    /// The manifest of a checkpoint and its copies, shard by shard, here and in mirrors.
+    ///
+    /// # Errors
+    /// `Unknown` if there is no such checkpoint; `Damaged`, `Newer`, `Storage` for its manifest.
+    pub async fn groups(
+        &self,
+        cut: CutId,
+        depth: Depth,
+    ) -> Result<(Manifest, Vec<ShardGroup>), CheckpointError> {
+        if !self.root.names().await?.contains(&cut) {
+            return Err(CheckpointError::Unknown { dir: self.show(self.root()), cut });
+        }
+        let (manifest, _) = shard_group::manifest_of(&self.root, cut).await?;
+        let mut groups = Vec::new();
+        for file in &manifest.shards {
+            groups.push(shard_group::group(&self.root, &manifest, file, depth).await?);
+        }
+        Ok((manifest, groups))
+    }
+
+    /// Puts good copies in the place of bad ones, of all shards of a checkpoint or of one. The bad files go to `damaged/`.
+    /// The caller owns the directory, or ensures that no job runs on it.
+    ///
+    /// # Errors
+    /// `Fenced` if another process has claimed the directory meanwhile; `Storage` if a shard has no good copy and one
+    /// cannot be read at the moment; errors of the manifest.
+    pub async fn repair(
+        &self,
+        cut: CutId,
+        only: Option<ShardId>,
+        mode: RepairMode,
+    ) -> Result<Repair, CheckpointError> {
+        repair::repair(&self.root, cut, only, mode).await
     }
 
     /// Moves a damaged checkpoint to `damaged/`. Deletes nothing: a user may still recover data from it. Returns its present

@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use heddle_protocol::manifest::ShardFile;
+use heddle_protocol::manifest::{CutIdentity, Manifest, ShardFile};
 
 use super::{CheckpointError, Damage};
 use crate::error::StorageError;
 use crate::path::StorePath;
-use crate::shard_file::{ShardReader, check_sidecar};
+use crate::shard_file::{
+    ShardHeader, ShardReader, check_identity, check_sidecar, name_other_version,
+};
 use crate::store::{Entry, EntryKind, Storage};
 
 /// Extent of a check.
@@ -49,14 +51,15 @@ impl DirEntries {
 pub(super) async fn check_shards(
     storage: &dyn Storage,
     dir: &StorePath,
-    files: &[ShardFile],
+    manifest: &Manifest,
     listed: &DirEntries,
     depth: Depth,
 ) -> Result<(), CheckpointError> {
-    for file in files {
+    let files: Vec<ShardFile> = manifest.shards.iter().flat_map(ShardFile::files).collect();
+    for file in &files {
         let damage = match listed.0.get(&file.file) {
             None => Damage::Missing,
-            Some(entry) if entry.kind == EntryKind::Dir => Damage::NotAFile,
+            Some(entry) if entry.kind != EntryKind::File => Damage::NotAFile,
             Some(entry) if entry.bytes != file.bytes => {
                 Damage::Length { expected: file.bytes, found: entry.bytes }
             }
@@ -75,25 +78,40 @@ pub(super) async fn check_shards(
         }
         // The disks are the limit, not round trips: one file after the other.
         Depth::Full => {
-            for file in files {
-                check_content(storage, dir, file).await?;
+            for file in &files {
+                check_content(storage, dir, file, &manifest.identity()).await?;
             }
             Ok(())
         }
     }
 }
 
-async fn check_content(
+/// Reads every byte of a file: length, sidecar, MD5 of the manifest, and what its header names. Returns the header.
+///
+/// # Errors
+/// `Damaged`, `Newer`, `Storage`.
+pub(super) async fn check_content(
     storage: &dyn Storage,
     dir: &StorePath,
     file: &ShardFile,
-) -> Result<(), CheckpointError> {
-    match ShardReader::open(storage, dir, file).await?.check().await {
+    identity: &CutIdentity,
+) -> Result<ShardHeader, CheckpointError> {
+    let read = async || ShardReader::open(storage, dir, file).await?.check().await;
+    let checked = match read().await {
         // A second attempt before the file counts as damaged: on HDFS another replica may serve it, and a bit error in
         // transfer is not damage of the file.
-        Err(CheckpointError::Damaged { damage: Damage::Sum { .. }, .. }) => {
-            ShardReader::open(storage, dir, file).await?.check().await.map(drop)
-        }
-        other => other.map(drop),
-    }
+        Err(CheckpointError::Damaged { damage: Damage::Sum { .. }, .. }) => read().await,
+        other => other,
+    };
+    let error = match checked {
+        Ok(header) => match check_identity(&header, file.shard, identity) {
+            Ok(()) => return Ok(header),
+            Err(damage) => {
+                let path = dir.join(&file.file).map_err(StorageError::from)?;
+                return Err(CheckpointError::Damaged { file: storage.show(&path), damage });
+            }
+        },
+        Err(error) => error,
+    };
+    Err(name_other_version(storage, dir, file, identity, error).await)
 }

@@ -96,6 +96,11 @@ pub(crate) fn damaged_name(cut: CutId, uuid: Uuid) -> String {
     format!("{cut}-{}", uuid.simple())
 }
 
+/// Name of a directory below `damaged/` for single files of a checkpoint that were replaced.
+pub(crate) fn damaged_files_name(cut: CutId, uuid: Uuid) -> String {
+    format!("files-{}", damaged_name(cut, uuid))
+}
+
 /// Parses a name below `damaged/`.
 pub(crate) fn damaged_of(name: &str) -> Option<CutId> {
     let (cut, uuid) = name.rsplit_once('-')?;
@@ -121,9 +126,15 @@ pub(crate) fn is_hidden_probe_name(name: &str) -> bool {
     probe.and_then(staged_of) == Some(StagingEntry::Probe(None))
 }
 
+/// The name of the file that a file of sums belongs to, or the name itself.
+pub(crate) fn summed_name(name: &str) -> &str {
+    let suffixes = [crate::sidecar::SIDECAR_SUFFIX, crate::sidecar::SHA256_SUFFIX];
+    suffixes.iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name)
+}
+
 /// Whether a name in a staging directory may be that of a shard's file or sidecar.
 pub(crate) fn is_shard_name(name: &str) -> bool {
-    let name = name.strip_suffix(crate::sidecar::SIDECAR_SUFFIX).unwrap_or(name);
+    let name = summed_name(name);
     name.starts_with("shard-") && name.ends_with(".ckpt")
 }
 
@@ -149,6 +160,8 @@ mod tests {
             assert_eq!(staged_of(&name), Some(StagingEntry::Probe(seen)), "{name}");
         }
         assert_eq!(damaged_of(&damaged_name(cut(3, 40), ID)), Some(cut(3, 40)));
+        let files = damaged_files_name(cut(3, 40), ID);
+        assert_eq!(damaged_of(&files), None, "the checkpoint itself stays: {files}");
         assert!(is_hidden_probe_name(&hidden_probe_name(ID)));
         assert!(!is_hidden_probe_name(&probe_name(None, ID)));
     }

@@ -35,7 +35,7 @@ impl StoredCheckpoint {
     ) -> Result<Self, CheckpointError> {
         let manifest = read_manifest(storage, dir).await?;
         let listed = DirEntries::new(storage.list(dir).await?);
-        check_shards(storage, dir, &manifest.shards, &listed, depth).await?;
+        check_shards(storage, dir, &manifest, &listed, depth).await?;
         Ok(Self { dir: dir.clone(), manifest })
     }
 

@@ -11,6 +11,7 @@
 //!       .staging/g2/trash-g1-c1-<uuid>  one that is being deleted
 //!       .staging/probe-g2-<uuid>        probe of a starting process that saw g2 as the highest claim
 //!       damaged/g1-c3-<uuid>            one that was found damaged; moved here, never deleted
+//!       damaged/files-g1-c4-<uuid>/     bad files of one that others have replaced
 //! ```
 //!
 //! - A checkpoint **exists** when its directory has its final name. All of its content is durable before.
@@ -25,10 +26,13 @@ mod files;
 mod layout;
 mod lineage;
 mod load;
+mod mirror;
 mod remove;
+mod repair;
 mod restore;
 mod root;
 mod scratch;
+mod shard_group;
 #[cfg(test)]
 mod tests;
 
@@ -36,8 +40,8 @@ use crate::error::{StorageError, chain};
 use crate::shard_file::FormatError;
 use crate::sidecar::SidecarError;
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{CutId, Generation};
-use heddle_protocol::manifest::{ManifestError, Md5};
+use heddle_protocol::ids::{CutId, Generation, RunId};
+use heddle_protocol::manifest::{ManifestError, Md5, Sha256};
 
 pub use commit::{CommitError, CommitGate};
 pub use dir::CheckpointDir;
@@ -46,7 +50,9 @@ pub(crate) use layout::hidden_probe_name;
 pub use lineage::{ClaimRecord, Lineage, Owner};
 pub use load::StoredCheckpoint;
 pub use remove::Swept;
+pub use repair::{LostShard, Repair, RepairMode, ReplacedFile};
 pub use restore::{Candidate, DamagePolicy, Health, Newest, SkippedCheckpoint};
+pub use shard_group::{CheckedCopy, CopyState, PassedOver, ShardGroup};
 
 /// How a file differs from what was written.
 #[derive(Debug, thiserror::Error)]
@@ -70,9 +76,25 @@ pub enum Damage {
         /// MD5 of the bytes.
         found: Md5,
     },
+    /// It has the MD5 of the manifest and another SHA-256.
+    #[error("the file's SHA-256 is {found}, expected {expected}")]
+    StrongSum {
+        /// SHA-256 in the manifest.
+        expected: Sha256,
+        /// SHA-256 of the bytes.
+        found: Sha256,
+    },
     /// The sidecar is missing or does not match the file.
     #[error("the sidecar does not match the file")]
     Sidecar(#[source] SidecarError),
+    /// It is a file of another shard, cut, epoch or run.
+    #[error("it is another version: {found}, expected {expected}")]
+    OtherVersion {
+        /// According to the manifest.
+        expected: String,
+        /// According to the file's header.
+        found: String,
+    },
     /// A directory or a special file has its name.
     #[error("it is not a regular file")]
     NotAFile,
@@ -161,6 +183,26 @@ pub enum CheckpointError {
         /// Which.
         cut: CutId,
     },
+    /// A mirror holds checkpoints of another run.
+    #[error(
+        "{dir} holds checkpoints of another run: claim {generation} is of run {found}, expected run {expected}; name another folder"
+    )]
+    OtherRun {
+        /// The mirror.
+        dir: String,
+        /// The generation that both claim.
+        generation: Generation,
+        /// The run that is to be copied.
+        expected: RunId,
+        /// The run that is there.
+        found: RunId,
+    },
+    /// A mirror is its checkpoint directory under another name.
+    #[error("{dir} is the checkpoint directory itself; name another folder")]
+    MirrorOfItself {
+        /// The mirror.
+        dir: String,
+    },
     /// Another process has claimed a higher generation.
     #[error("generation {own} is superseded: {dir} was claimed as {highest}")]
     Fenced {
@@ -178,7 +220,10 @@ impl CheckpointError {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Storage(error) => error.class(),
-            Self::Foreign { .. } | Self::NotOurs { .. } => ErrorClass::Input,
+            Self::Foreign { .. }
+            | Self::NotOurs { .. }
+            | Self::OtherRun { .. }
+            | Self::MirrorOfItself { .. } => ErrorClass::Input,
             Self::Fenced { .. } => ErrorClass::Fenced,
             Self::Damaged { .. }
             | Self::Newer { .. }

@@ -2,7 +2,7 @@
 //!
 //! A checkpoint that is **unavailable** is not damaged. An older one in its place would lose work because a DataNode was down
 //! for a moment. Such an error is returned; the caller retries and then ends the attempt. An older checkpoint is used only if
-//! the newer one is **damaged**, and with an error in the log. If checkpoints exist and none is usable, the result is an
+//! the newer one is **damaged**, no other copy of its files is good ([`load_usable`]), and with an error in the log. If checkpoints exist and none is usable, the result is an
 //! error, never a start from initial values.
 
 use crate::error::chain;
@@ -16,6 +16,7 @@ use super::layout::{DAMAGED, damaged_name, damaged_of};
 use super::lineage::Lineage;
 use super::load::StoredCheckpoint;
 use super::root::DirRoot;
+use super::shard_group::{PassedOver, load_usable};
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
 
@@ -57,6 +58,8 @@ pub struct Newest {
     /// Newer ones that are damaged, newest first. They stay in place; the owner of the directory moves them
     /// ([`set_aside`](super::CheckpointDir::set_aside)) and reports them.
     pub damaged: Vec<SkippedCheckpoint>,
+    /// Files of the checkpoint that are damaged, and that other copies stand in for. Also only reported here.
+    pub passed_over: Vec<PassedOver>,
 }
 
 /// Result of one pass over the checkpoints.
@@ -144,12 +147,16 @@ async fn look(
     let names = root.names().await?;
     let counts = |cut: &&CutId| lineage.holds(**cut) && below.is_none_or(|below| **cut < below);
     for &cut in names.iter().rev().filter(counts) {
-        match root.load(cut, depth).await {
-            Ok(checkpoint) => {
+        match load_usable(root, cut, depth).await {
+            Ok((checkpoint, passed_over)) => {
                 if !damaged.is_empty() {
                     warn!(%cut, damaged = damaged.len(), "older_checkpoint_used");
                 }
-                return Ok(Look::Found(Box::new(Newest { checkpoint: Some(checkpoint), damaged })));
+                for passed in &passed_over {
+                    warn!(%cut, error = %chain(&passed.error), "copy_passed_over");
+                }
+                let checkpoint = Some(checkpoint);
+                return Ok(Look::Found(Box::new(Newest { checkpoint, damaged, passed_over })));
             }
             Err(error) => {
                 // A predecessor that is still alive deletes an old checkpoint only if newer ones exist: a missing

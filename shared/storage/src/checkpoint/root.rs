@@ -36,6 +36,8 @@ struct Marker {
 pub(super) struct DirRoot {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) path: StorePath,
+    /// Directories with copies of its checkpoints, from which single files are taken.
+    pub(super) mirrors: Vec<DirRoot>,
 }
 
 impl DirRoot {

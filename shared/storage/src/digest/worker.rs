@@ -11,6 +11,8 @@ use heddle_md5_lanes::{BLOCK_BYTES, Block, LANES_MAX, Md5Stream, update_together
 use heddle_protocol::manifest::Md5;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use crate::background::lower_priority_of_thread;
+
 /// Blocks of each stream that are summed before the next poll of the queue: 64 KiB, some 100 µs.
 const BLOCKS_AT_ONCE: usize = 1024;
 /// Cores for each summing thread. One thread sums several streams faster than a network of 10 Gbit/s delivers them.
@@ -54,6 +56,7 @@ pub(super) fn begin(sum: Md5Stream) -> io::Result<(Id, Sender<Message>)> {
 }
 
 fn run(messages: &Receiver<Message>) {
+    lower_priority_of_thread();
     let mut streams = Streams::default();
     loop {
         // Without bytes to sum, wait for the next message; otherwise take the queued messages.

@@ -4,7 +4,7 @@ use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use hdfs_native::{Client, ClientBuilder};
-use heddle_hadoop::configuration::{Configuration, NameService, PropertyError};
+use heddle_hadoop::configuration::{Configuration, NameService, PropertyError, check_hdfs_class};
 use heddle_hadoop::sasl::SecurityPolicy;
 use heddle_hadoop::token::Credentials;
 use heddle_hadoop::{HostPort, User};
@@ -99,6 +99,9 @@ pub(super) fn service_of(
     configuration: &Configuration,
 ) -> Result<NameService, StorageError> {
     let failed = |reason| StorageError::new(Op::Open, format!("hdfs://{authority}/"), reason);
+    if let Err(error) = check_hdfs_class(configuration) {
+        return Err(failed(Reason::Unsupported(error.to_string())));
+    }
     let service = if authority.is_empty() {
         let default = configuration.trimmed("fs.defaultFS").ok().flatten().unwrap_or_default();
         if !default.starts_with("hdfs://") {
@@ -302,6 +305,17 @@ mod tests {
             };
             assert!(what.contains("HADOOP_CONF_DIR"), "{what}");
         }
+    }
+
+    /// hdfs-native would dial the authority of the URL, and Hadoop's clients another one.
+    #[test]
+    fn mount_tables_for_hdfs_urls_are_refused() {
+        let class = "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme";
+        let error = service_of("ns1", &configuration(&[("fs.hdfs.impl", class)]));
+        let Reason::Unsupported(what) = error.expect_err("refused").reason else {
+            panic!("refused otherwise")
+        };
+        assert!(what.contains(class), "{what}");
     }
 
     #[test]

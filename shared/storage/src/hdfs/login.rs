@@ -6,7 +6,7 @@
 
 use heddle_hadoop::Token;
 use heddle_hadoop::configuration::RmService;
-use heddle_hadoop::configuration::{Configuration, NameService};
+use heddle_hadoop::configuration::{Configuration, NameService, PropertyError};
 use heddle_hadoop::identity::{Identity, IdentityError};
 use heddle_hadoop::kerberos::{ServerPrincipal, token_renewer};
 use heddle_hadoop::namenode::NameNode;
@@ -95,18 +95,27 @@ async fn fetch(
     let Some(token) = token else {
         return Err(OwnFailure::Login("the NameNode issues no delegation tokens".to_owned()));
     };
-    let uses_ip = configuration
-        .boolean("hadoop.security.token.service.use_ip", true)
-        .map_err(|error| login_failed(&error))?;
-    let name = match &service.logical {
-        Some(logical) if service.servers.len() > 1 => format!("ha-hdfs:{logical}"),
-        _ => ServiceNames::token_service(&service.servers, uses_ip).await,
-    };
+    let name = token_service(service, configuration).await.map_err(|error| login_failed(&error))?;
     Ok(token.with_service(name))
 }
 
+/// The service that Java gives to tokens of a file system.
+///
+/// # Errors
+/// A value does not parse.
+pub(super) async fn token_service(
+    service: &NameService,
+    configuration: &Configuration,
+) -> Result<String, PropertyError> {
+    let uses_ip = configuration.boolean("hadoop.security.token.service.use_ip", true)?;
+    Ok(match &service.logical {
+        Some(logical) if service.servers.len() > 1 => format!("ha-hdfs:{logical}"),
+        _ => ServiceNames::token_service(&service.servers, uses_ip).await,
+    })
+}
+
 /// The service by which hdfs-native looks for a token: the name service, or the address as its URL has it.
-fn lookup_service(service: &NameService) -> String {
+pub(super) fn lookup_service(service: &NameService) -> String {
     match (&service.logical, service.servers.as_slice()) {
         (_, [only]) => only.to_string(),
         (Some(logical), _) => format!("ha-hdfs:{logical}"),

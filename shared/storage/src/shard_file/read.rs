@@ -1,7 +1,8 @@
 //! Reads a shard file as a stream and verifies it.
 
 use bytes::{Bytes, BytesMut};
-use heddle_protocol::manifest::{Md5, ShardFile};
+use heddle_protocol::manifest::{Md5, Sha256, ShardFile};
+use sha2::Digest as _;
 
 use super::header::{ALIGN, FormatError, PROLOGUE_BYTES, ShardHeader, decode_prologue};
 use crate::checkpoint::{CheckpointError, Damage};
@@ -10,7 +11,7 @@ use crate::error::{Op, Reason, StorageError};
 use crate::path::StorePath;
 use crate::read_small;
 use crate::sidecar::{SIDECAR_BYTES_MAX, SidecarError, read_sidecar, sidecar_name};
-use crate::store::{Reader, Storage};
+use crate::store::{EntryKind, Reader, Storage};
 
 /// Values of one section are returned in pieces of a multiple of this many bytes (the last may be shorter),
 /// so that no value is split between two.
@@ -57,6 +58,7 @@ impl ShardReader {
         let damaged = |damage| CheckpointError::Damaged { file: shown.clone(), damage };
         check_sidecar(storage, dir, expected).await?;
         let found = match storage.stat(&path).await {
+            Ok(entry) if entry.kind != EntryKind::File => return Err(damaged(Damage::NotAFile)),
             Ok(entry) => entry.bytes,
             Err(error) if error.is_not_found() => return Err(damaged(Damage::Missing)),
             Err(error) => return Err(error.into()),
@@ -161,6 +163,9 @@ struct SummedReader {
     /// Read and summed, not yet returned.
     ahead: Bytes,
     digester: Option<Digester>,
+    /// The SHA-256 of the bytes so far, if the manifest has one.
+    strong: Option<sha2::Sha256>,
+    expected_strong: Option<Sha256>,
     /// Bytes of the file not yet read.
     left: u64,
     bytes: u64,
@@ -182,6 +187,8 @@ impl SummedReader {
             reader,
             ahead: Bytes::new(),
             digester: Some(Digester::new()),
+            strong: file.sha256.map(|_| sha2::Sha256::new()),
+            expected_strong: file.sha256,
             left: file.bytes,
             bytes: file.bytes,
             expected: file.md5,
@@ -205,6 +212,9 @@ impl SummedReader {
             return Err(self.damaged(Damage::Length { expected: self.bytes, found }));
         }
         self.left -= length;
+        if let Some(strong) = &mut self.strong {
+            strong.update(&chunk);
+        }
         if let Some(digester) = &mut self.digester {
             let no_thread =
                 |error| StorageError::new(Op::Read, &self.shown, Reason::Other).because(error);
@@ -255,6 +265,12 @@ impl SummedReader {
             let no_sum =
                 |error| StorageError::new(Op::Read, &self.shown, Reason::Other).because(error);
             self.sum = Some(digester.finish().await.map_err(no_sum)?);
+        }
+        if let (Some(strong), Some(expected)) = (self.strong.take(), self.expected_strong) {
+            let found = Sha256(strong.finalize().into());
+            if found != expected && self.sum == Some(self.expected) {
+                return Err(self.damaged(Damage::StrongSum { expected, found }));
+            }
         }
         match self.sum {
             Some(found) if found != self.expected => {

@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use heddle_protocol::manifest::ShardFile;
+use heddle_protocol::spec::CheckpointDigest;
 use uuid::Uuid;
 
 use super::header::{ALIGN, FormatError, ShardHeader};
@@ -58,6 +59,19 @@ impl ShardWriter {
         dir: &StorePath,
         header: ShardHeader,
     ) -> Result<Self, SaveError> {
+        Self::create_with(storage, dir, header, CheckpointDigest::Md5).await
+    }
+
+    /// The same with these sums.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub async fn create_with(
+        storage: &dyn Storage,
+        dir: &StorePath,
+        header: ShardHeader,
+        digest: CheckpointDigest,
+    ) -> Result<Self, SaveError> {
         let uuid = Uuid::new_v4();
         let start = header.encode()?;
         let name = ShardFile::name(header.shard, uuid);
@@ -67,6 +81,9 @@ impl ShardWriter {
             sum.saturating_add(section.bytes().next_multiple_of(ALIGN))
         });
         let mut file = SummedWriter::create_sized(storage, &path, Mode::FILE, bytes).await?;
+        if digest == CheckpointDigest::Md5AndSha256 {
+            file = file.with_sha256();
+        }
         file.write(Bytes::from(start)).await?;
         let mut writer = Self { file, header, uuid, section: 0, written: 0 };
         writer.skip_full().await?;
@@ -127,6 +144,8 @@ impl ShardWriter {
             md5: summed.md5,
             bytes: summed.bytes,
             at_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+            sha256: summed.sha256,
+            copies: Vec::new(),
         })
     }
 }

@@ -245,6 +245,11 @@ impl Storage for Faulty {
         self.inner.stat(path).await
     }
 
+    async fn mode(&self, path: &StorePath) -> Result<Option<Mode>, StorageError> {
+        self.faults.read(Op::Stat, self.show(path))?;
+        self.inner.mode(path).await
+    }
+
     async fn list(&self, path: &StorePath) -> Result<Vec<Entry>, StorageError> {
         self.faults.pause().await;
         self.faults.read(Op::List, self.show(path))?;

@@ -8,6 +8,7 @@ use crate::ids::{ApplicationAttemptId, ContainerId, IdError};
 
 /// The variables of the ApplicationMaster's container. Other containers have all but the last two.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AmEnvironment {
     /// `CONTAINER_ID`. It contains the attempt, which has no variable of its own.
     pub container: ContainerId,

@@ -85,6 +85,7 @@ pub enum AmEvent {
 
 /// Why a grant is not needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Excess {
     /// The target is met, or was lowered while the ResourceManager made the grant.
     Filled,
@@ -94,6 +95,7 @@ pub enum Excess {
 
 /// A change to a container (`ContainerUpdateType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum UpdateKind {
     /// More resources.
     Increase,
@@ -129,6 +131,7 @@ impl From<UpdateKind> for proto::ContainerUpdateTypeProto {
 
 /// The containers that the scheduler preempts (`PreemptionMessage`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Preemption {
     /// Containers that the scheduler will kill (`strictContract`).
     pub strict: Vec<ContainerId>,

@@ -52,6 +52,7 @@ pub(super) struct Delivery {
 
 /// The state of the cluster in the last response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClusterView {
     /// Free resources for this application, a hint (`limit`).
     pub headroom: Resources,

@@ -100,6 +100,11 @@ impl AskTable {
         self.wants.get(&id).map(|want| (want.target, want.held))
     }
 
+    /// Whether a target is above the number of held containers.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.wants.values().any(|entry| entry.outstanding() > 0)
+    }
+
     /// Held containers with their asks.
     pub(super) fn held(&self) -> impl Iterator<Item = (ContainerId, Option<AskId>)> {
         self.held.iter().map(|(id, ask)| (*id, *ask))

@@ -4,6 +4,7 @@ use crate::proto;
 
 /// Number of nodes in each state (`YarnClusterMetrics`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClusterMetrics {
     /// All nodes.
     pub nodes: i32,
@@ -40,6 +41,7 @@ impl From<&proto::YarnClusterMetricsProto> for ClusterMetrics {
 
 /// Whether a queue accepts applications (`QueueState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum QueueState {
     /// It accepts none.
     Stopped,
@@ -61,6 +63,7 @@ impl From<proto::QueueStateProto> for QueueState {
 
 /// A queue (`QueueInfo`).
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct QueueInfo {
     /// Its name.
     pub name: String,
@@ -116,6 +119,7 @@ impl QueueInfo {
 
 /// Permissions of this user on a queue (`QueueUserACLInfo`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QueueAcls {
     /// The queue.
     pub queue: String,
@@ -123,6 +127,13 @@ pub struct QueueAcls {
     pub submit: bool,
     /// Whether the user may kill and move the applications of other users.
     pub administer: bool,
+}
+
+impl QueueAcls {
+    /// Permissions on a queue, for tests of callers.
+    pub fn new(queue: impl Into<String>, submit: bool, administer: bool) -> Self {
+        Self { queue: queue.into(), submit, administer }
+    }
 }
 
 impl From<&proto::QueueUserAclInfoProto> for QueueAcls {

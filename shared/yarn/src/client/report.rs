@@ -10,6 +10,7 @@ use crate::resource::Resources;
 
 /// State of an application (`YarnApplicationState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ApplicationState {
     /// Created.
     New,
@@ -58,6 +59,7 @@ same_names!(ApplicationState, YarnApplicationStateProto {
 
 /// How an application ended (`FinalApplicationStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FinalApplicationStatus {
     /// It has not ended, or no ApplicationMaster reported a status.
     Undefined,
@@ -77,6 +79,7 @@ same_names!(FinalApplicationStatus, FinalApplicationStatusProto {
 
 /// State of an attempt (`YarnApplicationAttemptState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum AttemptState {
     /// Created.
     New,
@@ -111,6 +114,7 @@ same_names!(AttemptState, YarnApplicationAttemptStateProto {
 
 /// State of an application (`ApplicationReport`). Users without the view permission get `N/A` and -1 for its address.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ApplicationReport {
     /// Its id.
     pub id: ApplicationId,
@@ -156,8 +160,38 @@ pub struct ApplicationReport {
     pub am_token: Option<Token>,
 }
 
+impl ApplicationReport {
+    /// The report of an application of which only the id is known.
+    pub fn new(id: ApplicationId) -> Self {
+        Self {
+            id,
+            user: String::new(),
+            queue: String::new(),
+            name: String::new(),
+            kind: String::new(),
+            state: None,
+            final_status: FinalApplicationStatus::Undefined,
+            progress: 0.0,
+            diagnostics: String::new(),
+            host: String::new(),
+            port: -1,
+            tracking_url: String::new(),
+            original_tracking_url: String::new(),
+            attempt: None,
+            start_time_ms: 0,
+            launch_time_ms: 0,
+            finish_time_ms: 0,
+            tags: Vec::new(),
+            priority: 0,
+            usage: Usage::default(),
+            am_token: None,
+        }
+    }
+}
+
 /// Resource usage of an application (`ApplicationResourceUsageReport`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Usage {
     /// Number of its containers.
     pub containers: i32,
@@ -264,6 +298,7 @@ impl From<&ApplicationFilter> for proto::GetApplicationsRequestProto {
 
 /// State of an attempt (`ApplicationAttemptReport`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AttemptReport {
     /// Its id.
     pub id: ApplicationAttemptId,
@@ -305,6 +340,7 @@ impl TryFrom<&proto::ApplicationAttemptReportProto> for AttemptReport {
 
 /// State of a container in the ResourceManager (`ContainerReport`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ContainerReport {
     /// Its id.
     pub id: ContainerId,

@@ -892,6 +892,90 @@ pub struct MoveApplicationAcrossQueuesRequestProto {
 pub struct MoveApplicationAcrossQueuesResponseProto {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpdateApplicationPriorityRequestProto {
+    #[prost(message, required, tag = "1")]
+    pub application_id: ApplicationIdProto,
+    #[prost(message, required, tag = "2")]
+    pub application_priority: PriorityProto,
+}
+/// The priority that the scheduler gave: at most that of the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpdateApplicationPriorityResponseProto {
+    #[prost(message, optional, tag = "1")]
+    pub application_priority: ::core::option::Option<PriorityProto>,
+}
+/// expire_time is ISO 8601 with milliseconds and a zone without colon.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApplicationUpdateTimeoutMapProto {
+    #[prost(enumeration = "ApplicationTimeoutTypeProto", optional, tag = "1")]
+    pub application_timeout_type: ::core::option::Option<i32>,
+    #[prost(string, optional, tag = "2")]
+    pub expire_time: ::core::option::Option<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UpdateApplicationTimeoutsRequestProto {
+    #[prost(message, required, tag = "1")]
+    pub application_id: ApplicationIdProto,
+    #[prost(message, repeated, tag = "2")]
+    pub application_timeouts: ::prost::alloc::vec::Vec<ApplicationUpdateTimeoutMapProto>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UpdateApplicationTimeoutsResponseProto {
+    #[prost(message, repeated, tag = "1")]
+    pub application_timeouts: ::prost::alloc::vec::Vec<ApplicationUpdateTimeoutMapProto>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetNodesToLabelsRequestProto {
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetNodesToLabelsResponseProto {
+    #[prost(message, repeated, tag = "1")]
+    pub node_to_labels: ::prost::alloc::vec::Vec<NodeIdToLabelsProto>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeIdToLabelsProto {
+    #[prost(message, optional, tag = "1")]
+    pub node_id: ::core::option::Option<NodeIdProto>,
+    #[prost(string, repeated, tag = "2")]
+    pub node_labels: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetClusterNodeLabelsRequestProto {
+}
+/// Field 1 has the names alone, for old clients.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetClusterNodeLabelsResponseProto {
+    #[prost(message, repeated, tag = "2")]
+    pub node_labels: ::prost::alloc::vec::Vec<NodeLabelProto>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeLabelProto {
+    #[prost(string, optional, tag = "1")]
+    pub name: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(bool, optional, tag = "2", default = "true")]
+    pub is_exclusive: ::core::option::Option<bool>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetApplicationAttemptReportRequestProto {
+    #[prost(message, optional, tag = "1")]
+    pub application_attempt_id: ::core::option::Option<ApplicationAttemptIdProto>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetApplicationAttemptReportResponseProto {
+    #[prost(message, optional, tag = "1")]
+    pub application_attempt_report: ::core::option::Option<ApplicationAttemptReportProto>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetContainerReportRequestProto {
+    #[prost(message, optional, tag = "1")]
+    pub container_id: ::core::option::Option<ContainerIdProto>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetContainerReportResponseProto {
+    #[prost(message, optional, tag = "1")]
+    pub container_report: ::core::option::Option<ContainerReportProto>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetApplicationAttemptsRequestProto {
     #[prost(message, optional, tag = "1")]
     pub application_id: ::core::option::Option<ApplicationIdProto>,
@@ -1635,4 +1719,36 @@ pub struct ContainerUpdateResponseProto {
     pub succeeded_requests: ::prost::alloc::vec::Vec<ContainerIdProto>,
     #[prost(message, repeated, tag = "2")]
     pub failed_requests: ::prost::alloc::vec::Vec<ContainerExceptionMapProto>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ResourceLocalizationRequestProto {
+    #[prost(message, optional, tag = "1")]
+    pub container_id: ::core::option::Option<ContainerIdProto>,
+    #[prost(message, repeated, tag = "2")]
+    pub local_resources: ::prost::alloc::vec::Vec<StringLocalResourceMapProto>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResourceLocalizationResponseProto {
+}
+/// Without auto_commit the old files stay until the new process is committed or rolled back.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ReInitializeContainerRequestProto {
+    #[prost(message, optional, tag = "1")]
+    pub container_id: ::core::option::Option<ContainerIdProto>,
+    #[prost(message, optional, tag = "2")]
+    pub container_launch_context: ::core::option::Option<ContainerLaunchContextProto>,
+    #[prost(bool, optional, tag = "3", default = "true")]
+    pub auto_commit: ::core::option::Option<bool>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReInitializeContainerResponseProto {
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestartContainerResponseProto {
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RollbackResponseProto {
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CommitResponseProto {
 }

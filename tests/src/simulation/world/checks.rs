@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_am_core::{Checkpoint, Outcome, Record};
-use heddle_protocol::control::{BeginPhase, Command, LoadShards};
+use heddle_protocol::control::{BeginPhase, Command, LoadShards, ShardState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{PhaseNo, Role, Step};
 use heddle_protocol::manifest::{Manifest, Work};
@@ -49,6 +49,8 @@ pub struct Report {
     pub checkpoints: Vec<Durable>,
     /// Rollbacks ordered, the start of the job included.
     pub restores: usize,
+    /// Failovers without a rollback.
+    pub failovers: u64,
     /// Hash of the event log.
     pub log_hash: u64,
     /// What its faults did.
@@ -103,6 +105,7 @@ impl World {
             computed: self.computed,
             checkpoints: self.committed(),
             restores: self.durable.journal.iter().filter(restores).count(),
+            failovers: self.failovers,
             log_hash: self.log_hash(),
             coverage: self.coverage.clone(),
             faults: self.injected(),
@@ -126,6 +129,9 @@ impl World {
             }
             self.step()?;
             watch(self);
+            if let Some(broken) = self.broken.take() {
+                return Err(broken);
+            }
             if self.events > EVENTS_MAX || self.now_ms > TIME_MAX_MS {
                 return Err(format!(
                     "no end after {} events and {} ms: {}",
@@ -183,6 +189,7 @@ impl World {
         self.lost.clear();
         self.controls.clear();
         self.data.clear();
+        self.peers.clear();
         self.asked.clear();
         self.start_am();
         Ok(())
@@ -191,6 +198,7 @@ impl World {
     /// Records an event of the job; returns whether a run without faults has it too.
     pub(super) fn note(&mut self, event: &view::JobEvent) {
         self.tell(format_args!("AM: {}", Brief(event)));
+        self.check_rollback(event);
         match event {
             view::JobEvent::Lost { .. }
             | view::JobEvent::CheckpointGivenUp { .. }
@@ -198,6 +206,7 @@ impl World {
             | view::JobEvent::StorageWait(_)
             | view::JobEvent::RollbackStarted { .. }
             | view::JobEvent::RollbackFinished { .. }
+            | view::JobEvent::FailedOver { .. }
             | view::JobEvent::Recovered(_)
             | view::JobEvent::Warning { .. } => self.coverage.changed(),
             view::JobEvent::Started { .. }
@@ -207,8 +216,33 @@ impl World {
             | view::JobEvent::PassTrained(_)
             | view::JobEvent::Evaluated(_)
             | view::JobEvent::CheckpointCommitted(_)
+            | view::JobEvent::CheckpointPeriod(_)
             | view::JobEvent::StoppedEarly { .. }
             | view::JobEvent::Ended { .. } => {}
+        }
+    }
+
+    /// With replicas: a lost pserver causes a rollback only if a shard has no copy left, or while copies are being loaded.
+    fn check_rollback(&mut self, event: &view::JobEvent) {
+        // Notices of two attempts at a time are mixed.
+        if self.job.replicas == 0 || self.ams.len() > 1 {
+            self.restoring |= self.ams.len() > 1;
+            return;
+        }
+        match event {
+            view::JobEvent::Started { .. } | view::JobEvent::RollbackFinished { .. } => {
+                self.restoring = false;
+            }
+            view::JobEvent::RollbackStarted { cause, .. } => {
+                let excused =
+                    self.restoring || cause.contains("no copy") || !cause.starts_with("pserver-");
+                if !excused {
+                    self.broken = Some(format!("a rollback though copies were left: {cause}"));
+                }
+                self.restoring = true;
+            }
+            view::JobEvent::FailedOver { .. } => self.failovers += 1,
+            _ => {}
         }
     }
 
@@ -232,7 +266,20 @@ impl World {
             && phase_kind(&self.job.spec(), PhaseNo(manifest.phase.0.saturating_sub(1)))
                 == Some(PhaseKind::Evaluate { pass });
         let wrong = || format!("the model of {published}, not of the best pass {pass}");
-        if manifest.best_pass == Some(pass) && at_end { Ok(()) } else { Err(wrong()) }
+        let is_best = manifest.best_pass == Some(pass) && at_end;
+        // Training may have gone on when the only checkpoint of the best pass was damaged.
+        let is_last = published == last.manifest.cut && !self.has_whole_checkpoint_of(pass);
+        if is_best || is_last { Ok(()) } else { Err(wrong()) }
+    }
+
+    /// Whether there was a checkpoint of the best pass without a damaged file.
+    fn has_whole_checkpoint_of(&self, pass: u32) -> bool {
+        let is_whole = |checkpoint: &Checkpoint| {
+            let mut files = checkpoint.manifest.shards.iter();
+            !files.any(|file| self.durable.damaged.contains(&file.uuid))
+        };
+        let mut all = self.earlier.iter().chain(&self.committed);
+        all.any(|one| one.manifest.best_pass == Some(pass) && is_whole(one))
     }
 
     /// Values of a table in the last checkpoint.
@@ -259,7 +306,8 @@ impl World {
         let mut shards = BTreeMap::new();
         let mut host_of = BTreeMap::new();
         for host in hosts {
-            for state in host.states() {
+            let serves = |state: &ShardState| state.replica.is_none_or(|copy| copy.primary);
+            for state in host.states().into_iter().filter(serves) {
                 shards.insert(state.shard, ((state.phase, state.step), host.shard(state.shard)?));
                 host_of.insert(state.shard, host);
             }

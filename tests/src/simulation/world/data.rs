@@ -52,7 +52,7 @@ impl World {
                 if let Some(Container { body: Body::Trainer(trainer), .. }) =
                     self.containers.get_mut(&number)
                 {
-                    trainer.machine.opened(endpoint);
+                    trainer.machine.opened(endpoint, self.now_ms);
                 }
             }
             Err((pserver, how)) => {
@@ -104,7 +104,10 @@ impl World {
             ShardEffect::Values { header, rows, .. } => {
                 self.values((pserver, thread), &header, &rows)
             }
-            ShardEffect::Close { .. } | ShardEffect::Report(_) => {
+            ShardEffect::Close { .. }
+            | ShardEffect::Report(_)
+            | ShardEffect::Replicate
+            | ShardEffect::Settled { .. } => {
                 return Err("not a reply".to_owned());
             }
         };

@@ -108,6 +108,7 @@ impl World {
                 let container = chosen.and_then(|n| self.containers.get_mut(&n));
                 Ok(container.map(|c| c.paused_until = until).is_some())
             }
+            Fault::Hang => Ok(self.hang_one(chance)),
             Fault::CallFails | Fault::CallUnknown => Ok(self.calls_go_wrong(fault, chance)),
             Fault::StorageDown => Ok(self.storage_goes_down(chance)),
             Fault::JournalFails => Ok(self.journal_fails()),

@@ -121,7 +121,10 @@ impl World {
                 let outcome = match there {
                     _ if self.trouble.probes_silent_until > events => Probe::Silent,
                     Some((n, _)) if self.trouble.cuts_off(super::AM, *n, events) => Probe::Silent,
-                    Some(_) => Probe::Open,
+                    Some((_, c)) if c.paused_until > events || c.hangs_until > events => {
+                        Probe::NoAnswer
+                    }
+                    Some(_) => Probe::Answered,
                     None => Probe::Refused,
                 };
                 if outcome == Probe::Silent {
@@ -219,6 +222,10 @@ impl World {
             ContainerOrder::Stop { container, member, .. } => {
                 self.tell(format_args!("{member} is stopped"));
                 if let Ok(number) = container.0.parse() {
+                    if self.containers.contains_key(&number) {
+                        // A living process that the ApplicationMaster gives up counts as a kill.
+                        *self.trouble.ends.entry(member.slot).or_default() += 1;
+                    }
                     self.end_process(number, Exit::Code(0))?;
                 }
             }

@@ -11,6 +11,7 @@ mod inject;
 mod log;
 mod master;
 mod moments;
+mod peers;
 mod processes;
 mod trouble;
 
@@ -23,9 +24,10 @@ use heddle_agent::machine as agent;
 use heddle_am_core::{CallId, Checkpoint, Event, Outcome, Record, RecordId, StoreCall};
 use heddle_client::machine::{Closed, RequestFrame};
 use heddle_protocol::control::{CommandEnvelope, ReportEnvelope};
+use heddle_protocol::frame::Header;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Step};
 use heddle_protocol::spec::Bytes;
-use heddle_shard::{Conn, ShardEffect};
+use heddle_shard::{Conn, Peer, ShardEffect, StreamEntry};
 
 use super::am::Am;
 use super::bursts::Bursts;
@@ -41,6 +43,7 @@ pub use checks::{Ended, Report};
 use data::half_frame;
 use log::Log;
 use moments::Orders;
+use peers::PeerLink;
 use trouble::{AM, Trouble};
 
 /// Values of all tables, by bits.
@@ -62,6 +65,10 @@ enum Wire {
     Looking(u64),
     DataUp(u64),
     DataDown(u64),
+    /// A data thread of a primary opens a connection to a backup; entries to it, and its answers.
+    PeerOpening(u64, usize, SocketAddr),
+    PeerUp(u64),
+    PeerDown(u64),
     /// Commands of a pserver to one of its data threads.
     Thread(u64, usize),
     /// What a container computes, writes, reads.
@@ -85,6 +92,9 @@ enum Item {
     Open,
     Frame(RequestFrame),
     Reply(ShardEffect),
+    OpenPeer(Peer),
+    EntryHead(Box<Header>),
+    EntryChange(Box<StreamEntry>),
     Thread(pserver::ToThread),
     Save(pserver::Labour),
     Compute(trainer::Labour),
@@ -110,6 +120,10 @@ struct Container {
     memory: Option<Bytes>,
     /// Nothing of it moves before this event.
     paused_until: u64,
+    /// Its agent alone moves before this event.
+    hangs_until: u64,
+    /// Since when, simulated time.
+    hangs_since_ms: u64,
     /// It computes until then, simulated time.
     computes_until_ms: u64,
 }
@@ -157,6 +171,7 @@ pub struct World {
     gone: BTreeSet<u64>,
     controls: BTreeMap<u64, Control>,
     data: BTreeMap<u64, Data>,
+    peers: BTreeMap<u64, PeerLink>,
     /// Pairs that had a connection: another one is a reconnection.
     connected: BTreeSet<(u64, Option<SocketAddr>)>,
     wires: BTreeMap<Wire, VecDeque<Item>>,
@@ -187,6 +202,11 @@ pub struct World {
     /// Containers that have registered.
     registered: BTreeSet<u64>,
     outcome: Option<Outcome>,
+    /// With replicas: shards are being loaded after a rollback.
+    restoring: bool,
+    failovers: u64,
+    /// A promise that was broken.
+    broken: Option<String>,
 }
 
 impl World {
@@ -218,6 +238,7 @@ impl World {
             gone: BTreeSet::new(),
             controls: BTreeMap::new(),
             data: BTreeMap::new(),
+            peers: BTreeMap::new(),
             connected: BTreeSet::new(),
             wires: BTreeMap::new(),
             next_at_ms: BTreeMap::new(),
@@ -236,6 +257,9 @@ impl World {
             orders: Orders::default(),
             registered: BTreeSet::new(),
             outcome: None,
+            restoring: false,
+            failovers: 0,
+            broken: None,
         };
         world.start_am();
         world
@@ -320,11 +344,14 @@ impl World {
     fn slowness(&self, wire: Wire) -> usize {
         let control = |n| self.controls.get(&n).map_or(0, |link: &Control| link.container);
         let data = |n| self.data.get(&n).map_or(0, |link: &Data| link.trainer);
+        let peer = |n| self.peers.get(&n).map_or(0, |link: &PeerLink| link.to);
         let (container, number) = match wire {
             Wire::ControlUp(n) => (control(n), n << 2),
             Wire::ControlDown(n) => (control(n), n << 2 | 1),
             Wire::DataUp(n) => (data(n), n << 2 | 2),
             Wire::DataDown(n) => (data(n), n << 2 | 3),
+            Wire::PeerUp(n) => (peer(n), n << 2 | 2),
+            Wire::PeerDown(n) => (peer(n), n << 2 | 3),
             _ => return 1,
         };
         let is_slow = mix(self.seed ^ mix(container << 8)).is_multiple_of(3);
@@ -365,9 +392,18 @@ impl World {
                 }
                 (container, container)
             }
-            Wire::Opening(container, _) | Wire::Looking(container) | Wire::Thread(container, _) => {
-                (container, container)
-            }
+            Wire::Opening(container, _)
+            | Wire::Looking(container)
+            | Wire::Thread(container, _)
+            | Wire::PeerOpening(container, ..) => (container, container),
+            Wire::PeerUp(link) => match self.peers.get(&link) {
+                Some(link) => (link.to, link.from),
+                None => return true,
+            },
+            Wire::PeerDown(link) => match self.peers.get(&link) {
+                Some(link) => (link.from, link.to),
+                None => return true,
+            },
             Wire::DataUp(data) => match self.data.get(&data) {
                 Some(data) => (data.pserver, data.trainer),
                 None => return true,
@@ -377,8 +413,13 @@ impl World {
                 None => return true,
             },
         };
-        let paused = self.containers.get(&to).map_or(0, |c| c.paused_until);
-        paused <= self.events && !self.trouble.cuts_off(from, to, self.events)
+        let is_control =
+            matches!(wire, Wire::ControlDown(_) | Wire::Opening(..) | Wire::Looking(_));
+        let stands = |c: &Container| {
+            c.paused_until > self.events || (c.hangs_until > self.events && !is_control)
+        };
+        !self.containers.get(&to).is_some_and(stands)
+            && !self.trouble.cuts_off(from, to, self.events)
     }
 
     /// Whether an attempt does not stand still; one that is dead takes what comes without a word.
@@ -391,6 +432,7 @@ impl World {
         let deadlines =
             self.containers.values().filter(|c| c.paused_until <= self.events).flat_map(|c| {
                 let body = match &c.body {
+                    _ if c.hangs_until > self.events => None,
                     Body::Pserver(p) => p.deadline(),
                     Body::Trainer(t) => t.machine.next_deadline(),
                 };
@@ -419,14 +461,15 @@ impl World {
         for attempt in attempts {
             self.am_event(attempt, Event::Timer)?;
         }
-        let body_due = |body: &Body| match body {
+        let body_due = |c: &Container| match &c.body {
+            _ if c.hangs_until > events => None,
             Body::Pserver(pserver) => pserver.deadline(),
             Body::Trainer(trainer) => trainer.machine.next_deadline(),
         };
         let due = |c: &Container| {
             let deadline = c.agent.deadline();
             c.paused_until <= events
-                && body_due(&c.body).map_or(deadline, |body| body.min(deadline)) <= now_ms
+                && body_due(c).map_or(deadline, |body| body.min(deadline)) <= now_ms
         };
         let numbers: Vec<u64> =
             self.containers.iter().filter(|(_, c)| due(c)).map(|(&n, _)| n).collect();
@@ -434,7 +477,7 @@ impl World {
             let Some(container) = self.containers.get_mut(&number) else {
                 continue;
             };
-            if body_due(&container.body).is_some_and(|d| d <= now_ms) {
+            if body_due(container).is_some_and(|d| d <= now_ms) {
                 match &mut container.body {
                     Body::Pserver(pserver) => {
                         let mut out = Vec::new();
@@ -492,6 +535,15 @@ impl World {
             (Wire::Thread(number, thread), Item::Thread(command)) => {
                 self.thread_obeys(number, thread, command)
             }
+            (Wire::PeerOpening(number, thread, _), Item::OpenPeer(peer)) => {
+                self.open_peer(number, thread, peer)
+            }
+            (Wire::PeerUp(link), Item::End) => self.peer_ended_at_backup(link),
+            (Wire::PeerUp(link), item) => self.entry_up(link, item),
+            (Wire::PeerDown(link), Item::Reply(ShardEffect::Reply { header, .. })) => {
+                self.entry_answered(link, &header)
+            }
+            (Wire::PeerDown(link), Item::End) => self.peer_ended_at_primary(link),
             (Wire::Labour(number), Item::Save(labour)) => self.pserver_labours(number, labour),
             (Wire::Labour(number), Item::Compute(labour)) => self.trainer_labours(number, labour),
             _ => Err("an item in a wire where it does not belong".to_owned()),

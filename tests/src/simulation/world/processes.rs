@@ -24,6 +24,7 @@ impl World {
         let body = match member.slot.role {
             Role::Pserver => Body::Pserver(Box::new(Pserver::new(
                 self.job.clone(),
+                member,
                 endpoints(&self.job, number),
             ))),
             Role::Trainer => Body::Trainer(Box::new(Trainer::new(self.job.clone()))),
@@ -40,6 +41,8 @@ impl World {
                 body,
                 memory,
                 paused_until: 0,
+                hangs_until: 0,
+                hangs_since_ms: 0,
                 computes_until_ms: 0,
             },
         );
@@ -54,9 +57,11 @@ impl World {
         self.gone.insert(number);
         self.trouble.doomed.remove(&number);
         let of_it = |wire: &Wire| match wire {
-            Wire::Opening(of, _) | Wire::Looking(of) | Wire::Labour(of) | Wire::Thread(of, _) => {
-                *of == number
-            }
+            Wire::Opening(of, _)
+            | Wire::Looking(of)
+            | Wire::Labour(of)
+            | Wire::Thread(of, _)
+            | Wire::PeerOpening(of, ..) => *of == number,
             _ => false,
         };
         self.wires.retain(|wire, _| !of_it(wire));
@@ -64,6 +69,7 @@ impl World {
             self.cut_short(Wire::ControlUp(control));
             self.wires.remove(&Wire::ControlDown(control));
         }
+        self.end_peers_of(number);
         let ends: Vec<(u64, bool)> = self
             .data
             .iter()
@@ -167,7 +173,7 @@ impl World {
                     self.send_up(number, ReportEnvelope { seq: 0, report });
                 }
                 agent::Output::Heartbeat => {
-                    let report = Report::Heartbeat(beat(container, self.now_ms));
+                    let report = Report::Heartbeat(beat(container, self.events, self.now_ms));
                     self.send_up(number, ReportEnvelope { seq: 0, report });
                 }
                 agent::Output::Send(line) => self.send_up(number, *line),
@@ -233,6 +239,10 @@ impl World {
                 pserver::Output::Report(report) => self.report(number, report)?,
                 pserver::Output::Reply(thread, conn, effect) => {
                     self.check_gap(number, thread, &effect)?;
+                    if let Some(link) = self.peer_link_of(number, thread, conn) {
+                        self.push(Wire::PeerDown(link), Item::Reply(effect));
+                        continue;
+                    }
                     if let Some(data) = self.data_of(number, thread, conn) {
                         self.push(Wire::DataDown(data), Item::Reply(effect));
                     }
@@ -240,7 +250,12 @@ impl World {
                 pserver::Output::Thread(thread, command) => {
                     self.push(Wire::Thread(number, thread), Item::Thread(command));
                 }
+                pserver::Output::Replicate => self.pump_peers(number)?,
                 pserver::Output::Close(thread, conn) => {
+                    if let Some(link) = self.peer_link_of(number, thread, conn) {
+                        self.wires.remove(&Wire::PeerUp(link));
+                        self.cut_short(Wire::PeerDown(link));
+                    }
                     if let Some(data) = self.data_of(number, thread, conn) {
                         self.stop_counting(data);
                         self.wires.remove(&Wire::DataUp(data));
@@ -414,7 +429,7 @@ fn register(number: u64, container: &Container) -> Report {
     }))
 }
 
-fn beat(container: &Container, now_ms: u64) -> HeartbeatStats {
+fn beat(container: &Container, events: u64, now_ms: u64) -> HeartbeatStats {
     let (phase, step, epoch) = match &container.body {
         Body::Pserver(pserver) => {
             let (phase, step) = pserver.position().unwrap_or_default();
@@ -430,7 +445,13 @@ fn beat(container: &Container, now_ms: u64) -> HeartbeatStats {
         Body::Pserver(_) => Vec::new(),
         Body::Trainer(trainer) => trainer.outages.clone(),
     };
+    let hangs_ms = match container.hangs_until > events {
+        true => now_ms - container.hangs_since_ms,
+        false => 0,
+    };
     HeartbeatStats {
+        slow_thread: heddle_agent::slowest([("data-0".to_owned(), hangs_ms)]),
+        unheard_ms: container.agent.unheard_ms(now_ms),
         phase,
         step,
         epoch,

@@ -11,6 +11,8 @@ pub(crate) struct QueueProgress {
     pub done: BTreeSet<TaskId>,
     /// First unacknowledged steps above 0 of those that are not.
     pub at: BTreeMap<TaskId, Step>,
+    /// Tasks that the phase goes on without, after errors.
+    pub set_aside: BTreeSet<TaskId>,
 }
 
 impl QueueProgress {
@@ -20,6 +22,11 @@ impl QueueProgress {
             let at = self.at.entry(task).or_default();
             *at = step.max(*at);
         }
+    }
+
+    /// Tasks that nothing is left to do for.
+    pub(crate) fn over(&self) -> usize {
+        self.done.len() + self.set_aside.len()
     }
 
     /// Every step of the task is.

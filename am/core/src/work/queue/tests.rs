@@ -73,7 +73,10 @@ fn three_kills_do_not_blame_a_task() {
         queue.release(trainer(0));
     }
     let granted = grant(&mut queue, 1)[0];
-    assert_eq!(queue.failed(trainer(1), granted.task, granted.attempt), Some(1));
+    assert_eq!(
+        queue.failed(trainer(1), granted.task, granted.attempt),
+        Some(TaskErrors { errors: 1, trainers: 1 })
+    );
     assert_eq!(
         queue.failed(trainer(1), granted.task, granted.attempt),
         None,

@@ -3,8 +3,8 @@
 //! The tables of the sections hold the keys. A key that is in none of them is unknown.
 
 use super::super::sections::{
-    AmSpec, CheckpointSpec, DataSpec, ModelSpec, NAME, NetworkSpec, OutputSpec, PserverSpec,
-    RunSpec, TrainerSpec, TrainingSpec,
+    AmSpec, CheckpointSpec, DataSpec, LivenessSpec, ModelSpec, NAME, NetworkSpec, OutputSpec,
+    PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 use super::super::yarn::{SubmitSpec, YarnSpec};
 use super::key::{Group, Key};
@@ -22,6 +22,7 @@ pub const GROUPS: &[Group] = &[
     OutputSpec::GROUP,
     AmSpec::GROUP,
     NetworkSpec::GROUP,
+    LivenessSpec::GROUP,
     RunSpec::GROUP,
     SubmitSpec::GROUP,
     YarnSpec::GROUP,

@@ -1,14 +1,19 @@
 //! Keys that name paths: the folder that a relative path starts from, and the meaning of an empty text.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use super::super::location::Location;
+use super::super::secret_source::SecretSource;
 use super::super::shipped_file::FileSpec;
 use super::key::Key;
 use super::origin::Origin;
 use super::raw::{Raw, RawValue};
 use super::scalar::{list_of, text_of};
 use super::take::Take;
+
+/// Stands for the user's name in `submit.staging`.
+const USER: &str = "{user}";
 
 /// The folder that a value's relative paths start from.
 fn base(take: &Take<'_>, origin: &Origin) -> PathBuf {
@@ -109,6 +114,56 @@ pub(in crate::spec) fn optional(
     }
 }
 
+/// A place on HDFS, or nothing for the empty text.
+pub(in crate::spec) fn on_hdfs(take: &mut Take<'_>, key: &'static Key) -> Option<Option<Location>> {
+    let raw = take.raw(key)?;
+    if raw.value == RawValue::Text(String::new()) {
+        return Some(None);
+    }
+    let place = location(take, &raw).and_then(|at| match at.as_local() {
+        None => Ok(at),
+        Some(_) => {
+            Err(format!("expected a directory on HDFS, such as \"hdfs:///apps/heddle\" (got {at})"))
+        }
+    });
+    match place {
+        Ok(place) => {
+            take.resolved(key, &place.to_string());
+            Some(Some(place))
+        }
+        Err(what) => {
+            take.problem(key, Some(&raw), what);
+            None
+        }
+    }
+}
+
+/// A directory on HDFS in which `{user}` stands for the user's name, or nothing for the empty text.
+pub(in crate::spec) fn home(take: &mut Take<'_>, key: &'static Key) -> Option<Option<String>> {
+    let raw = take.raw(key)?;
+    if raw.value == RawValue::Text(String::new()) {
+        return Some(None);
+    }
+    let checked = text_of(&raw).map(str::to_owned).and_then(|text| {
+        let example = "such as \"hdfs://ns1/user/{user}\"";
+        let named = text.replace(USER, "user");
+        if named.contains(['{', '}', '*', '?', '[']) {
+            return Err(format!("expected a directory {example}, without other patterns"));
+        }
+        match Location::resolve(&named, Path::new("/")) {
+            Ok(at) if at.as_local().is_none() => Ok(text),
+            _ => Err(format!("expected a directory on HDFS, {example}")),
+        }
+    });
+    match checked {
+        Ok(text) => Some(Some(text)),
+        Err(what) => {
+            take.problem(key, Some(&raw), what);
+            None
+        }
+    }
+}
+
 /// A path on this machine, or nothing for the empty text.
 pub(in crate::spec) fn local_path(
     take: &mut Take<'_>,
@@ -151,6 +206,35 @@ pub(in crate::spec) fn files(take: &mut Take<'_>, key: &'static Key) -> Option<V
         }
         Err(what) => {
             take.problem(key, Some(&raw), what);
+            None
+        }
+    }
+}
+
+/// Names of secrets with their places. No message holds a value: it may be the secret itself, by mistake.
+pub(in crate::spec) fn secrets(
+    take: &mut Take<'_>,
+    key: &'static Key,
+) -> Option<BTreeMap<String, SecretSource>> {
+    let raw = take.raw(key)?;
+    let RawValue::Table(fields) = &raw.value else {
+        let what = "expected a table such as { API_KEY = \"env:API_KEY\" }";
+        take.problem(key, None, what.to_owned());
+        return None;
+    };
+    let one = |(name, raw): (&String, &Raw)| {
+        let RawValue::Text(text) = &raw.value else {
+            return Err(format!("{name:?}: expected a text in quotes, not {}", raw.kind()));
+        };
+        match SecretSource::parse(text, &base(take, &raw.origin)) {
+            Ok(source) => Ok((name.clone(), source)),
+            Err(error) => Err(format!("{name:?}: {error}")),
+        }
+    };
+    match fields.iter().map(one).collect() {
+        Ok(sources) => Some(sources),
+        Err(what) => {
+            take.problem(key, None, what);
             None
         }
     }

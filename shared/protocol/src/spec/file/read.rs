@@ -6,8 +6,8 @@ use super::super::check::check;
 use super::super::job::JobSpec;
 use super::super::limits::SpecError;
 use super::super::sections::{
-    AmSpec, CheckpointSpec, DataSpec, ModelSpec, NAME, NetworkSpec, OutputSpec, PserverSpec,
-    RunSpec, TrainerSpec, TrainingSpec,
+    AmSpec, CheckpointSpec, DataSpec, LivenessSpec, ModelSpec, NAME, NetworkSpec, OutputSpec,
+    PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 use super::super::yarn::{SubmitSpec, YarnSpec};
 use super::context::{ReadContext, Shown};
@@ -119,6 +119,7 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
     let checkpoint = CheckpointSpec::read(take);
     let output = OutputSpec::read(take, model.as_ref().map(|model| model.algorithm));
     let network = NetworkSpec::read(take);
+    let liveness = LivenessSpec::read(take);
     let run = RunSpec::read(take);
     let submit = SubmitSpec::read(take);
     let yarn = YarnSpec::read(take);
@@ -133,6 +134,7 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
         output: output?,
         am: am?,
         network: network?,
+        liveness: liveness?,
         run: run?,
         submit: submit?,
         yarn: yarn?,

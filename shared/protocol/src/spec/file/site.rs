@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::super::sections::{
-    AmSpec, CheckpointSpec, NetworkSpec, PserverSpec, RunSpec, TrainerSpec,
+    AmSpec, CheckpointSpec, LivenessSpec, NetworkSpec, PserverSpec, RunSpec, TrainerSpec,
 };
 use super::super::yarn::{SubmitSpec, YarnSpec};
 use super::context::{ReadContext, Shown, SiteFile};
@@ -159,6 +159,7 @@ pub fn read_site(file: &SiteFile) -> Result<Vec<Shown>, Problems> {
         CheckpointSpec::read(&mut take),
         AmSpec::read(&mut take),
         NetworkSpec::read(&mut take),
+        LivenessSpec::read(&mut take),
         RunSpec::read(&mut take),
         SubmitSpec::read(&mut take),
         YarnSpec::read(&mut take),

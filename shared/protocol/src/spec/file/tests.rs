@@ -195,7 +195,7 @@ fn messages_name_file_line_key_value_and_expectation() {
         ),
         ("[trainers]\nmx = 3", "job.toml:7: trainers.mx: unknown key; did you mean trainers.max?"),
         ("[trainer]\nmax = 3", "job.toml:6: trainer: unknown key; did you mean [trainers]?"),
-        ("[pservers]\nreplicas = 1", "job.toml:7: pservers.replicas = 1: is not available yet"),
+        ("[pservers]\nspares = 1", "job.toml:7: pservers.spares = 1: is not available yet"),
         (
             "[training]\nstaleness = 1",
             "job.toml:7: training.staleness = 1: is for training.consistency = \"ssp\" alone",
@@ -263,11 +263,11 @@ fn messages_name_file_line_key_value_and_expectation() {
         ("[yarn]\nquue = \"ml\"", "job.toml:7: yarn.quue: unknown key; did you mean yarn.queue?"),
         (
             "[checkpoint]\ndir = \"s3://bucket/ck\"",
-            "job.toml:7: checkpoint.dir = \"s3://bucket/ck\": expected a path, or a URL that starts with file:// or hdfs://",
+            "job.toml:7: checkpoint.dir = \"s3://bucket/ck\": expected a path, or a URL that starts with file://, hdfs:// or viewfs://",
         ),
         (
             "[checkpoint]\nevery = \"often\"",
-            "job.toml:7: checkpoint.every = \"often\": expected a duration, a number of passes or of steps above 0, such as \"10min\", \"2 passes\" or \"500 steps\"",
+            "job.toml:7: checkpoint.every = \"often\": expected \"auto\", or a duration, a number of passes or of steps above 0, such as \"10min\", \"2 passes\" or \"500 steps\"",
         ),
         (
             "[trainers]\nmin = 3",
@@ -279,6 +279,20 @@ fn messages_name_file_line_key_value_and_expectation() {
         ),
     ] {
         assert_eq!(refused_with(more), message);
+    }
+}
+
+#[test]
+fn staging_is_a_directory_on_hdfs_for_each_user() {
+    let with = |value: &str| format!("{SMALL}[submit]\nstaging = \"{value}\"\n");
+    let spec = job(&with("hdfs://ns1/jobs/{user}"), &[]).spec;
+    assert_eq!(spec.submit.staging.as_deref(), Some("hdfs://ns1/jobs/{user}"));
+    for value in
+        ["/tmp/{user}", "s3a://box/{user}", "hdfs://ns1", "hdfs://ns1/{home}", "hdfs://a/*"]
+    {
+        let refused = refused(&with(value), &[]);
+        assert!(refused.contains("submit.staging"), "{refused}");
+        assert!(refused.contains("hdfs://ns1/user/{user}"), "{refused}");
     }
 }
 
@@ -298,6 +312,7 @@ fn requests_to_the_cluster_are_typed() {
     assert_eq!(spec.trainers.resources, [("yarn.io/gpu".to_owned(), 2)].into());
     assert_eq!(spec.submit.binary, Some("/jobs/ctr/bin/heddle".into()));
     assert_eq!(spec.submit.upload_limit, Bytes(1 << 30));
+    assert_eq!(spec.submit.staging, None);
     let yarn = spec.yarn;
     assert_eq!((yarn.queue.as_str(), yarn.priority), ("ml", 0));
     assert_eq!(yarn.tags, ["a"]);

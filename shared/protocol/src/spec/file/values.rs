@@ -254,6 +254,11 @@ pub(in crate::spec) fn node_label(
     Some(Some(take.text(key)?).filter(|label| !label.is_empty()))
 }
 
+/// A principal, or the empty text for none.
+pub(in crate::spec) fn principal(take: &mut Take<'_>, key: &'static Key) -> Option<Option<String>> {
+    Some(Some(take.text(key)?).filter(|principal| !principal.is_empty()))
+}
+
 /// What is left out is as in the default, so that `--set yarn.memory-retry.times=0` is enough.
 pub(in crate::spec) fn memory_retry(raw: &Raw) -> Result<MemoryRetry, String> {
     let fields = fields_of(raw, &["factor", "times"])?;

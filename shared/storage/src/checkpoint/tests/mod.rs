@@ -1,7 +1,9 @@
 //! The checkpoint directory as a whole: the calls of a job, with faults at every call.
 
+mod copies;
 mod crash;
 mod foreign;
+mod mirror;
 mod restore;
 mod scratch;
 

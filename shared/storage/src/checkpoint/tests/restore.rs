@@ -213,9 +213,9 @@ async fn a_new_directory_has_no_checkpoint() {
 
 /// Reads of one file fail as if its DataNodes were down.
 #[derive(Debug)]
-struct Away {
-    inner: MemoryStorage,
-    name: String,
+pub(super) struct Away {
+    pub(super) inner: MemoryStorage,
+    pub(super) name: String,
 }
 
 impl Away {

@@ -47,7 +47,16 @@ impl World {
         for wire in [Wire::DataUp(data), Wire::DataDown(data)] {
             self.cut_short(wire);
         }
+        if let Some(link) = self.choose(&self.open_peer_links(), chance) {
+            self.break_peer(link);
+        }
         true
+    }
+
+    /// Each with its primary.
+    fn open_peer_links(&self) -> Vec<(u64, u64)> {
+        let open = self.peers.iter().filter(|(_, link)| link.from != 0);
+        open.map(|(&n, link)| (n, link.from)).collect()
     }
 
     pub(super) fn lag_control(&mut self, chance: &mut Chance) -> bool {
@@ -71,6 +80,10 @@ impl World {
             false => Wire::DataDown(data),
         };
         self.linger(wire, chance);
+        if let Some(link) = self.choose(&self.open_peer_links(), chance) {
+            let wire = if chance.one_in(2) { Wire::PeerUp(link) } else { Wire::PeerDown(link) };
+            self.linger(wire, chance);
+        }
         true
     }
 

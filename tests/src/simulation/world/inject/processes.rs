@@ -82,7 +82,7 @@ impl World {
         if chance.one_in(2) {
             let until = self.events + chance.below(300) as u64;
             if let Some(am) = self.ams.get_mut(&leader) {
-                am.paused_until = until;
+                am.pause(until, self.now_ms);
             }
         }
         true
@@ -92,10 +92,23 @@ impl World {
         self.leader.and_then(|leader| self.ams.get_mut(&leader))
     }
 
+    /// The threads of a process hang, but for the one that sends heartbeats.
+    pub(super) fn hang_one(&mut self, chance: &mut Chance) -> bool {
+        let until = match chance.one_in(2) {
+            true => self.events + chance.below(300) as u64,
+            false => u64::MAX,
+        };
+        let chosen = self.choose(&self.all_containers(), chance);
+        let now_ms = self.now_ms;
+        let container = chosen.and_then(|n| self.containers.get_mut(&n));
+        container.map(|c| (c.hangs_until, c.hangs_since_ms) = (until, now_ms)).is_some()
+    }
+
     /// The ApplicationMaster stands still. The cluster does not notice.
     pub(super) fn pause_am(&mut self, chance: &mut Chance) -> bool {
         let until = self.events + chance.below(300) as u64;
-        self.led().map(|am| am.paused_until = until).is_some()
+        let now_ms = self.now_ms;
+        self.led().map(|am| am.pause(until, now_ms)).is_some()
     }
 
     /// The wall clock of the ApplicationMaster's node is set, by up to two hours either way.
@@ -107,7 +120,7 @@ impl World {
     /// The machine of the ApplicationMaster was asleep: its own clock is ahead by up to two minutes.
     pub(super) fn clock_leaps(&mut self, chance: &mut Chance) -> bool {
         let leap_ms = chance.below(120_000) as u64;
-        self.led().map(|am| am.mono_offset_ms += leap_ms).is_some()
+        self.led().map(|am| am.leap(leap_ms)).is_some()
     }
 
     /// What was on its way to the journal and the store when an ApplicationMaster died arrives in part.

@@ -4,10 +4,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::JobSpec;
 use sha2::{Digest, Sha256};
 
-use super::elf;
+use crate::elf;
 use crate::failure::CommandFailure;
 
 /// The newest glibc that the oldest systems in use have (CentOS 7); the released program needs no newer one.
@@ -20,19 +19,21 @@ pub struct Program {
     pub path: PathBuf,
     /// Its length.
     pub bytes: u64,
+    /// Its SHA-256 in hexadecimal digits.
+    pub digest: String,
     /// `heddle-<first 32 digits of its SHA-256>`.
     pub name: String,
     /// A note for the user.
     pub note: Option<String>,
 }
 
-/// Reads the program of a job: `submit.binary`, or the running program.
+/// Reads the program of containers: `binary` (`submit.binary`), or the running program.
 ///
 /// # Errors
 /// Exit code 7 if it cannot be read or is not a Linux program for x86-64.
-pub fn read(spec: &JobSpec) -> Result<Program, CommandFailure> {
-    let path = match &spec.submit.binary {
-        Some(path) => path.clone(),
+pub fn read(binary: Option<&Path>) -> Result<Program, CommandFailure> {
+    let path = match binary {
+        Some(path) => path.to_owned(),
         None => std::env::current_exe().map_err(|error| {
             CommandFailure::caused(
                 ExitCode::Internal,
@@ -60,7 +61,7 @@ pub fn read(spec: &JobSpec) -> Result<Program, CommandFailure> {
             path.display()
         )
     });
-    Ok(Program { bytes, name: format!("heddle-{}", &digest[..32]), path, note })
+    Ok(Program { bytes, name: format!("heddle-{}", &digest[..32]), digest, path, note })
 }
 
 /// SHA-256 of a file in hexadecimal digits, and its length.

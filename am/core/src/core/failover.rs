@@ -1,0 +1,253 @@
+//! Failover: the loss of a pserver when its shards have backups. No epoch, no phase and no task changes.
+//!
+//! 1. One record has the new views of all shards of the lost pserver. No command carries a view before it is durable.
+//! 2. Pservers with copies of these shards receive the views. A promoted backup reports when it serves.
+//! 3. Trainers receive a map with the new places, and repeat what was not acknowledged.
+//!
+//! A lost backup changes views in the same way, and no trainer receives a thing. A shard without a copy is a rollback, which
+//! names it. Which copy is promoted is decided in `stage::replicas`. The replacement of a lost pserver has no shard until the
+//! next rollback.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use heddle_protocol::control::{BeginPhase, Command, SetViews};
+use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot, Term};
+use heddle_protocol::view::{self, ReplicationView};
+
+use super::Core;
+use crate::record::Record;
+use crate::stage::placement::place_backups;
+use crate::stage::replicas::{ChangedViews, ReplicasLost};
+use crate::stage::{JobStage, StageKind};
+
+impl Core {
+    /// Whether shards have backups.
+    pub(super) fn has_replicas(&self) -> bool {
+        self.ctx.config().spec.pservers.replicas > 0
+    }
+
+    /// The host of each registered pserver. A run without a cluster is on one machine: it takes pservers for hosts.
+    fn pserver_hosts(&self) -> BTreeMap<Slot, String> {
+        let is_local = self.ctx.config().cluster_lease_ms.is_none();
+        let holders = self.fleet.holders(Role::Pserver);
+        let host = |slot: Slot, host: &str| match self.fleet.node(slot) {
+            _ if is_local => slot.to_string(),
+            Some(node) => node.to_owned(),
+            None => host.to_owned(),
+        };
+        holders.map(|it| (it.member.slot, host(it.member.slot, &it.host))).collect()
+    }
+
+    /// Places the copies of the epoch, once every pserver of the map is there. Returns whether that was now.
+    pub(super) fn place_copies(&mut self) -> bool {
+        if !self.has_replicas()
+            || self.stage.views().are_placed()
+            || !self.stage.map().slots().all(|slot| self.fleet.holder(slot).is_some())
+        {
+            return false;
+        }
+        let replicas = self.ctx.config().spec.pservers.replicas;
+        let (map, hosts) = (self.stage.map().clone(), self.pserver_hosts());
+        let backups = place_backups(&map, &hosts, replicas);
+        self.stage.views_mut().place(&map, &backups, &self.fleet);
+        let held = self.stage.views().held();
+        self.stage.set_map(map.with_copies(held));
+        let lacking = backups.iter().filter(|slots| slots.len() < replicas as usize).count();
+        if lacking > 0 {
+            self.ctx.warn(format!(
+                "{lacking} of {} shards have fewer than {replicas} backups: the pservers run on too few hosts",
+                backups.len()
+            ));
+        }
+        for slot in self.fleet.registered_slots(Role::Pserver) {
+            self.load_shards(slot);
+        }
+        true
+    }
+
+    /// All copies are in the common state: from now on they can be promoted.
+    pub(super) fn settle_views(&mut self) {
+        if self.stage.views().are_placed() && !self.stage.views().are_settled() {
+            let views = self.stage.views_mut().settle();
+            let (epoch, at_ms) = (self.ctx.epoch(), self.ctx.wall_ms());
+            let cause = "all copies are in the state of the epoch".to_owned();
+            self.ctx.journal(Record::Views { epoch, views, cause, at_ms });
+        }
+    }
+
+    /// A pserver with copies is lost. Returns the cause of the rollback that has to follow, if a shard has no copy left.
+    pub(super) fn fail_over(&mut self, slot: Slot, cause: &str) -> Result<(), String> {
+        let changed = match self.stage.views_mut().lose(slot) {
+            ReplicasLost::Nothing => ChangedViews::default(),
+            ReplicasLost::Changed(changed) => changed,
+            ReplicasLost::NoneLeft(shards) => {
+                return Err(format!("{slot} {cause}; no copy is left of {}", shards_text(&shards)));
+            }
+        };
+        let holders = self.stage.views().holders();
+        self.stage.set_map(self.stage.map().with_primaries(holders, Some(slot)));
+        if changed.shards.is_empty() {
+            return Ok(());
+        }
+        if !changed.promoted.is_empty() {
+            // The cut's barriers went to the lost primary.
+            let ended = self.checkpoints.primary_lost(slot, &self.fleet, &mut self.ctx);
+            self.cut_ended(ended);
+        }
+        if self.stage.is_stopping() {
+            return Ok(());
+        }
+        let promotes = !changed.promoted.is_empty();
+        self.stage.recoveries_mut().fail_over(slot, promotes, &self.ctx);
+        self.ctx.notice(view::JobEvent::FailedOver {
+            slot,
+            promoted: changed.promoted.len() as u32,
+            backups_lost: (changed.shards.len() - changed.promoted.len()) as u32,
+            under_replicated: self.under_replicated(),
+        });
+        self.change_views(&changed, format!("{slot} {cause}"));
+        Ok(())
+    }
+
+    /// Records changed views, and sends them, and the new map if primaries have changed.
+    pub(super) fn change_views(&mut self, changed: &ChangedViews, cause: String) {
+        let views = self.stage.views().recorded(&changed.shards);
+        let (epoch, at_ms) = (self.ctx.epoch(), self.ctx.wall_ms());
+        self.ctx.journal(Record::Views { epoch, views, cause, at_ms });
+        for slot in self.fleet.registered_slots(Role::Pserver) {
+            self.send_views(slot, &changed.shards);
+        }
+        if changed.promoted.is_empty() {
+            return;
+        }
+        let mut primaries: Vec<Slot> = changed
+            .promoted
+            .iter()
+            .filter_map(|shard| self.stage.map().holders().get(shard.0 as usize).copied())
+            .collect();
+        primaries.sort_unstable();
+        primaries.dedup();
+        match self.stage.kind() {
+            StageKind::Beginning => primaries.into_iter().for_each(|slot| self.begin_again(slot)),
+            StageKind::Working => {
+                let work = self.work.command(self.stage.map(), &self.fleet, &self.ctx);
+                for member in self.fleet.joined() {
+                    self.fleet.send(member.slot, Arc::clone(&work), &mut self.ctx);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends a pserver the views of those of these shards of which it holds a copy.
+    fn send_views(&mut self, slot: Slot, shards: &[ShardId]) {
+        let held = self.stage.map().copies_of(slot);
+        let held: Vec<ShardId> =
+            shards.iter().copied().filter(|shard| held.binary_search(shard).is_ok()).collect();
+        if held.is_empty() {
+            return;
+        }
+        let turn = |slot, shard| self.stage.map().turn(slot, shard);
+        let views = self.stage.views().wire(&held, turn, &self.fleet);
+        let epoch = self.ctx.epoch();
+        self.fleet.send(slot, Command::Views(SetViews { epoch, views }), &mut self.ctx);
+    }
+
+    /// A pserver's connection broke: views on the way may be lost.
+    pub(super) fn send_views_again(&mut self, slot: Slot) {
+        if self.stage.views().are_settled() {
+            let held = self.stage.map().copies_of(slot).to_vec();
+            self.send_views(slot, &held);
+        }
+    }
+
+    /// A promoted shard may not serve the phase that begins: its pserver answers again.
+    fn begin_again(&mut self, slot: Slot) {
+        self.stage.must_begin_again(slot);
+        let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
+        self.fleet.send(slot, Command::Begin(BeginPhase { epoch, phase }), &mut self.ctx);
+    }
+
+    /// A primary serves a shard in its view.
+    pub(super) fn view_taken(&mut self, member: Member, epoch: Epoch, shard: ShardId, term: Term) {
+        if epoch != self.ctx.epoch() {
+            return;
+        }
+        let all = self.stage.views_mut().taken(member, shard, term);
+        if all {
+            self.stage.recoveries_mut().failed_over(&mut self.ctx);
+        }
+        let begins = self.stage.kind() == StageKind::Beginning;
+        if begins && !self.stage.views().awaits(member.slot) && !self.stage.has_begun() {
+            // An answer that it sent before does not count.
+            self.begin_again(member.slot);
+        }
+    }
+
+    /// A primary asks to leave out a backup that does not keep up.
+    pub(super) fn backup_lags(
+        &mut self,
+        primary: Member,
+        epoch: Epoch,
+        (shard, term): (ShardId, Term),
+        backup: Member,
+    ) {
+        let settled = self.stage.is_in_phase() && self.stage.views().are_settled();
+        if epoch != self.ctx.epoch() || !settled {
+            return;
+        }
+        let left_out = self.stage.views_mut().leave_out(primary, (shard, term), backup);
+        if let Some(changed) = left_out {
+            let cause = format!("{} does not keep up with {}", backup.slot, primary.slot);
+            self.ctx.warn(format!("{cause}: {} lost a backup there", shards_text(&changed.shards)));
+            self.change_views(&changed, cause);
+        }
+    }
+
+    /// Shards with fewer backups than wanted.
+    fn under_replicated(&self) -> u32 {
+        let wanted = 1 + self.ctx.config().spec.pservers.replicas as usize;
+        self.stage.views().copies().filter(|(_, copies)| *copies < wanted).count() as u32
+    }
+
+    /// The replication of the job as it is reported; none without replicas.
+    pub(super) fn replication_view(&self) -> Option<ReplicationView> {
+        let replicas = self.ctx.config().spec.pservers.replicas;
+        let shards = self.ctx.config().spec.pservers.shards;
+        let settled = self.stage.views().are_settled();
+        let under_replicated = if settled { self.under_replicated() } else { shards };
+        (replicas > 0).then(|| ReplicationView {
+            replicas,
+            in_sync: shards.saturating_sub(under_replicated),
+            under_replicated,
+            promotions: self.stage.views().promoted(),
+        })
+    }
+
+    /// A record is durable: failovers whose views wait for it go on.
+    pub(super) fn views_durable(&mut self) {
+        if self.has_replicas() && self.ctx.are_decisions_durable() {
+            self.stage.recoveries_mut().views_durable(&mut self.ctx);
+        }
+    }
+
+    /// Whether a pserver has answered for a phase that begins; not while a shard that it was promoted for may not have it.
+    pub(super) fn phase_begun(&mut self, slot: Slot) {
+        if matches!(self.stage.now(), JobStage::Beginning { .. })
+            && !self.stage.views().awaits(slot)
+        {
+            self.stage.begun(slot);
+        }
+    }
+}
+
+/// `shard 3`, or `shards 3, 5 and 9`.
+pub(super) fn shards_text(shards: &[ShardId]) -> String {
+    let names: Vec<String> = shards.iter().map(|shard| shard.to_string()).collect();
+    match names.split_last() {
+        Some((only, [])) => format!("shard {only}"),
+        Some((last, first)) => format!("shards {} and {last}", first.join(", ")),
+        None => "no shard".to_owned(),
+    }
+}

@@ -1,0 +1,391 @@
+//! Jobs with replicas: a lost pserver costs no rollback while a copy of each of its shards is left.
+//!
+//! The names S… are those of the schedules that break a protocol without the rule.
+
+use std::collections::BTreeSet;
+
+use heddle_am_core::{Event, Record, RecordedView};
+use heddle_protocol::control::{Command, LoadShards, Report, SetViews, ShardPlace, ShardView};
+use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot, TaskId, Term};
+use heddle_protocol::spec::{Bytes, Consistency, JobSpec};
+use heddle_protocol::view::{JobEvent, JobState, RecoveryKind};
+
+use crate::harness::{Job, spec};
+
+fn replicated(consistency: Consistency, pservers: u32, replicas: u32) -> JobSpec {
+    let mut spec = spec(consistency);
+    (spec.pservers.count, spec.pservers.replicas) = (pservers, replicas);
+    (spec.pservers.shards, spec.pservers.memory) = (2 * pservers, Bytes::mib(256));
+    spec
+}
+
+fn started(consistency: Consistency, pservers: u32, replicas: u32) -> Job {
+    Job::started(replicated(consistency, pservers, replicas), 4, 0)
+}
+
+fn views_of(job: &Job) -> Vec<Vec<RecordedView>> {
+    let views = |record: &Record| match record {
+        Record::Views { views, .. } => Some(views.clone()),
+        _ => None,
+    };
+    job.records.iter().filter_map(views).collect()
+}
+
+fn restores(job: &Job) -> usize {
+    job.records.iter().filter(|record| matches!(record, Record::Restore { .. })).count()
+}
+
+fn views_sent(job: &Job, member: Member) -> Vec<ShardView> {
+    let views = |(to, command): &(Member, Command)| match command {
+        Command::Views(SetViews { views, .. }) if *to == member => Some(views.clone()),
+        _ => None,
+    };
+    job.sent.iter().filter_map(views).flatten().collect()
+}
+
+fn last_places(job: &Job, member: Member) -> Vec<ShardPlace> {
+    let places = |(to, command): &(Member, Command)| match command {
+        Command::Work { places, .. } if *to == member => Some(places.clone()),
+        _ => None,
+    };
+    job.sent.iter().rev().find_map(places).unwrap_or_default()
+}
+
+fn epoch(job: &Job) -> Epoch {
+    job.core.view().epoch
+}
+
+#[test]
+fn copies_are_placed_when_all_pservers_are_there() {
+    let mut job = Job::new(replicated(Consistency::Bsp, 2, 1), 4, 0);
+    job.auto.register = false;
+    job.start();
+    let members: Vec<Member> = job.processes.keys().copied().collect();
+    job.registers(members.iter().copied().find(|it| it.slot == Slot::pserver(0)).unwrap());
+    let loads =
+        |job: &Job| job.sent.iter().filter(|(_, it)| matches!(it, Command::LoadShards(_))).count();
+    assert_eq!(loads(&job), 0, "nothing says yet where the backups are");
+    job.registers(members.iter().copied().find(|it| it.slot == Slot::pserver(1)).unwrap());
+    assert_eq!(loads(&job), 2);
+    for (to, command) in &job.sent {
+        if let Command::LoadShards(LoadShards { shards, views, .. }) = command {
+            assert_eq!(shards.len(), 4, "two of its own and two backups");
+            assert_eq!(views.len(), 4);
+            let own = views.iter().filter(|view| view.primary == *to).count();
+            assert_eq!(own, 2);
+            for view in views {
+                assert_eq!(view.in_sync.len(), 2);
+                assert_eq!(view.backups.len(), 1);
+                assert_ne!(view.backups[0].member, view.primary);
+            }
+        }
+    }
+    assert_eq!(views_of(&job).last().map(Vec::len), Some(4), "recorded when all have loaded");
+}
+
+#[test]
+fn trainers_begin_after_the_record_of_the_views_s29() {
+    let mut job = started(Consistency::Asp, 2, 1);
+    job.auto.hold = false;
+    job.kill(job.pserver(0));
+    job.kill(job.pserver(1));
+    let epoch = epoch(&job);
+    assert_eq!(epoch.count, 1, "rolled back");
+    let before = views_of(&job).len();
+    job.sent.clear();
+    job.report(job.pserver(0), Report::ShardsReady { epoch, from_memory: 0, from_storage: 4 });
+    assert_eq!(views_of(&job).len(), before, "the backup loads");
+    job.auto.journal = false;
+    job.report(job.pserver(1), Report::ShardsReady { epoch, from_memory: 0, from_storage: 4 });
+    assert_eq!(views_of(&job).len(), before + 1);
+    assert!(last_places(&job, job.trainer(0)).is_empty(), "the record is not durable");
+    job.all_durable();
+    assert_eq!(last_places(&job, job.trainer(0)).len(), 4);
+}
+
+#[test]
+fn a_lost_primary_is_replaced_by_its_backup_in_the_epoch() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    let (epoch, lost) = (epoch(&job), job.pserver(0));
+    let own: Vec<ShardId> = last_places(&job, job.trainer(0))
+        .iter()
+        .filter(|it| it.holder == lost)
+        .map(|it| it.shard)
+        .collect();
+    assert_eq!(own.len(), 2);
+    job.kill(lost);
+    let view = job.core.view();
+    assert_eq!((view.epoch, view.state), (epoch, JobState::Running));
+    assert_eq!(restores(&job), 1, "the start alone");
+    for trainer in 0..2 {
+        let places = last_places(&job, job.trainer(trainer));
+        assert_eq!(places.len(), 6);
+        let holders: BTreeSet<Member> =
+            places.iter().filter(|it| own.contains(&it.shard)).map(|it| it.holder).collect();
+        assert_eq!(holders.len(), 2, "its shards are spread over both survivors");
+        assert!(!holders.contains(&lost));
+    }
+    let last = views_of(&job).pop().unwrap();
+    assert_eq!(last.len(), 4, "two primaries and two backups in one record");
+    for view in &last {
+        let promoted = own.contains(&view.shard);
+        assert_eq!(view.term, Term(if promoted { 2 } else { 1 }));
+        assert_eq!(view.in_sync, [view.primary]);
+    }
+    let replication = job.core.view().replication.unwrap();
+    assert_eq!(
+        (replication.in_sync, replication.under_replicated, replication.promotions),
+        (2, 4, 2)
+    );
+    let recovery = job.core.view().recoveries.pop().unwrap();
+    assert_eq!(recovery.kind, RecoveryKind::Failover);
+    assert!(recovery.restart_ms.is_some() && recovery.load_ms.is_some());
+    job.report(job.trainer(0), Report::Stepping { epoch });
+    assert!(job.core.view().recoveries.pop().unwrap().done, "the next step is done");
+    assert!(
+        job.notices
+            .iter()
+            .any(|it| matches!(it, JobEvent::FailedOver { promoted: 2, backups_lost: 2, .. }))
+    );
+}
+
+#[test]
+fn nothing_carries_a_view_before_its_record_is_durable_s10() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    job.auto.journal = false;
+    job.sent.clear();
+    job.kill(job.pserver(0));
+    assert!(matches!(job.records.last(), Some(Record::Views { .. })));
+    assert!(job.sent.is_empty(), "{:?}", job.sent);
+    job.all_durable();
+    assert!(!views_sent(&job, job.pserver(1)).is_empty());
+    assert_eq!(last_places(&job, job.trainer(0)).len(), 6);
+}
+
+#[test]
+fn a_copy_leaves_the_set_before_its_primary_stops_waiting_s8() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    let view = views_of(&job)[0][0].clone();
+    let backup = *view.in_sync.iter().find(|it| **it != view.primary).unwrap();
+    let epoch = epoch(&job);
+    job.auto.journal = false;
+    job.sent.clear();
+    let lags = Report::Lagging { epoch, shard: view.shard, term: view.term, member: backup };
+    job.report(view.primary, lags.clone());
+    assert!(job.sent.is_empty(), "the primary waits until the record is durable");
+    // The primary dies before it is: the backup is not promoted any more.
+    job.kill(view.primary);
+    job.all_durable();
+    assert_eq!(restores(&job), 2);
+    let Some(Record::Restore { cause, .. }) =
+        job.records.iter().rev().find(|it| matches!(it, Record::Restore { .. }))
+    else {
+        panic!("no rollback")
+    };
+    assert!(cause.contains(&format!("no copy is left of shard {}", view.shard)), "{cause}");
+}
+
+#[test]
+fn a_lagging_backup_leaves_once_and_by_its_primary_alone() {
+    let mut job = started(Consistency::Bsp, 3, 1);
+    let view = views_of(&job)[0][0].clone();
+    let backup = *view.in_sync.iter().find(|it| **it != view.primary).unwrap();
+    let epoch = epoch(&job);
+    let lags = |term| Report::Lagging { epoch, shard: view.shard, term, member: backup };
+    job.report(backup, lags(view.term));
+    job.report(view.primary, lags(Term(9)));
+    assert_eq!(views_of(&job).len(), 1, "not its primary, or not in its term");
+    job.report(view.primary, lags(view.term));
+    job.report(view.primary, lags(view.term));
+    assert_eq!(views_of(&job).len(), 2);
+    let sent = views_sent(&job, view.primary);
+    let last = sent.iter().rev().find(|it| it.shard == view.shard).unwrap();
+    assert_eq!(last.in_sync, [view.primary]);
+    assert!(last.backups.is_empty());
+    assert_eq!(last.term, view.term);
+}
+
+#[test]
+fn s30_loss_of_primary_and_backup_is_a_rollback_with_names() {
+    let mut job = started(Consistency::Bsp, 2, 1);
+    let before = epoch(&job);
+    job.kill(job.pserver(0));
+    assert_eq!(epoch(&job), before);
+    job.kill(job.pserver(1));
+    assert_eq!(epoch(&job), before.next());
+    let Some(Record::Restore { cause, .. }) =
+        job.records.iter().rev().find(|it| matches!(it, Record::Restore { .. }))
+    else {
+        panic!("no rollback")
+    };
+    assert!(cause.contains("no copy is left of shards 0, 1, 2 and 3"), "{cause}");
+    // With the next epoch all shards have their backups again.
+    let replication = job.core.view().replication.unwrap();
+    assert_eq!((replication.in_sync, replication.under_replicated), (4, 0));
+    assert_eq!(job.core.view().recoveries.last().map(|it| it.kind), Some(RecoveryKind::Rollback));
+}
+
+#[test]
+fn of_two_backups_one_is_promoted_and_the_other_left_out_s24() {
+    let mut job = started(Consistency::Asp, 3, 2);
+    let first = views_of(&job)[0].clone();
+    assert!(first.iter().all(|view| view.in_sync.len() == 3));
+    let (before, lost) = (epoch(&job), job.pserver(2));
+    job.kill(lost);
+    assert_eq!(epoch(&job), before);
+    for (was, is) in first.iter().zip(views_of(&job).pop().unwrap()) {
+        // The two that are left may differ by what the primary sent to one of them alone.
+        let copies = if was.primary == lost { 1 } else { 2 };
+        assert_eq!(is.in_sync.len(), copies);
+    }
+}
+
+#[test]
+fn a_lost_backup_is_left_out_and_no_trainer_receives_a_thing() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    // Its own shards move away first.
+    job.kill(job.pserver(0));
+    let before = epoch(&job);
+    let backups: Vec<Member> = job.pservers();
+    job.sent.clear();
+    let view = views_of(&job)[0].iter().find(|view| view.in_sync.len() == 2).cloned().unwrap();
+    assert!(backups.contains(&job.pserver(1)));
+    let lags = Report::Lagging {
+        epoch: before,
+        shard: view.shard,
+        term: view.term,
+        member: *view.in_sync.iter().find(|it| **it != view.primary).unwrap(),
+    };
+    job.report(view.primary, lags);
+    assert!(job.sent.iter().all(|(_, it)| !matches!(it, Command::Work { .. })));
+}
+
+#[test]
+fn the_replacement_waits_for_the_next_rollback() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    let before = epoch(&job);
+    job.kill(job.pserver(0));
+    let new = job.pserver(0);
+    assert!(job.process(new).shards.is_empty(), "it holds nothing");
+    let cut = job.cut();
+    job.save_all(cut);
+    assert_eq!(epoch(&job), before, "a checkpoint brings no shard back");
+    // It is lost again: it had nothing.
+    job.kill(new);
+    assert_eq!(epoch(&job), before);
+}
+
+#[test]
+fn a_promotion_while_a_phase_begins_asks_the_new_primary_again() {
+    let mut asp = replicated(Consistency::Asp, 2, 1);
+    asp.data.passes = 2;
+    let mut job = Job::started(asp, 1, 0);
+    job.auto.begin = false;
+    job.finish(job.trainer(0), TaskId(0));
+    let lost = job.pserver(0);
+    let epoch = epoch(&job);
+    let phase = job.core.view().phase;
+    job.report(job.pserver(1), Report::Begun { epoch, phase });
+    job.sent.clear();
+    job.kill(lost);
+    assert!(last_places(&job, job.trainer(0)).is_empty(), "its shards may not have begun");
+    let begins = job.sent.iter().filter(|(_, it)| matches!(it, Command::Begin(_))).count();
+    assert!(begins >= 1);
+    job.report(job.pserver(1), Report::Begun { epoch, phase });
+    assert_eq!(last_places(&job, job.trainer(0)).len(), 4);
+}
+
+fn kept(job: &Job) -> Vec<heddle_am_core::ContainerName> {
+    job.processes.values().filter_map(|process| process.container.clone()).collect()
+}
+
+#[test]
+fn a_primary_lost_with_the_am_is_replaced_at_the_takeover_s32() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    let before = epoch(&job);
+    let lost = job.pserver(0);
+    job.processes.remove(&lost);
+    let mut next = job.successor();
+    next.processes = job.processes.clone();
+    next.auto.cluster = false;
+    next.recover(2, 2, kept(&job));
+    let members: Vec<Member> = next.processes.keys().copied().collect();
+    for member in members {
+        next.registers(member);
+    }
+    assert_eq!(epoch(&next), before, "no rollback");
+    assert_eq!(next.core.view().state, JobState::Running);
+    let places = last_places(&next, next.trainer(0));
+    assert_eq!(places.len(), 6);
+    assert!(places.iter().all(|it| it.holder != lost));
+    assert_eq!(views_of(&next).last().map(Vec::len), Some(4));
+}
+
+#[test]
+fn recorded_promotions_hold_at_a_takeover_s11() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    let before = epoch(&job);
+    let lost = job.pserver(0);
+    let (container, connection) = {
+        let process = job.process(lost);
+        (process.container.clone().unwrap(), process.connection.unwrap())
+    };
+    // The old primary is cut off: it lives and keeps its copies.
+    let zombie = job.process(lost).clone();
+    job.auto.exit = false;
+    job.on(Event::Exited { container, exit: heddle_am_core::Exit::NodeLost, text: String::new() });
+    let _cut_off = connection;
+    let mut next = job.successor();
+    next.processes = job.processes.clone();
+    next.processes.insert(lost, zombie);
+    next.auto.cluster = false;
+    next.recover(2, 2, kept(&job));
+    let members: Vec<Member> = next.processes.keys().copied().collect();
+    for member in
+        members.into_iter().filter(|it| it.slot.role == Role::Trainer || it.slot.index > 0)
+    {
+        next.registers(member);
+    }
+    next.registers(lost);
+    next.pass(11_000);
+    assert_eq!(epoch(&next), before);
+    let places = last_places(&next, next.trainer(0));
+    assert!(!places.is_empty() && places.iter().all(|it| it.holder != lost), "{places:?}");
+}
+
+#[test]
+fn a_takeover_without_a_copy_of_a_shard_rolls_back() {
+    let mut job = started(Consistency::Bsp, 2, 1);
+    let before = epoch(&job);
+    job.kill(job.pserver(0));
+    let last = job.pserver(1);
+    job.processes.remove(&last);
+    let mut next = job.successor();
+    next.processes = job.processes.clone();
+    next.recover(2, 2, kept(&job));
+    let members: Vec<Member> = next.processes.keys().copied().collect();
+    for member in members {
+        next.registers(member);
+    }
+    next.pass(11_000);
+    assert!(epoch(&next) > before);
+    let Some(Record::Restore { cause, .. }) =
+        next.records.iter().rev().find(|it| matches!(it, Record::Restore { .. }))
+    else {
+        panic!("no rollback")
+    };
+    assert!(cause.contains("no copy of shards"), "{cause}");
+}
+
+#[test]
+fn replicas_that_are_not_wanted_leave_no_trace() {
+    let job = Job::asp(4);
+    assert!(views_of(&job).is_empty());
+    assert!(job.core.view().replication.is_none());
+    for (_, command) in &job.sent {
+        if let Command::LoadShards(LoadShards { views, .. }) = command {
+            assert!(views.is_empty());
+        }
+        assert!(!matches!(command, Command::Views(_)));
+    }
+}

@@ -1,0 +1,264 @@
+//! Replicas of the shards of one data thread (`pservers.replicas`): roles, streams of changes, and held answers.
+//!
+//! The primary judges a frame and applies it at once. What changed the shard becomes an entry with the next number, and
+//! travels to the backups in this order. A backup applies entries in order without judging. **An answer by which a trainer or
+//! the ApplicationMaster concludes something is held until every in-sync backup has all entries that the shard had when the
+//! answer was made**; values of pulls are not held. So a backup of the in-sync set has everything that was ever acknowledged,
+//! and can be promoted.
+//!
+//! Terms fence: a copy that has received a higher term refuses the stream of the old primary, which then stops serving and can
+//! acknowledge nothing more, but keeps its copy until a view leaves it out. Only a view removes a backup from the set for
+//! which the primary waits. The primary asks for that (`Lagging`) and never does it.
+//!
+//! Not here: sockets and times (arguments), the choice of the primary (the ApplicationMaster), filling of a new backup.
+
+mod backup_stream;
+mod copy;
+mod streams;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_protocol::control::{LoadShards, ReplicaState, ShardView};
+use heddle_protocol::frame::{Header, Kind, Status};
+use heddle_protocol::ids::{Epoch, Member, ShardId};
+use heddle_protocol::mutation::Mutation;
+
+use crate::change::ShardChange;
+use crate::effect::{ShardEffect, ShardReport};
+pub use backup_stream::Peer;
+pub(crate) use copy::{CopyRole, ShardReplica};
+
+/// Bytes of changes of a data thread that the in-sync backups have not acknowledged, before frames of trainers wait: more
+/// than a link of 100 Gbit/s carries in two milliseconds.
+const UNACKNOWLEDGED_BYTES_MAX: usize = 32 << 20;
+
+/// How long a backup may take to acknowledge before the primary reports it (`liveness.lag`).
+pub const LAG: Duration = Duration::from_secs(2);
+
+/// The copies of a data thread.
+pub(crate) struct Replication {
+    pub(crate) own: Member,
+    epoch: Epoch,
+    copies: BTreeMap<ShardId, ShardReplica>,
+    /// By number: commands whose answer waits, with the entries that it covers.
+    asks: Vec<(u64, Vec<(ShardId, u64)>)>,
+    lag: Duration,
+    /// Tests only: answers do not wait.
+    #[cfg(test)]
+    pub(crate) ungated: bool,
+}
+
+/// An entry on its way to a backup.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamEntry {
+    /// The frame that precedes the change.
+    pub head: Header,
+    /// The change.
+    pub change: Arc<ShardChange>,
+}
+
+/// The result of an entry on a backup.
+pub(crate) enum Turn {
+    /// Apply the change; it is the next one.
+    Next,
+    /// Answer with this.
+    Answer(Header),
+    /// Nothing can be decided before a command: a later epoch or view is on its way.
+    Wait,
+}
+
+impl Replication {
+    /// The copies that a new epoch begins with; none without replicas.
+    pub(crate) fn of(own: Member, load: &LoadShards, shards: &[ShardId]) -> Option<Box<Self>> {
+        if load.views.is_empty() {
+            return None;
+        }
+        let here = load.views.iter().filter(|view| shards.contains(&view.shard));
+        let copies = here.map(|view| (view.shard, ShardReplica::new(own, view.clone()))).collect();
+        Some(Box::new(Self {
+            own,
+            epoch: load.epoch,
+            copies,
+            asks: Vec::new(),
+            lag: LAG,
+            #[cfg(test)]
+            ungated: false,
+        }))
+    }
+
+    pub(crate) fn set_lag(&mut self, lag: Duration) {
+        self.lag = lag;
+    }
+
+    /// Whether this copy serves trainers.
+    pub(crate) fn is_primary(&self, shard: ShardId) -> bool {
+        self.copies.get(&shard).is_some_and(ShardReplica::is_primary)
+    }
+
+    /// The status for a trainer's frame to a copy that does not serve. A backup may be about to be promoted.
+    pub(crate) fn refusal(&self, shard: ShardId) -> Status {
+        match self.copies.get(&shard).map(|copy| &copy.role) {
+            Some(CopyRole::Backup) => Status::NotReady,
+            Some(CopyRole::Primary(_) | CopyRole::Deposed) | None => Status::WrongShard,
+        }
+    }
+
+    pub(crate) fn state(&self, shard: ShardId, whole: bool) -> Option<ReplicaState> {
+        self.copies.get(&shard).map(|copy| copy.state(whole))
+    }
+
+    pub(crate) fn copy_mut(&mut self, shard: ShardId) -> Option<&mut ShardReplica> {
+        self.copies.get_mut(&shard)
+    }
+
+    pub(crate) fn remove(&mut self, shard: ShardId) {
+        self.copies.remove(&shard);
+    }
+
+    /// Whether frames of trainers that change a shard have to wait for backups.
+    pub(crate) fn is_full(&self) -> bool {
+        let bytes =
+            self.copies.values().filter(|copy| copy.is_primary()).map(ShardReplica::tail_bytes);
+        bytes.sum::<usize>() > UNACKNOWLEDGED_BYTES_MAX
+    }
+
+    /// Numbers a change of a primary.
+    pub(crate) fn append(&mut self, shard: ShardId, change: Arc<ShardChange>, now: Duration) {
+        if let Some(copy) = self.copies.get_mut(&shard) {
+            copy.append(change, now);
+        }
+    }
+
+    /// Holds an effect whose receiver concludes something from it, until the backups have what it covers. Drops reports of
+    /// copies that do not serve. Returns the effect if it can be performed at once.
+    pub(crate) fn gate(&mut self, effect: ShardEffect) -> Option<ShardEffect> {
+        let shard = match &effect {
+            ShardEffect::Reply { header, .. } if concludes(header) => header.shard,
+            ShardEffect::Report(report) => match report {
+                ShardReport::PhaseEnded { shard, .. }
+                | ShardReport::SnapshotTaken { shard, .. }
+                | ShardReport::CutAborted { shard, .. }
+                | ShardReport::TableFull { shard, .. } => *shard,
+                ShardReport::ViewTaken { .. } | ShardReport::Lagging { .. } => return Some(effect),
+            },
+            ShardEffect::Reply { .. }
+            | ShardEffect::Values { .. }
+            | ShardEffect::Close { .. }
+            | ShardEffect::Replicate
+            | ShardEffect::Settled { .. } => return Some(effect),
+        };
+        #[cfg(test)]
+        if self.ungated {
+            return Some(effect);
+        }
+        if Mutation::AnswersDoNotWait.is_on() {
+            return Some(effect);
+        }
+        match self.copies.get_mut(&shard) {
+            Some(copy) => copy.gate(effect),
+            None => Some(effect),
+        }
+    }
+
+    /// Whether the backups have all entries of now. If not, [`ShardEffect::Settled`] follows when they have.
+    pub(crate) fn settle(&mut self, ask: u64) -> bool {
+        let open = self.copies.iter().filter(|(_, copy)| !copy.has_committed(copy.number()));
+        let open: Vec<_> = open.map(|(&shard, copy)| (shard, copy.number())).collect();
+        let settled = open.is_empty();
+        if !settled {
+            self.asks.push((ask, open));
+        }
+        settled
+    }
+
+    /// Releases what waited for entries that all in-sync backups have now.
+    pub(crate) fn release(&mut self, out: &mut Vec<ShardEffect>) {
+        for copy in self.copies.values_mut() {
+            copy.release(out);
+        }
+        let copies = &self.copies;
+        let committed = |&(shard, number): &(ShardId, u64)| {
+            // A copy that does not serve any more has nothing to wait for: its successor answers for it.
+            copies.get(&shard).is_none_or(|copy| !copy.is_primary() || copy.has_committed(number))
+        };
+        self.asks.retain(|(ask, open)| {
+            let settled = open.iter().all(committed);
+            if settled {
+                out.push(ShardEffect::Settled { ask: *ask });
+            }
+            !settled
+        });
+    }
+
+    /// Decides about an entry of a peer. `loading`: the shard is not installed yet.
+    pub(crate) fn judge(&self, entry: &Header, loading: bool) -> Turn {
+        let refuse = |status, term| {
+            let head = Header::position(Kind::Refused, entry.epoch, entry.shard, term, 0);
+            Turn::Answer(Header { status, ..head })
+        };
+        if entry.epoch > self.epoch || (entry.epoch == self.epoch && loading) {
+            return Turn::Wait;
+        }
+        if entry.epoch < self.epoch {
+            return refuse(Status::WrongEpoch, entry.term());
+        }
+        let Some(copy) = self.copies.get(&entry.shard) else {
+            return refuse(Status::WrongShard, entry.term());
+        };
+        let own = copy.term();
+        if entry.term() < own {
+            return refuse(Status::WrongTerm, own);
+        }
+        match &copy.role {
+            CopyRole::Backup if copy.is_broken() => return refuse(Status::Unsupported, own),
+            CopyRole::Backup => {}
+            // Of a primary that this copy has to hear of by a view first; it is left out by that view.
+            CopyRole::Primary(_) | CopyRole::Deposed => return refuse(Status::WrongShard, own),
+        }
+        if entry.term() > own {
+            return Turn::Wait;
+        }
+        let answer = |kind| Header::position(kind, entry.epoch, entry.shard, own, copy.number());
+        match entry.request.cmp(&(copy.number() + 1)) {
+            std::cmp::Ordering::Equal => Turn::Next,
+            std::cmp::Ordering::Less => Turn::Answer(answer(Kind::Followed)),
+            std::cmp::Ordering::Greater => Turn::Answer(answer(Kind::Position)),
+        }
+    }
+
+    /// A backup has applied the entry. Returns its answer.
+    pub(crate) fn followed(&mut self, entry: &Header, change: &crate::frame::Frame<'_>) -> Header {
+        let number = self.copies.get_mut(&entry.shard).map_or(0, |copy| {
+            copy.followed(entry, change);
+            copy.number()
+        });
+        Header::position(Kind::Followed, entry.epoch, entry.shard, entry.term(), number)
+    }
+
+    /// A backup could not apply the entry: its copy is of no use.
+    pub(crate) fn unfit(&mut self, entry: &Header) -> Header {
+        if let Some(copy) = self.copies.get_mut(&entry.shard) {
+            copy.set_broken();
+        }
+        let head = Header::position(Kind::Refused, entry.epoch, entry.shard, entry.term(), 0);
+        Header { status: Status::Unsupported, ..head }
+    }
+
+    /// Whether a view is later than the copy's own.
+    pub(crate) fn is_later(&self, view: &ShardView) -> bool {
+        self.copies.get(&view.shard).is_some_and(|copy| view.order() > copy.view().order())
+    }
+}
+
+/// Whether the receiver of this reply concludes something about the shard's state.
+fn concludes(header: &Header) -> bool {
+    match header.kind {
+        Kind::Ack | Kind::Progress => true,
+        Kind::Refused => {
+            matches!(header.status, Status::Stale | Status::NotFinite | Status::Already)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,272 @@
+//! One copy of a shard: its role, the number of its last change, and the changes that a backup may still need.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_protocol::control::{BackupPlace, ReplicaState, ShardView};
+use heddle_protocol::frame::Header;
+use heddle_protocol::ids::{Member, Term};
+
+use super::backup_stream::BackupStream;
+use crate::change::ShardChange;
+use crate::effect::ShardEffect;
+use crate::frame::Frame;
+
+/// Bytes of changes above the commit number that a backup keeps for the case that it is promoted.
+const TAIL_BYTES_MAX: usize = 64 << 20;
+
+/// A copy.
+pub(crate) struct ShardReplica {
+    view: ShardView,
+    pub(crate) role: CopyRole,
+    /// Of the last change.
+    number: u64,
+    /// All in-sync copies have the changes up to this one.
+    committed: u64,
+    /// The last changes; the newest has `number`.
+    tail: VecDeque<Arc<ShardChange>>,
+    tail_bytes: usize,
+    /// A change did not fit: the copy follows no more.
+    broken: bool,
+}
+
+/// What a copy does.
+pub(crate) enum CopyRole {
+    /// Serves trainers.
+    Primary(Box<Serving>),
+    /// Follows the primary.
+    Backup,
+    /// Served in a lower term. Keeps its content until a view leaves it out.
+    Deposed,
+}
+
+/// The state of a primary.
+#[derive(Default)]
+pub(crate) struct Serving {
+    pub(crate) followers: BTreeMap<Member, BackupStream>,
+    /// Answers, and the change that each waits for.
+    held: VecDeque<(u64, ShardEffect)>,
+}
+
+impl ShardReplica {
+    /// The copy at the beginning of an epoch.
+    pub(crate) fn new(own: Member, view: ShardView) -> Self {
+        let mut copy = Self {
+            role: CopyRole::Backup,
+            number: 0,
+            committed: 0,
+            tail: VecDeque::new(),
+            tail_bytes: 0,
+            broken: false,
+            view,
+        };
+        if copy.view.primary == own {
+            copy.serve();
+        }
+        copy
+    }
+
+    pub(crate) fn view(&self) -> &ShardView {
+        &self.view
+    }
+
+    pub(crate) fn term(&self) -> Term {
+        self.view.term
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    pub(crate) fn tail_bytes(&self) -> usize {
+        self.tail_bytes
+    }
+
+    pub(crate) fn is_primary(&self) -> bool {
+        matches!(self.role, CopyRole::Primary(_))
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(crate) fn set_broken(&mut self) {
+        self.broken = true;
+    }
+
+    pub(crate) fn state(&self, whole: bool) -> ReplicaState {
+        let (term, version) = self.view.order();
+        let (primary, whole) = (self.is_primary(), whole && !self.broken);
+        ReplicaState { term, version, primary, number: self.number, whole }
+    }
+
+    /// Whether nothing more has to wait for changes up to `number`.
+    pub(crate) fn has_committed(&self, number: u64) -> bool {
+        !self.is_primary() || self.committed >= number
+    }
+
+    pub(crate) fn serving_mut(&mut self) -> Option<&mut Serving> {
+        match &mut self.role {
+            CopyRole::Primary(serving) => Some(serving),
+            CopyRole::Backup | CopyRole::Deposed => None,
+        }
+    }
+
+    pub(crate) fn serving(&self) -> Option<&Serving> {
+        match &self.role {
+            CopyRole::Primary(serving) => Some(serving),
+            CopyRole::Backup | CopyRole::Deposed => None,
+        }
+    }
+
+    /// Takes a later view. Returns whether this copy becomes the primary by it.
+    pub(crate) fn take_view(&mut self, own: Member, view: ShardView) -> bool {
+        debug_assert!(view.order() > self.view.order(), "views are ordered");
+        self.view = view;
+        match (self.view.primary == own, self.is_primary()) {
+            (true, true) => {
+                self.set_followers();
+                false
+            }
+            (true, false) => {
+                self.serve();
+                true
+            }
+            (false, true) => {
+                self.depose();
+                false
+            }
+            (false, false) => false,
+        }
+    }
+
+    /// Backups that lack changes owe an acknowledgement from now on.
+    pub(crate) fn owe(&mut self, now: Duration) {
+        let number = self.number;
+        if let Some(serving) = self.serving_mut() {
+            let behind = serving.followers.values_mut();
+            behind.filter(|one| one.acknowledged < number).for_each(|one| one.owes(now));
+        }
+    }
+
+    /// Stops serving. Held answers are never sent: the new primary answers the repeated requests.
+    pub(crate) fn depose(&mut self) {
+        self.role = CopyRole::Deposed;
+    }
+
+    fn serve(&mut self) {
+        self.role = CopyRole::Primary(Box::default());
+        self.set_followers();
+    }
+
+    /// Follows the view: whom to wait for, and where to stream.
+    fn set_followers(&mut self) {
+        let (view, committed) = (&self.view, self.committed);
+        let CopyRole::Primary(serving) = &mut self.role else { return };
+        let is_backup = |member: &Member| view.backups.iter().any(|place| place.member == *member);
+        serving.followers.retain(|member, _| is_backup(member));
+        for place in view.backups.iter().filter(|place| place.member != view.primary) {
+            let in_sync = view.in_sync.contains(&place.member);
+            let follower = serving.followers.entry(place.member);
+            // What is committed is on every in-sync copy. It answers with its own number if it has more.
+            let follower = follower.or_insert_with(|| BackupStream::new(*place, committed));
+            follower.set_place(*place);
+            follower.in_sync = in_sync;
+        }
+        // A member of the set without a place cannot acknowledge: the primary waits for it all the same.
+        let places = |member: &&Member| **member != view.primary && !is_backup(member);
+        for member in view.in_sync.iter().filter(places) {
+            let none = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
+            let place = BackupPlace { member: *member, endpoint: none };
+            let mut follower = BackupStream::new(place, committed);
+            follower.in_sync = true;
+            serving.followers.insert(*member, follower);
+        }
+        self.commit();
+    }
+
+    /// Gives a change of the primary the next number.
+    pub(crate) fn append(&mut self, change: Arc<ShardChange>, now: Duration) {
+        debug_assert!(self.is_primary(), "only a primary changes a shard by itself");
+        self.number += 1;
+        self.tail_bytes += change.bytes();
+        self.tail.push_back(change);
+        if let Some(serving) = self.serving_mut() {
+            serving.followers.values_mut().for_each(|follower| follower.owes(now));
+        }
+        self.commit();
+    }
+
+    /// Holds an answer until the backups have the entries of now. Drops it if this copy does not serve.
+    pub(crate) fn gate(&mut self, effect: ShardEffect) -> Option<ShardEffect> {
+        let (number, committed) = (self.number, self.committed);
+        let serving = self.serving_mut()?;
+        if committed >= number && serving.held.is_empty() {
+            return Some(effect);
+        }
+        serving.held.push_back((number, effect));
+        None
+    }
+
+    pub(crate) fn release(&mut self, out: &mut Vec<ShardEffect>) {
+        let committed = self.committed;
+        let Some(serving) = self.serving_mut() else { return };
+        while serving.held.front().is_some_and(|(number, _)| *number <= committed) {
+            out.extend(serving.held.pop_front().map(|(_, effect)| effect));
+        }
+    }
+
+    /// Counts what all in-sync backups have, and drops changes that no backup needs.
+    pub(crate) fn commit(&mut self) {
+        let number = self.number;
+        let Some(serving) = self.serving() else { return };
+        let in_sync = serving.followers.values().filter(|follower| follower.in_sync);
+        let committed = in_sync.map(|follower| follower.acknowledged).min().unwrap_or(number);
+        let needed = serving.followers.values().filter(|follower| !follower.lost);
+        let needed = needed.map(|follower| follower.acknowledged).min().unwrap_or(number);
+        debug_assert!(committed <= number, "a backup has no more than its primary");
+        self.committed = self.committed.max(committed);
+        self.trim(needed);
+    }
+
+    /// Drops changes up to this number.
+    fn trim(&mut self, number: u64) {
+        while self.first() <= number
+            && let Some(change) = self.tail.pop_front()
+        {
+            self.tail_bytes -= change.bytes();
+        }
+    }
+
+    /// Number of the oldest change of the tail; one above the last if it is empty.
+    fn first(&self) -> u64 {
+        self.number + 1 - self.tail.len() as u64
+    }
+
+    /// The change with this number, if the tail has it.
+    pub(crate) fn change(&self, number: u64) -> Option<Arc<ShardChange>> {
+        let at = number.checked_sub(self.first())?;
+        self.tail.get(usize::try_from(at).ok()?).cloned()
+    }
+
+    /// A backup has applied the entry. With one backup no other copy could need it.
+    pub(crate) fn followed(&mut self, entry: &Header, change: &Frame<'_>) {
+        debug_assert_eq!(entry.request, self.number + 1, "entries come in order");
+        self.number = entry.request;
+        self.committed = self.committed.max(entry.start.min(self.number));
+        if self.view.backups.len() > 1 {
+            let change = Arc::new(ShardChange::of(change));
+            self.tail_bytes += change.bytes();
+            self.tail.push_back(change);
+        }
+        self.trim(self.committed);
+        while self.tail_bytes > TAIL_BYTES_MAX {
+            self.trim(self.first());
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Random runs: the primary is lost at a random moment, after a random part of its stream has arrived.
+
+use heddle_optimizer::Initialiser;
+use heddle_protocol::spec::{TableFull, TableKind, TableSpec};
+
+use super::*;
+
+const UNITS: u32 = 3;
+const STEPS: u64 = 4;
+const PARTS: u32 = 2;
+/// Unacknowledged frames of a unit.
+const WINDOW: usize = 3;
+const POSITIONS: [u64; 4] = [3, 9, 1 << 33, 1 << 50];
+
+/// A linear congruential generator (Knuth, MMIX): runs repeat by their seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// A frame of the trainer.
+type Sent = (Header, Vec<u32>, Vec<f32>);
+
+/// One unit's frames in order: what was not sent, and what was not acknowledged.
+struct Unit {
+    left: VecDeque<Sent>,
+    open: VecDeque<Sent>,
+}
+
+fn table(is_sparse: bool, optimizer: Optimizer) -> ShardConfig {
+    if !is_sparse {
+        return config(optimizer);
+    }
+    let table = dense_table(0, "w", 0, 1, optimizer);
+    let init = Initialiser::Normal(0.0, 0.05);
+    let table = TableSpec { kind: TableKind::Sparse, init, ..table };
+    let sparse = SparseLimits { rows_max: 100, when_full: TableFull::Fail };
+    ShardConfig { tables: vec![table], sparse, seed: 7, ..config(optimizer) }
+}
+
+/// The frames of a unit: pushes of all steps, and what ends a step (BSP) or the task (ASP).
+fn frames(unit: u32, sharing: Sharing, is_sparse: bool) -> VecDeque<Sent> {
+    let mut frames = VecDeque::new();
+    let is_bsp = matches!(sharing, Sharing::Lanes { .. });
+    let named = |kind, step, part| {
+        let mut header = Header::new(kind, epoch(1));
+        (header.unit, header.step, header.part) = (unit, Step(step), Part(part));
+        header
+    };
+    for step in 0..STEPS {
+        for part in 0..PARTS {
+            // Sums whose bytes depend on their order in BSP, whole numbers in ASP.
+            let x = ((unit + 1) as f32 * 0.1 + step as f32 * 1.7 + part as f32).sin();
+            let value = if is_bsp { x } else { -1.0 };
+            let mut header = named(Kind::Push, step, part);
+            header.flags = if part + 1 == PARTS { flags::LAST } else { 0 };
+            (header.count, header.rows, header.value_bytes) = (2, 1, 8);
+            let mut keys = Vec::new();
+            if is_sparse {
+                header.flags |= flags::KEYS | flags::POSITIONS;
+                header.key_bytes = 16;
+                let first = ((unit as u64 + step) % 3) as usize;
+                let words = |p: &u64| [*p as u32, (*p >> 32) as u32];
+                keys = POSITIONS[first..first + 2].iter().flat_map(words).collect();
+            }
+            frames.push_back((header, keys, vec![value, 1.0 * value]));
+        }
+        if is_bsp {
+            let mut header = named(Kind::Done, step, 0);
+            header.flags = if step + 1 == STEPS { flags::END } else { 0 };
+            header.rows = 1;
+            frames.push_back((header, Vec::new(), Vec::new()));
+        }
+    }
+    if !is_bsp {
+        frames.push_back((named(Kind::TaskDone, STEPS, 0), Vec::new(), Vec::new()));
+    }
+    for (request, (header, ..)) in frames.iter_mut().enumerate() {
+        header.request = u64::from(unit) * 1000 + request as u64;
+    }
+    frames
+}
+
+/// The trainer of all units, and the copies that it trains.
+struct Run {
+    copies: Copies,
+    units: Vec<Unit>,
+    primary: usize,
+}
+
+impl Run {
+    fn new(copies: Copies, sharing: Sharing, is_sparse: bool) -> Self {
+        let unit = |unit| Unit { left: frames(unit, sharing, is_sparse), open: VecDeque::new() };
+        Self { copies, units: (0..UNITS).map(unit).collect(), primary: 0 }
+    }
+
+    /// Sends the next frame of a unit if there is one to send. A `Done` follows the acknowledgement of its pushes, and the
+    /// next step that of the `Done`.
+    fn send(&mut self, unit: usize) -> bool {
+        let Unit { left, open } = &mut self.units[unit];
+        let Some((header, ..)) = left.front() else { return false };
+        let ends = |header: &Header| matches!(header.kind, Kind::Done | Kind::TaskDone);
+        let after_end = open.back().is_some_and(|(last, ..)| ends(last));
+        if open.len() >= WINDOW || (!open.is_empty() && (ends(header) || after_end)) {
+            return false;
+        }
+        let sent = left.pop_front().expect("looked at");
+        open.push_back(sent.clone());
+        self.pass(&sent);
+        true
+    }
+
+    fn pass(&mut self, (header, keys, values): &Sent) {
+        assert_eq!(self.copies.send(self.primary, *header, keys, values), Flow::Taken);
+    }
+
+    /// Takes the answers that have come.
+    fn take_answers(&mut self) -> Result<(), String> {
+        for (host, reply) in std::mem::take(&mut self.copies.answers) {
+            if host != self.primary {
+                continue;
+            }
+            let counts = reply.kind == Kind::Ack || reply.status == Status::Stale;
+            if !counts {
+                return Err(format!(
+                    "{:?} {:?} to request {}",
+                    reply.kind, reply.status, reply.request
+                ));
+            }
+            let open = &mut self.units[(reply.request / 1000) as usize].open;
+            open.retain(|(header, ..)| header.request != reply.request);
+        }
+        Ok(())
+    }
+
+    /// The primary is lost. The trainer repeats in order what was not acknowledged.
+    fn fail_over(&mut self) -> Result<(), String> {
+        self.take_answers()?;
+        self.primary = 1;
+        self.copies.promote(1, 2);
+        for unit in 0..self.units.len() {
+            for sent in self.units[unit].open.clone() {
+                self.pass(&sent);
+            }
+        }
+        self.take_answers()
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        loop {
+            let mut sent = false;
+            for unit in 0..self.units.len() {
+                sent |= self.send(unit);
+            }
+            if self.primary == 0 && self.copies.hosts.len() > 1 {
+                self.copies.replicate(0, 1);
+            }
+            self.take_answers()?;
+            if self.units.iter().all(|unit| unit.left.is_empty() && unit.open.is_empty()) {
+                return Ok(());
+            }
+            if !sent {
+                return Err("the run stands still".to_owned());
+            }
+        }
+    }
+
+    /// The model, by row or by position.
+    fn model(&self, is_sparse: bool) -> Vec<u32> {
+        if !is_sparse {
+            return self.copies.values(self.primary);
+        }
+        let mut header = Header::new(Kind::Pull, epoch(1));
+        header.flags = flags::KEYS | flags::POSITIONS | flags::FREE;
+        header.count = POSITIONS.len() as u32;
+        let keys: Vec<_> = POSITIONS.iter().flat_map(|p| [*p as u32, (*p >> 32) as u32]).collect();
+        let mut values = Vec::new();
+        let shard = self.copies.hosts[self.primary].shard(ShardId(0)).expect("a copy");
+        shard.gather(&header, &keys, &mut values).expect("it is served");
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+}
+
+/// A run that loses its primary at a moment of its seed. Returns the model.
+fn run(seed: u64, sharing: Sharing, is_sparse: bool, gated: bool) -> Result<Vec<u32>, String> {
+    let bsp = matches!(sharing, Sharing::Lanes { .. });
+    let optimizer = if bsp { Optimizer::ftrl(0.3, 1.0, 1e-3, 0.1) } else { SGD };
+    let mut copies = Copies::new(2, sharing, table(is_sparse, optimizer));
+    if !gated {
+        copies.hosts[0].ungate();
+    }
+    let mut random = Random(seed);
+    let mut run = Run::new(copies, sharing, is_sparse);
+    let moment = random.below(90);
+    for _ in 0..moment {
+        match random.below(6) {
+            0..3 => {
+                let unit = random.below(u64::from(UNITS)) as usize;
+                run.send(unit);
+            }
+            3 | 4 => {
+                let count = random.below(4) as usize;
+                run.copies.deliver(0, 1, count);
+            }
+            _ => run.copies.acknowledge(),
+        }
+        run.take_answers()?;
+    }
+    run.fail_over()?;
+    run.finish()?;
+    Ok(run.model(is_sparse))
+}
+
+/// The model of a run without faults and without backups.
+fn undisturbed(sharing: Sharing, is_sparse: bool) -> Vec<u32> {
+    let bsp = matches!(sharing, Sharing::Lanes { .. });
+    let optimizer = if bsp { Optimizer::ftrl(0.3, 1.0, 1e-3, 0.1) } else { SGD };
+    let copies = Copies::new(1, sharing, table(is_sparse, optimizer));
+    let mut run = Run::new(copies, sharing, is_sparse);
+    run.finish().expect("nothing disturbs it");
+    run.model(is_sparse)
+}
+
+fn shapes() -> [(Sharing, bool); 4] {
+    let lanes = Sharing::Lanes { lanes: UNITS };
+    [(lanes, false), (lanes, true), (Sharing::Queue, false), (Sharing::Queue, true)]
+}
+
+/// ASP: sums of whole numbers above an initial value of a normal distribution may differ in their last bits by their order.
+fn same(got: &[u32], wanted: &[u32], sharing: Sharing) -> bool {
+    let near = |(a, b): (&u32, &u32)| (f32::from_bits(*a) - f32::from_bits(*b)).abs() < 0.01;
+    match sharing {
+        Sharing::Lanes { .. } => got == wanted,
+        _ => got.len() == wanted.len() && got.iter().zip(wanted).all(near),
+    }
+}
+
+#[test]
+fn loss_of_the_primary_loses_and_repeats_nothing() {
+    for (sharing, is_sparse) in shapes() {
+        let wanted = undisturbed(sharing, is_sparse);
+        for seed in 0..500 {
+            let got = run(seed, sharing, is_sparse, true);
+            let got = got.unwrap_or_else(|error| panic!("seed {seed}, {sharing:?}: {error}"));
+            assert!(same(&got, &wanted, sharing), "seed {seed}, {sharing:?}, sparse {is_sparse}");
+        }
+    }
+}
+
+#[test]
+fn answers_that_do_not_wait_lose_updates() {
+    for (sharing, is_sparse) in shapes() {
+        let wanted = undisturbed(sharing, is_sparse);
+        let broken = (0..500).filter(|&seed| match run(seed, sharing, is_sparse, false) {
+            Ok(got) => !same(&got, &wanted, sharing),
+            Err(_) => true,
+        });
+        assert!(broken.count() > 50, "{sharing:?}, sparse {is_sparse}");
+    }
+}

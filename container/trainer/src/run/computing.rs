@@ -1,0 +1,37 @@
+//! The part of a step that the algorithm does: timed for the heartbeat, and marked, since it may take long and may hang.
+
+use std::time::{Duration, Instant};
+
+use heddle_fail_points::fail_point;
+use heddle_protocol::ids::TaskAttempt;
+
+use super::pipeline::{Pipeline, PipelineAction};
+use super::status::SharedStatus;
+use crate::algorithm::Algorithm;
+
+/// The next action of a lane's or a task's steps. `attempt`: which hand-out of the task this is; 0 for a lane.
+/// `computed`: own computing time since the start.
+pub(super) fn next_action(
+    pipeline: &mut Pipeline,
+    algorithm: &mut dyn Algorithm,
+    attempt: TaskAttempt,
+    status: &SharedStatus,
+    computed: &mut Duration,
+) -> Option<PipelineAction> {
+    if let Some(task) = pipeline.task_ahead() {
+        status.computes(task, attempt);
+    }
+    let (rows, loss) = (pipeline.metrics().rows, pipeline.metrics().loss_sum);
+    let started = Instant::now();
+    let action = pipeline.next_action(algorithm);
+    if let Some(PipelineAction::Push(_) | PipelineAction::Computed) = &action {
+        fail_point!("step-computed");
+        *computed += started.elapsed();
+        let metrics = pipeline.metrics();
+        let evaluated = matches!(action, Some(PipelineAction::Computed));
+        let (rows, loss) = (metrics.rows - rows, metrics.loss_sum - loss);
+        status.computed(rows, loss, evaluated, *computed);
+    }
+    status.computes_no_more();
+    action
+}

@@ -1,0 +1,153 @@
+//! Replicas of shards: views, which the ApplicationMaster orders, and the state of a copy.
+//!
+//! A view names the primary of a shard and its in-sync set: the copies that have every acknowledged change. Views are absolute
+//! and idempotent. A holder ignores a view whose (term, version) is not higher than that of its own view in the same epoch.
+//! Without `pservers.replicas` there is no view, and no message has a field of this module.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Epoch, Member, ShardId, Term, ViewVersion};
+
+/// The holders of a shard at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardView {
+    /// The shard.
+    pub shard: ShardId,
+    /// Fencing number of the primary; higher terms supersede lower ones.
+    pub term: Term,
+    /// Orders the views of a term.
+    pub version: ViewVersion,
+    /// The copy that serves trainers.
+    pub primary: Member,
+    /// Copies for which acknowledgements wait, the primary included. Only these can be promoted.
+    pub in_sync: Vec<Member>,
+    /// Copies to which the primary streams its changes.
+    pub backups: Vec<BackupPlace>,
+}
+
+impl ShardView {
+    /// What orders the views of a shard within an epoch.
+    #[must_use]
+    pub fn order(&self) -> (Term, ViewVersion) {
+        (self.term, self.version)
+    }
+}
+
+/// A backup and the address of its copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupPlace {
+    /// The pserver's container.
+    pub member: Member,
+    /// Address of the data thread that owns the copy.
+    pub endpoint: SocketAddr,
+}
+
+/// See [`Command::Views`](super::Command::Views).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetViews {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Views of shards that the receiver holds, or held.
+    pub views: Vec<ShardView>,
+}
+
+/// State of a copy of a shard, for an ApplicationMaster that takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaState {
+    /// The highest term that the copy has received.
+    pub term: Term,
+    /// The version of its view.
+    pub version: ViewVersion,
+    /// Whether it serves trainers.
+    pub primary: bool,
+    /// The number of its last change.
+    pub number: u64,
+    /// Whether it has all rows: it is loaded, or filled to the end.
+    pub whole: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::{Command, LoadShards, Phase, ShardState, Sharing};
+    use crate::ids::{Incarnation, PhaseNo, Slot, Step};
+    use crate::task_set::TaskSet;
+
+    fn member(index: u32) -> Member {
+        Member { slot: Slot::pserver(index), incarnation: Incarnation(1) }
+    }
+
+    fn view() -> ShardView {
+        let endpoint = SocketAddr::from(([127, 0, 0, 1], 7000));
+        ShardView {
+            shard: ShardId(3),
+            term: Term(2),
+            version: ViewVersion(5),
+            primary: member(1),
+            in_sync: vec![member(1), member(0)],
+            backups: vec![BackupPlace { member: member(0), endpoint }],
+        }
+    }
+
+    fn load(views: Vec<ShardView>) -> LoadShards {
+        let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
+        LoadShards {
+            epoch: Epoch::default(),
+            shards: vec![ShardId(3)],
+            base: None,
+            phase,
+            step: Step(0),
+            views,
+        }
+    }
+
+    fn state(replica: Option<ReplicaState>) -> ShardState {
+        ShardState {
+            shard: ShardId(3),
+            phase: PhaseNo(0),
+            step: Step(0),
+            ended: false,
+            tasks: Vec::new(),
+            done: TaskSet::default(),
+            replica,
+        }
+    }
+
+    #[test]
+    fn messages_without_replicas_have_no_field_of_them() {
+        let json = serde_json::to_string(&Command::LoadShards(load(Vec::new()))).expect("JSON");
+        assert_eq!(
+            json,
+            r#"{"command":"load-shards","epoch":{"generation":0,"count":0},"shards":[3],"base":null,"phase":{"no":0,"sharing":{"mode":"queue"}},"step":0}"#
+        );
+        let json = serde_json::to_string(&state(None)).expect("JSON");
+        assert!(!json.contains("replica"), "{json}");
+    }
+
+    #[test]
+    fn views_and_states_of_copies_arrive() {
+        let json = serde_json::to_string(&load(vec![view()])).expect("JSON");
+        let arrived: LoadShards = serde_json::from_str(&json).expect("what was sent arrives");
+        assert_eq!(arrived.views, [view()]);
+        let views = SetViews { epoch: Epoch::default(), views: vec![view()] };
+        let json = serde_json::to_string(&Command::Views(views.clone())).expect("JSON");
+        let Command::Views(arrived) = serde_json::from_str(&json).expect("what was sent arrives")
+        else {
+            panic!("another command")
+        };
+        assert_eq!(arrived, views);
+        let (term, version) = view().order();
+        let copy = ReplicaState { term, version, primary: false, number: 9, whole: true };
+        let json = serde_json::to_string(&state(Some(copy))).expect("JSON");
+        let arrived: ShardState = serde_json::from_str(&json).expect("what was sent arrives");
+        assert_eq!(arrived, state(Some(copy)));
+    }
+
+    #[test]
+    fn a_higher_term_is_a_later_view_whatever_the_version() {
+        let later = ShardView { term: Term(3), version: ViewVersion(1), ..view() };
+        assert!(later.order() > view().order());
+    }
+}

@@ -1,0 +1,94 @@
+//! The rules of `pservers.replicas`.
+
+use super::job::JobSpec;
+use super::limits::{SpecError, rule};
+use super::options::Consistency;
+
+const KEY: &str = "pservers.replicas";
+
+/// Whether the job can have its backups.
+///
+/// # Errors
+/// The first rule that does not hold.
+pub(super) fn check_replicas(spec: &JobSpec) -> Result<(), SpecError> {
+    let (replicas, count) = (spec.pservers.replicas, spec.pservers.count);
+    rule(replicas == 0 || replicas < count, KEY, || {
+        format!(
+            "is {replicas}, must be below pservers.count = {count}: the copies of a shard are on different pservers"
+        )
+    })?;
+    // Clocks are not replicated.
+    let ssp = spec.training.consistency == Consistency::Ssp;
+    rule(replicas == 0 || !ssp, KEY, || {
+        format!("is {replicas}, must be 0 with training.consistency = \"ssp\"")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::spec::check::check;
+    use crate::spec::job::{JobSpec, sample};
+    use crate::spec::{Bytes, Consistency, PserverMemory};
+
+    fn job(change: impl FnOnce(&mut JobSpec)) -> JobSpec {
+        let mut spec = sample();
+        change(&mut spec);
+        spec
+    }
+
+    fn refused(change: impl FnOnce(&mut JobSpec)) -> String {
+        check(&job(change)).expect_err("the change breaks a rule").to_string()
+    }
+
+    #[test]
+    fn replicas_are_bounded_and_below_the_number_of_pservers() {
+        super::check_replicas(&job(|spec| spec.pservers.replicas = 1)).expect("one backup");
+        assert_eq!(
+            refused(|spec| spec.pservers.replicas = 2),
+            "pservers.replicas: is 2, must be below pservers.count = 2: the copies of a shard are on different pservers"
+        );
+        assert!(
+            refused(|spec| (spec.pservers.count, spec.pservers.replicas) = (4, 3))
+                .starts_with("pservers.replicas: is 3, must be from 0 to 2")
+        );
+        assert_eq!(
+            refused(|spec| {
+                spec.pservers.replicas = 1;
+                spec.training.consistency = Consistency::Ssp;
+                spec.training.staleness = Some(1);
+            }),
+            "pservers.replicas: is 1, must be 0 with training.consistency = \"ssp\""
+        );
+    }
+
+    #[test]
+    fn copies_are_memory_and_the_refusal_names_the_terms() {
+        let tight = |spec: &mut JobSpec| {
+            // 32 MiB of parameters on each of two pservers, as much of sums.
+            spec.model.features = 16 << 20;
+            spec.pservers.memory = Bytes::mib(140);
+        };
+        check(&job(tight)).expect("it fits without backups");
+        let text = refused(|spec| {
+            tight(spec);
+            spec.pservers.replicas = 1;
+        });
+        assert!(text.starts_with("pservers.memory: is 140MiB, must be at least "), "{text}");
+        assert!(
+            text.contains("65 MiB of backups of other pservers' shards (pservers.replicas)"),
+            "{text}"
+        );
+        let terms = PserverMemory::of(&job(|spec| {
+            tight(spec);
+            spec.pservers.replicas = 1;
+        }));
+        assert_eq!(terms.backups.0, terms.tables.0 + terms.sums.0);
+        assert!(terms.unconfirmed.0 > 0);
+    }
+
+    #[test]
+    fn without_backups_the_json_is_as_before() {
+        let json = String::from_utf8(sample().to_json()).expect("JSON");
+        assert!(!json.contains("replicas"), "{json}");
+    }
+}

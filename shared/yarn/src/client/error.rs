@@ -1,0 +1,88 @@
+//! Why a call of a client failed.
+
+use std::time::Duration;
+
+use heddle_hadoop::rpc::RpcError;
+
+use crate::ids::{ApplicationId, Missing};
+
+/// Why a client's call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The ResourceManager does not have the application, or no longer has it.
+    #[error("the ResourceManager does not have {0}")]
+    NotFound(String),
+    /// The user lacks the permission.
+    #[error("not permitted: {0}")]
+    Denied(String),
+    /// The cluster refuses the application because of its queue, limits, labels or credentials.
+    #[error("the cluster refused {application}: {diagnostics}")]
+    Refused {
+        /// The application.
+        application: ApplicationId,
+        /// The ResourceManager's message.
+        diagnostics: String,
+    },
+    /// The operation took longer than the timeout and may still succeed.
+    #[error("{what} took longer than {waited:?}")]
+    Waited {
+        /// The operation.
+        what: &'static str,
+        /// The timeout.
+        waited: Duration,
+    },
+    /// No ResourceManager answered.
+    #[error("no ResourceManager answers")]
+    Unreachable(#[source] RpcError),
+    /// The ResourceManager accepts no login of this client. It executed nothing.
+    #[error("cannot authenticate to the ResourceManager")]
+    Auth(#[source] RpcError),
+    /// The call failed in another way.
+    #[error("the call to the ResourceManager failed")]
+    Call(#[source] RpcError),
+    /// The response lacks a required field.
+    #[error("the ResourceManager's response is malformed")]
+    Answer(#[from] Missing),
+}
+
+impl ClientError {
+    /// Whether calling again may help.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Waited { .. })
+    }
+
+    /// An exception of the ResourceManager about this application is its refusal.
+    pub(super) fn or_refused(self, application: ApplicationId) -> Self {
+        match &self {
+            Self::Call(source) => match source.remote() {
+                Some(exception) => {
+                    Self::Refused { application, diagnostics: exception.message().to_owned() }
+                }
+                None => self,
+            },
+            _ => self,
+        }
+    }
+
+    pub(super) fn of(error: RpcError) -> Self {
+        // An authentication error of a server that fails over is retryable and is handled below.
+        if matches!(error, RpcError::Auth { .. }) && !error.is_retryable() {
+            return Self::Auth(error);
+        }
+        let Some(exception) = error.remote() else {
+            return if error.is_retryable() { Self::Unreachable(error) } else { Self::Call(error) };
+        };
+        let message = exception.message().to_owned();
+        match exception.simple_class() {
+            "ApplicationNotFoundException"
+            | "ApplicationAttemptNotFoundException"
+            | "ContainerNotFoundException" => Self::NotFound(message),
+            _ if exception.is_denied() || message.contains("AccessControlException") => {
+                Self::Denied(message)
+            }
+            _ if error.is_retryable() => Self::Unreachable(error),
+            _ => Self::Call(error),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Paths that nftables cut, one way or both, between processes of a job in a network namespace of its own.
+//!
+//! Needs root, `nft`, `ip`, `ss`, `unshare`, `nsenter` and `setpriv`. Each trainer has a user id of its own, by which its
+//! packets are told apart: 4000 + 10 × index + incarnation.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use heddle_protocol::environment::AmAddress;
+use heddle_protocol::ids::{Incarnation, Slot};
+use heddle_protocol::view::{JobEvent, JobView};
+use heddle_tests::local::{Run, program, write_libsvm};
+use heddle_tests::logs::KILLS;
+use heddle_tests::standstill::end_of;
+
+const LIMIT: Duration = Duration::from_secs(180);
+/// Some 40 s of training: the end of a process is decided 10 s after a cut, and a rule may take effect 10 s late, while
+/// the kernel removes the namespace of the test before.
+const STEPS: u32 = 1_600;
+const HEAL_AFTER: Duration = Duration::from_secs(5);
+/// What a cut may leave in the logs.
+const CUTS: &[&str] = &["warning_raised"];
+
+/// The kernel takes seconds to remove a namespace, and rules of others wait meanwhile: one job at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+struct CutJob {
+    dir: tempfile::TempDir,
+    run: Run,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl CutJob {
+    /// A BSP job of two pservers, three trainers and this many steps that trains.
+    fn training(steps: u32) -> Self {
+        // A test that failed leaves nothing that another one needs.
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = tempfile::tempdir().expect("a folder");
+        write_job(dir.path(), steps);
+        let slow = [("FAILPOINTS", "step-computed=sleep(25)")];
+        let run = Run::start_in_namespace(dir.path(), "job.toml", &[], &slow).expect("it starts");
+        let trains = |event: &JobEvent| match event {
+            JobEvent::Progress { rows, .. } => (*rows > 100).then_some(()),
+            _ => None,
+        };
+        run.wait_event("training", LIMIT, trains).expect("it trains");
+        run.in_namespace(&["nft", "add", "table", "inet", "cuts"]).expect("nft is there");
+        let chain = "add chain inet cuts out { type filter hook output priority 0; }";
+        run.in_namespace(&["nft", chain]).expect("a chain");
+        Self { dir, run, _alone: alone }
+    }
+
+    /// Drops the packets that this rule matches, from now on.
+    fn cut(&self, packets: &str) -> Instant {
+        let rule = format!("add rule inet cuts out {packets} drop");
+        self.run.in_namespace(&["nft", &rule]).expect("a rule");
+        Instant::now()
+    }
+
+    fn heal(&self) {
+        self.run.in_namespace(&["nft", "flush", "chain", "inet", "cuts", "out"]).expect("healed");
+    }
+
+    /// The port that the first process of pserver-0 listens on.
+    fn data_port(&self) -> u16 {
+        let pid = self.run.wait_event("pserver-0", LIMIT, |event| match event {
+            JobEvent::Registered { slot, pid, .. } if *slot == Slot::pserver(0) => Some(*pid),
+            _ => None,
+        });
+        let pid = format!("pid={},", pid.expect("it has registered"));
+        let sockets = self.run.in_namespace(&["ss", "-Hltnp"]).expect("ss is there");
+        let line = sockets.lines().find(|line| line.contains(&pid)).expect("it listens");
+        let address = line.split_whitespace().nth(3).expect("a local address");
+        address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+    }
+
+    /// The port of the ApplicationMaster.
+    fn am_port(&self) -> u16 {
+        let runs = self.dir.path().join("state/heddle/runs");
+        let run = std::fs::read_dir(runs).expect("runs").flatten().next().expect("a run");
+        let text = std::fs::read(run.path().join("am.json")).expect("an address");
+        let address: AmAddress = serde_json::from_slice(&text).expect("JSON");
+        address.address.port()
+    }
+
+    /// Waits for the first loss. Returns its slot and cause.
+    fn lost(&self) -> (Slot, String) {
+        self.run
+            .wait_event("a loss", LIMIT, |event| match event {
+                JobEvent::Lost { slot, cause, .. } => Some((*slot, cause.clone())),
+                _ => None,
+            })
+            .expect("an end is given up")
+    }
+
+    /// The text of the warning about the outage.
+    fn warning(&self, begun: Instant, words: &str) -> String {
+        let text = self.run.wait_event("a warning", LIMIT, |event| match event {
+            JobEvent::Warning { text } if text.contains(words) => Some(text.clone()),
+            _ => None,
+        });
+        let seconds = begun.elapsed().as_secs_f64();
+        // The promise is 3 s; the machine may be busy.
+        assert!((1.5..9.0).contains(&seconds), "reported after {seconds} s");
+        text.expect("it is reported")
+    }
+
+    fn ended(self) -> JobView {
+        let (code, events, stderr) =
+            self.run.expecting(KILLS).expecting(CUTS).finish(LIMIT).expect("it ends");
+        assert_eq!(code, Some(0), "{stderr}");
+        end_of(events).expect("the end is reported")
+    }
+
+    /// The job ends well, and this slot alone was replaced.
+    fn ends_with(self, replaced: Option<Slot>) {
+        let view = self.ended();
+        for slot in &view.slots {
+            let is_first = slot.incarnation == Incarnation(1);
+            assert_eq!(is_first, Some(slot.slot) != replaced, "{slot:?} {:?}", view.recoveries);
+        }
+        assert_eq!(view.recoveries.len(), usize::from(replaced.is_some()), "{:?}", view.recoveries);
+    }
+}
+
+fn write_job(dir: &Path, steps: u32) {
+    write_libsvm(&dir.join("data"), "train", 3, 8 * steps, 50, 5, 3).expect("data");
+    let script = format!(
+        "#!/bin/sh\n\
+         user=$((4000 + 10 * ${{HEDDLE_SLOT#trainer-}} + HEDDLE_INCARNATION))\n\
+         exec setpriv --reuid $user --clear-groups --inh-caps +dac_override \
+         --ambient-caps +dac_override {} trainer\n",
+        program("heddle").expect("it is built").display()
+    );
+    let path = dir.join("trainer.sh");
+    std::fs::write(&path, script).expect("written");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a mode");
+    let text = "name = \"cut\"\n\
+         [data]\ntrain = \"data/train-*.libsvm\"\npasses = 1\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\n\
+         [training]\nconsistency = \"bsp\"\nlanes = 3\nbatch = 8\n\
+         [pservers]\ncount = 2\nshards = 4\n\
+         [trainers]\nmin = 3\nmax = 3\ncommand = [\"./trainer.sh\"]\n\
+         [checkpoint]\ndir = \"ckpt\"\nevery = \"1s\"\n\
+         [output]\nmodel = \"model\"\n";
+    std::fs::write(dir.join("job.toml"), text).expect("a job file");
+}
+
+/// From the cut to the end of the process that is replaced: the promise is 12 s, and the machine may be busy.
+fn in_time(begun: Instant) {
+    let seconds = begun.elapsed().as_secs_f64();
+    assert!((8.0..16.0).contains(&seconds), "replaced after {seconds} s");
+}
+
+#[test]
+fn s38_cut_of_5_s_between_any_two_roles_has_no_consequences() {
+    let job = CutJob::training(STEPS);
+    let (data, control) = (job.data_port(), job.am_port());
+    // Trainers to a pserver, back, one trainer to the ApplicationMaster, and the ApplicationMaster to all.
+    for packets in [
+        format!("tcp dport {data}"),
+        format!("tcp sport {data}"),
+        format!("meta skuid 4011 tcp dport {control}"),
+        format!("tcp sport {control}"),
+    ] {
+        job.cut(&packets);
+        std::thread::sleep(HEAL_AFTER);
+        job.heal();
+        std::thread::sleep(Duration::from_secs(3));
+    }
+    job.ends_with(None);
+}
+
+#[test]
+fn s38_pserver_that_trainers_cannot_reach_is_replaced() {
+    for direction in ["dport", "sport"] {
+        let job = CutJob::training(STEPS);
+        let begun = job.cut(&format!("tcp {direction} {}", job.data_port()));
+        let warning = job.warning(begun, "cannot reach");
+        // Both ends; those trainers that have noticed it by then.
+        assert!(warning.contains("trainer-") && warning.contains("pserver-0"), "{warning}");
+        let (slot, cause) = job.lost();
+        in_time(begun);
+        assert_eq!(slot, Slot::pserver(0), "{direction}: {cause}");
+        assert!(cause.contains("cannot reach the data port of pserver-0"), "{cause}");
+        job.ends_with(Some(Slot::pserver(0)));
+    }
+}
+
+#[test]
+fn s38_trainer_that_alone_cannot_reach_a_pserver_is_replaced() {
+    let job = CutJob::training(STEPS);
+    let begun = job.cut(&format!("meta skuid 4011 tcp dport {}", job.data_port()));
+    let warning = job.warning(begun, "cannot reach");
+    assert!(warning.contains("trainer-1") && warning.contains("pserver-0"), "{warning}");
+    let (slot, cause) = job.lost();
+    in_time(begun);
+    assert_eq!(slot, Slot::trainer(1), "{cause}");
+    job.ends_with(Some(Slot::trainer(1)));
+}
+
+#[test]
+fn s38_trainer_whose_control_path_is_cut_is_replaced() {
+    let job = CutJob::training(STEPS);
+    let begun = job.cut(&format!("meta skuid 4011 tcp dport {}", job.am_port()));
+    let warning = job.warning(begun, "was not heard for 3 s");
+    assert!(warning.contains("trainer-1"), "{warning}");
+    let (slot, cause) = job.lost();
+    in_time(begun);
+    assert_eq!(slot, Slot::trainer(1), "{cause}");
+    job.ends_with(Some(Slot::trainer(1)));
+}

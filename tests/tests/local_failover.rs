@@ -1,0 +1,145 @@
+//! Jobs with `pservers.replicas`: a lost pserver costs no rollback while a copy of each of its shards is left, and in BSP the
+//! model has the bytes of an undisturbed run without backups. Counts of ASP are in `local_counting`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use heddle_protocol::ids::Slot;
+use heddle_protocol::view::{JobEvent, JobState, JobView, RecoveryKind};
+use heddle_tests::local::{Run, kill9, pid_of, write_libsvm};
+use heddle_tests::logs::KILLS;
+use sha2::{Digest, Sha256};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A BSP job of about 400 steps on three pservers.
+fn job(dir: &Path, name: &str, replicas: u32) -> String {
+    let file = format!("{name}.toml");
+    let text = format!(
+        "name = \"failover\"\n\
+         [data]\ntrain = \"data/train-*.libsvm\"\ntest = \"data/test-*.libsvm\"\npasses = 4\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n\
+         optimizer = {{ kind = \"ftrl\", alpha = 0.1 }}\n\
+         [training]\nconsistency = \"bsp\"\nlanes = 4\nbatch = 8\nseed = 7\n\
+         [pservers]\ncount = 3\nvcores = 2\nshards = 12\nreplicas = {replicas}\n\
+         [trainers]\nmin = 2\nmax = 2\n\
+         [checkpoint]\ndir = \"ckpt-{name}\"\nevery = \"40 steps\"\n\
+         [output]\nmodel = \"model-{name}\"\n"
+    );
+    std::fs::write(dir.join(&file), text).expect("a job file");
+    file
+}
+
+/// SHA-256 of the published model's files, by name.
+fn model(dir: &Path, name: &str) -> BTreeMap<String, String> {
+    let root = dir.join(format!("model-{name}"));
+    let published = std::fs::read(root.join("MODEL.json")).expect("a published model");
+    let published = heddle_protocol::model::ModelFile::from_json(&published).expect("a model file");
+    let sum = |file: &heddle_protocol::control::ExportedFile| {
+        let bytes = std::fs::read(root.join(&published.dir).join(&file.name)).expect("a file");
+        (file.name.clone(), hex::encode(Sha256::digest(bytes)))
+    };
+    published.files.iter().map(sum).collect()
+}
+
+fn finished(run: Run) -> JobView {
+    let (code, events, stderr) = run.finish(LIMIT).expect("the run ends");
+    let ended = events.iter().find_map(|event| match event {
+        JobEvent::Ended { view, .. } => Some((**view).clone()),
+        _ => None,
+    });
+    let view = ended.unwrap_or_else(|| panic!("no end was reported: {stderr}"));
+    assert_eq!((code, view.state), (Some(0), JobState::Finished), "{stderr}");
+    view
+}
+
+fn training(run: &mut Run, steps: u64) -> JobView {
+    let trains =
+        |view: &JobView| view.state == JobState::Running && view.phase_text.starts_with("pass");
+    let first = run.wait_for("training", LIMIT, trains).expect("it trains");
+    run.wait_for("steps are taken", LIMIT, |view| {
+        trains(view)
+            && (view.phase > first.phase || view.step.0 >= first.step.0 + steps)
+            && view.slots.iter().all(|place| place.pid > 0)
+    })
+    .expect("steps are taken")
+}
+
+/// Kills the process of a slot; returns the view when the loss is dealt with, and prints what the next step took.
+fn kill(run: &mut Run, slot: Slot) -> JobView {
+    let before = training(run, 3);
+    let known = before.recoveries.len();
+    let killed = Instant::now();
+    kill9(pid_of(&before, slot).expect("it runs")).expect("it was alive");
+    let after = run
+        .wait_for("recovered", LIMIT, |view| {
+            view.recoveries.len() > known && view.recoveries.iter().all(|recovery| recovery.done)
+        })
+        .expect("it recovers");
+    let recovery = after.recoveries.last().expect("one more");
+    println!(
+        "{slot} killed: {:?} notice {:?} ms, record {:?} ms, promotion {:?} ms, next step {:?} ms; seen after {} ms",
+        recovery.kind,
+        recovery.notice_ms,
+        recovery.restart_ms,
+        recovery.load_ms,
+        recovery.resume_ms,
+        killed.elapsed().as_millis()
+    );
+    assert_eq!(recovery.slot, Some(slot));
+    after
+}
+
+#[test]
+fn killed_pservers_change_no_byte_and_no_epoch() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    write_libsvm(&data, "train", 4, 800, 300, 12, 11).expect("data");
+    write_libsvm(&data, "test", 1, 400, 300, 12, 12).expect("data");
+    let file = job(dir.path(), "calm", 0);
+    let calm = finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
+    assert!(calm.replication.is_none());
+    let expected = model(dir.path(), "calm");
+
+    let file = job(dir.path(), "copied", 1);
+    let copied = finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
+    assert_eq!(model(dir.path(), "copied"), expected, "backups change no byte");
+    let replication = copied.replication.expect("it has backups");
+    assert_eq!((replication.in_sync, replication.under_replicated), (12, 0));
+
+    let file = job(dir.path(), "killed", 1);
+    let slow = [("FAILPOINTS", "step-computed=sleep(25)")];
+    let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
+    // A primary of four shards that holds backups of four others.
+    let after = kill(&mut run, Slot::pserver(0));
+    let recovery = after.recoveries.last().expect("one");
+    assert_eq!(recovery.kind, RecoveryKind::Failover);
+    assert_eq!((recovery.epoch_after.count, after.epoch.count), (0, 0), "no rollback");
+    let replication = after.replication.expect("it has backups");
+    assert_eq!(replication.promotions, 4);
+    assert_eq!(replication.under_replicated, 8);
+    // Its replacement holds nothing: no trainer notices its loss.
+    let before = training(&mut run, 3);
+    kill9(pid_of(&before, Slot::pserver(0)).expect("replaced")).expect("it was alive");
+    let after = training(&mut run, 5);
+    assert_eq!(after.epoch.count, 0, "it held no shard");
+    // A pserver that holds the last copy of some shards.
+    let after = kill(&mut run, Slot::pserver(1));
+    let recovery = after.recoveries.last().expect("one more");
+    assert_eq!(recovery.kind, RecoveryKind::Rollback);
+    assert_eq!(after.epoch.count, 1);
+    // Whichever is noticed first: the end of the process, or its closed port.
+    let causes = ["signal 9", "its process is gone"];
+    assert!(causes.iter().any(|cause| recovery.cause.contains(cause)), "{}", recovery.cause);
+    assert!(
+        run.events().iter().any(|event| matches!(event, JobEvent::RollbackStarted { cause, .. } if cause.contains("no copy is left of shard"))),
+        "the rollback names the shards"
+    );
+    let view = finished(run.expecting(KILLS));
+    assert_eq!(view.epoch.count, 1);
+    // After the rollback all shards have their backups again.
+    let replication = view.replication.expect("it has backups");
+    assert_eq!(replication.under_replicated, 0);
+    assert_eq!(model(dir.path(), "killed"), expected, "kills change no byte");
+}

@@ -1,0 +1,177 @@
+//! `heddle checkpoint groups` and `repair` on each kind of damage, with a copy of the folder as a mirror.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use heddle_am::claim::local_owner;
+use heddle_tests::local::{Ended, heddle, heddle_with, write_libsvm};
+
+/// A finished job with checkpoints in `ckpt`, and a copy of them in `mirror`.
+fn finished_job() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a folder");
+    write_libsvm(&dir.path().join("data"), "train", 2, 100, 40, 5, 1).expect("data");
+    let text = "name = \"groups\"\n\
+         [data]\ntrain = \"data/*.libsvm\"\npasses = 3\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 40\n\
+         [training]\nlanes = 2\nbatch = 10\n\
+         [pservers]\ncount = 2\nshards = 4\n[trainers]\nmin = 1\nmax = 2\n\
+         [checkpoint]\ndir = \"ckpt\"\nevery = \"1 pass\"\n[output]\nmodel = \"model\"\n";
+    std::fs::write(dir.path().join("job.toml"), text).expect("a job file");
+    let slow = [("FAILPOINTS", "step-computed=sleep(50)")];
+    let ended = heddle_with(dir.path(), &["run", "job.toml"], &slow).expect("heddle starts");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    copy_tree(&dir.path().join("ckpt"), &dir.path().join("mirror"));
+    dir
+}
+
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("a new folder");
+    for entry in std::fs::read_dir(from).expect("readable") {
+        let entry = entry.expect("readable");
+        let target = to.join(entry.file_name());
+        match entry.file_type().expect("known").is_dir() {
+            true => copy_tree(&entry.path(), &target),
+            false => assert!(std::fs::copy(entry.path(), target).is_ok(), "copied"),
+        }
+    }
+}
+
+/// The folders of the newest checkpoint and of the one before it.
+fn newest_two(dir: &Path) -> (PathBuf, PathBuf) {
+    let mut folders: Vec<(u32, PathBuf)> = std::fs::read_dir(dir.join("ckpt"))
+        .expect("checkpoints")
+        .filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let (_, number) = path.file_name()?.to_str()?.strip_prefix('g')?.split_once("-c")?;
+            Some((number.parse().ok()?, path))
+        })
+        .collect();
+    folders.sort();
+    let newest = folders.pop().expect("two at least").1;
+    (newest, folders.pop().expect("two at least").1)
+}
+
+fn shard_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("files");
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut files: Vec<_> = paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "ckpt"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn checkpoint(dir: &Path, arguments: &[&str]) -> Ended {
+    let mut all = vec!["checkpoint"];
+    all.extend(arguments);
+    heddle(dir, &all).expect("heddle starts")
+}
+
+type Accident = (&'static str, &'static str, fn(&Path, &Path));
+
+fn sidecar(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".md5");
+    name.into()
+}
+
+const ACCIDENTS: [Accident; 5] = [
+    ("deleted", "missing", |file, _| std::fs::remove_file(file).expect("removed")),
+    ("truncated", "damaged", |file, _| {
+        let bytes = std::fs::read(file).expect("readable");
+        std::fs::write(file, &bytes[..bytes.len() / 2]).expect("written");
+    }),
+    ("flipped", "damaged", |file, _| {
+        let mut bytes = std::fs::read(file).expect("readable");
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        std::fs::write(file, bytes).expect("written");
+    }),
+    ("swapped", "other version", |file, other| {
+        std::fs::copy(other, file).expect("copied");
+    }),
+    ("swapped with its sidecar", "other version", |file, other| {
+        std::fs::copy(other, file).expect("copied");
+        let theirs = std::fs::read_to_string(sidecar(other)).expect("readable");
+        let (sum, _) = theirs.split_once(' ').expect("a sum");
+        let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
+        std::fs::write(sidecar(file), format!("{sum} *{name}\n")).expect("written");
+    }),
+];
+
+#[test]
+fn each_damage_is_named_and_repaired_from_a_mirror() {
+    let dir = finished_job();
+    let dir = dir.path();
+    let whole = checkpoint(dir, &["groups", "ckpt"]);
+    assert_eq!(whole.code, Some(0), "{whole:?}");
+    assert!(whole.stdout.contains("1 of 1 good"), "{}", whole.stdout);
+    let (newest, before) = newest_two(dir);
+    let (file, other) = (shard_files(&newest).remove(1), shard_files(&before).remove(1));
+    let bytes = std::fs::read(&file).expect("readable");
+    for (what, word, happen) in ACCIDENTS {
+        happen(&file, &other);
+        let alone = checkpoint(dir, &["groups", "ckpt"]);
+        assert_eq!(alone.code, Some(8), "{what}: {alone:?}");
+        assert!(alone.stdout.contains(&format!("{word} ")), "{what}: {}", alone.stdout);
+        let with = checkpoint(dir, &["--json", "groups", "ckpt", "--from", "mirror"]);
+        assert_eq!(with.code, Some(0), "{what}: {with:?}");
+        let bad = format!("\"state\":\"{word}\"");
+        let line = with.stdout.lines().find(|line| line.contains(&bad)).expect("its shard");
+        assert!(line.contains("\"restorable\":true,\"whole\":false"), "{what}: {line}");
+        assert!(line.contains("\"state\":\"good\""), "{what}: {line}");
+
+        let lost = checkpoint(dir, &["repair", "ckpt"]);
+        assert_eq!(lost.code, Some(8), "{what}: {lost:?}");
+        assert!(lost.stderr.contains("shard 1 has no good copy"), "{what}: {}", lost.stderr);
+        let dry = checkpoint(dir, &["repair", "ckpt", "--from", "mirror", "--dry-run"]);
+        assert_eq!(dry.code, Some(0), "{what}: {dry:?}");
+        assert_eq!(checkpoint(dir, &["verify", "ckpt"]).code, Some(8), "{what}: nothing changed");
+        let repaired = checkpoint(dir, &["repair", "ckpt", "--from", "mirror"]);
+        assert_eq!(repaired.code, Some(0), "{what}: {repaired:?}");
+        assert!(repaired.stderr.contains("is replaced by"), "{what}: {}", repaired.stderr);
+        assert_eq!(checkpoint(dir, &["verify", "ckpt"]).code, Some(0), "{what}");
+        assert_eq!(std::fs::read(&file).expect("readable"), bytes, "{what}");
+    }
+    let aside = std::fs::read_dir(dir.join("ckpt/damaged")).expect("set aside").count();
+    assert_eq!(aside, ACCIDENTS.len(), "one folder for each repair");
+    let again = checkpoint(dir, &["repair", "ckpt"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.stderr.contains("every file is good"), "{}", again.stderr);
+}
+
+#[test]
+fn repair_while_the_owner_lives_is_exit_9() {
+    let dir = finished_job();
+    let dir = dir.path();
+    let (newest, _) = newest_two(dir);
+    let file = shard_files(&newest).remove(0);
+    std::fs::remove_file(&file).expect("removed");
+    // The claim of a living process: this one.
+    let claims = dir.join("ckpt/claims");
+    let claim = std::fs::read(claims.join("g1")).expect("readable");
+    let mut claim: serde_json::Value = serde_json::from_slice(&claim).expect("JSON");
+    claim["owner"] = serde_json::to_value(local_owner().expect("in /proc")).expect("JSON");
+    std::fs::write(claims.join("g1"), claim.to_string()).expect("written");
+    let refused = checkpoint(dir, &["repair", "ckpt", "--from", "mirror"]);
+    assert_eq!(refused.code, Some(9), "{refused:?}");
+    assert!(refused.stderr.contains("which is running"), "{}", refused.stderr);
+    assert!(!file.exists(), "nothing was touched");
+}
+
+#[test]
+fn a_place_without_checkpoints_is_exit_7_at_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    std::fs::create_dir(dir.join("empty")).expect("a folder");
+    std::fs::write(dir.join("file"), "text").expect("a file");
+    nix::unistd::mkfifo(&dir.join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    for place in ["empty", "file", "pipe", "./pipe", "/none/at/all"] {
+        for command in ["groups", "repair"] {
+            let begun = std::time::Instant::now();
+            let ended = checkpoint(dir, &[command, place]);
+            assert_eq!(ended.code, Some(7), "{command} {place}: {ended:?}");
+            assert!(begun.elapsed() < Duration::from_secs(20), "{command} {place} hung");
+        }
+    }
+}

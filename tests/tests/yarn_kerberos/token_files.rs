@@ -1,0 +1,79 @@
+//! Processes that have tokens and no ticket: jobs of a session with a token file, and a trainer of the user's own.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use heddle_hadoop::token::{Credentials, token_kind};
+use heddle_tests::hadoop::wait_until;
+use heddle_tests::local::{heddle, program};
+use heddle_tests::secured_job::SecuredJob;
+
+use super::{SLOW, cluster, undisturbed};
+
+/// The example of a trainer, with data that is uploaded: its containers log in to HDFS by their token files alone.
+#[test]
+fn a_custom_trainer_has_the_scores_of_a_local_run() -> Result<()> {
+    let (cluster, realm) = cluster()?;
+    let _daemons = undisturbed();
+    let job = SecuredJob::without_data(cluster)?;
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/custom-trainer/job.toml");
+    let command = format!("trainers.command=[\"{}\"]", program("custom-trainer")?.display());
+    let sets = ["data.passes=2", &command].map(|set| ["--set", set]).concat();
+    let scores = |output: &str| -> Result<String> {
+        let line = output.lines().find(|line| line.starts_with("test  log-loss 0."));
+        Ok(line.with_context(|| format!("no scores in {output}"))?.to_owned())
+    };
+    let cache = realm.cache("alice");
+    let arguments = [&["submit", example], &sets[..]].concat();
+    let there = job.heddle(&arguments, &[("KRB5CCNAME", &cache)])?;
+    ensure!(there.code == Some(0), "{there:?}");
+    let here = heddle(job.path(), &[&["run", example], &sets[..]].concat())?;
+    ensure!(here.code == Some(0), "{here:?}");
+    ensure!(scores(&there.stdout)? == scores(&here.stdout)?, "{there:?} and not {here:?}");
+    Ok(())
+}
+
+/// The session is the ApplicationMaster of a job that runs: it has tokens of HDFS and of the ResourceManager, as the
+/// launcher of a scheduler has. The jobs do not cancel them.
+#[test]
+fn three_jobs_in_a_row_use_one_token_file() -> Result<()> {
+    let (cluster, _) = cluster()?;
+    let _daemons = undisturbed();
+    let session = SecuredJob::of_passes(cluster, "session", 60)?;
+    let mut launcher = session.submit(&[], SLOW)?;
+    wait_until("the launcher runs", Duration::from_secs(60), || launcher.application_master())?;
+    let pid = launcher.application_master()?.pid;
+    let environment = std::fs::read(format!("/proc/{pid}/environ"))?;
+    let environment = String::from_utf8_lossy(&environment);
+    let name = "HADOOP_TOKEN_FILE_LOCATION";
+    let given = environment.split('\0').find_map(|it| it.strip_prefix(&format!("{name}=")));
+    let tokens = session.path().join("tokens").display().to_string();
+    std::fs::copy(given.context("no token file")?, &tokens)?;
+    let credentials = Credentials::read_file(tokens.as_ref())?;
+    for kind in [token_kind::RM_DELEGATION, token_kind::HDFS_DELEGATION] {
+        ensure!(credentials.of_kind(kind).count() == 1, "{kind} in {credentials:?}");
+    }
+
+    let job = SecuredJob::of_passes(cluster, "by-tokens", 1)?;
+    for n in 0..3 {
+        let outputs = [
+            format!("checkpoint.dir=hdfs:///user/alice/by-tokens/ckpt-{n}"),
+            format!("output.model=hdfs:///user/alice/by-tokens/model-{n}"),
+        ];
+        let sets = match n {
+            // The last one has the folders of its job file.
+            2 => Vec::new(),
+            _ => outputs.iter().flat_map(|set| ["--set", set]).collect(),
+        };
+        let arguments = [&["submit", "job.toml"], &sets[..]].concat();
+        let ended = job.heddle(&arguments, &[(name, &tokens)])?;
+        ensure!(ended.code == Some(0), "job {n}: {ended:?}");
+    }
+    job.same_as_local()?;
+    let listed = job.heddle(&["list", "--yarn", "--json"], &[(name, &tokens)])?;
+    ensure!(listed.code == Some(0) && listed.stdout.contains("finished"), "{listed:?}");
+    session.hurry()?;
+    let ended = launcher.ended(Duration::from_secs(120))?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    session.same_as_local()
+}
