@@ -2,47 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use heddle_tests::local::{Ended, heddle, heddle_with, write_libsvm};
-
-fn finished_job() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().expect("a folder");
-    write_libsvm(&dir.path().join("data"), "train", 2, 100, 40, 5, 1).expect("data");
-    let text = "name = \"damage\"\n\
-         [data]\ntrain = \"data/*.libsvm\"\npasses = 3\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 40\n\
-         [training]\nlanes = 2\nbatch = 10\n\
-         [pservers]\ncount = 2\nshards = 4\n[trainers]\nmin = 1\nmax = 2\n\
-         [checkpoint]\ndir = \"ckpt\"\nevery = \"1 pass\"\n[output]\nmodel = \"model\"\n";
-    std::fs::write(dir.path().join("job.toml"), text).expect("a job file");
-    // Each pass takes longer than a checkpoint: the final one would replace one that is still being saved.
-    let slow = [("FAILPOINTS", "step-computed=sleep(50)")];
-    let ended = heddle_with(dir.path(), &["run", "job.toml"], &slow).expect("heddle starts");
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    dir
-}
+use heddle_tests::checkpointed_job::{checkpoints_in, finished_job, shard_files};
+use heddle_tests::local::{Ended, heddle};
 
 /// The newest checkpoint's folder.
 fn newest(dir: &Path) -> PathBuf {
-    let entries = std::fs::read_dir(dir.join("ckpt")).expect("checkpoints");
-    let mut folders: Vec<(u32, PathBuf)> = entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let (_, number) = path.file_name()?.to_str()?.strip_prefix('g')?.split_once("-c")?;
-            Some((number.parse().ok()?, path))
-        })
-        .collect();
-    folders.sort();
-    folders.pop().expect("one at least").1
-}
-
-fn shard_file(folder: &Path) -> PathBuf {
-    let entries = std::fs::read_dir(folder).expect("files");
-    let mut files: Vec<_> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "ckpt"))
-        .collect();
-    files.sort();
-    files.remove(0)
+    checkpoints_in(&dir.join("ckpt")).pop().expect("one at least")
 }
 
 /// Goes on for two more passes.
@@ -57,7 +22,7 @@ fn go_on(dir: &Path, more: &[&str]) -> Ended {
 fn a_changed_byte_falls_back_to_an_older_checkpoint() {
     let dir = finished_job();
     let folder = newest(dir.path());
-    let file = shard_file(&folder);
+    let file = shard_files(&folder).remove(0);
     let mut bytes = std::fs::read(&file).expect("readable");
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
@@ -75,7 +40,7 @@ fn a_changed_byte_falls_back_to_an_older_checkpoint() {
 fn on_corrupt_fail_stops_with_8_and_changes_nothing() {
     let dir = finished_job();
     let folder = newest(dir.path());
-    std::fs::write(shard_file(&folder), b"nothing like a shard").expect("written");
+    std::fs::write(shard_files(&folder).remove(0), b"nothing like a shard").expect("written");
     let ended = go_on(dir.path(), &["--set", "checkpoint.on-corrupt=fail"]);
     assert_eq!(ended.code, Some(8), "{ended:?}");
     assert!(folder.exists());
@@ -86,7 +51,7 @@ fn on_corrupt_fail_stops_with_8_and_changes_nothing() {
 #[test]
 fn a_missing_file_is_refused_by_name() {
     let dir = finished_job();
-    std::fs::remove_file(shard_file(&newest(dir.path()))).expect("removed");
+    std::fs::remove_file(shard_files(&newest(dir.path())).remove(0)).expect("removed");
     let verified = heddle(dir.path(), &["checkpoint", "verify", "ckpt"]).expect("heddle starts");
     assert_eq!(verified.code, Some(8), "{verified:?}");
     let said = format!("{}{}", verified.stdout, verified.stderr);

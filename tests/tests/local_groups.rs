@@ -4,22 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_am::claim::local_owner;
-use heddle_tests::local::{Ended, heddle, heddle_with, write_libsvm};
+use heddle_tests::checkpointed_job::{checkpoints_in, finished_job, shard_files};
+use heddle_tests::local::{Ended, heddle};
 
 /// A finished job with checkpoints in `ckpt`, and a copy of them in `mirror`.
-fn finished_job() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().expect("a folder");
-    write_libsvm(&dir.path().join("data"), "train", 2, 100, 40, 5, 1).expect("data");
-    let text = "name = \"groups\"\n\
-         [data]\ntrain = \"data/*.libsvm\"\npasses = 3\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 40\n\
-         [training]\nlanes = 2\nbatch = 10\n\
-         [pservers]\ncount = 2\nshards = 4\n[trainers]\nmin = 1\nmax = 2\n\
-         [checkpoint]\ndir = \"ckpt\"\nevery = \"1 pass\"\n[output]\nmodel = \"model\"\n";
-    std::fs::write(dir.path().join("job.toml"), text).expect("a job file");
-    let slow = [("FAILPOINTS", "step-computed=sleep(50)")];
-    let ended = heddle_with(dir.path(), &["run", "job.toml"], &slow).expect("heddle starts");
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+fn mirrored_job() -> tempfile::TempDir {
+    let dir = finished_job();
     copy_tree(&dir.path().join("ckpt"), &dir.path().join("mirror"));
     dir
 }
@@ -38,27 +28,9 @@ fn copy_tree(from: &Path, to: &Path) {
 
 /// The folders of the newest checkpoint and of the one before it.
 fn newest_two(dir: &Path) -> (PathBuf, PathBuf) {
-    let mut folders: Vec<(u32, PathBuf)> = std::fs::read_dir(dir.join("ckpt"))
-        .expect("checkpoints")
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let (_, number) = path.file_name()?.to_str()?.strip_prefix('g')?.split_once("-c")?;
-            Some((number.parse().ok()?, path))
-        })
-        .collect();
-    folders.sort();
-    let newest = folders.pop().expect("two at least").1;
-    (newest, folders.pop().expect("two at least").1)
-}
-
-fn shard_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("files");
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut files: Vec<_> = paths
-        .filter(|path| path.extension().is_some_and(|extension| extension == "ckpt"))
-        .collect();
-    files.sort();
-    files
+    let mut folders = checkpoints_in(&dir.join("ckpt"));
+    let newest = folders.pop().expect("two at least");
+    (newest, folders.pop().expect("two at least"))
 }
 
 fn checkpoint(dir: &Path, arguments: &[&str]) -> Ended {
@@ -101,7 +73,7 @@ const ACCIDENTS: [Accident; 5] = [
 
 #[test]
 fn each_damage_is_named_and_repaired_from_a_mirror() {
-    let dir = finished_job();
+    let dir = mirrored_job();
     let dir = dir.path();
     let whole = checkpoint(dir, &["groups", "ckpt"]);
     assert_eq!(whole.code, Some(0), "{whole:?}");
@@ -142,7 +114,7 @@ fn each_damage_is_named_and_repaired_from_a_mirror() {
 
 #[test]
 fn repair_while_the_owner_lives_is_exit_9() {
-    let dir = finished_job();
+    let dir = mirrored_job();
     let dir = dir.path();
     let (newest, _) = newest_two(dir);
     let file = shard_files(&newest).remove(0);

@@ -1,31 +1,22 @@
 //! Mirrors of the checkpoint directory: a job continues from one when the directory is lost, and takes single files from it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::ensure;
 use heddle_am::claim::local_owner;
 use heddle_protocol::view::JobEvent;
+use heddle_tests::checkpointed_job::{checkpointed_job, checkpoints_in, shard_files};
 use heddle_tests::hadoop::wait_until;
-use heddle_tests::local::{Ended, Run, heddle, heddle_with, write_libsvm};
+use heddle_tests::local::{Ended, Run, heddle, heddle_with};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Makes each pass longer than a checkpoint.
 const SLOW: &str = "step-computed=sleep(20)";
 
-/// Data and a job file that keeps mirrors in `m1` and `m2`.
+/// A job that keeps mirrors in `m1` and `m2`.
 fn job() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().expect("a folder");
-    write_libsvm(&dir.path().join("data"), "train", 2, 100, 40, 5, 1).expect("data");
-    let text = "name = \"mirrors\"\n\
-         [data]\ntrain = \"data/*.libsvm\"\npasses = 3\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 40\n\
-         [training]\nlanes = 2\nbatch = 10\n\
-         [pservers]\ncount = 2\nshards = 4\n[trainers]\nmin = 1\nmax = 2\n\
-         [checkpoint]\ndir = \"ckpt\"\nmirrors = [\"m1\", \"m2\"]\nevery = \"1 pass\"\n\
-         [output]\nmodel = \"model\"\n";
-    std::fs::write(dir.path().join("job.toml"), text).expect("a job file");
-    dir
+    checkpointed_job("mirrors = [\"m1\", \"m2\"]\n")
 }
 
 fn run(dir: &Path, arguments: &[&str]) -> Ended {
@@ -51,12 +42,10 @@ fn model(dir: &Path) -> Vec<u8> {
     std::fs::read(dir.join("model/model.safetensors")).expect("a model")
 }
 
-fn checkpoints(dir: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(dir).expect("a folder of checkpoints");
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<_> = names.filter(|name| name.starts_with('g')).collect();
-    names.sort();
-    names
+/// The name of the newest checkpoint's folder in `dir`.
+fn newest(dir: &Path) -> Option<String> {
+    let folder = checkpoints_in(dir).pop()?;
+    folder.file_name()?.to_str().map(str::to_owned)
 }
 
 fn verify(dir: &Path, place: &str) {
@@ -64,25 +53,15 @@ fn verify(dir: &Path, place: &str) {
     assert_eq!(verified.code, Some(0), "{place}: {verified:?}");
 }
 
-fn shard_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("files");
-    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut files: Vec<_> = paths
-        .filter(|path| path.extension().is_some_and(|extension| extension == "ckpt"))
-        .collect();
-    files.sort();
-    files
-}
-
 #[test]
 fn a_job_resumes_from_a_mirror_with_the_same_bytes() {
     let dir = job();
     let dir = dir.path();
     ends_well(dir, &["--set", "data.passes=2"]);
-    let newest = checkpoints(&dir.join("ckpt")).pop().expect("one at least");
+    let last = newest(&dir.join("ckpt")).expect("one at least");
     for mirror in ["m1", "m2"] {
         verify(dir, mirror);
-        assert_eq!(checkpoints(&dir.join(mirror)).pop().as_ref(), Some(&newest), "{mirror}");
+        assert_eq!(newest(&dir.join(mirror)).as_ref(), Some(&last), "{mirror}");
     }
     std::fs::remove_dir_all(dir.join("ckpt")).expect("lost");
     let again = ["--resume", "--from", "m1", "--overwrite"];
@@ -92,17 +71,17 @@ fn a_job_resumes_from_a_mirror_with_the_same_bytes() {
     assert_eq!(model(dir), undisturbed(), "{}", ended.stderr);
     verify(dir, "ckpt-2");
     // The mirrors follow the new directory.
-    let newest = checkpoints(&dir.join("ckpt-2")).pop().expect("one at least");
-    assert!(newest.starts_with("g2-"), "{newest}");
+    let last = newest(&dir.join("ckpt-2")).expect("one at least");
+    assert!(last.starts_with("g2-"), "{last}");
     for place in ["ckpt-2", "m1", "m2"] {
-        for file in shard_files(&dir.join(place).join(&newest)) {
+        for file in shard_files(&dir.join(place).join(&last)) {
             let sums = file.with_extension("ckpt.sha256");
             assert!(sums.exists(), "{} is not there", sums.display());
         }
     }
     for mirror in ["m1", "m2"] {
         verify(dir, mirror);
-        assert_eq!(checkpoints(&dir.join(mirror)).pop().as_ref(), Some(&newest), "{mirror}");
+        assert_eq!(newest(&dir.join(mirror)).as_ref(), Some(&last), "{mirror}");
     }
 }
 
@@ -111,15 +90,14 @@ fn single_files_are_restored_from_a_mirror() {
     let dir = job();
     let dir = dir.path();
     ends_well(dir, &["--set", "data.passes=2"]);
-    let newest = checkpoints(&dir.join("ckpt")).pop().expect("one at least");
-    let files = shard_files(&dir.join("ckpt").join(&newest));
+    let last = newest(&dir.join("ckpt")).expect("one at least");
+    let files = shard_files(&dir.join("ckpt").join(&last));
     std::fs::remove_file(&files[0]).expect("removed");
     let mut bytes = std::fs::read(&files[2]).expect("readable");
-    let last = bytes.len() - 1;
-    bytes[last] ^= 1;
+    *bytes.last_mut().expect("not empty") ^= 1;
     std::fs::write(&files[2], bytes).expect("written");
     // One mirror has lost the file too.
-    let there = shard_files(&dir.join("m1").join(&newest));
+    let there = shard_files(&dir.join("m1").join(&last));
     std::fs::remove_file(&there[0]).expect("removed");
     let ended = ends_well(dir, &["--resume", "--overwrite", "--set", "data.passes=3"]);
     for file in [&files[0], &files[2]] {
@@ -157,8 +135,7 @@ fn a_failing_mirror_fails_no_checkpoint() {
     let (code, _, stderr) = run.finish(LIMIT).expect("ended");
     assert_eq!(code, Some(0), "{stderr}");
     verify(dir, "m1");
-    let newest = checkpoints(&dir.join("ckpt")).pop();
-    assert_eq!(checkpoints(&dir.join("m1")).pop(), newest);
+    assert_eq!(newest(&dir.join("m1")), newest(&dir.join("ckpt")));
     let status = heddle(dir, &["status"]).expect("heddle starts");
     let line = status.stdout.lines().find(|line| line.starts_with("mirror") && line.contains("m2"));
     assert!(line.is_some_and(|line| line.contains(" behind for ")), "{}", status.stdout);

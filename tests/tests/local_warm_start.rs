@@ -11,6 +11,7 @@ use heddle_protocol::view::{JobEvent, JobView};
 use heddle_storage::checkpoint::{Depth, StoredCheckpoint};
 use heddle_storage::shard_file::{ShardReader, ShardRows};
 use heddle_storage::{StorageUrl, connect};
+use heddle_tests::checkpointed_job::checkpoints_in;
 use heddle_tests::local::{
     Ended, Run, heddle, heddle_with, kill9, pid_of, write_distinct_keys, write_libsvm,
 };
@@ -89,16 +90,7 @@ fn folder() -> tempfile::TempDir {
 
 /// The checkpoints of a job, oldest first.
 fn checkpoints(dir: &Path, job: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(dir.join(format!("{job}-ckpt"))).expect("checkpoints");
-    let mut found: Vec<(u32, PathBuf)> = entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            let (_, number) = path.file_name()?.to_str()?.strip_prefix('g')?.split_once("-c")?;
-            Some((number.parse().ok()?, path))
-        })
-        .collect();
-    found.sort();
-    found.into_iter().map(|(_, path)| path).collect()
+    checkpoints_in(&dir.join(format!("{job}-ckpt")))
 }
 
 /// Bytes of rows by table, section and row.
