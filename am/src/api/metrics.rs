@@ -165,6 +165,18 @@ const CHECKPOINT_DURATION: Metric = Metric::gauge(
 );
 const CHECKPOINT_BYTES: Metric =
     Metric::gauge("heddle_checkpoint_last_bytes", "Bytes of the newest checkpoint's shard files.");
+const WRITTEN_BYTES: Metric = Metric::counter(
+    "heddle_checkpoint_written_bytes_total",
+    "Bytes of shard files that the parameter servers of this attempt have written, also of checkpoints that were given up.",
+);
+const SAVER_SECONDS: Metric = Metric::counter(
+    "heddle_checkpoint_saver_seconds_total",
+    "Time of the savers of all shards, also of those that save at the same time, seconds.",
+);
+const THROTTLED_SECONDS: Metric = Metric::counter(
+    "heddle_checkpoint_throttled_seconds_total",
+    "Part of the savers' time that they waited for checkpoint.bandwidth, seconds.",
+);
 const TASKS_DISPATCHED: Metric = Metric::counter(
     "heddle_tasks_dispatched_total",
     "Tasks dispatched in this attempt whose input is stored on known hosts, by locality.",
@@ -392,6 +404,11 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     page.value(PHASE, view.phase.0)?;
     page.value(TASKS, view.tasks)?;
     page.value(TASKS_DONE, view.tasks_done)?;
+    checkpoints(page, view)?;
+    mirrors(page, &view.mirrors)
+}
+
+fn checkpoints(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     page.value(CHECKPOINTS, view.checkpoints_taken)?;
     page.value(CHECKPOINTS_GIVEN_UP, view.history.checkpoints_given_up_total)?;
     if let Some(newest) = view.checkpoints.last() {
@@ -399,7 +416,12 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         page.value(CHECKPOINT_DURATION, newest.took_ms as f64 / 1000.0)?;
         page.value(CHECKPOINT_BYTES, newest.bytes)?;
     }
-    mirrors(page, &view.mirrors)
+    if let Some(saved) = view.saved {
+        page.value(WRITTEN_BYTES, saved.bytes)?;
+        page.value(SAVER_SECONDS, saved.saver_ms as f64 / 1000.0)?;
+        page.value(THROTTLED_SECONDS, saved.throttled_ms as f64 / 1000.0)?;
+    }
+    Ok(())
 }
 
 fn mirrors(page: &mut Page<'_>, mirrors: &[MirrorView]) -> fmt::Result {
@@ -468,6 +490,7 @@ mod tests {
 
     use super::*;
     use crate::report::samples::view;
+    use heddle_protocol::control::SavedBytes;
     use heddle_protocol::view::StorageWaitView;
 
     #[test]
@@ -555,6 +578,20 @@ mod tests {
             "heddle_pull_gap_max_steps 100\n",
             "heddle_pulls_waited_total 2\n",
             "heddle_pull_wait_seconds_total 2.0\n",
+        ] {
+            assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn written_checkpoints_are_figures() {
+        let mut view = view();
+        view.saved = Some(SavedBytes { bytes: 4096, saver_ms: 1_500, throttled_ms: 250 });
+        let text = render(&Arc::new(view));
+        for expected in [
+            "heddle_checkpoint_written_bytes_total 4096\n",
+            "heddle_checkpoint_saver_seconds_total 1.5\n",
+            "heddle_checkpoint_throttled_seconds_total 0.25\n",
         ] {
             assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
         }

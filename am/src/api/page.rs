@@ -13,7 +13,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::curve;
 use crate::report::format::{
     self, credentials, data_locality, granted_pulls, heartbeat_age, phases, plain, rate,
-    replication, size, sparse_table, storage_wait, thousands, time, word,
+    replication, saved_bytes, size, sparse_table, storage_wait, thousands, time, word,
 };
 
 /// Most rows of a table: a longer page is slow and unreadable. JSON has all.
@@ -88,6 +88,7 @@ fn headline(view: &JobView) -> Markup {
         @for task in &view.set_aside { p.m { "set aside: " (plain(&task.to_string())) } }
         @if let Some(locality) = view.data_locality { p { (data_locality(locality)) } }
         @if let Some(granted) = &view.granted_pulls { p { "staleness: " (granted_pulls(granted)) } }
+        @if let Some(saved) = view.saved { p { "saving: " (saved_bytes(saved)) } }
         @for table in &view.sparse_tables { p { "table " (plain(&sparse_table(table))) } }
         @if let Some(copies) = &view.replication { p { "replication: " (replication(copies)) } }
         @if let Some(tokens) = &view.credentials { p { (plain(&credentials(tokens))) } }

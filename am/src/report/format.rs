@@ -1,6 +1,6 @@
 //! Formats a job's figures, the same way in the report, in `run` and in `status`.
 
-use heddle_protocol::control::GrantedPulls;
+use heddle_protocol::control::{GrantedPulls, SavedBytes};
 use heddle_protocol::ids::{CutId, Slot};
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
@@ -179,6 +179,16 @@ pub fn granted_pulls(granted: &GrantedPulls) -> String {
         thousands(pulls),
         seconds(granted.waited_us / 1000)
     )
+}
+
+/// `1.2 GiB written, 3.1 s of savers, 2.0 s of it for checkpoint.bandwidth`.
+#[must_use]
+pub fn saved_bytes(saved: SavedBytes) -> String {
+    let text = format!("{} written, {} of savers", size(saved.bytes), seconds(saved.saver_ms));
+    match saved.throttled_ms {
+        0 => text,
+        ms => format!("{text}, {} of it for checkpoint.bandwidth", seconds(ms)),
+    }
 }
 
 /// `weights: 1,234,567 rows, 43.2 MB, 12 dropped`.

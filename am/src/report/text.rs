@@ -106,6 +106,9 @@ fn records(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(replication) = &view.replication {
         row(f, "replication", format::replication(replication))?;
     }
+    if let Some(saved) = view.saved {
+        row(f, "saving", format::saved_bytes(saved))?;
+    }
     for table in &view.sparse_tables {
         row(f, "table", format::sparse_table(table))?;
     }

@@ -267,6 +267,9 @@ fn details(view: &JobView) -> Result<(), CommandFailure> {
         if let Some(granted) = &view.granted_pulls {
             output::line(&format!("staleness: {}", format::granted_pulls(granted)))?;
         }
+        if let Some(saved) = view.saved {
+            output::line(&format!("saving: {}", format::saved_bytes(saved)))?;
+        }
         if let Some(replication) = &view.replication {
             output::line(&format!("replication: {}", format::replication(replication)))?;
         }

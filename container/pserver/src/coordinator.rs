@@ -321,6 +321,7 @@ impl Coordinator {
             thread: thread.clone(),
             digest: job.digest,
             bandwidth: job.bandwidth.clone(),
+            status: Arc::clone(&self.status),
         };
         self.busy += 1;
         self.workers.give(WorkerJob::Save(Box::new(job)));

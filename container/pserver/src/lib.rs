@@ -34,6 +34,7 @@ mod load_error;
 mod message;
 mod process;
 mod save;
+mod save_counters;
 mod saved_shard;
 pub mod standalone;
 mod status;

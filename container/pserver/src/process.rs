@@ -244,6 +244,7 @@ fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats 
     let mut beat = HeartbeatStats {
         rss_bytes: resident_bytes().unwrap_or(0),
         epoch: status.epoch(),
+        saved: status.saved.read(),
         ..HeartbeatStats::default()
     };
     let mut lowest = None;

@@ -5,6 +5,7 @@
 //! saver.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytemuck::cast_slice;
 use bytes::Bytes;
@@ -19,6 +20,7 @@ use heddle_storage::{Reason, StorageError, StorageUrl, StorageUrlError, chain};
 use crate::layout::{self, Moment};
 use crate::message::{Buffer, DataCommand, DataThreadHandle};
 use crate::saved_shard::{SavedShard, ShardStatistics};
+use crate::status::PserverStatus;
 use crate::throttle::BandwidthLimit;
 
 /// Values of a piece: 256 KiB, which a data thread copies in some 25 µs. A multiple of the snapshot's unit.
@@ -42,6 +44,8 @@ pub(crate) struct SaveJob {
     pub(crate) digest: CheckpointDigest,
     /// None: no limit.
     pub(crate) bandwidth: Option<Arc<BandwidthLimit>>,
+    /// Counts what is written.
+    pub(crate) status: Arc<PserverStatus>,
 }
 
 /// Why a shard was not saved.
@@ -169,17 +173,22 @@ async fn save_once(job: &SaveJob) -> Result<SavedShard, SaveFailure> {
         ShardWriter::create_with(&*storage, location.path(), header, job.digest).await?;
     let mut pieces = SectionPieces::new(job, &head.sparse_rows);
     writer.write(Bytes::from(head.dedup_state)).await?;
+    let mut saver = job.status.saved.saver();
     let mut statistics = ShardStatistics::new(&job.config, &head.sparse_rows);
     while let Some(buffer) = pieces.next()? {
         statistics.add(&buffer);
         let back = pieces.back.0.clone();
         let piece = Bytes::from_owner(Recycled { buffer, back });
+        let bytes = piece.len();
+        let mut throttled = Duration::ZERO;
         if let Some(limit) = &job.bandwidth {
-            limit.wait(piece.len()).await;
+            throttled = limit.wait(bytes).await;
         }
         writer.write(piece).await?;
+        saver.wrote(bytes, throttled);
     }
     let file = writer.finish(&*storage).await?;
+    drop(saver);
     Ok(SavedShard { file, tables: statistics.finish() })
 }
 

@@ -23,8 +23,8 @@ impl BandwidthLimit {
         })
     }
 
-    /// Waits until `bytes` may be written.
-    pub(crate) async fn wait(&self, bytes: usize) {
+    /// Waits until `bytes` may be written. Returns for how long.
+    pub(crate) async fn wait(&self, bytes: usize) -> Duration {
         let wait = {
             let mut throttle = self.throttle.lock().unwrap_or_else(PoisonError::into_inner);
             throttle.take(bytes as u64, self.started.elapsed())
@@ -32,6 +32,7 @@ impl BandwidthLimit {
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
+        wait
     }
 }
 

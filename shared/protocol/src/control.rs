@@ -10,6 +10,7 @@ mod command;
 mod granted_pulls;
 mod replica;
 mod report;
+mod saved_bytes;
 mod sparse_table_size;
 mod state;
 mod tokens;
@@ -23,6 +24,7 @@ pub use command::{
 pub use granted_pulls::{GAP_BOUNDS, GrantedPulls};
 pub use replica::{BackupPlace, ReplicaState, SetViews, ShardView};
 pub use report::{ExportedFile, Registration, Report, ReportEnvelope};
+pub use saved_bytes::SavedBytes;
 pub use sparse_table_size::SparseTableSize;
 pub use state::{
     HeartbeatStats, InputWait, LongStep, PserverState, ShardState, TaskPosition, ThreadTurn,

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::GrantedPulls;
+use crate::control::{GrantedPulls, SavedBytes};
 use crate::figure::EvaluationFigures;
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
 use crate::set_aside::SetAsideTask;
@@ -299,6 +299,9 @@ pub struct JobView {
     /// SSP: pulls that the pservers have granted in this attempt, with their gaps and waits; none before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_pulls: Option<GrantedPulls>,
+    /// What the pservers of this attempt have written of checkpoints; none before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SavedBytes>,
     /// Sparse tables: their sizes by the last heartbeats of the pservers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sparse_tables: Vec<SparseTableView>,
@@ -378,6 +381,7 @@ impl JobView {
             set_aside: Vec::new(),
             data_locality: None,
             granted_pulls: None,
+            saved: None,
             sparse_tables: Vec::new(),
             storage_wait: None,
             credentials: None,

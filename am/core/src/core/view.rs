@@ -68,6 +68,7 @@ impl Core {
             set_aside: self.work.set_aside().to_vec(),
             data_locality: self.work.data_locality(),
             granted_pulls: self.fleet.granted_pulls(),
+            saved: self.fleet.saved_bytes(),
             sparse_tables: self.sparse_tables(),
             storage_wait: self.fleet.storage_wait(),
             credentials: self.credentials.view(&self.fleet),

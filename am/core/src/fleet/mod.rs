@@ -17,11 +17,14 @@ pub(crate) mod restart_policy;
 pub(crate) mod scale;
 pub(crate) mod slots;
 pub(crate) mod storage_wait;
+mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, GrantedPulls, HeartbeatStats, SparseTableSize, Welcome};
+use heddle_protocol::control::{
+    Command, GrantedPulls, HeartbeatStats, SavedBytes, SparseTableSize, Welcome,
+};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 use heddle_protocol::view::StorageWaitView;
 
@@ -35,6 +38,7 @@ use membership::JoinBatching;
 use restart_policy::{Cause, FailureClass, FailureHistory};
 use slots::{ContainerInfo, RegisteredContainer, SlotEntry, SlotStatus, Slots};
 use storage_wait::StorageWait;
+use totals::CountersOfLost;
 
 /// A container that must be given up, and why. [`Fleet::lose`] does it.
 #[derive(Clone, Debug)]
@@ -104,10 +108,7 @@ pub(crate) struct Fleet {
     ended_connections: BTreeMap<ConnectionId, Slot>,
     /// Steps of all trainers, including those that are gone.
     steps: u64,
-    /// Records computed by containers that are gone.
-    rows_of_lost: u64,
-    /// SSP: pulls granted by pservers that are gone.
-    granted_by_lost: GrantedPulls,
+    counters_of_lost: CountersOfLost,
     /// The first command to every container.
     welcome: Arc<Command>,
 }
@@ -139,8 +140,7 @@ impl Fleet {
             storage_wait: StorageWait::default(),
             ended_connections: BTreeMap::new(),
             steps: 0,
-            rows_of_lost: 0,
-            granted_by_lost: GrantedPulls::default(),
+            counters_of_lost: CountersOfLost::default(),
             welcome: Arc::new(Command::Welcome(Box::new(welcome))),
         }
     }
@@ -275,19 +275,23 @@ impl Fleet {
         self.steps
     }
 
+    fn beats(&self, role: Role) -> impl Iterator<Item = &HeartbeatStats> {
+        self.slots.holders(role).map(|holder| &holder.beat)
+    }
+
     /// Records that trainers of this attempt have computed in training, recomputed ones included.
     pub(crate) fn trained_rows(&self) -> u64 {
-        let now: u64 =
-            self.slots.holders(Role::Trainer).map(|holder| holder.beat.trained_rows()).sum();
-        self.rows_of_lost.saturating_add(now)
+        self.counters_of_lost.trained_rows(self.beats(Role::Trainer))
     }
 
     /// SSP: pulls that the pservers of this attempt have granted; none before the first.
     pub(crate) fn granted_pulls(&self) -> Option<GrantedPulls> {
-        let mut all = self.granted_by_lost.clone();
-        let beats = self.slots.holders(Role::Pserver).map(|holder| &holder.beat);
-        beats.filter_map(|beat| beat.granted_pulls.as_ref()).for_each(|pulls| all.add(pulls));
-        (all.pulls() > 0).then_some(all)
+        self.counters_of_lost.granted_pulls(self.beats(Role::Pserver))
+    }
+
+    /// What the pservers of this attempt have written of checkpoints; none before the first.
+    pub(crate) fn saved_bytes(&self) -> Option<SavedBytes> {
+        self.counters_of_lost.saved_bytes(self.beats(Role::Pserver))
     }
 
     /// Sizes of sparse tables by the last heartbeats.
@@ -415,11 +419,8 @@ impl Fleet {
         }
         self.storage_wait_over(slot, ctx);
         // What it had done counts, at the job's end too.
-        if let (Role::Trainer, Some(holder)) = (slot.role, &holder) {
-            self.rows_of_lost = self.rows_of_lost.saturating_add(holder.beat.trained_rows());
-        }
-        if let Some(pulls) = holder.as_ref().and_then(|holder| holder.beat.granted_pulls.as_ref()) {
-            self.granted_by_lost.add(pulls);
+        if let Some(holder) = &holder {
+            self.counters_of_lost.add(slot.role, &holder.beat);
         }
         if job_is_ending {
             return LossOutcome::NothingFollows;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::command::LaneGrant;
 use super::granted_pulls::GrantedPulls;
 use super::replica::ReplicaState;
+use super::saved_bytes::SavedBytes;
 use super::sparse_table_size::SparseTableSize;
 use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
 use crate::task_set::TaskSet;
@@ -112,6 +113,9 @@ pub struct HeartbeatStats {
     /// Pserver, SSP: pulls granted; none before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted_pulls: Option<Box<GrantedPulls>>,
+    /// Pserver: what it has written of checkpoints; none before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SavedBytes>,
     /// Pserver: its sparse tables, the shards added up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sparse_tables: Vec<SparseTableSize>,

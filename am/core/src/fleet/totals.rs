@@ -1,0 +1,59 @@
+//! Counters of heartbeats over all containers of this attempt, those that are gone included.
+
+use heddle_protocol::control::{GrantedPulls, HeartbeatStats, SavedBytes};
+use heddle_protocol::ids::Role;
+
+/// The last counters of containers that are gone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CountersOfLost {
+    /// Records computed in training, recomputed ones included.
+    rows: u64,
+    /// SSP: pulls granted.
+    granted: GrantedPulls,
+    /// Checkpoints written.
+    saved: SavedBytes,
+}
+
+impl CountersOfLost {
+    /// A container of this role is gone; `beat` are its last figures.
+    pub(super) fn add(&mut self, role: Role, beat: &HeartbeatStats) {
+        match role {
+            Role::Trainer => self.rows = self.rows.saturating_add(beat.trained_rows()),
+            Role::Pserver => {
+                if let Some(pulls) = &beat.granted_pulls {
+                    self.granted.add(pulls);
+                }
+                self.saved.add(beat.saved.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Records that trainers computed in training, with those that `present` have.
+    pub(super) fn trained_rows<'a>(
+        &self,
+        present: impl Iterator<Item = &'a HeartbeatStats>,
+    ) -> u64 {
+        let now: u64 = present.map(HeartbeatStats::trained_rows).sum();
+        self.rows.saturating_add(now)
+    }
+
+    /// SSP: pulls that pservers granted, with those of `present`; none before the first.
+    pub(super) fn granted_pulls<'a>(
+        &self,
+        present: impl Iterator<Item = &'a HeartbeatStats>,
+    ) -> Option<GrantedPulls> {
+        let mut all = self.granted.clone();
+        present.filter_map(|beat| beat.granted_pulls.as_ref()).for_each(|pulls| all.add(pulls));
+        (all.pulls() > 0).then_some(all)
+    }
+
+    /// What pservers wrote of checkpoints, with `present`; none before the first.
+    pub(super) fn saved_bytes<'a>(
+        &self,
+        present: impl Iterator<Item = &'a HeartbeatStats>,
+    ) -> Option<SavedBytes> {
+        let mut all = self.saved;
+        present.filter_map(|beat| beat.saved).for_each(|saved| all.add(saved));
+        (all != SavedBytes::default()).then_some(all)
+    }
+}
