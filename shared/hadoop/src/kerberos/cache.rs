@@ -3,13 +3,15 @@
 //! The library crashes at some corrupt files, so the first bytes are checked here. Source: MIT `cc_file.c`.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::cache_times::end_of_tickets;
 use super::error::KerberosError;
 
 /// Most of a cache that is read: the ticket-granting ticket is its first entry.
 const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Most of the name of a cache in a directory of caches: file names are not longer.
+const NAME_BYTES_MAX: u64 = 256;
 
 /// First byte of a cache file; the second is its version.
 const FILE_TAG: u8 = 5;
@@ -17,7 +19,7 @@ const VERSIONS: std::ops::RangeInclusive<u8> = 1..=4;
 
 /// Checks that a cache in a file exists and begins like one. Other types of caches are left to the library.
 pub(super) fn check(cache: &str) -> Result<(), KerberosError> {
-    let Some(path) = path_of(cache) else {
+    let Some(path) = file_named(cache) else {
         return Ok(());
     };
     let name = || cache.to_owned();
@@ -37,18 +39,39 @@ pub(super) fn check(cache: &str) -> Result<(), KerberosError> {
     }
 }
 
-/// The failure of a ticket that has ended, with the time if the cache is a file that has it.
+/// The failure of a ticket that has ended, with the time if the cache is in a file that has it.
 pub(super) fn ended(cache: String) -> KerberosError {
     let mut file = Vec::new();
-    if let Some(opened) = path_of(&cache).and_then(|path| std::fs::File::open(path).ok()) {
+    if let Some(opened) = file_of(&cache).and_then(|path| std::fs::File::open(path).ok()) {
         // What was read before an error has no ticket, or has the time.
         let _partial = opened.take(FILE_BYTES_MAX).read_to_end(&mut file);
     }
     KerberosError::TicketEnded { cache, ended_s: end_of_tickets(&file) }
 }
 
-/// The file of a cache: `FILE:path`, or a path without type.
-fn path_of(cache: &str) -> Option<&Path> {
+/// The file that contains the tickets of a cache: its own, or of a directory of caches the one in use.
+fn file_of(cache: &str) -> Option<PathBuf> {
+    let Some(directory) = cache.strip_prefix("DIR:") else {
+        return file_named(cache).map(Path::to_owned);
+    };
+    if let Some(file) = directory.strip_prefix(':') {
+        return Some(PathBuf::from(file));
+    }
+    let directory = Path::new(directory);
+    // The file `primary` names the cache in use; without it that is `tkt`. Source: MIT `cc_dir.c`.
+    let mut primary = String::new();
+    if let Ok(opened) = std::fs::File::open(directory.join("primary")) {
+        opened.take(NAME_BYTES_MAX).read_to_string(&mut primary).ok()?;
+    }
+    let name = match primary.trim_end() {
+        "" => "tkt",
+        name => name,
+    };
+    (name.starts_with("tkt") && !name.contains('/')).then(|| directory.join(name))
+}
+
+/// The file that the name states: `FILE:path`, or a path without type.
+fn file_named(cache: &str) -> Option<&Path> {
     match cache.strip_prefix("FILE:") {
         Some(path) => Some(Path::new(path)),
         None if cache.starts_with('/') || !cache.contains(':') => Some(Path::new(cache)),
@@ -76,5 +99,33 @@ mod tests {
         assert_eq!(check(&path.display().to_string()), Ok(()));
         assert_eq!(check("KEYRING:persistent:0"), Ok(()));
         assert!(matches!(check("FILE:/"), Err(KerberosError::UnreadableCache { .. })));
+    }
+
+    #[test]
+    fn directory_of_caches_leads_to_the_cache_in_use() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let name = format!("DIR:{}", dir.path().display());
+        let file = |name: &str| Some(dir.path().join(name));
+        assert_eq!(file_of(&name), file("tkt"));
+        std::fs::write(dir.path().join("primary"), "tktAb3\n").expect("written");
+        assert_eq!(file_of(&name), file("tktAb3"));
+        let chosen = format!("DIR::{}/tktX", dir.path().display());
+        assert_eq!(file_of(&chosen), file("tktX"));
+        for hostile in ["../tkt", "tkt/../../x", "other"] {
+            std::fs::write(dir.path().join("primary"), hostile).expect("written");
+            assert_eq!(file_of(&name), None, "{hostile}");
+        }
+        assert_eq!(file_of("KEYRING:persistent:0"), None);
+        assert_eq!(file_of("/tmp/cc"), Some("/tmp/cc".into()));
+    }
+
+    #[test]
+    fn ended_ticket_of_a_directory_has_its_time() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = crate::kerberos::cache_times::sample(1_700_000_000);
+        std::fs::write(dir.path().join("tkt"), file).expect("written");
+        let cache = format!("DIR:{}", dir.path().display());
+        let ended_s = Some(1_700_000_000);
+        assert_eq!(ended(cache.clone()), KerberosError::TicketEnded { cache, ended_s });
     }
 }

@@ -87,10 +87,18 @@ impl<'f> CacheFields<'f> {
     }
 }
 
+/// A cache file of version 4 whose ticket-granting ticket ends at that time.
+#[cfg(test)]
+pub(super) fn sample(end: u32) -> Vec<u8> {
+    tests::file(tests::VERSIONS[1], end)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    pub(super) const VERSIONS: [[u8; 2]; 2] = [VERSION_3, VERSION_4];
 
     fn data(bytes: &[u8]) -> Vec<u8> {
         [&u32::try_from(bytes.len()).expect("short").to_be_bytes()[..], bytes].concat()
@@ -123,7 +131,7 @@ mod tests {
         all
     }
 
-    fn file(version: [u8; 2]) -> Vec<u8> {
+    pub(super) fn file(version: [u8; 2], end: u32) -> Vec<u8> {
         let header: &[u8] = match version {
             VERSION_4 => &[0, 12, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0],
             _ => &[],
@@ -133,7 +141,7 @@ mod tests {
             header,
             &principal(&["alice"]),
             &ticket(version, &["X-CACHECONF:", "pa_type"], 0),
-            &ticket(version, &["krbtgt", "TEST.LOCAL"], 1_700_000_000),
+            &ticket(version, &["krbtgt", "TEST.LOCAL"], end),
             &ticket(version, &["nn", "localhost"], 99),
         ]
         .concat()
@@ -141,15 +149,16 @@ mod tests {
 
     #[test]
     fn the_end_is_that_of_the_ticket_granting_ticket() {
-        for version in [VERSION_3, VERSION_4] {
-            assert_eq!(end_of_tickets(&file(version)), Some(1_700_000_000), "{version:?}");
+        for version in VERSIONS {
+            let file = file(version, 1_700_000_000);
+            assert_eq!(end_of_tickets(&file), Some(1_700_000_000), "{version:?}");
         }
         assert_eq!(end_of_tickets(&[5, 2, 0, 0]), None);
     }
 
     #[test]
     fn a_truncated_file_has_no_end_or_the_right_one() {
-        let whole = file(VERSION_4);
+        let whole = file(VERSION_4, 1_700_000_000);
         for length in 0..whole.len() {
             let end = end_of_tickets(&whole[..length]);
             assert!(matches!(end, None | Some(1_700_000_000)), "{length}: {end:?}");
