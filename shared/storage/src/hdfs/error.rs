@@ -31,6 +31,10 @@ pub(super) fn meaning(error: &HdfsError) -> (Reason, ErrorEffect) {
         E::SASLError(_) | E::GSSAPIError(..) | E::NoSASLMechanism => {
             (Reason::Denied, ErrorEffect::None)
         }
+        // The library of Kerberos is missing. No wait installs it.
+        E::OperationFailed(what) if what.contains("libgssapi") => {
+            (Reason::Denied, ErrorEffect::None)
+        }
         E::IOError(error) => (Reason::Unavailable, of_io(error.kind())),
         // An error of a DataNode. A block that could not be written or read has no effect on names.
         E::DataTransferError(_) | E::ChecksumError | E::BlocksNotFound(_) => {
@@ -254,6 +258,14 @@ mod tests {
             "{text}"
         );
         assert!(in_encryption_zone(Some("/secret")).contains("zone /secret, which"));
+    }
+
+    #[test]
+    fn missing_kerberos_library_is_no_outage() {
+        let error = HdfsError::OperationFailed("Failed to load libgssapi_krb".to_owned());
+        assert_eq!(meaning(&error).0, Reason::Denied);
+        let other = HdfsError::OperationFailed("the last block is not confirmed".to_owned());
+        assert_eq!(meaning(&other).0, Reason::Unavailable);
     }
 
     #[test]
