@@ -5,17 +5,19 @@
 //!     rm.example.com:8032 org.apache.hadoop.yarn.api.ApplicationClientProtocolPB getNewApplication
 //! ```
 //!
-//! Configuration, user and tokens come from the environment, as for any Hadoop client: with
-//! `HADOOP_TOKEN_FILE_LOCATION` set, the token for the server's address is used.
+//! Configuration and login come from the environment, as for any Hadoop client: the token for the server's address in
+//! `HADOOP_TOKEN_FILE_LOCATION`, else a Kerberos ticket (`KRB5CCNAME`). The server must have the principal that the
+//! configuration states: that of NameNodes for the protocols of HDFS, else that of ResourceManagers.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use heddle_hadoop::HostPort;
 use heddle_hadoop::configuration::{Configuration, Environment};
-use heddle_hadoop::rpc::{CallOptions, Login, RpcClient, RpcOptions};
-use heddle_hadoop::sasl::SecurityPolicy;
-use heddle_hadoop::token::{Credentials, ServiceNames};
-use heddle_hadoop::{HostPort, User};
+use heddle_hadoop::identity::Identity;
+use heddle_hadoop::kerberos::ServerPrincipal;
+use heddle_hadoop::rpc::{CallOptions, RpcClient, RpcOptions};
+use heddle_hadoop::token::ServiceNames;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -25,20 +27,23 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let server: HostPort = server.parse()?;
     let configuration = Configuration::load(Environment::of_process())?;
-    let policy = SecurityPolicy::of(&configuration)?;
-    let user = User::resolve(configuration.environment(), policy.required)?;
-    let credentials = Credentials::of_environment(&configuration)?;
+    let identity = Identity::resolve(&configuration)?;
     let names = ServiceNames::new().with_servers(std::slice::from_ref(&server)).await;
-    let mut tokens = credentials.tokens().map(|(_, token)| token);
+    let mut tokens = identity.credentials.tokens().map(|(_, token)| token);
     let token = tokens.find(|token| names.matches(token.service())).cloned();
     println!(
-        "user {}, token {}",
-        user.effective,
-        token.as_ref().map_or("none", |token| token.kind())
+        "user {}, token {}, tickets {}",
+        identity.user.effective,
+        token.as_ref().map_or("none", |token| token.kind()),
+        if identity.tickets.is_some() { "yes" } else { "no" }
     );
+    let principal = match protocol.contains(".hdfs.") {
+        true => ServerPrincipal::of_namenode(&configuration)?,
+        false => ServerPrincipal::of_resource_manager(&configuration)?,
+    };
 
     let client = RpcClient::new(RpcOptions::of(&configuration)?);
-    let proxy = client.proxy(protocol, [server], Login { user, token, kerberos: None, policy });
+    let proxy = client.proxy(protocol, [server], identity.login(token, principal));
     for _ in 0..3 {
         let started = Instant::now();
         // `()` is a message without fields, which skips all fields of the reply.
