@@ -265,6 +265,9 @@ fn false_server(answer: &'static [u8]) -> Result<(String, Arc<Mutex<Vec<u8>>>)> 
 const SIMPLE_OFFERED: &[u8] =
     b"\0\0\0\x18\x08\x08\xdf\xff\xff\xff\x0f\x10\0\x0e\x10\x01\x22\x0a\x0a\x06SIMPLE\x12\0";
 const EARLY_SUCCESS: &[u8] = b"\0\0\0\x0c\x08\x08\xdf\xff\xff\xff\x0f\x10\0\x02\x10\0";
+/// Offers KERBEROS as the principal `other/localhost`.
+const OTHER_PRINCIPAL: &[u8] = b"\0\0\0\x32\x08\x08\xdf\xff\xff\xff\x0f\x10\0\x28\x10\x01\x22\x24\
+    \x0a\x08KERBEROS\x12\x06GSSAPI\x1a\x05other\x22\x09localhost";
 
 #[test]
 fn a_false_server_gets_nothing_and_is_exit_5() -> Result<()> {
@@ -278,6 +281,29 @@ fn a_false_server_gets_nothing_and_is_exit_5() -> Result<()> {
         let conf = failed.conf("yarn-site.xml", "yarn.resourcemanager.address", Some(&address))?;
         let variables = [("KRB5CCNAME", cache.as_str()), ("HADOOP_CONF_DIR", &conf)];
         failed.list(&variables, &[], &texts)?;
+        let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        ensure!(heard.is_empty(), "it got {heard:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_false_namenode_gets_nothing_and_is_exit_5() -> Result<()> {
+    let (cluster, realm) = cluster()?;
+    let _daemons = undisturbed();
+    let mut failed = FailedLogins::new(cluster, realm)?;
+    let cache = realm.cache("alice");
+    for (answer, text) in [
+        (SIMPLE_OFFERED, "the server asks for SIMPLE authentication"),
+        (EARLY_SUCCESS, "the server asks for SIMPLE authentication"),
+        (OTHER_PRINCIPAL, "the server calls itself other/localhost"),
+    ] {
+        let (address, heard) = false_server(answer)?;
+        let url = format!("hdfs://{address}/ckpt");
+        let listed = ["checkpoint", "ls", url.as_str()];
+        let ended = failed.job.heddle(&listed, &[("KRB5CCNAME", cache.as_str())])?;
+        failed.failed(&ended, &[text, &address])?;
+        // Neither this program's own client nor hdfs-native answers it.
         let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         ensure!(heard.is_empty(), "it got {heard:?}");
     }
