@@ -176,6 +176,43 @@ fn a_job_is_detached_saved_viewed_and_stopped() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn commands_end_soon_where_hdfs_does_not_respond() -> Result<()> {
+    let cluster = cluster()?;
+    let shape = Shape { passes: 40, every: "1 pass", local_data: false };
+    let job = YarnJob::bsp(cluster, "filesilent", shape)?;
+    let mut submitted = job.submit(&[], "step-computed=return(sleep=200,while={slow})")?;
+    submitted.wait_for("it trains", LIMIT, settled)?;
+    // Connections are accepted by the system, and no byte is answered.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let url = format!("hdfs://{}", silent.local_addr()?);
+    let conf = job.path().join("conf-silent");
+    cluster.conf_dir_with(&conf, &[("core-site.xml", "fs.defaultFS", &url)])?;
+    let id = submitted.id.clone();
+    let note =
+        "HDFS did not respond within 10 s; the job's report, kept logs and secret are not read";
+    for (arguments, words) in [
+        (&["list", "--yarn"][..], &[id.as_str(), "running"][..]),
+        (&["status", &id], &["running"]),
+        (&["logs", &id, "am"], &[note, "am.log"]),
+        (&["kill", &id], &[note, "has ended"]),
+    ] {
+        let begun = Instant::now();
+        let mut command = job.command()?;
+        command.args(arguments).env("HADOOP_CONF_DIR", &conf).stdin(Stdio::null());
+        let output = command.output()?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        ensure!(output.status.code() == Some(0), "{arguments:?}: {:?} {text}", output.status);
+        for word in words {
+            ensure!(text.contains(word), "{arguments:?}: no {word}: {text}");
+        }
+        // One read of a file alone waits for a minute otherwise.
+        ensure!(begun.elapsed() < Duration::from_secs(50), "{arguments:?}: {:?}", begun.elapsed());
+    }
+    submitted.wait_gone(LIMIT)
+}
+
 /// Whether a recovery of the ApplicationMaster is reported with its rows.
 fn am_recovered(view: &JobView) -> bool {
     view.recoveries.iter().any(|recovery| {

@@ -111,7 +111,7 @@ async fn sources(
     wanted: &LogQuery,
 ) -> Result<Vec<LogSource>, CommandFailure> {
     let view = match application.is_over() {
-        true => application.last_report().await?.map(|report| report.view),
+        true => application.last_report_soon().await?.map(|report| report.view),
         false => application.view().await.ok(),
     };
     let mut sources: BTreeMap<String, LogSource> = BTreeMap::new();
@@ -224,7 +224,8 @@ async fn logs(
     application: &Application,
     source: &LogSource,
 ) -> Result<Vec<(String, Vec<u8>)>, String> {
-    let kept = kept(application, source).await.unwrap_or_default();
+    let kept = application.with_files(kept(application, source)).await;
+    let kept = kept.and_then(Result::ok).unwrap_or_default();
     if !kept.is_empty() {
         return Ok(kept);
     }

@@ -14,6 +14,7 @@ pub mod logs;
 pub mod samples;
 mod wait_args;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,9 @@ pub use wait_args::{WaitArgs, duration};
 
 /// Time limit for reading the job's secret if there is another source.
 const KEY_LIMIT: Duration = Duration::from_secs(3);
+/// Time limit for the job's files where a command continues without them. HDFS answers within milliseconds; a restart of
+/// a NameNode takes longer than an operator waits for the end of a job.
+pub const FILES_LIMIT: Duration = Duration::from_secs(10);
 /// Limit for a spec or a secret; the largest specs name some thousand files.
 const SMALL_BYTES_MAX: usize = 4 << 20;
 
@@ -88,6 +92,8 @@ pub struct Application {
     /// Staging directory and directory of the report, or why they are unknown.
     dirs: Result<Dirs, CommandFailure>,
     key: OnceCell<(RunId, Secret)>,
+    /// Set when HDFS did not respond within [`FILES_LIMIT`]: the limit is waited for once.
+    files_are_silent: Cell<bool>,
 }
 
 impl Application {
@@ -106,7 +112,8 @@ impl Application {
         let staging = cluster.staging(user, report.id);
         let dirs = staging
             .and_then(|staging| Ok(Dirs { staging, reports: cluster.reports(user, report.id)? }));
-        Self { dirs, key: OnceCell::new(), cluster, report, spec }
+        let files_are_silent = Cell::new(false);
+        Self { dirs, key: OnceCell::new(), cluster, report, spec, files_are_silent }
     }
 
     fn dirs(&self) -> Result<&Dirs, CommandFailure> {
@@ -129,8 +136,25 @@ impl Application {
     /// Exit code 7 if the cluster has no such application, 6 if it does not respond.
     pub async fn find(id: ApplicationId) -> Result<Self, CommandFailure> {
         let mut found = Self::known(Arc::new(ClusterContext::load()?), id).await?;
-        found.spec = waiting::on(HDFS, found.read_spec()).await;
+        found.spec = found.with_files(found.read_spec()).await.flatten();
         Ok(found)
+    }
+
+    /// Awaits a use of the job's files for at most [`FILES_LIMIT`]; `None` if HDFS does not respond by then, or did not before.
+    /// The first time a note names what is missing.
+    async fn with_files<T>(&self, used: impl Future<Output = T>) -> Option<T> {
+        if self.files_are_silent.get() {
+            return None;
+        }
+        let found = tokio::time::timeout(FILES_LIMIT, waiting::on(HDFS, used)).await.ok();
+        if found.is_none() {
+            self.files_are_silent.set(true);
+            output::note(&format!(
+                "HDFS did not respond within {} s; the job's report, kept logs and secret are not read",
+                FILES_LIMIT.as_secs()
+            ));
+        }
+        found
     }
 
     /// Finds the application without its job. Reads HDFS only if the ResourceManager has forgotten the application.
@@ -183,7 +207,7 @@ impl Application {
         let user = cluster.user.short_name().to_owned();
         let known = over(id, user, String::new());
         let application = Self::of(Arc::clone(cluster), known, None);
-        let left = application.last_report().await.ok()??;
+        let left = application.last_report_soon().await.ok()??;
         let started_ms = i64::try_from(left.started_ms).unwrap_or(i64::MAX);
         let mut report = over(id, application.report.user.clone(), left.name);
         report.final_status = match left.state {
@@ -262,6 +286,19 @@ impl Application {
     /// Exit code 5 if the secret cannot be read, 6 if the ApplicationMaster does not respond, 1 if it refuses the operation.
     pub async fn operate(&self, operation: &Operation) -> Result<(), CommandFailure> {
         let (run, secret) = self.key().await?;
+        self.am().await.operate(*run, secret, operation).await
+    }
+
+    /// As [`Application::operate`], but waits for the secret for at most [`FILES_LIMIT`].
+    ///
+    /// # Errors
+    /// As [`Application::operate`]; exit code 6 if the secret is not read in time.
+    pub async fn operate_soon(&self, operation: &Operation) -> Result<(), CommandFailure> {
+        let Some(key) = self.with_files(self.key()).await else {
+            let fact = format!("cannot read the secret of {}: HDFS does not respond", self.id());
+            return Err(CommandFailure::new(ExitCode::Unreachable, fact));
+        };
+        let (run, secret) = key?;
         self.am().await.operate(*run, secret, operation).await
     }
 
@@ -364,15 +401,23 @@ impl Application {
         Ok(None)
     }
 
-    /// Removes the staging directory of an application that has ended. Its ApplicationMaster removes it, unless it was
-    /// killed or never ran.
+    /// As [`Application::last_report`]; `None` with a note if HDFS does not respond within [`FILES_LIMIT`].
+    ///
+    /// # Errors
+    /// The report belongs to another user, or HDFS refuses the read.
+    pub async fn last_report_soon(&self) -> Result<Option<JobReport>, CommandFailure> {
+        self.with_files(self.last_report()).await.unwrap_or(Ok(None))
+    }
+
+    /// Removes the staging directory of an application that has ended, unless HDFS does not respond within [`FILES_LIMIT`]. Its
+    /// ApplicationMaster removes it, unless it was killed or never ran.
     pub async fn remove_staging(&self) {
         let Ok(dirs) = self.dirs() else {
             return;
         };
         if self.is_over() && self.is_own() {
             // Not reported: the next command on the application tries again.
-            let _best_effort = waiting::on(HDFS, self.cluster.remove_dir(&dirs.staging)).await;
+            let _best_effort = self.with_files(self.cluster.remove_dir(&dirs.staging)).await;
         }
     }
 }

@@ -47,7 +47,12 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Comm
             true => Operation::Stop { checkpoint: true },
             false => Operation::Kill,
         };
-        match application.operate(&operation).await {
+        let ordered = match checkpoint {
+            true => application.operate(&operation).await,
+            // Without the secret the ResourceManager ends it.
+            false => application.operate_soon(&operation).await,
+        };
+        match ordered {
             Ok(()) => {}
             // With `--checkpoint` the application is not killed without one.
             Err(failure) if checkpoint => {

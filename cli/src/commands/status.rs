@@ -12,7 +12,7 @@ use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState};
 
 use super::{RunArgs, WorkDirArgs, application};
 use crate::am_client;
-use crate::application::{Application, state_word};
+use crate::application::{Application, FILES_LIMIT, state_word};
 use crate::cluster::ClusterContext;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
@@ -21,8 +21,6 @@ use crate::waiting;
 
 /// After this time without a response of the ResourceManager, the ApplicationMaster is asked directly.
 const RM_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit for reads from HDFS.
-const HDFS_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -94,7 +92,7 @@ async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
         Ok(known) => (known, None),
         Err(_) => {
             let direct = Application::view_past_resource_manager(Arc::clone(&cluster), id);
-            let direct = tokio::time::timeout(HDFS_TIMEOUT, direct).await;
+            let direct = tokio::time::timeout(FILES_LIMIT, direct).await;
             let direct = direct.ok().flatten();
             if let (Some(view), false) = (&direct, json) {
                 output::line(&format!("{} {id}  running", view.name))?;
@@ -189,13 +187,13 @@ async fn report_of(application: &Application) -> Option<JobReport> {
 
 /// The report that a job left, if HDFS answers soon.
 async fn on_hdfs(application: &Application) -> Result<Option<JobReport>, CommandFailure> {
-    application.cluster.reach().await?;
     let read = async {
+        application.cluster.reach().await?;
         application.remove_staging().await;
         application.last_report().await
     };
-    tokio::time::timeout(HDFS_TIMEOUT, read).await.unwrap_or_else(|_| {
-        let seconds = HDFS_TIMEOUT.as_secs();
+    tokio::time::timeout(FILES_LIMIT, read).await.unwrap_or_else(|_| {
+        let seconds = FILES_LIMIT.as_secs();
         Err(CommandFailure::new(
             ExitCode::Unreachable,
             format!("HDFS did not respond within {seconds} s"),
