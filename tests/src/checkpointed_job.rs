@@ -50,11 +50,12 @@ pub fn finished_job() -> tempfile::TempDir {
 #[must_use]
 pub fn checkpoints_in(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).expect("a folder of checkpoints");
-    let mut found: Vec<(u32, PathBuf)> = entries
+    let mut found: Vec<((u32, u32), PathBuf)> = entries
         .filter_map(|entry| {
             let path = entry.ok()?.path();
-            let (_, number) = path.file_name()?.to_str()?.strip_prefix('g')?.split_once("-c")?;
-            Some((number.parse().ok()?, path))
+            let (generation, number) = path.file_name()?.to_str()?.split_once("-c")?;
+            let generation = generation.strip_prefix('g')?.parse().ok()?;
+            Some(((generation, number.parse().ok()?), path))
         })
         .collect();
     found.sort();

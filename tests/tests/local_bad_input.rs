@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use heddle_tests::checkpointed_job::checkpoints_in;
 use heddle_tests::local::{Ended, heddle, write_libsvm};
 use tempfile::TempDir;
 
@@ -42,15 +43,10 @@ fn refused(dir: &Path, ended: &Ended, code: i32, words: &[&str]) {
     assert!(!dir.join("model/MODEL.json").exists(), "something was published");
 }
 
-/// Committed checkpoints of a directory.
-fn checkpoints(dir: &Path) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(dir.join("ckpt")) else {
-        return Vec::new();
-    };
-    entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.starts_with('g'))
-        .collect()
+/// Whether no checkpoint was committed.
+fn has_no_checkpoint(dir: &Path) -> bool {
+    let dir = dir.join("ckpt");
+    !dir.exists() || checkpoints_in(&dir).is_empty()
 }
 
 #[test]
@@ -60,7 +56,7 @@ fn missing_data_is_exit_7_and_named() {
     refused(dir.path(), &ended, 7, &["data.train", "none.libsvm"]);
     let ended = run(dir.path(), &["--set", "data.test=data/none-*.libsvm"]);
     refused(dir.path(), &ended, 7, &["data.test", "none-*.libsvm"]);
-    assert!(checkpoints(dir.path()).is_empty());
+    assert!(has_no_checkpoint(dir.path()));
 }
 
 #[test]
@@ -142,9 +138,8 @@ fn poisoned_file_costs_its_own_tasks_alone() {
         assert!(ended.stderr.contains(words), "{words}: {}", ended.stderr);
     }
     assert!(ended.stdout.contains("set aside"), "it is in the summary: {}", ended.stdout);
-    let newest = checkpoints(dir.path()).pop().expect("a checkpoint");
-    let manifest =
-        std::fs::read_to_string(dir.path().join("ckpt").join(newest).join("MANIFEST.json"));
+    let newest = checkpoints_in(&dir.path().join("ckpt")).pop().expect("a checkpoint");
+    let manifest = std::fs::read_to_string(newest.join("MANIFEST.json"));
     assert!(manifest.expect("readable").contains("set_aside"), "and in the manifest");
     let ended = run(good().path(), &["--set", "data.failed-share=50%"]);
     assert_eq!(ended.code, Some(7), "{ended:?}");
@@ -310,7 +305,7 @@ fn mirrors_that_are_no_folders_of_their_own_are_exit_7() {
     std::fs::create_dir(dir.path().join("ckpt")).expect("a folder");
     let ended = run(dir.path(), &["--set", "checkpoint.mirrors=[\"link\"]"]);
     refused(dir.path(), &ended, 7, &["checkpoint.mirrors", "it is checkpoint.dir"]);
-    assert!(checkpoints(dir.path()).is_empty());
+    assert!(has_no_checkpoint(dir.path()));
 }
 
 #[test]
