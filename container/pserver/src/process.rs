@@ -244,7 +244,7 @@ fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats 
     let mut beat = HeartbeatStats {
         rss_bytes: resident_bytes().unwrap_or(0),
         epoch: status.epoch(),
-        saved: status.saved.read(),
+        saved: status.saved.read().map(Box::new),
         ..HeartbeatStats::default()
     };
     let mut lowest = None;

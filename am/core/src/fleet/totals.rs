@@ -23,7 +23,9 @@ impl CountersOfLost {
                 if let Some(pulls) = &beat.granted_pulls {
                     self.granted.add(pulls);
                 }
-                self.saved.add(beat.saved.unwrap_or_default());
+                if let Some(saved) = &beat.saved {
+                    self.saved.add(**saved);
+                }
             }
         }
     }
@@ -53,7 +55,26 @@ impl CountersOfLost {
         present: impl Iterator<Item = &'a HeartbeatStats>,
     ) -> Option<SavedBytes> {
         let mut all = self.saved;
-        present.filter_map(|beat| beat.saved).for_each(|saved| all.add(saved));
+        present.filter_map(|beat| beat.saved.as_deref()).for_each(|saved| all.add(*saved));
         (all != SavedBytes::default()).then_some(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_of_pservers_that_are_gone_count() {
+        let wrote = |bytes| HeartbeatStats {
+            saved: Some(Box::new(SavedBytes { bytes, saver_ms: 10, throttled_ms: 1 })),
+            ..HeartbeatStats::default()
+        };
+        let mut lost = CountersOfLost::default();
+        assert_eq!(lost.saved_bytes(std::iter::once(&HeartbeatStats::default())), None);
+        lost.add(Role::Pserver, &wrote(100));
+        let present = [wrote(20), HeartbeatStats::default()];
+        let all = SavedBytes { bytes: 120, saver_ms: 20, throttled_ms: 2 };
+        assert_eq!(lost.saved_bytes(present.iter()), Some(all));
     }
 }

@@ -115,7 +115,7 @@ pub struct HeartbeatStats {
     pub granted_pulls: Option<Box<GrantedPulls>>,
     /// Pserver: what it has written of checkpoints; none before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub saved: Option<SavedBytes>,
+    pub saved: Option<Box<SavedBytes>>,
     /// Pserver: its sparse tables, the shards added up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sparse_tables: Vec<SparseTableSize>,
