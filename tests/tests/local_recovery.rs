@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::view::{JobEvent, JobState, JobView};
-use heddle_tests::local::{Lot, Run, kill9, pid_of, write_libsvm};
+use heddle_tests::local::{Lot, Run, kill9, pid_of, program, write_libsvm};
 use heddle_tests::logs::KILLS;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -60,6 +60,14 @@ const MODELS: [(&str, &str); 7] = [
     ),
     ("kmeans", KMEANS),
 ];
+
+/// A trainer of one's own: a sparse table with normal initial values, and one table for each rule without gradients.
+const RULES: &str = "algorithm = \"custom\"\n\
+    [[model.table]]\nname = \"vectors\"\nkind = \"sparse\"\ncols = 3\ninit = { normal = [0.0, 0.1] }\n\
+    optimizer = { kind = \"adagrad\" }\n\
+    [[model.table]]\nname = \"counts\"\nrows = 16\ncols = 1\noptimizer = { kind = \"add\" }\n\
+    [[model.table]]\nname = \"means\"\nrows = 16\ncols = 2\noptimizer = { kind = \"mean\" }\n\
+    [[model.table]]\nname = \"firsts\"\nrows = 16\ncols = 2\noptimizer = { kind = \"least\" }\n";
 
 /// Each pass has records for all processes: it does not end before the last one.
 const KMEANS: &str =
@@ -225,28 +233,41 @@ fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
 fn kills_change_no_byte_of_any_algorithm() {
     let dir = folder();
     let mut lot = Lot(33);
-    for (name, section) in MODELS {
-        let calm = format!("{name}-calm");
-        let file = job_of(dir.path(), &calm, 1, section);
-        finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
-        let killed = format!("{name}-killed");
-        let file = job_of(dir.path(), &killed, 3, section);
-        let slow = [("FAILPOINTS", "step-computed=sleep(15)")];
-        let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
-        let mut rollbacks = 0;
-        for kill in 0..10 {
-            let slot = match kill % 5 {
-                1 | 3 => Slot::pserver(lot.below(2) as u32),
-                _ => Slot::trainer(lot.below(3) as u32),
-            };
-            rollbacks += u32::from(slot.role == Role::Pserver);
-            kill_in_a_step(&mut run, slot);
-            std::thread::sleep(Duration::from_millis(lot.below(100)));
-        }
-        let (view, _) = finished(run.expecting(KILLS));
-        assert_eq!(model(dir.path(), &killed), model(dir.path(), &calm), "{name}");
-        assert_eq!((view.recoveries.len(), view.epoch.count), (10, rollbacks), "{name}");
+    for model in MODELS {
+        kill_ten_times(dir.path(), model, &[], &mut lot);
     }
+}
+
+#[test]
+fn kills_change_no_byte_of_custom_tables() {
+    let dir = folder();
+    let trainer = program("rules-trainer").expect("built before");
+    let command = format!("trainers.command=[\"{}\"]", trainer.display());
+    kill_ten_times(dir.path(), ("rules", RULES), &["--set", &command], &mut Lot(34));
+}
+
+/// Runs a job with one trainer undisturbed, and with three while processes of both roles are killed: the same bytes.
+fn kill_ten_times(dir: &Path, (name, section): (&str, &str), arguments: &[&str], lot: &mut Lot) {
+    let calm = format!("{name}-calm");
+    let file = job_of(dir, &calm, 1, section);
+    finished(Run::start(dir, &file, arguments).expect("it starts"));
+    let killed = format!("{name}-killed");
+    let file = job_of(dir, &killed, 3, section);
+    let slow = [("FAILPOINTS", "step-computed=sleep(15)")];
+    let mut run = Run::start_with(dir, &file, arguments, &slow).expect("it starts");
+    let mut rollbacks = 0;
+    for kill in 0..10 {
+        let slot = match kill % 5 {
+            1 | 3 => Slot::pserver(lot.below(2) as u32),
+            _ => Slot::trainer(lot.below(3) as u32),
+        };
+        rollbacks += u32::from(slot.role == Role::Pserver);
+        kill_in_a_step(&mut run, slot);
+        std::thread::sleep(Duration::from_millis(lot.below(100)));
+    }
+    let (view, _) = finished(run.expecting(KILLS));
+    assert_eq!(model(dir, &killed), model(dir, &calm), "{name}");
+    assert_eq!((view.recoveries.len(), view.epoch.count), (10, rollbacks), "{name}");
 }
 
 #[test]
