@@ -387,6 +387,7 @@ impl<C: ContainerSource> Driver<C> {
                     let _gone = answer.send(result.map(drop));
                 }
             }
+            Action::Fault(fault) => heddle_self_faults::signal_self_soon(fault),
             Action::Finish(outcome) => self.outcome = Some(*outcome),
         }
     }

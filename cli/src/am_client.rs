@@ -159,9 +159,10 @@ impl Am {
             Operation::Stop { checkpoint: true } | Operation::Checkpoint => {
                 ANSWER_LIMIT + 2 * self.checkpoint_timeout
             }
-            Operation::Stop { checkpoint: false } | Operation::Kill | Operation::Scale { .. } => {
-                ANSWER_LIMIT
-            }
+            Operation::Stop { checkpoint: false }
+            | Operation::Kill
+            | Operation::Scale { .. }
+            | Operation::Chaos(_) => ANSWER_LIMIT,
         }
     }
 

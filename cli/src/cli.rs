@@ -6,8 +6,8 @@ use heddle_protocol::environment::AM_DIR;
 
 use crate::application::duration;
 use crate::commands::{
-    attach, bench, checkpoint, clean, completions, config, containers, export, install, kill, list,
-    logs, move_queue, predict, report, run, scale, status, submit,
+    attach, bench, chaos, checkpoint, clean, completions, config, containers, export, install,
+    kill, list, logs, move_queue, predict, report, run, scale, status, submit,
 };
 use crate::failure::{CommandFailure, CommandResult};
 use crate::login::{LoginFlags, StatedKeytab};
@@ -72,6 +72,7 @@ enum CliCommand {
     Move(move_queue::Args),
     /// Change the number of trainers of a running job
     Scale(scale::Args),
+    Chaos(chaos::Args),
     Predict(predict::Args),
     /// Write the model of a checkpoint
     Export(export::Args),
@@ -176,6 +177,7 @@ pub fn dispatch(cli: Cli) -> CommandResult {
         CliCommand::Install(args) => install::install(&args, json),
         CliCommand::Move(args) => move_queue::move_queue(&args, json),
         CliCommand::Scale(args) => scale::scale(&args, json),
+        CliCommand::Chaos(args) => chaos::chaos(&args, json),
         CliCommand::Predict(args) => predict::predict(&args, json),
         CliCommand::Export(args) => export::export(&args, json),
         CliCommand::Config(command) => config::config(command, json),

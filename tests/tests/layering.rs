@@ -32,6 +32,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("heddle-channel", &["heddle-protocol"]),
         ("heddle-input", &["heddle-protocol"]),
         ("heddle-metrics", &["heddle-protocol"]),
+        ("heddle-self-faults", &["heddle-protocol"]),
         ("heddle-telemetry", &[]),
         ("heddle-am-core", &["heddle-backoff", "heddle-metrics", "heddle-protocol"]),
         (
@@ -43,7 +44,10 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
             "heddle-client",
             &["heddle-backoff", "heddle-channel", "heddle-fail-points", "heddle-protocol"],
         ),
-        ("heddle-agent", &["heddle-backoff", "heddle-channel", "heddle-protocol"]),
+        (
+            "heddle-agent",
+            &["heddle-backoff", "heddle-channel", "heddle-protocol", "heddle-self-faults"],
+        ),
         (
             "heddle-am",
             &[
@@ -54,6 +58,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "heddle-hadoop",
                 "heddle-input",
                 "heddle-protocol",
+                "heddle-self-faults",
                 "heddle-storage",
                 "heddle-telemetry",
                 "heddle-yarn",
@@ -83,6 +88,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "heddle-metrics",
                 "heddle-optimizer",
                 "heddle-protocol",
+                "heddle-self-faults",
                 "heddle-storage",
                 "heddle-telemetry",
             ],

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use heddle_protocol::control::{Command, ExportedFile};
+use heddle_protocol::control::{Command, ExportedFile, OrderedFault};
 use heddle_protocol::ids::{CutId, Generation, Member, ShardId};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::spec::Bytes;
@@ -133,6 +133,8 @@ pub enum Action {
     },
     /// Report this event to the users of the job.
     Notice(Box<view::JobEvent>),
+    /// Bring this fault upon the own process, soon after the answers before it have left: an operator ordered it.
+    Fault(OrderedFault),
     /// Answer an operator.
     Answer {
         /// The request.

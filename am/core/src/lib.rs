@@ -20,6 +20,7 @@
 //! ```
 
 mod action;
+mod chaos;
 mod checkpoint;
 mod compaction;
 mod config;

@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod bench;
+pub mod chaos;
 pub mod checkpoint;
 pub mod checkpoint_source;
 pub mod clean;

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use heddle_agent::{AgentExit, LogContext};
-use heddle_protocol::control::{Base, BeginPhase, Command, EndCut, LoadShards, Report, TakeCut};
+use heddle_protocol::control::{
+    Base, BeginPhase, Command, EndCut, LoadShards, OrderedFault, Report, TakeCut,
+};
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
@@ -203,6 +205,7 @@ impl Coordinator {
                 let command = Arc::new(command);
                 self.threads.broadcast(|| DataCommand::Views(Arc::clone(&command)));
             }
+            Command::Fault(fault) => self.fault(fault),
             // Commands for the agent and for trainers.
             Command::Refused { .. }
             | Command::Stop { .. }
@@ -215,6 +218,15 @@ impl Coordinator {
             | Command::Export { .. } => {
                 tracing::debug!("command_ignored")
             }
+        }
+    }
+
+    /// Brings the fault that an operator ordered upon the data threads. The control thread has done what is left out here.
+    fn fault(&self, fault: OrderedFault) {
+        match fault {
+            OrderedFault::Hang { ms } => self.threads.send(0, DataCommand::Hang { ms }),
+            OrderedFault::Drop => self.threads.broadcast(|| DataCommand::Drop),
+            OrderedFault::Kill | OrderedFault::Pause { .. } | OrderedFault::Slow { .. } => {}
         }
     }
 

@@ -69,6 +69,12 @@ pub(crate) enum DataCommand {
     State {
         reply: Sender<ThreadState>,
     },
+    /// Sleeps: an operator ordered a hung thread.
+    Hang {
+        ms: u64,
+    },
+    /// Closes all connections of trainers: an operator ordered it.
+    Drop,
 }
 
 /// A report of a data thread to the coordinator.

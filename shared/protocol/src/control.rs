@@ -8,6 +8,7 @@
 
 mod command;
 mod granted_pulls;
+mod ordered_fault;
 mod replica;
 mod report;
 mod saved_bytes;
@@ -22,6 +23,10 @@ pub use command::{
     ShardPlace, Sharing, TakeCut, TaskGrant, Welcome,
 };
 pub use granted_pulls::{GAP_BOUNDS, GrantedPulls};
+pub use ordered_fault::{
+    ChaosOrder, ChaosStep, FAULT_MS_MAX, FaultTarget, OrderedFault, SESSION_LAPSES_MS,
+    SLOW_FACTOR_MAX,
+};
 pub use replica::{BackupPlace, ReplicaState, SetViews, ShardView};
 pub use report::{ExportedFile, Registration, Report, ReportEnvelope};
 pub use saved_bytes::SavedBytes;
@@ -53,4 +58,6 @@ pub enum Operation {
         /// How many.
         trainers: u32,
     },
+    /// An order of a chaos session, for a job with `run.chaos`.
+    Chaos(ChaosOrder),
 }

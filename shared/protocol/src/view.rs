@@ -12,6 +12,7 @@ use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step}
 use crate::set_aside::SetAsideTask;
 use crate::table_statistics::TableStatistics;
 
+mod chaos;
 mod checkpoint_period;
 mod credentials;
 mod event;
@@ -22,6 +23,7 @@ mod placement;
 mod sparse_table;
 mod training;
 
+pub use chaos::ChaosView;
 pub use checkpoint_period::CheckpointPeriodView;
 pub use credentials::CredentialsView;
 pub use event::JobEvent;
@@ -314,6 +316,9 @@ pub struct JobView {
     /// Backups of shards; none without `pservers.replicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<ReplicationView>,
+    /// The chaos session; none without `run.chaos`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chaos: Option<ChaosView>,
     /// What it waits for or why it ended.
     pub message: String,
     /// The application on YARN; none locally.
@@ -386,6 +391,7 @@ impl JobView {
             storage_wait: None,
             credentials: None,
             replication: None,
+            chaos: None,
             message: String::new(),
             application: None,
             history: History::default(),

@@ -122,6 +122,7 @@ fn wait(action: &Action) -> Wait {
         | Action::Journal { .. }
         | Action::ProbePort { .. }
         | Action::Notice(_)
+        | Action::Fault(_)
         | Action::Answer { .. } => Wait::Nothing,
     }
 }

@@ -22,6 +22,7 @@ use heddle_protocol::control::{Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 
 use crate::action::{Action, CallId, ConnectionId, OperationId};
+use crate::chaos::FaultOrders;
 use crate::checkpoint::commit::CommitOutcome;
 use crate::checkpoint::cut::CutReason;
 use crate::checkpoint::{Checkpoints, Committed, CutEnded};
@@ -48,6 +49,7 @@ pub struct Core {
     work: JobWork,
     checkpoints: Checkpoints,
     credentials: JobCredentials,
+    chaos: FaultOrders,
     stage: StageMachine,
 }
 
@@ -63,6 +65,7 @@ impl Core {
             work: JobWork::new(&config, locality, &ctx),
             checkpoints: Checkpoints::default(),
             credentials: JobCredentials::default(),
+            chaos: FaultOrders::default(),
             stage: StageMachine::new(),
             ctx,
         }
@@ -283,7 +286,7 @@ impl Core {
                     self.fleet.stop_all(0, &mut self.ctx);
                     Ok("stopping at once".to_owned())
                 }
-                Operation::Checkpoint | Operation::Scale { .. } => {
+                Operation::Checkpoint | Operation::Scale { .. } | Operation::Chaos(_) => {
                     Err("the job is ending".to_owned())
                 }
             },
@@ -302,6 +305,7 @@ impl Core {
                 Err("no training is under way: there is nothing new to save".to_owned())
             }
             Operation::Scale { trainers } => self.scale(*trainers),
+            Operation::Chaos(order) => self.chaos.order(order, &self.fleet, &mut self.ctx),
         };
         self.ctx.answer(id, answer);
     }

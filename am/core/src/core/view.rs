@@ -73,6 +73,7 @@ impl Core {
             storage_wait: self.fleet.storage_wait(),
             credentials: self.credentials.view(&self.fleet),
             replication: self.replication_view(),
+            chaos: self.chaos.view(&self.ctx),
             message: match self.ctx.message() {
                 "" => self.fleet.outage_text(&self.ctx).unwrap_or_default(),
                 message => message.to_owned(),

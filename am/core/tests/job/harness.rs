@@ -12,8 +12,8 @@ use heddle_am_core::{
 };
 use heddle_protocol::control::{
     BeginPhase, Command, CutAt, ExportedFile, HeartbeatStats, LaneGrant, LoadShards, Operation,
-    Phase, PserverState, Registration, ReplicaState, Report, SetViews, ShardState, ShardView,
-    TakeCut, TaskGrant, TaskPosition, TrainerState,
+    OrderedFault, Phase, PserverState, Registration, ReplicaState, Report, SetViews, ShardState,
+    ShardView, TakeCut, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
@@ -138,6 +138,8 @@ pub struct Job {
     /// Where a slot's container is granted.
     pub node: fn(Slot) -> String,
     pub outcome: Option<Outcome>,
+    /// Of the ApplicationMaster itself, by order.
+    pub faults: Vec<OrderedFault>,
     events: VecDeque<Event>,
     next_connection: u64,
     next_container: u64,
@@ -185,6 +187,7 @@ impl Job {
             memory: Vec::new(),
             node: |_| "node".to_owned(),
             outcome: None,
+            faults: Vec::new(),
             events: VecDeque::new(),
             next_connection: 0,
             next_container: 0,
@@ -464,6 +467,7 @@ impl Job {
             Action::Answer { id, result } => {
                 self.answers.insert(id, result);
             }
+            Action::Fault(fault) => self.faults.push(fault),
             Action::Finish(outcome) => self.outcome = Some(*outcome),
         }
     }

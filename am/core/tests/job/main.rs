@@ -6,6 +6,7 @@
 
 mod allocation;
 mod best_pass;
+mod chaos;
 mod cluster;
 mod cuts;
 mod early_stop;

@@ -16,7 +16,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use heddle_protocol::control::{Command, HeartbeatStats, InstallTokens, Report, ReportEnvelope};
+use heddle_protocol::control::{
+    Command, HeartbeatStats, InstallTokens, OrderedFault, Report, ReportEnvelope,
+};
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::ids::Attempt;
@@ -318,6 +320,7 @@ impl ControlThread {
                 self.hooks.log.follow(self.machine.attempt(), &command);
                 match *command {
                     Command::Tokens(tokens) => return self.install(tokens),
+                    Command::Fault(fault) => return self.fault(fault),
                     Command::Welcome(ref welcome) => {
                         let _renewed = self.hooks.log.span().entered();
                         tracing::info!(run = %welcome.run, "container_registered");
@@ -360,16 +363,29 @@ impl ControlThread {
             Ok(bytes) => {
                 if !lines.send(&bytes) {
                     tracing::warn!("control_connection_closed_queue_full");
-                    self.lines = None;
-                    // The machine connects again when it receives the end as an event.
-                    if let Some(task) = self.task.take() {
-                        task.abort();
-                    }
-                    let why = "the ApplicationMaster does not read reports".to_owned();
-                    let _ended = self.events.send((self.connection, ConnectionEvent::Ended(why)));
+                    self.drop_connection("the ApplicationMaster does not read reports");
                 }
             }
             Err(error) => tracing::error!(%error, "report_not_encoded"),
+        }
+    }
+
+    /// Ends the connection. The machine connects again when it receives the end as an event.
+    fn drop_connection(&mut self, why: &str) {
+        self.lines = None;
+        if let Some(task) = self.task.take() {
+            task.abort();
+        }
+        let _ended = self.events.send((self.connection, ConnectionEvent::Ended(why.to_owned())));
+    }
+
+    /// Brings the fault that an operator ordered upon this process. Threads and data connections are the process's.
+    fn fault(&mut self, fault: OrderedFault) {
+        if let Some(fault) = heddle_self_faults::signal_self(fault) {
+            if fault == OrderedFault::Drop {
+                self.drop_connection("dropped by order");
+            }
+            (self.hooks.command)(Command::Fault(fault));
         }
     }
 }

@@ -229,9 +229,23 @@ impl DataThread {
                 let (epoch, cut) = (shards.epoch(), shards.highest_cut());
                 let _late = reply.try_send(ThreadState { epoch, cut, shards: shards.states() });
             }
+            DataCommand::Hang { ms } => {
+                tracing::warn!(ms, "hung_by_order");
+                std::thread::sleep(Duration::from_millis(ms));
+            }
+            DataCommand::Drop => self.drop_connections(),
         }
         self.unblock();
         self.publish();
+    }
+
+    /// Closes all connections of trainers.
+    fn drop_connections(&self) {
+        tracing::warn!("connections_dropped_by_order");
+        for connection in self.connections.borrow().values() {
+            connection.closed.set(true);
+            connection.wake.notify_one();
+        }
     }
 
     /// Notes that the thread runs.

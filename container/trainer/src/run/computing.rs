@@ -26,6 +26,9 @@ pub(super) fn next_action(
     let action = pipeline.next_action(algorithm);
     if let Some(PipelineAction::Push(_) | PipelineAction::Computed) = &action {
         fail_point!("step-computed");
+        if let Some(extra) = status.slowness.extra(started.elapsed()) {
+            std::thread::sleep(extra);
+        }
         *computed += started.elapsed();
         let metrics = pipeline.metrics();
         let evaluated = matches!(action, Some(PipelineAction::Computed));

@@ -15,6 +15,7 @@ mod work;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam::channel::{Receiver, bounded, select, unbounded};
 use heddle_agent::{
@@ -24,11 +25,12 @@ use heddle_client::layout::Layout;
 use heddle_client::machine::ClientEvent;
 use heddle_client::shell::{Client, Settings};
 use heddle_fail_points::fail_point;
-use heddle_protocol::control::{Command, Registration, Report, Welcome};
+use heddle_protocol::control::{Command, OrderedFault, Registration, Report, Welcome};
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Member;
 use heddle_protocol::spec::JobSpec;
+use heddle_self_faults::Slowness;
 use heddle_storage::chain;
 use tracing::Span;
 use tracing::span::EnteredSpan;
@@ -177,12 +179,12 @@ fn run_with(
     // After the algorithm: another program may replace this process there, and it reads the plan itself.
     let plan = input_plan::read(&welcome.plan)?;
     let feeds = Feeds::new(plan, quarantine, status.waits(), items);
-    let turn = status.turn();
+    let (turn, slowness) = (status.turn(), status.slowness.clone());
     let reports = LoopReports::new(Box::new(move |report| reports.send(report)));
     let (plane, spec) = (client.handle(), welcome.spec.clone());
     let mut trainer = Trainer::new(spec, algorithm, plane, reports, status, feeds);
     let exports = Exports::default();
-    let orders = Orders { environment, log, welcome, reporter, exports, turn };
+    let orders = Orders { environment, log, welcome, reporter, exports, turn, slowness };
     orders.run(&mut trainer, &ordered, client.events(), &read, entered)
 }
 
@@ -195,6 +197,8 @@ struct Orders {
     exports: Exports,
     /// Turns of the training loop.
     turn: Arc<TurnCounter>,
+    /// Of the training loop's computations.
+    slowness: Slowness,
 }
 
 impl Orders {
@@ -251,7 +255,25 @@ impl Orders {
             // Once per connection, and always the same value.
             Command::Welcome(_) => {}
             Command::Export { checkpoint, dir } => self.export(checkpoint, dir),
+            Command::Fault(fault) => self.fault(fault),
             command => trainer.command(command),
+        }
+    }
+
+    /// Brings the fault that an operator ordered upon the training loop. The control thread has done what is left out here.
+    fn fault(&self, fault: OrderedFault) {
+        match fault {
+            OrderedFault::Hang { ms } => {
+                // It does not wait for anything: heartbeats show a loop that stands still.
+                self.turn.turn();
+                tracing::warn!(ms, "hung_by_order");
+                std::thread::sleep(Duration::from_millis(ms));
+            }
+            OrderedFault::Slow { factor, ms } => {
+                tracing::warn!(factor, ms, "slowed_by_order");
+                self.slowness.set(factor, ms);
+            }
+            OrderedFault::Kill | OrderedFault::Pause { .. } | OrderedFault::Drop => {}
         }
     }
 

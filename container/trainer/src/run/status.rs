@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use heddle_agent::TurnCounter;
 use heddle_protocol::control::{HeartbeatStats, LongStep, TrainerState};
 use heddle_protocol::ids::{Member, Step, TaskAttempt, TaskId};
+use heddle_self_faults::Slowness;
 
 use crate::storage_wait::StorageWaits;
 
@@ -17,7 +18,11 @@ const TRAINING_LOOP: &str = "the training loop";
 
 /// Figures and position of the training loop. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SharedStatus(Arc<Mutex<Inner>>);
+pub(super) struct SharedStatus {
+    inner: Arc<Mutex<Inner>>,
+    /// How slow an operator has ordered computations to be.
+    pub(super) slowness: Slowness,
+}
 
 #[derive(Debug, Default)]
 pub(super) struct Inner {
@@ -39,7 +44,7 @@ impl SharedStatus {
     /// The figures, locked.
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic cannot leave plain figures in an invalid state.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Record of the waits of readers.

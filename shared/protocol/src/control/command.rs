@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::ordered_fault::OrderedFault;
 use super::replica::{SetViews, ShardView};
 use super::tokens::InstallTokens;
 use crate::ids::{
@@ -238,6 +239,8 @@ pub enum Command {
 
     /// Use these tokens of file systems from the next connection on. Answered by [`Report::TokensInstalled`](super::Report::TokensInstalled).
     Tokens(InstallTokens),
+    /// Bring this fault upon yourself: the job is to be shown to survive it (`run.chaos`).
+    Fault(OrderedFault),
 
     /// Pserver: be in this epoch with exactly these shards, as they were at `base` (`None`: initial values), in this
     /// phase at this step. Drops waiting and buffered requests. A pserver that is in the epoch already only answers [`Report::ShardsReady`](super::Report::ShardsReady).

@@ -216,7 +216,7 @@ pub fn sample() -> JobSpec {
         am: AmSpec { memory: Bytes::mib(256), vcores: 1 },
         network: NetworkSpec { ports: None, protection: NetworkProtection::Auto },
         liveness: LivenessSpec::default(),
-        run: RunSpec { work_dir: None, orphan_timeout: None },
+        run: RunSpec { work_dir: None, orphan_timeout: None, chaos: false },
         submit: SubmitSpec::default(),
         yarn: YarnSpec::default(),
         site_keys: BTreeSet::new(),

@@ -300,12 +300,15 @@ section! {
 
 section! {
     (take, key)
-    pub struct RunSpec = ["run"] "Runs on this machine." {
+    pub struct RunSpec = ["run"] "Runs on this machine, and tests of a cluster." {
         key work_dir: Option<PathBuf> = "run.work-dir", Value("\"\""), Freely + site, read(paths::local_path(take, key)),
             "Folder of run directories (logs, sockets, small state). Empty: heddle in the XDG state directory.";
         /// `None` is `auto`.
         key orphan_timeout: Option<DurationMs> = "run.orphan-timeout", Value("\"auto\""), Freely + site, read(take.optional(key, "auto")),
             "A process without a message from an ApplicationMaster for this time stops: a duration, or \"auto\" (120s).";
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key chaos: bool = "run.chaos", Value("false"), Freely, read(take.boolean(key)),
+            "Whether the job takes the faults that heddle chaos orders, with the job's secret. For tests of a cluster.";
     }
 }
 

@@ -192,6 +192,8 @@ impl World {
                 Action::Finish(outcome) => self.finishes(attempt, *outcome),
                 // An operator's order was carried out.
                 Action::Answer { .. } => self.coverage.changed(),
+                // Faults of the simulation are drawn by its explorer: no operator orders them.
+                Action::Fault(_) => {}
             }
         }
         Ok(())

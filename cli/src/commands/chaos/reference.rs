@@ -1,0 +1,35 @@
+//! The model of an undisturbed run, with which that of a disturbed one is compared.
+
+use std::collections::BTreeMap;
+
+use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::model::{MODEL_FILE, ModelFile};
+use heddle_storage::read_small;
+
+use crate::commands::checkpoint_source::{location, reached, unusable};
+use crate::failure::CommandFailure;
+
+/// Longest `MODEL.json` that is read.
+const MODEL_FILE_BYTES_MAX: usize = 1 << 20;
+
+/// Length and MD5 of each file of a published model, by name.
+pub type ModelSums = BTreeMap<String, (u64, String)>;
+
+/// Reads the sums of the model in a folder.
+///
+/// # Errors
+/// There is no model, or it cannot be read.
+pub async fn read(folder: &str) -> Result<ModelSums, CommandFailure> {
+    let place = location(folder)?;
+    let storage = reached(&place).await?;
+    let file = place.path().join(MODEL_FILE).map_err(|error| {
+        CommandFailure::caused(ExitCode::Input, format!("{folder:?} is not a folder"), &error)
+    })?;
+    let json = read_small(&*storage, &file, MODEL_FILE_BYTES_MAX).await;
+    let json =
+        json.map_err(|error| unusable(&format!("cannot read the model in {place}"), &error))?;
+    let model = ModelFile::from_json(&json).map_err(|error| {
+        CommandFailure::caused(ExitCode::Input, format!("{place} has no model"), &error)
+    })?;
+    Ok(model.files.into_iter().map(|file| (file.name, (file.bytes, file.md5))).collect())
+}
