@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 
 use flate2::write::MultiGzDecoder;
-use heddle_am_core::Locality;
+use heddle_am_core::{InputHost, Locality};
 use heddle_input::{TaskLength, auto_batch, compression_of, plan_input, workers};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::plan_file::{self, PlanFileError};
 use heddle_protocol::spec::{BatchSize, JobSpec, Location, TaskSize};
-use heddle_storage::{BlockPlace, StorageError, chain, connect, find_files};
+use heddle_storage::{BlockHost, BlockPlace, StorageError, chain, connect, find_files};
 use tracing::warn;
 
 /// Files whose blocks are asked for at once.
@@ -151,9 +151,9 @@ pub async fn locality(plan: &InputPlan) -> Locality {
     if blocks.iter().all(Vec::is_empty) {
         return found;
     }
-    let mut number = |host: &str| {
-        *numbers.entry(host.to_owned()).or_insert_with(|| {
-            found.hosts.push(host.to_owned());
+    let mut number = |host: &BlockHost| {
+        *numbers.entry(host.name.clone()).or_insert_with(|| {
+            found.hosts.push(InputHost { name: host.name.clone(), rack: host.rack.clone() });
             u32::try_from(found.hosts.len() - 1).unwrap_or(u32::MAX)
         })
     };
@@ -185,20 +185,20 @@ async fn blocks_of(url: &str) -> Vec<BlockPlace> {
 
 /// The hosts that store a task's bytes, most bytes first; equal hosts in the order of their names, so that
 /// every attempt finds the same.
-fn hosts_of<'b>(task: &TaskRange, blocks: &'b [BlockPlace]) -> Vec<&'b str> {
-    let mut held: BTreeMap<&str, u64> = BTreeMap::new();
+fn hosts_of<'b>(task: &TaskRange, blocks: &'b [BlockPlace]) -> Vec<&'b BlockHost> {
+    let mut held: BTreeMap<&str, (u64, &BlockHost)> = BTreeMap::new();
     for block in blocks {
         let end = task.end.min(block.offset.saturating_add(block.bytes));
         let bytes = end.saturating_sub(task.start.max(block.offset));
         if bytes > 0 {
             for host in &block.hosts {
-                *held.entry(host).or_default() += bytes;
+                held.entry(&host.name).or_insert((0, host)).0 += bytes;
             }
         }
     }
-    let mut hosts: Vec<_> = held.into_iter().collect();
-    hosts.sort_by_key(|(_, bytes)| Reverse(*bytes));
-    hosts.into_iter().take(HOSTS_OF_A_TASK).map(|(host, _)| host).collect()
+    let mut hosts: Vec<_> = held.into_values().collect();
+    hosts.sort_by_key(|(bytes, _)| Reverse(*bytes));
+    hosts.into_iter().take(HOSTS_OF_A_TASK).map(|(_, host)| host).collect()
 }
 
 fn length_of(spec: &JobSpec) -> TaskLength {
@@ -237,13 +237,17 @@ mod tests {
     use super::*;
 
     fn block(offset: u64, bytes: u64, hosts: &[&str]) -> BlockPlace {
-        BlockPlace { offset, bytes, hosts: hosts.iter().map(|&host| host.to_owned()).collect() }
+        let host = |name: &&str| BlockHost { name: (*name).into(), rack: "/r".into() };
+        BlockPlace { offset, bytes, hosts: hosts.iter().map(host).collect() }
     }
 
     #[test]
     fn host_with_most_bytes_of_a_task_comes_first() {
         let blocks = [block(0, 100, &["a", "b"]), block(100, 100, &["c", "b"])];
-        let hosts = |start, end| hosts_of(&TaskRange { file: 0, start, end }, &blocks);
+        let hosts = |start, end| -> Vec<&str> {
+            let hosts = hosts_of(&TaskRange { file: 0, start, end }, &blocks);
+            hosts.into_iter().map(|host| host.name.as_str()).collect()
+        };
         assert_eq!(hosts(0, 100), ["a", "b"]);
         assert_eq!(hosts(90, 130), ["b", "c", "a"]);
         assert_eq!(hosts(300, 400), Vec::<&str>::new());

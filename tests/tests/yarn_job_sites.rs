@@ -15,6 +15,8 @@ use heddle_tests::local::program;
 use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob, settled};
 
 const LIMIT: Duration = Duration::from_secs(180);
+/// Two racks.
+const RACKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/hadoop/racks.sh");
 const SHAPE: Shape = Shape { passes: 2, every: "20 steps", local_data: false };
 
 /// The cluster of this file, for one test at a time. As on CDP, `root.default` takes no jobs, and users are mapped to leaves below
@@ -72,6 +74,7 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
                 property("hdfs-site", "dfs.replication", "1"),
                 property("client-hdfs-site", "dfs.replication", "1"),
                 property("core-site", "hadoop.caller.context.enabled", "true"),
+                property("core-site", "net.topology.script.file.name", RACKS),
             ],
             ..Options::default()
         }
@@ -487,6 +490,11 @@ fn tasks_run_on_the_nodes_that_store_their_blocks() -> Result<()> {
     let numbers: Vec<u64> =
         line.split_whitespace().filter_map(|word| word.replace(',', "").parse().ok()).collect();
     // 8 files and 20 passes. A dispatch that ignores locality reads one task in four from the trainer's node.
-    ensure!(matches!(numbers[..], [local, all] if all >= 160 && local * 5 >= all * 2), "{line}");
+    let is_local = matches!(numbers[..], [local, all, ..] if all >= 160 && local * 5 >= all * 2);
+    ensure!(is_local, "{line}");
+    // YARN grants a node only to an ask that names its rack too.
+    let (log, id) = (rm_logs(cluster), &submitted.id["application_".len()..]);
+    let granted = log.lines().filter(|line| line.contains("NODE_LOCAL") && line.contains(id));
+    ensure!(granted.count() >= 3, "trainers are not where their ask names hosts");
     Ok(())
 }

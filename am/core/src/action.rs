@@ -10,6 +10,7 @@ use heddle_protocol::spec::Bytes;
 use heddle_protocol::view;
 use serde::{Deserialize, Serialize};
 
+use crate::config::InputHost;
 use crate::outcome::Outcome;
 use crate::record::Record;
 
@@ -80,7 +81,7 @@ pub struct ContainerRequest {
     /// Nodes to avoid, because containers failed there or because the nodes will be gone.
     pub avoid: Vec<String>,
     /// Hosts that store most of its input, the best first. A container on another host is used too.
-    pub prefer: Vec<String>,
+    pub prefer: Vec<InputHost>,
     /// Memory of its process instead of the job file's, because containers of this slot exceeded theirs. The overhead
     /// grows in proportion.
     pub memory: Option<Bytes>,

@@ -37,13 +37,22 @@ pub struct Config {
 /// up to a million tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Locality {
-    /// Host names, written as the cluster writes those of its nodes, each once.
-    pub hosts: Vec<String>,
+    /// Hosts, each once.
+    pub hosts: Vec<InputHost>,
     /// By training task: indices into `hosts`, the host with most of its bytes first. Shorter than the plan: nothing is
     /// known of the rest.
     pub train: Vec<Vec<u32>>,
     /// By test task.
     pub test: Vec<Vec<u32>>,
+}
+
+/// A host that stores input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputHost {
+    /// Its name, written as the cluster writes those of its nodes.
+    pub name: String,
+    /// Its place in the network topology, such as `/rack-1`. Empty where it is unknown.
+    pub rack: String,
 }
 
 /// Timeouts, intervals and counts. The defaults are those of the documentation; tests and `[yarn]` change some.

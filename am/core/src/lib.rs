@@ -44,7 +44,7 @@ pub use action::{
     OperationId, RecordId, StoreCall,
 };
 pub use compaction::compact;
-pub use config::{Config, Limits, Locality};
+pub use config::{Config, InputHost, Limits, Locality};
 pub use core::Core;
 pub use event::{DamagedCheckpoint, Event, Exit, Probe, StartupState, Stored, SurvivingContainer};
 pub use outcome::Outcome;

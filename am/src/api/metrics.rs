@@ -353,7 +353,11 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     page.value(BAD_RECORDS, view.bad_records)?;
     page.value(TASKS_SET_ASIDE, view.set_aside.len())?;
     if let Some(locality) = view.data_locality {
-        let by = [("node_local", locality.node_local), ("other", locality.other)];
+        let by = [
+            ("node_local", locality.node_local),
+            ("rack_local", locality.rack_local),
+            ("other", locality.other),
+        ];
         page.values(TASKS_DISPATCHED, by.map(|(name, tasks)| ([("locality", name)], tasks)))?;
     }
     if let Some(pulls) = &view.granted_pulls {

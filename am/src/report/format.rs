@@ -201,14 +201,15 @@ pub fn sparse_table(table: &SparseTableView) -> String {
     format!("{}: {} rows, {}{dropped}", table.name, thousands(table.rows), size(table.bytes))
 }
 
-/// `75 of 100 tasks node-local`.
+/// `75 of 100 tasks node-local`, with several racks `75 of 100 tasks node-local, 20 rack-local`.
 #[must_use]
 pub fn data_locality(locality: DataLocality) -> String {
-    format!(
-        "{} of {} tasks node-local",
-        thousands(locality.node_local),
-        thousands(locality.tasks())
-    )
+    let rack = match locality.rack_local {
+        0 => String::new(),
+        tasks => format!(", {} rack-local", thousands(tasks)),
+    };
+    let (node, all) = (thousands(locality.node_local), thousands(locality.tasks()));
+    format!("{node} of {all} tasks node-local{rack}")
 }
 
 /// `HDFS tokens until 2026-01-31 13:05:00Z`; with a keytab also what is late or failed.

@@ -335,6 +335,9 @@ pub struct JobView {
 pub struct DataLocality {
     /// Tasks with input on the host of their trainer.
     pub node_local: u64,
+    /// Tasks with input in the rack of their trainer. With one rack there are none.
+    #[serde(default)]
+    pub rack_local: u64,
     /// All others.
     pub other: u64,
 }
@@ -343,7 +346,7 @@ impl DataLocality {
     /// All tasks.
     #[must_use]
     pub fn tasks(self) -> u64 {
-        self.node_local.saturating_add(self.other)
+        self.node_local.saturating_add(self.rack_local).saturating_add(self.other)
     }
 }
 

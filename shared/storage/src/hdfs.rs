@@ -31,12 +31,14 @@ use hdfs_native::client::FileStatus;
 use hdfs_native::{Client, HdfsError, WriteOptions};
 use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::Environment;
+use heddle_hadoop::namenode::{BlockLocation, Replica};
 use heddle_hadoop::rpc::RpcError;
 
 use crate::error::{Op, Reason, StorageError, WriteError, chain};
 use crate::path::StorePath;
 use crate::store::{
-    BlockPlace, Entry, EntryKind, FileVersion, Mode, OpenedVersion, Reader, Storage, Writer,
+    BlockHost, BlockPlace, Entry, EntryKind, FileVersion, Mode, OpenedVersion, Reader, Storage,
+    Writer,
 };
 use calls::{CALL, Calls};
 use connect::NewFiles;
@@ -140,10 +142,11 @@ impl HdfsStorage {
         let Some(file) = self.own(Op::Stat, path, call).await? else {
             return Err(StorageError::new(Op::Stat, self.show(path), Reason::NotFound));
         };
-        let place = |block: heddle_hadoop::namenode::BlockLocation| BlockPlace {
+        let host = |replica: Replica| BlockHost { name: replica.host, rack: replica.rack };
+        let place = |block: BlockLocation| BlockPlace {
             offset: block.offset,
             bytes: block.length,
-            hosts: block.replicas.into_iter().map(|replica| replica.host).collect(),
+            hosts: block.replicas.into_iter().map(host).collect(),
         };
         Ok(file.blocks.into_iter().map(place).collect())
     }

@@ -86,8 +86,17 @@ pub struct BlockPlace {
     pub offset: u64,
     /// Length in bytes.
     pub bytes: u64,
-    /// Host names as their cluster writes them, each a copy of all the bytes; closest first.
-    pub hosts: Vec<String>,
+    /// Hosts, each with a copy of all the bytes; closest first.
+    pub hosts: Vec<BlockHost>,
+}
+
+/// A host that stores a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockHost {
+    /// Its name as the cluster writes it.
+    pub name: String,
+    /// Its place in the network topology, such as `/rack-1`.
+    pub rack: String,
 }
 
 /// The operations of a file system that Heddle needs. A file is written once, from start to end. A name appears by

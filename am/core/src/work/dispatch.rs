@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, ShardPlace};
-use heddle_protocol::ids::Member;
+use heddle_protocol::ids::{Member, TaskId};
 use heddle_protocol::spec::PhaseKind;
 
 use super::JobWork;
@@ -116,19 +116,22 @@ impl JobWork {
         let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
         let known = self.locality.knows(training);
         for &member in members {
-            let host = fleet.node(member.slot).and_then(|node| self.locality.host(node));
-            let local = host.map_or(&[][..], |host| self.locality.tasks(training, host));
-            let tasks = queue.grant(member, workers, local, now, &config.limits);
+            let node = fleet.node(member.slot);
+            let near = node.map(|node| self.locality.near(training, node)).unwrap_or_default();
+            let tasks = queue.grant(member, workers, near, now, &config.limits);
             if tasks.is_empty() {
                 continue;
             }
             if known {
                 let first = tasks.iter().filter(|grant| !queue.is_speculative(grant.task));
                 for grant in first {
-                    match local.binary_search(&grant.task) {
-                        Ok(_) => self.data_locality.node_local += 1,
-                        Err(_) => self.data_locality.other += 1,
-                    }
+                    let is_in = |tasks: &[TaskId]| tasks.binary_search(&grant.task).is_ok();
+                    let counted = match () {
+                        () if is_in(near.host) => &mut self.data_locality.node_local,
+                        () if is_in(near.rack) => &mut self.data_locality.rack_local,
+                        () => &mut self.data_locality.other,
+                    };
+                    *counted += 1;
                 }
             }
             sends.push((member, tasks));

@@ -32,6 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use heddle_protocol::control::{TaskGrant, TaskPosition};
 use heddle_protocol::ids::{Generation, Member, Step, TaskAttempt, TaskId};
 
+use super::locality::NearTasks;
 use crate::config::Limits;
 use crate::time::MonotonicMs;
 use task_failures::TaskFailures;
@@ -218,12 +219,12 @@ impl Queue {
         self.held(member).iter().filter_map(grant).collect()
     }
 
-    /// Hands tasks to a trainer up to its lease, those that lie `near` it first. `trainers` share what is left.
+    /// Hands tasks to a trainer up to its lease, those `near` it first. `trainers` share what is left.
     pub(crate) fn grant(
         &mut self,
         member: Member,
         trainers: usize,
-        near: &[TaskId],
+        near: NearTasks<'_>,
         now: MonotonicMs,
         limits: &Limits,
     ) -> Vec<TaskGrant> {
@@ -251,14 +252,14 @@ impl Queue {
         task.is_some_and(|task| task.grants.len() > 1)
     }
 
-    /// Places of the next tasks to be handed to a trainer: near ones in their own order, then the first of the others.
-    fn next_for(&mut self, member: Member, room: usize, near: &[TaskId]) -> Vec<u32> {
+    /// Places of the next tasks to be handed to a trainer: those on its host in their own order, then of its rack, then others.
+    fn next_for(&mut self, member: Member, room: usize, near: NearTasks<'_>) -> Vec<u32> {
         let mut next = Vec::new();
-        if room > 0 && !near.is_empty() {
+        if room > 0 && !near.host.is_empty() {
             // Where it stopped looking: what was handed out before that seldom comes back, and is found below if so.
             let from = self.looked.entry(member).or_default();
             while next.len() < room
-                && let Some(task) = near.get(*from)
+                && let Some(task) = near.host.get(*from)
             {
                 *from += 1;
                 if let Some(place) = self.places.get(task.0 as usize)
@@ -268,9 +269,9 @@ impl Queue {
                 }
             }
         }
-        let missing = room - next.len();
-        let others = self.todo.iter().filter(|place| !next.contains(place));
-        let others: Vec<u32> = others.take(missing).copied().collect();
+        let others = self.todo.iter().filter(|place| !next.contains(place)).copied();
+        let task = |place: u32| self.order.get(place as usize).map(|task| TaskId(*task));
+        let others = near.rack_first(others, room - next.len(), task);
         next.extend(others);
         next
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use heddle_am_core::{ContainerName, Core, Event, Exit, Locality, Probe, Record, StoreCall};
+use heddle_am_core::{
+    ContainerName, Core, Event, Exit, InputHost, Locality, Probe, Record, StoreCall,
+};
 use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
@@ -304,11 +306,49 @@ fn crash_loop_ends_with_the_final_output_of_the_program() {
     );
 }
 
+fn hosts(names: &[(&str, &str)]) -> Vec<InputHost> {
+    let host =
+        |(name, rack): &(&str, &str)| InputHost { name: (*name).into(), rack: (*rack).into() };
+    names.iter().map(host).collect()
+}
+
+#[test]
+fn tasks_in_the_rack_of_a_trainer_come_before_others() {
+    let mut config = Job::new(spec(Consistency::Asp), 40, 0).config;
+    config.locality = Arc::new(Locality {
+        // The trainers' hosts hold one task each, and other hosts of their racks all others in turn.
+        hosts: hosts(&[("node-0", "/a"), ("node-1", "/b"), ("other-a", "/a"), ("other-b", "/b")]),
+        train: (0..40).map(|task| vec![if task < 2 { task } else { 2 + task % 2 }]).collect(),
+        test: Vec::new(),
+    });
+    let mut job = Job::with(config);
+    job.node = |slot| format!("node-{}", slot.index);
+    job.start();
+    let mut dispatched = 0;
+    for index in [0, 1] {
+        let tasks = &job.process(job.trainer(index)).tasks;
+        dispatched += tasks.len() as u64;
+        assert_eq!(
+            tasks.first().map(|grant| grant.task.0),
+            Some(index),
+            "its own host comes first"
+        );
+        assert!(
+            tasks.len() > 1 && tasks.iter().all(|grant| grant.task.0 % 2 == index),
+            "{tasks:?}"
+        );
+    }
+    let counted = DataLocality { node_local: 2, rack_local: dispatched - 2, other: 0 };
+    assert_eq!(job.core.view().data_locality, Some(counted));
+    job.finish_all();
+    assert_eq!(job.outcome.map(|outcome| outcome.state), Some(JobState::Finished));
+}
+
 #[test]
 fn tasks_and_requests_prefer_hosts_that_store_the_input() {
     let mut config = Job::new(spec(Consistency::Asp), 8, 0).config;
     config.locality = Arc::new(Locality {
-        hosts: vec!["node-0".to_owned(), "node-1".to_owned()],
+        hosts: hosts(&[("node-0", "/r"), ("node-1", "/r")]),
         // node-0 stores odd tasks, node-1 even ones.
         train: (0..8).map(|task| vec![(task + 1) % 2]).collect(),
         test: Vec::new(),
@@ -323,10 +363,12 @@ fn tasks_and_requests_prefer_hosts_that_store_the_input() {
         assert!(!tasks.is_empty());
         assert!(tasks.iter().all(|grant| grant.task.0 % 2 == odd), "{index}: {tasks:?}");
     }
-    let all_local = DataLocality { node_local: dispatched, other: 0 };
+    let all_local = DataLocality { node_local: dispatched, ..DataLocality::default() };
     assert_eq!(job.core.view().data_locality, Some(all_local));
-    assert_eq!(job.preferred[&Slot::trainer(0)], ["node-0", "node-1"]);
-    assert_eq!(job.preferred[&Slot::trainer(1)], ["node-1", "node-0"]);
+    let preferred = hosts(&[("node-0", "/r"), ("node-1", "/r")]);
+    assert_eq!(job.preferred[&Slot::trainer(0)], preferred);
+    let reversed: Vec<_> = preferred.into_iter().rev().collect();
+    assert_eq!(job.preferred[&Slot::trainer(1)], reversed);
     assert!(job.preferred[&Slot::pserver(0)].is_empty());
     job.finish_all();
     assert_eq!(job.outcome.map(|outcome| outcome.state), Some(JobState::Finished));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use heddle_am_core::{
     Action, CallId, Checkpoint, Config, ConnectionId, ContainerName, ContainerOrder,
-    ContainerRequest, Core, Event, Exit, Limits, MonotonicMs, Now, OperationId, Outcome, Probe,
-    Record, RecordId, StartupState, StoreCall, Stored, SurvivingContainer,
+    ContainerRequest, Core, Event, Exit, InputHost, Limits, MonotonicMs, Now, OperationId, Outcome,
+    Probe, Record, RecordId, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
     BeginPhase, Command, CutAt, ExportedFile, HeartbeatStats, LaneGrant, LoadShards, Operation,
@@ -133,7 +133,7 @@ pub struct Job {
     pub refused: Vec<Member>,
     /// Of all requests: excluded nodes, preferred hosts, memory other than the spec's.
     pub avoided: Vec<Vec<String>>,
-    pub preferred: BTreeMap<Slot, Vec<String>>,
+    pub preferred: BTreeMap<Slot, Vec<InputHost>>,
     pub memory: Vec<(Slot, Bytes)>,
     /// Where a slot's container is granted.
     pub node: fn(Slot) -> String,

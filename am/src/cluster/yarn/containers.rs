@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use heddle_am_core::ContainerRequest;
+use heddle_am_core::{ContainerRequest, InputHost};
 use heddle_protocol::ids::{Member, Role, Slot};
 use heddle_protocol::spec::{Bytes, JobSpec};
 use heddle_protocol::view::Placement as PlacementView;
@@ -182,7 +182,6 @@ pub(super) struct ContainerRegistry {
     given: BTreeMap<Slot, (Option<Bytes>, Memory)>,
     /// Hosts whose NodeManager could not be reached, and until when requests exclude them.
     unreachable: BTreeMap<String, Duration>,
-    racks: BTreeMap<String, String>,
     /// Containers that registered before the ResourceManager reported them: there is no grant to note it at.
     registered_early: BTreeSet<ContainerId>,
 }
@@ -195,14 +194,8 @@ impl ContainerRegistry {
             held: BTreeMap::new(),
             given: BTreeMap::new(),
             unreachable: BTreeMap::new(),
-            racks: BTreeMap::new(),
             registered_early: BTreeSet::new(),
         }
-    }
-
-    /// The racks of nodes, by host.
-    pub(super) fn set_racks(&mut self, racks: BTreeMap<String, String>) {
-        self.racks = racks;
     }
 
     /// Records an ask and translates it to YARN's terms.
@@ -212,13 +205,11 @@ impl ContainerRegistry {
         let placement = if prefer.is_empty() {
             RequestedPlacement::Any
         } else {
-            let rack = |host: &String| {
-                self.racks.get(host).map_or(DEFAULT_RACK, String::as_str).to_owned()
+            let node = |host: &InputHost| {
+                let rack = if host.rack.is_empty() { DEFAULT_RACK } else { &host.rack };
+                NodeName { host: host.name.clone(), rack: rack.to_owned() }
             };
-            let nodes = prefer
-                .iter()
-                .take(PREFERRED_MAX)
-                .map(|host| NodeName { host: host.clone(), rack: rack(host) });
+            let nodes = prefer.iter().take(PREFERRED_MAX).map(node);
             RequestedPlacement::Near { nodes: nodes.collect(), racks: Vec::new(), relax: true }
         };
         let mut resources = self.sizes.resources(slot.role, *memory);

@@ -190,9 +190,9 @@ fn containers_that_training_needs_are_requested_first() {
 #[test]
 fn preferred_hosts_are_requested_with_relaxed_locality() {
     let mut registry = registry();
-    registry.set_racks(BTreeMap::from([("n1".into(), "/r1".into())]));
-    let ask =
-        ContainerRequest { prefer: vec!["n1".into(), "n2".into()], ..wanted(Slot::trainer(0), 1) };
+    let host = |(name, rack): (&str, &str)| InputHost { name: name.into(), rack: rack.into() };
+    let prefer = [("n1", "/r1"), ("n2", "")].map(host).to_vec();
+    let ask = ContainerRequest { prefer, ..wanted(Slot::trainer(0), 1) };
     let (_, ask) = registry.ask(ask);
     let RequestedPlacement::Near { nodes, relax, .. } = ask.placement else {
         panic!("near the data")

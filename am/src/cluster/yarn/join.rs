@@ -120,7 +120,6 @@ pub async fn join(
     let places = Places::default();
     let session = RmSession::new(SessionParts {
         calls: NodeCalls::new(NodeManagers::new(&cluster, am.node_tokens()), launch, done),
-        yarn: cluster,
         containers,
         events,
         places: places.clone(),

@@ -1,6 +1,5 @@
 //! Calls to NodeManagers: start, stop, poll. Each is a separate task, so that a lost node delays no other call.
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +10,7 @@ use heddle_protocol::ids::Member;
 use heddle_storage::chain;
 use heddle_yarn::{
     Container, ContainerId, ContainerState, ContainerStatus, NodeError, NodeId, NodeManagers,
-    NodeReport, NodeState, Started, YarnClient,
+    Started,
 };
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc};
@@ -64,8 +63,6 @@ pub(super) enum Done {
         /// The NodeManager itself does not answer.
         unreachable: bool,
     },
-    /// Racks by host.
-    Racks(BTreeMap<String, String>),
 }
 
 /// See the module.
@@ -141,21 +138,6 @@ impl NodeCalls {
         }
         let (exit, unreachable) = classify(&error);
         Done::NotStarted { id, exit, unreachable }
-    }
-
-    /// Asks the ResourceManager for the racks of all nodes.
-    pub(super) fn look_up_racks(&self, client: YarnClient) {
-        let done = self.done.clone();
-        let look_up = async move {
-            match client.nodes(&[NodeState::Running]).await {
-                Ok(nodes) => {
-                    let by_host = |node: NodeReport| (node.id.host, node.rack);
-                    let _ending = done.send(Done::Racks(nodes.into_iter().map(by_host).collect()));
-                }
-                Err(error) => tracing::info!(error = chain(&error), "racks_unknown"),
-            }
-        };
-        tokio::spawn(look_up.in_current_span());
     }
 
     /// Ends a container: SIGTERM, and 250 ms later SIGKILL.

@@ -12,8 +12,8 @@ use heddle_protocol::ids::Member;
 use heddle_storage::chain;
 use heddle_yarn::am::Preemption;
 use heddle_yarn::{
-    AmError, AmEvent as RmEvent, ApplicationMaster, Cluster, Container, ContainerStatus,
-    NodeReport, NodeState, YarnClient,
+    AmError, AmEvent as RmEvent, ApplicationMaster, Container, ContainerStatus, NodeReport,
+    NodeState,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -35,7 +35,6 @@ const KEPT_TIME: Duration = Duration::from_secs(5);
 /// Inputs of a session.
 pub(super) struct SessionParts {
     pub(super) calls: NodeCalls,
-    pub(super) yarn: Cluster,
     pub(super) containers: ContainerRegistry,
     pub(super) events: Events,
     pub(super) places: Places,
@@ -50,7 +49,6 @@ pub(super) struct SessionParts {
 
 pub(super) struct RmSession {
     calls: NodeCalls,
-    yarn: Cluster,
     containers: ContainerRegistry,
     events: Events,
     places: Places,
@@ -64,7 +62,6 @@ pub(super) struct RmSession {
     progress: f32,
     /// All containers from earlier attempts have been checked.
     kept_are_seen: bool,
-    racks_asked: bool,
     silence_max: Duration,
     lease: Lease,
     log: EventLog,
@@ -72,10 +69,9 @@ pub(super) struct RmSession {
 
 impl RmSession {
     pub(super) fn new(parts: SessionParts) -> Self {
-        let SessionParts { calls, yarn, containers, events, places, .. } = parts;
+        let SessionParts { calls, containers, events, places, .. } = parts;
         Self {
             calls,
-            yarn,
             containers,
             events,
             places,
@@ -85,7 +81,6 @@ impl RmSession {
             stops: BTreeSet::new(),
             progress: 0.0,
             kept_are_seen: !parts.has_predecessor,
-            racks_asked: false,
             silence_max: parts.silence_max,
             lease: parts.lease,
             log: parts.log,
@@ -287,7 +282,6 @@ impl RmSession {
         };
         match order {
             ContainerOrder::Ask(request) => {
-                self.ask_for_racks(&request.prefer);
                 let (id, ask) = self.containers.ask(request);
                 am.want(id, ask, 1);
             }
@@ -327,14 +321,6 @@ impl RmSession {
         }
     }
 
-    /// Racks are needed only for requests that name hosts.
-    fn ask_for_racks(&mut self, prefer: &[String]) {
-        if prefer.is_empty() || std::mem::replace(&mut self.racks_asked, true) {
-            return;
-        }
-        self.calls.look_up_racks(YarnClient::new(&self.yarn));
-    }
-
     fn done(&mut self, am: &mut ApplicationMaster, done: Done) {
         match done {
             Done::Started(id) => {
@@ -357,7 +343,6 @@ impl RmSession {
             Done::NotStopped(id) => self.release(am, id),
             Done::Ended(status) => self.ended(&status),
             Done::Vanished { id, cause, unreachable } => self.vanished(id, cause, unreachable),
-            Done::Racks(racks) => self.containers.set_racks(racks),
         }
     }
 

@@ -106,7 +106,7 @@ impl Queue {
 mod tests {
     use heddle_protocol::ids::{Generation, Incarnation};
 
-    use super::super::QueueProgress;
+    use super::super::{NearTasks, QueueProgress};
     use super::*;
     use crate::config::Limits;
     use crate::time::MonotonicMs;
@@ -116,7 +116,8 @@ mod tests {
     }
 
     fn take(queue: &mut Queue, member: Member) -> TaskAttempt {
-        let granted = queue.grant(member, 2, &[], MonotonicMs(0), &Limits::default());
+        let granted =
+            queue.grant(member, 2, NearTasks::default(), MonotonicMs(0), &Limits::default());
         granted.iter().find(|grant| grant.task == TaskId(0)).expect("the first task").attempt
     }
 
@@ -139,7 +140,8 @@ mod tests {
         queue.failed(trainer(0), TaskId(0), attempt);
         assert!(queue.set_aside(TaskId(0)) && !queue.set_aside(TaskId(0)));
         queue.release(trainer(0));
-        let next = queue.grant(trainer(1), 2, &[], MonotonicMs(0), &Limits::default());
+        let next =
+            queue.grant(trainer(1), 2, NearTasks::default(), MonotonicMs(0), &Limits::default());
         assert_eq!(next.iter().map(|grant| grant.task).collect::<Vec<_>>(), [TaskId(1)]);
         queue.finished(trainer(1), TaskId(1), next[0].attempt);
         assert!(queue.is_done());

@@ -14,7 +14,7 @@ fn queue(count: u32) -> Queue {
 }
 
 fn grant(queue: &mut Queue, index: u32) -> Vec<TaskGrant> {
-    queue.grant(trainer(index), 2, &[], MonotonicMs(0), &Limits::default())
+    queue.grant(trainer(index), 2, NearTasks::default(), MonotonicMs(0), &Limits::default())
 }
 
 fn position(grant: TaskGrant, step: u64) -> TaskPosition {
@@ -87,7 +87,7 @@ fn three_kills_do_not_blame_a_task() {
 #[test]
 fn idle_trainer_takes_from_the_longest_queue() {
     let mut queue = queue(2);
-    let held = queue.grant(trainer(0), 1, &[], MonotonicMs(0), &Limits::default());
+    let held = queue.grant(trainer(0), 1, NearTasks::default(), MonotonicMs(0), &Limits::default());
     assert_eq!(held.len(), 2);
     let speculative = grant(&mut queue, 1)[0];
     assert_eq!(speculative.task, held[1].task, "the one that its holder works on last");
@@ -108,7 +108,7 @@ fn late_task_gets_a_speculative_attempt() {
     assert_eq!(speculative.len(), 1);
     assert_eq!(speculative[0].task, slow.task);
     assert_eq!(
-        queue.grant(trainer(2), 3, &[], MonotonicMs(0), &Limits::default()),
+        queue.grant(trainer(2), 3, NearTasks::default(), MonotonicMs(0), &Limits::default()),
         [],
         "two holders at the most"
     );
@@ -119,12 +119,12 @@ fn leases_last_for_the_trainers_own_pace() {
     let mut queue = queue(1000);
     let mut now = MonotonicMs(0);
     for _ in 0..10 {
-        for grant in queue.grant(trainer(0), 2, &[], now, &Limits::default()) {
+        for grant in queue.grant(trainer(0), 2, NearTasks::default(), now, &Limits::default()) {
             now = now + 1_000;
             assert!(queue.finished(trainer(0), grant.task, grant.attempt).is_some());
         }
     }
-    let held = queue.grant(trainer(0), 2, &[], now, &Limits::default()).len();
+    let held = queue.grant(trainer(0), 2, NearTasks::default(), now, &Limits::default()).len();
     assert_eq!(held, 30, "thirty seconds at a second each");
 }
 
@@ -133,8 +133,11 @@ fn fewer_tasks_than_trainers_leave_nobody_with_two() {
     let mut queue = queue(100);
     let mut most = 0;
     for index in 0..50 {
-        most = most
-            .max(queue.grant(trainer(index), 50, &[], MonotonicMs(0), &Limits::default()).len());
+        most = most.max(
+            queue
+                .grant(trainer(index), 50, NearTasks::default(), MonotonicMs(0), &Limits::default())
+                .len(),
+        );
     }
     assert_eq!(most, 2, "one in work, one ahead");
 }
@@ -164,7 +167,7 @@ fn late_is_three_times_what_nine_of_ten_tasks_took() {
     let mut queue = queue(12);
     let mut computed = 0;
     for _ in 0..10 {
-        queue.grant(trainer(0), 1, &[], MonotonicMs(0), &Limits::default());
+        queue.grant(trainer(0), 1, NearTasks::default(), MonotonicMs(0), &Limits::default());
         let task = queue.held_by(trainer(0))[0];
         queue.computed(trainer(0), computed);
         computed += 10_000;
@@ -215,7 +218,7 @@ proptest! {
             let nth = |queue: &Queue, index, nth: usize| queue.held_by(trainer(index)).get(nth).copied();
             match op {
                 Op::Grant(index) => {
-                    queue.grant(trainer(index), 6, &[], MonotonicMs(0), &Limits::default());
+                    queue.grant(trainer(index), 6, NearTasks::default(), MonotonicMs(0), &Limits::default());
                 }
                 Op::Computed(index, ms) => {
                     computed[index as usize] += ms;
