@@ -86,15 +86,20 @@ async fn submit(queue: String, attempts: u32, upload: bool, work: ContainerArgs)
         Some(uploaded) => uploaded.resource.clone(),
         None => upload::in_place()?,
     };
-    let context = LaunchContext::new(&work.argv())?
+    let mut context = LaunchContext::new(&work.argv())?
         .env("HADOOP_USER_NAME", user)?
         .file("hello-yarn", program);
+    if let Some(uploaded) = uploaded.as_ref().filter(|uploaded| !uploaded.tokens.is_empty()) {
+        context = context.tokens(uploaded.tokens.encode());
+    }
     let am_resources = Resources::new(Memory::mib(64), VCores(1));
     let submission = Submission {
         queue,
         attempts_max: attempts,
         // If the ApplicationMaster dies, the containers continue and its next attempt takes them over.
         keep_containers: true,
+        // The session's tokens serve its other applications too.
+        cancel_tokens: Some(false),
         ..Submission::new(new.id, "hello-yarn", am_resources, context)
     };
     let accepted = client.submit(&submission).await?;

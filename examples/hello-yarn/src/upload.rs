@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bytes::BytesMut;
 use hdfs_native::{ClientBuilder, WriteOptions};
 use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::Environment;
+use heddle_hadoop::identity::Identity;
+use heddle_hadoop::token::{Credentials, token_kind};
 use heddle_yarn::{ApplicationId, LocalResource, ResourceKind, Visibility};
 use tokio::io::AsyncReadExt;
 
@@ -20,6 +22,8 @@ pub struct Uploaded {
     directory: String,
     /// For NodeManagers.
     pub resource: LocalResource,
+    /// The session's tokens, by which NodeManagers copy it; none without security.
+    pub tokens: Credentials,
 }
 
 impl Uploaded {
@@ -27,7 +31,15 @@ impl Uploaded {
     pub async fn new(user: &str, application: ApplicationId) -> Result<Self> {
         let configuration = Configuration::load(Environment::of_process())?;
         let default_fs = configuration.trimmed("fs.defaultFS")?.context("no fs.defaultFS")?;
-        // Reads HADOOP_CONF_DIR too. On a secured cluster it needs the user's tickets or tokens.
+        let identity = Identity::resolve(&configuration)?;
+        let tokens = identity.credentials;
+        // hdfs-native would send the user's Kerberos ticket to the server.
+        ensure!(
+            !identity.policy.required
+                || tokens.of_kind(token_kind::HDFS_DELEGATION).next().is_some(),
+            "on a secured cluster this needs a token of HDFS in HADOOP_TOKEN_FILE_LOCATION"
+        );
+        // Reads HADOOP_CONF_DIR and the token file too.
         let hdfs = ClientBuilder::new().with_url(&default_fs).with_user(user).build()?;
         let directory = format!("/user/{user}/.hello-yarn/{application}");
         // Only the user may read it: the NodeManager copies it as the user.
@@ -52,7 +64,7 @@ impl Uploaded {
             kind: ResourceKind::File,
             visibility: Visibility::Application,
         };
-        Ok(Self { hdfs, directory, resource })
+        Ok(Self { hdfs, directory, resource, tokens })
     }
 
     /// Removes the directory.

@@ -5,6 +5,8 @@
 //!     rm.example.com:8032 org.apache.hadoop.yarn.api.ApplicationClientProtocolPB getNewApplication
 //! ```
 //!
+//! A number behind the method is that of connections that call at once, each with a login of its own.
+//!
 //! Configuration and login come from the environment, as for any Hadoop client: the token for the server's address in
 //! `HADOOP_TOKEN_FILE_LOCATION`, else a Kerberos ticket (`KRB5CCNAME`). The server must have the principal that the
 //! configuration states: that of NameNodes for the protocols of HDFS, else that of ResourceManagers.
@@ -22,8 +24,12 @@ use heddle_hadoop::token::ServiceNames;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [server, protocol, method] = arguments.as_slice() else {
-        return Err("usage: probe HOST:PORT PROTOCOL METHOD".into());
+    let (server, protocol, method, connections) = match arguments.as_slice() {
+        [server, protocol, method] => (server, protocol, method, 1),
+        [server, protocol, method, connections] => {
+            (server, protocol, method, connections.parse::<usize>()?)
+        }
+        _ => return Err("usage: probe HOST:PORT PROTOCOL METHOD [CONNECTIONS]".into()),
     };
     let server: HostPort = server.parse()?;
     let configuration = Configuration::load(Environment::of_process())?;
@@ -42,25 +48,30 @@ async fn main() -> Result<(), Box<dyn Error>> {
         false => ServerPrincipal::of_resource_manager(&configuration)?,
     };
 
-    let client = RpcClient::new(RpcOptions::of(&configuration)?);
-    let proxy = client.proxy(protocol, [server], identity.login(token, principal));
-    for _ in 0..3 {
-        let started = Instant::now();
-        // `()` is a message without fields, which skips all fields of the reply.
-        let reply: Result<(), _> =
-            proxy.call(method, &(), CallOptions::once(Duration::from_secs(10))).await;
-        let took = started.elapsed();
-        match reply {
-            Ok(()) => println!("{method} answered in {took:?}"),
-            Err(error) => {
-                println!("{method} failed in {took:?}");
-                let mut cause: Option<&dyn Error> = Some(&error);
-                while let Some(error) = cause {
-                    println!("  {error}");
-                    cause = error.source();
-                }
-            }
-        }
+    let options = RpcOptions::of(&configuration)?;
+    let started = Instant::now();
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..connections {
+        // A client keeps its connections, so that each gets one of its own.
+        let client = RpcClient::new(options.clone());
+        let login = identity.login(token.clone(), principal.clone());
+        let proxy = client.proxy(protocol.as_str(), [server.clone()], login);
+        let method = method.clone();
+        calls.spawn(async move {
+            // `()` is a message without fields, which skips all fields of the reply.
+            proxy.call::<(), ()>(&method, &(), CallOptions::once(Duration::from_secs(60))).await
+        });
     }
-    Ok(())
+    let replies = calls.join_all().await;
+    let answered = replies.iter().filter(|reply| reply.is_ok()).count();
+    println!("{method}: {answered} of {connections} answered in {:?}", started.elapsed());
+    let Some(error) = replies.into_iter().find_map(Result::err) else {
+        return Ok(());
+    };
+    let mut cause: Option<&dyn Error> = Some(&error);
+    while let Some(error) = cause {
+        println!("  {error}");
+        cause = error.source();
+    }
+    Err("a call failed".into())
 }
