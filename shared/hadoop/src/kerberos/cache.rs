@@ -39,7 +39,9 @@ pub(super) fn check(cache: &str) -> Result<(), KerberosError> {
     }
 }
 
-/// The failure of a ticket that has ended, with the time if the cache is in a file that has it.
+/// The failure of a ticket that has ended, with the time if the cache is in a file that has it. Of caches in keyrings and
+/// of KCM the time is unknown: GSSAPI reports only that nothing is left, and such a cache is read by libkrb5's own calls,
+/// whose structures are not part of a stable interface.
 pub(super) fn ended(cache: String) -> KerberosError {
     let mut file = Vec::new();
     if let Some(opened) = file_of(&cache).and_then(|path| std::fs::File::open(path).ok()) {
