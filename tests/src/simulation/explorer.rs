@@ -61,6 +61,10 @@ pub struct Summary {
     pub rollbacks: u64,
     /// Failovers without a rollback.
     pub failovers: u64,
+    /// Divisions of lanes by speed.
+    pub divisions: u64,
+    /// Trainers replaced for their speed.
+    pub replaced_slow: u64,
     /// Jobs that failed for a good reason and were submitted again.
     pub resubmitted: u64,
     /// Checkpoints committed.
@@ -77,6 +81,8 @@ impl Summary {
         self.runs += other.runs;
         self.rollbacks += other.rollbacks;
         self.failovers += other.failovers;
+        self.divisions += other.divisions;
+        self.replaced_slow += other.replaced_slow;
         self.resubmitted += other.resubmitted;
         self.commits += other.commits;
         self.events += other.events;
@@ -87,6 +93,8 @@ impl Summary {
         self.runs += 1;
         self.rollbacks += (report.restores as u64).saturating_sub(1);
         self.failovers += report.failovers;
+        self.divisions += report.divisions;
+        self.replaced_slow += report.replaced_slow;
         self.resubmitted += u64::from(report.resubmitted);
         self.commits += report.checkpoints.len() as u64;
         self.events += report.events;
@@ -96,10 +104,15 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { runs, rollbacks, failovers, resubmitted, commits, events, coverage } = self;
+        let Self { runs, rollbacks, failovers, resubmitted, commits, events, .. } = self;
         writeln!(
             f,
             "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {resubmitted} jobs submitted again, {commits} checkpoints, {events} events"
+        )?;
+        let Self { divisions, replaced_slow, coverage, .. } = self;
+        writeln!(
+            f,
+            "{divisions} divisions of lanes by speed, {replaced_slow} slow trainers replaced"
         )?;
         write!(f, "{coverage}")
     }

@@ -71,6 +71,8 @@ pub struct Job {
     pub output: bool,
     /// How long a trainer computes at the most, in simulated time: with 0 a phase is over between two heartbeats.
     pub compute_ms: u64,
+    /// How many times as long as others the first container of trainer-0 computes, and a later one.
+    pub slow: [u64; 2],
     /// Whether both tables are sparse: rows exist from the first push on, and a rollback removes them again.
     pub sparse: bool,
     /// What a shard may use for copies of snapshots, for gradients that come early and for frames that wait, bytes.
@@ -118,6 +120,7 @@ impl Job {
             losses: Vec::new(),
             output: false,
             compute_ms: 0,
+            slow: [1, 1],
             sparse: false,
             room: Room::AMPLE,
         }

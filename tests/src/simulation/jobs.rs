@@ -6,13 +6,15 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 22] = [
+    pub const NAMES: [&'static str; 24] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
         "bsp-best",
         "bsp-tight",
         "bsp-elastic",
+        "bsp-slow",
+        "bsp-replaced",
         "asp",
         "asp-evaluated",
         "asp-best",
@@ -114,6 +116,26 @@ impl Job {
                 shards: 3,
                 trainers: 3,
                 compute_ms: 40,
+                ..small(Consistency::Bsp)
+            },
+            // A trainer is so slow that lanes move away from it.
+            "bsp-slow" => Self {
+                tasks: vec![8; 4],
+                lanes: 4,
+                passes: 1,
+                trainers: 3,
+                compute_ms: 400,
+                slow: [5, 5],
+                ..small(Consistency::Bsp)
+            },
+            // A trainer is so slow that it is replaced.
+            "bsp-replaced" => Self {
+                tasks: vec![5; 4],
+                lanes: 4,
+                passes: 1,
+                trainers: 3,
+                compute_ms: 400,
+                slow: [15, 1],
                 ..small(Consistency::Bsp)
             },
             // Trainers are in the middle of a task whatever happens.

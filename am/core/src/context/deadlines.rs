@@ -41,7 +41,7 @@ pub(crate) enum Purpose {
     ExportRetry,
     /// A pass ends without the figures that were not reported.
     Figures,
-    /// A trainer without work may share a slow task.
+    /// Trainers are compared: a slow one may lose lanes, or share its task.
     Straggler,
     /// The last checkpoint before the job's tokens end begins.
     TokensSave,

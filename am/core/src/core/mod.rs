@@ -2,7 +2,8 @@
 //!
 //! Components change their own state and return facts; [`Core`] routes the facts. Events change facts; [`Core::advance`] then
 //! moves the job on as far as the facts allow. So the order of two facts does not matter. One file for
-//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `phases`, `takeover`, `completion`, `expiry`, `view`.
+//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `phases`, `stragglers`, `takeover`, `completion`,
+//! `expiry`, `view`.
 
 mod completion;
 mod expiry;
@@ -12,6 +13,7 @@ mod phases;
 mod registration;
 mod reports;
 mod rollback;
+mod stragglers;
 mod takeover;
 mod takeover_replicas;
 mod view;
@@ -215,7 +217,7 @@ impl Core {
                 self.cut_ended(ended);
             }
             Purpose::LoadRetry => self.load_again(),
-            Purpose::Straggler => self.assign_tasks(),
+            Purpose::Straggler => self.compare_trainers(),
             Purpose::TokensSave => self.save_before_tokens_end(),
             Purpose::TokensEnd => self.tokens_end(),
             Purpose::Stopped => self.stop_timed_out(),

@@ -12,6 +12,7 @@ use super::Core;
 use crate::action::ConnectionId;
 use crate::failure::JobFailure;
 use crate::stage::RestoredShards;
+use crate::work::ComputingTimes;
 
 impl Core {
     /// A container reports.
@@ -222,12 +223,13 @@ impl Core {
 
     fn heartbeat(&mut self, member: Member, beat: HeartbeatStats) {
         let step = self.work.is_current(beat.epoch, beat.phase, &self.ctx).then_some(beat.step);
-        let (compute_ms, control_lost_ms) = (beat.compute_ms, beat.control_lost_ms);
+        let times = ComputingTimes { total_ms: beat.compute_ms, record_ns: beat.record_ns };
+        let control_lost_ms = beat.control_lost_ms;
         self.fleet.heartbeat(member, beat, &mut self.ctx);
         if let Some(ago_ms) = control_lost_ms.filter(|_| self.ctx.attempt().0 > 1) {
             self.stage.recoveries_mut().am_was_lost(ago_ms, &mut self.ctx);
         }
-        self.work.heartbeat(member, step, compute_ms, &self.ctx);
+        self.work.heartbeat(member, step, times, &self.ctx);
         let working = self.stage.is_working();
         self.checkpoints.check_steps(working, &self.work, &self.fleet, &self.ctx);
         if self.work.take_back_doubtful(member) {

@@ -16,6 +16,7 @@ pub(crate) mod registration;
 pub(crate) mod restart_policy;
 pub(crate) mod scale;
 pub(crate) mod slots;
+pub(crate) mod slow_nodes;
 pub(crate) mod storage_wait;
 mod totals;
 
@@ -37,6 +38,7 @@ use data_path::DataPath;
 use membership::JoinBatching;
 use restart_policy::{Cause, FailureClass, FailureHistory};
 use slots::{ContainerInfo, RegisteredContainer, SlotEntry, SlotStatus, Slots};
+use slow_nodes::SlowNodes;
 use storage_wait::StorageWait;
 use totals::CountersOfLost;
 
@@ -101,6 +103,7 @@ pub(crate) struct Fleet {
     members: Arc<Command>,
     locality: Arc<LocalityIndex>,
     data_path: DataPath,
+    slow_nodes: SlowNodes,
     /// Until when the driver last stood still.
     stood_still: Option<MonotonicMs>,
     storage_wait: StorageWait,
@@ -136,6 +139,7 @@ impl Fleet {
             members: Arc::new(Command::Members { trainers: Vec::new() }),
             locality,
             data_path: DataPath::default(),
+            slow_nodes: SlowNodes::default(),
             stood_still: None,
             storage_wait: StorageWait::default(),
             ended_connections: BTreeMap::new(),

@@ -51,11 +51,14 @@ impl Fleet {
         here
     }
 
-    /// Nodes that no container is wanted on: those with too many failures, and those that will be gone.
+    /// Nodes that no container is wanted on: those with too many failures or slow trainers, and those that
+    /// will be gone.
     pub(super) fn nodes_to_avoid(&mut self, ctx: &Context) -> Vec<String> {
         let now = ctx.now();
         self.leaving_nodes.retain(|_, at| now.since(*at) < NOTICE_MS);
-        let mut nodes = self.failures.bad_nodes(self.slots.nodes());
+        let (of, window_ms) = (self.slots.nodes(), ctx.limits().failure_window_ms);
+        let mut nodes = self.failures.bad_nodes(of);
+        nodes.extend(self.slow_nodes.avoided(now, window_ms, of));
         nodes.extend(self.leaving_nodes.keys().cloned());
         nodes.sort();
         nodes.dedup();

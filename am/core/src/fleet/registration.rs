@@ -65,7 +65,13 @@ impl Fleet {
                 Role::Trainer => self.locality.hosts_for(slot.index),
             };
             let memory = self.memory_of(slot, ctx);
-            let request = ContainerRequest { member, avoid: avoid.clone(), prefer, memory };
+            let mut avoid = avoid.clone();
+            if let Some(node) = self.slow_nodes.take_left(slot)
+                && !avoid.contains(&node)
+            {
+                avoid.push(node);
+            }
+            let request = ContainerRequest { member, avoid, prefer, memory };
             ctx.order(ContainerOrder::Ask(request));
         }
         match next {

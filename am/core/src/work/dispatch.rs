@@ -8,13 +8,14 @@ use heddle_protocol::ids::{Member, TaskId};
 use heddle_protocol::spec::PhaseKind;
 
 use super::JobWork;
+use super::lane_speed::LaneDecision;
 use super::phases::PhaseWork;
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
 use crate::fleet::Fleet;
 use crate::stage::shard_map::ShardMap;
 
-/// How often it is checked whether a trainer without work can share a slow task.
+/// How often trainers are compared: slow ones lose lanes, and those without work share slow tasks.
 const STRAGGLER_CHECK_MS: u64 = 1_000;
 
 /// Where each shard is served. A pserver deals its copies to its data threads in turn, in the order of their numbers.
@@ -37,9 +38,7 @@ impl JobWork {
         let start = self.phase.step_rate.frontier();
         self.phase.step_rate.starts(start, ctx.now());
         let workers = fleet.workers();
-        if let PhaseWork::Lanes(lanes) = &mut self.phase.work {
-            lanes.share(&workers);
-        }
+        self.divide_lanes(&workers, ctx);
         let work = self.command(map, fleet, ctx);
         for member in workers {
             fleet.send(member.slot, Arc::clone(&work), ctx);
@@ -69,13 +68,41 @@ impl JobWork {
 
     /// BSP: gives every lane an owner among the present trainers.
     pub(crate) fn share_lanes(&mut self, fleet: &Fleet, ctx: &mut Context) {
-        let workers = fleet.workers();
-        let PhaseWork::Lanes(lanes) = &mut self.phase.work else {
-            return;
-        };
-        for member in lanes.share(&workers) {
+        for member in self.divide_lanes(&fleet.workers(), ctx) {
             self.send_lanes(member, fleet, ctx);
         }
+    }
+
+    /// Returns the trainers whose lanes have changed, those that lost one first.
+    fn divide_lanes(&mut self, workers: &BTreeSet<Member>, ctx: &mut Context) -> Vec<Member> {
+        let PhaseWork::Lanes(lanes) = &mut self.phase.work else {
+            return Vec::new();
+        };
+        if workers.len() > 1 {
+            ctx.set_deadline_at_latest(Purpose::Straggler, ctx.now() + STRAGGLER_CHECK_MS);
+        }
+        let loads = lanes.loads(workers);
+        match self.lane_speeds.division(lanes.count() as usize, &loads) {
+            Some(divided) if !divided.is_empty() => lanes.share_as(&divided),
+            _ => lanes.share(workers),
+        }
+    }
+
+    /// BSP: compares the trainers. What follows for a trainer that is replaced is decided by the dispatcher.
+    pub(crate) fn compare_lanes(
+        &mut self,
+        fleet: &Fleet,
+        ctx: &mut Context,
+    ) -> Option<LaneDecision> {
+        let PhaseWork::Lanes(lanes) = &self.phase.work else {
+            return None;
+        };
+        let workers = fleet.workers();
+        if workers.len() < 2 {
+            return None;
+        }
+        ctx.set_deadline_at_latest(Purpose::Straggler, ctx.now() + STRAGGLER_CHECK_MS);
+        self.lane_speeds.check(&lanes.loads(&workers), ctx.limits().late_ms, ctx.now())
     }
 
     /// ASP, evaluation: lets every trainer hold the tasks that it should.

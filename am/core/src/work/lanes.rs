@@ -128,19 +128,62 @@ impl Lanes {
         }
     }
 
+    /// How many lanes each of `members` has.
+    pub(crate) fn loads(&self, members: &BTreeSet<Member>) -> BTreeMap<Member, usize> {
+        let load = |member: &Member| (*member, self.of.get(member).map_or(0, BTreeSet::len));
+        members.iter().map(load).collect()
+    }
+
+    /// Gives each trainer this number of lanes, which add up to all lanes, and moves as few as possible.
+    ///
+    /// Returns the trainers whose set has changed, those that lost a lane first.
+    pub(crate) fn share_as(&mut self, divided: &BTreeMap<Member, usize>) -> Vec<Member> {
+        debug_assert_eq!(divided.values().sum::<usize>(), self.owners.len(), "a place for each");
+        self.take_from_all_but(|member| divided.contains_key(member));
+        let mut losers = Vec::new();
+        for (member, lanes) in divided {
+            let has = self.of.get(member).into_iter().flatten().copied();
+            let surplus: Vec<usize> = has.skip(*lanes).collect();
+            if !surplus.is_empty() {
+                losers.push(*member);
+            }
+            for index in surplus {
+                self.assign(index, None);
+            }
+        }
+        let mut winners = Vec::new();
+        for (member, lanes) in divided {
+            let has = self.of.get(member).map_or(0, BTreeSet::len);
+            let missing: Vec<usize> =
+                self.free.iter().copied().take(lanes.saturating_sub(has)).collect();
+            if !missing.is_empty() {
+                winners.push(*member);
+            }
+            for index in missing {
+                self.hand_out(index, *member);
+            }
+        }
+        losers.extend(winners);
+        losers
+    }
+
+    /// Takes the lanes of all other trainers.
+    fn take_from_all_but(&mut self, stays: impl Fn(&Member) -> bool) {
+        let gone: Vec<Member> = self.of.keys().filter(|member| !stays(member)).copied().collect();
+        for member in gone {
+            for index in self.of.remove(&member).unwrap_or_default() {
+                self.assign(index, None);
+            }
+        }
+    }
+
     /// Shares all lanes out over `members` and moves as few as possible: first those without an owner, then
     /// one by one from the trainer with most to the trainer with fewest, until no trainer has two more than another. Each move costs logarithms,
     /// and so does each member.
     ///
     /// Returns the trainers whose set has changed, those that lost a lane first.
     pub(crate) fn share(&mut self, members: &BTreeSet<Member>) -> Vec<Member> {
-        let is_gone = |member: &&Member| !members.contains(member);
-        let gone: Vec<Member> = self.of.keys().filter(is_gone).copied().collect();
-        for member in gone {
-            for index in self.of.remove(&member).unwrap_or_default() {
-                self.assign(index, None);
-            }
-        }
+        self.take_from_all_but(|member| members.contains(member));
         let count = |member: &Member| self.of.get(member).map_or(0, BTreeSet::len);
         let mut loads: BTreeSet<(usize, Member)> =
             members.iter().map(|member| (count(member), *member)).collect();
@@ -274,6 +317,24 @@ mod tests {
         assert_eq!(lanes.share(&members([])), []);
         assert_eq!(lanes.share(&members([1])), [trainer(1)]);
         assert_eq!(lanes.of(trainer(1)).len(), 2);
+    }
+
+    #[test]
+    fn a_division_by_speed_moves_only_what_differs() {
+        let mut lanes = Lanes::new(8, Generation(1));
+        lanes.share(&members(0..4));
+        let divided = |counts: [usize; 4]| (0..).map(trainer).zip(counts).collect();
+        assert_eq!(lanes.share_as(&divided([3, 3, 2, 0])), [trainer(3), trainer(0), trainer(1)]);
+        assert_eq!(numbers(&lanes, 0), [0, 3, 4]);
+        assert_eq!(numbers(&lanes, 1), [1, 5, 7]);
+        assert_eq!(numbers(&lanes, 2), [2, 6]);
+        assert_eq!(lanes.last.count, 10, "two lanes were handed out again");
+        assert!(lanes.share_as(&divided([3, 3, 2, 0])).is_empty());
+        assert!(indices_hold(&lanes));
+        let two: BTreeMap<Member, usize> = [(trainer(1), 8), (trainer(3), 0)].into();
+        assert_eq!(lanes.share_as(&two), [trainer(1)]);
+        assert_eq!(lanes.loads(&members([0, 1])), [(trainer(0), 0), (trainer(1), 8)].into());
+        assert!(indices_hold(&lanes));
     }
 
     /// The rule of [`Lanes::share`] without its indices: each move compares all members and lanes.

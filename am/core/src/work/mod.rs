@@ -7,6 +7,7 @@
 pub(crate) mod data_statistics;
 pub(crate) mod dispatch;
 pub(crate) mod evaluation;
+pub(crate) mod lane_speed;
 pub(crate) mod lanes;
 pub(crate) mod locality;
 pub(crate) mod phases;
@@ -33,6 +34,7 @@ use crate::context::Context;
 use crate::failure::JobFailure;
 use crate::fleet::Fleet;
 use data_statistics::DataStatistics;
+use lane_speed::LaneSpeeds;
 use locality::LocalityIndex;
 use phases::{PhaseState, PhaseWork};
 use queue::QueueProgress;
@@ -46,10 +48,21 @@ pub(crate) struct PhaseEnded {
     pub steps: Option<Step>,
 }
 
+/// A trainer's own computing times, waiting excluded; zeros of a pserver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ComputingTimes {
+    /// Since its start, ms.
+    pub total_ms: u64,
+    /// For a record, over the last steps, ns; 0: no step is measured.
+    pub record_ns: u64,
+}
+
 /// The work of the present phase, and what is known of the data.
 #[derive(Clone, Debug)]
 pub(crate) struct JobWork {
     phase: PhaseState,
+    /// BSP: the division of lanes by the trainers' speeds.
+    lane_speeds: LaneSpeeds,
     /// Steps of training tasks as far as known. A fact about the data, which no rollback makes false.
     task_steps: BTreeMap<TaskId, u64>,
     evaluations: Vec<(PhaseNo, EvaluationView)>,
@@ -70,6 +83,7 @@ impl JobWork {
     pub(crate) fn new(config: &Config, locality: Arc<LocalityIndex>, ctx: &Context) -> Self {
         Self {
             phase: PhaseState::new(config, PhaseNo(0), ctx.generation()),
+            lane_speeds: LaneSpeeds::default(),
             task_steps: BTreeMap::new(),
             evaluations: Vec::new(),
             passes: Vec::new(),
@@ -194,6 +208,7 @@ impl JobWork {
         step_rate.starts(Step(0), ctx.now());
         self.phase = PhaseState::new(&ctx.config(), phase, ctx.generation());
         self.phase.step_rate = step_rate;
+        self.lane_speeds.begin_phase();
     }
 
     /// Shards go back to a state of this phase and step: what was done after it is forgotten.
@@ -215,6 +230,7 @@ impl JobWork {
                 queue.restore(progress);
             }
         }
+        self.lane_speeds.begin_phase();
         self.add_earlier(base, progress, ctx);
         self.set_aside = base.map(|base| base.progress.set_aside.clone()).unwrap_or_default();
         self.phase.step_rate.starts(step, ctx.now());
@@ -286,23 +302,24 @@ impl JobWork {
         Some(steps.map(ended))
     }
 
-    /// A heartbeat. `step`: where the container is, if the heartbeat is about the present phase. `compute_ms`: a trainer's own
-    /// computing time.
+    /// A heartbeat. `step`: where the container is, if the heartbeat is about the present phase. `times`: a trainer's own
+    /// computing times.
     pub(crate) fn heartbeat(
         &mut self,
         member: Member,
         step: Option<Step>,
-        compute_ms: u64,
+        times: ComputingTimes,
         ctx: &Context,
     ) {
         match &mut self.phase.work {
             PhaseWork::Lanes(_) => {
                 if let Some(step) = step {
                     self.saw_step(step, ctx);
+                    self.lane_speeds.measured(member, times.record_ns);
                 }
             }
             PhaseWork::Queue(queue) if member.slot.role == Role::Trainer => {
-                queue.computed(member, compute_ms);
+                queue.computed(member, times.total_ms);
             }
             PhaseWork::Queue(_) => {}
         }
@@ -383,6 +400,7 @@ impl JobWork {
     pub(crate) fn release(&mut self, member: Member) {
         self.doubtful.remove(&member);
         self.phase.stepping.remove(&member);
+        self.lane_speeds.release(member);
         if let PhaseWork::Queue(queue) = &mut self.phase.work {
             queue.release(member);
         }

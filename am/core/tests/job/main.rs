@@ -24,6 +24,7 @@ mod size;
 mod start;
 mod stop;
 mod storage_wait;
+mod stragglers;
 mod survivors;
 mod takeover;
 mod training_loss;

@@ -6,7 +6,7 @@ use heddle_fail_points::fail_point;
 use heddle_protocol::ids::TaskAttempt;
 
 use super::pipeline::{Pipeline, PipelineAction};
-use super::status::SharedStatus;
+use super::status::{Computing, SharedStatus};
 use crate::algorithm::Algorithm;
 
 /// The next action of a lane's or a task's steps. `attempt`: which hand-out of the task this is; 0 for a lane.
@@ -29,11 +29,13 @@ pub(super) fn next_action(
         if let Some(extra) = status.slowness.extra(started.elapsed()) {
             std::thread::sleep(extra);
         }
-        *computed += started.elapsed();
+        fail_point!("step-slowed");
+        let step = started.elapsed();
+        *computed += step;
         let metrics = pipeline.metrics();
         let evaluated = matches!(action, Some(PipelineAction::Computed));
         let (rows, loss) = (metrics.rows - rows, metrics.loss_sum - loss);
-        status.computed(rows, loss, evaluated, *computed);
+        status.computed(rows, loss, evaluated, Computing { step, total: *computed });
     }
     status.computes_no_more();
     action

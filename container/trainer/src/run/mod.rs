@@ -8,6 +8,7 @@ mod pipeline;
 mod plane;
 mod reports;
 mod status;
+mod step_pace;
 #[cfg(test)]
 pub(crate) mod tests;
 mod trainer;

@@ -9,6 +9,7 @@ use heddle_protocol::control::{HeartbeatStats, LongStep, TrainerState};
 use heddle_protocol::ids::{Member, Step, TaskAttempt, TaskId};
 use heddle_self_faults::Slowness;
 
+use super::step_pace::StepPace;
 use crate::storage_wait::StorageWaits;
 
 /// A shorter step is not worth a word in a heartbeat.
@@ -22,6 +23,15 @@ pub(super) struct SharedStatus {
     inner: Arc<Mutex<Inner>>,
     /// How slow an operator has ordered computations to be.
     pub(super) slowness: Slowness,
+}
+
+/// Own computing time, without waiting.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Computing {
+    /// Of the last step.
+    pub(super) step: Duration,
+    /// Since the start.
+    pub(super) total: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +48,8 @@ pub(super) struct Inner {
     turn: Arc<TurnCounter>,
     /// The task of the step that is being computed, its hand-out, and since when.
     computes: Option<(TaskId, TaskAttempt, Instant)>,
+    /// Computing times of the last steps.
+    pace: StepPace,
 }
 
 impl SharedStatus {
@@ -83,22 +95,25 @@ impl SharedStatus {
         inner.computes = None;
     }
 
-    /// Counts a computed step: its records, their summed loss, and the computing time since the start.
-    pub(super) fn computed(&self, rows: u64, loss: f64, evaluated: bool, computing: Duration) {
-        let beat = &mut self.lock().beat;
+    /// Counts a computed step: its records, their summed loss, its computing time and that since the start.
+    pub(super) fn computed(&self, rows: u64, loss: f64, evaluated: bool, computing: Computing) {
+        let inner = &mut *self.lock();
+        inner.pace.add(rows, computing.step);
+        let beat = &mut inner.beat;
         beat.rows += rows;
         if evaluated {
             beat.evaluated_rows += rows;
         }
         beat.loss_rows += rows;
         beat.loss_sum += loss;
-        beat.compute_ms = computing.as_millis() as u64;
+        beat.compute_ms = computing.total.as_millis() as u64;
     }
 
-    /// Sets the loss of the phase to zero.
-    pub(super) fn reset_loss(&self) {
-        let beat = &mut self.lock().beat;
-        (beat.loss_sum, beat.loss_rows) = (0.0, 0);
+    /// A phase begins: its loss is zero, and no step of it is measured.
+    pub(super) fn begin_phase(&self) {
+        let inner = &mut *self.lock();
+        inner.pace = StepPace::default();
+        (inner.beat.loss_sum, inner.beat.loss_rows) = (0.0, 0);
     }
 
     /// Replaces the position that heartbeats and registrations report.
@@ -116,6 +131,8 @@ impl SharedStatus {
             let mut beat = inner.beat.clone();
             beat.unreachable = inner.outages.iter().map(|(member, _)| *member).collect();
             beat.unreachable_ms = inner.outages.iter().map(|(_, since)| millis(*since)).collect();
+            beat.record_ns =
+                inner.pace.record_ns(inner.computes.map(|(_, _, since)| since.elapsed()));
             (beat, inner.waits.clone(), inner.turn.age_ms(), inner.computes)
         };
         beat.slow_thread = heddle_agent::slowest([(TRAINING_LOOP.to_owned(), turn_ms)]);

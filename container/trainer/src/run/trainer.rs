@@ -120,7 +120,7 @@ impl<P: DataPlane> Trainer<P> {
         let order = task_order(seed, phase.no, tasks, self.spec.data.shuffle);
         let work = TrainerWork::new(era, phase.sharing, kind, settings, ready, order);
         self.work = Some(TrainerWork { places, ..work });
-        self.status.reset_loss();
+        self.status.begin_phase();
     }
 
     fn lanes(

@@ -102,6 +102,9 @@ pub struct HeartbeatStats {
     pub steps: u64,
     /// Trainer: own computing time, without waiting, ms.
     pub compute_ms: u64,
+    /// Trainer: own computing time for a record, the mean of its last 20 steps of this phase, ns; 0 before the first one.
+    #[serde(default)]
+    pub record_ns: u64,
     /// Trainer: sum of training losses over `rows` of this phase, for progress only.
     pub loss_sum: f64,
     /// Trainer: records behind `loss_sum`.

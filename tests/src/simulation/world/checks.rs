@@ -51,6 +51,10 @@ pub struct Report {
     pub restores: usize,
     /// Failovers without a rollback.
     pub failovers: u64,
+    /// Divisions of lanes by speed.
+    pub divisions: u64,
+    /// Trainers replaced for their speed.
+    pub replaced_slow: u64,
     /// Hash of the event log.
     pub log_hash: u64,
     /// What its faults did.
@@ -106,6 +110,8 @@ impl World {
             checkpoints: self.committed(),
             restores: self.durable.journal.iter().filter(restores).count(),
             failovers: self.failovers,
+            divisions: self.divisions,
+            replaced_slow: self.replaced_slow,
             log_hash: self.log_hash(),
             coverage: self.coverage.clone(),
             faults: self.injected(),
@@ -207,8 +213,12 @@ impl World {
             | view::JobEvent::RollbackStarted { .. }
             | view::JobEvent::RollbackFinished { .. }
             | view::JobEvent::FailedOver { .. }
-            | view::JobEvent::Recovered(_)
-            | view::JobEvent::Warning { .. } => self.coverage.changed(),
+            | view::JobEvent::Recovered(_) => self.coverage.changed(),
+            view::JobEvent::Warning { text } => {
+                self.divisions += u64::from(text.contains("lanes are divided"));
+                self.replaced_slow += u64::from(text.ends_with("it is replaced"));
+                self.coverage.changed();
+            }
             view::JobEvent::Started { .. }
             | view::JobEvent::Registered { .. }
             | view::JobEvent::PhaseBegun { .. }

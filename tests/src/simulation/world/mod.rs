@@ -205,6 +205,8 @@ pub struct World {
     /// With replicas: shards are being loaded after a rollback.
     restoring: bool,
     failovers: u64,
+    divisions: u64,
+    replaced_slow: u64,
     /// A promise that was broken.
     broken: Option<String>,
 }
@@ -259,6 +261,8 @@ impl World {
             outcome: None,
             restoring: false,
             failovers: 0,
+            divisions: 0,
+            replaced_slow: 0,
             broken: None,
         };
         world.start_am();

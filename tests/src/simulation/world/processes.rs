@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use heddle_agent::machine as agent;
 use heddle_am_core::{ContainerName, Event, Exit};
 use heddle_protocol::control::{Command, HeartbeatStats, Registration, Report, ReportEnvelope};
-use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role};
+use heddle_protocol::ids::{Epoch, Incarnation, Member, PhaseNo, Role, Slot};
 
 use uuid::Uuid;
 
@@ -173,7 +173,9 @@ impl World {
                     self.send_up(number, ReportEnvelope { seq: 0, report });
                 }
                 agent::Output::Heartbeat => {
-                    let report = Report::Heartbeat(beat(container, self.events, self.now_ms));
+                    let report = beat(container, self.events, self.now_ms);
+                    let record_ns = 1_000 * slowness(&self.job, container.member);
+                    let report = Report::Heartbeat(HeartbeatStats { record_ns, ..report });
                     self.send_up(number, ReportEnvelope { seq: 0, report });
                 }
                 agent::Output::Send(line) => self.send_up(number, *line),
@@ -278,6 +280,7 @@ impl World {
         }
         let takes_ms = self.chance.below(self.job.compute_ms as usize) as u64;
         if let Some(container) = self.containers.get_mut(&number) {
+            let takes_ms = takes_ms * slowness(&self.job, container.member);
             container.computes_until_ms = container.computes_until_ms.max(self.now_ms) + takes_ms;
         }
     }
@@ -427,6 +430,15 @@ fn register(number: u64, container: &Container) -> Report {
         pserver_state,
         trainer_state,
     }))
+}
+
+/// How many times as long as others it computes.
+fn slowness(job: &Job, member: Member) -> u64 {
+    match (member.slot == Slot::trainer(0), member.incarnation) {
+        (true, Incarnation(1)) => job.slow[0],
+        (true, _) => job.slow[1],
+        (false, _) => 1,
+    }
 }
 
 fn beat(container: &Container, events: u64, now_ms: u64) -> HeartbeatStats {

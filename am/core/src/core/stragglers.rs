@@ -1,0 +1,43 @@
+//! Slow trainers: their lanes move, their tasks are shared, and those that are far too slow are replaced.
+
+use heddle_protocol::ids::Member;
+
+use super::Core;
+use crate::work::lane_speed::LaneDecision;
+
+impl Core {
+    /// Compares the trainers, once a second while work is dispatched.
+    pub(super) fn compare_trainers(&mut self) {
+        if !self.stage.is_working() {
+            return;
+        }
+        self.assign_tasks();
+        match self.work.compare_lanes(&self.fleet, &mut self.ctx) {
+            None => {}
+            Some(LaneDecision::Divide { slowest, times }) => {
+                let text = self.slow_text(slowest, times);
+                self.ctx.warn(format!("{text}: lanes are divided by the trainers' speeds"));
+                self.share_lanes();
+            }
+            Some(LaneDecision::Replace { slowest, times }) => {
+                let text = self.slow_text(slowest, times);
+                self.ctx.warn(format!("{text}: it is replaced"));
+                self.fleet.is_slow(slowest, &self.ctx);
+                self.drain(slowest.slot);
+                // It hands back its lanes after its step; the others need not wait for that.
+                self.share_lanes();
+            }
+        }
+    }
+
+    /// `trainer-3 on node-b needs 4.0 times as long for a record as the median trainer`.
+    fn slow_text(&self, trainer: Member, times: u64) -> String {
+        let slot = trainer.slot;
+        let place = match self.fleet.node(slot) {
+            Some(node) => format!("{slot} on {node}"),
+            None => slot.to_string(),
+        };
+        let times = times as f64 / 1000.0;
+        format!("{place} needs {times:.1} times as long for a record as the median trainer")
+    }
+}
