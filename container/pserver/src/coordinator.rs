@@ -212,6 +212,7 @@ impl Coordinator {
             | Command::Work { .. }
             | Command::Lanes { .. }
             | Command::Tasks { .. }
+            | Command::Withdraw { .. }
             | Command::Barrier { .. }
             | Command::Drain
             | Command::Tokens(_)

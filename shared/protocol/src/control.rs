@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub use command::{
     Base, BeginPhase, Command, CommandEnvelope, CutAt, EndCut, LaneGrant, LoadShards, Phase,
-    ShardPlace, Sharing, TakeCut, TaskGrant, Welcome,
+    ShardPlace, Sharing, TakeCut, TaskGrant, TaskHandOut, Welcome,
 };
 pub use granted_pulls::{GAP_BOUNDS, GrantedPulls};
 pub use ordered_fault::{

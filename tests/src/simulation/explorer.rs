@@ -65,6 +65,8 @@ pub struct Summary {
     pub divisions: u64,
     /// Trainers replaced for their speed.
     pub replaced_slow: u64,
+    /// Tasks that a trainer stopped to compute, because another one had finished them.
+    pub withdrawn: u64,
     /// Jobs that failed for a good reason and were submitted again.
     pub resubmitted: u64,
     /// Checkpoints committed.
@@ -83,6 +85,7 @@ impl Summary {
         self.failovers += other.failovers;
         self.divisions += other.divisions;
         self.replaced_slow += other.replaced_slow;
+        self.withdrawn += other.withdrawn;
         self.resubmitted += other.resubmitted;
         self.commits += other.commits;
         self.events += other.events;
@@ -95,6 +98,7 @@ impl Summary {
         self.failovers += report.failovers;
         self.divisions += report.divisions;
         self.replaced_slow += report.replaced_slow;
+        self.withdrawn += report.withdrawn;
         self.resubmitted += u64::from(report.resubmitted);
         self.commits += report.checkpoints.len() as u64;
         self.events += report.events;
@@ -109,10 +113,10 @@ impl fmt::Display for Summary {
             f,
             "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {resubmitted} jobs submitted again, {commits} checkpoints, {events} events"
         )?;
-        let Self { divisions, replaced_slow, coverage, .. } = self;
+        let Self { divisions, replaced_slow, withdrawn, coverage, .. } = self;
         writeln!(
             f,
-            "{divisions} divisions of lanes by speed, {replaced_slow} slow trainers replaced"
+            "{divisions} divisions of lanes by speed, {replaced_slow} slow trainers replaced, {withdrawn} tasks withdrawn"
         )?;
         write!(f, "{coverage}")
     }

@@ -6,7 +6,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 24] = [
+    pub const NAMES: [&'static str; 25] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
@@ -15,6 +15,7 @@ impl Job {
         "bsp-elastic",
         "bsp-slow",
         "bsp-replaced",
+        "asp-slow",
         "asp",
         "asp-evaluated",
         "asp-best",
@@ -137,6 +138,16 @@ impl Job {
                 compute_ms: 400,
                 slow: [15, 1],
                 ..small(Consistency::Bsp)
+            },
+            // Tasks of a slow trainer are attempted again by others.
+            "asp-slow" => Self {
+                tasks: vec![3, 2, 3, 2],
+                passes: 2,
+                trainers: 3,
+                test_tasks: 3,
+                compute_ms: 400,
+                slow: [60, 60],
+                ..small(Consistency::Asp)
             },
             // Trainers are in the middle of a task whatever happens.
             "asp-long" => Self {

@@ -7,7 +7,7 @@ use heddle_client::machine::{
     ClientEvent, ClientMachine, DataRequest, Era, PullAt, PullId, PullItem, StepPush, Unit,
 };
 use heddle_protocol::control::{
-    Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TrainerState,
+    Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TaskHandOut, TrainerState,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, HandOut, Lane, Member, Step, TaskId};
@@ -181,6 +181,12 @@ impl Trainer {
             Command::Barrier { cut, epoch } => {
                 self.machine.on(DataRequest::Barrier { cut, epoch }, now_ms)
             }
+            Command::Withdraw { epoch, phase, tasks } => {
+                if self.machine.era() == Some(Era { epoch, phase }) {
+                    self.withdraw(Era { epoch, phase }, &tasks);
+                }
+                out.push(Output::Report(Report::Withdrawn { tasks }));
+            }
             Command::Drain => self.drain(out),
             Command::Export { checkpoint, .. } => self.export(checkpoint, out),
             Command::Stop { .. } => out.push(Output::Exit),
@@ -203,6 +209,20 @@ impl Trainer {
             }
             self.send(DataRequest::HoldTask { era, grant });
             self.tasks.push_back(grant);
+        }
+        self.go_on(era);
+    }
+
+    /// Hand-outs that are over.
+    fn withdraw(&mut self, era: Era, tasks: &[TaskHandOut]) {
+        let is_over = |held: &TaskGrant| {
+            tasks.contains(&TaskHandOut { task: held.task, attempt: held.attempt })
+        };
+        let running = self.running.take_if(|running| is_over(&running.grant));
+        let waiting: Vec<TaskGrant> = self.tasks.iter().copied().filter(is_over).collect();
+        self.tasks.retain(|held| !is_over(held));
+        for grant in running.map(|running| running.grant).into_iter().chain(waiting) {
+            self.send(DataRequest::ReleaseTask { era, task: grant.task });
         }
         self.go_on(era);
     }

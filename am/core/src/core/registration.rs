@@ -127,7 +127,8 @@ impl Core {
             let work = self.work.command(self.stage.map(), &self.fleet, &self.ctx);
             self.fleet.send(member.slot, work, &mut self.ctx);
             self.work.send_lanes(member, &self.fleet, &mut self.ctx);
-            self.work.registered_again(member, trainer_state.as_ref(), &self.ctx);
+            let over = self.work.registered_again(member, trainer_state.as_ref(), &self.ctx);
+            self.work.withdraw(member, over, &self.fleet, &mut self.ctx);
         }
         self.checkpoints.send_barrier_again(member, &self.fleet, &mut self.ctx);
         if self.fleet.member(member).is_some_and(|holder| holder.draining.is_some()) {

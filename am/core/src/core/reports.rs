@@ -12,7 +12,6 @@ use super::Core;
 use crate::action::ConnectionId;
 use crate::failure::JobFailure;
 use crate::stage::RestoredShards;
-use crate::work::ComputingTimes;
 
 impl Core {
     /// A container reports.
@@ -73,6 +72,7 @@ impl Core {
             | Report::LaneFenced { .. }
             | Report::Stepping { .. }
             | Report::TaskFailed { .. }
+            | Report::Withdrawn { .. }
             | Report::Drained { .. } => self.work_report(member, report),
             Report::Exported { checkpoint, dir, files } => {
                 self.exported(member, &checkpoint, dir, files);
@@ -211,6 +211,7 @@ impl Core {
                     self.task_failed(member, (task, attempt), retryable, &error);
                 }
             }
+            Report::Withdrawn { tasks } => self.work.withdrawn(member, &tasks),
             Report::Drained { epoch, phase, tasks } => {
                 if self.work.is_current(epoch, phase, &self.ctx) {
                     self.work.task_progress(member, &tasks);
@@ -223,13 +224,12 @@ impl Core {
 
     fn heartbeat(&mut self, member: Member, beat: HeartbeatStats) {
         let step = self.work.is_current(beat.epoch, beat.phase, &self.ctx).then_some(beat.step);
-        let times = ComputingTimes { total_ms: beat.compute_ms, record_ns: beat.record_ns };
-        let control_lost_ms = beat.control_lost_ms;
+        let (record_ns, control_lost_ms) = (beat.record_ns, beat.control_lost_ms);
         self.fleet.heartbeat(member, beat, &mut self.ctx);
         if let Some(ago_ms) = control_lost_ms.filter(|_| self.ctx.attempt().0 > 1) {
             self.stage.recoveries_mut().am_was_lost(ago_ms, &mut self.ctx);
         }
-        self.work.heartbeat(member, step, times, &self.ctx);
+        self.work.heartbeat(member, step, record_ns, &self.ctx);
         let working = self.stage.is_working();
         self.checkpoints.check_steps(working, &self.work, &self.fleet, &self.ctx);
         if self.work.take_back_doubtful(member) {
@@ -244,7 +244,8 @@ impl Core {
         (task, attempt): (TaskId, TaskAttempt),
         metrics: TaskMetrics,
     ) {
-        let Some(holders) = self.work.task_finished(member, task, attempt) else {
+        let (fleet, ctx) = (&self.fleet, &mut self.ctx);
+        let Some(holders) = self.work.task_finished(member, task, attempt, fleet, ctx) else {
             return;
         };
         self.checkpoints.task_finished(member, cut, task);

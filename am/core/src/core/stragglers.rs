@@ -11,6 +11,14 @@ impl Core {
         if !self.stage.is_working() {
             return;
         }
+        for loser in self.work.late_losers(&self.ctx) {
+            let slot = loser.slot;
+            self.ctx.warn(format!(
+                "{slot} does not stop work on a task that another trainer has finished: it is replaced"
+            ));
+            self.fleet.is_slow(loser, &self.ctx);
+            self.drain(slot);
+        }
         self.assign_tasks();
         match self.work.compare_lanes(&self.fleet, &mut self.ctx) {
             None => {}

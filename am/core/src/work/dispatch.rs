@@ -136,7 +136,7 @@ impl JobWork {
         let PhaseWork::Queue(queue) = &mut self.phase.work else {
             return;
         };
-        if workers > 1 && queue.may_be_late() {
+        if workers > 1 && (queue.may_be_late() || !self.losers.is_empty()) {
             ctx.set_deadline_at_latest(Purpose::Straggler, now + STRAGGLER_CHECK_MS);
         }
         let mut sends = Vec::new();

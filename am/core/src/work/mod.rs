@@ -10,6 +10,7 @@ pub(crate) mod evaluation;
 pub(crate) mod lane_speed;
 pub(crate) mod lanes;
 pub(crate) mod locality;
+pub(crate) mod losers;
 pub(crate) mod phases;
 pub(crate) mod queue;
 pub(crate) mod remaining;
@@ -21,7 +22,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_protocol::control::{
-    LaneGrant, Phase, ShardState, Sharing, TaskGrant, TaskPosition, TrainerState,
+    Command, LaneGrant, Phase, ShardState, Sharing, TaskGrant, TaskHandOut, TaskPosition,
+    TrainerState,
 };
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId, Step, TaskAttempt, TaskId};
 use heddle_protocol::manifest::Manifest;
@@ -36,6 +38,7 @@ use crate::fleet::Fleet;
 use data_statistics::DataStatistics;
 use lane_speed::LaneSpeeds;
 use locality::LocalityIndex;
+use losers::Losers;
 use phases::{PhaseState, PhaseWork};
 use queue::QueueProgress;
 
@@ -48,21 +51,14 @@ pub(crate) struct PhaseEnded {
     pub steps: Option<Step>,
 }
 
-/// A trainer's own computing times, waiting excluded; zeros of a pserver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ComputingTimes {
-    /// Since its start, ms.
-    pub total_ms: u64,
-    /// For a record, over the last steps, ns; 0: no step is measured.
-    pub record_ns: u64,
-}
-
 /// The work of the present phase, and what is known of the data.
 #[derive(Clone, Debug)]
 pub(crate) struct JobWork {
     phase: PhaseState,
     /// BSP: the division of lanes by the trainers' speeds.
     lane_speeds: LaneSpeeds,
+    /// ASP, evaluation: trainers that are to stop work on tasks which others have finished.
+    losers: Losers,
     /// Steps of training tasks as far as known. A fact about the data, which no rollback makes false.
     task_steps: BTreeMap<TaskId, u64>,
     evaluations: Vec<(PhaseNo, EvaluationView)>,
@@ -84,6 +80,7 @@ impl JobWork {
         Self {
             phase: PhaseState::new(config, PhaseNo(0), ctx.generation()),
             lane_speeds: LaneSpeeds::default(),
+            losers: Losers::default(),
             task_steps: BTreeMap::new(),
             evaluations: Vec::new(),
             passes: Vec::new(),
@@ -302,24 +299,24 @@ impl JobWork {
         Some(steps.map(ended))
     }
 
-    /// A heartbeat. `step`: where the container is, if the heartbeat is about the present phase. `times`: a trainer's own
-    /// computing times.
+    /// A heartbeat. `step`: where the container is, if the heartbeat is about the present phase. `record_ns`: a trainer's own
+    /// computing time for a record.
     pub(crate) fn heartbeat(
         &mut self,
         member: Member,
         step: Option<Step>,
-        times: ComputingTimes,
+        record_ns: u64,
         ctx: &Context,
     ) {
         match &mut self.phase.work {
             PhaseWork::Lanes(_) => {
                 if let Some(step) = step {
                     self.saw_step(step, ctx);
-                    self.lane_speeds.measured(member, times.record_ns);
+                    self.lane_speeds.measured(member, record_ns);
                 }
             }
-            PhaseWork::Queue(queue) if member.slot.role == Role::Trainer => {
-                queue.computed(member, times.total_ms);
+            PhaseWork::Queue(queue) if member.slot.role == Role::Trainer && step.is_some() => {
+                queue.measured(member, record_ns, ctx.now());
             }
             PhaseWork::Queue(_) => {}
         }
@@ -336,17 +333,50 @@ impl JobWork {
         }
     }
 
-    /// A trainer has finished a task. Returns the trainers that held it; nothing for a stale report.
+    /// A trainer has finished a task; others that compute it are ordered to stop. Returns the trainers that held it;
+    /// nothing for a stale report.
     pub(crate) fn task_finished(
         &mut self,
         member: Member,
         task: TaskId,
         attempt: TaskAttempt,
+        fleet: &Fleet,
+        ctx: &mut Context,
     ) -> Option<Vec<Member>> {
-        match &mut self.phase.work {
-            PhaseWork::Queue(queue) => queue.finished(member, task, attempt),
-            PhaseWork::Lanes(_) => None,
+        let hand_outs = match &mut self.phase.work {
+            PhaseWork::Queue(queue) => queue.finished(member, task, attempt)?,
+            PhaseWork::Lanes(_) => return None,
+        };
+        for (loser, attempt) in hand_outs.iter().filter(|(holder, _)| *holder != member) {
+            self.withdraw(*loser, vec![TaskHandOut { task, attempt: *attempt }], fleet, ctx);
         }
+        Some(hand_outs.into_iter().map(|(holder, _)| holder).collect())
+    }
+
+    /// Orders a trainer to stop work on hand-outs that are over.
+    pub(crate) fn withdraw(
+        &mut self,
+        trainer: Member,
+        tasks: Vec<TaskHandOut>,
+        fleet: &Fleet,
+        ctx: &mut Context,
+    ) {
+        if tasks.is_empty() || !fleet.is_worker(trainer) {
+            return;
+        }
+        self.losers.ordered(trainer, &tasks, ctx.now());
+        let (epoch, phase) = (ctx.epoch(), self.phase.no);
+        fleet.send(trainer.slot, Command::Withdraw { epoch, phase, tasks }, ctx);
+    }
+
+    /// A trainer has stopped work on these hand-outs.
+    pub(crate) fn withdrawn(&mut self, trainer: Member, tasks: &[TaskHandOut]) {
+        self.losers.stopped(trainer, tasks);
+    }
+
+    /// Trainers that were ordered to stop and have not answered; each is returned once.
+    pub(crate) fn late_losers(&mut self, ctx: &Context) -> Vec<Member> {
+        self.losers.take_late(ctx.now(), ctx.limits().late_ms)
     }
 
     /// The number of steps of a training task is known.
@@ -356,18 +386,25 @@ impl JobWork {
 
     /// A trainer registers again and may lack tasks that it was sent: the order was lost with the connection, or it has
     /// finished them and its report is about to be repeated. Reports come before heartbeats, so the next heartbeat decides.
+    /// Returns the hand-outs that it works on and that are over.
     pub(crate) fn registered_again(
         &mut self,
         member: Member,
         busy: Option<&TrainerState>,
         ctx: &Context,
-    ) {
+    ) -> Vec<TaskHandOut> {
         let here = busy.filter(|busy| self.is_current(busy.epoch, busy.phase, ctx));
         let has = here.map_or(&[][..], |busy| &busy.tasks);
         let PhaseWork::Queue(queue) = &mut self.phase.work else {
-            return;
+            return Vec::new();
         };
         queue.progress(member, has);
+        let hand_out = |position: &TaskPosition| TaskHandOut {
+            task: position.task,
+            attempt: position.attempt,
+        };
+        let over = has.iter().map(hand_out).filter(|hand_out| !queue.is_granted(member, *hand_out));
+        let over = over.collect();
         let lacks = |grant: &TaskGrant| {
             !has.iter().any(|task| task.task == grant.task && task.attempt == grant.attempt)
         };
@@ -375,11 +412,13 @@ impl JobWork {
         if !doubtful.is_empty() {
             self.doubtful.insert(member, doubtful);
         }
+        over
     }
 
     /// A trainer has a new connection: what was doubtful on the one before is decided by its registration.
     pub(crate) fn forget_doubtful(&mut self, member: Member) {
         self.doubtful.remove(&member);
+        self.losers.forget(member);
     }
 
     /// Takes back the tasks that a trainer neither holds nor has finished; shards refuse what they have of them. Returns
@@ -399,6 +438,7 @@ impl JobWork {
     /// A trainer has left the job: its tasks can be dispatched again.
     pub(crate) fn release(&mut self, member: Member) {
         self.doubtful.remove(&member);
+        self.losers.forget(member);
         self.phase.stepping.remove(&member);
         self.lane_speeds.release(member);
         if let PhaseWork::Queue(queue) = &mut self.phase.work {

@@ -15,21 +15,24 @@
 //!
 //! **Speculative attempts.** When nothing is todo, an idle trainer gets a task that another trainer holds: first one that
 //! waits in the longest queue, then one that is late. Shards take the first copy of each part, so nothing counts
-//! twice; the first trainer that finishes ends the task. A task has two holders at the most.
+//! twice; the first trainer that finishes ends the task. A task has two holders at the most. The other holder is ordered
+//! to stop ([`super::losers`]).
 //!
-//! **Late** means: computing for longer than three times what nine of ten tasks took, and than `late_ms`. Only the
-//! trainer's own computing time counts: waiting for others would make the fast ones look slow.
+//! **Late** is a task of a trainer that has taken more than twice as long for a record as the median of those that finished
+//! tasks, for `late_ms`, when three of four tasks of the phase are done or none is todo. Only the trainer's own computing
+//! time counts: waiting for others would make the fast ones look slow. At most one late task of ten that are held, and
+//! at least one, has a speculative attempt at a time: if many are slow, the data are, or the cluster is full.
 //!
 //! **Failures.** A task is blamed for errors that a trainer reports on it. Random kills that hit one task three times say
 //! nothing about it: see [`task_failures`].
 
-mod durations;
+mod paces;
 mod progress;
 mod task_failures;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{TaskGrant, TaskPosition};
+use heddle_protocol::control::{TaskGrant, TaskHandOut, TaskPosition};
 use heddle_protocol::ids::{Generation, Member, Step, TaskAttempt, TaskId};
 
 use super::locality::NearTasks;
@@ -37,7 +40,7 @@ use crate::config::Limits;
 use crate::time::MonotonicMs;
 use task_failures::TaskFailures;
 
-use durations::Durations;
+use paces::FinishedPaces;
 pub(crate) use progress::QueueProgress;
 pub(crate) use task_failures::TaskErrors;
 
@@ -46,6 +49,10 @@ pub(crate) use task_failures::TaskErrors;
 const ATTEMPTS_PER_GENERATION: u32 = 10_000;
 /// Tasks that a trainer holds at the most, however short they are.
 const HELD_MAX: usize = 64;
+/// A trainer is slow whose computing time for a record is above this multiple of the median.
+const SLOW: u64 = 2;
+/// Slow trainers that one look for a late task considers.
+const SLOW_LOOKED_AT: usize = 64;
 /// Tasks held while the rate is unknown: one in work and one ahead.
 const HELD_FIRST: usize = 2;
 
@@ -54,8 +61,6 @@ const HELD_FIRST: usize = 2;
 struct Grant {
     member: Member,
     attempt: TaskAttempt,
-    /// The member's own computing time when it was first seen to be at this task.
-    begun_compute_ms: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -75,9 +80,10 @@ struct Task {
 struct TrainerRecord {
     first_grant: MonotonicMs,
     finished: u64,
-    compute_ms: u64,
-    /// Its key in [`Queue::at_work`], if it is there.
-    at_work: Option<u64>,
+    /// Its own computing time for a record, ns; 0: not measured.
+    record_ns: u64,
+    /// Since when it has been slow; its key in [`Queue::slow`] is there as long.
+    slow_since: Option<MonotonicMs>,
 }
 
 /// The tasks of one phase.
@@ -99,10 +105,12 @@ pub(crate) struct Queue {
     records: BTreeMap<Member, TrainerRecord>,
     /// Trainers by the number of tasks that they hold, those without any left out.
     by_load: BTreeSet<(usize, Member)>,
-    /// Trainers whose oldest task has no other holder, by their own computing time on it as of the last heartbeat.
-    at_work: BTreeSet<(u64, Member)>,
-    /// Own computing times of finished tasks.
-    durations: Durations,
+    /// Trainers that are slow, by their computing time for a record.
+    slow: BTreeSet<(u64, Member)>,
+    /// Late tasks that have a speculative attempt.
+    speculative: BTreeSet<TaskId>,
+    /// Computing times for a record of the trainers that finished tasks.
+    paces: FinishedPaces,
 }
 
 impl Queue {
@@ -127,8 +135,9 @@ impl Queue {
             set_aside: 0,
             records: BTreeMap::new(),
             by_load: BTreeSet::new(),
-            at_work: BTreeSet::new(),
-            durations: Durations::default(),
+            slow: BTreeSet::new(),
+            speculative: BTreeSet::new(),
+            paces: FinishedPaces::default(),
         }
     }
 
@@ -136,7 +145,7 @@ impl Queue {
     pub(crate) fn begin_again(&mut self, generation: Generation, queue_progress: &QueueProgress) {
         self.attempts_floor = attempts_floor(generation);
         self.records.clear();
-        self.durations = Durations::default();
+        self.paces = FinishedPaces::default();
         for task in &mut self.tasks {
             (task.attempts, task.failures) = (0, None);
         }
@@ -148,9 +157,10 @@ impl Queue {
         self.held.clear();
         self.looked.clear();
         self.by_load.clear();
-        self.at_work.clear();
+        self.slow.clear();
+        self.speculative.clear();
         for record in self.records.values_mut() {
-            record.at_work = None;
+            record.slow_since = None;
         }
         for (id, task) in (0..).map(TaskId).zip(&mut self.tasks) {
             task.grants = Vec::new();
@@ -204,6 +214,12 @@ impl Queue {
         self.task(id)?.grants.iter().find(|grant| grant.member == member)
     }
 
+    /// Whether a trainer has this hand-out of a task.
+    pub(crate) fn is_granted(&self, member: Member, hand_out: TaskHandOut) -> bool {
+        let grant = self.grant_of(member, hand_out.task);
+        grant.is_some_and(|grant| grant.attempt == hand_out.attempt)
+    }
+
     /// Whether a trainer holds a task.
     pub(crate) fn holds(&self, member: Member) -> bool {
         !self.held(member).is_empty()
@@ -241,7 +257,7 @@ impl Queue {
             .map(|task| TaskId(*task))
             .collect();
         if held == 0 && todo == 0 {
-            tasks.extend(self.speculate(member, limits));
+            tasks.extend(self.speculate(member, now, limits));
         }
         tasks.into_iter().filter_map(|task| self.hand(task, member, None, now)).collect()
     }
@@ -292,9 +308,8 @@ impl Queue {
             None => task.attempts.max(floor) + 1,
         };
         let attempt = attempt.unwrap_or(TaskAttempt(task.attempts));
-        task.grants.push(Grant { member, attempt, begun_compute_ms: None });
+        task.grants.push(Grant { member, attempt });
         let start = task.step;
-        let other = task.grants.first().map(|grant| grant.member);
         self.todo.remove(&place);
         let held = self.held.entry(member).or_default();
         held.push(id);
@@ -303,9 +318,6 @@ impl Queue {
         self.records
             .entry(member)
             .or_insert(TrainerRecord { first_grant: now, ..TrainerRecord::default() });
-        for holder in [Some(member), other].into_iter().flatten() {
-            self.index_work_of(holder);
-        }
         Some(TaskGrant { task: id, attempt, start })
     }
 
@@ -319,10 +331,11 @@ impl Queue {
         }
         let place = self.places.get(id.0 as usize).copied();
         debug_assert!(place.is_some(), "a task that is held is a task of the phase");
-        let mut other = None;
         if let (Some(task), Some(place)) = (self.tasks.get_mut(id.0 as usize), place) {
             task.grants.retain(|grant| grant.member != member);
-            other = task.grants.first().map(|grant| grant.member);
+            if task.grants.len() < 2 {
+                self.speculative.remove(&id);
+            }
             if task.grants.is_empty() {
                 // Its room goes too: a million tasks that are done would keep 160 MB.
                 task.grants = Vec::new();
@@ -330,9 +343,6 @@ impl Queue {
                     self.todo.insert(place);
                 }
             }
-        }
-        for holder in [Some(member), other].into_iter().flatten() {
-            self.index_work_of(holder);
         }
     }
 
@@ -342,30 +352,6 @@ impl Queue {
             self.by_load.remove(&(before, member));
             if after > 0 {
                 self.by_load.insert((after, member));
-            }
-        }
-    }
-
-    /// Brings a trainer's place in [`Queue::at_work`] up to date. Only the oldest task of a trainer is ever seen to be
-    /// begun, so there is one entry per trainer.
-    fn index_work_of(&mut self, member: Member) {
-        let oldest = self.held(member).first().and_then(|id| self.task(*id));
-        let begun = oldest.and_then(|task| match task.grants.as_slice() {
-            [only] if only.member == member => only.begun_compute_ms,
-            _ => None,
-        });
-        let Some(record) = self.records.get_mut(&member) else {
-            debug_assert!(begun.is_none(), "a trainer that holds a task has a record");
-            return;
-        };
-        let at_work = begun.map(|begun| record.compute_ms.saturating_sub(begun));
-        let before = std::mem::replace(&mut record.at_work, at_work);
-        if before != at_work {
-            if let Some(ms) = before {
-                self.at_work.remove(&(ms, member));
-            }
-            if let Some(ms) = at_work {
-                self.at_work.insert((ms, member));
             }
         }
     }
@@ -383,34 +369,58 @@ impl Queue {
 
     /// A task of another trainer that an idle one had better work on as well. Costs logarithms of the number of
     /// trainers, since at the end of a phase it is asked for each trainer that becomes idle.
-    fn speculate(&self, idle: Member, limits: &Limits) -> Option<TaskId> {
+    fn speculate(&mut self, idle: Member, now: MonotonicMs, limits: &Limits) -> Option<TaskId> {
         let (load, longest) = *self.by_load.last()?;
         if load > 1 {
             // The one handed out last is worked on last.
-            let alone = |id: &&TaskId| self.task(**id).is_some_and(|task| task.grants.len() == 1);
-            let last = self.held(longest).iter().rev().find(alone);
+            let last = self.held(longest).iter().rev().find(|id| self.has_one_holder(**id));
             if last.is_some() {
                 return last.copied();
             }
         }
-        let (ms, latest) = *self.at_work.last()?;
-        let late_ms = limits.late_ms.max(self.durations.nine_of_ten_ms().saturating_mul(3));
-        (ms > late_ms && latest != idle).then(|| self.held(latest).first().copied()).flatten()
+        let late = self.late_task(idle, now, limits)?;
+        self.speculative.insert(late);
+        Some(late)
     }
 
-    /// A trainer's own computing time so far, from its heartbeat.
-    pub(crate) fn computed(&mut self, member: Member, compute_ms: u64) {
-        if let Some(record) = self.records.get_mut(&member) {
-            record.compute_ms = compute_ms;
+    fn has_one_holder(&self, id: TaskId) -> bool {
+        self.task(id).is_some_and(|task| task.grants.len() == 1)
+    }
+
+    /// The late task of the slowest trainer but `idle`, if another one may have a speculative attempt.
+    fn late_task(&self, idle: Member, now: MonotonicMs, limits: &Limits) -> Option<TaskId> {
+        let held = self.tasks.len() - (self.done + self.set_aside) as usize - self.todo.len();
+        if !self.may_be_late() || self.speculative.len() >= (held / 10).max(1) {
+            return None;
         }
-        // What it is at is what it has held longest; it began that no later than now.
-        let oldest = self.held(member).first().copied();
-        if let Some(task) = oldest.and_then(|id| self.tasks.get_mut(id.0 as usize))
-            && let Some(grant) = task.grants.iter_mut().find(|grant| grant.member == member)
-        {
-            grant.begun_compute_ms.get_or_insert(compute_ms);
+        let late = |member: &Member| {
+            let since = self.records.get(member).and_then(|record| record.slow_since);
+            since.is_some_and(|since| now.since(since) >= limits.late_ms)
+        };
+        let slowest = self.slow.iter().rev().take(SLOW_LOOKED_AT).map(|(_, member)| *member);
+        let mut slowest = slowest.filter(|member| *member != idle && late(member));
+        slowest.find_map(|member| {
+            self.held(member).iter().find(|id| self.has_one_holder(**id)).copied()
+        })
+    }
+
+    /// A trainer's own computing time for a record, from its heartbeat; 0: not measured.
+    pub(crate) fn measured(&mut self, member: Member, record_ns: u64, now: MonotonicMs) {
+        let median_ns = self.paces.median_ns();
+        let Some(record) = self.records.get_mut(&member).filter(|_| record_ns > 0) else {
+            return;
+        };
+        if record.slow_since.is_some() {
+            self.slow.remove(&(record.record_ns, member));
         }
-        self.index_work_of(member);
+        record.record_ns = record_ns;
+        let is_slow = median_ns.is_some_and(|median| record_ns > median.saturating_mul(SLOW));
+        if is_slow {
+            record.slow_since.get_or_insert(now);
+            self.slow.insert((record_ns, member));
+        } else {
+            record.slow_since = None;
+        }
     }
 
     /// Steps that every shard has acknowledged, as a trainer reports. Reports about a hand-out that is over are ignored.
@@ -425,30 +435,30 @@ impl Queue {
         }
     }
 
-    /// Every shard has acknowledged the last step of a task. Returns its holders, which have one task less now; `None` if
-    /// the hand-out is over already.
+    /// Every shard has acknowledged the last step of a task. Returns its hand-outs, whose trainers have one task less now;
+    /// `None` if this one is over already.
     pub(crate) fn finished(
         &mut self,
         member: Member,
         id: TaskId,
         attempt: TaskAttempt,
-    ) -> Option<Vec<Member>> {
-        let grant = self.grant_of(member, id).cloned();
-        let grant = grant.filter(|grant| grant.attempt == attempt)?;
+    ) -> Option<Vec<(Member, TaskAttempt)>> {
+        self.grant_of(member, id).filter(|grant| grant.attempt == attempt)?;
         let task = self.tasks.get_mut(id.0 as usize)?;
         task.done = true;
         self.done += 1;
-        let holders: Vec<Member> = task.grants.iter().map(|grant| grant.member).collect();
-        for holder in &holders {
+        let hand_outs: Vec<(Member, TaskAttempt)> =
+            task.grants.iter().map(|grant| (grant.member, grant.attempt)).collect();
+        for (holder, _) in &hand_outs {
             self.drop_grant(id, *holder);
         }
         if let Some(record) = self.records.get_mut(&member) {
             record.finished += 1;
-            if let Some(begun) = grant.begun_compute_ms {
-                self.durations.add(record.compute_ms.saturating_sub(begun));
+            if record.record_ns > 0 {
+                self.paces.add(record.record_ns);
             }
         }
-        Some(holders)
+        Some(hand_outs)
     }
 
     /// Ends a hand-out without result: todo again, unless another trainer holds it too. False: it was over already.
@@ -466,13 +476,13 @@ impl Queue {
         for id in self.held(member).to_vec() {
             self.drop_grant(id, member);
         }
-        debug_assert!(
-            self.records.get(&member).is_none_or(|record| record.at_work.is_none()),
-            "a trainer without tasks is not at work"
-        );
         self.held.remove(&member);
         self.looked.remove(&member);
-        self.records.remove(&member);
+        if let Some(record) = self.records.remove(&member)
+            && record.slow_since.is_some()
+        {
+            self.slow.remove(&(record.record_ns, member));
+        }
     }
 
     /// A trainer that an earlier attempt gave this task goes on with it.
@@ -484,9 +494,10 @@ impl Queue {
         }
     }
 
-    /// Whether a look now and then is worth it, because a task may be late.
+    /// Whether a task can be late by now, so that a look now and then is worth it.
     pub(crate) fn may_be_late(&self) -> bool {
-        !self.is_done() && self.todo.is_empty()
+        let over = (self.done + self.set_aside) as usize;
+        !self.is_done() && (self.todo.is_empty() || 4 * over >= 3 * self.tasks.len())
     }
 }
 

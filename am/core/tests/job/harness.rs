@@ -76,6 +76,7 @@ pub struct Auto {
     pub barrier: bool,
     pub export: bool,
     pub exit: bool,
+    pub withdraw: bool,
 }
 
 const ALL: Auto = Auto {
@@ -91,6 +92,7 @@ const ALL: Auto = Auto {
     barrier: true,
     export: true,
     exit: true,
+    withdraw: true,
 };
 
 /// A simulated container.
@@ -590,6 +592,14 @@ impl Job {
             }
             Command::Lanes { lanes, .. } => process.lanes = lanes,
             Command::Tasks { tasks, .. } => process.tasks.extend(tasks),
+            Command::Withdraw { tasks, .. } if auto.withdraw => {
+                process.tasks.retain(|grant| {
+                    !tasks
+                        .iter()
+                        .any(|over| (over.task, over.attempt) == (grant.task, grant.attempt))
+                });
+                ups.push(Report::Withdrawn { tasks });
+            }
             Command::Barrier { cut, epoch } if auto.barrier => {
                 process.cut = cut;
                 let tasks = process.positions();

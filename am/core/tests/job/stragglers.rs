@@ -1,6 +1,6 @@
 //! Slow trainers: lanes and tasks move away from them.
 
-use heddle_protocol::control::Command;
+use heddle_protocol::control::{Command, Report, TaskGrant, TaskHandOut};
 use heddle_protocol::ids::{Member, Slot};
 use heddle_protocol::spec::{Consistency, JobSpec};
 use heddle_protocol::view::JobState;
@@ -83,12 +83,119 @@ fn a_trainer_far_too_slow_is_replaced_on_another_node() {
     let [a, b, c] = [0, 1, 2].map(|index| lanes_of(&job, job.trainer(index)).len());
     assert_eq!(a + b + c, 8, "the others need not wait for its step");
     let (epoch, phase) = (job.process(slow).epoch, job.process(slow).phase.expect("it works").no);
-    job.report(slow, heddle_protocol::control::Report::Drained { epoch, phase, tasks: Vec::new() });
+    job.report(slow, Report::Drained { epoch, phase, tasks: Vec::new() });
     assert_eq!(job.stopped, [slow]);
     assert_ne!(job.trainer(3), slow);
     assert_eq!(lanes(&job), [2, 2, 2, 2]);
     assert!(job.avoided.contains(&vec!["node-3".to_owned()]), "{:?}", job.avoided);
     assert_eq!(job.core.view().recoveries, [], "no work is lost");
+}
+
+/// ASP, three trainers, three tasks: two trainers have finished theirs, and trainer-0 is slow.
+fn with_a_slow_task() -> (Job, Member, TaskGrant) {
+    let mut three = spec(Consistency::Asp);
+    (three.trainers.min, three.trainers.max) = (3, 3);
+    let mut job = Job::started(three, 3, 0);
+    let [slow, one, two] = [0, 1, 2].map(|index| job.trainer(index));
+    let late = job.process(slow).tasks[0];
+    for fast in [one, two] {
+        job.beat(fast, |beat| beat.record_ns = 100);
+        let task = job.process(fast).tasks[0].task;
+        job.finish(fast, task);
+    }
+    assert_eq!(job.core.view().tasks_done, 2);
+    for _ in 0..13 {
+        job.pass(1_000);
+        job.beat(slow, |beat| beat.record_ns = 10_000);
+    }
+    (job, slow, late)
+}
+
+/// The idle trainer that computes the late task too.
+fn second_holder(job: &Job, slow: Member, late: TaskGrant) -> (Member, TaskGrant) {
+    let mut others = job.trainers().into_iter().filter(|member| *member != slow);
+    let holds =
+        |member: &Member| job.process(*member).tasks.iter().any(|grant| grant.task == late.task);
+    let member = others.find(holds).expect("an idle trainer shares the task");
+    (member, job.process(member).tasks[0])
+}
+
+#[test]
+fn s41_the_loser_of_a_late_task_is_ordered_to_stop_once() {
+    let (mut job, slow, late) = with_a_slow_task();
+    let (helper, speculative) = second_holder(&job, slow, late);
+    let from = job.sent.len();
+    // Both finish within a millisecond.
+    let second = job.process(slow).finished(late);
+    job.finish(helper, late.task);
+    job.report(slow, second);
+    let orders: Vec<&Command> = job.told(slow, from);
+    let hand_out = TaskHandOut { task: late.task, attempt: late.attempt };
+    let stops = |command: &&&Command| matches!(command, Command::Withdraw { tasks, .. } if tasks[..] == [hand_out]);
+    assert_eq!(orders.iter().filter(stops).count(), 1, "{orders:?}");
+    assert_ne!(speculative.attempt, late.attempt);
+    assert_eq!(job.outcome.map(|outcome| outcome.state), Some(JobState::Finished));
+}
+
+#[test]
+fn a_loser_that_does_not_stop_is_drained_and_replaced() {
+    for answers in [true, false] {
+        let mut two = spec(Consistency::Asp);
+        two.data.passes = 3;
+        let mut job = Job::started(two, 2, 0);
+        job.auto.withdraw = answers;
+        let [slow, fast] = [0, 1].map(|index| job.trainer(index));
+        let late = job.process(slow).tasks[0];
+        job.beat(fast, |beat| beat.record_ns = 100);
+        let task = job.process(fast).tasks[0].task;
+        job.finish(fast, task);
+        for _ in 0..13 {
+            job.pass(1_000);
+            job.beat(slow, |beat| beat.record_ns = 10_000);
+        }
+        job.finish(fast, late.task);
+        assert_eq!(job.core.view().phase.0, 1, "the next pass begins with both");
+        let from = job.sent.len();
+        job.pass(12_000);
+        let drained = job.told(slow, from).iter().any(|command| matches!(command, Command::Drain));
+        assert_eq!(drained, !answers);
+        assert_eq!(job.warned("trainer-0 does not stop work on a task"), !answers);
+        if !answers {
+            job.pass(31_000);
+            assert_eq!(job.stopped, [slow], "it did not hand back its work either");
+            assert_eq!(job.core.view().recoveries.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_loser_whose_order_was_lost_gets_it_when_it_registers_again() {
+    let mut three = spec(Consistency::Asp);
+    (three.trainers.min, three.trainers.max) = (3, 3);
+    let mut job = Job::started(three, 4, 0);
+    let [slow, one, two] = [0, 1, 2].map(|index| job.trainer(index));
+    let late = job.process(slow).tasks[0];
+    for fast in [one, two] {
+        job.beat(fast, |beat| beat.record_ns = 100);
+    }
+    let task = job.process(one).tasks[0].task;
+    job.finish(one, task);
+    let task = job.process(one).tasks[0].task;
+    job.finish(one, task);
+    // Trainer 2 keeps the phase open.
+    for _ in 0..13 {
+        job.pass(1_000);
+        job.beat(slow, |beat| beat.record_ns = 10_000);
+    }
+    let (helper, _) = second_holder(&job, slow, late);
+    job.disconnect(slow);
+    job.finish(helper, late.task);
+    let from = job.sent.len();
+    job.registers(slow);
+    let hand_out = TaskHandOut { task: late.task, attempt: late.attempt };
+    let orders = job.told(slow, from);
+    let stops = |command: &&&Command| matches!(command, Command::Withdraw { tasks, .. } if tasks[..] == [hand_out]);
+    assert_eq!(orders.iter().filter(stops).count(), 1, "{orders:?}");
 }
 
 #[test]

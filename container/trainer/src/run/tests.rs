@@ -14,7 +14,9 @@ use heddle_client::machine::{
     ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, StepPush, Unit,
 };
 use heddle_input::{TaskLength, plan_input};
-use heddle_protocol::control::{Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant};
+use heddle_protocol::control::{
+    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut,
+};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Incarnation, Lane, Member, PhaseNo, ShardId, Slot, Step,
@@ -578,6 +580,40 @@ fn a_drained_trainer_hands_back_its_work() {
     let Some(Report::Drained { tasks, .. }) = reports.last() else { panic!("{reports:?}") };
     assert!(tasks.iter().any(|position| position.task == TaskId(0) && position.step > Step(0)));
     assert!(rig.shards.lock().unwrap().tasks.is_empty());
+}
+
+#[test]
+fn s41_a_trainer_stops_work_on_a_hand_out_that_is_over() {
+    let mut rig = Rig::new(&[50, 5], true);
+    rig.phase(EPOCH, 0, Sharing::Queue);
+    rig.tasks(0, &[(0, 1, 0)]);
+    rig.until(|shards, _| shards.log.len() > 3);
+    let withdraw = |rig: &mut Rig, attempt| {
+        let hand_out = TaskHandOut { task: TaskId(0), attempt: TaskAttempt(attempt) };
+        let tasks = vec![hand_out];
+        rig.trainer.command(Command::Withdraw { epoch: EPOCH, phase: PhaseNo(0), tasks });
+        let reports = rig.reports.lock().unwrap();
+        assert!(
+            matches!(reports.last(), Some(Report::Withdrawn { tasks }) if tasks[..] == [hand_out]),
+            "{reports:?}"
+        );
+    };
+    withdraw(&mut rig, 9);
+    assert!(!rig.shards.lock().unwrap().tasks.is_empty(), "another hand-out of the task");
+    withdraw(&mut rig, 1);
+    assert!(rig.shards.lock().unwrap().tasks.is_empty());
+    // The next task is computed to its end.
+    rig.tasks(0, &[(1, 2, 0)]);
+    rig.until(|_, reports| {
+        let ends = |report: &Report| {
+            matches!(report, Report::TaskFinished { task: TaskId(1), attempt: TaskAttempt(2), .. })
+        };
+        reports.iter().any(ends)
+    });
+    let reports = rig.reports.lock().unwrap();
+    let of_first =
+        |report: &&Report| matches!(report, Report::TaskFinished { task: TaskId(0), .. });
+    assert_eq!(reports.iter().find(of_first).map(|_| ()), None);
 }
 
 #[test]

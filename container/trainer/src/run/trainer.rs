@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heddle_client::machine::{ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, Unit};
-use heddle_protocol::control::{Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant};
+use heddle_protocol::control::{
+    Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut,
+};
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::metrics::TaskMetrics;
@@ -78,6 +80,7 @@ impl<P: DataPlane> Trainer<P> {
                 self.lanes(epoch, phase, lanes, task_steps)
             }
             Command::Tasks { epoch, phase, tasks } => self.tasks(epoch, phase, tasks),
+            Command::Withdraw { epoch, phase, tasks } => self.withdraw(Era { epoch, phase }, tasks),
             Command::Barrier { cut, epoch } => self.plane.send(DataRequest::Barrier { cut, epoch }),
             Command::Drain => self.drain(),
             other => tracing::debug!(?other, "command_ignored"),
@@ -185,6 +188,20 @@ impl<P: DataPlane> Trainer<P> {
             }
             work.waiting.push_back(grant);
         }
+        self.begin_tasks();
+    }
+
+    /// Another trainer has finished these tasks. A step that was being computed is computed by now.
+    fn withdraw(&mut self, era: Era, tasks: Vec<TaskHandOut>) {
+        if let Some(work) = self.work.as_mut().filter(|work| work.era == era) {
+            for hand_out in &tasks {
+                if work.drop_hand_out(*hand_out) && work.sharing != Sharing::ReadOnly {
+                    self.plane.send(DataRequest::ReleaseTask { era, task: hand_out.task });
+                }
+            }
+        }
+        tracing::info!(tasks = tasks.len(), "tasks_withdrawn");
+        self.reports.send(Report::Withdrawn { tasks });
         self.begin_tasks();
     }
 

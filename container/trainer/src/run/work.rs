@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use heddle_client::machine::{Era, PullId, Unit};
 use heddle_protocol::control::{
-    LaneGrant, ShardPlace, Sharing, TaskGrant, TaskPosition, TrainerState,
+    LaneGrant, ShardPlace, Sharing, TaskGrant, TaskHandOut, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{CutId, HandOut, Lane, Step, TaskAttempt, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
@@ -123,6 +123,16 @@ impl TrainerWork {
         let same = |held: &TaskGrant| (held.task, held.attempt) == (grant.task, grant.attempt);
         self.waiting.iter().any(same)
             || self.running.get(&grant.task).is_some_and(|run| same(&run.grant))
+    }
+
+    /// Removes one hand-out of a task. Returns whether it was held.
+    pub(super) fn drop_hand_out(&mut self, hand_out: TaskHandOut) -> bool {
+        let TaskHandOut { task, attempt } = hand_out;
+        let held = self.has_attempt(TaskGrant { task, attempt, start: Step(0) });
+        if held {
+            self.drop_attempts(task);
+        }
+        held
     }
 
     /// Removes all attempts of a task.

@@ -113,6 +113,15 @@ pub struct TaskGrant {
     pub start: Step,
 }
 
+/// One hand-out of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TaskHandOut {
+    /// The task.
+    pub task: TaskId,
+    /// Number of its hand-out.
+    pub attempt: TaskAttempt,
+}
+
 /// One lane handed to a trainer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneGrant {
@@ -299,6 +308,16 @@ pub enum Command {
         cut: CutId,
         /// The epoch.
         epoch: Epoch,
+    },
+    /// Trainer: stop work on these hand-outs, which are over: another trainer has finished the tasks. Answered by
+    /// [`Report::Withdrawn`](super::Report::Withdrawn), whatever the phase.
+    Withdraw {
+        /// The epoch.
+        epoch: Epoch,
+        /// The phase.
+        phase: PhaseNo,
+        /// The hand-outs.
+        tasks: Vec<TaskHandOut>,
     },
     /// Trainer: stop taking steps, hand back tasks or lanes ([`Report::Drained`](super::Report::Drained)), then exit with code 0.
     Drain,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::command::LaneGrant;
+use super::command::{LaneGrant, TaskHandOut};
 use super::state::{HeartbeatStats, PserverState, TaskPosition, TrainerState};
 use crate::failure::Failure;
 use crate::ids::{
@@ -232,6 +232,11 @@ pub enum Report {
         retryable: bool,
         /// `file:line:column: what`.
         error: String,
+    },
+    /// Trainer: does not work on these hand-outs any more, after [`Command::Withdraw`](super::Command::Withdraw).
+    Withdrawn {
+        /// The hand-outs.
+        tasks: Vec<TaskHandOut>,
     },
     /// Trainer: returns all work, after [`Command::Drain`](super::Command::Drain).
     Drained {

@@ -55,6 +55,8 @@ pub struct Report {
     pub divisions: u64,
     /// Trainers replaced for their speed.
     pub replaced_slow: u64,
+    /// Tasks that a trainer stopped to compute, because another one had finished them.
+    pub withdrawn: u64,
     /// Hash of the event log.
     pub log_hash: u64,
     /// What its faults did.
@@ -112,6 +114,7 @@ impl World {
             failovers: self.failovers,
             divisions: self.divisions,
             replaced_slow: self.replaced_slow,
+            withdrawn: self.withdrawn,
             log_hash: self.log_hash(),
             coverage: self.coverage.clone(),
             faults: self.injected(),

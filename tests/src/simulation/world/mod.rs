@@ -207,6 +207,7 @@ pub struct World {
     failovers: u64,
     divisions: u64,
     replaced_slow: u64,
+    withdrawn: u64,
     /// A promise that was broken.
     broken: Option<String>,
 }
@@ -263,6 +264,7 @@ impl World {
             failovers: 0,
             divisions: 0,
             replaced_slow: 0,
+            withdrawn: 0,
             broken: None,
         };
         world.start_am();

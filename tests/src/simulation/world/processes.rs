@@ -292,7 +292,10 @@ impl World {
     ) -> Result<(), String> {
         for want in wants {
             match want {
-                trainer::Output::Report(report) => self.report(number, report)?,
+                trainer::Output::Report(report) => {
+                    self.withdrawn += u64::from(matches!(report, Report::Withdrawn { .. }));
+                    self.report(number, report)?;
+                }
                 trainer::Output::Labour(labour) => {
                     self.compute(number);
                     self.push(Wire::Labour(number), Item::Compute(labour))

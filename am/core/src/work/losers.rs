@@ -1,0 +1,80 @@
+//! Trainers that compute a task which another one has finished: they are ordered to stop.
+//!
+//! A trainer stops after the step that it computes, and reports it. One that does not for `late_ms` is drained, and its
+//! container replaced: it would begin its next task late. The order outlives the phase, since the last task of a phase is
+//! the one that is late most often.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heddle_protocol::control::TaskHandOut;
+use heddle_protocol::ids::Member;
+
+use crate::time::MonotonicMs;
+
+/// Orders to stop that are not answered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Losers {
+    /// By trainer: the hand-outs, and when the first order was sent.
+    waiting: BTreeMap<Member, (MonotonicMs, BTreeSet<TaskHandOut>)>,
+}
+
+impl Losers {
+    /// A trainer is ordered to stop.
+    pub(crate) fn ordered(&mut self, trainer: Member, hand_outs: &[TaskHandOut], now: MonotonicMs) {
+        let (_, waiting) = self.waiting.entry(trainer).or_insert((now, BTreeSet::new()));
+        waiting.extend(hand_outs);
+    }
+
+    /// A trainer has stopped work on these.
+    pub(crate) fn stopped(&mut self, trainer: Member, hand_outs: &[TaskHandOut]) {
+        if let Some((_, waiting)) = self.waiting.get_mut(&trainer) {
+            waiting.retain(|hand_out| !hand_outs.contains(hand_out));
+            if waiting.is_empty() {
+                self.waiting.remove(&trainer);
+            }
+        }
+    }
+
+    /// A trainer has left the job, or has a new connection, on which its orders are sent again.
+    pub(crate) fn forget(&mut self, trainer: Member) {
+        self.waiting.remove(&trainer);
+    }
+
+    /// Whether an answer is awaited.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes out the trainers that have not answered for `late_ms`.
+    pub(crate) fn take_late(&mut self, now: MonotonicMs, late_ms: u64) -> Vec<Member> {
+        let late = self.waiting.iter().filter(|(_, (since, _))| now.since(*since) >= late_ms);
+        let late: Vec<Member> = late.map(|(trainer, _)| *trainer).collect();
+        for trainer in &late {
+            self.waiting.remove(trainer);
+        }
+        late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::ids::{Incarnation, Slot, TaskAttempt, TaskId};
+
+    use super::*;
+
+    #[test]
+    fn a_loser_that_does_not_answer_is_late_once() {
+        let trainer = Member { slot: Slot::trainer(1), incarnation: Incarnation(1) };
+        let hand_out = |task| TaskHandOut { task: TaskId(task), attempt: TaskAttempt(1) };
+        let mut losers = Losers::default();
+        losers.ordered(trainer, &[hand_out(1)], MonotonicMs(0));
+        losers.ordered(trainer, &[hand_out(2)], MonotonicMs(9_000));
+        losers.stopped(trainer, &[hand_out(2)]);
+        assert_eq!(losers.take_late(MonotonicMs(9_999), 10_000), []);
+        assert_eq!(losers.take_late(MonotonicMs(10_000), 10_000), [trainer]);
+        assert!(losers.is_empty());
+        losers.ordered(trainer, &[hand_out(3)], MonotonicMs(10_000));
+        losers.stopped(trainer, &[hand_out(3), hand_out(4)]);
+        assert_eq!(losers.take_late(MonotonicMs(90_000), 10_000), []);
+    }
+}
