@@ -130,6 +130,7 @@ impl Limits {
             suspect_ms: liveness.suspect_ms,
             dead_ms: liveness.dead_ms,
             stuck_ms: liveness.stuck_ms,
+            replacement_ms: spec.pservers.replacement.0,
             orphan_ms: orphan_ms.max(2 * liveness.dead_ms),
             ..Self::default()
         }

@@ -426,7 +426,6 @@ fn limits(inputs: &ContainerInputs, files: &SubmittedFiles) -> Limits {
         files.spec.run.orphan_timeout.map_or(expiry_ms.saturating_add(START_MS), |time| time.0);
     Limits {
         allocation_ms: files.spec.yarn.allocation_timeout.0,
-        replacement_ms: files.spec.yarn.replacement_timeout.0,
         ..Limits::of_job(&files.spec, orphan_ms)
     }
 }

@@ -39,6 +39,9 @@ use crate::stage::recovery_timing::RestoredCheckpoint;
 use crate::stage::shard_map::ShardMap;
 use crate::stage::{JobStage, NextStep, RestoredShards, Restoring, StageKind};
 
+/// Least time between two looks for a replacement, where `pservers.replacement` is shorter.
+const REPLACEMENT_LOOK_MS: u64 = 1_000;
+
 impl Core {
     /// The epoch after the current one: of this generation, whatever the current one is of.
     fn next_epoch(&self) -> Epoch {
@@ -167,6 +170,12 @@ impl Core {
     fn await_replacement(&mut self) {
         let replacement_ms = self.ctx.limits().replacement_ms;
         self.ctx.set_deadline(Purpose::Replacement, self.ctx.now() + replacement_ms);
+    }
+
+    /// Shards still load, or do not fit: without a wait (`pservers.replacement` = 0s) this would be asked all the time.
+    fn look_again_for_replacement(&mut self) {
+        let again_ms = self.ctx.limits().replacement_ms.max(REPLACEMENT_LOOK_MS);
+        self.ctx.set_deadline(Purpose::Replacement, self.ctx.now() + again_ms);
     }
 
     /// Step 2, to one pserver.
@@ -351,14 +360,14 @@ impl Core {
             slots.filter(|slot| !room.contains_key(slot)).map(|slot| slot.to_string()).collect();
         if missing.is_empty() {
             // All are there and some still load.
-            return self.await_replacement();
+            return self.look_again_for_replacement();
         }
         let missing = missing.join(", ");
         let Some(map) = self.stage.map().spread(&room) else {
             self.ctx.set_message(format!(
                 "waiting for a container for {missing}: the other pservers have no room for its shards (pservers.memory)"
             ));
-            return self.await_replacement();
+            return self.look_again_for_replacement();
         };
         self.stage.set_map(map);
         self.restore(format!("no replacement came for {missing}: the others take over"));

@@ -4,7 +4,7 @@ use heddle_am_core::{Event, Record};
 use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Incarnation, Slot};
-use heddle_protocol::spec::{Bytes, Consistency, JobSpec, PserverMemory};
+use heddle_protocol::spec::{Bytes, Consistency, DurationMs, JobSpec, PserverMemory};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, spec};
@@ -46,6 +46,66 @@ fn shards_that_exceed_survivors_memory_await_the_replacement() {
     job.on(Event::Timer);
     assert_eq!(job.core.view().state, JobState::Running);
     assert_eq!(job.process(job.pserver(0)).shards.len(), 2);
+}
+
+/// The schedule S52: what is missing is named, and nothing is moved.
+#[test]
+fn s52_survivors_without_room_take_nothing_however_short_the_wait() {
+    let mut at_once = full();
+    at_once.pservers.replacement = DurationMs(0);
+    let mut job = Job::started(at_once, 4, 0);
+    job.auto.cluster = false;
+    job.kill(job.pserver(0));
+    let (epoch, records) = (job.core.view().epoch, job.records.len());
+    job.pass(60_000);
+    assert_eq!((job.core.view().epoch, job.records.len()), (epoch, records), "the map stays");
+    let message = job.core.view().message;
+    assert!(
+        message.contains("waiting for a container for pserver-0")
+            && message.contains("no room for its shards (pservers.memory)"),
+        "{message}"
+    );
+    job.grant(Slot::pserver(0), Incarnation(2));
+    job.on(Event::Timer);
+    assert_eq!(job.core.view().state, JobState::Running);
+}
+
+#[test]
+fn survivors_take_shards_at_once_without_a_wait() {
+    let mut at_once = spec(Consistency::Bsp);
+    at_once.pservers.replacement = DurationMs(0);
+    let mut job = Job::started(at_once, 4, 0);
+    job.auto.cluster = false;
+    job.kill(job.pserver(0));
+    assert_eq!(job.core.view().state, JobState::Running);
+    assert_eq!(job.process(job.pserver(1)).shards.len(), 4);
+}
+
+/// The schedule S54: one record, one order of work for each trainer, and all survivors take a share.
+#[test]
+fn s54_a_hundred_shards_of_a_pserver_are_one_record_and_one_list() {
+    let mut many = spec(Consistency::Bsp);
+    (many.pservers.count, many.pservers.shards) = (4, 400);
+    let mut job = Job::started(many, 4, 0);
+    job.auto.cluster = false;
+    let is_restore = |record: &&Record| matches!(record, Record::Restore { .. });
+    job.kill(job.pserver(3));
+    let (from, before) = (job.sent.len(), job.records.iter().filter(is_restore).count());
+    job.pass(31_000);
+    assert_eq!(job.records.iter().filter(is_restore).count(), before + 1, "one record");
+    let mut held: Vec<usize> =
+        (0..3).map(|index| job.process(job.pserver(index)).shards.len()).collect();
+    held.sort_unstable();
+    assert_eq!(held, [133, 133, 134]);
+    for trainer in job.trainers() {
+        let is_map = |command: &&&Command| matches!(command, Command::Work { .. });
+        let told = job.told(trainer, from);
+        assert_eq!(told.iter().filter(is_map).count(), 1, "one list for {trainer}");
+    }
+    for pserver in (0..3).map(|index| job.pserver(index)) {
+        let is_load = |command: &&&Command| matches!(command, Command::LoadShards(_));
+        assert_eq!(job.told(pserver, from).iter().filter(is_load).count(), 1);
+    }
 }
 
 #[test]

@@ -215,6 +215,10 @@ fn check_training(spec: &JobSpec) -> Result<(), SpecError> {
 }
 
 fn check_containers(spec: &JobSpec) -> Result<(), SpecError> {
+    let replacement = spec.pservers.replacement;
+    rule(replacement <= DurationMs::secs(3_600), "pservers.replacement", || {
+        format!("is {replacement}, must be from 0s to 1h")
+    })?;
     let (pservers, trainers) = (&spec.pservers, &spec.trainers);
     let threads = pservers.count * pservers.vcores;
     rule(pservers.shards >= threads, "pservers.shards", || {

@@ -49,12 +49,10 @@ fn check_application(yarn: &YarnSpec) -> Result<(), SpecError> {
 }
 
 fn check_timing(yarn: &YarnSpec) -> Result<(), SpecError> {
-    for (key, timeout) in [
-        ("yarn.allocation-timeout", yarn.allocation_timeout),
-        ("yarn.replacement-timeout", yarn.replacement_timeout),
-    ] {
-        rule(timeout >= DurationMs::secs(1), key, || format!("is {timeout}, must be at least 1s"))?;
-    }
+    let timeout = yarn.allocation_timeout;
+    rule(timeout >= DurationMs::secs(1), "yarn.allocation-timeout", || {
+        format!("is {timeout}, must be at least 1s")
+    })?;
     let retry = yarn.memory_retry;
     rule((1.0..=10.0).contains(&retry.factor) && retry.times <= 10, "yarn.memory-retry", || {
         format!(

@@ -188,6 +188,7 @@ pub fn sample() -> JobSpec {
             vcores: 1,
             shards: 4,
             replicas: 0,
+            replacement: DurationMs::secs(30),
         },
         trainers: TrainerSpec {
             min: 1,

@@ -52,8 +52,6 @@ section! {
             "How often the ApplicationMaster may be started; the cluster may allow fewer. Training continues during a restart.";
         key allocation_timeout: DurationMs = "yarn.allocation-timeout", Value("\"10min\""), Freely + site, read(take.parse(key)),
             "How long to wait for all pservers and trainers.min trainers; then the job releases its containers and ends with exit code 4.";
-        key replacement_timeout: DurationMs = "yarn.replacement-timeout", Value("\"30s\""), Freely + site, read(take.parse(key)),
-            "How long to wait for the container that replaces a lost pserver's; then the others take over its shards where they fit into pservers.memory, until it comes.";
         /// See [`JobSpec::container_memory`](super::JobSpec::container_memory).
         key memory_overhead: Share = "yarn.memory-overhead", Value("\"10%\""), Freely + site, read(take.parse(key)),
             "Memory asked for beyond what a process may use: a percentage of that, or a size.";
