@@ -262,6 +262,9 @@ impl Core {
         retryable: bool,
         error: &str,
     ) {
+        if retryable {
+            self.fleet.task_failed_on(member, task, &self.ctx);
+        }
         match self.work.task_failed(member, task, attempt, retryable, error, &mut self.ctx) {
             Ok(true) => self.assign_tasks(),
             Ok(false) => {}

@@ -51,7 +51,7 @@ impl Fleet {
         here
     }
 
-    /// Nodes that no container is wanted on: those with too many failures or slow trainers, and those that
+    /// Nodes that no container is wanted on: those with too many failures, errors of tasks or slow trainers, and those that
     /// will be gone.
     pub(super) fn nodes_to_avoid(&mut self, ctx: &Context) -> Vec<String> {
         let now = ctx.now();

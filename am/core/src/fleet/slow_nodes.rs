@@ -1,11 +1,12 @@
-//! Nodes whose trainers were slow.
+//! Nodes whose trainers were slow, or could not compute tasks.
 //!
 //! A trainer that is replaced for its speed asks for another node. A node on which that happened twice within the window
-//! in which failures are counted is avoided by all asks; at most a third of the nodes are, the worst first.
+//! in which failures are counted is avoided by all asks, and so is one whose trainers reported errors of four tasks: its
+//! disk or its network is to blame, not the tasks. At most a third of the nodes are avoided, the worst first.
 
 use std::collections::BTreeMap;
 
-use heddle_protocol::ids::{Member, Slot};
+use heddle_protocol::ids::{Member, Slot, TaskId};
 
 use super::Fleet;
 use crate::context::Context;
@@ -13,11 +14,15 @@ use crate::time::MonotonicMs;
 
 /// Slow trainers of one node after which it is avoided.
 const SLOW_TRAINERS: usize = 2;
+/// Tasks with errors on one node after which it is avoided.
+const FAILED_TASKS: usize = 4;
 
 /// Where trainers were slow, and when.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlowNodes {
     trainers: BTreeMap<String, Vec<MonotonicMs>>,
+    /// Tasks that had errors, and when they had the last one.
+    failed_tasks: BTreeMap<String, BTreeMap<TaskId, MonotonicMs>>,
     /// The node that the next container of a slot is not wanted on.
     left: BTreeMap<Slot, String>,
 }
@@ -39,10 +44,24 @@ impl SlowNodes {
             times.retain(|at| now.since(*at) <= window_ms);
             !times.is_empty()
         });
+        self.failed_tasks.retain(|_, tasks| {
+            tasks.retain(|_, at| now.since(*at) <= window_ms);
+            !tasks.is_empty()
+        });
         let slow = self.trainers.iter().filter(|(_, times)| times.len() >= SLOW_TRAINERS);
-        let mut slow: Vec<_> = slow.map(|(node, times)| (node, times.len())).collect();
-        slow.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));
-        slow.into_iter().take(nodes / 3).map(|(node, _)| node.clone()).collect()
+        let slow = slow.map(|(node, times)| (node, times.len()));
+        let failed = self.failed_tasks.iter().filter(|(_, tasks)| tasks.len() >= FAILED_TASKS);
+        let failed = failed.map(|(node, tasks)| (node, tasks.len()));
+        let mut bad: Vec<_> = slow.chain(failed).collect();
+        bad.sort_by_key(|(node, count)| (std::cmp::Reverse(*count), *node));
+        let mut names: Vec<String> = Vec::new();
+        for (node, _) in bad {
+            if !names.contains(node) {
+                names.push(node.clone());
+            }
+        }
+        names.truncate(nodes / 3);
+        names
     }
 
     /// The node that the next container of this slot is not wanted on; asked once.
@@ -52,6 +71,15 @@ impl SlowNodes {
 }
 
 impl Fleet {
+    /// A trainer could not compute a task.
+    pub(crate) fn task_failed_on(&mut self, trainer: Member, task: TaskId, ctx: &Context) {
+        let node = self.slots.node(trainer.slot).map(str::to_owned);
+        if let Some(node) = node {
+            let failed = self.slow_nodes.failed_tasks.entry(node).or_default();
+            failed.insert(task, ctx.now());
+        }
+    }
+
     /// A trainer is replaced for its speed.
     pub(crate) fn is_slow(&mut self, trainer: Member, ctx: &Context) {
         let node = self.slots.node(trainer.slot).map(str::to_owned);

@@ -250,7 +250,7 @@ impl Queue {
         let first = if todo > trainers { HELD_FIRST } else { 1 };
         let room =
             self.lease(member, now, limits).min(held + share).max(first).saturating_sub(held);
-        let next = self.next_for(member, room, near);
+        let next = self.next_for(member, room, near, trainers);
         let mut tasks: Vec<TaskId> = next
             .iter()
             .filter_map(|place| self.order.get(*place as usize))
@@ -269,7 +269,14 @@ impl Queue {
     }
 
     /// Places of the next tasks to be handed to a trainer: those on its host in their own order, then of its rack, then others.
-    fn next_for(&mut self, member: Member, room: usize, near: NearTasks<'_>) -> Vec<u32> {
+    /// A task with an error on this trainer is left to the others while one of them has not tried it.
+    fn next_for(
+        &mut self,
+        member: Member,
+        room: usize,
+        near: NearTasks<'_>,
+        trainers: usize,
+    ) -> Vec<u32> {
         let mut next = Vec::new();
         if room > 0 && !near.host.is_empty() {
             // Where it stopped looking: what was handed out before that seldom comes back, and is found below if so.
@@ -280,13 +287,18 @@ impl Queue {
                 *from += 1;
                 if let Some(place) = self.places.get(task.0 as usize)
                     && self.todo.contains(place)
+                    && !failed_here(&self.tasks, *task, member, trainers)
                 {
                     next.push(*place);
                 }
             }
         }
-        let others = self.todo.iter().filter(|place| !next.contains(place)).copied();
         let task = |place: u32| self.order.get(place as usize).map(|task| TaskId(*task));
+        let failed = |place: u32| {
+            task(place).is_some_and(|task| failed_here(&self.tasks, task, member, trainers))
+        };
+        let others = self.todo.iter().copied();
+        let others = others.filter(|place| !next.contains(place) && !failed(*place));
         let others = near.rack_first(others, room - next.len(), task);
         next.extend(others);
         next
@@ -499,6 +511,12 @@ impl Queue {
         let over = (self.done + self.set_aside) as usize;
         !self.is_done() && (self.todo.is_empty() || 4 * over >= 3 * self.tasks.len())
     }
+}
+
+/// Whether a task had an error on this trainer and not on each of the others.
+fn failed_here(tasks: &[Task], task: TaskId, member: Member, trainers: usize) -> bool {
+    let failures = tasks.get(task.0 as usize).and_then(|task| task.failures.as_deref());
+    failures.is_some_and(|failures| failures.failed_on(member.slot, trainers))
 }
 
 /// Attempts of a generation are above this number.

@@ -99,6 +99,48 @@ fn pass_goes_on_without_a_task_and_the_next_tries_it_again() {
     assert_eq!(listed(&job).len(), 1, "it stays listed");
 }
 
+/// The schedule S43, on three nodes: the trainer on one of them fails each task that it gets.
+#[test]
+fn s43_a_bad_node_fails_four_tasks_and_is_avoided_and_no_task_is() {
+    let mut tolerant = spec(Consistency::Asp);
+    tolerant.data.failed_share = TaskShare(50);
+    (tolerant.trainers.min, tolerant.trainers.max) = (2, 2);
+    let mut job = Job::new(tolerant, 64, 0);
+    job.node = |slot| format!("node-{}-{}", slot.role, slot.index);
+    job.start();
+    let bad = job.trainer(0);
+    let mut failed = std::collections::BTreeSet::new();
+    for _ in 0..12 {
+        let process = job.processes.get_mut(&bad).expect("it is there");
+        let (epoch, phase) = (process.epoch, process.phase.expect("it works").no);
+        if process.tasks.is_empty() {
+            break;
+        }
+        let grant = process.tasks.remove(0);
+        failed.insert(grant.task);
+        let (task, attempt, retryable) = (grant.task, grant.attempt, true);
+        let error = "input/output error".to_owned();
+        job.report(bad, Report::TaskFailed { epoch, phase, task, attempt, retryable, error });
+        if failed.len() == 4 {
+            break;
+        }
+        // The other trainer computes it.
+        let other = job.trainer(1);
+        while let Some(grant) = job.process(other).tasks.first().copied() {
+            let up = job.process(other).finished(grant);
+            job.processes.get_mut(&other).expect("it is there").tasks.remove(0);
+            job.report(other, up);
+            if grant.task == task {
+                break;
+            }
+        }
+    }
+    assert_eq!(failed.len(), 4, "{failed:?}");
+    assert_eq!(listed(&job), [], "two trainers must fail a task");
+    job.exit(bad, Exit::Code(1));
+    assert_eq!(job.avoided.last().cloned(), Some(vec!["node-trainer-0".to_owned()]));
+}
+
 #[test]
 fn more_than_the_share_ends_the_job_and_names_all() {
     let mut job = job(4, 25, 1);

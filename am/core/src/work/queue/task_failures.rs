@@ -25,6 +25,13 @@ pub(super) struct TaskFailures {
     nodes: BTreeSet<String>,
 }
 
+impl TaskFailures {
+    /// Whether this trainer reported an error, and fewer than all `trainers` did.
+    pub(super) fn failed_on(&self, slot: Slot, trainers: usize) -> bool {
+        self.slots.contains(&slot) && self.slots.len() < trainers
+    }
+}
+
 /// The errors of a task so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskErrors {
@@ -117,7 +124,7 @@ mod tests {
 
     fn take(queue: &mut Queue, member: Member) -> TaskAttempt {
         let granted =
-            queue.grant(member, 2, NearTasks::default(), MonotonicMs(0), &Limits::default());
+            queue.grant(member, 1, NearTasks::default(), MonotonicMs(0), &Limits::default());
         granted.iter().find(|grant| grant.task == TaskId(0)).expect("the first task").attempt
     }
 
@@ -130,6 +137,23 @@ mod tests {
             assert_eq!((errors.errors, errors.trainers), expected);
             assert_eq!(queue.failed(trainer(index), TaskId(0), attempt), None, "is over");
         }
+    }
+
+    #[test]
+    fn s43_a_task_is_left_to_trainers_that_have_not_failed_it() {
+        let mut queue = Queue::new(2, Vec::new(), Generation(1));
+        let attempt = take(&mut queue, trainer(0));
+        queue.failed(trainer(0), TaskId(0), attempt);
+        queue.release(trainer(0));
+        let mut grant = |index, trainers, near: &[TaskId]| -> Vec<TaskId> {
+            let member = trainer(index);
+            let granted = queue.grant(member, trainers, near, MonotonicMs(0), &Limits::default());
+            queue.release(member);
+            granted.iter().map(|grant| grant.task).collect()
+        };
+        assert_eq!(grant(0, 3, &[TaskId(0)]), [TaskId(1)], "not even where its input is");
+        assert_eq!(grant(0, 1, &[])[0], TaskId(0), "no other trainer is there");
+        assert_eq!(grant(1, 3, &[])[0], TaskId(0));
     }
 
     #[test]
