@@ -92,7 +92,13 @@ pub async fn find(spec: &JobSpec) -> Result<Option<InitialCheckpoint>, FindError
         storage.list(url.path()).await?.iter().map(|entry| entry.name().to_owned()).collect();
     let has = |name: &str| names.iter().any(|found| found == name);
     let (location, checkpoint, damaged) = if has(MANIFEST) {
-        let checkpoint = StoredCheckpoint::load(&*storage, url.path(), Depth::Shallow).await?;
+        let checkpoint = match StoredCheckpoint::load(&*storage, url.path(), Depth::Shallow).await {
+            // Pservers read the copies that are good.
+            Err(error) if error.is_damage() => {
+                StoredCheckpoint::readable(&url).await.map_err(|_| error)?.1
+            }
+            checkpoint => checkpoint?,
+        };
         (named.clone(), checkpoint, Vec::new())
     } else if names.iter().any(|name| name.starts_with("shard-")) {
         return Err(FindError::Unfinished(named.clone()));

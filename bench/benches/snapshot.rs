@@ -101,6 +101,7 @@ fn take_cut(server: &Standalone, number: u32, dir: &std::path::Path) -> Duration
         phase: PhaseNo(0),
         at: CutAt::Barriers(Vec::new()),
         staging: staging.display().to_string(),
+        copies: Vec::new(),
     });
     timed(|| {
         server.command(command);

@@ -112,6 +112,7 @@ pub(crate) fn take_cut(server: &Standalone, number: u32, dir: &Path) -> io::Resu
         phase: PhaseNo(0),
         at: CutAt::Barriers(Vec::new()),
         staging: staging.display().to_string(),
+        copies: Vec::new(),
     }));
     Ok(staging)
 }

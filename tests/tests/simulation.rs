@@ -10,7 +10,7 @@ use std::process::Command;
 use heddle_tests::simulation::{Explorer, Fault, Job, Schedule, Summary, Trial};
 
 /// Seeds of an exploration, shared by all jobs, unless `HEDDLE_SEEDS` is set.
-const SEEDS: u64 = 3_250;
+const SEEDS: u64 = 3_510;
 /// Faults of a run, at the most.
 const FAULTS_MAX: usize = 6;
 
@@ -116,6 +116,26 @@ fn late_tasks_count_once_whatever_dies_meanwhile() {
         let ran = explorer.at_every_event(fault);
         ran.unwrap_or_else(|failure| panic!("{failure}"));
     }
+}
+
+#[test]
+fn s4_a_new_primary_saves_what_is_snapped_r18() {
+    for explorer in ["bsp-copies", "asp-copies"].map(explorer) {
+        let ran = explorer.at_every_event(Fault::KillPserver);
+        let summary = ran.unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{summary}");
+        assert!(summary.copies > summary.commits / 4, "{summary}");
+    }
+}
+
+#[test]
+fn s46_damaged_files_are_replaced_by_equal_ones() {
+    at_every_event(["bsp-copies", "asp-copies"], &[Fault::Corrupt]);
+}
+
+#[test]
+fn s48_files_that_differ_are_never_committed() {
+    at_every_event(["bsp-copies", "asp-copies"], &[Fault::FlipCopy]);
 }
 
 #[test]

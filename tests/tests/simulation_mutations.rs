@@ -82,6 +82,7 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         | Mutation::PrimaryLeavesBackupOut
         | Mutation::TakeoverTrustsPrimaries => "asp-replicas",
         Mutation::ViewsBeforeRecord | Mutation::BackupsNeedNotLoad => "bsp-replicas",
+        Mutation::CopiesAreNotCompared => "asp-copies",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

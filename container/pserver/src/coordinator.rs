@@ -14,16 +14,17 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
+use heddle_protocol::ids::{CutId, Epoch, ShardId, Step};
 use heddle_shard::{ShardReport, ShardSetError};
 use heddle_storage::chain;
 use heddle_telemetry::descriptors::Limit;
 
+use crate::current_cut::{CopySnapshot, CopySnapshots, CurrentCut};
 use crate::data_threads::{AnsweredCommand, DataThreads};
 use crate::job::PserverJob;
 use crate::layout::Moment;
 use crate::load::{LoadJob, LoadedShard};
-use crate::load_error::LoadError;
+use crate::load_error::{LoadError, class_of};
 use crate::message::{CoordinatorInput, DataAnswer, DataCommand, DataReport, DataThreadHandle};
 use crate::save::SaveJob;
 use crate::saved_shard::SavedShard;
@@ -48,6 +49,7 @@ pub(crate) struct Coordinator {
     /// The data thread of each shard.
     owners: BTreeMap<ShardId, usize>,
     cut: Option<CurrentCut>,
+    copies: CopySnapshots,
     /// Number of shards that are being saved or loaded.
     busy: usize,
 }
@@ -64,15 +66,6 @@ struct ShardLoading {
     from_storage: u32,
     /// The final report, if it was sent.
     outcome: Option<Report>,
-}
-
-/// The last cut.
-struct CurrentCut {
-    cut: CutId,
-    phase: PhaseNo,
-    staging: String,
-    /// Reports from before all threads had answered; none afterwards.
-    early: Option<Vec<(Epoch, ShardReport)>>,
 }
 
 impl Coordinator {
@@ -92,6 +85,7 @@ impl Coordinator {
             loading: None,
             owners: BTreeMap::new(),
             cut: None,
+            copies: CopySnapshots::new(),
             busy: 0,
         }
     }
@@ -152,7 +146,11 @@ impl Coordinator {
                         (self.send_report)(Report::Saved { cut, epoch, file, tables })
                     }
                     Ok(None) => {
-                        tracing::info!(%cut, %shard, "shard_save_abandoned")
+                        tracing::info!(%cut, %shard, "shard_save_abandoned");
+                        let own = self.cut.as_ref();
+                        if let Some(report) = own.and_then(|own| own.abandoned(cut, epoch, shard)) {
+                            (self.send_report)(report);
+                        }
                     }
                     Err(failure) => {
                         (self.send_report)(Report::SaveFailed { cut, epoch, shard, failure });
@@ -259,8 +257,11 @@ impl Coordinator {
         let known = self.cut.as_ref().is_some_and(|own| own.cut >= cut);
         if !known {
             tracing::info!(%cut, %epoch, %phase, "cut_begun");
-            let staging = command.staging.clone();
-            self.cut = Some(CurrentCut { cut, phase, staging, early: Some(Vec::new()) });
+            self.cut = Some(CurrentCut::new(&command));
+        }
+        if let Some(own) = self.cut.as_mut().filter(|own| own.cut == cut) {
+            own.add_copies(&command);
+            self.save_copies();
         }
         // A repeated cut changes nothing in the data threads; they only answer.
         let report = Report::CutArmed { cut, epoch };
@@ -290,6 +291,11 @@ impl Coordinator {
                 tracing::info!(%epoch, %shard, %member, "backup_lags");
                 return (self.send_report)(Report::Lagging { epoch, shard, term, member });
             }
+            ShardReport::CopySnapped { shard, cut, step } => {
+                let (shard, cut, step) = (*shard, *cut, *step);
+                self.copies.insert(shard, CopySnapshot { cut, epoch, step });
+                return self.save_copies();
+            }
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => *cut,
         };
         // Reports of a cut follow the report that all threads have it.
@@ -311,7 +317,16 @@ impl Coordinator {
             ShardReport::PhaseEnded { .. }
             | ShardReport::TableFull { .. }
             | ShardReport::ViewTaken { .. }
-            | ShardReport::Lagging { .. } => {}
+            | ShardReport::Lagging { .. }
+            | ShardReport::CopySnapped { .. } => {}
+        }
+    }
+
+    /// Saves the copies that this pserver was ordered to save and that are snapped.
+    fn save_copies(&mut self) {
+        let due = self.cut.as_ref().map(|own| own.take_due(&mut self.copies));
+        for (shard, CopySnapshot { cut, epoch, step }) in due.unwrap_or_default() {
+            self.save(cut, epoch, shard, step);
         }
     }
 
@@ -357,6 +372,7 @@ impl Coordinator {
         self.epoch = epoch;
         self.status.set_epoch(epoch);
         self.cut = None;
+        self.copies.clear();
         let mut shards = command.shards.clone();
         shards.sort_unstable();
         shards.dedup();
@@ -482,13 +498,5 @@ impl Coordinator {
         loading.outcome = Some(report.clone());
         tracing::error!(epoch = %self.epoch, ?class, error, "shards_not_loaded");
         (self.send_report)(report);
-    }
-}
-
-/// Content that does not fit proves that the checkpoint's file is wrong; another epoch only that the command is stale.
-fn class_of(error: &ShardSetError) -> ErrorClass {
-    match error {
-        ShardSetError::Content(_) => ErrorClass::Corrupt,
-        ShardSetError::Epoch { .. } => ErrorClass::Internal,
     }
 }

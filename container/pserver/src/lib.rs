@@ -23,6 +23,7 @@
 //! ```
 
 mod coordinator;
+mod current_cut;
 mod data;
 mod data_threads;
 mod exit_on_panic;

@@ -2,7 +2,7 @@
 
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::spec::warm_start::WarmStartError;
-use heddle_shard::ContentError;
+use heddle_shard::{ContentError, ShardSetError};
 use heddle_storage::StorageUrlError;
 use heddle_storage::checkpoint::{CheckpointError, Damage};
 
@@ -57,5 +57,13 @@ impl LoadError {
     /// Whether the storage did not answer.
     pub(crate) fn is_retryable(&self) -> bool {
         matches!(self, Self::Checkpoint(CheckpointError::Storage(_)))
+    }
+}
+
+/// Content that does not fit proves that the checkpoint's file is wrong; another epoch only that the command is stale.
+pub(crate) fn class_of(error: &ShardSetError) -> ErrorClass {
+    match error {
+        ShardSetError::Content(_) => ErrorClass::Corrupt,
+        ShardSetError::Epoch { .. } => ErrorClass::Internal,
     }
 }

@@ -123,6 +123,7 @@ impl Rig {
             phase,
             at,
             staging,
+            copies: Vec::new(),
         }));
     }
 

@@ -8,13 +8,13 @@ use std::ops::Range;
 
 use bytemuck::cast_slice_mut;
 use heddle_protocol::ids::{ShardId, TableId};
-use heddle_protocol::manifest::{Manifest, ShardFile};
+use heddle_protocol::manifest::{CutIdentity, Manifest, ShardFile};
 use heddle_protocol::spec::position::POSITIONS;
 use heddle_protocol::spec::warm_start::{WarmStart, job_of, warm_start};
 use heddle_protocol::spec::{JobSpec, TableKind, TableSpec, shard_rows};
 use heddle_shard::{ContentError, Shard, ShardConfig, ShardSection, applied_steps};
 use heddle_storage::StorageUrl;
-use heddle_storage::checkpoint::{CheckpointError, Depth, StoredCheckpoint};
+use heddle_storage::checkpoint::{CheckpointError, StoredCheckpoint, good_copy};
 use heddle_storage::shard_file::{Piece, ShardHeader, ShardReader, ShardRows, Values};
 use tokio::sync::OnceCell;
 
@@ -36,6 +36,7 @@ pub(crate) struct OtherJob {
 /// What is known once its manifest was read.
 struct OpenedCheckpoint {
     files: Vec<ShardFile>,
+    identity: CutIdentity,
     start: WarmStart,
 }
 
@@ -81,6 +82,7 @@ impl OtherJob {
         let mut inherited = InheritedRows::new(config);
         let mut applied = 0;
         for file in opened.files_of(config, &inherited) {
+            let file = &self.good_copy(opened, file).await?;
             let rows = self.rows(opened, (config, file), &mut inherited, &mut shard).await?;
             applied = applied.max(self.copy(opened, (config, file), &rows, &mut shard).await?);
         }
@@ -97,12 +99,13 @@ impl OtherJob {
 
     async fn open(&self) -> Result<OpenedCheckpoint, LoadError> {
         let location = StorageUrl::parse(&self.dir)?;
-        let (_, checkpoint) = StoredCheckpoint::at(&location, Depth::Shallow).await?;
-        let Manifest { spec, shards, .. } = checkpoint.manifest;
+        let manifest = StoredCheckpoint::manifest_at(&location).await?;
+        let identity = manifest.identity();
+        let Manifest { spec, shards, .. } = manifest;
         let start = job_of(&spec).and_then(|before| warm_start(&self.spec, &before));
         let start =
             start.map_err(|source| LoadError::WarmStart { dir: self.dir.clone(), source })?;
-        Ok(OpenedCheckpoint { files: shards, start })
+        Ok(OpenedCheckpoint { files: shards, identity, start })
     }
 
     /// Numbers the rows of sparse tables that the shard has of a file, by table id of the shard.
@@ -131,6 +134,17 @@ impl OtherJob {
             }
         }
         Ok(rows)
+    }
+
+    /// The copy of a shard's file to read: rows are copied before the sum of their file is known.
+    async fn good_copy(
+        &self,
+        opened: &OpenedCheckpoint,
+        file: &ShardFile,
+    ) -> Result<ShardFile, LoadError> {
+        let location = StorageUrl::parse(&self.dir)?;
+        let storage = heddle_storage::connect(&location).map_err(CheckpointError::from)?;
+        Ok(good_copy(&*storage, location.path(), file, &opened.identity).await?)
     }
 
     async fn reader(&self, file: &ShardFile) -> Result<ShardReader, LoadError> {

@@ -108,6 +108,15 @@ pub enum ShardReport {
         /// BSP: job steps applied.
         step: Step,
     },
+    /// Replicas: a backup has the snapshot of the cut, where its primary took it. It can be saved, or serve after a promotion.
+    CopySnapped {
+        /// The shard.
+        shard: ShardId,
+        /// The cut.
+        cut: CutId,
+        /// BSP: job steps applied.
+        step: Step,
+    },
     /// The shard does not take the cut.
     CutAborted {
         /// The shard.

@@ -141,7 +141,9 @@ impl Replication {
                 | ShardReport::SnapshotTaken { shard, .. }
                 | ShardReport::CutAborted { shard, .. }
                 | ShardReport::TableFull { shard, .. } => *shard,
-                ShardReport::ViewTaken { .. } | ShardReport::Lagging { .. } => return Some(effect),
+                ShardReport::ViewTaken { .. }
+                | ShardReport::Lagging { .. }
+                | ShardReport::CopySnapped { .. } => return Some(effect),
             },
             ShardEffect::Reply { .. }
             | ShardEffect::Values { .. }

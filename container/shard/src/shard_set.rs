@@ -47,6 +47,8 @@ pub struct ShardSet {
     open: Option<OpenCut>,
     /// The highest cut of a command.
     highest_cut: CutId,
+    /// The highest cut of a command that ended one.
+    ended_cut: CutId,
     refused: u64,
     /// None without `pservers.replicas`.
     replicas: Option<Box<Replicas>>,
@@ -67,10 +69,11 @@ impl ShardSet {
         self.epoch
     }
 
-    /// The highest cut of a command.
+    /// The highest cut of a command, or that a backup has taken with its primary.
     #[must_use]
     pub fn highest_cut(&self) -> CutId {
-        self.highest_cut
+        let followed = self.replicas.as_ref().map(|replicas| replicas.followed_cut);
+        self.highest_cut.max(followed.unwrap_or_default())
     }
 
     /// The state of each shard.

@@ -13,6 +13,8 @@ struct Snapshot {
     state: DedupState,
     /// Rows of each sparse table, by table id; 0 for dense ones.
     rows: Vec<u32>,
+    /// A saver reads it.
+    is_read: bool,
 }
 
 /// All snapshots of a shard.
@@ -65,7 +67,7 @@ impl Snapshots {
         arena: &mut Arena,
     ) {
         arena.snap();
-        self.open = Some(Snapshot { cut, state, rows });
+        self.open = Some(Snapshot { cut, state, rows, is_read: false });
     }
 
     /// Rows of a sparse table from this number on are in no snapshot.
@@ -82,6 +84,10 @@ impl Snapshots {
             self.armed = None;
         }
         if !self.is_open(cut) {
+            // One cut is open at a time: an older one has ended too, and the command that ended it was lost.
+            if self.open.as_ref().is_some_and(|snapshot| snapshot.cut < cut) {
+                self.drop_open(arena);
+            }
             return;
         }
         let snapshot = self.open.take();
@@ -96,9 +102,15 @@ impl Snapshots {
         self.open.as_ref().is_some_and(|snapshot| snapshot.cut == cut)
     }
 
+    /// Whether a saver reads the open snapshot.
+    pub(crate) fn is_read(&self) -> bool {
+        self.open.as_ref().is_some_and(|snapshot| snapshot.is_read)
+    }
+
     /// The head of the snapshot that is being saved.
-    pub(crate) fn open_head(&self, cut: CutId) -> Option<SnapshotHead> {
-        let open = self.open.as_ref().filter(|snapshot| snapshot.cut == cut)?;
+    pub(crate) fn open_head(&mut self, cut: CutId) -> Option<SnapshotHead> {
+        let open = self.open.as_mut().filter(|snapshot| snapshot.cut == cut)?;
+        open.is_read = true;
         Some(SnapshotHead { dedup_state: open.state.encode(), sparse_rows: open.rows.clone() })
     }
 

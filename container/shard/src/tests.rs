@@ -61,7 +61,7 @@ fn load(count: u32, (no, sharing): (u32, Sharing), step: u64, base: Option<CutId
 
 /// The command to take a cut of phase 0.
 fn take(cut: CutId, epoch: Epoch, at: CutAt) -> TakeCut {
-    TakeCut { cut, epoch, phase: PhaseNo(0), at, staging: String::new() }
+    TakeCut { cut, epoch, phase: PhaseNo(0), at, staging: String::new(), copies: Vec::new() }
 }
 
 fn cut(number: u32) -> CutId {
@@ -384,7 +384,8 @@ impl Node {
             | ShardReport::PhaseEnded { .. }
             | ShardReport::TableFull { .. }
             | ShardReport::ViewTaken { .. }
-            | ShardReport::Lagging { .. } => None,
+            | ShardReport::Lagging { .. }
+            | ShardReport::CopySnapped { .. } => None,
         };
         self.reports.iter().filter_map(snapped).collect()
     }
@@ -396,7 +397,8 @@ impl Node {
             | ShardReport::PhaseEnded { .. }
             | ShardReport::TableFull { .. }
             | ShardReport::ViewTaken { .. }
-            | ShardReport::Lagging { .. } => None,
+            | ShardReport::Lagging { .. }
+            | ShardReport::CopySnapped { .. } => None,
         };
         self.reports.iter().filter_map(aborted).collect()
     }
@@ -408,7 +410,8 @@ impl Node {
             | ShardReport::CutAborted { .. }
             | ShardReport::TableFull { .. }
             | ShardReport::ViewTaken { .. }
-            | ShardReport::Lagging { .. } => None,
+            | ShardReport::Lagging { .. }
+            | ShardReport::CopySnapped { .. } => None,
         })
     }
 }

@@ -56,11 +56,13 @@ pub enum Mutation {
     BackupsNeedNotLoad,
     /// Replicas: a new attempt takes positions from primaries alone.
     TakeoverTrustsPrimaries,
+    /// Replicas: the files of a shard in a checkpoint may differ.
+    CopiesAreNotCompared,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -84,6 +86,7 @@ impl Mutation {
         Self::ViewsBeforeRecord,
         Self::BackupsNeedNotLoad,
         Self::TakeoverTrustsPrimaries,
+        Self::CopiesAreNotCompared,
     ];
 
     /// Whether this process has the defect.

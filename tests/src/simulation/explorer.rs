@@ -71,6 +71,8 @@ pub struct Summary {
     pub resubmitted: u64,
     /// Checkpoints committed.
     pub commits: u64,
+    /// Shards in them with several files.
+    pub copies: u64,
     /// Events.
     pub events: u64,
     /// What the faults did.
@@ -88,6 +90,7 @@ impl Summary {
         self.withdrawn += other.withdrawn;
         self.resubmitted += other.resubmitted;
         self.commits += other.commits;
+        self.copies += other.copies;
         self.events += other.events;
         self.coverage.add(&other.coverage);
     }
@@ -101,6 +104,9 @@ impl Summary {
         self.withdrawn += report.withdrawn;
         self.resubmitted += u64::from(report.resubmitted);
         self.commits += report.checkpoints.len() as u64;
+        let newest = report.checkpoints.iter().filter_map(|durable| durable.checkpoints.last());
+        let shards = newest.flat_map(|checkpoint| &checkpoint.manifest.shards);
+        self.copies += shards.filter(|shard| shard.copies.len() > 1).count() as u64;
         self.events += report.events;
         self.coverage.add(&report.coverage);
     }
@@ -108,10 +114,10 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { runs, rollbacks, failovers, resubmitted, commits, events, .. } = self;
+        let Self { runs, rollbacks, failovers, resubmitted, commits, copies, events, .. } = self;
         writeln!(
             f,
-            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {resubmitted} jobs submitted again, {commits} checkpoints, {events} events"
+            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {resubmitted} jobs submitted again, {commits} checkpoints, {copies} shards in them with copies, {events} events"
         )?;
         let Self { divisions, replaced_slow, withdrawn, coverage, .. } = self;
         writeln!(

@@ -70,11 +70,13 @@ pub enum Fault {
     JournalFails,
     /// A file of a checkpoint is damaged.
     Corrupt,
+    /// A bit changes in the memory of a backup.
+    FlipCopy,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::KillTrainer,
         Self::KillPserver,
         Self::KillAm,
@@ -107,6 +109,7 @@ impl Fault {
         Self::StorageDown,
         Self::JournalFails,
         Self::Corrupt,
+        Self::FlipCopy,
     ];
 }
 

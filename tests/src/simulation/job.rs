@@ -53,6 +53,8 @@ pub struct Job {
     pub pservers: u32,
     /// Backups of each shard.
     pub replicas: u32,
+    /// Files of each shard in a checkpoint.
+    pub copies: u32,
     /// Number of trainers at the most; one is enough to work.
     pub trainers: u32,
     /// Number of shards.
@@ -111,6 +113,7 @@ impl Job {
             end_on_last: true,
             pservers: 2,
             replicas: 0,
+            copies: 1,
             trainers: 2,
             shards: 2,
             every: Every::Steps(2),
@@ -389,6 +392,7 @@ impl Job {
         spec.training.keep = if self.keep_best { KeptPass::Best } else { KeptPass::Last };
         (spec.pservers.count, spec.pservers.shards) = (self.pservers, self.shards);
         spec.pservers.replicas = self.replicas;
+        spec.checkpoint.copies = self.copies;
         spec.trainers.max = self.trainers;
         spec.checkpoint.every = self.every;
         spec.checkpoint.timeout = DurationMs::secs(60);

@@ -6,7 +6,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 25] = [
+    pub const NAMES: [&'static str; 27] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
@@ -32,6 +32,8 @@ impl Job {
         "bsp-replicas-sparse",
         "asp-replicas",
         "asp-replicas-threads",
+        "bsp-copies",
+        "asp-copies",
     ];
 
     /// A job by its name.
@@ -233,6 +235,27 @@ impl Job {
                 replicas: 2,
                 sparse: true,
                 every: Every::Steps(1),
+                ..small(Consistency::Asp)
+            },
+            // Backups save their shards too.
+            "bsp-copies" => Self {
+                tasks: vec![3, 2, 3],
+                pservers: 3,
+                shards: 3,
+                replicas: 1,
+                copies: 2,
+                every: Every::Steps(1),
+                ..small(Consistency::Bsp)
+            },
+            // Two backups, of which one saves; snapshots have little room.
+            "asp-copies" => Self {
+                tasks: vec![3, 2, 4],
+                pservers: 3,
+                shards: 3,
+                replicas: 2,
+                copies: 2,
+                every: Every::Steps(1),
+                room: Room::TIGHT,
                 ..small(Consistency::Asp)
             },
             _ => return None,

@@ -37,6 +37,24 @@ pub struct Saved {
     pub head: SnapshotHead,
 }
 
+impl Saved {
+    /// A sum over what a file of this content holds: equal for equal content, whatever the file's name.
+    fn sum(&self) -> Md5 {
+        let mut sum = 0xcbf2_9ce4_8422_2325_u64;
+        let mut add = |bytes: &[u8]| {
+            for byte in bytes {
+                sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        };
+        self.sections.iter().flatten().for_each(|value| add(&value.to_le_bytes()));
+        self.head.sparse_rows.iter().for_each(|rows| add(&rows.to_le_bytes()));
+        add(&self.head.dedup_state);
+        let mut md5 = [0; 16];
+        md5[..8].copy_from_slice(&sum.to_le_bytes());
+        Md5(md5)
+    }
+}
+
 /// Work that takes time.
 #[derive(Clone, Debug)]
 pub enum Labour {
@@ -57,8 +75,8 @@ pub enum Labour {
         epoch: Epoch,
         /// The shard.
         shard: ShardId,
-        /// Its file; none: initial values.
-        file: Option<Uuid>,
+        /// Its copies, in the order in which they are tried; none: initial values.
+        files: Option<Vec<Uuid>>,
     },
 }
 
@@ -128,6 +146,8 @@ struct Hold {
 struct Cut {
     cut: CutId,
     early: Option<Vec<(Epoch, ShardReport)>>,
+    /// Copies to save beside the shards that it serves.
+    copies: BTreeSet<ShardId>,
 }
 
 /// One pserver's process.
@@ -143,6 +163,10 @@ pub struct Pserver {
     asked: BTreeMap<u64, Asked>,
     asks: u64,
     cut: Option<Cut>,
+    /// Snapshots of backups that are not being saved.
+    copies: BTreeMap<ShardId, (CutId, Epoch)>,
+    /// Copies whose next file is not what the snapshot was: a bit of the memory changed.
+    pub flips: u32,
 }
 
 impl Pserver {
@@ -159,6 +183,8 @@ impl Pserver {
             asked: BTreeMap::new(),
             asks: 0,
             cut: None,
+            copies: BTreeMap::new(),
+            flips: 0,
         }
     }
 
@@ -223,8 +249,13 @@ impl Pserver {
             Command::Cut(command) => {
                 let (cut, epoch) = (command.cut, command.epoch);
                 if self.cut.as_ref().is_none_or(|own| own.cut < cut) {
-                    self.cut = Some(Cut { cut, early: Some(Vec::new()) });
+                    let (early, copies) = (Some(Vec::new()), BTreeSet::new());
+                    self.cut = Some(Cut { cut, early, copies });
                 }
+                if let Some(own) = self.cut.as_mut().filter(|own| own.cut == cut) {
+                    own.copies.extend(&command.copies);
+                }
+                self.save_copies(out);
                 let command = ThreadCommand::Cut(Arc::new(command));
                 let report = Report::CutArmed { cut, epoch };
                 self.ask(report, Some(cut), command, now_ms, out);
@@ -249,6 +280,7 @@ impl Pserver {
         }
         self.epoch = epoch;
         self.cut = None;
+        self.copies.clear();
         let mut shards = command.shards.clone();
         shards.sort_unstable();
         shards.dedup();
@@ -409,9 +441,9 @@ impl Pserver {
             hold.from_memory += 1;
         }
         for shard in missing {
-            let file = match &hold.base {
+            let files = match &hold.base {
                 Some(base) => match base.files.get(&shard) {
-                    Some(file) => Some(file.uuid),
+                    Some(file) => Some(file.files().iter().map(|file| file.uuid).collect()),
                     None => {
                         let error = format!("the checkpoint names no file of shard {shard}");
                         return self.hold_failed(ErrorClass::Unreachable, error, out);
@@ -420,7 +452,7 @@ impl Pserver {
                 None => None,
             };
             let epoch = self.epoch;
-            out.push(Output::Labour(Labour::Load { epoch, shard, file }));
+            out.push(Output::Labour(Labour::Load { epoch, shard, files }));
         }
         self.holding(out);
     }
@@ -480,11 +512,14 @@ impl Pserver {
                 }
                 self.save((cut, epoch, shard), sections, uuid, durable, out);
             }
-            Labour::Load { epoch, shard, file } => {
+            Labour::Load { epoch, shard, files } => {
                 let Some(&thread) = self.owners.get(&shard).filter(|_| epoch == self.epoch) else {
                     return Ok(());
                 };
-                let saved = match file {
+                let good = |file: &Uuid| !durable.damaged.contains(file);
+                let passed = files.iter().flatten().take_while(|file| !good(file)).count();
+                let file = files.as_ref().and_then(|files| files.get(passed).or(files.last()));
+                let saved = match file.copied() {
                     None => None,
                     Some(_) if is_down => {
                         let error = "the storage does not answer".to_owned();
@@ -506,6 +541,10 @@ impl Pserver {
                             .ok_or_else(|| format!("file {uuid} is not there"))?,
                     )),
                 };
+                if passed > 0 {
+                    let passed = vec!["a copy is damaged".to_owned(); passed];
+                    out.push(Output::Report(Report::CopiesPassedOver { epoch, shard, passed }));
+                }
                 let content = Box::new(Installed { shard, saved });
                 let command = ThreadCommand::Install(epoch, content);
                 self.tell(thread, ToThread { ask: None, command }, now_ms, out);
@@ -528,7 +567,12 @@ impl Pserver {
         };
         let host = &mut self.hosts[thread];
         let Ok(head) = host.snapshot_head(shard, cut) else {
-            return host.pump(&mut Vec::new());
+            host.pump(&mut Vec::new());
+            if self.cut.as_ref().is_some_and(|own| own.cut == cut) {
+                let failure = Failure::new(ErrorClass::Unreachable, "its snapshot was dropped");
+                out.push(Output::Report(Report::SaveFailed { cut, epoch, shard, failure }));
+            }
+            return;
         };
         let layout = self.job.shard(shard).sections(&head.sparse_rows);
         let mut effects = Vec::new();
@@ -539,17 +583,28 @@ impl Pserver {
                 out.push(Output::Labour(Labour::Save { cut, epoch, shard, sections }));
             }
         } else {
+            let saved = Saved { cut, shard, sections, head };
+            let mut md5 = saved.sum();
+            // The memory of a copy alone has changed bits, so that there is an equal file to compare it with.
+            let serves = host
+                .states()
+                .iter()
+                .any(|state| state.shard == shard && state.replica.is_none_or(|copy| copy.primary));
+            if self.flips > 0 && !serves {
+                self.flips -= 1;
+                md5.0[0] ^= 1;
+                durable.damaged.insert(uuid);
+            }
             let file = ShardFile {
                 shard,
                 uuid,
                 file: ShardFile::name(shard, uuid),
-                md5: Md5([0; 16]),
-                bytes: head.dedup_state.len() as u64,
+                md5,
+                bytes: saved.head.dedup_state.len() as u64,
                 at_ms: 0,
                 sha256: None,
                 copies: Vec::new(),
             };
-            let saved = Saved { cut, shard, sections, head };
             durable.files.insert(uuid, Arc::new(saved));
             out.push(Output::Report(Report::Saved { cut, epoch, file, tables: Vec::new() }));
         }
@@ -654,6 +709,17 @@ impl Pserver {
         }
     }
 
+    /// Saves the copies that were ordered and are snapped, each once.
+    fn save_copies(&mut self, out: &mut Vec<Output>) {
+        let Some(own) = &self.cut else { return };
+        let due = |shard: &ShardId, (cut, _): &mut (CutId, Epoch)| {
+            *cut == own.cut && own.copies.contains(shard)
+        };
+        for (shard, (cut, epoch)) in self.copies.extract_if(.., due) {
+            out.push(Output::Labour(Labour::Save { cut, epoch, shard, sections: Vec::new() }));
+        }
+    }
+
     fn report(&mut self, epoch: Epoch, report: ShardReport, out: &mut Vec<Output>) {
         let of = match &report {
             ShardReport::PhaseEnded { .. } | ShardReport::TableFull { .. } => None,
@@ -666,6 +732,10 @@ impl Pserver {
                 let (shard, term, member) = (*shard, *term, *member);
                 return out.push(Output::Report(Report::Lagging { epoch, shard, term, member }));
             }
+            ShardReport::CopySnapped { shard, cut, step: _ } => {
+                self.copies.insert(*shard, (*cut, epoch));
+                return self.save_copies(out);
+            }
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => {
                 Some(*cut)
             }
@@ -677,7 +747,9 @@ impl Pserver {
             return early.push((epoch, report));
         }
         let (up, saves) = match report {
-            ShardReport::ViewTaken { .. } | ShardReport::Lagging { .. } => return,
+            ShardReport::ViewTaken { .. }
+            | ShardReport::Lagging { .. }
+            | ShardReport::CopySnapped { .. } => return,
             ShardReport::TableFull { shard, .. } => {
                 let text = format!("shard {shard} has a full table");
                 (Report::Fatal { failure: Failure::new(ErrorClass::Training, text) }, None)

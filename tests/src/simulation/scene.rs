@@ -471,7 +471,8 @@ impl Scene {
     pub fn cut(&mut self, shard: usize, number: u32, at: &CutAt) {
         let mut out = Vec::new();
         let (cut, epoch, phase) = (self.cut_id(number), self.era.epoch, self.era.phase);
-        let command = TakeCut { cut, epoch, phase, at: at.clone(), staging: String::new() };
+        let (at, staging, copies) = (at.clone(), String::new(), Vec::new());
+        let command = TakeCut { cut, epoch, phase, at, staging, copies };
         let result = self.hosts[shard].cut(&command, std::time::Duration::ZERO, &mut out);
         assert_eq!(result, Ok(()));
         self.take(shard, out);

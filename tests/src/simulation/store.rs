@@ -6,7 +6,7 @@ use std::sync::Arc;
 use heddle_am_core::{Checkpoint, DamagedCheckpoint, Record, StoreCall, Stored};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::CutId;
-use heddle_protocol::manifest::Manifest;
+use heddle_protocol::manifest::{Manifest, ShardFile};
 use uuid::Uuid;
 
 use super::chance::Chance;
@@ -43,11 +43,11 @@ pub struct Durable {
 }
 
 impl Durable {
-    /// Whether every file of a checkpoint is what was written.
+    /// Whether a file of every shard of a checkpoint is what was written.
     #[must_use]
     pub fn is_whole(&self, checkpoint: &Checkpoint) -> bool {
-        let mut files = checkpoint.manifest.shards.iter();
-        files.all(|file| !self.damaged.contains(&file.uuid))
+        let is_good = |file: &ShardFile| !self.damaged.contains(&file.uuid);
+        checkpoint.manifest.shards.iter().all(|shard| shard.files().iter().any(is_good))
     }
 
     /// The newest whole checkpoint, below `below`. Damaged ones that are passed over are set aside.

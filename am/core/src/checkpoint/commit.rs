@@ -120,6 +120,7 @@ impl Checkpoints {
             debug_assert!(false, "the cut of a commit is open");
             return CommitOutcome::NothingFollows;
         };
+        warn_of_shortage(&cut, ctx);
         let manifest = &checkpoint.manifest;
         let view = checkpoint_view(&checkpoint, ctx.now().since(cut.opened));
         ctx.journal(Record::Commit {
@@ -158,5 +159,18 @@ impl Checkpoints {
         }
         ctx.notice(view::JobEvent::CheckpointCommitted(view));
         CommitOutcome::Committed(Committed { reason: cut.reason })
+    }
+}
+
+/// Warns that a checkpoint has fewer copies than the job wants.
+fn warn_of_shortage(cut: &Cut, ctx: &mut Context) {
+    let wanted = ctx.config().spec.checkpoint.copies;
+    let shortage = cut.ordered().and_then(|ordered| ordered.saved.shortage(wanted));
+    if let Some((shards, cause)) = shortage {
+        let (id, count, all) = (cut.id, shards.len(), cut.shards);
+        let first = shards.first().copied().unwrap_or_default();
+        ctx.warn(format!(
+            "checkpoint {id} has fewer than {wanted} copies (checkpoint.copies) of {count} of {all} shards, the first is shard {first}: {cause}"
+        ));
     }
 }

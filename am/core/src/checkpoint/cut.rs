@@ -24,10 +24,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Command, CutAt, Sharing, TakeCut};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step};
-use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{EvaluationView, TrainingPassView};
 
+use super::saved_files::SavedFiles;
 use crate::action::{CallId, OperationId};
 use crate::time::MonotonicMs;
 use crate::work::queue::QueueProgress;
@@ -109,7 +109,7 @@ pub(crate) struct OrderedCut {
     /// ASP: the positions of the tasks.
     pub tasks: QueueProgress,
     pub snapped: BTreeMap<ShardId, Step>,
-    pub saved: BTreeMap<ShardId, ShardFile>,
+    pub saved: SavedFiles,
     /// Figures of the tables of those.
     pub tables: BTreeMap<ShardId, Vec<TableStatistics>>,
     /// The scores when it was ordered.
@@ -196,11 +196,12 @@ impl Cut {
         self.ordered().is_some_and(|ordered| ordered.snapped.len() == self.shards)
     }
 
-    /// Whether the cut is complete: all shards are saved and all barriers were sent.
+    /// Whether the cut is complete: all shards are saved, no copy is awaited, and all barriers were sent.
     pub(crate) fn is_complete(&self) -> bool {
         self.ordered().is_some_and(|ordered| {
             ordered.snapped.len() == self.shards
                 && ordered.saved.len() == self.shards
+                && !ordered.saved.awaits_any()
                 && ordered.trainers.values().all(|sent| *sent)
         })
     }
@@ -222,8 +223,24 @@ impl Cut {
         }
     }
 
-    /// The command that orders it.
-    pub(crate) fn command(&self) -> Option<Command> {
+    /// Whether each shard has a file, and copies are awaited besides.
+    pub(crate) fn awaits_only_copies(&self) -> bool {
+        self.ordered()
+            .is_some_and(|ordered| ordered.saved.len() == self.shards && ordered.saved.awaits_any())
+    }
+
+    /// The command that orders it, for a pserver.
+    pub(crate) fn command(&self, slot: Slot) -> Option<Command> {
+        let copies = self.ordered()?.saved.awaited_of(slot);
+        self.command_with(copies)
+    }
+
+    /// The command that orders it, for pservers that save no copies beside the shards that they serve.
+    pub(crate) fn command_without_copies(&self) -> Option<Command> {
+        self.command_with(Vec::new())
+    }
+
+    fn command_with(&self, copies: Vec<ShardId>) -> Option<Command> {
         let OrderedCut { phase, at, staging, .. } = self.ordered()?;
         let (cut, epoch) = (self.id, self.epoch);
         Some(Command::Cut(TakeCut {
@@ -232,6 +249,7 @@ impl Cut {
             phase: *phase,
             at: at.clone(),
             staging: staging.clone(),
+            copies,
         }))
     }
 }

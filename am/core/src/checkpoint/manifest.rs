@@ -56,7 +56,7 @@ impl Checkpoints {
             spec_digest: SpecDigest::of(spec).0,
             spec: serde_json::to_value(&**spec).unwrap_or_default(),
             plan: (*config.plan).clone(),
-            shards: ordered.saved.values().cloned().collect(),
+            shards: ordered.saved.listed(),
             phase,
             work: position,
             task_steps: work.task_steps().clone(),

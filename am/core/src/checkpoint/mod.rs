@@ -9,6 +9,7 @@ pub(crate) mod cut;
 pub(crate) mod manifest;
 pub(crate) mod order;
 pub(crate) mod period;
+pub(crate) mod saved_files;
 pub(crate) mod schedule;
 pub(crate) mod snapshots;
 
@@ -23,6 +24,7 @@ use crate::action::{Checkpoint, OperationId};
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
 use crate::failure::JobFailure;
+use crate::time::MonotonicMs;
 use cut::{Cut, CutReason};
 use period::{AutoPeriod, SaveLoss};
 
@@ -83,6 +85,8 @@ pub(crate) struct Checkpoints {
     saved_ms: Option<u64>,
     /// A warning reported that saving slows training.
     slowness_reported: bool,
+    /// When copies of a shard differed, within the last hour.
+    differed: Vec<MonotonicMs>,
 }
 
 pub(crate) fn checkpoint_view(checkpoint: &Checkpoint, took_ms: u64) -> CheckpointView {

@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use heddle_protocol::control::{Command, CutAt, EndCut};
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{CutId, Role};
+use heddle_protocol::ids::{CutId, Role, Slot};
 use heddle_protocol::view;
 
 use super::cut::{Cut, CutPoint, CutProgress, CutReason, CutState, OrderedCut};
+use super::saved_files::{COPIES_WAIT_MS, SavedFiles};
 use super::{Checkpoints, CutEnded, STAGING_HOLDS_MS};
 use crate::action::{CallId, StoreCall};
 use crate::context::deadlines::Purpose;
 use crate::context::{Context, StoreCallPurpose};
 use crate::event::Stored;
 use crate::fleet::Fleet;
+use crate::stage::replicas::ShardViews;
 use crate::stage::shard_map::ShardMap;
 use crate::time::MonotonicMs;
 use crate::work::JobWork;
@@ -76,7 +78,7 @@ impl Checkpoints {
         &mut self,
         point: CutPoint,
         work: &JobWork,
-        map: &ShardMap,
+        (map, views): (&ShardMap, &ShardViews),
         fleet: &Fleet,
         ctx: &mut Context,
     ) {
@@ -113,15 +115,23 @@ impl Checkpoints {
             trainers,
             tasks: positions.unwrap_or_default(),
             snapped: BTreeMap::new(),
-            saved: BTreeMap::new(),
+            saved: SavedFiles::expecting(views.savers(ctx.config().spec.checkpoint.copies)),
             tables: BTreeMap::new(),
             evaluations: work.scores(),
             best_pass: work.best_pass(ctx).filter(|_| phase_is_over),
             passes: work.passes(),
         }));
-        if let Some(command) = cut.command().map(Arc::new) {
-            for slot in map.slots() {
+        let copies = cut.ordered().map(|ordered| ordered.saved.awaited_slots()).unwrap_or_default();
+        if let Some(command) = cut.command_without_copies().map(Arc::new) {
+            // Pservers with backups alone may be promoted while the cut is open.
+            let slots: BTreeSet<Slot> = map.slots().chain(views.held().into_keys()).collect();
+            for slot in slots.into_iter().filter(|slot| !copies.contains(slot)) {
                 fleet.send(slot, Arc::clone(&command), ctx);
+            }
+        }
+        for slot in copies {
+            if let Some(command) = cut.command(slot) {
+                fleet.send(slot, command, ctx);
             }
         }
     }
@@ -131,7 +141,7 @@ impl Checkpoints {
         &mut self,
         point: Option<CutPoint>,
         work: &JobWork,
-        map: &ShardMap,
+        (map, views): (&ShardMap, &ShardViews),
         fleet: &Fleet,
         ctx: &mut Context,
     ) -> bool {
@@ -139,11 +149,14 @@ impl Checkpoints {
             return false;
         };
         let complete = cut.is_complete();
+        if cut.awaits_only_copies() {
+            ctx.set_deadline_at_latest(Purpose::CutCopies, ctx.now() + COPIES_WAIT_MS);
+        }
         let ordered = match &mut cut.state {
             CutState::Staging(_) => return false,
             CutState::Staged { .. } => {
                 if let Some(point) = point {
-                    self.order(point, work, map, fleet, ctx);
+                    self.order(point, work, (map, views), fleet, ctx);
                 }
                 return point.is_some();
             }
@@ -161,10 +174,18 @@ impl Checkpoints {
             CutProgress::Snapping if complete => {
                 ordered.progress = CutProgress::Committing(Default::default());
                 ctx.clear_deadline(Purpose::CutTimeout);
+                ctx.clear_deadline(Purpose::CutCopies);
                 true
             }
             CutProgress::Arming(_) | CutProgress::Snapping => false,
             CutProgress::Committing(_) => self.try_commit(work, fleet, ctx),
+        }
+    }
+
+    /// The open cut goes on with the files that it has.
+    pub(crate) fn stop_waiting_for_copies(&mut self) {
+        if let Some(cut) = self.open.as_mut().and_then(Cut::ordered_mut) {
+            cut.saved.stop_waiting();
         }
     }
 
@@ -227,6 +248,7 @@ impl Checkpoints {
     fn remove_open(&mut self, fleet: &Fleet, ctx: &mut Context) -> Option<Cut> {
         let cut = self.open.take()?;
         ctx.clear_deadline(Purpose::CutTimeout);
+        ctx.clear_deadline(Purpose::CutCopies);
         ctx.clear_deadline(Purpose::CommitRetry);
         if cut.is_ordered() {
             let command = Command::CutEnd(EndCut { cut: cut.id, committed: false });

@@ -3,6 +3,8 @@
 //! Only reports that carry the cut's number and the current epoch count. The dispatcher checks that they come from the slot
 //! that holds the shard. So no snapshot of another cut or state ever gets into a manifest.
 
+use std::collections::BTreeSet;
+
 use heddle_protocol::control::{Command, CutAt, EndCut, TaskPosition};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskId};
@@ -11,10 +13,14 @@ use heddle_protocol::mutation::Mutation;
 use heddle_protocol::table_statistics::TableStatistics;
 
 use super::cut::{Cut, CutProgress, OrderedCut};
+use super::saved_files::DifferingCopies;
 use super::{Checkpoints, CutEnded, TRIES_MAX};
 use crate::context::Context;
 use crate::fleet::Fleet;
 use crate::stage::shard_map::ShardMap;
+
+/// Copies that differ are counted for this time.
+const DIFFERED_WITHIN_MS: u64 = 3_600_000;
 
 /// What a shard that abandons the open cut needs of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,18 +61,38 @@ impl Checkpoints {
         self.give_up(&format!("shards cut at different steps: {steps:?}"), fleet, ctx)
     }
 
+    /// Whether the open cut awaits a file of the shard from a pserver that does not serve it.
+    pub(crate) fn awaits_copy(&self, slot: Slot, shard: ShardId) -> bool {
+        let ordered = self.open.as_ref().and_then(Cut::ordered);
+        ordered.is_some_and(|ordered| ordered.saved.awaits(slot, shard))
+    }
+
     /// The file of a shard is durable.
+    ///
+    /// # Errors
+    /// It is not equal to another one of the shard: nothing of the cut may become a checkpoint.
     pub(crate) fn saved(
         &mut self,
         id: CutId,
         epoch: Epoch,
+        slot: Slot,
         (file, tables): (ShardFile, Vec<TableStatistics>),
         ctx: &Context,
-    ) {
-        if let Some(cut) = self.matching(id, epoch, ctx) {
-            cut.tables.insert(file.shard, tables);
-            cut.saved.insert(file.shard, file);
-        }
+    ) -> Result<(), DifferingCopies> {
+        let cut = self.matching(id, epoch, ctx).filter(|cut| cut.can_be_given_up());
+        let Some(cut) = cut else {
+            return Ok(());
+        };
+        cut.tables.insert(file.shard, tables);
+        cut.saved.add(slot, file)
+    }
+
+    /// Copies of a shard differed. Returns how often that was within an hour.
+    pub(crate) fn copies_differed(&mut self, ctx: &Context) -> usize {
+        let now = ctx.now();
+        self.differed.retain(|at| now.since(*at) < DIFFERED_WITHIN_MS);
+        self.differed.push(now);
+        self.differed.len()
     }
 
     /// Whether a shard can still give the cut up, and what follows from it.
@@ -102,16 +128,20 @@ impl Checkpoints {
         self.give_up(&cause, fleet, ctx)
     }
 
-    /// A shard could not be written.
+    /// A shard could not be written by one of its pservers. Without another file of it the cut is given up.
     pub(crate) fn save_failed(
         &mut self,
         id: CutId,
         epoch: Epoch,
-        (shard, failure): (ShardId, Failure),
+        (slot, shard, failure): (Slot, ShardId, Failure),
         fleet: &Fleet,
         ctx: &mut Context,
     ) -> Option<CutEnded> {
-        self.matching(id, epoch, ctx)?;
+        let cut = self.matching(id, epoch, ctx).filter(|cut| cut.can_be_given_up())?;
+        cut.saved.fail(slot, shard, format!("{slot} could not save shard {shard}: {failure}"));
+        if !cut.saved.is_hopeless() {
+            return None;
+        }
         self.cut_failed(
             failure.preventing(format_args!("shard {shard} could not be saved")),
             fleet,
@@ -178,8 +208,9 @@ impl Checkpoints {
         let Some(ordered) = cut.ordered() else {
             return;
         };
-        let waits = map.of(slot).iter().any(|shard| !ordered.saved.contains_key(shard));
-        if let Some(command) = cut.command().filter(|_| waits) {
+        let waits = map.of(slot).iter().any(|shard| !ordered.saved.has(*shard))
+            || !ordered.saved.awaited_of(slot).is_empty();
+        if let Some(command) = cut.command(slot).filter(|_| waits) {
             fleet.send(slot, command, ctx);
         }
     }
@@ -196,17 +227,33 @@ impl Checkpoints {
         fleet.send(slot, Command::CutEnd(EndCut { cut: received, committed }), ctx);
     }
 
-    /// A primary is lost, and its shards have another one. A cut that needs pservers is given up: the lost one had the order,
-    /// and what of the cut it had taken and saved.
-    pub(crate) fn primary_lost(
+    /// A pserver with copies is lost; `promoted`: the shards that have another primary, which is there. A cut that all shards
+    /// have snapped goes on: backups have the snapshots too, and a new primary saves what is not saved. Any other is given
+    /// up: its barriers went to the lost primary.
+    pub(crate) fn holder_lost(
         &mut self,
         slot: Slot,
+        promoted: &[(ShardId, Slot)],
         fleet: &Fleet,
         ctx: &mut Context,
     ) -> Option<CutEnded> {
-        let needs = |cut: &&Cut| cut.is_ordered() && cut.commit().is_none();
-        self.open.as_ref().filter(needs)?;
-        self.give_up(&format!("{slot} was lost before it was complete"), fleet, ctx)
+        let needs = |cut: &&mut Cut| cut.is_ordered() && cut.commit().is_none();
+        let cut = self.open.as_mut().filter(needs)?;
+        let snapped = cut.all_snapped() || promoted.is_empty();
+        let saved = &mut cut.ordered_mut()?.saved;
+        saved.lose(slot);
+        promoted.iter().for_each(|(shard, primary)| saved.promoted(*shard, *primary));
+        if !snapped || saved.is_hopeless() {
+            return self.give_up(&format!("{slot} was lost before it was complete"), fleet, ctx);
+        }
+        let unsaved = promoted.iter().filter(|(shard, _)| !saved.has(*shard));
+        let savers: BTreeSet<Slot> = unsaved.map(|(_, primary)| *primary).collect();
+        for primary in savers {
+            if let Some(command) = self.open.as_ref().and_then(|cut| cut.command(primary)) {
+                fleet.send(primary, command, ctx);
+            }
+        }
+        None
     }
 
     /// A trainer's connection broke: the barrier may be lost.

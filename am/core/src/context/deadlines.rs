@@ -23,6 +23,8 @@ pub(crate) enum Purpose {
     CutTimeout,
     /// Work goes on without the open cut, whose directory is still not made.
     CutStaging,
+    /// The open cut waits no longer for further files of its shards.
+    CutCopies,
     /// A trainer has not reached a pserver for a while.
     Outage,
     /// Trainers that registered meanwhile may join.
@@ -74,8 +76,8 @@ impl Deadlines {
 
     /// Moves those that end a wait for containers: while this process stood still, none could come.
     pub(crate) fn forgive_standstill(&mut self, ms: u64) {
-        use Purpose::{Allocation, CutTimeout, Replacement, Takeover};
-        for purpose in [Allocation, CutTimeout, Replacement, Takeover] {
+        use Purpose::{Allocation, CutCopies, CutTimeout, Replacement, Takeover};
+        for purpose in [Allocation, CutCopies, CutTimeout, Replacement, Takeover] {
             if let Some(at) = self.0.get_mut(&purpose) {
                 *at = *at + ms;
             }

@@ -90,11 +90,13 @@ impl Core {
         if changed.shards.is_empty() {
             return Ok(());
         }
-        if !changed.promoted.is_empty() {
-            // The cut's barriers went to the lost primary.
-            let ended = self.checkpoints.primary_lost(slot, &self.fleet, &mut self.ctx);
-            self.cut_ended(ended);
-        }
+        let promoted: Vec<(ShardId, Slot)> = changed
+            .promoted
+            .iter()
+            .filter_map(|shard| Some((*shard, *self.stage.map().holders().get(shard.0 as usize)?)))
+            .collect();
+        let ended = self.checkpoints.holder_lost(slot, &promoted, &self.fleet, &mut self.ctx);
+        self.cut_ended(ended);
         if self.stage.is_stopping() {
             return Ok(());
         }

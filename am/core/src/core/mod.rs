@@ -2,10 +2,11 @@
 //!
 //! Components change their own state and return facts; [`Core`] routes the facts. Events change facts; [`Core::advance`] then
 //! moves the job on as far as the facts allow. So the order of two facts does not matter. One file for
-//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `phases`, `stragglers`, `takeover`, `completion`,
-//! `expiry`, `view`.
+//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `copies`, `phases`, `stragglers`,
+//! `takeover`, `completion`, `expiry`, `view`.
 
 mod completion;
+mod copies;
 mod expiry;
 mod failover;
 mod losses;
@@ -216,6 +217,7 @@ impl Core {
                 let ended = self.checkpoints.timed_out(&self.fleet, &mut self.ctx);
                 self.cut_ended(ended);
             }
+            Purpose::CutCopies => self.checkpoints.stop_waiting_for_copies(),
             Purpose::LoadRetry => self.load_again(),
             Purpose::Straggler => self.compare_trainers(),
             Purpose::TokensSave => self.save_before_tokens_end(),
@@ -247,7 +249,8 @@ impl Core {
     fn advance_cut(&mut self) -> bool {
         if self.checkpoints.is_open() {
             let (point, map) = (self.stage.cut_point(), self.stage.map());
-            return self.checkpoints.advance(point, &self.work, map, &self.fleet, &mut self.ctx);
+            let (copies, work) = ((map, self.stage.views()), &self.work);
+            return self.checkpoints.advance(point, work, copies, &self.fleet, &mut self.ctx);
         }
         let Some(reason) = self.checkpoints.wanted().filter(|_| self.stage.is_in_phase()) else {
             return false;

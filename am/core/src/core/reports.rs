@@ -126,14 +126,11 @@ impl Core {
                 return self.shard_gave_up(slot, (cut, epoch), shard, step, &reason);
             }
             Report::Saved { cut, epoch, file, tables } => {
-                if self.stage.holds(slot, file.shard) {
-                    self.checkpoints.saved(cut, epoch, (file, tables), &self.ctx);
-                }
-                None
+                return self.shard_saved(slot, (cut, epoch), file, tables);
             }
-            Report::SaveFailed { cut, epoch, shard, failure } if self.stage.holds(slot, shard) => {
-                let checkpoints = &mut self.checkpoints;
-                checkpoints.save_failed(cut, epoch, (shard, failure), &self.fleet, &mut self.ctx)
+            Report::SaveFailed { cut, epoch, shard, failure } if self.saves(slot, shard) => {
+                let failed = (slot, shard, failure);
+                self.checkpoints.save_failed(cut, epoch, failed, &self.fleet, &mut self.ctx)
             }
             Report::AtBarrier { cut, epoch, tasks } => {
                 self.checkpoints.at_barrier(member, cut, epoch, &tasks, &self.ctx);

@@ -131,6 +131,30 @@ impl ShardViews {
         self.views.iter().map(|view| (view.shard, view.in_sync.len()))
     }
 
+    /// By shard: the backups that save their copy in a checkpoint with `files` files of each shard.
+    pub(crate) fn savers(&self, files: u32) -> BTreeMap<ShardId, BTreeSet<Slot>> {
+        let backups = |view: &RecordedView| -> BTreeSet<Slot> {
+            let others = view.in_sync.iter().filter(|member| **member != view.primary);
+            others.map(|member| member.slot).take(files.saturating_sub(1) as usize).collect()
+        };
+        let by_shard = self.views.iter().filter(|_| files > 1);
+        let by_shard = by_shard.map(|view| (view.shard, backups(view)));
+        by_shard.filter(|(_, backups)| !backups.is_empty()).collect()
+    }
+
+    /// Leaves a backup out of the set of one shard, since its copy is not equal to that of the primary.
+    pub(crate) fn leave_out_copy(&mut self, shard: ShardId, slot: Slot) -> Option<ChangedViews> {
+        let view = self.view(shard)?;
+        let is_backup = view.primary.slot != slot;
+        if !is_backup || !view.in_sync.iter().any(|member| member.slot == slot) {
+            return None;
+        }
+        match self.remove(|member, of| member.slot == slot && of == shard) {
+            ReplicasLost::Changed(changed) => Some(changed),
+            ReplicasLost::Nothing | ReplicasLost::NoneLeft(_) => None,
+        }
+    }
+
     /// The slots that hold a copy which may be promoted, or serve, with their shards, ascending.
     pub(crate) fn held(&self) -> BTreeMap<Slot, Vec<ShardId>> {
         let mut held: BTreeMap<Slot, Vec<ShardId>> = BTreeMap::new();

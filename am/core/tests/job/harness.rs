@@ -112,6 +112,8 @@ pub struct Process {
     /// Of the copies that it holds.
     pub views: Vec<ShardView>,
     pub me: Option<Member>,
+    /// Copies that it saves beside the shards that it serves.
+    pub saves: Vec<ShardId>,
 }
 
 /// The job under test.
@@ -566,8 +568,9 @@ impl Job {
                 }
             }
             Command::Members { trainers } => process.members = trainers,
-            Command::Cut(TakeCut { cut, epoch, at, .. }) => {
+            Command::Cut(TakeCut { cut, epoch, at, copies, .. }) => {
                 process.cut = cut;
+                process.saves = copies;
                 if auto.arm {
                     ups.push(Report::CutArmed { cut, epoch });
                 }
@@ -579,6 +582,7 @@ impl Job {
                     ups.extend(snaps(process, cut, epoch, process.step));
                     if auto.save {
                         ups.extend(saves(process, cut, epoch));
+                        ups.extend(saves_copies(process, cut, epoch));
                     }
                 }
             }
@@ -797,24 +801,34 @@ pub fn snaps(process: &Process, cut: CutId, epoch: Epoch, step: Step) -> Vec<Rep
 }
 
 pub fn saves(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Report> {
-    let file = |shard: ShardId| {
-        let uuid = Uuid::from_u128(u128::from(cut.number) << 32 | u128::from(shard.0));
-        ShardFile {
-            shard,
-            uuid,
-            file: ShardFile::name(shard, uuid),
-            md5: Md5([0; 16]),
-            bytes: 1,
-            at_ms: 0,
-            sha256: None,
-            copies: Vec::new(),
-        }
+    let serves = |shard: &&ShardId| {
+        let view = process.views.iter().find(|view| view.shard == **shard);
+        view.is_none_or(|view| Some(view.primary) == process.me)
     };
-    process
-        .shards
-        .iter()
-        .map(|shard| Report::Saved { cut, epoch, file: file(*shard), tables: Vec::new() })
-        .collect()
+    process.shards.iter().filter(serves).map(|shard| saved(cut, epoch, *shard, 0, 0)).collect()
+}
+
+/// It saves the copies that it was ordered to save.
+pub fn saves_copies(process: &Process, cut: CutId, epoch: Epoch) -> Vec<Report> {
+    let holder = process.me.map_or(0, |me| 1 + me.slot.index);
+    process.saves.iter().map(|shard| saved(cut, epoch, *shard, holder, 0)).collect()
+}
+
+/// A file of a shard is saved. `holder`: makes the name another one; `sum`: the content.
+pub fn saved(cut: CutId, epoch: Epoch, shard: ShardId, holder: u32, sum: u8) -> Report {
+    let (number, holder) = (u128::from(cut.number), u128::from(holder));
+    let uuid = Uuid::from_u128(number << 64 | holder << 32 | u128::from(shard.0));
+    let file = ShardFile {
+        shard,
+        uuid,
+        file: ShardFile::name(shard, uuid),
+        md5: Md5([sum; 16]),
+        bytes: 1,
+        at_ms: 0,
+        sha256: None,
+        copies: Vec::new(),
+    };
+    Report::Saved { cut, epoch, file, tables: Vec::new() }
 }
 
 /// The lanes that a trainer runs.

@@ -8,6 +8,7 @@ mod allocation;
 mod best_pass;
 mod chaos;
 mod cluster;
+mod copies;
 mod cuts;
 mod early_stop;
 mod ending;

@@ -248,6 +248,7 @@ mod tests {
             phase: PhaseNo(0),
             at: CutAt::Barriers(vec![silent]),
             staging: String::new(),
+            copies: Vec::new(),
         };
         give(DataCommand::Cut { ask: 1, command: Arc::new(command) });
         let limit = Instant::now() + Duration::from_secs(40);

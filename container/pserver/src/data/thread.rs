@@ -213,7 +213,7 @@ impl DataThread {
                 }
             }
             DataCommand::SaveHead { shard, cut, reply } => {
-                let _gone = reply.try_send(self.shards.borrow().snapshot_head(shard, cut));
+                let _gone = reply.try_send(self.shards.borrow_mut().snapshot_head(shard, cut));
             }
             DataCommand::Save { shard, cut, section, at, mut buffer, reply } => {
                 let result = self.with_shards(None, |shards, _, out| {

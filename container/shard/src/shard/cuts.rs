@@ -55,6 +55,11 @@ impl Shard {
         out.push(ShardEffect::Report(ShardReport::SnapshotTaken { shard, cut, step }));
     }
 
+    /// Whether the snapshot of the cut is there.
+    pub(crate) fn has_snapshot(&self, cut: CutId) -> bool {
+        self.memory.snapshots.is_open(cut)
+    }
+
     /// The cut is over. A committed snapshot is kept for a rollback if it is still complete.
     pub(crate) fn end_cut(&mut self, cut: CutId, committed: bool) {
         self.memory.end_cut(cut, committed);
@@ -66,7 +71,7 @@ impl Shard {
     }
 
     /// The head of the snapshot that is being saved.
-    pub(crate) fn snapshot_head(&self, cut: CutId) -> Result<SnapshotHead, SnapshotGone> {
+    pub(crate) fn snapshot_head(&mut self, cut: CutId) -> Result<SnapshotHead, SnapshotGone> {
         self.memory.snapshots.open_head(cut).ok_or(SnapshotGone { shard: self.id, cut })
     }
 

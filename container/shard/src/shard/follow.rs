@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use heddle_protocol::begun_frame::begun_phase;
 use heddle_protocol::frame::{Kind, Status, flags};
-use heddle_protocol::ids::TaskId;
+use heddle_protocol::ids::{CutId, TaskId};
 
 use super::Shard;
 use crate::asp;
@@ -33,7 +33,8 @@ impl Shard {
     }
 
     /// Applies a change of the primary, which judged it. No reply and no report follows from it. [`Flow::Wait`]: nothing has
-    /// happened, try again after [`Self::pump`].
+    /// happened, try again after [`Self::pump`]. It may wait for the saver of the
+    /// shard's snapshot; a snapshot that no saver reads is dropped when its room is needed.
     ///
     /// # Errors
     /// [`Unfit`]; the copy is of no use any more.
@@ -70,18 +71,30 @@ impl Shard {
         Ok(Flow::Taken)
     }
 
-    /// Whether a step or the end of a pass is partially applied. The primary went on after it, so it is finished first. No
-    /// saver reads a backup's snapshot: one that takes the room is dropped.
+    /// Whether a step or the end of a pass is partially applied. The primary went on after it, so it is finished first.
     fn is_busy(&mut self) -> bool {
         let busy = |shard: &Self| {
             shard.ending.is_some()
                 || shard.progress.lanes().is_some_and(|lanes| lanes.is_applying())
         };
         if busy(self) {
-            self.memory.drop_open();
+            self.make_room();
             self.pump(&mut Vec::new());
         }
         busy(self)
+    }
+
+    /// Drops the snapshot that takes the room, unless a saver reads it.
+    fn make_room(&mut self) {
+        if !self.memory.snapshots.is_read() {
+            self.memory.drop_open();
+        }
+    }
+
+    /// The saver of a backup's snapshot is too slow: changes wait for it no longer. A file fewer costs less than a backup
+    /// that lags.
+    pub(crate) fn stop_saving(&mut self) {
+        self.memory.drop_open();
     }
 
     fn follow_push(&mut self, change: &Frame<'_>) -> Result<Flow, Unfit> {
@@ -109,7 +122,7 @@ impl Shard {
                 }
                 let (steps, memory) = (&mut self.steps, &mut self.memory);
                 let mut applied = asp::apply(tasks, steps, memory, change);
-                if applied == Err(NoRoom::Copies) {
+                if applied == Err(NoRoom::Copies) && !memory.snapshots.is_read() {
                     memory.drop_open();
                     applied = asp::apply(tasks, steps, memory, change);
                 }
@@ -138,12 +151,15 @@ impl Shard {
         Ok(())
     }
 
-    /// Becomes a primary: what waits for the saver continues.
-    pub(crate) fn promote(&mut self, out: &mut Vec<ShardEffect>) {
+    /// Becomes a primary: what waits for the saver continues. The snapshot of the `open` cut stays: this pserver saves it if
+    /// its primary did not, or receives the end of the cut. Changes that need its room wait until then. Any other snapshot has
+    /// no saver and no end to come.
+    pub(crate) fn promote(&mut self, open: Option<CutId>, out: &mut Vec<ShardEffect>) {
         self.record_changes(true);
         self.memory.snapshots.disarm();
-        // No saver reads it, so changes would wait for room; the cut is over with the primary that took it.
-        self.memory.drop_open();
+        if !open.is_some_and(|cut| self.has_snapshot(cut)) {
+            self.memory.drop_open();
+        }
         self.pump(out);
         self.report_end(out);
     }

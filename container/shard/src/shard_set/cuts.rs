@@ -9,6 +9,7 @@ use super::{ShardSet, ShardSetError, serves};
 use crate::content::{SnapshotGone, SnapshotHead};
 use crate::cut::{self, OpenCut};
 use crate::effect::ShardEffect;
+use crate::shard::Shard;
 
 impl ShardSet {
     /// Takes a cut, or prepares it. An open cut is aborted; an earlier cut is not taken again.
@@ -21,7 +22,7 @@ impl ShardSet {
         now: Duration,
         out: &mut Vec<ShardEffect>,
     ) -> Result<(), ShardSetError> {
-        let TakeCut { cut, epoch, phase, at, staging: _ } = command;
+        let TakeCut { cut, epoch, phase, at, staging: _, copies: _ } = command;
         let (cut, epoch, phase) = (*cut, *epoch, *phase);
         self.check_epoch(epoch)?;
         let from = out.len();
@@ -77,6 +78,7 @@ impl ShardSet {
     pub fn cut_end(&mut self, end: EndCut, out: &mut Vec<ShardEffect>) {
         let EndCut { cut, committed } = end;
         self.highest_cut = self.highest_cut.max(cut);
+        self.ended_cut = self.ended_cut.max(cut);
         self.open.take_if(|open| open.cut == cut);
         let from = out.len();
         for shard in self.shards.values_mut() {
@@ -93,7 +95,8 @@ impl ShardSet {
         self.open.as_ref().map(|open| open.deadline).into_iter().chain(lag).min()
     }
 
-    /// Aborts a cut that has held frames for too long, and reports backups that lag.
+    /// Aborts a cut that has held frames for too long, reports backups that lag, and drops snapshots whose savers are too slow
+    /// for the stream of their primary.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<ShardEffect>) {
         if let Some(open) = self.open.as_ref().filter(|open| now >= open.deadline) {
             let reason = format!("waited too long for the barrier of {}", open.missing());
@@ -104,6 +107,10 @@ impl ShardSet {
         }
         if let Some(replicas) = &mut self.replicas {
             replicas.report_lagging(now, out);
+            if replicas.stops_waiting(now) {
+                let backups = self.shards.values_mut().filter(|it| !replicas.is_primary(it.id()));
+                backups.for_each(Shard::stop_saving);
+            }
         }
     }
 
@@ -144,12 +151,16 @@ impl ShardSet {
         self.shards.get_mut(&shard).ok_or(gone)?.save(cut, section, at, out)
     }
 
-    /// The head of the snapshot of `cut`.
+    /// The head of the snapshot of `cut`, for a saver that reads the sections next.
     ///
     /// # Errors
     /// The cut is over.
-    pub fn snapshot_head(&self, shard: ShardId, cut: CutId) -> Result<SnapshotHead, SnapshotGone> {
+    pub fn snapshot_head(
+        &mut self,
+        shard: ShardId,
+        cut: CutId,
+    ) -> Result<SnapshotHead, SnapshotGone> {
         let gone = SnapshotGone { shard, cut };
-        self.shards.get(&shard).ok_or(gone)?.snapshot_head(cut)
+        self.shards.get_mut(&shard).ok_or(gone)?.snapshot_head(cut)
     }
 }

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use heddle_protocol::control::{LoadShards, ReplicaState, SetViews, ShardView};
 use heddle_protocol::frame::{Header, Kind, Status};
-use heddle_protocol::ids::{Member, ShardId};
+use heddle_protocol::ids::{CutId, Member, ShardId};
 
 use super::{ShardSet, ShardSetError, serves};
 use crate::change::ShardChange;
 use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
 use crate::frame::Frame;
 use crate::replication::{Peer, Replication, StreamEntry, Turn};
+
+/// How long a backup waits for the saver of its snapshot before it drops it: well below [`crate::LAG`].
+const SAVER_WAIT: Duration = Duration::from_secs(1);
 
 /// The copies of the set, and the connections of their primaries.
 pub(super) struct Replicas {
@@ -22,6 +25,10 @@ pub(super) struct Replicas {
     /// Backups to which a connection is open.
     connected: BTreeSet<Peer>,
     changes: Vec<(usize, Arc<ShardChange>)>,
+    /// The highest cut that a backup here has taken with its primary.
+    pub(super) followed_cut: CutId,
+    /// Since when a backup has waited for the saver of its snapshot.
+    waits_since: Option<Duration>,
 }
 
 struct PeerConnection {
@@ -40,11 +47,17 @@ impl Replicas {
         let copies = Replication::of(own, load, shards)?;
         let (incoming, connected) =
             before.map(|before| (before.incoming, before.connected)).unwrap_or_default();
-        Some(Box::new(Self { copies, incoming, connected, changes: Vec::new() }))
+        let (changes, followed_cut, waits_since) = (Vec::new(), CutId::default(), None);
+        Some(Box::new(Self { copies, incoming, connected, changes, followed_cut, waits_since }))
     }
 
     pub(super) fn is_primary(&self, shard: ShardId) -> bool {
         self.copies.is_primary(shard)
+    }
+
+    /// Whether backups have waited long enough for the savers of their snapshots.
+    pub(super) fn stops_waiting(&mut self, now: Duration) -> bool {
+        self.waits_since.take_if(|since| now >= *since + SAVER_WAIT).is_some()
     }
 
     /// Opens a connection of a pserver.
@@ -58,7 +71,8 @@ impl Replicas {
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.copies.deadline()
+        let waits = self.waits_since.map(|since| since + SAVER_WAIT);
+        self.copies.deadline().into_iter().chain(waits).min()
     }
 
     pub(super) fn report_lagging(&mut self, now: Duration, out: &mut Vec<ShardEffect>) {
@@ -153,7 +167,9 @@ impl ShardSet {
             self.stop_serving(id, out);
         }
         if promoted && let Some(shard) = self.shards.get_mut(&id) {
-            shard.promote(out);
+            // The ApplicationMaster ends each cut of a command that this pserver has received, also after a restart.
+            let open = (self.highest_cut > self.ended_cut).then_some(self.highest_cut);
+            shard.promote(open, out);
             // The command to begin the phase may have come before this view.
             if let Some(phase) = self.phase.filter(|phase| phase.no > shard.phase()) {
                 shard.begin(phase, out);
@@ -217,7 +233,7 @@ impl ShardSet {
 
     /// A frame of a primary: an entry, or the change of the entry before it.
     pub(super) fn on_peer_frame(&mut self, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
-        let conn = frame.conn;
+        let (conn, now) = (frame.conn, self.clocked.now());
         let Some(replicas) = &mut self.replicas else { return Flow::Taken };
         let Some(incoming) = replicas.incoming.get_mut(&conn) else { return Flow::Taken };
         let Some(entry) = incoming.entry else {
@@ -229,6 +245,7 @@ impl ShardSet {
             return Flow::Taken;
         };
         let loading = self.missing.contains(&entry.shard);
+        let mut snapped = false;
         let header = match replicas.copies.judge(&entry, loading) {
             Turn::Wait => return Flow::Wait,
             Turn::Answer(header) => header,
@@ -236,8 +253,15 @@ impl ShardSet {
                 let shard = self.shards.get_mut(&entry.shard);
                 let fits = frame.header.shard == entry.shard;
                 match shard.filter(|_| fits).map(|shard| shard.follow(frame)) {
-                    Some(Ok(Flow::Wait)) => return Flow::Wait,
-                    Some(Ok(Flow::Taken)) => replicas.copies.followed(&entry, frame),
+                    Some(Ok(Flow::Wait)) => {
+                        replicas.waits_since.get_or_insert(now);
+                        return Flow::Wait;
+                    }
+                    Some(Ok(Flow::Taken)) => {
+                        replicas.waits_since = None;
+                        snapped = frame.header.kind == Kind::Barrier;
+                        replicas.copies.followed(&entry, frame)
+                    }
                     Some(Err(_)) | None => replicas.copies.unfit(&entry),
                 }
             }
@@ -245,8 +269,26 @@ impl ShardSet {
         if let Some(incoming) = replicas.incoming.get_mut(&conn) {
             incoming.entry = None;
         }
+        if snapped {
+            self.copy_snapped(entry.shard, frame.header.cut, out);
+        }
         out.push(ShardEffect::Reply { conn, header });
         Flow::Taken
+    }
+
+    /// A backup may have taken the snapshot of a cut with its primary.
+    fn copy_snapped(&mut self, id: ShardId, cut: CutId, out: &mut Vec<ShardEffect>) {
+        if let Some(replicas) = &mut self.replicas {
+            replicas.followed_cut = replicas.followed_cut.max(cut);
+        }
+        let Some(shard) = self.shards.get_mut(&id) else { return };
+        if cut <= self.ended_cut {
+            // The end of the cut overtook the stream.
+            shard.end_cut(cut, false);
+        } else if shard.has_snapshot(cut) {
+            let step = shard.step();
+            out.push(ShardEffect::Report(ShardReport::CopySnapped { shard: id, cut, step }));
+        }
     }
 
     /// Backups to which a connection has to exist; none without replicas.

@@ -3,6 +3,7 @@
 
 mod random;
 mod schedules;
+mod snapshots;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

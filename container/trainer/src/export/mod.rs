@@ -20,7 +20,7 @@ use heddle_protocol::control::ExportedFile;
 use heddle_protocol::ids::Member;
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, staging_prefix};
 use heddle_protocol::spec::{self, JobSpec, ModelFormat};
-use heddle_storage::checkpoint::{Depth, StoredCheckpoint};
+use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{
     Mode, Storage, StorageError, StorageUrl, StorePath, connect, make_dirs, write_whole,
 };
@@ -67,7 +67,7 @@ pub fn export_for(
             None => checkpoint.clone(),
         };
         let prefix = staging_prefix(&checkpoints.to_string());
-        let checkpoint = StoredCheckpoint::at(&checkpoint, Depth::Shallow).await?;
+        let checkpoint = StoredCheckpoint::readable(&checkpoint).await?;
         let (name, path) = new_dir(&*storage, dir.path(), &format!("{prefix}{member}")).await?;
         let written = export_into(checkpoint, &spec.output.formats, &*storage, mode, &path).await;
         let files = or_remove(written, &*storage, &path).await?;
@@ -111,7 +111,7 @@ pub fn export(
     wait(async {
         let storage = connect(dir)?;
         // The source is opened first: a typing error in it creates no directory.
-        let checkpoint = StoredCheckpoint::at(checkpoint, Depth::Shallow).await?;
+        let checkpoint = StoredCheckpoint::readable(checkpoint).await?;
         let is_new = match storage.list(dir.path()).await {
             Ok(found) if found.is_empty() => false,
             Ok(_) => return Err(ExportError::Exists(storage.show(dir.path()))),

@@ -218,6 +218,10 @@ pub struct TakeCut {
     pub at: CutAt,
     /// Directory (URL) that exists already; files are created in it without creating parents.
     pub staging: String,
+    /// Shards of which this pserver holds a copy that it saves too, beside the shards that it serves: backups
+    /// (`checkpoint.copies`), and those promoted after their snapshot was taken.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<ShardId>,
 }
 
 /// See [`Command::CutEnd`].

@@ -1,10 +1,11 @@
-//! The rules of `pservers.replicas`.
+//! The rules of `pservers.replicas` and `checkpoint.copies`.
 
 use super::job::JobSpec;
 use super::limits::{SpecError, rule};
 use super::options::Consistency;
 
 const KEY: &str = "pservers.replicas";
+const COPIES: &str = "checkpoint.copies";
 
 /// Whether the job can have its backups.
 ///
@@ -21,6 +22,13 @@ pub(super) fn check_replicas(spec: &JobSpec) -> Result<(), SpecError> {
     let ssp = spec.training.consistency == Consistency::Ssp;
     rule(replicas == 0 || !ssp, KEY, || {
         format!("is {replicas}, must be 0 with training.consistency = \"ssp\"")
+    })?;
+    let copies = spec.checkpoint.copies;
+    rule(copies <= 1 + replicas, COPIES, || {
+        format!(
+            "is {copies}, must be at most 1 + pservers.replicas = {}: a shard's primary and its backups save one file each",
+            1 + replicas
+        )
     })
 }
 
@@ -59,6 +67,22 @@ mod tests {
             }),
             "pservers.replicas: is 1, must be 0 with training.consistency = \"ssp\""
         );
+    }
+
+    #[test]
+    fn copies_are_bounded_by_the_copies_of_a_shard() {
+        assert_eq!(
+            refused(|spec| spec.checkpoint.copies = 2),
+            "checkpoint.copies: is 2, must be at most 1 + pservers.replicas = 1: a shard's primary and its backups save one file each"
+        );
+        for (copies, word) in [(0, "is 0, must be from 1 to 3"), (4, "is 4, must be from 1 to 3")] {
+            let text = refused(|spec| spec.checkpoint.copies = copies);
+            assert!(text.starts_with(&format!("checkpoint.copies: {word}")), "{text}");
+        }
+        let both = |spec: &mut JobSpec| (spec.pservers.replicas, spec.checkpoint.copies) = (1, 2);
+        check(&job(both)).expect("as many files as copies");
+        let text = refused(|spec| (spec.pservers.replicas, spec.checkpoint.copies) = (1, 3));
+        assert!(text.contains("is 3, must be at most 1 + pservers.replicas = 2"), "{text}");
     }
 
     #[test]

@@ -203,6 +203,7 @@ pub fn sample() -> JobSpec {
             mirrors: Vec::new(),
             every: Every::Passes(1),
             keep: 3,
+            copies: 1,
             timeout: DurationMs::secs(300),
             on_corrupt: OnCorrupt::Previous,
             digest: CheckpointDigest::Md5,

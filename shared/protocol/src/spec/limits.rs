@@ -8,6 +8,8 @@ pub const PASSES_MAX: u32 = 1_000_000;
 pub const SHARDS_MAX: u32 = 4096;
 /// Most backups of a shard.
 pub const REPLICAS_MAX: u32 = 2;
+/// Most files of a shard in a checkpoint: its primary's and those of its backups.
+pub const COPIES_MAX: u32 = 1 + REPLICAS_MAX;
 /// Most slots of a role, and most lanes.
 pub const SLOTS_MAX: u32 = 4096;
 /// Most rows of a batch: the values of a step must fit into memory many times over.
@@ -91,4 +93,15 @@ pub(super) fn task_errors() -> u32 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 pub(super) fn is_task_errors(errors: &u32) -> bool {
     *errors == task_errors()
+}
+
+/// Default of `checkpoint.copies`.
+pub(super) fn copies() -> u32 {
+    1
+}
+
+/// The default is left out, so that a job file's identity stays the same.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub(super) fn is_copies(files: &u32) -> bool {
+    *files == copies()
 }

@@ -10,8 +10,8 @@ use super::file::key::{Fallback, Key, ResumeRule};
 use super::file::section::section;
 use super::file::{parameters, paths, values};
 use super::limits::{
-    CHECKPOINTS_MAX, COLS_MAX, PASSES_MAX, REPLICAS_MAX, SEED_MAX, SHARDS_MAX, SLOTS_MAX,
-    VCORES_MAX,
+    CHECKPOINTS_MAX, COLS_MAX, COPIES_MAX, PASSES_MAX, REPLICAS_MAX, SEED_MAX, SHARDS_MAX,
+    SLOTS_MAX, VCORES_MAX,
 };
 use super::location::Location;
 use super::options::{
@@ -240,6 +240,10 @@ section! {
             "How often: a duration, \"2 passes\", \"500 steps\", or \"auto\": the period that follows from what checkpoints cost and how often pservers are lost. Two more are taken: before the first step and at the end.";
         key keep: u32 = "checkpoint.keep", Value("3"), OnResume + site, range(2, CHECKPOINTS_MAX),
             "Number of complete checkpoints that are kept, at least 2.";
+        /// Files of each shard.
+        #[serde(default = "super::limits::copies", skip_serializing_if = "super::limits::is_copies")]
+        key copies: u32 = "checkpoint.copies", Value("1"), OnResume, range(1, COPIES_MAX),
+            "Files of each shard in a checkpoint: 1 to 1 + pservers.replicas. With more than 1, backups save their copies too; the files must be equal, and a file that is missing or damaged is replaced by another on restore.";
         key timeout: DurationMs = "checkpoint.timeout", Value("\"5min\""), OnResume + site, read(take.parse(key)),
             "A checkpoint that takes longer is aborted; training continues.";
         key on_corrupt: OnCorrupt = "checkpoint.on-corrupt", Value("\"previous\""), OnResume, read(take.choice(key, ON_CORRUPT, &[])),

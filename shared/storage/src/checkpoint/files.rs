@@ -9,8 +9,10 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use heddle_protocol::manifest::{CutIdentity, Manifest, ShardFile};
 
+use tracing::warn;
+
 use super::{CheckpointError, Damage};
-use crate::error::StorageError;
+use crate::error::{StorageError, chain};
 use crate::path::StorePath;
 use crate::shard_file::{
     ShardHeader, ShardReader, check_identity, check_sidecar, name_other_version,
@@ -114,4 +116,34 @@ pub(super) async fn check_content(
         Err(error) => error,
     };
     Err(name_other_version(storage, dir, file, identity, error).await)
+}
+
+/// The first copy of a shard that passes every check, as its only file. A file without copies is returned unread: who reads it
+/// checks it.
+///
+/// # Errors
+/// No copy is good. The error is that of one that cannot be read at the moment, if there is one: it proves no damage.
+pub async fn good_copy(
+    storage: &dyn Storage,
+    dir: &StorePath,
+    file: &ShardFile,
+    identity: &CutIdentity,
+) -> Result<ShardFile, CheckpointError> {
+    let mut failure: Option<CheckpointError> = None;
+    for copy in file.files() {
+        if file.copies.is_empty() {
+            return Ok(copy);
+        }
+        match check_content(storage, dir, &copy, identity).await {
+            Ok(_) => return Ok(copy),
+            Err(error) => {
+                warn!(error = chain(&error), "shard_copy_passed_over");
+                if failure.as_ref().is_none_or(|before| before.is_damage() && !error.is_damage()) {
+                    failure = Some(error);
+                }
+            }
+        }
+    }
+    let missing = || CheckpointError::Damaged { file: file.file.clone(), damage: Damage::Missing };
+    Err(failure.unwrap_or_else(missing))
 }

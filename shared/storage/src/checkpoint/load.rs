@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use heddle_protocol::manifest::{MANIFEST_BYTES_MAX, Manifest};
 
-use super::files::{Depth, DirEntries, check_shards};
+use super::files::{Depth, DirEntries, check_shards, good_copy};
 use super::layout::MANIFEST;
 use super::{CheckpointError, Damage};
 use crate::digest::sum_of;
@@ -50,6 +50,34 @@ impl StoredCheckpoint {
         let storage = crate::connect(location)?;
         let checkpoint = Self::load(&*storage, location.path(), depth).await?;
         Ok((storage, checkpoint))
+    }
+
+    /// Opens a checkpoint for a reader of all its files. A shard with copies has one file in the manifest, the first good one;
+    /// its copies are read up to there. Other files are checked as at [`Depth::Shallow`].
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub async fn readable(
+        location: &StorageUrl,
+    ) -> Result<(Arc<dyn Storage>, Self), CheckpointError> {
+        let storage = crate::connect(location)?;
+        let dir = location.path();
+        let mut manifest = read_manifest(&*storage, dir).await?;
+        let identity = manifest.identity();
+        for shard in &mut manifest.shards {
+            *shard = good_copy(&*storage, dir, shard, &identity).await?;
+        }
+        let listed = DirEntries::new(storage.list(dir).await?);
+        check_shards(&*storage, dir, &manifest, &listed, Depth::Shallow).await?;
+        Ok((storage, Self { dir: dir.clone(), manifest }))
+    }
+
+    /// Reads the manifest of a checkpoint alone. Whoever reads a file of it checks the file.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub async fn manifest_at(location: &StorageUrl) -> Result<Manifest, CheckpointError> {
+        read_manifest(&*crate::connect(location)?, location.path()).await
     }
 }
 

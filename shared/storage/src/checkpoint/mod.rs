@@ -45,7 +45,7 @@ use heddle_protocol::manifest::{ManifestError, Md5, Sha256};
 
 pub use commit::{CommitError, CommitGate};
 pub use dir::CheckpointDir;
-pub use files::Depth;
+pub use files::{Depth, good_copy};
 pub(crate) use layout::hidden_probe_name;
 pub use lineage::{ClaimRecord, Lineage, Owner};
 pub use load::StoredCheckpoint;

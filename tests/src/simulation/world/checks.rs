@@ -7,7 +7,7 @@ use heddle_am_core::{Checkpoint, Outcome, Record};
 use heddle_protocol::control::{BeginPhase, Command, LoadShards, ShardState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{PhaseNo, Role, Step};
-use heddle_protocol::manifest::{Manifest, Work};
+use heddle_protocol::manifest::{Manifest, ShardFile, Work};
 use heddle_protocol::spec::position::POSITIONS;
 use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::view::{self, JobState};
@@ -287,10 +287,7 @@ impl World {
 
     /// Whether there was a checkpoint of the best pass without a damaged file.
     fn has_whole_checkpoint_of(&self, pass: u32) -> bool {
-        let is_whole = |checkpoint: &Checkpoint| {
-            let mut files = checkpoint.manifest.shards.iter();
-            !files.any(|file| self.durable.damaged.contains(&file.uuid))
-        };
+        let is_whole = |checkpoint: &Checkpoint| self.durable.is_whole(checkpoint);
         let mut all = self.earlier.iter().chain(&self.committed);
         all.any(|one| one.manifest.best_pass == Some(pass) && is_whole(one))
     }
@@ -392,7 +389,7 @@ impl World {
             let best = before.rev().find(is_best).filter(|_| self.job.keep_best);
             let checkpoints: Vec<_> = best.into_iter().chain([checkpoint]).cloned().collect();
             let files = checkpoints.iter().flat_map(|one| one.manifest.shards.iter());
-            let files = files.filter_map(|file| {
+            let files = files.flat_map(ShardFile::files).filter_map(|file| {
                 let saved = self.durable.files.get(&file.uuid)?;
                 Some((file.uuid, Arc::clone(saved)))
             });
@@ -410,7 +407,7 @@ impl World {
         if !self.cuts_seen.insert(manifest.cut) {
             return Err(format!("cut {} is committed twice", manifest.cut));
         }
-        for file in &manifest.shards {
+        for file in manifest.shards.iter().flat_map(ShardFile::files) {
             let saved = self
                 .durable
                 .files
@@ -421,6 +418,11 @@ impl World {
                     "{} names a file of {} shard {}",
                     manifest.cut, saved.cut, saved.shard
                 ));
+            }
+        }
+        for shard in &manifest.shards {
+            if shard.files().iter().any(|file| file.md5 != shard.md5) {
+                return Err(format!("copies of shard {} in {} differ", shard.shard, manifest.cut));
             }
         }
         self.tell(format_args!(

@@ -113,6 +113,7 @@ impl World {
             Fault::StorageDown => Ok(self.storage_goes_down(chance)),
             Fault::JournalFails => Ok(self.journal_fails()),
             Fault::Corrupt => Ok(self.corrupt_one(chance)),
+            Fault::FlipCopy => Ok(self.flip_one(chance)),
         }
     }
 

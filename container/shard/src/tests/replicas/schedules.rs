@@ -49,7 +49,7 @@ fn s4_snapshot_is_reported_when_the_backup_has_it() {
     assert!(copies.reports.is_empty(), "{:?}", copies.reports);
     copies.replicate(0, 1);
     let taken = |report: &ShardReport| matches!(report, ShardReport::SnapshotTaken { .. });
-    assert!(matches!(&copies.reports[..], [(0, report)] if taken(report)));
+    assert!(matches!(&copies.reports_of(0)[..], [report] if taken(report)));
     assert!(copies.hosts[1].snapshot_head(ShardId(0), cut(1)).is_ok(), "it can be saved there");
 }
 

@@ -2,6 +2,8 @@
 
 use heddle_am_core::Record;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::ids::Role;
+use heddle_protocol::manifest::ShardFile;
 
 use super::super::super::chance::Chance;
 use super::super::super::fault::Fault;
@@ -35,6 +37,23 @@ impl World {
         true
     }
 
+    /// A bit changes in the memory of backups: their next files are not equal to those of the primaries.
+    pub(super) fn flip_one(&mut self, chance: &mut Chance) -> bool {
+        if self.job.copies < 2 {
+            return false;
+        }
+        let Some(number) = self.choose(&self.of_role(Role::Pserver), chance) else {
+            return false;
+        };
+        let Some(pserver) = self.pserver(number) else {
+            return false;
+        };
+        pserver.flips += 1;
+        // The third time within an hour.
+        self.trouble.excused.insert(ExitCode::Internal);
+        true
+    }
+
     /// A file of a checkpoint is not any more what was written.
     pub(super) fn corrupt_one(&mut self, chance: &mut Chance) -> bool {
         let is_outcome = |record: &Record| matches!(record, Record::Outcome(_));
@@ -46,6 +65,7 @@ impl World {
         // The newest is the one that is read.
         let from = checkpoints.len().saturating_sub(1 + chance.below(2));
         let files = checkpoints.iter().skip(from).flat_map(|c| &c.manifest.shards);
+        let files = files.flat_map(ShardFile::files);
         let files: Vec<_> = files.map(|file| file.uuid).collect();
         let file = one(&files, chance);
         if let Some(file) = file {
