@@ -138,6 +138,7 @@ impl BenchShard {
             copy_bytes_max: 1 << 20,
             early_bytes_max: 1 << 20,
             waiting_bytes_max: usize::MAX,
+            fill_values: 1 << 16,
         };
         let (mut set, mut out) = (ShardSet::new(), Vec::new());
         let epoch = Epoch { generation: Generation(1), count: 1 };

@@ -91,6 +91,14 @@ fn kill(run: &mut Run, slot: Slot) -> JobView {
     after
 }
 
+/// Waits until all shards have their backups again.
+fn refilled(run: &mut Run) -> JobView {
+    run.wait_for("refilled", LIMIT, |view| {
+        view.replication.as_ref().is_some_and(|it| it.under_replicated == 0)
+    })
+    .expect("copies come in the background")
+}
+
 #[test]
 fn killed_pservers_change_no_byte_and_no_epoch() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -116,19 +124,30 @@ fn killed_pservers_change_no_byte_and_no_epoch() {
     let recovery = after.recoveries.last().expect("one");
     assert_eq!(recovery.kind, RecoveryKind::Failover);
     assert_eq!((recovery.epoch_after.count, after.epoch.count), (0, 0), "no rollback");
-    let replication = after.replication.expect("it has backups");
-    assert_eq!(replication.promotions, 4);
-    assert_eq!(replication.under_replicated, 8);
-    // Its replacement holds nothing: no trainer notices its loss.
-    let before = training(&mut run, 3);
-    kill9(pid_of(&before, Slot::pserver(0)).expect("replaced")).expect("it was alive");
-    let after = training(&mut run, 5);
-    assert_eq!(after.epoch.count, 0, "it held no shard");
-    // A pserver that holds the last copy of some shards.
+    assert_eq!(after.replication.expect("it has backups").promotions, 4);
+    // Each shard gets another backup, and the loss of the next pserver costs as little.
+    let view = refilled(&mut run);
+    println!("refilled: {:?}", view.replication);
     let after = kill(&mut run, Slot::pserver(1));
     let recovery = after.recoveries.last().expect("one more");
-    assert_eq!(recovery.kind, RecoveryKind::Rollback);
-    assert_eq!(after.epoch.count, 1);
+    assert_eq!(recovery.kind, RecoveryKind::Failover, "{}", recovery.cause);
+    assert_eq!(after.epoch.count, 0, "no rollback");
+    refilled(&mut run);
+    // Both copies of some shards at once.
+    let before = training(&mut run, 3);
+    let known = before.recoveries.len();
+    for slot in [Slot::pserver(1), Slot::pserver(2)] {
+        kill9(pid_of(&before, slot).expect("it runs")).expect("it was alive");
+    }
+    let after = run
+        .wait_for("rolled back", LIMIT, |view| {
+            view.epoch.count > 0
+                && view.recoveries.len() > known
+                && view.recoveries.iter().all(|recovery| recovery.done)
+        })
+        .expect("it recovers");
+    let rolled_back = after.recoveries.iter().rev().find(|it| it.kind == RecoveryKind::Rollback);
+    let recovery = rolled_back.expect("a rollback");
     // Whichever is noticed first: the end of the process, or its closed port.
     let causes = ["signal 9", "its process is gone"];
     assert!(causes.iter().any(|cause| recovery.cause.contains(cause)), "{}", recovery.cause);
@@ -137,7 +156,7 @@ fn killed_pservers_change_no_byte_and_no_epoch() {
         "the rollback names the shards"
     );
     let view = finished(run.expecting(KILLS));
-    assert_eq!(view.epoch.count, 1);
+    assert!(view.epoch.count >= 1);
     // After the rollback all shards have their backups again.
     let replication = view.replication.expect("it has backups");
     assert_eq!(replication.under_replicated, 0);

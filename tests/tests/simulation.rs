@@ -94,6 +94,22 @@ fn copies_outlive_a_primary_or_a_backup_at_any_event() {
     at_every_event(["bsp-replicas", "asp-replicas"], &[Fault::KillAm]);
 }
 
+/// Two pservers are lost one after the other, the second one after the refills or in the middle of them.
+#[test]
+fn second_loss_after_the_refill_costs_no_rollback() {
+    let mut total = Summary::default();
+    for explorer in ["bsp-replicas", "asp-replicas", "asp-replicas-threads"].map(explorer) {
+        for apart in [10, 40, 150] {
+            let ran = explorer.at_every_pair(Fault::KillPserver, apart);
+            total.add(&ran.unwrap_or_else(|failure| panic!("{failure}")));
+        }
+    }
+    println!("{total}");
+    assert!(total.refills > total.runs, "{total}");
+    assert!(total.failovers > total.runs, "{total}");
+    assert!(total.rollbacks < total.runs / 2, "{total}");
+}
+
 #[test]
 fn lanes_leave_a_slow_trainer_whatever_dies_meanwhile() {
     for (name, fault) in [("bsp-slow", Fault::KillTrainer), ("bsp-replaced", Fault::KillPserver)] {
@@ -156,6 +172,7 @@ fn explore_all_jobs() {
     assert!(total.failovers > 0, "no backup was promoted");
     assert!(total.divisions > 0 && total.replaced_slow > 0, "no trainer was slow");
     assert!(total.withdrawn > 0, "no task was late");
+    assert!(total.refills > 0, "no backup was filled");
     assert!(total.rollbacks > total.runs / 10, "too few of these faults cost anything");
     let idle = total.coverage.idle(&Fault::ALL);
     assert!(idle.is_empty(), "these faults never changed the course of a job: {idle:?}");

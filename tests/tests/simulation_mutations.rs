@@ -83,6 +83,10 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         | Mutation::TakeoverTrustsPrimaries => "asp-replicas",
         Mutation::ViewsBeforeRecord | Mutation::BackupsNeedNotLoad => "bsp-replicas",
         Mutation::CopiesAreNotCompared => "asp-copies",
+        Mutation::FilledCopyIsNotCounted
+        | Mutation::AnyFillName
+        | Mutation::StaleFillBegin
+        | Mutation::ChunksOvertakeChanges => "asp-replicas",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

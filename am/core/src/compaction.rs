@@ -4,6 +4,8 @@
 //! the last of most kinds only. **Rule:** a record is dropped when no reader's answer changes by it: see the arms of
 //! [`compact`]. The order of what stays is that of what came.
 
+use std::collections::BTreeSet;
+
 use crate::record::Record;
 
 /// Commits that stay: the last is what a start is checked against, the others are for readers of the journal.
@@ -13,7 +15,7 @@ const COMMITS_KEPT: usize = 8;
 ///
 /// - `Claim`: the last. The number of trainers that an operator set before a first attempt does not hold after it.
 /// - `Restore`: the last, which has epoch, phase and map.
-/// - `Views`: those after the last `Restore`. The first has the placement, and sets only shrink, so there are few.
+/// - `Views`: after the last `Restore` the first, which has the placement, and those with the last view of a shard.
 /// - `Evaluated`, `PassTrained`: those that no later `Restore` went below.
 /// - `Commit`: the last few.
 /// - `Scaled`, `Outcome`: the last, a `Scaled` unless a first attempt was claimed after it.
@@ -21,10 +23,15 @@ const COMMITS_KEPT: usize = 8;
 pub fn compact(records: Vec<Record>) -> Vec<Record> {
     let (mut claimed, mut restored, mut scaled, mut ended) = (false, None, false, false);
     let mut commits = 0;
+    let last_restore = records.iter().rposition(|it| matches!(it, Record::Restore { .. }));
+    let mut after = records.iter().enumerate().skip(last_restore.unwrap_or(0));
+    let placement = after.find_map(|(at, it)| matches!(it, Record::Views { .. }).then_some(at));
+    let mut viewed = BTreeSet::new();
     let mut kept: Vec<Record> = records
         .into_iter()
+        .enumerate()
         .rev()
-        .filter(|record| match record {
+        .filter(|(at, record)| match record {
             Record::Claim { attempt, .. } => {
                 // What was set for an earlier application.
                 scaled |= attempt.0 <= 1;
@@ -34,7 +41,11 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
                 let lowest = restored.map_or(*phase, |lowest| *phase.min(&lowest));
                 restored.replace(lowest).is_none()
             }
-            Record::Views { .. } => restored.is_none(),
+            Record::Views { views, .. } if restored.is_none() => {
+                let is_last = views.iter().filter(|view| viewed.insert(view.shard)).count() > 0;
+                is_last || placement == Some(*at)
+            }
+            Record::Views { .. } => false,
             Record::Evaluated { phase, .. } | Record::PassTrained { phase, .. } => {
                 restored.is_none_or(|lowest| *phase < lowest)
             }
@@ -45,6 +56,7 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
             Record::Scaled { .. } => !std::mem::replace(&mut scaled, true),
             Record::Outcome(_) => !std::mem::replace(&mut ended, true),
         })
+        .map(|(_, record)| record)
         .collect();
     kept.reverse();
     kept
@@ -74,6 +86,7 @@ mod tests {
             version: ViewVersion(version),
             primary,
             in_sync: vec![primary],
+            fills: Vec::new(),
         }
     }
 

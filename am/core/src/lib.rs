@@ -49,7 +49,7 @@ pub use core::Core;
 pub use event::{DamagedCheckpoint, Event, Exit, Probe, StartupState, Stored, SurvivingContainer};
 pub use outcome::Outcome;
 pub use received_reports::ReceivedReports;
-pub use record::{Record, RecordedView};
+pub use record::{Record, RecordedFill, RecordedView};
 pub use time::{MonotonicMs, Now};
 pub use token_lifetime::{FetchedTokens, TokenLifetime};
 pub use token_refresh::TokenRefresh;

@@ -25,6 +25,27 @@ pub struct RecordedView {
     pub primary: Member,
     /// The copies that may be promoted, the primary included.
     pub in_sync: Vec<Member>,
+    /// Copies that a refill brings or has brought up to date. One that is not in `in_sync` is being filled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fills: Vec<RecordedFill>,
+}
+
+/// A refill of a copy, as the journal has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedFill {
+    /// The receiver.
+    pub member: Member,
+    /// Its data thread that owns the copy.
+    pub thread: u32,
+    /// The version of the view that ordered it.
+    pub version: ViewVersion,
+}
+
+impl RecordedView {
+    /// The refills that are not over.
+    pub fn open_fills(&self) -> impl Iterator<Item = &RecordedFill> {
+        self.fills.iter().filter(|fill| !self.in_sync.contains(&fill.member))
+    }
 }
 
 /// One journal entry.
@@ -156,6 +177,7 @@ mod tests {
             version: ViewVersion(2),
             primary: member(1),
             in_sync: vec![member(1)],
+            fills: Vec::new(),
         };
         let record = Record::Views {
             epoch: Epoch::first(Generation(1)),
@@ -168,5 +190,15 @@ mod tests {
         assert!(page.lines().any(|line| line == json), "docs/formats.md lacks {json}");
         assert_eq!(serde_json::from_str::<Record>(&json).expect("reads back"), record);
         assert!(record.is_decision() && record.needs_claim_after());
+        let Record::Views { epoch, mut views, .. } = record else { panic!("another record") };
+        views[0].version = ViewVersion(3);
+        let (member, version) = (member(2), ViewVersion(3));
+        views[0].fills = vec![RecordedFill { member, thread: 1, version }];
+        assert_eq!(views[0].open_fills().count(), 1);
+        let cause = "another copy of shard 3".to_owned();
+        let record = Record::Views { epoch, views, cause, at_ms: 1 };
+        let json = serde_json::to_string(&record).expect("JSON");
+        assert!(page.lines().any(|line| line == json), "docs/formats.md lacks {json}");
+        assert_eq!(serde_json::from_str::<Record>(&json).expect("reads back"), record);
     }
 }

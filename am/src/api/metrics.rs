@@ -70,6 +70,12 @@ const SHARDS_UNDER_REPLICATED: Metric =
     Metric::gauge("heddle_shards_under_replicated", "Shards with fewer backups than wanted.");
 const PROMOTIONS: Metric =
     Metric::counter("heddle_promotions_total", "Backups made primary in this attempt.");
+const REFILLS: Metric =
+    Metric::gauge("heddle_refills", "Backups of shards that are being brought up to date.");
+const REFILL_BYTES: Metric =
+    Metric::gauge("heddle_refill_bytes", "Bytes that running refills have sent.");
+const REFILL_LEFT_BYTES: Metric =
+    Metric::gauge("heddle_refill_left_bytes", "Bytes that running refills have to send.");
 const TABLE_ROWS: Metric = Metric::gauge("heddle_table_rows", "Rows of a sparse table.");
 const TABLE_BYTES: Metric = Metric::gauge(
     "heddle_table_bytes",
@@ -367,6 +373,11 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         page.value(SHARDS_IN_SYNC, replication.in_sync)?;
         page.value(SHARDS_UNDER_REPLICATED, replication.under_replicated)?;
         page.value(PROMOTIONS, replication.promotions)?;
+        let refills = &replication.refills;
+        page.value(REFILLS, refills.len() as u64)?;
+        page.value(REFILL_BYTES, refills.iter().map(|it| it.bytes).sum::<u64>())?;
+        let left = refills.iter().map(|it| it.of_bytes.saturating_sub(it.bytes));
+        page.value(REFILL_LEFT_BYTES, left.sum::<u64>())?;
     }
     let tables = &view.sparse_tables;
     let by = |value: fn(&SparseTableView) -> u64| {

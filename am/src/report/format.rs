@@ -5,7 +5,7 @@ use heddle_protocol::ids::{CutId, Slot};
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
     CheckpointView, CredentialsView, DataLocality, EvaluationView, JobView, RecoveryKind,
-    RecoveryView, ReplicationView, SparseTableView, StorageWaitView, TrainingPassView,
+    RecoveryView, RefillView, ReplicationView, SparseTableView, StorageWaitView, TrainingPassView,
 };
 use heddle_telemetry::recovery::{RecoveryPhases, seconds};
 use serde::Serialize;
@@ -300,9 +300,11 @@ pub fn recovery(recovery: &RecoveryView) -> String {
     format!("{}: {over} ({kind}, {epoch}{base})\n{phases}\n  {cost}", recovery.cause)
 }
 
-/// `3 of 8 shards have fewer than 1 backup; 2 promotions`.
+/// `3 of 8 shards have fewer than 1 backup in sync; 2 promoted; shard 4 is copied to pserver-1: 40 %`.
 pub fn replication(replication: &ReplicationView) -> String {
-    let ReplicationView { replicas, in_sync, under_replicated, promotions } = replication;
+    /// Refills that are listed.
+    const LISTED: usize = 3;
+    let ReplicationView { replicas, in_sync, under_replicated, promotions, refills } = replication;
     let backups = if *replicas == 1 { "backup" } else { "backups" };
     let shards = in_sync + under_replicated;
     let mut text = match under_replicated {
@@ -311,6 +313,14 @@ pub fn replication(replication: &ReplicationView) -> String {
     };
     if *promotions > 0 {
         text.push_str(&format!("; {promotions} promoted"));
+    }
+    for refill in refills.iter().take(LISTED) {
+        let RefillView { shard, to, bytes, of_bytes, from: _ } = refill;
+        let percent = bytes.saturating_mul(100).checked_div(*of_bytes).unwrap_or(0).min(100);
+        text.push_str(&format!("; shard {shard} is copied to {to}: {percent} %"));
+    }
+    if refills.len() > LISTED {
+        text.push_str(&format!("; {} more", refills.len() - LISTED));
     }
     text
 }

@@ -3,6 +3,8 @@
 //! It waits on one queue and handles every input at once: nothing here blocks for long. Commands for all data threads are
 //! numbered, and reported when the last thread has answered ([`DataThreads`]).
 
+mod refills;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -161,6 +163,9 @@ impl Coordinator {
                 self.busy -= 1;
                 self.loaded(epoch, shard, result);
             }
+            CoordinatorInput::MadeEmpty { epoch, order, shard } => {
+                self.made_empty(epoch, order, shard);
+            }
             // The exit is known.
             CoordinatorInput::Exit(_) => {}
         }
@@ -234,6 +239,9 @@ impl Coordinator {
             DataReport::Held { thread, epoch, missing } => self.held(thread, epoch, missing),
             DataReport::Installed { epoch, shard, result } => self.installed(epoch, shard, result),
             DataReport::Answered(answer) => self.answered(answer),
+            DataReport::FillOrdered { thread, epoch, shard, order } => {
+                self.fill_ordered(thread, (epoch, shard, order));
+            }
             DataReport::Report { epoch, report } => self.report(epoch, report),
         }
     }
@@ -296,6 +304,13 @@ impl Coordinator {
                 self.copies.insert(shard, CopySnapshot { cut, epoch, step });
                 return self.save_copies();
             }
+            ShardReport::InSync { shard, term, member, order } => {
+                let (shard, term, member, order) = (*shard, *term, *member, *order);
+                tracing::info!(%epoch, %shard, %member, "backup_filled");
+                return (self.send_report)(Report::InSync { epoch, shard, term, member, order });
+            }
+            // Reported by the data thread with its number.
+            ShardReport::FillOrdered { .. } => return,
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => *cut,
         };
         // Reports of a cut follow the report that all threads have it.
@@ -318,7 +333,9 @@ impl Coordinator {
             | ShardReport::TableFull { .. }
             | ShardReport::ViewTaken { .. }
             | ShardReport::Lagging { .. }
-            | ShardReport::CopySnapped { .. } => {}
+            | ShardReport::CopySnapped { .. }
+            | ShardReport::InSync { .. }
+            | ShardReport::FillOrdered { .. } => {}
         }
     }
 

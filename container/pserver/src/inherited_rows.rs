@@ -144,6 +144,7 @@ mod tests {
             copy_bytes_max: 1 << 20,
             early_bytes_max: 1 << 20,
             waiting_bytes_max: 1 << 20,
+            fill_values: 1 << 16,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use heddle_protocol::control::{Base, Welcome};
+use heddle_protocol::frame::PART_VALUES_MAX;
 use heddle_protocol::ids::{PhaseNo, RunId, ShardId, TableId};
 use heddle_protocol::manifest::{CutIdentity, ShardFile};
 use heddle_protocol::spec::{CheckpointDigest, Location, PserverMemory, TableSpec, training_from};
@@ -23,6 +24,8 @@ pub(crate) struct PserverJob {
     pub(crate) run: RunId,
     pub(crate) tables: Vec<TableSpec>,
     pub(crate) shards: u32,
+    /// Copies of shards that a pserver holds where all have as many.
+    pub(crate) copies: usize,
     /// Memory of this pserver.
     pub(crate) memory_bytes: u64,
     /// Part of it for copies of snapshots.
@@ -52,6 +55,8 @@ impl PserverJob {
             run: welcome.run,
             tables: spec.tables(),
             shards: spec.pservers.shards,
+            copies: (spec.pservers.shards * (1 + spec.pservers.replicas))
+                .div_ceil(spec.pservers.count.max(1)) as usize,
             sparse: SparseLimits {
                 // At most 2³² − 2 rows.
                 rows_max: PserverMemory::sparse_rows(spec).unwrap_or(0) as u32,
@@ -114,6 +119,7 @@ impl PserverJob {
             run,
             tables,
             shards,
+            copies: shards as usize,
             sparse,
             seed: 0,
             training_from: PhaseNo(0),
@@ -153,6 +159,7 @@ impl PserverJob {
             early_bytes_max: 0,
             // Half for pulls, half for frames that are held during a cut.
             waiting_bytes_max: part(self.waiting_bytes / 2),
+            fill_values: PART_VALUES_MAX,
         };
         // The rest after tables, sums of a step (at most as large as the tables) and copies.
         let tables = (config.table_bytes() as u64).saturating_mul(2 * here);

@@ -7,11 +7,11 @@ use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
 use heddle_agent::{AgentExit, TurnCounter};
 use heddle_protocol::control::{
-    BeginPhase, Command, EndCut, GAP_BOUNDS, GrantedPulls, LoadShards, SetViews, ShardState,
-    SparseTableSize, TakeCut,
+    BeginPhase, Command, EndCut, FillProgress, GAP_BOUNDS, GrantedPulls, LoadShards, SetViews,
+    ShardState, SparseTableSize, TakeCut,
 };
 use heddle_protocol::failure::Failure;
-use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
+use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, ViewVersion};
 use heddle_shard::{Shard, ShardReport, ShardSetError, SnapshotGone, SnapshotHead};
 use tokio::sync::Notify;
 
@@ -32,6 +32,12 @@ pub(crate) enum DataCommand {
     /// Answered by `Installed`.
     Install {
         epoch: Epoch,
+        shard: Box<Shard>,
+    },
+    /// A shard of zeros for a refill. Nothing answers it: the primary asks again until it is there.
+    InstallEmpty {
+        epoch: Epoch,
+        order: ViewVersion,
         shard: Box<Shard>,
     },
     /// Answered by `Answered`.
@@ -91,6 +97,13 @@ pub(crate) enum DataReport {
         result: Result<(), ShardSetError>,
     },
     Answered(DataAnswer),
+    /// A view orders to fill this thread's copy of a shard.
+    FillOrdered {
+        thread: usize,
+        epoch: Epoch,
+        shard: ShardId,
+        order: ViewVersion,
+    },
     Report {
         epoch: Epoch,
         report: ShardReport,
@@ -107,6 +120,8 @@ pub(crate) enum CoordinatorInput {
     Saved { cut: CutId, epoch: Epoch, shard: ShardId, result: Result<Option<SavedShard>, Failure> },
     /// A worker has loaded a shard, or failed.
     Loaded { epoch: Epoch, shard: ShardId, result: Result<LoadedShard, LoadError> },
+    /// A worker has made a shard of zeros for a refill.
+    MadeEmpty { epoch: Epoch, order: ViewVersion, shard: Box<Shard> },
     /// The agent ends the process.
     Exit(AgentExit),
 }
@@ -158,6 +173,8 @@ struct CounterCells {
     granted: GrantedCells,
     /// Sizes of sparse tables. The heartbeat reads them once a second.
     sparse: Mutex<Vec<SparseTableSize>>,
+    /// Refills that the thread sends.
+    fills: Mutex<Vec<FillProgress>>,
     /// Whether the thread runs.
     turn: TurnCounter,
 }
@@ -198,6 +215,18 @@ impl ThreadCounters {
         if let Ok(mut own) = self.0.sparse.try_lock() {
             *own = sizes;
         }
+    }
+
+    /// Replaces the refills, unless they are being read.
+    pub(crate) fn publish_fills(&self, fills: Vec<FillProgress>) {
+        if let Ok(mut own) = self.0.fills.try_lock() {
+            *own = fills;
+        }
+    }
+
+    /// The refills that the thread sends.
+    pub(crate) fn fills(&self) -> Vec<FillProgress> {
+        self.0.fills.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The sizes of sparse tables.

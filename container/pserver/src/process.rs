@@ -253,6 +253,7 @@ fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats 
         beat.pushes += pushes;
         beat.refused += refused;
         granted.add(&thread.counters.granted());
+        beat.fills.extend(thread.counters.fills());
         SparseTableSize::add(&mut beat.sparse_tables, &thread.counters.sparse());
         lowest = [lowest, position].into_iter().flatten().min();
     }

@@ -4,7 +4,8 @@ use std::io;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 use heddle_protocol::failure::Failure;
-use heddle_protocol::ids::ShardId;
+use heddle_protocol::ids::{Epoch, ShardId, ViewVersion};
+use heddle_shard::{Shard, ShardConfig};
 use heddle_storage::chain;
 use tracing::Span;
 
@@ -23,6 +24,12 @@ const JOBS_MAX: usize = 4096;
 pub(crate) enum WorkerJob {
     Save(Box<SaveJob>),
     Load(Box<LoadJob>),
+    /// A shard of zeros for a refill: the memory for its copies is touched here, not by the data thread.
+    Empty {
+        epoch: Epoch,
+        order: ViewVersion,
+        config: Box<ShardConfig>,
+    },
 }
 
 impl WorkerJob {
@@ -30,6 +37,7 @@ impl WorkerJob {
         match self {
             Self::Save(job) => job.config.shard,
             Self::Load(job) => job.config.shard,
+            Self::Empty { config, .. } => config.shard,
         }
     }
 }
@@ -94,6 +102,10 @@ fn work(
                     shard: job.config.shard,
                     result,
                 }
+            }
+            WorkerJob::Empty { epoch, order, config } => {
+                let shard = Box::new(Shard::new(&config));
+                CoordinatorInput::MadeEmpty { epoch, order, shard }
             }
             WorkerJob::Load(job) => {
                 let result = runtime.block_on(load::load(&job));

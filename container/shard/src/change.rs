@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use heddle_protocol::frame::Header;
+use heddle_protocol::fill_frame::FillName;
+use heddle_protocol::frame::{Header, Kind};
+use heddle_protocol::ids::Part;
 
 use crate::effect::Conn;
 use crate::frame::Frame;
@@ -18,6 +20,28 @@ pub struct ShardChange {
 impl ShardChange {
     pub(crate) fn of(frame: &Frame<'_>) -> Self {
         Self { header: frame.header, keys: frame.keys.into(), values: frame.values.into() }
+    }
+
+    /// A part of a refill.
+    pub(crate) fn fill(header: Header, values: Vec<f32>) -> Self {
+        let value_bytes = 4 * values.len() as u32;
+        let header = Header { value_bytes, ..header };
+        Self { header, keys: Box::default(), values: values.into() }
+    }
+
+    /// The same part with the name of the refill.
+    pub(crate) fn named(&self, name: FillName) -> Self {
+        Self { header: name.on(self.header), ..self.clone() }
+    }
+
+    /// The same part with its number among those of the refill.
+    pub(crate) fn numbered(mut self, part: Part) -> Self {
+        self.header.part = part;
+        self
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.header.kind
     }
 
     /// A change without payload: a phase that began, a snapshot that was taken.

@@ -29,6 +29,8 @@ pub struct ShardConfig {
     /// Bytes of pulls that may wait for their step, and of frames that the shard set may hold for this shard during a cut;
     /// the limit applies to each of the two.
     pub waiting_bytes_max: usize,
+    /// Values of a piece of a refill; a row is never divided.
+    pub fill_values: usize,
 }
 
 impl ShardConfig {

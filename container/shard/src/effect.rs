@@ -90,6 +90,25 @@ pub enum ShardReport {
         /// The backup.
         member: Member,
     },
+    /// Replicas: a filled backup has everything that was acknowledged, and answers wait for it.
+    InSync {
+        /// The shard.
+        shard: ShardId,
+        /// The primary's term.
+        term: Term,
+        /// The backup.
+        member: Member,
+        /// The number of the refill.
+        order: ViewVersion,
+    },
+    /// Replicas: a view orders a refill of this thread's copy, which needs an empty shard ([`crate::ShardSet::install_empty`]).
+    /// The ApplicationMaster gets no report of it.
+    FillOrdered {
+        /// The shard.
+        shard: ShardId,
+        /// The number of the refill.
+        order: ViewVersion,
+    },
     /// A sparse table has no room for a new row, and `model.table-full` is "fail".
     TableFull {
         /// The shard.

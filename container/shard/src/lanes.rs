@@ -105,6 +105,23 @@ impl StagedLanes {
         self.lanes.iter().all(|lane| lane.ended)
     }
 
+    /// Whether nothing of the step has come yet: the state is that of the steps that are applied.
+    pub(crate) fn is_unstaged(&self) -> bool {
+        let none = |lane: &Lane| lane.next == Part(0) && !lane.staged && !lane.done;
+        self.applying.is_none() && self.lanes.iter().all(|lane| lane.ended || none(lane))
+    }
+
+    /// The highest hand-out of each lane that has asked for its status.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = HandOut> + '_ {
+        self.lanes.iter().map(|lane| lane.asked)
+    }
+
+    /// Takes the hand-outs of [`Self::asked`] of another copy; false if their number is wrong.
+    pub(crate) fn set_asked(&mut self, asked: &[HandOut]) -> bool {
+        self.lanes.iter_mut().zip(asked).for_each(|(lane, asked)| lane.asked = *asked);
+        self.lanes.len() == asked.len()
+    }
+
     pub(crate) fn seen(&self) -> Seen {
         Seen::Lanes { step: self.step, ended: self.lanes.iter().map(|lane| lane.ended).collect() }
     }

@@ -53,6 +53,17 @@ impl ShardMemory {
         tables.iter().for_each(|&table| self.tables.begin(table, self.arena.cells_for_loading()));
     }
 
+    /// No row is here: a refill brings them. Drops all snapshots.
+    pub(crate) fn empty(&mut self) {
+        self.snapshots.drop_all(&mut self.arena);
+        for table in self.tables.all_mut() {
+            table.filled = Some(0);
+            if let Some(rows) = &mut table.sparse {
+                rows.truncate(self.arena.cells(), 0);
+            }
+        }
+    }
+
     /// Takes the snapshot of a cut.
     pub(crate) fn take(&mut self, cut: CutId, state: DedupState) {
         self.snapshots.take(cut, (state, self.tables.sparse_rows()), &mut self.arena);

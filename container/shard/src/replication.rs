@@ -10,25 +10,31 @@
 //! acknowledge nothing more, but keeps its copy until a view leaves it out. Only a view removes a backup from the set for
 //! which the primary waits. The primary asks for that (`Lagging`) and never does it.
 //!
-//! Not here: sockets and times (arguments), the choice of the primary (the ApplicationMaster), filling of a new backup.
+//! A backup that a view orders to fill gets the state and all rows in the same stream (`outgoing_fill`, `incoming_fill`).
+//!
+//! Not here: sockets and times (arguments), the choice of the primary (the ApplicationMaster), rows (`shard::fill`).
 
 mod backup_stream;
 mod copy;
+mod incoming_fill;
+mod outgoing_fill;
 mod streams;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_protocol::control::{LoadShards, ReplicaState, ShardView};
+use heddle_protocol::control::{FillProgress, LoadShards, ReplicaState, ShardView};
 use heddle_protocol::frame::{Header, Kind, Status};
-use heddle_protocol::ids::{Epoch, Member, ShardId};
+use heddle_protocol::ids::{Epoch, Member, ShardId, Term, ViewVersion};
 use heddle_protocol::mutation::Mutation;
 
 use crate::change::ShardChange;
 use crate::effect::{ShardEffect, ShardReport};
 pub use backup_stream::Peer;
 pub(crate) use copy::{CopyRole, ShardReplica};
+pub(crate) use incoming_fill::FillTurn;
+pub(crate) use outgoing_fill::FillNeed;
 
 /// Bytes of changes of a data thread that the in-sync backups have not acknowledged, before frames of trainers wait: more
 /// than a link of 100 Gbit/s carries in two milliseconds.
@@ -42,6 +48,8 @@ pub(crate) struct Replication {
     pub(crate) own: Member,
     epoch: Epoch,
     copies: BTreeMap<ShardId, ShardReplica>,
+    /// The latest views of this epoch of shards without a copy here: earlier ones that come late do not bring one back.
+    left: BTreeMap<ShardId, (Term, ViewVersion)>,
     /// By number: commands whose answer waits, with the entries that it covers.
     asks: Vec<(u64, Vec<(ShardId, u64)>)>,
     lag: Duration,
@@ -67,6 +75,8 @@ pub(crate) enum Turn {
     Answer(Header),
     /// Nothing can be decided before a command: a later epoch or view is on its way.
     Wait,
+    /// Drop it: its sender does not wait for an answer any more.
+    Ignore,
 }
 
 impl Replication {
@@ -81,6 +91,7 @@ impl Replication {
             own,
             epoch: load.epoch,
             copies,
+            left: BTreeMap::new(),
             asks: Vec::new(),
             lag: LAG,
             #[cfg(test)]
@@ -114,7 +125,16 @@ impl Replication {
     }
 
     pub(crate) fn remove(&mut self, shard: ShardId) {
-        self.copies.remove(&shard);
+        if let Some(copy) = self.copies.remove(&shard) {
+            self.left.insert(shard, copy.view().order());
+        }
+    }
+
+    /// Takes a view of a shard without a copy here, which orders to fill one.
+    pub(crate) fn add(&mut self, view: &ShardView, order: ViewVersion) {
+        let mut copy = ShardReplica::new(self.own, view.clone());
+        copy.fill(order);
+        self.copies.insert(view.shard, copy);
     }
 
     /// Whether frames of trainers that change a shard have to wait for backups.
@@ -143,7 +163,9 @@ impl Replication {
                 | ShardReport::TableFull { shard, .. } => *shard,
                 ShardReport::ViewTaken { .. }
                 | ShardReport::Lagging { .. }
-                | ShardReport::CopySnapped { .. } => return Some(effect),
+                | ShardReport::CopySnapped { .. }
+                | ShardReport::InSync { .. }
+                | ShardReport::FillOrdered { .. } => return Some(effect),
             },
             ShardEffect::Reply { .. }
             | ShardEffect::Values { .. }
@@ -215,6 +237,8 @@ impl Replication {
         }
         match &copy.role {
             CopyRole::Backup if copy.is_broken() => return refuse(Status::Unsupported, own),
+            // Of a stream from before the refill.
+            CopyRole::Backup if copy.awaits_fill() => return Turn::Ignore,
             CopyRole::Backup => {}
             // Of a primary that this copy has to hear of by a view first; it is left out by that view.
             CopyRole::Primary(_) | CopyRole::Deposed => return refuse(Status::WrongShard, own),
@@ -222,7 +246,8 @@ impl Replication {
         if entry.term() > own {
             return Turn::Wait;
         }
-        let answer = |kind| Header::position(kind, entry.epoch, entry.shard, own, copy.number());
+        let answer =
+            |kind| copy.named(Header::position(kind, entry.epoch, entry.shard, own, copy.number()));
         match entry.request.cmp(&(copy.number() + 1)) {
             std::cmp::Ordering::Equal => Turn::Next,
             std::cmp::Ordering::Less => Turn::Answer(answer(Kind::Followed)),
@@ -232,11 +257,16 @@ impl Replication {
 
     /// A backup has applied the entry. Returns its answer.
     pub(crate) fn followed(&mut self, entry: &Header, change: &crate::frame::Frame<'_>) -> Header {
-        let number = self.copies.get_mut(&entry.shard).map_or(0, |copy| {
-            copy.followed(entry, change);
-            copy.number()
-        });
-        Header::position(Kind::Followed, entry.epoch, entry.shard, entry.term(), number)
+        let answer = |number| {
+            Header::position(Kind::Followed, entry.epoch, entry.shard, entry.term(), number)
+        };
+        match self.copies.get_mut(&entry.shard) {
+            Some(copy) => {
+                copy.followed(entry, change);
+                copy.named(answer(copy.number()))
+            }
+            None => answer(0),
+        }
     }
 
     /// A backup could not apply the entry: its copy is of no use.
@@ -245,12 +275,31 @@ impl Replication {
             copy.set_broken();
         }
         let head = Header::position(Kind::Refused, entry.epoch, entry.shard, entry.term(), 0);
+        let head = self.copies.get(&entry.shard).map_or(head, |copy| copy.named(head));
         Header { status: Status::Unsupported, ..head }
     }
 
     /// Whether a view is later than the copy's own.
     pub(crate) fn is_later(&self, view: &ShardView) -> bool {
-        self.copies.get(&view.shard).is_some_and(|copy| view.order() > copy.view().order())
+        match self.copies.get(&view.shard) {
+            Some(copy) => view.order() > copy.view().order(),
+            None => self.left.get(&view.shard).is_none_or(|left| view.order() > *left),
+        }
+    }
+
+    /// How far the refills of this thread's primaries are. `bytes_of`: bytes of rows of a shard.
+    pub(crate) fn fills(&self, bytes_of: impl Fn(ShardId) -> u64) -> Vec<FillProgress> {
+        let mut fills = Vec::new();
+        for (&shard, copy) in &self.copies {
+            for (&member, follower) in copy.serving().into_iter().flat_map(|it| &it.followers) {
+                if let Some(fill) = &follower.fill {
+                    let of_bytes = bytes_of(shard);
+                    let bytes = if fill.is_caught_up() { of_bytes } else { fill.bytes };
+                    fills.push(FillProgress { shard, member, bytes, of_bytes });
+                }
+            }
+        }
+        fills
     }
 }
 

@@ -5,8 +5,11 @@
 //! step is applied. The [`crate::ShardSet`] checks members, the epoch and barriers.
 
 mod cuts;
+mod fill;
 mod follow;
 mod phases;
+
+pub(crate) use fill::{FillCursor, FillPiece};
 
 use std::sync::Arc;
 
@@ -36,6 +39,7 @@ pub struct Shard {
     memory: ShardMemory,
     early_bytes_max: usize,
     waiting_bytes_max: usize,
+    fill_values: usize,
     phase: PhaseNo,
     steps: StepCount,
     progress: PhaseProgress,
@@ -49,6 +53,8 @@ pub struct Shard {
     counts: FrameCounts,
     /// A replicated primary: what changed it since the set asked, and the number of effects before each change.
     changes: Option<Vec<(usize, Arc<ShardChange>)>>,
+    /// A replicated primary in BSP: a refill begins after the next step.
+    begins_fill: bool,
 }
 
 /// Frames since the start.
@@ -77,6 +83,7 @@ impl Shard {
             memory: ShardMemory::new(config),
             early_bytes_max,
             waiting_bytes_max: config.waiting_bytes_max,
+            fill_values: config.fill_values,
             phase: PhaseNo(0),
             steps: StepCount::new(config.training_from),
             progress: PhaseProgress::Idle,
@@ -87,6 +94,7 @@ impl Shard {
             ending: None,
             counts: FrameCounts::default(),
             changes: None,
+            begins_fill: false,
         }
     }
 
@@ -202,6 +210,9 @@ impl Shard {
             | Kind::Refused
             | Kind::Entry
             | Kind::Begun
+            | Kind::FillBegin
+            | Kind::FillChunk
+            | Kind::FillEnd
             | Kind::Followed
             | Kind::Position => {
                 self.refuse(frame, Status::Unsupported, out);
@@ -386,6 +397,7 @@ impl Shard {
                 out.push(values_reply(conn, &header, bytes, pull.into_keys()));
             }
         }
+        self.begin_wanted_fill(out);
         for waiting in self.ahead.take_all() {
             let flow = self.push(&waiting.frame(), out);
             debug_assert_eq!(flow, Flow::Taken, "staging never waits for the saver");

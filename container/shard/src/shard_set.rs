@@ -54,6 +54,8 @@ pub struct ShardSet {
     replicas: Option<Box<Replicas>>,
     /// The pserver of this thread.
     own: Option<Member>,
+    /// The thread, from 0.
+    thread: u32,
 }
 
 impl ShardSet {

@@ -172,21 +172,21 @@ impl SparseRows {
     }
 
     /// The row numbers of a push, new ones for the positions that are missing and find room. Call [`Self::create`] before
-    /// the rows are used.
+    /// the rows are used. While the table is not whole, missing rows are left out: a later piece of it has them.
     ///
     /// # Errors
     /// There is no room for all, and the job is to fail.
     pub(crate) fn rows_for_push(
         &mut self,
         cells: &[f32],
-        positions: Positions<'_>,
-        sums: &[f32],
+        (positions, sums): (Positions<'_>, &[f32]),
+        is_whole: bool,
     ) -> Result<PushedRows, TableIsFull> {
         let mut found = std::mem::take(&mut self.found);
         self.search(cells, positions, &mut found);
         let missing = found.iter().filter(|row| **row == MISSING).count();
-        let room = (self.limits.rows_max - self.len) as usize;
-        if missing > room && self.limits.when_full == TableFull::Fail {
+        let room = if is_whole { (self.limits.rows_max - self.len) as usize } else { 0 };
+        if missing > room && is_whole && self.limits.when_full == TableFull::Fail {
             self.found = found;
             return Err(TableIsFull);
         }
@@ -205,7 +205,7 @@ impl SparseRows {
             kept = Some(rows.flat_map(|(_, sums)| sums).copied().collect());
             found.retain(|row| *row != MISSING);
         }
-        let dropped = missing.saturating_sub(room) as u64;
+        let dropped = if is_whole { missing.saturating_sub(room) as u64 } else { 0 };
         Ok(PushedRows { rows: found, kept, old_len, created, dropped })
     }
 
@@ -297,10 +297,21 @@ impl SparseRows {
             return Err(format!("{len} rows, there is room for {}", self.limits.rows_max));
         }
         self.truncate(cells, 0);
+        self.extend(cells, len)
+    }
+
+    /// Adds the rows up to number `len`, whose positions are in the plane.
+    ///
+    /// # Errors
+    /// What is wrong with the positions.
+    pub(crate) fn extend(&mut self, cells: &[f32], len: u32) -> Result<(), String> {
+        if len > self.limits.rows_max {
+            return Err(format!("{len} rows, there is room for {}", self.limits.rows_max));
+        }
         let plane = &cells[self.plane.clone()];
         let scale = self.scale;
         let place_of = |row| scale.place_of(plane, row);
-        for row in 0..len {
+        for row in self.len..len {
             let position = position_of(plane, row);
             if !self.positions.contains(&position) {
                 return Err(format!("row {row} is at {position:#x}, outside the shard"));

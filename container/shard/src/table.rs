@@ -37,6 +37,8 @@ pub(crate) struct TableSlice {
     pub(crate) planes: Vec<(&'static str, Range<usize>)>,
     /// Of a sparse table: the rows that exist.
     pub(crate) sparse: Option<Box<SparseRows>>,
+    /// While the copy is filled: rows from this one on are not here yet, and changes of them are not applied.
+    pub(crate) filled: Option<usize>,
     /// The first cell after the table, at the start of a unit.
     end: usize,
 }
@@ -119,6 +121,7 @@ impl TableSlice {
             rows,
             cols,
             sparse,
+            filled: None,
             end: next,
             rule: Rule::new(&spec.optimizer, spec.l2).with_schedule(spec.schedule).of_rows(cols),
             init: spec.init,
@@ -208,6 +211,10 @@ impl TableSlice {
     ) -> Result<(), NoRoom> {
         debug_assert_eq!(sums.len(), target.len() * self.cols);
         let cols = self.cols;
+        let (target, sums) = match self.filled {
+            Some(filled) => self.clipped(target, sums, filled),
+            None => (target, sums),
+        };
         match target {
             Target::Rows { first, count } => {
                 let own = first * cols..(first + count) * cols;
@@ -248,6 +255,26 @@ impl TableSlice {
         Ok(())
     }
 
+    /// The part of a gradient that is of rows below `filled`. Rows of a sparse table that are not here are found missing.
+    fn clipped<'a>(
+        &self,
+        target: Target<'a>,
+        sums: &'a [f32],
+        filled: usize,
+    ) -> (Target<'a>, &'a [f32]) {
+        let target = match target {
+            Target::Rows { first, count } => {
+                Target::Rows { first, count: filled.saturating_sub(first).min(count) }
+            }
+            Target::Keys(keys) => {
+                let here = keys.partition_point(|key| self.row_of(*key) < filled);
+                Target::Keys(&keys[..here])
+            }
+            Target::Positions(positions) => Target::Positions(positions),
+        };
+        (target, &sums[..target.len() * self.cols])
+    }
+
     /// Updates rows by position; creates those that are missing.
     fn apply_positions(
         &self,
@@ -260,7 +287,8 @@ impl TableSlice {
             return Ok(());
         }
         let cols = self.cols;
-        let pushed = sparse.rows_for_push(arena.cells(), positions, sums)?;
+        let is_whole = self.filled.is_none();
+        let pushed = sparse.rows_for_push(arena.cells(), (positions, sums), is_whole)?;
         let touched = self.planes.iter().flat_map(|(_, plane)| {
             pushed.rows.iter().filter(|row| **row < snapshot_rows).map(|&row| {
                 let at = plane.start + row as usize * cols;
@@ -292,7 +320,8 @@ impl TableSlice {
         at: usize,
         rows_max: usize,
     ) -> Result<Option<usize>, Full> {
-        let end = (at + rows_max).min(self.rows_len());
+        let rows_len = self.filled.map_or(self.rows_len(), |filled| filled.min(self.rows_len()));
+        let end = (at + rows_max).min(rows_len);
         if at == end || !self.rule.ends_passes() {
             return Ok(None);
         }

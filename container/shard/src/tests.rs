@@ -88,6 +88,7 @@ fn config(optimizer: Optimizer) -> ShardConfig {
         copy_bytes_max: 1 << 20,
         early_bytes_max: 1 << 20,
         waiting_bytes_max: usize::MAX,
+        fill_values: 8,
     }
 }
 
@@ -385,7 +386,9 @@ impl Node {
             | ShardReport::TableFull { .. }
             | ShardReport::ViewTaken { .. }
             | ShardReport::Lagging { .. }
-            | ShardReport::CopySnapped { .. } => None,
+            | ShardReport::CopySnapped { .. }
+            | ShardReport::InSync { .. }
+            | ShardReport::FillOrdered { .. } => None,
         };
         self.reports.iter().filter_map(snapped).collect()
     }
@@ -398,7 +401,9 @@ impl Node {
             | ShardReport::TableFull { .. }
             | ShardReport::ViewTaken { .. }
             | ShardReport::Lagging { .. }
-            | ShardReport::CopySnapped { .. } => None,
+            | ShardReport::CopySnapped { .. }
+            | ShardReport::InSync { .. }
+            | ShardReport::FillOrdered { .. } => None,
         };
         self.reports.iter().filter_map(aborted).collect()
     }
@@ -411,7 +416,9 @@ impl Node {
             | ShardReport::TableFull { .. }
             | ShardReport::ViewTaken { .. }
             | ShardReport::Lagging { .. }
-            | ShardReport::CopySnapped { .. } => None,
+            | ShardReport::CopySnapped { .. }
+            | ShardReport::InSync { .. }
+            | ShardReport::FillOrdered { .. } => None,
         })
     }
 }

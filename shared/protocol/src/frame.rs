@@ -29,10 +29,11 @@
 //!
 //! Between pservers (`pservers.replicas`) an `Entry` precedes each frame that changed a shard: `request` is its number, `step`
 //! the primary's term, `start` the commit number. `Followed`, `Position` and `Refused` answer with `request` and `step` alike.
+//! Frames of a refill follow an `Entry` too ([`crate::fill_frame`]).
 //!
 //! | version | changed |
 //! | --- | --- |
-//! | 5 | flag 256: keys are positions of a sparse table, of eight bytes; between pservers kinds 12, 13, 36 and 37, status 15 |
+//! | 5 | flag 256: keys are positions of a sparse table, of eight bytes; between pservers kinds 12 to 16, 36 and 37, status 15 |
 //! | 4 | kinds `Clock` and `ClockQuery` (SSP); a pull of SSP carries its number in `step` |
 //! | 3 | kinds 3, 4 and 5, flag 1 and bytes 78 and 79 have no meaning; keys are always u32 |
 //! | 2 | bytes 88 to 95 are the hand-out (reserved in version 1); status `Fenced`; barriers carry their cut's generation |
@@ -84,6 +85,12 @@ pub enum Kind {
     Entry = 12,
     /// Behind `Entry` only: the shard began `phase`. `table` and `unit` are its sharing ([`crate::begun_frame`]).
     Begun = 13,
+    /// Behind `Entry` only: a refill begins with the shard's state at the number of the entry ([`crate::fill_frame`]).
+    FillBegin = 14,
+    /// Behind `Entry` only: rows of a refill, as they were at the number of the entry.
+    FillChunk = 15,
+    /// Behind `Entry` only: the refill has sent all rows.
+    FillEnd = 16,
     /// Reply: the values asked for, in the order asked.
     Values = 32,
     /// Reply: applied, staged or already there (see the status).
@@ -114,6 +121,9 @@ impl Kind {
             11 => Self::ClockQuery,
             12 => Self::Entry,
             13 => Self::Begun,
+            14 => Self::FillBegin,
+            15 => Self::FillChunk,
+            16 => Self::FillEnd,
             32 => Self::Values,
             33 => Self::Ack,
             34 => Self::Progress,
@@ -137,6 +147,7 @@ impl Kind {
             Self::Push | Self::Done | Self::TaskDone | Self::Clock => true,
             Self::Pull | Self::Query | Self::ClockQuery | Self::Barrier => false,
             Self::Entry | Self::Begun | Self::Followed | Self::Position => false,
+            Self::FillBegin | Self::FillChunk | Self::FillEnd => false,
             Self::Values | Self::Ack | Self::Progress | Self::Refused => false,
         }
     }

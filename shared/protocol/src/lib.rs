@@ -18,6 +18,7 @@ pub mod environment;
 pub mod exit_code;
 pub mod failure;
 pub mod figure;
+pub mod fill_frame;
 pub mod frame;
 pub mod handshake;
 pub mod ids;

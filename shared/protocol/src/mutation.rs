@@ -58,11 +58,19 @@ pub enum Mutation {
     TakeoverTrustsPrimaries,
     /// Replicas: the files of a shard in a checkpoint may differ.
     CopiesAreNotCompared,
+    /// Refills: a primary waits for a filled copy by the view alone, after it has reported the copy in sync.
+    FilledCopyIsNotCounted,
+    /// Refills: an answer to an earlier attempt counts for the present one.
+    AnyFillName,
+    /// Refills: a beginning that was superseded is taken.
+    StaleFillBegin,
+    /// Refills: rows are sent before the changes that are in them.
+    ChunksOvertakeChanges,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 28] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -87,6 +95,10 @@ impl Mutation {
         Self::BackupsNeedNotLoad,
         Self::TakeoverTrustsPrimaries,
         Self::CopiesAreNotCompared,
+        Self::FilledCopyIsNotCounted,
+        Self::AnyFillName,
+        Self::StaleFillBegin,
+        Self::ChunksOvertakeChanges,
     ];
 
     /// Whether this process has the defect.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::{GrantedPulls, SavedBytes};
 use crate::figure::EvaluationFigures;
-use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
+use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, ShardId, Slot, Step};
 use crate::set_aside::SetAsideTask;
 use crate::table_statistics::TableStatistics;
 
@@ -159,7 +159,7 @@ pub enum RecoveryKind {
 }
 
 /// Backups of shards, of a job with `pservers.replicas`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicationView {
     /// Backups of each shard, as the job file wants them.
     pub replicas: u32,
@@ -169,6 +169,24 @@ pub struct ReplicationView {
     pub under_replicated: u32,
     /// Backups that this attempt made primary.
     pub promotions: u64,
+    /// Backups that are being brought up to date.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refills: Vec<RefillView>,
+}
+
+/// A refill that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefillView {
+    /// The shard.
+    pub shard: ShardId,
+    /// The pserver with the primary.
+    pub from: Slot,
+    /// The receiver.
+    pub to: Slot,
+    /// Bytes that it has, by the last heartbeat.
+    pub bytes: u64,
+    /// Bytes of the shard; 0 before the first heartbeat that has the refill.
+    pub of_bytes: u64,
 }
 
 /// One recovery: what failed, and how long each phase took.

@@ -67,6 +67,8 @@ pub struct Summary {
     pub replaced_slow: u64,
     /// Tasks that a trainer stopped to compute, because another one had finished them.
     pub withdrawn: u64,
+    /// Copies that refills have brought up to date.
+    pub refills: u64,
     /// Jobs that failed for a good reason and were submitted again.
     pub resubmitted: u64,
     /// Checkpoints committed.
@@ -88,6 +90,7 @@ impl Summary {
         self.divisions += other.divisions;
         self.replaced_slow += other.replaced_slow;
         self.withdrawn += other.withdrawn;
+        self.refills += other.refills;
         self.resubmitted += other.resubmitted;
         self.commits += other.commits;
         self.copies += other.copies;
@@ -102,6 +105,7 @@ impl Summary {
         self.divisions += report.divisions;
         self.replaced_slow += report.replaced_slow;
         self.withdrawn += report.withdrawn;
+        self.refills += report.refills as u64;
         self.resubmitted += u64::from(report.resubmitted);
         self.commits += report.checkpoints.len() as u64;
         let newest = report.checkpoints.iter().filter_map(|durable| durable.checkpoints.last());
@@ -114,10 +118,12 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { runs, rollbacks, failovers, resubmitted, commits, copies, events, .. } = self;
+        let Self {
+            runs, rollbacks, failovers, refills, resubmitted, commits, copies, events, ..
+        } = self;
         writeln!(
             f,
-            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {resubmitted} jobs submitted again, {commits} checkpoints, {copies} shards in them with copies, {events} events"
+            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {refills} refills, {resubmitted} jobs submitted again, {commits} checkpoints, {copies} shards in them with copies, {events} events"
         )?;
         let Self { divisions, replaced_slow, withdrawn, coverage, .. } = self;
         writeln!(
@@ -394,6 +400,15 @@ impl Explorer {
     /// As [`Explorer::explore`].
     pub fn at_every_event(&self, fault: Fault) -> Result<Summary, Box<Failure>> {
         self.explore_runs(0..self.length, |at| (at % 3, Trial::of(Schedule(vec![(at, fault)]))))
+    }
+
+    /// Runs with one fault right before every third event, and another of the kind `apart` events later.
+    ///
+    /// # Errors
+    /// As [`Explorer::explore`].
+    pub fn at_every_pair(&self, fault: Fault, apart: u64) -> Result<Summary, Box<Failure>> {
+        let pair = |at: u64| Trial::of(Schedule(vec![(at, fault), (at + apart, fault)]));
+        self.explore_runs(0..self.length / 3, |third| (third % 3, pair(3 * third)))
     }
 
     fn explore_runs(

@@ -341,6 +341,7 @@ impl Job {
             copy_bytes_max: self.room.copies,
             early_bytes_max: self.room.early,
             waiting_bytes_max: self.room.waiting,
+            fill_values: 8,
         }
     }
 

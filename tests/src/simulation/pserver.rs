@@ -14,7 +14,7 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::frame::Header;
-use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step};
+use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, ViewVersion};
 use heddle_protocol::manifest::{Md5, ShardFile};
 use heddle_shard::{
     Conn, Flow, Frame, Peer, Shard, ShardEffect, ShardReport, ShardSet, SnapshotHead, StreamEntry,
@@ -68,6 +68,17 @@ pub enum Labour {
         shard: ShardId,
         /// Sections written so far.
         sections: Vec<Vec<f32>>,
+    },
+    /// Make a shard of zeros for a refill.
+    Empty {
+        /// For this epoch.
+        epoch: Epoch,
+        /// The number of the refill.
+        order: ViewVersion,
+        /// The shard.
+        shard: ShardId,
+        /// The data thread that asks.
+        thread: usize,
     },
     /// Read a shard.
     Load {
@@ -174,7 +185,7 @@ impl Pserver {
     #[must_use]
     pub fn new(job: Job, own: Member, endpoints: Vec<SocketAddr>) -> Self {
         Self {
-            hosts: endpoints.iter().map(|_| ShardSet::of(own)).collect(),
+            hosts: (0..endpoints.len()).map(|thread| ShardSet::of(own, thread as u32)).collect(),
             endpoints,
             job,
             epoch: Epoch::default(),
@@ -512,6 +523,10 @@ impl Pserver {
                 }
                 self.save((cut, epoch, shard), sections, uuid, durable, out);
             }
+            Labour::Empty { epoch, order, shard, thread } => {
+                let empty = Shard::new(&self.job.shard(shard));
+                self.hosts[thread].install_empty(epoch, order, empty);
+            }
             Labour::Load { epoch, shard, files } => {
                 let Some(&thread) = self.owners.get(&shard).filter(|_| epoch == self.epoch) else {
                     return Ok(());
@@ -702,6 +717,10 @@ impl Pserver {
                     out.push(Output::Reply(thread, conn, effect))
                 }
                 ShardEffect::Close { conn } => out.push(Output::Close(thread, conn)),
+                ShardEffect::Report(ShardReport::FillOrdered { shard, order }) => {
+                    self.owners.insert(shard, thread);
+                    out.push(Output::Labour(Labour::Empty { epoch, order, shard, thread }));
+                }
                 ShardEffect::Report(report) => self.report(epoch, report, out),
                 ShardEffect::Replicate => out.push(Output::Replicate),
                 ShardEffect::Settled { ask } => self.answered(ask, true, out),
@@ -736,6 +755,12 @@ impl Pserver {
                 self.copies.insert(*shard, (*cut, epoch));
                 return self.save_copies(out);
             }
+            ShardReport::InSync { shard, term, member, order } => {
+                let (shard, term, member, order) = (*shard, *term, *member, *order);
+                let report = Report::InSync { epoch, shard, term, member, order };
+                return out.push(Output::Report(report));
+            }
+            ShardReport::FillOrdered { .. } => return,
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => {
                 Some(*cut)
             }
@@ -749,7 +774,9 @@ impl Pserver {
         let (up, saves) = match report {
             ShardReport::ViewTaken { .. }
             | ShardReport::Lagging { .. }
-            | ShardReport::CopySnapped { .. } => return,
+            | ShardReport::CopySnapped { .. }
+            | ShardReport::InSync { .. }
+            | ShardReport::FillOrdered { .. } => return,
             ShardReport::TableFull { shard, .. } => {
                 let text = format!("shard {shard} has a full table");
                 (Report::Fatal { failure: Failure::new(ErrorClass::Training, text) }, None)

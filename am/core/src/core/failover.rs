@@ -5,8 +5,7 @@
 //! 3. Trainers receive a map with the new places, and repeat what was not acknowledged.
 //!
 //! A lost backup changes views in the same way, and no trainer receives a thing. A shard without a copy is a rollback, which
-//! names it. Which copy is promoted is decided in `stage::replicas`. The replacement of a lost pserver has no shard until the
-//! next rollback.
+//! names it. Which copy is promoted is decided in `stage::replicas`, and how shards get backups again in `core::refill`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +27,7 @@ impl Core {
     }
 
     /// The host of each registered pserver. A run without a cluster is on one machine: it takes pservers for hosts.
-    fn pserver_hosts(&self) -> BTreeMap<Slot, String> {
+    pub(super) fn pserver_hosts(&self) -> BTreeMap<Slot, String> {
         let is_local = self.ctx.config().cluster_lease_ms.is_none();
         let holders = self.fleet.holders(Role::Pserver);
         let host = |slot: Slot, host: &str| match self.fleet.node(slot) {
@@ -86,7 +85,9 @@ impl Core {
             }
         };
         let holders = self.stage.views().holders();
-        self.stage.set_map(self.stage.map().with_primaries(holders, Some(slot)));
+        let filled = self.stage.views().filled_threads();
+        let map = self.stage.map().with_primaries(holders, Some(slot)).with_filled(filled);
+        self.stage.set_map(map);
         if changed.shards.is_empty() {
             return Ok(());
         }
@@ -100,12 +101,16 @@ impl Core {
         if self.stage.is_stopping() {
             return Ok(());
         }
+        if changed.sets == 0 {
+            // It was being filled: nothing that counted is lost.
+            return Ok(self.change_views(&changed, format!("{slot} {cause}")));
+        }
         let promotes = !changed.promoted.is_empty();
         self.stage.recoveries_mut().fail_over(slot, promotes, &self.ctx);
         self.ctx.notice(view::JobEvent::FailedOver {
             slot,
             promoted: changed.promoted.len() as u32,
-            backups_lost: (changed.shards.len() - changed.promoted.len()) as u32,
+            backups_lost: (changed.sets - changed.promoted.len()) as u32,
             under_replicated: self.under_replicated(),
         });
         self.change_views(&changed, format!("{slot} {cause}"));
@@ -144,9 +149,11 @@ impl Core {
 
     /// Sends a pserver the views of those of these shards of which it holds a copy.
     fn send_views(&mut self, slot: Slot, shards: &[ShardId]) {
-        let held = self.stage.map().copies_of(slot);
-        let held: Vec<ShardId> =
-            shards.iter().copied().filter(|shard| held.binary_search(shard).is_ok()).collect();
+        let loaded = self.stage.map().copies_of(slot);
+        let views = self.stage.views();
+        let has =
+            |shard: &ShardId| loaded.binary_search(shard).is_ok() || views.was_filled(slot, *shard);
+        let held: Vec<ShardId> = shards.iter().copied().filter(has).collect();
         if held.is_empty() {
             return;
         }
@@ -159,8 +166,8 @@ impl Core {
     /// A pserver's connection broke: views on the way may be lost.
     pub(super) fn send_views_again(&mut self, slot: Slot) {
         if self.stage.views().are_settled() {
-            let held = self.stage.map().copies_of(slot).to_vec();
-            self.send_views(slot, &held);
+            let all: Vec<ShardId> = self.stage.map().iter().map(|(shard, _)| shard).collect();
+            self.send_views(slot, &all);
         }
     }
 
@@ -208,7 +215,7 @@ impl Core {
     }
 
     /// Shards with fewer backups than wanted.
-    fn under_replicated(&self) -> u32 {
+    pub(super) fn under_replicated(&self) -> u32 {
         let wanted = 1 + self.ctx.config().spec.pservers.replicas as usize;
         self.stage.views().copies().filter(|(_, copies)| *copies < wanted).count() as u32
     }
@@ -224,6 +231,7 @@ impl Core {
             in_sync: shards.saturating_sub(under_replicated),
             under_replicated,
             promotions: self.stage.views().promoted(),
+            refills: self.refills(),
         })
     }
 

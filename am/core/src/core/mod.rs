@@ -11,6 +11,7 @@ mod expiry;
 mod failover;
 mod losses;
 mod phases;
+mod refill;
 mod registration;
 mod reports;
 mod rollback;
@@ -240,6 +241,9 @@ impl Core {
             self.ctx.store_held_back();
             let moved = self.advance_cut() || self.advance_stage();
             if !moved {
+                if changes_fleet {
+                    self.refill();
+                }
                 return;
             }
             changes_fleet = true;

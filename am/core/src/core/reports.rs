@@ -60,6 +60,9 @@ impl Core {
             Report::Lagging { epoch, shard, term, member: backup } => {
                 self.backup_lags(member, epoch, (shard, term), backup);
             }
+            Report::InSync { epoch, shard, term, member: backup, order } => {
+                self.copy_filled(member, epoch, (shard, term), (backup, order));
+            }
             Report::CutArmed { .. }
             | Report::SnapshotTaken { .. }
             | Report::CutAborted { .. }

@@ -61,7 +61,8 @@ impl Core {
         // In the other stages the shards are not needed any more, or are about to be loaded anyway.
         let rolls_back = self.stage.is_in_phase() || self.stage.kind() == StageKind::Restoring;
         // A pserver without copies of shards has nothing to lose.
-        if !rolls_back || self.stage.map().copies_of(slot).is_empty() {
+        let holds = !self.stage.map().copies_of(slot).is_empty() || self.stage.views().names(slot);
+        if !rolls_back || !holds {
             return;
         }
         if self.stage.is_in_phase() && self.stage.views().are_settled() {
@@ -189,7 +190,10 @@ impl Core {
         }
         let shards = self.stage.map().copies_of(slot).to_vec();
         let turn = |slot, shard| self.stage.map().turn(slot, shard);
-        let views = self.stage.views().wire(&shards, turn, &self.fleet);
+        // One without copies may have to fill some, and learns by the views that the job has replicas.
+        let all = || self.stage.map().iter().map(|(shard, _)| shard).collect();
+        let viewed = if shards.is_empty() { all() } else { shards.clone() };
+        let views = self.stage.views().wire(&viewed, turn, &self.fleet);
         let base = self.checkpoints.base().map(|base| {
             let file = |shard: &ShardId| {
                 let file = base.manifest.shards.get(shard.0 as usize);

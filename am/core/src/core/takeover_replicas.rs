@@ -154,15 +154,18 @@ impl Core {
         let placed = self.stage.views().placed().iter();
         let here = placed.filter(|(member, _)| self.fleet.member(**member).is_some());
         let copies = here.map(|(member, shards)| (member.slot, shards.clone())).collect();
-        self.stage.set_map(ShardMap::new(holders).with_copies(copies));
+        let filled = self.stage.views().filled_threads();
+        self.stage.set_map(ShardMap::new(holders).with_copies(copies).with_filled(filled));
         if !changed.shards.is_empty() {
             let cause = "copies did not come back after the ApplicationMaster's restart".to_owned();
-            self.ctx.warn(format!(
-                "{cause}: {} of {} shards lost a backup, {} of them their primary",
-                changed.shards.len(),
-                self.stage.map().len(),
-                changed.promoted.len()
-            ));
+            if changed.sets > 0 {
+                self.ctx.warn(format!(
+                    "{cause}: {} of {} shards lost a backup, {} of them their primary",
+                    changed.sets,
+                    self.stage.map().len(),
+                    changed.promoted.len()
+                ));
+            }
             // Before any command of this attempt: all of them may carry the new views.
             self.change_views(&changed, cause);
         }

@@ -13,10 +13,14 @@
 //!
 //! Without replicas there are no views, and nothing here has an effect.
 
+mod refills;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::control::{BackupPlace, ShardView};
+use heddle_protocol::control::{BackupPlace, FillOrder, ShardView};
 use heddle_protocol::ids::{Member, ShardId, Slot, Term, ViewVersion};
+
+pub(crate) use refills::{RefillPlace, RefillPlaces};
 
 use super::shard_map::ShardMap;
 use crate::fleet::Fleet;
@@ -33,6 +37,8 @@ pub(crate) struct ShardViews {
     promoted: u64,
     /// After a takeover: the copies that each pserver was ordered to load.
     placed: BTreeMap<Member, Vec<ShardId>>,
+    /// Slots that were ordered to fill a copy in this epoch: they may still have it when a view does not name them any more.
+    touched: BTreeSet<(Slot, ShardId)>,
 }
 
 /// What the loss of a pserver changes.
@@ -52,6 +58,8 @@ pub(crate) struct ChangedViews {
     pub shards: Vec<ShardId>,
     /// Those of `shards` that have another primary.
     pub promoted: Vec<ShardId>,
+    /// How many of `shards` have another in-sync set.
+    pub sets: usize,
 }
 
 impl ShardViews {
@@ -67,7 +75,8 @@ impl ShardViews {
             let in_sync: Vec<Member> =
                 std::iter::once(&primary).chain(backups).filter_map(member).collect();
             let primary = *in_sync.first()?;
-            Some(RecordedView { shard, term: Term(1), version: ViewVersion(1), primary, in_sync })
+            let (term, version) = (Term(1), ViewVersion(1));
+            Some(RecordedView { shard, term, version, primary, in_sync, fills: Vec::new() })
         };
         self.views = map.iter().zip(backups).filter_map(view).collect();
         debug_assert_eq!(self.views.len(), map.len(), "all pservers are there");
@@ -80,6 +89,11 @@ impl ShardViews {
         views: Vec<RecordedView>,
         placed: BTreeMap<Member, Vec<ShardId>>,
     ) {
+        let touched = |view: &RecordedView| {
+            let shard = view.shard;
+            view.fills.iter().map(move |fill| (fill.member.slot, shard)).collect::<Vec<_>>()
+        };
+        self.touched = views.iter().flat_map(touched).collect();
         (self.views, self.settled, self.placed) = (views, true, placed);
     }
 
@@ -191,12 +205,16 @@ impl ShardViews {
         let place = |shard: ShardId, member: &Member| {
             let endpoints = &fleet.member(*member)?.endpoints;
             let endpoint = *endpoints.get(turn(member.slot, shard) % endpoints.len().max(1))?;
-            Some(BackupPlace { member: *member, endpoint })
+            let fills = &self.view(shard)?.fills;
+            let fill = fills.iter().find(|fill| fill.member == *member);
+            let fill = fill.map(|it| FillOrder { version: it.version, thread: it.thread });
+            Some(BackupPlace { member: *member, endpoint, fill })
         };
         let view = |shard: &ShardId| {
-            let RecordedView { shard, term, version, primary, in_sync } =
-                self.view(*shard)?.clone();
-            let others = in_sync.iter().filter(|member| **member != primary);
+            let view = self.view(*shard)?.clone();
+            let filling: Vec<Member> = view.open_fills().map(|fill| fill.member).collect();
+            let RecordedView { shard, term, version, primary, in_sync, fills: _ } = view;
+            let others = in_sync.iter().filter(|member| **member != primary).chain(&filling);
             let backups = others.filter_map(|member| place(shard, member)).collect();
             Some(ShardView { shard, term, version, primary, in_sync, backups })
         };
@@ -232,15 +250,20 @@ impl ShardViews {
         for view in &mut self.views {
             let before = view.in_sync.len();
             let shard = view.shard;
+            let fills = view.fills.len();
             view.in_sync.retain(|member| !is_gone(*member, shard));
-            if view.in_sync.len() == before {
+            view.fills.retain(|fill| !is_gone(fill.member, shard));
+            if (view.in_sync.len(), view.fills.len()) == (before, fills) {
                 continue;
             }
             view.version = view.version.next();
             changed.shards.push(shard);
+            changed.sets += usize::from(view.in_sync.len() != before);
             if view.in_sync.contains(&view.primary) {
                 continue;
             }
+            // Those that the lost primary was sending end with it.
+            view.fills.retain(|fill| view.in_sync.contains(&fill.member));
             // The one with the fewest primaries, so that those of a lost pserver are spread.
             let load = |member: &&Member| primaries.get(&member.slot).copied().unwrap_or_default();
             let Some(primary) =
@@ -251,6 +274,7 @@ impl ShardViews {
             };
             view.primary = *primary;
             view.in_sync = vec![view.primary];
+            view.fills.retain(|fill| fill.member == view.primary);
             view.term = view.term.next();
             *primaries.entry(view.primary.slot).or_default() += 1;
             changed.promoted.push(shard);

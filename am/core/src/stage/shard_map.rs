@@ -12,6 +12,8 @@ pub(crate) struct ShardMap {
     of: BTreeMap<Slot, Vec<ShardId>>,
     /// With replicas: all copies that a slot loaded in this epoch, ascending; without them, or before it is known: empty.
     copies: BTreeMap<Slot, Vec<ShardId>>,
+    /// Copies that refills brought, each with its data thread.
+    filled: BTreeMap<(Slot, ShardId), u32>,
 }
 
 impl ShardMap {
@@ -21,7 +23,7 @@ impl ShardMap {
         for (shard, slot) in (0..).map(ShardId).zip(&holders) {
             of.entry(*slot).or_default().push(shard);
         }
-        Self { holders, of, copies: BTreeMap::new() }
+        Self { holders, of, copies: BTreeMap::new(), filled: BTreeMap::new() }
     }
 
     /// Shards in turn over the pservers of a job.
@@ -67,7 +69,13 @@ impl ShardMap {
         Self::new(holders).with_copies(copies)
     }
 
-    /// All copies that a slot holds, ascending: its shards, and with replicas the backups of others.
+    /// The map with these data threads of copies that refills brought.
+    pub(crate) fn with_filled(mut self, filled: BTreeMap<(Slot, ShardId), u32>) -> Self {
+        self.filled = filled;
+        self
+    }
+
+    /// All copies that a slot has loaded, ascending: its shards, and with replicas the backups of others.
     pub(crate) fn copies_of(&self, slot: Slot) -> &[ShardId] {
         match self.copies.is_empty() {
             true => self.of(slot),
@@ -77,6 +85,9 @@ impl ShardMap {
 
     /// The place of a shard in the order in which a pserver deals its copies to its data threads.
     pub(crate) fn turn(&self, slot: Slot, shard: ShardId) -> usize {
+        if let Some(thread) = self.filled.get(&(slot, shard)) {
+            return *thread as usize;
+        }
         let copies = self.copies_of(slot);
         copies.binary_search(&shard).unwrap_or_default()
     }

@@ -73,6 +73,7 @@ impl Takeover {
             | Report::LaneFenced { .. }
             | Report::ViewTaken { .. }
             | Report::Lagging { .. }
+            | Report::InSync { .. }
             | Report::Drained { .. } => {
                 self.reports.push((connection, report));
                 None

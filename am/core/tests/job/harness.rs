@@ -778,6 +778,10 @@ impl Process {
         }
         *own = view;
         let ShardView { shard, term, version, primary, .. } = *own;
+        if self.me.is_some_and(|me| own.in_sync.contains(&me)) && !self.shards.contains(&shard) {
+            // A refill has brought it.
+            self.shards.push(shard);
+        }
         (Some(primary) == self.me).then_some(Report::ViewTaken { epoch, shard, term, version })
     }
 

@@ -20,6 +20,7 @@ mod memory;
 mod outages;
 mod progress;
 mod recovery;
+mod refills;
 mod set_aside;
 mod size;
 mod start;

@@ -237,6 +237,7 @@ mod tests {
             copy_bytes_max: 0,
             early_bytes_max: 0,
             waiting_bytes_max: 0,
+            fill_values: 1 << 16,
         };
         let shard = Box::new(Shard::new(&config));
         give(DataCommand::Install { epoch, shard });

@@ -17,9 +17,9 @@ use heddle_shard::{Conn, Peer, StreamEntry};
 use tokio::io::Interest;
 use tokio::sync::Notify;
 
-use super::peer_dial;
 use super::receive_buffer::ReceiveBuffer;
 use super::thread::DataThread;
+use super::{TICK, peer_dial};
 
 /// Wait between two attempts to connect: a backup that lives accepts at once.
 const RETRY: Duration = Duration::from_millis(50);
@@ -104,9 +104,15 @@ impl EntryStream<'_> {
         let writing = !self.outgoing.entries.is_empty() || self.stream.has_pending();
         let both = Interest::READABLE | Interest::WRITABLE;
         let interest = if writing { both } else { Interest::READABLE };
+        let has_deadline = self.thread.shards.borrow().deadline().is_some();
         tokio::select! {
             ready = self.stream.ready(interest) => ready.map(|_| ()),
             () = wake.notified() => Ok(()),
+            () = tokio::time::sleep(TICK), if has_deadline => {
+                // A refill may begin again.
+                self.thread.tick();
+                Ok(())
+            }
         }
     }
 

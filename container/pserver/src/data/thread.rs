@@ -13,7 +13,7 @@ use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{Member, RunId};
-use heddle_shard::{Conn, ShardEffect, ShardSet};
+use heddle_shard::{Conn, ShardEffect, ShardReport, ShardSet};
 use tokio::sync::Notify;
 
 use super::handshake::Expected;
@@ -38,6 +38,8 @@ pub(super) struct DataThread {
     /// Some connection has a frame that the shards did not take.
     pub(super) blocked: Cell<bool>,
     started: Instant,
+    /// Refills were published.
+    fills: Cell<bool>,
     /// Streams to backups; none without replicas.
     pub(super) streams: PeerStreams,
 }
@@ -64,13 +66,14 @@ impl DataThread {
             run,
             secret,
             mechanism,
-            shards: RefCell::new(ShardSet::of(own)),
+            shards: RefCell::new(ShardSet::of(own, index as u32)),
             connections: RefCell::default(),
             effects: RefCell::default(),
             reports,
             counters,
             blocked: Cell::new(false),
             started: Instant::now(),
+            fills: Cell::new(false),
             streams: PeerStreams::new(own, timeout),
         }
     }
@@ -132,6 +135,10 @@ impl DataThread {
                 self.report(DataReport::Answered(DataAnswer { ask, result: Ok(()) }));
             }
             ShardEffect::Close { conn } => to(conn, &|connection| connection.closed.set(true)),
+            ShardEffect::Report(ShardReport::FillOrdered { shard, order }) => {
+                let (thread, epoch) = (self.index, self.shards.borrow().epoch());
+                self.report(DataReport::FillOrdered { thread, epoch, shard, order });
+            }
             ShardEffect::Report(report) => {
                 let epoch = self.shards.borrow().epoch();
                 self.report(DataReport::Report { epoch, report });
@@ -184,6 +191,9 @@ impl DataThread {
                 let result =
                     self.with_shards(None, |shards, _, out| shards.install(epoch, *shard, out));
                 self.report(DataReport::Installed { epoch, shard: id, result });
+            }
+            DataCommand::InstallEmpty { epoch, order, shard } => {
+                self.shards.borrow_mut().install_empty(epoch, order, *shard);
             }
             DataCommand::Begin { ask, command } => {
                 let phase = command.phase.no;
@@ -260,6 +270,10 @@ impl DataThread {
         self.counters.publish(pushes, refused, shards.position());
         if shards.granted().pulls() > 0 {
             self.counters.publish_granted(shards.granted());
+        }
+        let fills = shards.fills();
+        if self.fills.replace(!fills.is_empty()) || !fills.is_empty() {
+            self.counters.publish_fills(fills);
         }
         // All shards have the same tables, so that a job without sparse ones pays for a look at one shard.
         if shards.shards().next().is_some_and(|shard| !shard.sparse_tables().is_empty()) {

@@ -66,7 +66,7 @@ impl Pair {
     fn view(&self, shard: u32, term: u64, version: u64, holders: &[usize]) -> ShardView {
         let place = |&holder: &usize| {
             let endpoint = self.endpoints[holder][shard as usize];
-            BackupPlace { member: pserver(holder), endpoint }
+            BackupPlace { member: pserver(holder), endpoint, fill: None }
         };
         ShardView {
             shard: ShardId(shard),

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use heddle_protocol::control::BackupPlace;
 use heddle_protocol::ids::Member;
+use heddle_protocol::mutation::Mutation;
+
+use super::outgoing_fill::OutgoingFill;
 
 /// A backup's pserver, and the address of its data thread.
 pub type Peer = (Member, SocketAddr);
@@ -21,6 +24,8 @@ pub(crate) struct BackupStream {
     /// It cannot follow any more, or needs changes that the tail does not have.
     pub(crate) lost: bool,
     pub(super) is_reported: bool,
+    /// It is brought up to date by a refill.
+    pub(super) fill: Option<Box<OutgoingFill>>,
 }
 
 impl BackupStream {
@@ -34,6 +39,37 @@ impl BackupStream {
             owes_since: None,
             lost: false,
             is_reported: false,
+            fill: None,
+        }
+    }
+
+    /// Whether answers wait for it: it is in the set, or will be, since it was filled to the end.
+    pub(super) fn counts(&self) -> bool {
+        let is_filled = self.fill.as_ref().is_some_and(|fill| fill.is_caught_up());
+        self.in_sync || (is_filled && !Mutation::FilledCopyIsNotCounted.is_on())
+    }
+
+    /// Whether it takes changes now, so that the tail has to keep those after the acknowledged one.
+    pub(super) fn follows(&self) -> bool {
+        !self.lost && self.fill.as_ref().is_none_or(|fill| fill.has_begun())
+    }
+
+    /// Whether it is sent a refill.
+    pub(super) fn fills_now(&self) -> bool {
+        self.fill.as_ref().is_some_and(|fill| fill.has_begun() && !fill.is_reported())
+    }
+
+    /// Whether the refill makes no progress.
+    pub(super) fn is_stuck_in_fill(&self, now: Duration, lag: Duration) -> bool {
+        let silent = self.owes_since.is_some_and(|since| now >= since + lag);
+        self.fills_now() && (silent || self.lost)
+    }
+
+    /// The refill begins again, not before a moment: what was sent of it does not count.
+    pub(super) fn fill_again(&mut self, not_before: Duration) {
+        if let Some(fill) = &mut self.fill {
+            fill.restart(not_before);
+            self.owes_since = None;
         }
     }
 

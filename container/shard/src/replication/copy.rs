@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use heddle_protocol::control::{BackupPlace, ReplicaState, ShardView};
 use heddle_protocol::frame::Header;
-use heddle_protocol::ids::{Member, Term};
+use heddle_protocol::ids::{Member, Term, ViewVersion};
 
 use super::backup_stream::BackupStream;
+use super::incoming_fill::IncomingFill;
+use super::outgoing_fill::OutgoingFill;
 use crate::change::ShardChange;
 use crate::effect::ShardEffect;
 use crate::frame::Frame;
@@ -29,6 +31,8 @@ pub(crate) struct ShardReplica {
     tail_bytes: usize,
     /// A change did not fit: the copy follows no more.
     broken: bool,
+    /// A view has ordered to fill it, and none has it in the in-sync set yet.
+    pub(super) filling: Option<IncomingFill>,
 }
 
 /// What a copy does.
@@ -59,6 +63,7 @@ impl ShardReplica {
             tail: VecDeque::new(),
             tail_bytes: 0,
             broken: false,
+            filling: None,
             view,
         };
         if copy.view.primary == own {
@@ -101,7 +106,8 @@ impl ShardReplica {
 
     pub(crate) fn state(&self, whole: bool) -> ReplicaState {
         let (term, version) = self.view.order();
-        let (primary, whole) = (self.is_primary(), whole && !self.broken);
+        let is_filled = self.filling.as_ref().is_none_or(IncomingFill::is_whole);
+        let (primary, whole) = (self.is_primary(), whole && !self.broken && is_filled);
         ReplicaState { term, version, primary, number: self.number, whole }
     }
 
@@ -122,6 +128,32 @@ impl ShardReplica {
             CopyRole::Primary(serving) => Some(serving),
             CopyRole::Backup | CopyRole::Deposed => None,
         }
+    }
+
+    /// A view orders to fill the copy: what it has does not count any more.
+    pub(crate) fn fill(&mut self, order: ViewVersion) {
+        self.role = CopyRole::Backup;
+        (self.number, self.committed, self.broken) = (0, 0, false);
+        self.tail.clear();
+        self.tail_bytes = 0;
+        self.filling = Some(IncomingFill::new(order));
+    }
+
+    /// The number of the refill that fills the copy.
+    pub(crate) fn fill_order(&self) -> Option<ViewVersion> {
+        self.filling.as_ref().map(|filling| filling.name.order)
+    }
+
+    /// The copy is in the in-sync set.
+    pub(crate) fn settle(&mut self) {
+        self.filling = None;
+    }
+
+    /// Starts at this number: the state of a refill has all changes up to it.
+    pub(super) fn start_at(&mut self, number: u64) {
+        (self.number, self.committed, self.broken) = (number, 0, false);
+        self.tail.clear();
+        self.tail_bytes = 0;
     }
 
     /// Takes a later view. Returns whether this copy becomes the primary by it.
@@ -149,7 +181,7 @@ impl ShardReplica {
     pub(crate) fn owe(&mut self, now: Duration) {
         let number = self.number;
         if let Some(serving) = self.serving_mut() {
-            let behind = serving.followers.values_mut();
+            let behind = serving.followers.values_mut().filter(|one| one.follows());
             behind.filter(|one| one.acknowledged < number).for_each(|one| one.owes(now));
         }
     }
@@ -177,12 +209,19 @@ impl ShardReplica {
             let follower = follower.or_insert_with(|| BackupStream::new(*place, committed));
             follower.set_place(*place);
             follower.in_sync = in_sync;
+            let order = place.fill.map(|order| order.version).filter(|_| !in_sync);
+            if order != follower.fill.as_ref().map(|fill| fill.name.order) {
+                if order.is_some() {
+                    *follower = BackupStream::new(*place, committed);
+                }
+                follower.fill = order.map(|order| Box::new(OutgoingFill::new(order)));
+            }
         }
         // A member of the set without a place cannot acknowledge: the primary waits for it all the same.
         let places = |member: &&Member| **member != view.primary && !is_backup(member);
         for member in view.in_sync.iter().filter(places) {
             let none = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-            let place = BackupPlace { member: *member, endpoint: none };
+            let place = BackupPlace { member: *member, endpoint: none, fill: None };
             let mut follower = BackupStream::new(place, committed);
             follower.in_sync = true;
             serving.followers.insert(*member, follower);
@@ -197,9 +236,22 @@ impl ShardReplica {
         self.tail_bytes += change.bytes();
         self.tail.push_back(change);
         if let Some(serving) = self.serving_mut() {
-            serving.followers.values_mut().for_each(|follower| follower.owes(now));
+            let follow = serving.followers.values_mut().filter(|follower| follower.follows());
+            follow.for_each(|follower| follower.owes(now));
         }
         self.commit();
+    }
+
+    /// Refills that wait for the state of the shard begin with this one, which is that of now.
+    pub(crate) fn begin_fills(&mut self, state: &ShardChange, now: Duration) {
+        let number = self.number;
+        let followers = self.serving_mut().into_iter().flat_map(|it| it.followers.values_mut());
+        for follower in followers {
+            if follower.fill.as_mut().is_some_and(|fill| fill.begin(number, state)) {
+                (follower.acknowledged, follower.sent) = (number, number);
+                (follower.lost, follower.owes_since) = (false, Some(now));
+            }
+        }
     }
 
     /// Holds an answer until the backups have the entries of now. Drops it if this copy does not serve.
@@ -225,9 +277,9 @@ impl ShardReplica {
     pub(crate) fn commit(&mut self) {
         let number = self.number;
         let Some(serving) = self.serving() else { return };
-        let in_sync = serving.followers.values().filter(|follower| follower.in_sync);
+        let in_sync = serving.followers.values().filter(|follower| follower.counts());
         let committed = in_sync.map(|follower| follower.acknowledged).min().unwrap_or(number);
-        let needed = serving.followers.values().filter(|follower| !follower.lost);
+        let needed = serving.followers.values().filter(|follower| follower.follows());
         let needed = needed.map(|follower| follower.acknowledged).min().unwrap_or(number);
         debug_assert!(committed <= number, "a backup has no more than its primary");
         self.committed = self.committed.max(committed);

@@ -8,8 +8,11 @@ use heddle_protocol::ids::ShardId;
 use heddle_protocol::mutation::Mutation;
 
 use super::backup_stream::{BackupStream, Peer};
+use super::outgoing_fill::{self, FillNeed};
 use super::{CopyRole, Replication, ShardReplica, StreamEntry};
+use crate::change::ShardChange;
 use crate::effect::{ShardEffect, ShardReport};
+use crate::shard::FillPiece;
 
 impl Replication {
     /// Backups to which a connection has to exist.
@@ -26,9 +29,57 @@ impl Replication {
     }
 
     /// A connection to a backup is open. What it has not acknowledged is sent again: it may not have arrived.
-    pub(crate) fn connected(&mut self, peer: Peer) {
+    pub(crate) fn connected(&mut self, peer: Peer, now: Duration) {
         for follower in self.followers_of(peer) {
             follower.sent = follower.acknowledged;
+            if follower.fill.as_ref().is_some_and(|fill| !fill.is_caught_up()) {
+                // Rows that were sent are not kept.
+                follower.fill_again(now);
+            }
+        }
+    }
+
+    /// Whether a backup is being filled.
+    pub(crate) fn has_fills(&self) -> bool {
+        let serving = self.copies.values().filter_map(ShardReplica::serving);
+        serving.flat_map(|it| it.followers.values()).any(|follower| follower.fill.is_some())
+    }
+
+    /// What the refill of this backup needs from the shard.
+    pub(crate) fn fill_need(
+        &mut self,
+        shard: ShardId,
+        peer: Peer,
+        now: Duration,
+    ) -> Option<FillNeed> {
+        let serving = self.copies.get(&shard)?.serving()?;
+        let follower = serving.followers.get(&peer.0).filter(|it| it.peer() == peer)?;
+        follower.fill.as_ref()?.need(now)
+    }
+
+    /// Refills of the shard that wait for its state begin.
+    pub(crate) fn begin_fills(&mut self, shard: ShardId, state: &ShardChange, now: Duration) {
+        if let Some(copy) = self.copies.get_mut(&shard) {
+            copy.begin_fills(state, now);
+        }
+    }
+
+    /// A piece of a refill was read.
+    pub(crate) fn push_piece(
+        &mut self,
+        shard: ShardId,
+        peer: Peer,
+        piece: FillPiece,
+        now: Duration,
+    ) {
+        let Some(copy) = self.copies.get_mut(&shard) else { return };
+        let number = copy.number();
+        let follower = copy.serving_mut().and_then(|it| it.followers.get_mut(&peer.0));
+        if let Some(follower) = follower {
+            follower.owes(now);
+            if let Some(fill) = &mut follower.fill {
+                fill.push(number, piece);
+            }
         }
     }
 
@@ -50,6 +101,15 @@ impl Replication {
         if follower.peer() != peer || follower.lost {
             return None;
         }
+        if let Some(fill) = &mut follower.fill {
+            if let Some((number, change)) = fill.take(sent) {
+                let head = Header::entry(epoch, shard, term, number, committed);
+                return Some(StreamEntry { head, change });
+            }
+            if !fill.takes_changes() {
+                return None;
+            }
+        }
         let Some(change) = next? else {
             // The tail begins later: the backup has to be filled.
             follower.lost = true;
@@ -68,13 +128,18 @@ impl Replication {
         now: Duration,
     ) -> Option<ShardId> {
         let copy = self.copies.get_mut(&reply.shard).filter(|_| reply.epoch == self.epoch)?;
-        let (number, term) = (copy.number(), copy.term());
+        let (number, term, committed) = (copy.number(), copy.term(), copy.committed());
         if reply.kind == Kind::Refused && reply.status == Status::WrongTerm && reply.term() > term {
             copy.depose();
             return Some(reply.shard);
         }
         let follower = copy.serving_mut()?.followers.get_mut(&peer.0)?;
         if follower.peer() != peer || reply.term() != term {
+            return None;
+        }
+        if follower.fill.as_ref().is_some_and(|fill| !fill.is_caught_up()) {
+            answered_fill(follower, reply, (number, committed), now);
+            copy.commit();
             return None;
         }
         match reply.kind {
@@ -98,13 +163,25 @@ impl Replication {
         None
     }
 
-    /// Reports backups that are lost or slow.
+    /// Reports backups that are lost or slow, and those that a refill has brought up to date. A refill without progress begins
+    /// again.
     pub(crate) fn report_lagging(&mut self, now: Duration, out: &mut Vec<ShardEffect>) {
         let lag = self.lag;
         for (&shard, copy) in &mut self.copies {
             let term = copy.term();
             let CopyRole::Primary(serving) = &mut copy.role else { continue };
             for (&member, follower) in &mut serving.followers {
+                if follower.is_stuck_in_fill(now, lag) {
+                    follower.fill_again(now + outgoing_fill::RETRY);
+                }
+                let acknowledged = follower.acknowledged;
+                if let Some(fill) = &mut follower.fill
+                    && fill.reports(acknowledged, now, lag)
+                {
+                    let order = fill.name.order;
+                    let report = ShardReport::InSync { shard, term, member, order };
+                    out.push(ShardEffect::Report(report));
+                }
                 if follower.lags(now, lag) {
                     follower.is_reported = true;
                     follower.in_sync &= !Mutation::PrimaryLeavesBackupOut.is_on();
@@ -112,17 +189,47 @@ impl Replication {
                     out.push(ShardEffect::Report(report));
                 }
             }
-            if Mutation::PrimaryLeavesBackupOut.is_on() {
-                copy.commit();
-            }
+            copy.commit();
         }
     }
 
-    /// When a backup has to be reported at the latest.
+    /// Refills whose wait for the next attempt is over. Returns whether there are any.
+    pub(crate) fn fill_waits_end(&mut self, now: Duration) -> bool {
+        let serving = self.copies.values_mut().filter_map(ShardReplica::serving_mut);
+        let fills = serving.flat_map(|it| it.followers.values_mut());
+        let fills = fills.filter_map(|follower| follower.fill.as_mut());
+        fills.filter_map(|fill| fill.wait_ends(now).then_some(())).count() > 0
+    }
+
+    /// When a backup has to be reported at the latest, or a refill begins again.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let followers = self.copies.values().filter_map(ShardReplica::serving);
         let followers = followers.flat_map(|serving| serving.followers.values());
-        let owing = followers.filter(|follower| follower.in_sync && !follower.is_reported);
-        owing.filter_map(|one| one.owes_since.map(|since| since + self.lag)).min()
+        let at = |follower: &BackupStream| {
+            let fill = follower.fill.as_ref().and_then(|fill| fill.deadline(self.lag));
+            let owes = follower.in_sync && !follower.is_reported || follower.fills_now();
+            let owes = follower.owes_since.filter(|_| owes).map(|since| since + self.lag);
+            fill.into_iter().chain(owes).min()
+        };
+        followers.filter_map(at).min()
     }
+}
+
+/// Takes an answer of a backup that is being filled.
+fn answered_fill(
+    follower: &mut BackupStream,
+    reply: &Header,
+    (number, committed): (u64, u64),
+    now: Duration,
+) {
+    let Some(fill) = follower.fill.as_mut().filter(|fill| fill.is_named(reply)) else { return };
+    if reply.request > number || !fill.has_begun() {
+        return;
+    }
+    if !fill.answered(reply, committed) {
+        return follower.fill_again(now + outgoing_fill::RETRY);
+    }
+    let owes = fill.owes() || reply.request < number;
+    follower.acknowledged = follower.acknowledged.max(reply.request);
+    follower.owes_since = owes.then_some(now);
 }

@@ -50,6 +50,8 @@ impl Shard {
                 return Ok(Flow::Taken);
             }
             _ if self.is_busy() => return Ok(Flow::Wait),
+            // Rows are missing: the snapshot would be of no use.
+            Kind::Barrier if self.is_filling() => {}
             Kind::Barrier => self.snap(change.header.cut, &mut unsent),
             _ if change.header.phase != self.phase => return Err(Unfit),
             Kind::Push => return self.follow_push(change),

@@ -105,13 +105,16 @@ impl ShardSet {
             self.release(out);
             self.replicate(from, out);
         }
+        let from = out.len();
         if let Some(replicas) = &mut self.replicas {
-            replicas.report_lagging(now, out);
+            replicas.tick(now, out);
             if replicas.stops_waiting(now) {
                 let backups = self.shards.values_mut().filter(|it| !replicas.is_primary(it.id()));
                 backups.for_each(Shard::stop_saving);
             }
         }
+        // Answers may have waited for a copy whose refill begins again.
+        self.replicate(from, out);
     }
 
     pub(super) fn snap_if_complete(&mut self, out: &mut Vec<ShardEffect>) {

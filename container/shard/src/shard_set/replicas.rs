@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_protocol::control::{LoadShards, ReplicaState, SetViews, ShardView};
+use heddle_protocol::control::{FillProgress, LoadShards, ReplicaState, SetViews, ShardView};
 use heddle_protocol::frame::{Header, Kind, Status};
-use heddle_protocol::ids::{CutId, Member, ShardId};
+use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, ViewVersion};
 
 use super::{ShardSet, ShardSetError, serves};
 use crate::change::ShardChange;
 use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
 use crate::frame::Frame;
-use crate::replication::{Peer, Replication, StreamEntry, Turn};
+use crate::replication::{FillNeed, FillTurn, Peer, Replication, StreamEntry, Turn};
+use crate::shard::Shard;
 
 /// How long a backup waits for the saver of its snapshot before it drops it: well below [`crate::LAG`].
 const SAVER_WAIT: Duration = Duration::from_secs(1);
@@ -75,8 +76,20 @@ impl Replicas {
         self.copies.deadline().into_iter().chain(waits).min()
     }
 
-    pub(super) fn report_lagging(&mut self, now: Duration, out: &mut Vec<ShardEffect>) {
+    /// Time has passed: reports backups that lag, and begins refills again.
+    pub(super) fn tick(&mut self, now: Duration, out: &mut Vec<ShardEffect>) {
         self.copies.report_lagging(now, out);
+        if self.copies.fill_waits_end(now) {
+            out.push(ShardEffect::Replicate);
+        }
+    }
+
+    /// Numbers a change of a primary; the state for refills has the number of the change before it.
+    fn changed(&mut self, shard: ShardId, change: Arc<ShardChange>, now: Duration) {
+        match change.kind() {
+            Kind::FillBegin => self.copies.begin_fills(shard, &change, now),
+            _ => self.copies.append(shard, change, now),
+        }
     }
 
     /// Whether a trainer's frame may be handled now. [`Flow::Wait`]: the backups have too much to acknowledge.
@@ -93,10 +106,10 @@ impl Replicas {
 }
 
 impl ShardSet {
-    /// A set of this pserver's thread, without shards and in no epoch. A set without a member keeps no copies.
+    /// A set of this pserver's thread (from 0), without shards and in no epoch. A set without a member keeps no copies.
     #[must_use]
-    pub fn of(own: Member) -> Self {
-        Self { own: Some(own), ..Self::default() }
+    pub fn of(own: Member, thread: u32) -> Self {
+        Self { own: Some(own), thread, ..Self::default() }
     }
 
     /// How long a backup may take to acknowledge before it is reported. Call it after [`Self::hold`].
@@ -157,12 +170,28 @@ impl ShardSet {
         if !replicas.copies.is_later(view) {
             return;
         }
-        let (id, own) = (view.shard, replicas.copies.own);
-        let Some(copy) = replicas.copies.copy_mut(id) else { return };
+        let (id, own, thread) = (view.shard, replicas.copies.own, self.thread);
+        let place = view.backups.iter().find(|place| place.member == own);
+        let place = place.filter(|it| it.fill.is_none_or(|order| order.thread == thread));
+        let is_in_sync = view.in_sync.contains(&own);
+        let order = place.and_then(|it| it.fill).filter(|_| !is_in_sync).map(|it| it.version);
+        let Some(copy) = replicas.copies.copy_mut(id) else {
+            if let Some(order) = order {
+                replicas.copies.add(view, order);
+                self.order_fill(id, order, out);
+            }
+            return;
+        };
         let served = copy.is_primary();
         let promoted = copy.take_view(own, view.clone());
         copy.owe(now);
         let serves = copy.is_primary();
+        let begins = order.filter(|order| copy.fill_order() != Some(*order));
+        match begins {
+            Some(order) => copy.fill(order),
+            None if is_in_sync => copy.settle(),
+            None => {}
+        }
         if served && !serves {
             self.stop_serving(id, out);
         }
@@ -179,14 +208,33 @@ impl ShardSet {
             let (term, version) = view.order();
             out.push(ShardEffect::Report(ShardReport::ViewTaken { shard: id, term, version }));
         }
-        let is_backup = view.backups.iter().any(|place| place.member == own);
-        if !serves && !is_backup && !view.in_sync.contains(&own) {
+        if let Some(order) = begins {
+            self.order_fill(id, order, out);
+        }
+        if !serves && place.is_none() && !is_in_sync {
             // Left out: the copy is of no use, since a new one is filled from its beginning.
             self.shards.remove(&id);
             self.missing.remove(&id);
             if let Some(replicas) = &mut self.replicas {
                 replicas.copies.remove(id);
             }
+        }
+    }
+
+    /// A view orders to fill the copy. A shard that is here is used again.
+    fn order_fill(&mut self, shard: ShardId, order: ViewVersion, out: &mut Vec<ShardEffect>) {
+        self.missing.remove(&shard);
+        if !self.shards.contains_key(&shard) {
+            out.push(ShardEffect::Report(ShardReport::FillOrdered { shard, order }));
+        }
+    }
+
+    /// Installs a shard of zeros for a refill ([`ShardReport::FillOrdered`]). It is dropped if the refill is not ordered any more.
+    pub fn install_empty(&mut self, epoch: Epoch, order: ViewVersion, shard: Shard) {
+        let Some(replicas) = self.replicas.as_mut().filter(|_| epoch == self.epoch) else { return };
+        let copy = replicas.copies.copy_mut(shard.id());
+        if copy.is_some_and(|copy| copy.fill_order() == Some(order)) {
+            self.shards.entry(shard.id()).or_insert(shard);
         }
     }
 
@@ -215,13 +263,14 @@ impl ShardSet {
         let now = self.clocked.now();
         for (at, effect) in out.split_off(from).into_iter().enumerate() {
             while let Some((_, shard, change)) = all.next_if(|(before, ..)| *before <= from + at) {
-                replicas.copies.append(shard, change, now);
+                replicas.changed(shard, change, now);
             }
             out.extend(replicas.copies.gate(effect));
         }
-        all.for_each(|(_, shard, change)| replicas.copies.append(shard, change, now));
+        all.for_each(|(_, shard, change)| replicas.changed(shard, change, now));
         replicas.copies.release(out);
-        if has_changes {
+        // A shard whose step has just ended may have rows to send.
+        if has_changes || replicas.copies.has_fills() {
             out.push(ShardEffect::Replicate);
         }
     }
@@ -244,10 +293,17 @@ impl ShardSet {
             }
             return Flow::Taken;
         };
+        if matches!(frame.header.kind, Kind::FillBegin | Kind::FillChunk | Kind::FillEnd) {
+            return self.on_fill(&entry, frame, out);
+        }
         let loading = self.missing.contains(&entry.shard);
         let mut snapped = false;
         let header = match replicas.copies.judge(&entry, loading) {
             Turn::Wait => return Flow::Wait,
+            Turn::Ignore => {
+                incoming.entry = None;
+                return Flow::Taken;
+            }
             Turn::Answer(header) => header,
             Turn::Next => {
                 let shard = self.shards.get_mut(&entry.shard);
@@ -291,6 +347,65 @@ impl ShardSet {
         }
     }
 
+    /// A part of a refill, behind its entry.
+    fn on_fill(&mut self, entry: &Header, frame: &Frame<'_>, out: &mut Vec<ShardEffect>) -> Flow {
+        let (id, conn) = (entry.shard, frame.conn);
+        let Some(replicas) = &mut self.replicas else { return Flow::Taken };
+        let shard = self.shards.get_mut(&id);
+        let answer = match replicas.copies.judge_fill(entry, &frame.header, shard.is_some()) {
+            FillTurn::Wait => return Flow::Wait,
+            FillTurn::Ignore => None,
+            FillTurn::Answer(header) => Some(header),
+            FillTurn::Next => {
+                let take = |shard: &mut Shard| match frame.header.kind {
+                    Kind::FillBegin => shard.begin_filling(frame),
+                    Kind::FillChunk => shard.take_fill(frame),
+                    _ => shard.end_filling(),
+                };
+                Some(match shard.filter(|_| frame.header.shard == id).map(take) {
+                    Some(Ok(())) => replicas.copies.filled(entry, &frame.header),
+                    Some(Err(_)) | None => replicas.copies.unfit(entry),
+                })
+            }
+        };
+        if let Some(incoming) = replicas.incoming.get_mut(&conn) {
+            incoming.entry = None;
+        }
+        out.extend(answer.map(|header| ShardEffect::Reply { conn, header }));
+        Flow::Taken
+    }
+
+    /// Reads what the refills of this backup need from the shards.
+    fn feed_fills(&mut self, peer: Peer) {
+        let now = self.clocked.now();
+        let Some(replicas) = &mut self.replicas else { return };
+        for (&id, shard) in &mut self.shards {
+            while let Some(need) = replicas.copies.fill_need(id, peer, now) {
+                match need {
+                    FillNeed::Begin => match shard.fill_state() {
+                        Some(state) => replicas.copies.begin_fills(id, &state, now),
+                        None => {
+                            shard.want_fill();
+                            break;
+                        }
+                    },
+                    FillNeed::Piece(cursor) => match shard.fill_piece(cursor) {
+                        Some(piece) => replicas.copies.push_piece(id, peer, piece, now),
+                        None => break,
+                    },
+                }
+            }
+        }
+    }
+
+    /// How far the refills are that this thread sends.
+    #[must_use]
+    pub fn fills(&self) -> Vec<FillProgress> {
+        let Some(replicas) = &self.replicas else { return Vec::new() };
+        let bytes = |shard| self.shards.get(&shard).map_or(0, Shard::fill_bytes);
+        replicas.copies.fills(bytes)
+    }
+
     /// Backups to which a connection has to exist; none without replicas.
     #[must_use]
     pub fn peers(&self) -> BTreeSet<Peer> {
@@ -301,7 +416,7 @@ impl ShardSet {
     pub fn peer_connected(&mut self, peer: Peer) {
         if let Some(replicas) = &mut self.replicas {
             replicas.connected.insert(peer);
-            replicas.copies.connected(peer);
+            replicas.copies.connected(peer, self.clocked.now());
         }
     }
 
@@ -315,8 +430,13 @@ impl ShardSet {
     /// The next entry to send to a backup, `last` being the shard of the one before: shards take turns.
     pub fn next_entry(&mut self, peer: Peer, last: ShardId) -> Option<StreamEntry> {
         let replicas = self.replicas.as_mut()?;
-        let open = replicas.connected.contains(&peer);
-        open.then(|| replicas.copies.next_entry(peer, last))?
+        if !replicas.connected.contains(&peer) {
+            return None;
+        }
+        if replicas.copies.has_fills() {
+            self.feed_fills(peer);
+        }
+        self.replicas.as_mut()?.copies.next_entry(peer, last)
     }
 
     /// Takes a backup's answer to an entry.

@@ -1,6 +1,7 @@
 //! Copies of one shard: a primary, its backups, and a trainer, without sockets. What breaks simpler protocols has the number of
 //! its schedule in its name.
 
+mod fills;
 mod random;
 mod schedules;
 mod snapshots;
@@ -8,7 +9,7 @@ mod snapshots;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use heddle_protocol::control::{BackupPlace, ReplicaState, SetViews, ShardView};
+use heddle_protocol::control::{BackupPlace, FillOrder, ReplicaState, SetViews, ShardView};
 use heddle_protocol::ids::{Term, ViewVersion};
 
 use super::*;
@@ -24,7 +25,11 @@ fn peer(index: usize) -> Peer {
 
 /// A view whose in-sync set are its holders, the primary first.
 fn view(term: u64, version: u64, holders: &[usize]) -> ShardView {
-    let place = |&holder: &usize| BackupPlace { member: peer(holder).0, endpoint: peer(holder).1 };
+    let place = |&holder: &usize| BackupPlace {
+        member: peer(holder).0,
+        endpoint: peer(holder).1,
+        fill: None,
+    };
     ShardView {
         shard: ShardId(0),
         term: Term(term),
@@ -33,6 +38,14 @@ fn view(term: u64, version: u64, holders: &[usize]) -> ShardView {
         in_sync: holders.iter().map(|&holder| pserver(holder)).collect(),
         backups: holders[1..].iter().map(place).collect(),
     }
+}
+
+/// A view whose holders are in sync, and which orders to fill another copy. `order` is the version of the view that ordered it.
+fn filling(term: u64, version: u64, holders: &[usize], to: usize, order: u64) -> ShardView {
+    let mut view = view(term, version, holders);
+    let fill = Some(FillOrder { version: ViewVersion(order), thread: 0 });
+    view.backups.push(BackupPlace { member: peer(to).0, endpoint: peer(to).1, fill });
+    view
 }
 
 /// Pservers with a copy each, and a trainer that is connected to all of them.
@@ -52,9 +65,32 @@ struct Copies {
 }
 
 impl Copies {
+    /// A primary and its backups.
     fn new(count: usize, sharing: Sharing, config: ShardConfig) -> Self {
+        let holders: Vec<_> = (0..count).collect();
+        Self::with(count, sharing, config, &holders)
+    }
+
+    /// A primary without backups. The other pservers are in the epoch and hold nothing.
+    fn alone(count: usize, sharing: Sharing, config: ShardConfig) -> Self {
+        let mut copies = Self::with(count, sharing, config, &[0]);
+        let load = LoadShards {
+            views: vec![view(1, 1, &[0])],
+            shards: Vec::new(),
+            ..load(1, (0, sharing), 0, None)
+        };
+        for host in 1..count {
+            let held = copies.act(host, |set, _, out| set.hold(&load, &[], out));
+            assert_eq!(held.expect("a later epoch"), []);
+        }
+        let all: Vec<_> = (0..count).collect();
+        copies.connect(&all);
+        copies
+    }
+
+    fn with(count: usize, sharing: Sharing, config: ShardConfig, holders: &[usize]) -> Self {
         let mut copies = Self {
-            hosts: (0..count).map(|index| ShardSet::of(pserver(index))).collect(),
+            hosts: (0..count).map(|index| ShardSet::of(pserver(index), 0)).collect(),
             conns: Vec::new(),
             streams: Vec::new(),
             back: VecDeque::new(),
@@ -69,8 +105,7 @@ impl Copies {
             let conn = copies.act(host, |set, _, out| set.connect(member(0), out));
             copies.conns.push(conn.expect("a member"));
         }
-        let holders: Vec<_> = (0..count).collect();
-        copies.hold(1, sharing, &holders);
+        copies.hold(1, sharing, holders);
         copies
     }
 
@@ -119,6 +154,10 @@ impl Copies {
                         Some(&(from, to, _)) => self.back.push_back((to, from, header)),
                         None => self.answers.push((host, header)),
                     }
+                }
+                ShardEffect::Report(ShardReport::FillOrdered { order, .. }) => {
+                    let epoch = self.hosts[host].epoch();
+                    self.hosts[host].install_empty(epoch, order, Shard::new(&self.config));
                 }
                 ShardEffect::Report(report) => self.reports.push((host, report)),
                 ShardEffect::Settled { ask } => self.settled.push(ask),

@@ -42,6 +42,31 @@ pub struct BackupPlace {
     pub member: Member,
     /// Address of the data thread that owns the copy.
     pub endpoint: SocketAddr,
+    /// The copy is, or was, brought up to date by a refill. Until it is in the in-sync set it takes part in nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill: Option<FillOrder>,
+}
+
+/// The order to fill a copy, by the primary of the shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FillOrder {
+    /// The version of the view that ordered it: the number of the refill.
+    pub version: ViewVersion,
+    /// The data thread of the receiver that owns the copy, from 0.
+    pub thread: u32,
+}
+
+/// How far a refill is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FillProgress {
+    /// The shard.
+    pub shard: ShardId,
+    /// The receiver.
+    pub member: Member,
+    /// Bytes of rows that it has.
+    pub bytes: u64,
+    /// Bytes of rows of the shard, as far as they exist now.
+    pub of_bytes: u64,
 }
 
 /// See [`Command::Views`](super::Command::Views).
@@ -87,7 +112,7 @@ mod tests {
             version: ViewVersion(5),
             primary: member(1),
             in_sync: vec![member(1), member(0)],
-            backups: vec![BackupPlace { member: member(0), endpoint }],
+            backups: vec![BackupPlace { member: member(0), endpoint, fill: None }],
         }
     }
 
@@ -143,6 +168,16 @@ mod tests {
         let json = serde_json::to_string(&state(Some(copy))).expect("JSON");
         let arrived: ShardState = serde_json::from_str(&json).expect("what was sent arrives");
         assert_eq!(arrived, state(Some(copy)));
+    }
+
+    #[test]
+    fn an_order_to_fill_is_a_field_of_its_backup_alone() {
+        let [mut place] = <[BackupPlace; 1]>::try_from(view().backups).expect("one backup");
+        assert!(!serde_json::to_string(&place).expect("JSON").contains("fill"));
+        place.fill = Some(FillOrder { version: ViewVersion(6), thread: 1 });
+        let json = serde_json::to_string(&place).expect("JSON");
+        assert!(json.ends_with(r#""fill":{"version":6,"thread":1}}"#), "{json}");
+        assert_eq!(serde_json::from_str::<BackupPlace>(&json).expect("reads back"), place);
     }
 
     #[test]

@@ -155,6 +155,20 @@ pub enum Report {
         /// The backup.
         member: Member,
     },
+    /// Pserver, primary of the shard: the backup that the view `order` ordered to fill has everything that was acknowledged,
+    /// and answers wait for it. From now on only a view ends that.
+    InSync {
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// The primary's term.
+        term: Term,
+        /// The backup.
+        member: Member,
+        /// The number of the refill.
+        order: ViewVersion,
+    },
     /// Trainer: its barrier of the cut has gone down every connection; these are its unfinished tasks with
     /// the first step not acknowledged by every shard. All its later reports carry the cut.
     AtBarrier {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::LaneGrant;
 use super::granted_pulls::GrantedPulls;
-use super::replica::ReplicaState;
+use super::replica::{FillProgress, ReplicaState};
 use super::saved_bytes::SavedBytes;
 use super::sparse_table_size::SparseTableSize;
 use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
@@ -122,6 +122,9 @@ pub struct HeartbeatStats {
     /// Pserver: its sparse tables, the shards added up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sparse_tables: Vec<SparseTableSize>,
+    /// Pserver: refills of other pservers' copies that it sends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fills: Vec<FillProgress>,
     /// Pserver, BSP: lowest number of job steps applied among its shards, and the phase. Trainer: its phase and the
     /// lowest step of its lanes.
     pub phase: PhaseNo,

@@ -57,6 +57,8 @@ pub struct Report {
     pub replaced_slow: u64,
     /// Tasks that a trainer stopped to compute, because another one had finished them.
     pub withdrawn: u64,
+    /// Copies that refills have brought up to date.
+    pub refills: usize,
     /// Hash of the event log.
     pub log_hash: u64,
     /// What its faults did.
@@ -115,6 +117,7 @@ impl World {
             divisions: self.divisions,
             replaced_slow: self.replaced_slow,
             withdrawn: self.withdrawn,
+            refills: self.refills(),
             log_hash: self.log_hash(),
             coverage: self.coverage.clone(),
             faults: self.injected(),
@@ -137,6 +140,7 @@ impl World {
                 return Ok(outcome);
             }
             self.step()?;
+            self.check_copies()?;
             watch(self);
             if let Some(broken) = self.broken.take() {
                 return Err(broken);

@@ -1,9 +1,13 @@
 //! Connections between pservers, from primaries to backups of their shards.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use heddle_am_core::{Record, RecordedFill};
 use heddle_protocol::frame::Header;
 use heddle_protocol::ids::ShardId;
-use heddle_shard::{Conn, Peer, StreamEntry};
+use heddle_shard::{Conn, Peer, ShardSet, StreamEntry};
 
+use super::super::job::{COUNTS, WEIGHTS};
 use super::super::pserver::Pserver;
 use super::{Item, Wire, World};
 
@@ -160,6 +164,54 @@ impl World {
         }
         self.pserver_wants(from, out)?;
         self.pump_peers(from)
+    }
+
+    /// Copies of a shard that have the same changes have the same content, and so the same bytes in a checkpoint.
+    pub(super) fn check_copies(&self) -> Result<(), String> {
+        if self.job.replicas == 0 {
+            return Ok(());
+        }
+        let mut copies: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for container in self.containers.values() {
+            let super::Body::Pserver(pserver) = &container.body else { continue };
+            for host in &pserver.hosts {
+                for state in host.states() {
+                    let Some(copy) = state.replica.filter(|copy| copy.whole) else { continue };
+                    // While a step is being applied at one of them their steps differ.
+                    let at = (state.shard, host.epoch(), copy.term, copy.number, state.step);
+                    copies.entry(at).or_default().push((container.member, host, state));
+                }
+            }
+        }
+        for ((id, ..), copies) in copies {
+            let [(one, first, state), rest @ ..] = &copies[..] else { continue };
+            for (other, host, theirs) in rest {
+                let equal = (state.phase, &state.tasks, &state.done)
+                    == (theirs.phase, &theirs.tasks, &theirs.done);
+                let values = |host: &ShardSet, table| {
+                    let values = host.shard(id).and_then(|shard| shard.table_values(table))?;
+                    Some(values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>())
+                };
+                let same = |table| values(first, table) == values(host, table);
+                if !equal || ![WEIGHTS, COUNTS].into_iter().all(same) {
+                    return Err(format!("copies of shard {id} at {one} and {other} differ"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies that refills have brought up to date, by the journal.
+    pub(super) fn refills(&self) -> usize {
+        let views = self.durable.journal.iter().flat_map(|record| match record {
+            Record::Views { views, .. } => &views[..],
+            _ => &[],
+        });
+        let filled = views.flat_map(|view| {
+            let is_in_sync = |fill: &&RecordedFill| view.in_sync.contains(&fill.member);
+            view.fills.iter().filter(is_in_sync).map(|fill| (view.shard, fill.member, fill.version))
+        });
+        filled.collect::<BTreeSet<_>>().len()
     }
 
     /// The link of a backup's connection.

@@ -144,7 +144,13 @@ fn no_task_is_late_before_three_of_four_are_done() {
     let mut queue = queue(8);
     let mut held = Vec::new();
     for index in 0..2 {
-        held.extend(queue.grant(trainer(index), 9, NearTasks::default(), MonotonicMs(0), &Limits::default()));
+        held.extend(queue.grant(
+            trainer(index),
+            9,
+            NearTasks::default(),
+            MonotonicMs(0),
+            &Limits::default(),
+        ));
     }
     assert!(!queue.may_be_late());
     for task in &held[1..] {
@@ -165,7 +171,13 @@ fn one_late_task_of_ten_has_a_speculative_attempt() {
     for (holders, most) in [(2, 1), (19, 1), (20, 2), (35, 3)] {
         let mut queue = queue(holders + 1);
         for index in 0..holders {
-            let own = queue.grant(trainer(index), 90, NearTasks::default(), MonotonicMs(0), &Limits::default());
+            let own = queue.grant(
+                trainer(index),
+                90,
+                NearTasks::default(),
+                MonotonicMs(0),
+                &Limits::default(),
+            );
             assert_eq!(own.len(), 1, "no more tasks than trainers");
         }
         let last = grant(&mut queue, 900);

@@ -216,6 +216,77 @@ fn run(seed: u64, sharing: Sharing, is_sparse: bool, gated: bool) -> Result<Vec<
     Ok(run.model(is_sparse))
 }
 
+/// A run whose backup is filled in its middle, over connections that break, and whose primary is lost after that. Returns the
+/// model, or none if it ended before the refill.
+fn refilled(seed: u64, sharing: Sharing, is_sparse: bool) -> Result<Option<Vec<u32>>, String> {
+    let bsp = matches!(sharing, Sharing::Lanes { .. });
+    let optimizer = if bsp { Optimizer::ftrl(0.3, 1.0, 1e-3, 0.1) } else { SGD };
+    let mut random = Random(seed);
+    let values = 1 + random.below(12) as usize;
+    let config = ShardConfig { fill_values: values, ..table(is_sparse, optimizer) };
+    let mut run = Run::new(Copies::alone(2, sharing, config), sharing, is_sparse);
+    let (ordered, more) = (random.below(30), random.below(40));
+    let mut in_sync = None;
+    for moment in 0..400 {
+        if moment == ordered {
+            run.copies.view(0, filling(1, 2, &[0], 1, 2));
+            run.copies.view(1, filling(1, 2, &[0], 1, 2));
+        }
+        match random.below(16) {
+            0..6 => {
+                let unit = random.below(u64::from(UNITS)) as usize;
+                run.send(unit);
+            }
+            6..11 => {
+                let count = random.below(4) as usize;
+                run.copies.deliver(0, 1, count);
+            }
+            11..15 => run.copies.acknowledge(),
+            _ if random.below(8) == 0 => run.copies.connect(&[0, 1]),
+            _ => {}
+        }
+        run.take_answers()?;
+        let reported = |it: &ShardReport| matches!(it, ShardReport::InSync { .. });
+        if in_sync.is_none() && run.copies.reports_of(0).into_iter().any(reported) {
+            in_sync = Some(moment);
+            run.copies.view(0, view(1, 3, &[0, 1]));
+            run.copies.view(1, view(1, 3, &[0, 1]));
+        }
+        if in_sync.is_some_and(|at| moment >= at + more) {
+            break;
+        }
+    }
+    if in_sync.is_none() {
+        return Ok(None);
+    }
+    if seed % 2 == 0 {
+        run.copies.replicate(0, 1);
+        let states: Vec<_> = [0, 1].map(|host| run.copies.values(host)).into();
+        if states[0] != states[1] || run.copies.state(0).number != run.copies.state(1).number {
+            return Err("the copy differs from its primary".to_owned());
+        }
+    }
+    run.fail_over()?;
+    run.finish()?;
+    Ok(Some(run.model(is_sparse)))
+}
+
+#[test]
+fn filled_copy_is_as_good_as_one_from_the_beginning() {
+    for (sharing, is_sparse) in shapes() {
+        let wanted = undisturbed(sharing, is_sparse);
+        let mut filled = 0;
+        for seed in 0..500 {
+            let got = refilled(seed, sharing, is_sparse);
+            let got = got.unwrap_or_else(|error| panic!("seed {seed}, {sharing:?}: {error}"));
+            let Some(got) = got else { continue };
+            filled += 1;
+            assert!(same(&got, &wanted, sharing), "seed {seed}, {sharing:?}, sparse {is_sparse}");
+        }
+        assert!(filled > 300, "{filled}, {sharing:?}, sparse {is_sparse}");
+    }
+}
+
 /// The model of a run without faults and without backups.
 fn undisturbed(sharing: Sharing, is_sparse: bool) -> Vec<u32> {
     let bsp = matches!(sharing, Sharing::Lanes { .. });

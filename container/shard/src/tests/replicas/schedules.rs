@@ -351,7 +351,7 @@ fn change_that_does_not_fit_ends_the_copy() {
 
 #[test]
 fn shards_without_views_have_no_replicas() {
-    let mut set = ShardSet::of(pserver(0));
+    let mut set = ShardSet::of(pserver(0), 0);
     let load = load(1, (0, Sharing::Queue), 0, None);
     let mut out = Vec::new();
     set.hold(&load, &load.shards, &mut out).expect("a later epoch");

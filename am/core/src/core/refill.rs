@@ -1,0 +1,110 @@
+//! Refills: shards that have lost a copy get another one, while training goes on.
+//!
+//! 1. One record has the views that order refills. The primary sends the copy; the receiver gets an empty shard.
+//! 2. The primary waits for the copy once it is whole, and reports it in sync.
+//! 3. A record has the view with the copy in the in-sync set. From then on it can be promoted.
+//!
+//! A refill ends with its primary or its receiver, and with this attempt: the next one orders it again. Where it goes is
+//! decided in `stage::replicas::refills`.
+
+use heddle_protocol::frame::VALUE_BYTES_MAX;
+use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Term, ViewVersion};
+use heddle_protocol::spec::{JobSpec, PserverMemory};
+use heddle_protocol::view::RefillView;
+
+use super::Core;
+use super::failover::shards_text;
+use crate::stage::replicas::{RefillPlace, RefillPlaces};
+
+impl Core {
+    /// Orders refills of shards with too few copies.
+    pub(super) fn refill(&mut self) {
+        let can = self.has_replicas()
+            && self.stage.is_in_phase()
+            && !self.stage.is_stopping()
+            && self.stage.views().are_settled();
+        if !can || self.under_replicated() == 0 || !rows_fit(&self.ctx.config().spec) {
+            return;
+        }
+        let places = self.refill_places();
+        let changed = self.stage.views_mut().order_fills(&places);
+        if changed.shards.is_empty() {
+            return;
+        }
+        self.set_filled();
+        self.change_views(&changed, format!("another copy of {}", shards_text(&changed.shards)));
+    }
+
+    fn refill_places(&self) -> RefillPlaces {
+        let spec = &self.ctx.config().spec;
+        let copies = 1 + spec.pservers.replicas as usize;
+        let mut hosts = self.pserver_hosts();
+        let leaving = self.fleet.leaving_pservers();
+        let place = |slot| {
+            let holder = self.fleet.holder(slot)?;
+            let memory = self.fleet.memory_of(slot, &self.ctx).unwrap_or(spec.pservers.memory);
+            let place = RefillPlace {
+                member: holder.member,
+                host: hosts.remove(&slot)?,
+                threads: holder.endpoints.len(),
+                room: PserverMemory::shards_that_fit(spec, memory) as usize * copies,
+                stays: !leaving.contains(&slot),
+            };
+            Some((slot, place))
+        };
+        let pservers = self.fleet.registered_slots(Role::Pserver).into_iter().filter_map(place);
+        let pservers: std::collections::BTreeMap<_, _> = pservers.collect();
+        let sender = |(shard, slot)| {
+            let threads = self.fleet.holder(slot).map_or(1, |holder| holder.endpoints.len().max(1));
+            (slot, self.stage.map().turn(slot, shard) % threads)
+        };
+        RefillPlaces { pservers, copies, senders: self.stage.map().iter().map(sender).collect() }
+    }
+
+    /// The map has the data threads of filled copies.
+    fn set_filled(&mut self) {
+        let filled = self.stage.views().filled_threads();
+        self.stage.set_map(self.stage.map().clone().with_filled(filled));
+    }
+
+    /// A primary waits for a filled copy from now on, which has everything.
+    pub(super) fn copy_filled(
+        &mut self,
+        primary: Member,
+        epoch: Epoch,
+        (shard, term): (ShardId, Term),
+        (backup, order): (Member, ViewVersion),
+    ) {
+        let settled = self.stage.is_in_phase() && self.stage.views().are_settled();
+        if epoch != self.ctx.epoch() || !settled {
+            return;
+        }
+        let filled = self.stage.views_mut().filled(primary, (shard, term), (backup, order));
+        if let Some(changed) = filled {
+            self.change_views(&changed, format!("{} has a copy of shard {shard}", backup.slot));
+        }
+    }
+
+    /// The refills under way.
+    pub(super) fn refills(&self) -> Vec<RefillView> {
+        let mut refills = Vec::new();
+        for view in self.stage.views().all() {
+            for fill in view.open_fills() {
+                let (shard, from, to) = (view.shard, view.primary.slot, fill.member.slot);
+                let beat = self.fleet.member(view.primary).map(|holder| &holder.beat.fills);
+                let is_it = |it: &&heddle_protocol::control::FillProgress| {
+                    it.shard == shard && it.member == fill.member
+                };
+                let progress = beat.and_then(|fills| fills.iter().find(is_it));
+                let (bytes, of_bytes) = progress.map_or((0, 0), |it| (it.bytes, it.of_bytes));
+                refills.push(RefillView { shard, from, to, bytes, of_bytes });
+            }
+        }
+        refills
+    }
+}
+
+/// Whether a row of each table fits into one frame with all of its state: a piece of a refill has whole rows.
+fn rows_fit(spec: &JobSpec) -> bool {
+    spec.tables().iter().all(|table| table.row_bytes() <= u64::from(VALUE_BYTES_MAX))
+}

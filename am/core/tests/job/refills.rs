@@ -1,0 +1,217 @@
+//! Refills: shards that have lost a copy get another one while the job goes on.
+
+use heddle_am_core::{Record, RecordedView};
+use heddle_protocol::control::{Command, Report, ShardView};
+use heddle_protocol::ids::{Epoch, Member, ShardId, Term, ViewVersion};
+use heddle_protocol::spec::Consistency;
+
+use crate::failover::{epoch, kept, last_places, restores, started, views_of, views_sent};
+use crate::harness::Job;
+
+/// The last recorded view of each shard.
+fn last_views(job: &Job) -> Vec<RecordedView> {
+    let mut last: Vec<RecordedView> = Vec::new();
+    for view in views_of(job).into_iter().flatten() {
+        last.retain(|it| it.shard != view.shard);
+        last.push(view);
+    }
+    last.sort_by_key(|view| view.shard);
+    last
+}
+
+fn last_view(job: &Job, shard: ShardId) -> RecordedView {
+    last_views(job).into_iter().find(|it| it.shard == shard).unwrap()
+}
+
+/// The refills that are ordered and not over.
+fn open(job: &Job) -> Vec<(ShardId, Member, ViewVersion)> {
+    let of = |view: RecordedView| {
+        let fills: Vec<_> = view.open_fills().copied().collect();
+        fills.into_iter().map(move |fill| (view.shard, fill.member, fill.version))
+    };
+    last_views(job).into_iter().flat_map(of).collect()
+}
+
+fn in_sync(job: &Job, (shard, member, order): (ShardId, Member, ViewVersion)) -> Report {
+    let term = last_view(job, shard).term;
+    Report::InSync { epoch: epoch(job), shard, term, member, order }
+}
+
+/// Ends all refills, also those that follow.
+fn fill_all(job: &mut Job) {
+    for _ in 0..100 {
+        let Some(fill) = open(job).first().copied() else { return };
+        let report = in_sync(job, fill);
+        job.report(last_view(job, fill.0).primary, report);
+    }
+    panic!("refills do not end: {:?}", open(job));
+}
+
+fn last_sent(job: &Job, to: Member, shard: ShardId) -> ShardView {
+    views_sent(job, to).into_iter().rev().find(|view| view.shard == shard).unwrap()
+}
+
+#[test]
+fn each_shard_gets_another_copy_on_another_host() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    job.kill(job.pserver(0));
+    let ordered = open(&job);
+    assert!(!ordered.is_empty());
+    for (shard, member, order) in &ordered {
+        let view = last_view(&job, *shard);
+        assert_eq!((view.version, view.in_sync.len()), (*order, 1));
+        assert_ne!(*member, view.primary);
+        for holder in [view.primary, *member] {
+            let sent = last_sent(&job, holder, *shard);
+            assert_eq!(sent.in_sync, [view.primary]);
+            assert_eq!(sent.backups.len(), 1);
+            assert_eq!(sent.backups[0].fill.map(|fill| fill.version), Some(*order));
+        }
+    }
+    assert_eq!(job.core.view().replication.unwrap().refills.len(), ordered.len());
+    fill_all(&mut job);
+    let replication = job.core.view().replication.unwrap();
+    assert_eq!((replication.in_sync, replication.under_replicated), (6, 0));
+    assert!(replication.refills.is_empty());
+    for view in last_views(&job) {
+        assert_eq!(view.in_sync.len(), 2);
+        assert_ne!(view.in_sync[0].slot, view.in_sync[1].slot);
+    }
+    assert_eq!(restores(&job), 1, "the start alone");
+}
+
+#[test]
+fn a_second_loss_after_the_refills_is_a_failover() {
+    let mut job = started(Consistency::Bsp, 3, 1);
+    let before = epoch(&job);
+    for slot in [0, 1, 2, 0] {
+        job.kill(job.pserver(slot));
+        fill_all(&mut job);
+        assert_eq!(epoch(&job), before);
+        let places = last_places(&job, job.trainer(0));
+        for (place, view) in places.iter().zip(last_views(&job)) {
+            assert_eq!(place.holder, view.primary);
+        }
+    }
+    assert_eq!(restores(&job), 1);
+}
+
+#[test]
+fn one_refill_at_a_time_is_sent_and_received_by_a_thread() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    job.kill(job.pserver(0));
+    for _ in 0..100 {
+        let fills = open(&job);
+        let Some(first) = fills.first().copied() else { return };
+        let mut senders: Vec<Member> =
+            fills.iter().map(|(shard, ..)| last_view(&job, *shard).primary).collect();
+        let mut receivers: Vec<Member> = fills.iter().map(|(_, member, _)| *member).collect();
+        for ends in [&mut senders, &mut receivers] {
+            ends.sort_unstable();
+            // Pservers of this test have one data thread.
+            assert!(ends.windows(2).all(|pair| pair[0] != pair[1]), "{fills:?}");
+        }
+        let report = in_sync(&job, first);
+        job.report(last_view(&job, first.0).primary, report);
+    }
+    panic!("refills do not end");
+}
+
+#[test]
+fn s7_copy_counts_after_its_record_and_by_its_primary_alone() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    job.kill(job.pserver(0));
+    let fill = open(&job)[0];
+    let (shard, member, order) = fill;
+    let (primary, right) = (last_view(&job, shard).primary, in_sync(&job, fill));
+    let before = views_of(&job).len();
+    job.report(member, right.clone());
+    let (epoch, term) = (epoch(&job), last_view(&job, shard).term);
+    let wrong_term = Report::InSync { epoch, shard, term: Term(9), member, order };
+    let wrong_order =
+        Report::InSync { epoch, shard, term, member, order: ViewVersion(order.0 - 1) };
+    job.report(primary, wrong_term);
+    job.report(primary, wrong_order);
+    let other = Epoch { count: 9, ..epoch };
+    job.report(primary, Report::InSync { epoch: other, shard, term, member, order });
+    assert_eq!(views_of(&job).len(), before, "not its primary, term, refill or epoch");
+    job.auto.journal = false;
+    job.sent.clear();
+    job.report(primary, right.clone());
+    assert_eq!(last_view(&job, shard).in_sync, [primary, member]);
+    assert!(job.sent.is_empty(), "the record is not durable");
+    job.all_durable();
+    assert_eq!(last_sent(&job, primary, shard).in_sync, [primary, member]);
+    let after = views_of(&job).len();
+    job.report(primary, right);
+    assert_eq!(views_of(&job).len(), after, "reported again: nothing changes");
+}
+
+#[test]
+fn loss_of_a_receiver_ends_its_refills_and_costs_nothing() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    job.kill(job.pserver(0));
+    // The replacement of the lost one has no copy that counts.
+    let new = job.pserver(0);
+    let before = (epoch(&job), job.core.view().recoveries.len());
+    let of = |job: &Job, to| open(job).into_iter().filter(|(_, member, _)| *member == to).count();
+    for _ in 0..100 {
+        if of(&job, new) > 0 {
+            break;
+        }
+        let fill = open(&job)[0];
+        let report = in_sync(&job, fill);
+        job.report(last_view(&job, fill.0).primary, report);
+    }
+    assert!(of(&job, new) > 0);
+    job.kill(new);
+    assert_eq!(of(&job, new), 0);
+    assert_eq!(epoch(&job), before.0);
+    fill_all(&mut job);
+    assert_eq!(job.core.view().replication.unwrap().under_replicated, 0);
+}
+
+#[test]
+fn s15_new_attempt_orders_refills_under_another_number() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    job.kill(job.pserver(0));
+    let earlier = open(&job);
+    let mut next = job.successor();
+    next.processes = job.processes.clone();
+    next.auto.cluster = false;
+    next.recover(2, 2, kept(&job));
+    let members: Vec<Member> = next.processes.keys().copied().collect();
+    for member in members {
+        next.registers(member);
+    }
+    assert_eq!(epoch(&next), epoch(&job), "no rollback");
+    let later = open(&next);
+    assert!(!later.is_empty());
+    for (shard, _, order) in &later {
+        let same = earlier.iter().find(|(of, ..)| of == shard);
+        assert!(same.is_none_or(|(.., before)| order > before));
+    }
+    let stale = earlier.iter().find(|(shard, ..)| later.iter().any(|(of, ..)| of == shard));
+    let (shard, member, order) = *stale.unwrap();
+    let term = last_view(&next, shard).term;
+    let report = Report::InSync { epoch: epoch(&next), shard, term, member, order };
+    next.report(last_view(&next, shard).primary, report);
+    assert_eq!(last_view(&next, shard).in_sync.len(), 1, "of an order that does not hold any more");
+    fill_all(&mut next);
+    assert_eq!(next.core.view().replication.unwrap().under_replicated, 0);
+}
+
+#[test]
+fn hosts_that_are_lacking_get_no_second_copy() {
+    let mut job = started(Consistency::Asp, 2, 1);
+    job.auto.cluster = false;
+    job.kill(job.pserver(0));
+    assert!(open(&job).is_empty(), "one pserver is left");
+    let records =
+        |job: &Job| job.records.iter().filter(|it| matches!(it, Record::Views { .. })).count();
+    assert_eq!(records(&job), 2);
+    assert!(job.sent.iter().all(|(_, it)| match it {
+        Command::Views(views) => views.views.iter().all(|view| view.backups.is_empty()),
+        _ => true,
+    }));
+}
