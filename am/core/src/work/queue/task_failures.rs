@@ -147,6 +147,7 @@ mod tests {
         queue.release(trainer(0));
         let mut grant = |index, trainers, near: &[TaskId]| -> Vec<TaskId> {
             let member = trainer(index);
+            let near = NearTasks { host: near, rack: &[] };
             let granted = queue.grant(member, trainers, near, MonotonicMs(0), &Limits::default());
             queue.release(member);
             granted.iter().map(|grant| grant.task).collect()
