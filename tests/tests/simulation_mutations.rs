@@ -23,13 +23,16 @@ const TURN: u64 = 50;
 const FAULTS_MAX: usize = 6;
 
 /// Defects that need a combination of faults which thousands of seeds may miss. Their rules are played step by step in
-/// `simulation_schedules` and in the tests of heddle-am-core. Tried only where `HEDDLE_MUTATION` names one.
-const RARE: [Mutation; 5] = [
+/// `simulation_schedules` and in the tests of heddle-am-core and heddle-shard. Tried only where `HEDDLE_MUTATION` names one.
+const RARE: [Mutation; 8] = [
     Mutation::BarrierByNumber,
     Mutation::AllocationTimeoutRunsOn,
     Mutation::ViewsBeforeRecord,
     Mutation::BackupsNeedNotLoad,
     Mutation::TakeoverTrustsPrimaries,
+    Mutation::FilledCopyIsNotCounted,
+    Mutation::AnyFillName,
+    Mutation::StaleFillBegin,
 ];
 
 /// Faults of which a defect needs several close together; all for the others.

@@ -5,7 +5,7 @@
 //! 1. `FillBegin`: `rows` are the bytes of the dedup state, and the values are the words of it, zeros up to a whole word, and
 //!    in a BSP phase the highest hand-out that has asked for each lane (generation, count).
 //! 2. `FillChunk`: rows of one table with all their planes, plane after plane; positions of a sparse table last, two words
-//!    a row. `start` is the first row of the shard's slice, and flag LAST says that the table has no more rows.
+//!    a row. `start` is the first row of the shard's slice, and flag LAST marks the last rows of the table.
 //! 3. `FillEnd`.
 //!
 //! Between them changes follow as usual. All three have the name of the refill ([`FillName`]): the number of the view that ordered

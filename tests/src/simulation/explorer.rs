@@ -402,13 +402,13 @@ impl Explorer {
         self.explore_runs(0..self.length, |at| (at % 3, Trial::of(Schedule(vec![(at, fault)]))))
     }
 
-    /// Runs with one fault right before every third event, and another of the kind `apart` events later.
+    /// Runs with one fault right before every event whose number `every` divides, and another of the kind `apart` events later.
     ///
     /// # Errors
     /// As [`Explorer::explore`].
-    pub fn at_every_pair(&self, fault: Fault, apart: u64) -> Result<Summary, Box<Failure>> {
+    pub fn at_pairs(&self, fault: Fault, every: u64, apart: u64) -> Result<Summary, Box<Failure>> {
         let pair = |at: u64| Trial::of(Schedule(vec![(at, fault), (at + apart, fault)]));
-        self.explore_runs(0..self.length / 3, |third| (third % 3, pair(3 * third)))
+        self.explore_runs(0..self.length / every, |number| (number % 3, pair(every * number)))
     }
 
     fn explore_runs(

@@ -31,7 +31,7 @@ pub(crate) struct SavedFiles {
 
 /// Two pservers saved different bytes of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DifferingCopies {
+pub(crate) struct DifferingFiles {
     pub shard: ShardId,
     pub holders: [Slot; 2],
 }
@@ -71,7 +71,7 @@ impl SavedFiles {
     ///
     /// # Errors
     /// It is not equal to one that came before.
-    pub(super) fn add(&mut self, slot: Slot, file: ShardFile) -> Result<(), DifferingCopies> {
+    pub(super) fn add(&mut self, slot: Slot, file: ShardFile) -> Result<(), DifferingFiles> {
         let shard = file.shard;
         let is_copy = self.awaits(slot, shard);
         self.stop_awaiting(shard, slot);
@@ -80,7 +80,7 @@ impl SavedFiles {
         let sums = |file: &ShardFile| (file.md5, file.bytes, file.sha256);
         let other = files.iter().find(|(_, other)| sums(other) != sums(&file));
         if let Some((holder, _)) = other.filter(|_| !Mutation::CopiesAreNotCompared.is_on()) {
-            return Err(DifferingCopies { shard, holders: [*holder, slot] });
+            return Err(DifferingFiles { shard, holders: [*holder, slot] });
         }
         let at = if is_copy { files.len() } else { 0 };
         files.insert(at, (slot, file));

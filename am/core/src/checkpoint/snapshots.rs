@@ -13,7 +13,7 @@ use heddle_protocol::mutation::Mutation;
 use heddle_protocol::table_statistics::TableStatistics;
 
 use super::cut::{Cut, CutProgress, OrderedCut};
-use super::saved_files::DifferingCopies;
+use super::saved_files::DifferingFiles;
 use super::{Checkpoints, CutEnded, TRIES_MAX};
 use crate::context::Context;
 use crate::fleet::Fleet;
@@ -78,7 +78,7 @@ impl Checkpoints {
         slot: Slot,
         (file, tables): (ShardFile, Vec<TableStatistics>),
         ctx: &Context,
-    ) -> Result<(), DifferingCopies> {
+    ) -> Result<(), DifferingFiles> {
         let cut = self.matching(id, epoch, ctx).filter(|cut| cut.can_be_given_up());
         let Some(cut) = cut else {
             return Ok(());

@@ -103,7 +103,8 @@ impl Core {
         }
         if changed.sets == 0 {
             // It was being filled: nothing that counted is lost.
-            return Ok(self.change_views(&changed, format!("{slot} {cause}")));
+            self.change_views(&changed, format!("{slot} {cause}"));
+            return Ok(());
         }
         let promotes = !changed.promoted.is_empty();
         self.stage.recoveries_mut().fail_over(slot, promotes, &self.ctx);

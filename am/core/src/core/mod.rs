@@ -2,11 +2,10 @@
 //!
 //! Components change their own state and return facts; [`Core`] routes the facts. Events change facts; [`Core::advance`] then
 //! moves the job on as far as the facts allow. So the order of two facts does not matter. One file for
-//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `copies`, `phases`, `stragglers`,
-//! `takeover`, `completion`, `expiry`, `view`.
+//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `refill`, `shard_files`, `phases`,
+//! `stragglers`, `takeover`, `completion`, `expiry`, `view`.
 
 mod completion;
-mod copies;
 mod expiry;
 mod failover;
 mod losses;
@@ -15,6 +14,7 @@ mod refill;
 mod registration;
 mod reports;
 mod rollback;
+mod shard_files;
 mod stragglers;
 mod takeover;
 mod takeover_replicas;

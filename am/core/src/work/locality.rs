@@ -41,7 +41,7 @@ struct TasksByPlace {
 
 /// Tasks that lie near a trainer, ascending.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NearTasks<'a> {
+pub(crate) struct TaskLocality<'a> {
     /// Those on its host.
     pub(crate) host: &'a [TaskId],
     /// Those in its rack, also on its host. Empty where all tasks are in one rack.
@@ -67,13 +67,13 @@ impl LocalityIndex {
     }
 
     /// Tasks near a node; none where nothing is known of it.
-    pub(crate) fn near(&self, training: bool, node: &str) -> NearTasks<'_> {
+    pub(crate) fn near(&self, training: bool, node: &str) -> TaskLocality<'_> {
         let tasks = if training { &self.train } else { &self.test };
         let Some(host) = self.numbers.get(node) else {
-            return NearTasks::default();
+            return TaskLocality::default();
         };
         let rack = self.racks.get(*host).and_then(|rack| tasks.rack.get(*rack));
-        NearTasks {
+        TaskLocality {
             host: tasks.host.get(*host).map_or(&[], Vec::as_slice),
             rack: rack.map_or(&[], Vec::as_slice),
         }
@@ -95,7 +95,7 @@ impl LocalityIndex {
     }
 }
 
-impl NearTasks<'_> {
+impl TaskLocality<'_> {
     /// The first `room` places of tasks in this order, those in the rack before others.
     pub(crate) fn rack_first(
         self,

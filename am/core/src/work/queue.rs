@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use heddle_protocol::control::{TaskGrant, TaskHandOut, TaskPosition};
 use heddle_protocol::ids::{Generation, Member, Step, TaskAttempt, TaskId};
 
-use super::locality::NearTasks;
+use super::locality::TaskLocality;
 use crate::config::Limits;
 use crate::time::MonotonicMs;
 use task_failures::TaskFailures;
@@ -240,7 +240,7 @@ impl Queue {
         &mut self,
         member: Member,
         trainers: usize,
-        near: NearTasks<'_>,
+        near: TaskLocality<'_>,
         now: MonotonicMs,
         limits: &Limits,
     ) -> Vec<TaskGrant> {
@@ -274,7 +274,7 @@ impl Queue {
         &mut self,
         member: Member,
         room: usize,
-        near: NearTasks<'_>,
+        near: TaskLocality<'_>,
         trainers: usize,
     ) -> Vec<u32> {
         let mut next = Vec::new();

@@ -118,7 +118,7 @@ pub(super) async fn check_content(
     Err(name_other_version(storage, dir, file, identity, error).await)
 }
 
-/// The first copy of a shard that passes every check, as its only file. A file without copies is returned unread: who reads it
+/// The first copy of a shard that passes every check, as its only file. A file without copies is returned unread: its reader
 /// checks it.
 ///
 /// # Errors

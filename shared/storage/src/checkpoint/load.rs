@@ -72,7 +72,7 @@ impl StoredCheckpoint {
         Ok((storage, Self { dir: dir.clone(), manifest }))
     }
 
-    /// Reads the manifest of a checkpoint alone. Whoever reads a file of it checks the file.
+    /// Reads the manifest of a checkpoint alone. A reader of its files checks each of them.
     ///
     /// # Errors
     /// As [`load`](Self::load).

@@ -113,7 +113,7 @@ impl Queue {
 mod tests {
     use heddle_protocol::ids::{Generation, Incarnation};
 
-    use super::super::{NearTasks, QueueProgress};
+    use super::super::{QueueProgress, TaskLocality};
     use super::*;
     use crate::config::Limits;
     use crate::time::MonotonicMs;
@@ -124,7 +124,7 @@ mod tests {
 
     fn take(queue: &mut Queue, member: Member) -> TaskAttempt {
         let granted =
-            queue.grant(member, 1, NearTasks::default(), MonotonicMs(0), &Limits::default());
+            queue.grant(member, 1, TaskLocality::default(), MonotonicMs(0), &Limits::default());
         granted.iter().find(|grant| grant.task == TaskId(0)).expect("the first task").attempt
     }
 
@@ -147,7 +147,7 @@ mod tests {
         queue.release(trainer(0));
         let mut grant = |index, trainers, near: &[TaskId]| -> Vec<TaskId> {
             let member = trainer(index);
-            let near = NearTasks { host: near, rack: &[] };
+            let near = TaskLocality { host: near, rack: &[] };
             let granted = queue.grant(member, trainers, near, MonotonicMs(0), &Limits::default());
             queue.release(member);
             granted.iter().map(|grant| grant.task).collect()
@@ -166,7 +166,7 @@ mod tests {
         assert!(queue.set_aside(TaskId(0)) && !queue.set_aside(TaskId(0)));
         queue.release(trainer(0));
         let next =
-            queue.grant(trainer(1), 2, NearTasks::default(), MonotonicMs(0), &Limits::default());
+            queue.grant(trainer(1), 2, TaskLocality::default(), MonotonicMs(0), &Limits::default());
         assert_eq!(next.iter().map(|grant| grant.task).collect::<Vec<_>>(), [TaskId(1)]);
         queue.finished(trainer(1), TaskId(1), next[0].attempt);
         assert!(queue.is_done());

@@ -14,7 +14,7 @@ fn queue(count: u32) -> Queue {
 }
 
 fn grant(queue: &mut Queue, index: u32) -> Vec<TaskGrant> {
-    queue.grant(trainer(index), 2, NearTasks::default(), MonotonicMs(0), &Limits::default())
+    queue.grant(trainer(index), 2, TaskLocality::default(), MonotonicMs(0), &Limits::default())
 }
 
 fn position(grant: TaskGrant, step: u64) -> TaskPosition {
@@ -87,7 +87,8 @@ fn three_kills_do_not_blame_a_task() {
 #[test]
 fn idle_trainer_takes_from_the_longest_queue() {
     let mut queue = queue(2);
-    let held = queue.grant(trainer(0), 1, NearTasks::default(), MonotonicMs(0), &Limits::default());
+    let held =
+        queue.grant(trainer(0), 1, TaskLocality::default(), MonotonicMs(0), &Limits::default());
     assert_eq!(held.len(), 2);
     let speculative = grant(&mut queue, 1)[0];
     assert_eq!(speculative.task, held[1].task, "the one that its holder works on last");
@@ -111,7 +112,7 @@ fn one_left(count: u32, others: u32) -> Queue {
 }
 
 fn grant_at(queue: &mut Queue, index: u32, now: u64) -> Vec<TaskGrant> {
-    queue.grant(trainer(index), 2, NearTasks::default(), MonotonicMs(now), &Limits::default())
+    queue.grant(trainer(index), 2, TaskLocality::default(), MonotonicMs(now), &Limits::default())
 }
 
 #[test]
@@ -147,7 +148,7 @@ fn no_task_is_late_before_three_of_four_are_done() {
         held.extend(queue.grant(
             trainer(index),
             9,
-            NearTasks::default(),
+            TaskLocality::default(),
             MonotonicMs(0),
             &Limits::default(),
         ));
@@ -174,7 +175,7 @@ fn one_late_task_of_ten_has_a_speculative_attempt() {
             let own = queue.grant(
                 trainer(index),
                 90,
-                NearTasks::default(),
+                TaskLocality::default(),
                 MonotonicMs(0),
                 &Limits::default(),
             );
@@ -221,12 +222,12 @@ fn leases_last_for_the_trainers_own_pace() {
     let mut queue = queue(1000);
     let mut now = MonotonicMs(0);
     for _ in 0..10 {
-        for grant in queue.grant(trainer(0), 2, NearTasks::default(), now, &Limits::default()) {
+        for grant in queue.grant(trainer(0), 2, TaskLocality::default(), now, &Limits::default()) {
             now = now + 1_000;
             assert!(queue.finished(trainer(0), grant.task, grant.attempt).is_some());
         }
     }
-    let held = queue.grant(trainer(0), 2, NearTasks::default(), now, &Limits::default()).len();
+    let held = queue.grant(trainer(0), 2, TaskLocality::default(), now, &Limits::default()).len();
     assert_eq!(held, 30, "thirty seconds at a second each");
 }
 
@@ -237,7 +238,13 @@ fn fewer_tasks_than_trainers_leave_nobody_with_two() {
     for index in 0..50 {
         most = most.max(
             queue
-                .grant(trainer(index), 50, NearTasks::default(), MonotonicMs(0), &Limits::default())
+                .grant(
+                    trainer(index),
+                    50,
+                    TaskLocality::default(),
+                    MonotonicMs(0),
+                    &Limits::default(),
+                )
                 .len(),
         );
     }
@@ -281,7 +288,7 @@ proptest! {
             let nth = |queue: &Queue, index, nth: usize| queue.held_by(trainer(index)).get(nth).copied();
             match op {
                 Op::Grant(index) => {
-                    queue.grant(trainer(index), 6, NearTasks::default(), now, &Limits::default());
+                    queue.grant(trainer(index), 6, TaskLocality::default(), now, &Limits::default());
                 }
                 Op::Measured(index, ns) => queue.measured(trainer(index), ns, now),
                 Op::Finish(index, at) => if let Some(grant) = nth(&queue, index, at) {

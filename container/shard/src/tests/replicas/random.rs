@@ -259,7 +259,7 @@ fn refilled(seed: u64, sharing: Sharing, is_sparse: bool) -> Result<Option<Vec<u
     if in_sync.is_none() {
         return Ok(None);
     }
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         run.copies.replicate(0, 1);
         let states: Vec<_> = [0, 1].map(|host| run.copies.values(host)).into();
         if states[0] != states[1] || run.copies.state(0).number != run.copies.state(1).number {

@@ -144,7 +144,7 @@ fn s35_backup_waits_a_second_for_its_saver_and_then_drops_the_snapshot() {
     copies.push(0, 1, whole(0, 0), -1.0);
     let entries = copies.entries(0, 1, 1);
     assert_eq!(copies.give(0, 1, &entries[0]), Flow::Wait);
-    let deadline = copies.hosts[1].deadline().expect("it does not wait for ever");
+    let deadline = copies.hosts[1].deadline().expect("the wait is bounded");
     assert_eq!(deadline, copies.now + Duration::from_secs(1));
     assert!(deadline < copies.now + LAG);
     copies.now = deadline;

@@ -1,7 +1,7 @@
-//! Copies of a shard in a checkpoint (`checkpoint.copies`): who may save one, and what follows when two differ.
+//! Copies of a shard in a checkpoint (`checkpoint.copies`): which pservers save them, and what follows when two differ.
 //!
 //! Copies are equal by construction, so two that differ show a defect: of a memory, or of this program. The cut is given up,
-//! and the backup leaves the in-sync set, so that its copy can never be promoted. What keeps happening is no accident: the
+//! and the backup leaves the in-sync set, so that its copy can never be promoted. A cause that stays is not an accident: the
 //! third time within an hour ends the job.
 
 use heddle_protocol::exit_code::ExitCode;
@@ -10,7 +10,7 @@ use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::table_statistics::TableStatistics;
 
 use super::Core;
-use crate::checkpoint::saved_files::DifferingCopies;
+use crate::checkpoint::saved_files::DifferingFiles;
 use crate::failure::JobFailure;
 
 /// How often copies may differ within an hour before the job ends.
@@ -39,7 +39,7 @@ impl Core {
         }
     }
 
-    fn copies_differ(&mut self, DifferingCopies { shard, holders }: DifferingCopies) {
+    fn copies_differ(&mut self, DifferingFiles { shard, holders }: DifferingFiles) {
         let [first, second] = holders;
         let what =
             format!("copies of shard {shard} differ: {first} and {second} saved other bytes");
