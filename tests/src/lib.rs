@@ -1,5 +1,6 @@
 //! The whole system under test: real processes, fault injection, simulation.
 
+pub mod canaries;
 pub mod checkpointed_job;
 pub mod checkpoints;
 pub mod hadoop;

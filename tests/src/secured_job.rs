@@ -109,12 +109,47 @@ impl<'c> SecuredJob<'c> {
         })
     }
 
+    /// A copy of the client's configuration in which a property has another value; `None`: it is not set.
+    ///
+    /// # Errors
+    /// The local disk.
+    pub fn conf(&self, file: &str, key: &str, value: Option<&str>) -> Result<String> {
+        let to = tempfile::tempdir_in(self.path())?.keep();
+        for entry in std::fs::read_dir(self.cluster.conf_dir())? {
+            let entry = entry?;
+            std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+        match value {
+            Some(value) => copy_with(&to, &to, file, &[(key, value)])?,
+            None => {
+                let text = std::fs::read_to_string(to.join(file))?;
+                let (name, other) =
+                    (format!("<name>{key}</name>"), format!("<name>no.{key}</name>"));
+                std::fs::write(to.join(file), text.replace(&name, &other))?;
+            }
+        }
+        Ok(to.display().to_string())
+    }
+
     /// Submits the job with the user's ticket. `fail_points` is the variable `FAILPOINTS` of every container, in which
     /// `{slow}` stands for a file that exists until [`SecuredJob::hurry`].
     ///
     /// # Errors
     /// The command ends before it has submitted; with its output.
     pub fn submit(&self, arguments: &[&str], fail_points: &str) -> Result<SecuredSubmission<'c>> {
+        self.submit_with(&[], arguments, fail_points)
+    }
+
+    /// As [`SecuredJob::submit`], with these variables.
+    ///
+    /// # Errors
+    /// As [`SecuredJob::submit`].
+    pub fn submit_with(
+        &self,
+        variables: &[(&str, &str)],
+        arguments: &[&str],
+        fail_points: &str,
+    ) -> Result<SecuredSubmission<'c>> {
         let slow = self.path().join("slow");
         std::fs::write(&slow, "")?;
         let fail_points = fail_points.replace("{slow}", &slow.display().to_string());
@@ -128,7 +163,8 @@ impl<'c> SecuredJob<'c> {
             .args(["submit", "job.toml", "--json", "--env"])
             .arg(format!("BASH_ENV={}", script.display()))
             .args(arguments)
-            .env("KRB5CCNAME", self.realm.cache("alice"));
+            .env("KRB5CCNAME", self.realm.cache("alice"))
+            .envs(variables.iter().copied());
         SecuredSubmission::start(self.cluster, command)
     }
 
@@ -156,6 +192,23 @@ impl<'c> SecuredJob<'c> {
         ensure!(remote == local, "{:?} and not {:?}", sums(&remote), sums(&local));
         Ok(())
     }
+}
+
+/// Copies a file of a configuration with more properties.
+///
+/// # Errors
+/// The local disk.
+pub fn copy_with(from: &Path, to: &Path, file: &str, more: &[(&str, &str)]) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    let properties: String = more
+        .iter()
+        .map(|(key, value)| {
+            format!("<property><name>{key}</name><value>{value}</value></property>\n")
+        })
+        .collect();
+    let text = std::fs::read_to_string(from.join(file))?;
+    let text = text.replace("</configuration>", &format!("{properties}</configuration>"));
+    Ok(std::fs::write(to.join(file), text)?)
 }
 
 /// The files of a model by name.

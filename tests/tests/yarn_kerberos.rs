@@ -2,8 +2,12 @@
 
 #[path = "yarn_kerberos/failed_logins.rs"]
 mod failed_logins;
+#[path = "yarn_kerberos/logins.rs"]
+mod logins;
 #[path = "yarn_kerberos/others.rs"]
 mod others;
+#[path = "yarn_kerberos/secrets.rs"]
+mod secrets;
 #[path = "yarn_kerberos/single_node.rs"]
 mod single_node;
 #[path = "yarn_kerberos/token_files.rs"]

@@ -111,6 +111,14 @@ impl Realm {
         self.run("kinit", &all, "")
     }
 
+    /// Removes a cache with its tickets.
+    ///
+    /// # Errors
+    /// kdestroy fails; with its words.
+    pub fn destroy(&self, cache: &str) -> Result<()> {
+        self.run("kdestroy", &["-q", "-c", cache], "")
+    }
+
     /// Commands of kadmin.local, one a line.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use heddle_hadoop::Token;
 use heddle_hadoop::token::{Credentials, DelegationIdentifier, token_kind};
 use heddle_tests::hadoop::{Cluster, Daemon, Realm, wait_until};
 use heddle_tests::local::Ended;
-use heddle_tests::secured_job::SecuredJob;
+use heddle_tests::secured_job::{SecuredJob, copy_with};
 
 use super::{cluster, undisturbed};
 
@@ -60,25 +60,6 @@ impl<'c> FailedLogins<'c> {
         let cache = format!("FILE:{}", self.file(name));
         self.realm.kinit("alice", &self.realm.keytab("alice"), &cache, &[])?;
         Ok(cache)
-    }
-
-    /// A copy of the client's configuration in which a property has another value; `None`: it is not set.
-    fn conf(&self, file: &str, key: &str, value: Option<&str>) -> Result<String> {
-        let to = tempfile::tempdir_in(self.job.path())?.keep();
-        for entry in std::fs::read_dir(self.cluster.conf_dir())? {
-            let entry = entry?;
-            std::fs::copy(entry.path(), to.join(entry.file_name()))?;
-        }
-        match value {
-            Some(value) => copy_with(&to, &to, file, &[(key, value)])?,
-            None => {
-                let text = std::fs::read_to_string(to.join(file))?;
-                let (name, other) =
-                    (format!("<name>{key}</name>"), format!("<name>no.{key}</name>"));
-                std::fs::write(to.join(file), text.replace(&name, &other))?;
-            }
-        }
-        Ok(to.display().to_string())
     }
 
     /// krb5.conf with another text for one of its own.
@@ -221,16 +202,17 @@ fn a_server_of_another_name_is_exit_5_with_its_cause() -> Result<()> {
     let cache = realm.cache("alice");
     let tickets = ("KRB5CCNAME", cache.as_str());
     let key = "yarn.resourcemanager.principal";
-    let other = failed.conf("yarn-site.xml", key, Some("nm/localhost@TEST.LOCAL"))?;
+    let other = failed.job.conf("yarn-site.xml", key, Some("nm/localhost@TEST.LOCAL"))?;
     let texts = ["the server calls itself rm/localhost", "nm/localhost@TEST.LOCAL"];
     failed.list(&[tickets, ("HADOOP_CONF_DIR", &other)], &[], &texts)?;
-    let strange = failed.conf("yarn-site.xml", key, Some("strange/localhost@TEST.LOCAL"))?;
+    let strange = failed.job.conf("yarn-site.xml", key, Some("strange/localhost@TEST.LOCAL"))?;
     let texts = ["strange/localhost@TEST.LOCAL", "not found in Kerberos database"];
     failed.list(&[tickets, ("HADOOP_CONF_DIR", &strange)], &[], &texts)?;
-    let unset = failed.conf("yarn-site.xml", key, None)?;
+    let unset = failed.job.conf("yarn-site.xml", key, None)?;
     let texts = ["yarn.resourcemanager.principal is not set"];
     failed.list(&[tickets, ("HADOOP_CONF_DIR", &unset)], &[], &texts)?;
-    let simple = failed.conf("core-site.xml", "hadoop.security.authentication", Some("simple"))?;
+    let simple =
+        failed.job.conf("core-site.xml", "hadoop.security.authentication", Some("simple"))?;
     let simple = [("HADOOP_CONF_DIR", simple.as_str()), ("HADOOP_USER_NAME", "alice")];
     failed.list(&simple, &[], &["SIMPLE authentication", "hadoop.security.authentication"])?;
     failed.list(&[tickets], &["--proxy-user", "bob"], &["impersonate", "hadoop.proxyuser"])
@@ -278,7 +260,8 @@ fn a_false_server_gets_nothing_and_is_exit_5() -> Result<()> {
     let texts = ["the server asks for SIMPLE authentication", "the ResourceManager does not"];
     for answer in [SIMPLE_OFFERED, EARLY_SUCCESS] {
         let (address, heard) = false_server(answer)?;
-        let conf = failed.conf("yarn-site.xml", "yarn.resourcemanager.address", Some(&address))?;
+        let conf =
+            failed.job.conf("yarn-site.xml", "yarn.resourcemanager.address", Some(&address))?;
         let variables = [("KRB5CCNAME", cache.as_str()), ("HADOOP_CONF_DIR", &conf)];
         failed.list(&variables, &[], &texts)?;
         let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -335,7 +318,7 @@ fn servers_without_a_common_protection_are_exit_5() -> Result<()> {
     let ended = wait_until("the other ResourceManager listens", Duration::from_secs(60), || {
         Ok(TcpStream::connect((host.as_str(), 8032)).map(drop)?)
     });
-    let conf = failed.conf("yarn-site.xml", "yarn.resourcemanager.hostname", Some(&host))?;
+    let conf = failed.job.conf("yarn-site.xml", "yarn.resourcemanager.hostname", Some(&host))?;
     let plain = [("hadoop.rpc.protection", "authentication")];
     copy_with(conf.as_ref(), conf.as_ref(), "core-site.xml", &plain)?;
     let cache = realm.cache("alice");
@@ -347,20 +330,6 @@ fn servers_without_a_common_protection_are_exit_5() -> Result<()> {
     let result = ended.and_then(|()| failed.list(&variables, &[], &texts));
     cluster.kill(strict)?;
     result
-}
-
-/// Copies a file of a configuration with more properties.
-fn copy_with(from: &Path, to: &Path, file: &str, more: &[(&str, &str)]) -> Result<()> {
-    std::fs::create_dir_all(to)?;
-    let properties: String = more
-        .iter()
-        .map(|(key, value)| {
-            format!("<property><name>{key}</name><value>{value}</value></property>\n")
-        })
-        .collect();
-    let text = std::fs::read_to_string(from.join(file))?;
-    let text = text.replace("</configuration>", &format!("{properties}</configuration>"));
-    Ok(std::fs::write(to.join(file), text)?)
 }
 
 /// A token that no server has issued.
@@ -414,7 +383,7 @@ fn unusable_tokens_are_exit_5_and_leave_nothing_behind() -> Result<()> {
         let ended = job.heddle(&["submit", "job.toml"], &[tickets, (name, file)])?;
         failed.failed(&ended, texts)?;
     }
-    let unset = failed.conf("yarn-site.xml", "yarn.resourcemanager.principal", None)?;
+    let unset = failed.job.conf("yarn-site.xml", "yarn.resourcemanager.principal", None)?;
     let ended = job.heddle(&["submit", "job.toml"], &[tickets, ("HADOOP_CONF_DIR", &unset)])?;
     failed.failed(&ended, &["yarn.resourcemanager.principal is not set"])?;
     ensure!(left(cluster)? == before, "something is left: {} and not {before}", left(cluster)?);

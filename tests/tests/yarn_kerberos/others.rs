@@ -120,7 +120,7 @@ fn at_the_port(cluster: &Cluster, staging: &str) -> Result<()> {
 }
 
 /// A page of the first attempt, as the proxy requests it for a user.
-fn page(cluster: &Cluster, staging: &str, path: &str, user: &str) -> Result<String> {
+pub fn page(cluster: &Cluster, staging: &str, path: &str, user: &str) -> Result<String> {
     let file = cluster.dfs("alice", &["-cat", &format!("{staging}/am/000001.json")])?;
     let file: serde_json::Value = serde_json::from_slice(&file)?;
     let address: SocketAddr = file["address"].as_str().context("an address")?.parse()?;

@@ -7,6 +7,7 @@ use heddle_hadoop::token::{Credentials, token_kind};
 use heddle_tests::hadoop::wait_until;
 use heddle_tests::local::{heddle, program};
 use heddle_tests::secured_job::SecuredJob;
+use heddle_tests::secured_submission::SecuredSubmission;
 
 use super::{SLOW, cluster, undisturbed};
 
@@ -33,6 +34,20 @@ fn a_custom_trainer_has_the_scores_of_a_local_run() -> Result<()> {
     Ok(())
 }
 
+/// A copy of the tokens that an ApplicationMaster has: of HDFS and of the ResourceManager, as the launcher of a scheduler
+/// has them.
+pub fn token_file(session: &SecuredJob<'_>, launcher: &SecuredSubmission<'_>) -> Result<String> {
+    wait_until("the launcher runs", Duration::from_secs(60), || launcher.application_master())?;
+    let pid = launcher.application_master()?.pid;
+    let environment = std::fs::read(format!("/proc/{pid}/environ"))?;
+    let environment = String::from_utf8_lossy(&environment);
+    let name = "HADOOP_TOKEN_FILE_LOCATION=";
+    let given = environment.split('\0').find_map(|variable| variable.strip_prefix(name));
+    let tokens = session.path().join("tokens").display().to_string();
+    std::fs::copy(given.context("no token file")?, &tokens)?;
+    Ok(tokens)
+}
+
 /// The session is the ApplicationMaster of a job that runs: it has tokens of HDFS and of the ResourceManager, as the
 /// launcher of a scheduler has. The jobs do not cancel them.
 #[test]
@@ -41,14 +56,7 @@ fn three_jobs_in_a_row_use_one_token_file() -> Result<()> {
     let _daemons = undisturbed();
     let session = SecuredJob::of_passes(cluster, "session", 60)?;
     let mut launcher = session.submit(&[], SLOW)?;
-    wait_until("the launcher runs", Duration::from_secs(60), || launcher.application_master())?;
-    let pid = launcher.application_master()?.pid;
-    let environment = std::fs::read(format!("/proc/{pid}/environ"))?;
-    let environment = String::from_utf8_lossy(&environment);
-    let name = "HADOOP_TOKEN_FILE_LOCATION";
-    let given = environment.split('\0').find_map(|it| it.strip_prefix(&format!("{name}=")));
-    let tokens = session.path().join("tokens").display().to_string();
-    std::fs::copy(given.context("no token file")?, &tokens)?;
+    let (name, tokens) = ("HADOOP_TOKEN_FILE_LOCATION", token_file(&session, &launcher)?);
     let credentials = Credentials::read_file(tokens.as_ref())?;
     for kind in [token_kind::RM_DELEGATION, token_kind::HDFS_DELEGATION] {
         ensure!(credentials.of_kind(kind).count() == 1, "{kind} in {credentials:?}");
