@@ -9,6 +9,8 @@
 //! The three start one worker each, in turn, five times after a first round that is not counted. Times come from the
 //! logs of the ResourceManager and the NodeManagers, the same lines for all; the first gradient from the log of the
 //! pserver that took it; memory is the peak resident set.
+//!
+//! `-- --protection` measures only recoveries with plain and with encrypted connections between containers.
 
 mod daemons;
 mod recovery;
@@ -23,7 +25,8 @@ use heddle_tests::hadoop::{Cluster, Options};
 type Figures = BTreeMap<&'static str, f64>;
 
 fn main() -> Result<()> {
-    {
+    let compares_protection = std::env::args().any(|argument| argument == "--protection");
+    if !compares_protection {
         let cluster = Cluster::start(Options {
             // A file is on as many disks as on a cluster, and closing one does not wait for a single DataNode's report.
             datanodes: 3,
@@ -37,6 +40,9 @@ fn main() -> Result<()> {
         nm_expiry_ms: 5_000,
         ..Options::default()
     })?;
+    if compares_protection {
+        return recovery::compare_protection(&cluster);
+    }
     recovery::measure(&cluster)
 }
 

@@ -56,6 +56,32 @@ pub fn measure(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Recoveries with `network.protection` off and on, in turn. A new job for each: a replacement in a job that lost a process
+/// a moment ago is delayed.
+pub fn compare_protection(cluster: &Cluster) -> Result<()> {
+    let job = YarnJob::bsp(cluster, "protection", SHAPE)?;
+    let mut runs: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
+    for round in 0..ROUNDS {
+        for (name, protection, slot) in [
+            ("trainer, off", "off", Slot::trainer(0)),
+            ("trainer, on", "on", Slot::trainer(0)),
+            ("pserver, off", "off", Slot::pserver(0)),
+            ("pserver, on", "on", Slot::pserver(0)),
+        ] {
+            let set = format!("network.protection={protection}");
+            let mut submitted =
+                job.submit(&["--fresh", "--set", &set], "step-computed=sleep(20)")?;
+            let figures = process(&mut submitted, slot)?;
+            eprintln!("{round} {name} {figures:.3?}");
+            runs.entry(name).or_default().push(figures);
+            submitted.kill()?;
+            submitted.wait_gone(LIMIT)?;
+        }
+    }
+    print("recovery, s", &runs);
+    Ok(())
+}
+
 fn process(submitted: &mut Submitted<'_>, slot: Slot) -> Result<Figures> {
     let watch = Watch::in_a_step(submitted, 2)?;
     let (killed, at) = (Instant::now(), now_ms());
