@@ -54,7 +54,7 @@ pub(crate) enum LaneDecision {
 
 /// A trainer's time for a record in multiples of the median, per mille, by which lanes are divided.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct LaneShare {
     times: u64,
     measured: MonotonicMs,
 }
@@ -70,13 +70,13 @@ pub(crate) struct LaneSpeeds {
     /// Since when another division would be better.
     better_since: Option<MonotonicMs>,
     /// Empty: lanes are divided evenly.
-    shares: BTreeMap<Member, Share>,
+    shares: BTreeMap<Member, LaneShare>,
     decided: Option<MonotonicMs>,
     replaced: BTreeMap<Slot, MonotonicMs>,
 }
 
 impl LaneSpeeds {
-    /// A phase begins, or shards went back: steps are measured anew, and the division stays.
+    /// A phase begins, or shards went back: steps are measured again, and the division stays.
     pub(crate) fn begin_phase(&mut self) {
         self.record_ns.clear();
         self.slow_since.clear();
@@ -195,12 +195,12 @@ impl LaneSpeeds {
         if now.since(since) < late_ms {
             return None;
         }
-        let shares: BTreeMap<Member, Share> = loads
+        let shares: BTreeMap<Member, LaneShare> = loads
             .keys()
             .map(|member| {
                 let known = self.shares.get(member).filter(|_| !relative.contains_key(member));
                 let measured = known.map_or(now, |share| share.measured);
-                (*member, Share { times: times(member), measured })
+                (*member, LaneShare { times: times(member), measured })
             })
             .collect();
         self.shares = shares;

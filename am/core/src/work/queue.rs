@@ -18,16 +18,14 @@
 //! twice; the first trainer that finishes ends the task. A task has two holders at the most. The other holder is ordered
 //! to stop ([`super::losers`]).
 //!
-//! **Late** is a task of a trainer that has taken more than twice as long for a record as the median of those that finished
-//! tasks, for `late_ms`, when three of four tasks of the phase are done or none is todo. Only the trainer's own computing
-//! time counts: waiting for others would make the fast ones look slow. At most one late task of ten that are held, and
-//! at least one, has a speculative attempt at a time: if many are slow, the data are, or the cluster is full.
+//! When a task is late: see [`speculation`].
 //!
 //! **Failures.** A task is blamed for errors that a trainer reports on it. Random kills that hit one task three times say
 //! nothing about it: see [`task_failures`].
 
 mod paces;
 mod progress;
+mod speculation;
 mod task_failures;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,10 +47,6 @@ pub(crate) use task_failures::TaskErrors;
 const ATTEMPTS_PER_GENERATION: u32 = 10_000;
 /// Tasks that a trainer holds at the most, however short they are.
 const HELD_MAX: usize = 64;
-/// A trainer is slow whose computing time for a record is above this multiple of the median.
-const SLOW: u64 = 2;
-/// Slow trainers that one look for a late task considers.
-const SLOW_LOOKED_AT: usize = 64;
 /// Tasks held while the rate is unknown: one in work and one ahead.
 const HELD_FIRST: usize = 2;
 
@@ -379,62 +373,6 @@ impl Queue {
         }
     }
 
-    /// A task of another trainer that an idle one had better work on as well. Costs logarithms of the number of
-    /// trainers, since at the end of a phase it is asked for each trainer that becomes idle.
-    fn speculate(&mut self, idle: Member, now: MonotonicMs, limits: &Limits) -> Option<TaskId> {
-        let (load, longest) = *self.by_load.last()?;
-        if load > 1 {
-            // The one handed out last is worked on last.
-            let last = self.held(longest).iter().rev().find(|id| self.has_one_holder(**id));
-            if last.is_some() {
-                return last.copied();
-            }
-        }
-        let late = self.late_task(idle, now, limits)?;
-        self.speculative.insert(late);
-        Some(late)
-    }
-
-    fn has_one_holder(&self, id: TaskId) -> bool {
-        self.task(id).is_some_and(|task| task.grants.len() == 1)
-    }
-
-    /// The late task of the slowest trainer but `idle`, if another one may have a speculative attempt.
-    fn late_task(&self, idle: Member, now: MonotonicMs, limits: &Limits) -> Option<TaskId> {
-        let held = self.tasks.len() - (self.done + self.set_aside) as usize - self.todo.len();
-        if !self.may_be_late() || self.speculative.len() >= (held / 10).max(1) {
-            return None;
-        }
-        let late = |member: &Member| {
-            let since = self.records.get(member).and_then(|record| record.slow_since);
-            since.is_some_and(|since| now.since(since) >= limits.late_ms)
-        };
-        let slowest = self.slow.iter().rev().take(SLOW_LOOKED_AT).map(|(_, member)| *member);
-        let mut slowest = slowest.filter(|member| *member != idle && late(member));
-        slowest.find_map(|member| {
-            self.held(member).iter().find(|id| self.has_one_holder(**id)).copied()
-        })
-    }
-
-    /// A trainer's own computing time for a record, from its heartbeat; 0: not measured.
-    pub(crate) fn measured(&mut self, member: Member, record_ns: u64, now: MonotonicMs) {
-        let median_ns = self.paces.median_ns();
-        let Some(record) = self.records.get_mut(&member).filter(|_| record_ns > 0) else {
-            return;
-        };
-        if record.slow_since.is_some() {
-            self.slow.remove(&(record.record_ns, member));
-        }
-        record.record_ns = record_ns;
-        let is_slow = median_ns.is_some_and(|median| record_ns > median.saturating_mul(SLOW));
-        if is_slow {
-            record.slow_since.get_or_insert(now);
-            self.slow.insert((record_ns, member));
-        } else {
-            record.slow_since = None;
-        }
-    }
-
     /// Steps that every shard has acknowledged, as a trainer reports. Reports about a hand-out that is over are ignored.
     pub(crate) fn progress(&mut self, member: Member, positions: &[TaskPosition]) {
         for position in positions {
@@ -504,12 +442,6 @@ impl Queue {
         if free && self.grant_of(member, position.task).is_none() {
             self.hand(position.task, member, Some(position.attempt), now);
         }
-    }
-
-    /// Whether a task can be late by now, so that a look now and then is worth it.
-    pub(crate) fn may_be_late(&self) -> bool {
-        let over = (self.done + self.set_aside) as usize;
-        !self.is_done() && (self.todo.is_empty() || 4 * over >= 3 * self.tasks.len())
     }
 }
 

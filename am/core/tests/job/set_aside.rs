@@ -101,7 +101,7 @@ fn pass_goes_on_without_a_task_and_the_next_tries_it_again() {
 
 /// The schedule S43, on three nodes: the trainer on one of them fails each task that it gets.
 #[test]
-fn s43_a_bad_node_fails_four_tasks_and_is_avoided_and_no_task_is() {
+fn s43_a_node_that_fails_four_tasks_is_avoided_and_no_task_is() {
     let mut tolerant = spec(Consistency::Asp);
     tolerant.data.failed_share = TaskShare(50);
     (tolerant.trainers.min, tolerant.trainers.max) = (2, 2);

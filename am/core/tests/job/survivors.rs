@@ -50,7 +50,7 @@ fn shards_that_exceed_survivors_memory_await_the_replacement() {
 
 /// The schedule S52: what is missing is named, and nothing is moved.
 #[test]
-fn s52_survivors_without_room_take_nothing_however_short_the_wait() {
+fn s52_survivors_without_room_take_nothing_without_a_wait() {
     let mut at_once = full();
     at_once.pservers.replacement = DurationMs(0);
     let mut job = Job::started(at_once, 4, 0);
@@ -83,7 +83,7 @@ fn survivors_take_shards_at_once_without_a_wait() {
 
 /// The schedule S54: one record, one order of work for each trainer, and all survivors take a share.
 #[test]
-fn s54_a_hundred_shards_of_a_pserver_are_one_record_and_one_list() {
+fn s54_hundred_shards_of_a_pserver_are_one_record_and_one_list() {
     let mut many = spec(Consistency::Bsp);
     (many.pservers.count, many.pservers.shards) = (4, 400);
     let mut job = Job::started(many, 4, 0);

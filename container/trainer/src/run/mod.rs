@@ -6,9 +6,9 @@ mod exports;
 mod feeds;
 mod pipeline;
 mod plane;
+mod record_time;
 mod reports;
 mod status;
-mod step_pace;
 #[cfg(test)]
 pub(crate) mod tests;
 mod trainer;

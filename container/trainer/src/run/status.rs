@@ -9,7 +9,7 @@ use heddle_protocol::control::{HeartbeatStats, LongStep, TrainerState};
 use heddle_protocol::ids::{Member, Step, TaskAttempt, TaskId};
 use heddle_self_faults::Slowness;
 
-use super::step_pace::StepPace;
+use super::record_time::RecordTime;
 use crate::storage_wait::StorageWaits;
 
 /// A shorter step is not worth a word in a heartbeat.
@@ -49,7 +49,7 @@ pub(super) struct Inner {
     /// The task of the step that is being computed, its hand-out, and since when.
     computes: Option<(TaskId, TaskAttempt, Instant)>,
     /// Computing times of the last steps.
-    pace: StepPace,
+    pace: RecordTime,
 }
 
 impl SharedStatus {
@@ -112,7 +112,7 @@ impl SharedStatus {
     /// A phase begins: its loss is zero, and no step of it is measured.
     pub(super) fn begin_phase(&self) {
         let inner = &mut *self.lock();
-        inner.pace = StepPace::default();
+        inner.pace = RecordTime::default();
         (inner.beat.loss_sum, inner.beat.loss_rows) = (0.0, 0);
     }
 

@@ -137,7 +137,7 @@ fn a_trainer_without_lanes_is_tried_again_after_ten_minutes() {
 }
 
 #[test]
-fn the_division_lasts_over_phases_and_ends_with_the_slow_trainer() {
+fn the_division_outlives_phases_and_ends_with_the_slow_trainer() {
     let mut run = Run::new(&[2, 2, 2, 2]);
     run.pass(11, &[100, 100, 100, 400]);
     run.speeds.begin_phase();

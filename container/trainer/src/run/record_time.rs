@@ -9,14 +9,14 @@ const STEPS: usize = 20;
 
 /// Records and computing times of the last [`STEPS`] steps.
 #[derive(Debug, Default)]
-pub(super) struct StepPace {
+pub(super) struct RecordTime {
     steps: VecDeque<(u64, Duration)>,
     records: u64,
     computing: Duration,
 }
 
-impl StepPace {
-    /// Adds a step. One without records tells nothing.
+impl RecordTime {
+    /// Adds a step. One without records does not count.
     pub(super) fn add(&mut self, records: u64, took: Duration) {
         if records == 0 {
             return;
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn the_last_twenty_steps_count() {
-        let mut pace = StepPace::default();
+        let mut pace = RecordTime::default();
         assert_eq!(pace.record_ns(Some(MS)), 0, "nothing to compare with");
         pace.add(10, 100 * MS);
         assert_eq!(pace.record_ns(None), 10_000_000);
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn a_step_in_progress_counts_once_it_is_slow() {
-        let mut pace = StepPace::default();
+        let mut pace = RecordTime::default();
         for _ in 0..4 {
             pace.add(10, 10 * MS);
         }
