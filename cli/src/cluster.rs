@@ -14,6 +14,7 @@ use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::{
     EntryKind, Mode, Reason, Storage, StorageError, StorageUrl, StorePath, WriteError, connect,
 };
+use heddle_yarn::client::refuses_tokens;
 use heddle_yarn::{ApplicationId, ClientError, YarnClient};
 
 use crate::failure::CommandFailure;
@@ -390,7 +391,13 @@ pub fn client_failure(fact: &str, error: &ClientError) -> CommandFailure {
         ClientError::Refused { diagnostics, .. } => {
             let mut failure = CommandFailure::new(ExitCode::Refused, fact);
             failure.causes = diagnostics.lines().map(str::to_owned).collect();
-            failure
+            if !refuses_tokens(diagnostics) {
+                return failure;
+            }
+            failure.exit = ExitCode::Denied;
+            failure.next(
+                "fetch new tokens, whose renewer is yarn.resourcemanager.principal, or log in by a ticket (kinit)",
+            )
         }
         ClientError::Waited { .. } | ClientError::Unreachable(_) => CommandFailure::caused(
             ExitCode::Unreachable,
@@ -449,6 +456,20 @@ mod tests {
             assert_eq!(failure.exit, ExitCode::Denied, "{failure:?}");
             assert!(format!("{failure:?}").contains(next), "{next}: {failure:?}");
         }
+    }
+
+    #[test]
+    fn tokens_that_are_not_renewed_are_exit_5() {
+        let application = "application_1700000000000_0001".parse().expect("an id");
+        let refused = |diagnostics: &str| {
+            let diagnostics = diagnostics.to_owned();
+            client_failure("not submitted", &ClientError::Refused { application, diagnostics })
+        };
+        let tokens =
+            refused("Failed to renew token: Kind: HDFS_DELEGATION_TOKEN, Service: 10.0.0.1:8020");
+        assert_eq!(tokens.exit, ExitCode::Denied);
+        assert!(tokens.next.contains("kinit"), "{tokens:?}");
+        assert_eq!(refused("queue root.x is STOPPED").exit, ExitCode::Refused);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! ApplicationMaster.
 
 use heddle_protocol::exit_code::ExitCode;
+use heddle_yarn::client::refuses_tokens;
 
 /// The exit code in diagnostics: our ApplicationMaster writes `(exit code 7)`, a NodeManager `exited with  exitCode:
 /// 7`.
@@ -12,6 +13,9 @@ pub fn exit_of(diagnostics: &str) -> Option<ExitCode> {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse::<u8>().ok()
     };
+    if refuses_tokens(diagnostics) {
+        return Some(ExitCode::Denied);
+    }
     let code = after("(exit code ").or_else(|| after("exitCode: "))?;
     // Signals and YARN's own numbers are not exit codes of this program.
     match code {
@@ -58,6 +62,7 @@ mod tests {
         let ordered = "stopped by an operator (exit code 130)";
         assert_eq!(exit_of(ordered), Some(ExitCode::Killed));
         assert_eq!(exit_of("exited with  exitCode: 137"), None);
+        assert_eq!(exit_of("Failed to renew token: Kind: …"), Some(ExitCode::Denied));
         assert_eq!(exit_of("timed out"), None);
     }
 }

@@ -38,8 +38,6 @@
 //! | 3 | kinds 3, 4 and 5, flag 1 and bytes 78 and 79 have no meaning; keys are always u32 |
 //! | 2 | bytes 88 to 95 are the hand-out (reserved in version 1); status `Fenced`; barriers carry their cut's generation |
 
-use std::fmt;
-
 use crate::ids::{CutId, Epoch, Generation, HandOut, Part, PhaseNo, ShardId, Step, TableId, Term};
 
 /// Bytes of a header.
@@ -461,7 +459,7 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The first four bytes are wrong: another program, or a stream that lost its place.
-    #[error("frame begins with {}, expected HDLF", Printable(.0))]
+    #[error("frame begins with {}, expected HDLF", .0.escape_ascii())]
     Magic([u8; 4]),
     /// A version that this program does not speak.
     #[error("frame version {0}, this program speaks version {VERSION}")]
@@ -497,14 +495,6 @@ pub enum FrameError {
     /// Value bytes are not whole f32.
     #[error("frame announces {0} bytes of values, not a multiple of 4")]
     Values(u32),
-}
-
-struct Printable<'a>(&'a [u8; 4]);
-
-impl fmt::Display for Printable<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.escape_ascii())
-    }
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ struct Installed {
 #[derive(Debug)]
 pub enum Output {
     /// Tell the ApplicationMaster.
-    Report(Report),
+    Report(Box<Report>),
     /// Put this at the end of a data connection's replies.
     Reply(usize, Conn, ShardEffect),
     /// Close a data connection unread.
@@ -287,7 +287,7 @@ impl Pserver {
         if epoch <= self.epoch {
             let outcome = self.hold.as_ref().and_then(|hold| hold.outcome.clone());
             let known = outcome.filter(|_| epoch == self.epoch);
-            return out.extend(known.map(Output::Report));
+            return out.extend(known.map(Box::new).map(Output::Report));
         }
         self.epoch = epoch;
         self.cut = None;
@@ -430,7 +430,7 @@ impl Pserver {
         let Some(Asked { report, cut, .. }) = self.asked.remove(&ask) else {
             return;
         };
-        out.extend(report.map(Output::Report));
+        out.extend(report.map(Box::new).map(Output::Report));
         if let Some(own) = self.cut.as_mut().filter(|own| Some(own.cut) == cut) {
             for (epoch, report) in own.early.take().unwrap_or_default() {
                 self.report(epoch, report, out);
@@ -487,7 +487,7 @@ impl Pserver {
             from_storage: hold.from_storage,
         };
         hold.outcome = Some(report.clone());
-        out.push(Output::Report(report));
+        out.push(Output::Report(Box::new(report)));
     }
 
     fn hold_failed(&mut self, class: ErrorClass, error: String, out: &mut Vec<Output>) {
@@ -497,7 +497,7 @@ impl Pserver {
         };
         let report = Report::LoadFailed { epoch, failure: Failure::new(class, error) };
         hold.outcome = Some(report.clone());
-        out.push(Output::Report(report));
+        out.push(Output::Report(Box::new(report)));
     }
 
     /// Finishes a piece of work.
@@ -518,7 +518,12 @@ impl Pserver {
                 if is_down {
                     let failure =
                         Failure::new(ErrorClass::Unreachable, "the storage does not answer");
-                    out.push(Output::Report(Report::SaveFailed { cut, epoch, shard, failure }));
+                    out.push(Output::Report(Box::new(Report::SaveFailed {
+                        cut,
+                        epoch,
+                        shard,
+                        failure,
+                    })));
                     return Ok(());
                 }
                 self.save((cut, epoch, shard), sections, uuid, durable, out);
@@ -558,7 +563,11 @@ impl Pserver {
                 };
                 if passed > 0 {
                     let passed = vec!["a copy is damaged".to_owned(); passed];
-                    out.push(Output::Report(Report::CopiesPassedOver { epoch, shard, passed }));
+                    out.push(Output::Report(Box::new(Report::CopiesPassedOver {
+                        epoch,
+                        shard,
+                        passed,
+                    })));
                 }
                 let content = Box::new(Installed { shard, saved });
                 let command = ThreadCommand::Install(epoch, content);
@@ -585,7 +594,12 @@ impl Pserver {
             host.pump(&mut Vec::new());
             if self.cut.as_ref().is_some_and(|own| own.cut == cut) {
                 let failure = Failure::new(ErrorClass::Unreachable, "its snapshot was dropped");
-                out.push(Output::Report(Report::SaveFailed { cut, epoch, shard, failure }));
+                out.push(Output::Report(Box::new(Report::SaveFailed {
+                    cut,
+                    epoch,
+                    shard,
+                    failure,
+                })));
             }
             return;
         };
@@ -621,7 +635,12 @@ impl Pserver {
                 copies: Vec::new(),
             };
             durable.files.insert(uuid, Arc::new(saved));
-            out.push(Output::Report(Report::Saved { cut, epoch, file, tables: Vec::new() }));
+            out.push(Output::Report(Box::new(Report::Saved {
+                cut,
+                epoch,
+                file,
+                tables: Vec::new(),
+            })));
         }
         host.pump(&mut effects);
         self.carry_out(thread, effects, out);
@@ -745,11 +764,16 @@ impl Pserver {
             ShardReport::ViewTaken { shard, term, version } => {
                 let (shard, term, version) = (*shard, *term, *version);
                 let report = Report::ViewTaken { epoch, shard, term, version };
-                return out.push(Output::Report(report));
+                return out.push(Output::Report(Box::new(report)));
             }
             ShardReport::Lagging { shard, term, member } => {
                 let (shard, term, member) = (*shard, *term, *member);
-                return out.push(Output::Report(Report::Lagging { epoch, shard, term, member }));
+                return out.push(Output::Report(Box::new(Report::Lagging {
+                    epoch,
+                    shard,
+                    term,
+                    member,
+                })));
             }
             ShardReport::CopySnapped { shard, cut, step: _ } => {
                 self.copies.insert(*shard, (*cut, epoch));
@@ -758,7 +782,7 @@ impl Pserver {
             ShardReport::InSync { shard, term, member, order } => {
                 let (shard, term, member, order) = (*shard, *term, *member, *order);
                 let report = Report::InSync { epoch, shard, term, member, order };
-                return out.push(Output::Report(report));
+                return out.push(Output::Report(Box::new(report)));
             }
             ShardReport::FillOrdered { .. } => return,
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => {
@@ -795,7 +819,7 @@ impl Pserver {
                 (up, None)
             }
         };
-        out.push(Output::Report(up));
+        out.push(Output::Report(Box::new(up)));
         if let Some((cut, shard)) = saves {
             out.push(Output::Labour(Labour::Save { cut, epoch, shard, sections: Vec::new() }));
         }

@@ -19,7 +19,6 @@ use super::{cluster, undisturbed};
 
 /// Failed commands, and the first lines that they printed.
 struct FailedLogins<'c> {
-    cluster: &'c Cluster,
     realm: &'c Realm,
     job: SecuredJob<'c>,
     facts: BTreeMap<String, String>,
@@ -28,7 +27,7 @@ struct FailedLogins<'c> {
 impl<'c> FailedLogins<'c> {
     fn new(cluster: &'c Cluster, realm: &'c Realm) -> Result<Self> {
         let job = SecuredJob::without_data(cluster)?;
-        Ok(Self { cluster, realm, job, facts: BTreeMap::new() })
+        Ok(Self { realm, job, facts: BTreeMap::new() })
     }
 
     fn file(&self, name: &str) -> String {

@@ -17,10 +17,12 @@ use heddle_shard::{Conn, Peer, StreamEntry};
 use tokio::io::Interest;
 use tokio::sync::Notify;
 
+use super::peer_dial;
 use super::receive_buffer::ReceiveBuffer;
 use super::thread::DataThread;
-use super::{TICK, peer_dial};
 
+/// How often the deadline of a refill that waits is checked.
+const TICK: Duration = Duration::from_millis(100);
 /// Wait between two attempts to connect: a backup that lives accepts at once.
 const RETRY: Duration = Duration::from_millis(50);
 /// Entries in one write: four slices each stay below the system's limit of 1024.

@@ -46,6 +46,13 @@ pub enum ClientError {
     Answer(#[from] Missing),
 }
 
+/// Whether these diagnostics of an application mean that the ResourceManager could not renew one of its tokens. They begin
+/// with the message of Hadoop's `DelegationTokenRenewer`; the state of the application tells nothing more.
+#[must_use]
+pub fn refuses_tokens(diagnostics: &str) -> bool {
+    diagnostics.contains("Failed to renew token")
+}
+
 impl ClientError {
     /// Whether calling again may help.
     pub fn is_retryable(&self) -> bool {

@@ -238,7 +238,7 @@ impl World {
     ) -> Result<(), String> {
         for want in wants {
             match want {
-                pserver::Output::Report(report) => self.report(number, report)?,
+                pserver::Output::Report(report) => self.report(number, *report)?,
                 pserver::Output::Reply(thread, conn, effect) => {
                     self.check_gap(number, thread, &effect)?;
                     if let Some(link) = self.peer_link_of(number, thread, conn) {

@@ -135,7 +135,7 @@ fn later_end_ends_an_older_snapshot() {
 }
 
 #[test]
-fn s35_backup_waits_a_second_for_its_saver_and_then_drops_the_snapshot() {
+fn s35_backup_drops_a_snapshot_whose_saver_is_slow() {
     let mut copies = asp(tight());
     copies.cut(1);
     copies.replicate(0, 1);
