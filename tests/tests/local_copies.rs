@@ -106,11 +106,11 @@ fn damage(dir: &Path, first: usize) {
 fn s46_each_damage_of_a_copy_restores_the_same_cut() {
     let dir = job();
     let dir = dir.path();
-    ends_well(dir, &["--set", "data.passes=2"]);
+    let trained = ends_well(dir, &["--set", "data.passes=2"]);
     let [newest, _] = newest_two(dir);
     for (shard, file) in manifest(&newest).shards.iter().enumerate() {
         let holders: Vec<_> = file.copies.iter().filter_map(|copy| copy.holder).collect();
-        assert_eq!(holders.len(), 2, "{file:?}");
+        assert_eq!(holders.len(), 2, "{file:?}: {}", trained.stderr);
         assert_ne!(holders[0], holders[1]);
         let [one, other] = files(&newest, shard);
         assert_eq!(std::fs::read(one).expect("one"), std::fs::read(other).expect("other"));
@@ -207,7 +207,7 @@ fn copies_without_backups_are_refused_with_7() {
     let dir = checkpointed_job("copies = 2\n");
     let refused = run(dir.path(), &[]);
     assert_eq!(refused.code, Some(7), "{refused:?}");
-    let text = "checkpoint.copies: is 2, must be at most 1 + pservers.replicas = 1";
+    let text = "checkpoint.copies = 2: is 2, must be at most 1 + pservers.replicas = 1";
     assert!(refused.stderr.contains(text), "{}", refused.stderr);
     assert!(!dir.path().join("ckpt").exists());
 }

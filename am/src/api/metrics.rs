@@ -3,8 +3,7 @@
 //! The process counts nothing for them: each answer is written from the [`JobView`] that the page and JSON show too. So a
 //! metric costs nothing between requests and cannot differ from other displays of the same figure.
 //!
-//! Labels are bounded: slots, the stretches of a recovery, states; of texts from outside the job's and the
-//! application's names alone.
+//! Labels are bounded: slots, phases of a recovery, states; of texts from outside only the names of job and application.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -4,8 +4,8 @@
 //! the same length and the same sums. Two that differ show a changed bit in the memory of one pserver, or two states with one
 //! name. Nothing of such a cut becomes a checkpoint.
 //!
-//! A cut needs one file of each shard. It waits for those of backups until each shard has one, and then for
-//! [`COPIES_WAIT_MS`]. A pserver that is lost, or cannot save, is not waited for.
+//! A cut needs one file of each shard. It waits for all others, also for those of primaries whose backups were faster, until
+//! each shard has one, and then for [`COPIES_WAIT_MS`]. A pserver that is lost, or cannot save, is not waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +23,12 @@ pub(crate) struct SavedFiles {
     files: BTreeMap<ShardId, Vec<(Slot, ShardFile)>>,
     /// Pservers that save their copy of a shard. No list is empty.
     awaited: BTreeMap<ShardId, BTreeSet<Slot>>,
+    /// Shards whose primary has saved them.
+    of_primaries: BTreeSet<ShardId>,
     /// Shards whose primary does not save them: it failed, or was lost.
     unsaved: BTreeSet<ShardId>,
+    /// No file is waited for any more.
+    waited_enough: bool,
     /// Why fewer files than wanted came.
     causes: BTreeSet<String>,
 }
@@ -84,6 +88,9 @@ impl SavedFiles {
         }
         let at = if is_copy { files.len() } else { 0 };
         files.insert(at, (slot, file));
+        if !is_copy {
+            self.of_primaries.insert(shard);
+        }
         Ok(())
     }
 
@@ -115,9 +122,16 @@ impl SavedFiles {
 
     /// No file is waited for any more.
     pub(super) fn stop_waiting(&mut self) {
+        let wait_s = COPIES_WAIT_MS / 1_000;
+        let late = self.files.keys().filter(|shard| self.awaits_primary(**shard));
+        let cause =
+            |shard| format!("the primary of shard {shard} did not save it within {wait_s} s");
+        let causes: Vec<String> = late.map(cause).collect();
+        self.causes.extend(causes);
+        self.waited_enough = true;
         for (shard, slots) in std::mem::take(&mut self.awaited) {
             let slots: Vec<String> = slots.iter().map(Slot::to_string).collect();
-            let (slots, wait_s) = (slots.join(" and "), COPIES_WAIT_MS / 1_000);
+            let slots = slots.join(" and ");
             self.causes.insert(format!("{slots} did not save shard {shard} within {wait_s} s"));
         }
     }
@@ -141,9 +155,15 @@ impl SavedFiles {
         self.files.len()
     }
 
-    /// Whether files are awaited beside those of the primaries.
+    /// Whether further files of shards that have one are awaited.
     pub(super) fn awaits_any(&self) -> bool {
-        !self.awaited.is_empty()
+        !self.awaited.is_empty() || self.files.keys().any(|shard| self.awaits_primary(*shard))
+    }
+
+    /// Whether the file of the shard's primary is to come.
+    fn awaits_primary(&self, shard: ShardId) -> bool {
+        let is_over = self.of_primaries.contains(&shard) || self.unsaved.contains(&shard);
+        !self.waited_enough && !is_over
     }
 
     /// The files, as a manifest lists them.
@@ -206,8 +226,9 @@ mod tests {
     fn a_manifest_lists_the_primary_s_file_first() {
         let mut files = awaiting(1, &[1]);
         assert_eq!(files.add(Slot::pserver(1), file(0, 1, 7)), Ok(()));
-        assert!(files.has(ShardId(0)) && !files.awaits_any());
+        assert!(files.has(ShardId(0)) && files.awaits_any(), "the primary saves it as well");
         assert_eq!(files.add(Slot::pserver(0), file(0, 2, 7)), Ok(()));
+        assert!(!files.awaits_any());
         let listed = files.listed();
         assert_eq!(listed[0].uuid, Uuid::from_u128(2));
         let holders: Vec<_> = listed[0].copies.iter().map(|copy| copy.holder).collect();

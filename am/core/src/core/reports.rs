@@ -38,9 +38,7 @@ impl Core {
         };
         match report {
             // The driver turns registrations into events of their own.
-            Report::Register(_) => {
-                debug_assert!(false, "a registration is an event of its own")
-            }
+            Report::Register(_) => debug_assert!(false, "a registration is an event of its own"),
             Report::Heartbeat(beat) => self.heartbeat(member, beat),
             Report::Fatal { failure } => {
                 let message = format!("{}: {failure}", member.slot);

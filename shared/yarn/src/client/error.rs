@@ -47,7 +47,7 @@ pub enum ClientError {
 }
 
 /// Whether these diagnostics of an application mean that the ResourceManager could not renew one of its tokens. They begin
-/// with the message of Hadoop's `DelegationTokenRenewer`; the state of the application tells nothing more.
+/// with the message of Hadoop's `DelegationTokenRenewer`; the state of the application has no reason.
 #[must_use]
 pub fn refuses_tokens(diagnostics: &str) -> bool {
     diagnostics.contains("Failed to renew token")
