@@ -90,7 +90,7 @@ fn help_names_every_command_and_hides_the_containers() {
 #[test]
 fn command_without_a_function_is_unknown() {
     let bench = Bench::new(JOB);
-    for command in [&["chaos"][..], &["doctor"], &["checkpoint", "move"]] {
+    for command in [&["doctor"][..], &["checkpoint", "move"]] {
         let stderr = bench.refused(command, 2);
         assert!(stderr.contains("unrecognized subcommand"), "{stderr}");
     }

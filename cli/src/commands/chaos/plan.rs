@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_seed_draws_the_same_faults_and_all_of_them() {
-        let of = |seed| (0..400).map(|n| plan(seed, false).fault(n)).collect::<Vec<_>>();
+        let of = |seed| (0..2_000).map(|n| plan(seed, false).fault(n)).collect::<Vec<_>>();
         assert_eq!(of(7), of(7));
         assert_ne!(of(7), of(8));
         let text = |fault: &PlannedFault| format!("{} {:?}", fault.fault, fault.targets);
