@@ -8,6 +8,7 @@ mod session;
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use heddle_protocol::exit_code::ExitCode;
 use uuid::Uuid;
 
@@ -95,13 +96,7 @@ async fn planned(args: &Args, job: &mut ChaosJob) -> Result<ChaosPlan, CommandFa
     }
     let roles = roles(args, job.restarts_its_master())?;
     let kinds = match args.kinds.as_slice() {
-        [] => vec![
-            FaultKind::Kill,
-            FaultKind::Pause,
-            FaultKind::Hang,
-            FaultKind::Slow,
-            FaultKind::Drop,
-        ],
+        [] => FaultKind::value_variants().to_vec(),
         kinds => kinds.to_vec(),
     };
     let spec = job.spec()?;

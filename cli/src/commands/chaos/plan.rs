@@ -140,12 +140,14 @@ mod tests {
 
     use super::*;
 
-    const ALL: [FaultKind; 5] =
-        [FaultKind::Kill, FaultKind::Pause, FaultKind::Hang, FaultKind::Slow, FaultKind::Drop];
-    const ROLES: [FaultRole; 3] = [FaultRole::Pserver, FaultRole::Trainer, FaultRole::Am];
-
     fn plan(seed: u64, hard: bool) -> ChaosPlan {
-        ChaosPlan::new(seed, (&ALL, &ROLES), (4, 3), hard).expect("all fit")
+        ChaosPlan::new(
+            seed,
+            (FaultKind::value_variants(), FaultRole::value_variants()),
+            (4, 3),
+            hard,
+        )
+        .expect("all fit")
     }
 
     #[test]
