@@ -300,20 +300,26 @@ pub(crate) fn kept(job: &Job) -> Vec<heddle_am_core::ContainerName> {
     job.processes.values().filter_map(|process| process.container.clone()).collect()
 }
 
+/// The second attempt of a job, with which all processes have registered.
+pub(crate) fn taken_over(job: &Job) -> Job {
+    let mut next = job.successor();
+    next.processes = job.processes.clone();
+    next.auto.cluster = false;
+    next.recover(2, 2, kept(job));
+    let members: Vec<Member> = next.processes.keys().copied().collect();
+    for member in members {
+        next.registers(member);
+    }
+    next
+}
+
 #[test]
 fn a_primary_lost_with_the_am_is_replaced_at_the_takeover_s32() {
     let mut job = started(Consistency::Asp, 3, 1);
     let before = epoch(&job);
     let lost = job.pserver(0);
     job.processes.remove(&lost);
-    let mut next = job.successor();
-    next.processes = job.processes.clone();
-    next.auto.cluster = false;
-    next.recover(2, 2, kept(&job));
-    let members: Vec<Member> = next.processes.keys().copied().collect();
-    for member in members {
-        next.registers(member);
-    }
+    let next = taken_over(&job);
     assert_eq!(epoch(&next), before, "no rollback");
     assert_eq!(next.core.view().state, JobState::Running);
     let places = last_places(&next, next.trainer(0));

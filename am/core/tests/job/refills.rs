@@ -5,7 +5,7 @@ use heddle_protocol::control::{Command, Report, ShardView};
 use heddle_protocol::ids::{Epoch, Member, ShardId, Term, ViewVersion};
 use heddle_protocol::spec::Consistency;
 
-use crate::failover::{epoch, kept, last_places, restores, started, views_of, views_sent};
+use crate::failover::{epoch, last_places, restores, started, taken_over, views_of, views_sent};
 use crate::harness::Job;
 
 /// The last recorded view of each shard.
@@ -176,14 +176,7 @@ fn s15_new_attempt_orders_refills_under_another_number() {
     let mut job = started(Consistency::Asp, 3, 1);
     job.kill(job.pserver(0));
     let earlier = open(&job);
-    let mut next = job.successor();
-    next.processes = job.processes.clone();
-    next.auto.cluster = false;
-    next.recover(2, 2, kept(&job));
-    let members: Vec<Member> = next.processes.keys().copied().collect();
-    for member in members {
-        next.registers(member);
-    }
+    let mut next = taken_over(&job);
     assert_eq!(epoch(&next), epoch(&job), "no rollback");
     let later = open(&next);
     assert!(!later.is_empty());
