@@ -68,11 +68,19 @@ impl JobFile {
         self.complete_with(dir, &[])
     }
 
-    /// As [`JobFile::complete`], and the checkpoint before the first step is kept: where training ends before it is saved,
-    /// the final one replaces it.
-    /// On a busy machine twenty small files take a second.
-    fn complete_with_first_checkpoint(&self, dir: &Path) -> Ended {
-        self.complete_with(dir, &[("FAILPOINTS", "step-computed=sleep(300)")])
+    /// Runs until the checkpoint before the first step exists, and ends there: the first step lasts longer than saving. Returns
+    /// this checkpoint and what the command line printed.
+    fn first_checkpoint(&self, dir: &Path) -> (PathBuf, String) {
+        self.write(dir);
+        let step = [("FAILPOINTS", "step-computed=sleep(3600000)")];
+        let job = format!("{}.toml", self.name);
+        let mut run = Run::start_with(dir, &job, &[], &step).expect("starts");
+        let saved = |view: &JobView| !view.checkpoints.is_empty();
+        let limit = Duration::from_secs(600);
+        let view = run.wait_for("the checkpoint before the first step", limit, saved);
+        assert_eq!(view.expect("a checkpoint").rows, 0, "no step has ended");
+        let printed = run.stderr();
+        (checkpoints(dir, self.name).remove(0), printed)
     }
 
     fn complete_with(&self, dir: &Path, variables: &[(&str, &str)]) -> Ended {
@@ -218,12 +226,10 @@ fn restore_into_3_and_20(features: &'static str) {
     assert!(before.len() > 3 * 290, "values, z and n of each weight, and the bias");
     for (name, shards) in [("three", 3), ("twenty", 20)] {
         let from = JobFile::from(name, source.to_str().expect("UTF-8"));
-        let ended = JobFile { shards, features, ..from }.complete_with_first_checkpoint(at);
+        let (first, printed) = JobFile { shards, features, ..from }.first_checkpoint(at);
         let note =
             format!("begins with weights, bias (with optimizer state) of {}", source.display());
-        assert!(ended.stderr.contains(&note), "{note} in {}", ended.stderr);
-        // The first checkpoint is taken before the first step.
-        let first = checkpoints(at, name).remove(0);
+        assert!(printed.contains(&note), "{note} in {printed}");
         assert!(rows_of(&first) == before, "{shards} shards have other rows");
         let target = format!("{name}-restored");
         let export = ["export", first.to_str().expect("UTF-8"), target.as_str()];
@@ -256,8 +262,7 @@ fn restore_distinct_keys(keys: u64) {
     assert_eq!(before.len() as u64, 3 * (keys + 1));
     for (name, shards) in [("three", 3), ("twenty", 20)] {
         let from = JobFile::from(name, source.to_str().expect("UTF-8"));
-        JobFile { shards, features: ANY, ..from }.complete_with_first_checkpoint(at);
-        let first = checkpoints(at, name).remove(0);
+        let (first, _) = JobFile { shards, features: ANY, ..from }.first_checkpoint(at);
         assert!(values_of(&first) == before, "{shards} shards have other rows");
         let target = format!("{name}-restored");
         let export = ["export", first.to_str().expect("UTF-8"), target.as_str()];
@@ -295,10 +300,9 @@ fn more_rows_begin_with_their_initial_values() {
     let dir = folder();
     let at = dir.path();
     JobFile::new("other").complete(at);
-    JobFile { features: "450", ..JobFile::from("wider", "other-ckpt") }
-        .complete_with_first_checkpoint(at);
+    let wider = JobFile { features: "450", ..JobFile::from("wider", "other-ckpt") };
     let before = rows_of(checkpoints(at, "other").last().expect("a checkpoint"));
-    let after = rows_of(&checkpoints(at, "wider")[0]);
+    let after = rows_of(&wider.first_checkpoint(at).0);
     for (key, bytes) in &after {
         match before.get(key) {
             Some(same) => assert_eq!(same, bytes, "{key:?}"),
@@ -314,8 +318,8 @@ fn ftrl_continues_from_the_values_of_sgd() {
     let at = dir.path();
     let sgd = "{ kind = \"sgd\", rate = 0.5 }";
     JobFile { optimizer: sgd, ..JobFile::new("other") }.complete(at);
-    let ended = JobFile::from("ftrl", "other-ckpt").complete_with_first_checkpoint(at);
-    assert!(ended.stderr.contains("begins with weights, bias (values alone)"), "{}", ended.stderr);
+    let (first, printed) = JobFile::from("ftrl", "other-ckpt").first_checkpoint(at);
+    assert!(printed.contains("begins with weights, bias (values alone)"), "{printed}");
     let values = |rows: Rows| -> Rows {
         rows.into_iter().filter(|((_, section, _), _)| section == "values").collect()
     };
@@ -439,7 +443,8 @@ fn tables_that_do_not_fit_are_refused_by_name() {
 fn damaged_files_are_refused_by_name_or_passed_over() {
     let dir = folder();
     let at = dir.path();
-    JobFile::new("other").complete_with_first_checkpoint(at);
+    // The checkpoint before the first step is kept: where training ends before it is saved, the final one replaces it.
+    JobFile::new("other").complete_with(at, &[("FAILPOINTS", "step-computed=sleep(300)")]);
     let mut all = checkpoints(at, "other");
     let (newest, older) = (all.pop().expect("the last"), all.pop().expect("the first"));
     let mut files: Vec<PathBuf> = std::fs::read_dir(&newest)
