@@ -69,6 +69,18 @@ const SHARDS_UNDER_REPLICATED: Metric =
     Metric::gauge("heddle_shards_under_replicated", "Shards with fewer backups than wanted.");
 const PROMOTIONS: Metric =
     Metric::counter("heddle_promotions_total", "Backups made primary in this attempt.");
+const REPLICATION_LAG_ENTRIES: Metric = Metric::gauge(
+    "heddle_replication_lag_entries",
+    "Changes that the slowest backup in sync has not acknowledged.",
+);
+const REPLICATION_LAG_BYTES: Metric = Metric::gauge(
+    "heddle_replication_lag_bytes",
+    "Most bytes of changes that a primary keeps until its backups acknowledge them.",
+);
+const REPLICATION_LAG: Metric = Metric::gauge(
+    "heddle_replication_lag_seconds",
+    "For how long the slowest backup in sync has owed an acknowledgement.",
+);
 const REFILLS: Metric =
     Metric::gauge("heddle_refills", "Backups of shards that are being brought up to date.");
 const REFILL_BYTES: Metric =
@@ -372,6 +384,9 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         page.value(SHARDS_IN_SYNC, replication.in_sync)?;
         page.value(SHARDS_UNDER_REPLICATED, replication.under_replicated)?;
         page.value(PROMOTIONS, replication.promotions)?;
+        page.value(REPLICATION_LAG_ENTRIES, replication.lag.entries)?;
+        page.value(REPLICATION_LAG_BYTES, replication.lag.bytes)?;
+        page.value(REPLICATION_LAG, replication.lag.ms as f64 / 1000.0)?;
         let refills = &replication.refills;
         page.value(REFILLS, refills.len() as u64)?;
         page.value(REFILL_BYTES, refills.iter().map(|it| it.bytes).sum::<u64>())?;

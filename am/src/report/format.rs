@@ -1,6 +1,6 @@
 //! Formats a job's figures, the same way in the report, in `run` and in `status`.
 
-use heddle_protocol::control::{GrantedPulls, SavedBytes};
+use heddle_protocol::control::{GrantedPulls, ReplicationLag, SavedBytes};
 use heddle_protocol::ids::{CutId, Slot};
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
@@ -304,7 +304,8 @@ pub fn recovery(recovery: &RecoveryView) -> String {
 pub fn replication(replication: &ReplicationView) -> String {
     /// Refills that are listed.
     const LISTED: usize = 3;
-    let ReplicationView { replicas, in_sync, under_replicated, promotions, refills } = replication;
+    let ReplicationView { replicas, in_sync, under_replicated, promotions, lag, refills } =
+        replication;
     let backups = if *replicas == 1 { "backup" } else { "backups" };
     let shards = in_sync + under_replicated;
     let mut text = match under_replicated {
@@ -313,6 +314,11 @@ pub fn replication(replication: &ReplicationView) -> String {
     };
     if *promotions > 0 {
         text.push_str(&format!("; {promotions} promoted"));
+    }
+    if lag.entries > 0 {
+        let ReplicationLag { entries, bytes, ms } = lag;
+        let bytes = size(*bytes);
+        text.push_str(&format!("; at most {entries} changes ({bytes}, {ms} ms) behind"));
     }
     for refill in refills.iter().take(LISTED) {
         let RefillView { shard, to, bytes, of_bytes, from: _ } = refill;
@@ -377,6 +383,8 @@ pub fn steers(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::ids::ShardId;
+
     use super::*;
 
     #[test]
@@ -413,6 +421,28 @@ mod tests {
         assert_eq!(progress(figures), "pass 2 of 10  1,234,567 rows  234000 rows/s");
         assert_eq!([span(0), span(59_001)], ["0 s", "1 min 0 s"]);
         assert_eq!([span(3_660_000), span(90_000_000)], ["1 h 1 min", "1 d 1 h"]);
+    }
+
+    #[test]
+    fn replication_names_what_is_behind() {
+        let mut view = ReplicationView {
+            replicas: 1,
+            in_sync: 8,
+            under_replicated: 0,
+            promotions: 0,
+            lag: ReplicationLag::default(),
+            refills: Vec::new(),
+        };
+        assert_eq!(replication(&view), "all 8 shards have 1 backup in sync");
+        (view.in_sync, view.under_replicated, view.promotions) = (5, 3, 2);
+        view.lag = ReplicationLag { entries: 4, bytes: 4096, ms: 12 };
+        let (from, to) = (Slot::pserver(0), Slot::pserver(1));
+        view.refills = vec![RefillView { shard: ShardId(4), from, to, bytes: 40, of_bytes: 100 }];
+        assert_eq!(
+            replication(&view),
+            "3 of 8 shards have fewer than 1 backup in sync; 2 promoted; at most 4 changes (4.0 KiB, 12 ms) behind; \
+             shard 4 is copied to pserver-1: 40 %"
+        );
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
 use heddle_agent::{AgentExit, TurnCounter};
 use heddle_protocol::control::{
-    BeginPhase, Command, EndCut, FillProgress, GAP_BOUNDS, GrantedPulls, LoadShards, SetViews,
-    ShardState, SparseTableSize, TakeCut,
+    BeginPhase, Command, EndCut, FillProgress, GAP_BOUNDS, GrantedPulls, LoadShards,
+    ReplicationLag, SetViews, ShardState, SparseTableSize, TakeCut,
 };
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, ViewVersion};
@@ -175,6 +175,8 @@ struct CounterCells {
     sparse: Mutex<Vec<SparseTableSize>>,
     /// Refills that the thread sends.
     fills: Mutex<Vec<FillProgress>>,
+    /// How far the backups of its primaries are behind.
+    lag: Mutex<Option<ReplicationLag>>,
     /// Whether the thread runs.
     turn: TurnCounter,
 }
@@ -222,6 +224,18 @@ impl ThreadCounters {
         if let Ok(mut own) = self.0.fills.try_lock() {
             *own = fills;
         }
+    }
+
+    /// Replaces the lag of backups, unless it is being read.
+    pub(crate) fn publish_lag(&self, lag: Option<ReplicationLag>) {
+        if let Ok(mut own) = self.0.lag.try_lock() {
+            *own = lag;
+        }
+    }
+
+    /// How far the backups of the thread's primaries are behind.
+    pub(crate) fn lag(&self) -> Option<ReplicationLag> {
+        *self.0.lag.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The refills that the thread sends.

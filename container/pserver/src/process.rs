@@ -10,7 +10,8 @@ use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, LogContext};
 use heddle_channel::PeerTimeout;
 use heddle_fail_points::fail_value;
 use heddle_protocol::control::{
-    GrantedPulls, HeartbeatStats, PserverState, Registration, Report, SparseTableSize,
+    GrantedPulls, HeartbeatStats, PserverState, Registration, ReplicationLag, Report,
+    SparseTableSize,
 };
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::{Mechanism, Secret};
@@ -254,6 +255,8 @@ fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats 
         beat.refused += refused;
         granted.add(&thread.counters.granted());
         beat.fills.extend(thread.counters.fills());
+        let lags = [beat.replication_lag, thread.counters.lag()];
+        beat.replication_lag = lags.into_iter().flatten().reduce(ReplicationLag::max);
         SparseTableSize::add(&mut beat.sparse_tables, &thread.counters.sparse());
         lowest = [lowest, position].into_iter().flatten().min();
     }

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_protocol::control::{FillProgress, LoadShards, ReplicaState, ShardView};
+use heddle_protocol::control::{FillProgress, LoadShards, ReplicaState, ReplicationLag, ShardView};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{Epoch, Member, ShardId, Term, ViewVersion};
 use heddle_protocol::mutation::Mutation;
@@ -285,6 +285,12 @@ impl Replication {
             Some(copy) => view.order() > copy.view().order(),
             None => self.left.get(&view.shard).is_none_or(|left| view.order() > *left),
         }
+    }
+
+    /// How far the slowest in-sync backup of this thread's primaries is behind; none without primaries.
+    pub(crate) fn lag(&self, now: Duration) -> Option<ReplicationLag> {
+        let lags = self.copies.values().filter_map(|copy| copy.lag(now));
+        lags.reduce(ReplicationLag::max)
     }
 
     /// How far the refills of this thread's primaries are. `bytes_of`: bytes of rows of a shard.

@@ -27,7 +27,9 @@ pub use ordered_fault::{
     ChaosOrder, ChaosStep, FAULT_MS_MAX, FaultTarget, OrderedFault, SESSION_LAPSES_MS,
     SLOW_FACTOR_MAX,
 };
-pub use replica::{BackupPlace, FillOrder, FillProgress, ReplicaState, SetViews, ShardView};
+pub use replica::{
+    BackupPlace, FillOrder, FillProgress, ReplicaState, ReplicationLag, SetViews, ShardView,
+};
 pub use report::{ExportedFile, Registration, Report, ReportEnvelope};
 pub use saved_bytes::SavedBytes;
 pub use sparse_table_size::SparseTableSize;

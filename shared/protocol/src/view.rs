@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::{GrantedPulls, SavedBytes};
+use crate::control::{GrantedPulls, ReplicationLag, SavedBytes};
 use crate::figure::EvaluationFigures;
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, ShardId, Slot, Step};
 use crate::set_aside::SetAsideTask;
@@ -169,6 +169,9 @@ pub struct ReplicationView {
     pub under_replicated: u32,
     /// Backups that this attempt made primary.
     pub promotions: u64,
+    /// How far the slowest backup in sync is behind, by the last heartbeats.
+    #[serde(default)]
+    pub lag: ReplicationLag,
     /// Backups that are being brought up to date.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refills: Vec<RefillView>,

@@ -232,6 +232,7 @@ impl Core {
             in_sync: shards.saturating_sub(under_replicated),
             under_replicated,
             promotions: self.stage.views().promoted(),
+            lag: self.fleet.replication_lag(),
             refills: self.refills(),
         })
     }

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use heddle_protocol::control::{
-    Command, GrantedPulls, HeartbeatStats, SavedBytes, SparseTableSize, Welcome,
+    Command, GrantedPulls, HeartbeatStats, ReplicationLag, SavedBytes, SparseTableSize, Welcome,
 };
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 use heddle_protocol::view::StorageWaitView;
@@ -305,6 +305,12 @@ impl Fleet {
             SparseTableSize::add(&mut all, &holder.beat.sparse_tables);
         }
         all
+    }
+
+    /// How far the slowest backup in sync is behind, by the last heartbeats.
+    pub(crate) fn replication_lag(&self) -> ReplicationLag {
+        let lags = self.beats(Role::Pserver).filter_map(|beat| beat.replication_lag);
+        lags.reduce(ReplicationLag::max).unwrap_or_default()
     }
 
     /// The present wait of trainers for storage.

@@ -271,6 +271,10 @@ impl DataThread {
         if shards.granted().pulls() > 0 {
             self.counters.publish_granted(shards.granted());
         }
+        if shards.is_replicated() {
+            let lag = shards.replication_lag(self.started.elapsed());
+            self.counters.publish_lag(lag);
+        }
         let fills = shards.fills();
         if self.fills.replace(!fills.is_empty()) || !fills.is_empty() {
             self.counters.publish_fills(fills);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_protocol::control::{BackupPlace, ReplicaState, ShardView};
+use heddle_protocol::control::{BackupPlace, ReplicaState, ReplicationLag, ShardView};
 use heddle_protocol::frame::Header;
 use heddle_protocol::ids::{Member, Term, ViewVersion};
 
@@ -137,6 +137,19 @@ impl ShardReplica {
         self.tail.clear();
         self.tail_bytes = 0;
         self.filling = Some(IncomingFill::new(order));
+    }
+
+    /// How far the slowest in-sync backup is behind; none of a copy that does not serve.
+    pub(crate) fn lag(&self, now: Duration) -> Option<ReplicationLag> {
+        let in_sync = self.serving()?.followers.values().filter(|follower| follower.in_sync);
+        let lags = in_sync.map(|follower| {
+            let entries = self.number.saturating_sub(follower.acknowledged);
+            let owed = follower.owes_since.filter(|_| entries > 0);
+            let owed = owed.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+            let bytes = if entries > 0 { self.tail_bytes as u64 } else { 0 };
+            ReplicationLag { entries, bytes, ms: owed.as_millis() as u64 }
+        });
+        Some(lags.reduce(ReplicationLag::max).unwrap_or_default())
     }
 
     /// The number of the refill that fills the copy.

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_protocol::control::{FillProgress, LoadShards, ReplicaState, SetViews, ShardView};
+use heddle_protocol::control::{
+    FillProgress, LoadShards, ReplicaState, ReplicationLag, SetViews, ShardView,
+};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, ViewVersion};
 
@@ -404,6 +406,18 @@ impl ShardSet {
         let Some(replicas) = &self.replicas else { return Vec::new() };
         let bytes = |shard| self.shards.get(&shard).map_or(0, Shard::fill_bytes);
         replicas.copies.fills(bytes)
+    }
+
+    /// Whether shards have copies on several pservers.
+    #[must_use]
+    pub fn is_replicated(&self) -> bool {
+        self.replicas.is_some()
+    }
+
+    /// How far the slowest in-sync backup of the primaries is behind; none without primaries that have backups.
+    #[must_use]
+    pub fn replication_lag(&self, now: Duration) -> Option<ReplicationLag> {
+        self.replicas.as_ref()?.copies.lag(now)
     }
 
     /// Backups to which a connection has to exist; none without replicas.

@@ -9,7 +9,9 @@ mod snapshots;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use heddle_protocol::control::{BackupPlace, FillOrder, ReplicaState, SetViews, ShardView};
+use heddle_protocol::control::{
+    BackupPlace, FillOrder, ReplicaState, ReplicationLag, SetViews, ShardView,
+};
 use heddle_protocol::ids::{Term, ViewVersion};
 
 use super::*;

@@ -69,6 +69,29 @@ pub struct FillProgress {
     pub of_bytes: u64,
 }
 
+/// How far the slowest backup of the in-sync sets is behind its primary. Answers wait for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicationLag {
+    /// Changes of a shard that it has not acknowledged.
+    pub entries: u64,
+    /// Bytes of changes that a primary keeps for its backups until they are acknowledged.
+    pub bytes: u64,
+    /// For how long it has owed an acknowledgement, ms.
+    pub ms: u64,
+}
+
+impl ReplicationLag {
+    /// The worst of both in each field.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            entries: self.entries.max(other.entries),
+            bytes: self.bytes.max(other.bytes),
+            ms: self.ms.max(other.ms),
+        }
+    }
+}
+
 /// See [`Command::Views`](super::Command::Views).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetViews {

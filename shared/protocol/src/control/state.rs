@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::LaneGrant;
 use super::granted_pulls::GrantedPulls;
-use super::replica::{FillProgress, ReplicaState};
+use super::replica::{FillProgress, ReplicaState, ReplicationLag};
 use super::saved_bytes::SavedBytes;
 use super::sparse_table_size::SparseTableSize;
 use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
@@ -125,6 +125,9 @@ pub struct HeartbeatStats {
     /// Pserver: refills of other pservers' copies that it sends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fills: Vec<FillProgress>,
+    /// Pserver with primaries of replicated shards: how far their backups are behind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication_lag: Option<ReplicationLag>,
     /// Pserver, BSP: lowest number of job steps applied among its shards, and the phase. Trainer: its phase and the
     /// lowest step of its lanes.
     pub phase: PhaseNo,

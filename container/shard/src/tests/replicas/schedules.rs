@@ -350,6 +350,23 @@ fn change_that_does_not_fit_ends_the_copy() {
 }
 
 #[test]
+fn primary_shows_how_far_its_slowest_backup_is_behind() {
+    let mut copies = asp(3);
+    let lag = |copies: &Copies, host: usize| copies.hosts[host].replication_lag(copies.now);
+    assert_eq!(lag(&copies, 0), Some(ReplicationLag::default()));
+    copies.push(0, 1, whole(0, 0), -1.0);
+    copies.push(0, 2, whole(0, 1), -1.0);
+    copies.now += Duration::from_millis(30);
+    copies.replicate(0, 1);
+    let behind = lag(&copies, 0).expect("a primary");
+    assert_eq!((behind.entries, behind.ms), (2, 30), "backup 2 has none of both");
+    assert!(behind.bytes > 0);
+    copies.replicate(0, 2);
+    assert_eq!(lag(&copies, 0), Some(ReplicationLag::default()));
+    assert_eq!(lag(&copies, 1), None, "a backup");
+}
+
+#[test]
 fn shards_without_views_have_no_replicas() {
     let mut set = ShardSet::of(pserver(0), 0);
     let load = load(1, (0, Sharing::Queue), 0, None);
