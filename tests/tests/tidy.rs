@@ -18,6 +18,8 @@ mod sizes;
 mod sources;
 #[path = "tidy/type_names.rs"]
 mod type_names;
+#[path = "tidy/unsafe_code.rs"]
+mod unsafe_code;
 #[path = "tidy/words.rs"]
 mod words;
 
@@ -74,6 +76,16 @@ fn exit_codes_are_documented() {
 #[test]
 fn job_file_keys_are_documented() {
     documented::check_job_file();
+}
+
+#[test]
+fn unsafe_code_is_in_one_crate_and_listed_files() {
+    unsafe_code::check();
+}
+
+#[test]
+fn packages_inherit_the_lints() {
+    unsafe_code::check_lints();
 }
 
 #[test]
