@@ -231,6 +231,40 @@ fn client_and_agent_cores_name_no_runtime_socket_or_clock() {
     }
 }
 
+/// What `scripts/check-publish.sh` finds with a network: a package that is published needs others by version, not by path alone.
+#[test]
+fn crates_for_publishing_depend_on_published_ones() {
+    let metadata = metadata();
+    let published = ["heddle-backoff", "heddle-gssapi", "heddle-hadoop", "heddle-yarn"];
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/check-publish.sh");
+    let script = std::fs::read_to_string(script).expect("the script is readable");
+    for package in metadata.workspace_packages() {
+        let name = package.name.as_str();
+        assert_eq!(package.publish.is_none(), published.contains(&name), "publish of {name}");
+        if !published.contains(&name) {
+            continue;
+        }
+        assert!(script.contains(&format!("-p {name}")), "scripts/check-publish.sh has no {name}");
+        for dependency in &package.dependencies {
+            let by_path_alone = dependency.path.is_some() && dependency.req.comparators.is_empty();
+            let own = &dependency.name;
+            assert!(!by_path_alone, "{name} needs {own} by path alone");
+            let is_published = dependency.path.is_none() || published.contains(&own.as_str());
+            assert!(is_published, "{name} needs {own}, which is not published");
+        }
+        let folder = package.manifest_path.parent().expect("a manifest lies in a folder");
+        for file in ["README.md", "CHANGELOG.md", "LICENSE"] {
+            assert!(folder.join(file).exists(), "{name} has no {file}");
+        }
+        let described = package.description.is_some()
+            && package.license.is_some()
+            && package.documentation.is_some()
+            && !package.keywords.is_empty()
+            && !package.categories.is_empty();
+        assert!(described, "{name} lacks metadata");
+    }
+}
+
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).expect("the folder is there") {
