@@ -20,7 +20,11 @@ pub struct SecuredJob<'c> {
     dir: TempDir,
     root: String,
     passes: u32,
+    is_quick_start: bool,
 }
+
+/// The quick start of README: its job file and its data.
+const QUICK_START: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/quickstart");
 
 impl<'c> SecuredJob<'c> {
     /// Puts the data on HDFS and writes the job file. A BSP job, so its bytes are known beforehand.
@@ -46,17 +50,46 @@ impl<'c> SecuredJob<'c> {
         Ok(job)
     }
 
+    /// The quick start of README with fewer passes, of 29 steps each; data, checkpoints and model are on HDFS.
+    ///
+    /// # Errors
+    /// As [`SecuredJob::new`].
+    pub fn quick_start(cluster: &'c Cluster, name: &str, passes: u32) -> Result<Self> {
+        let root = format!("/user/alice/{name}");
+        let job = Self { root, passes, is_quick_start: true, ..Self::without_data(cluster)? };
+        job.write("job.toml", &format!("hdfs://{}", job.root))?;
+        cluster.dfs("alice", &["-mkdir", "-p", &job.root])?;
+        cluster.dfs("alice", &["-put", &format!("{QUICK_START}/data"), &job.root])?;
+        std::os::unix::fs::symlink(format!("{QUICK_START}/data"), job.path().join("data"))?;
+        Ok(job)
+    }
+
     /// A local folder alone, for commands without a job.
     ///
     /// # Errors
     /// The cluster is not secured, or the local disk refuses.
     pub fn without_data(cluster: &'c Cluster) -> Result<Self> {
         let realm = cluster.realm().context("the cluster has no Kerberos")?;
-        Ok(Self { cluster, realm, dir: tempfile::tempdir()?, root: String::new(), passes: 0 })
+        let (dir, root) = (tempfile::tempdir()?, String::new());
+        Ok(Self { cluster, realm, dir, root, passes: 0, is_quick_start: false })
     }
 
     fn write(&self, name: &str, place: &str) -> Result<()> {
         let passes = self.passes;
+        if self.is_quick_start {
+            let mut text = std::fs::read_to_string(format!("{QUICK_START}/job.toml"))?;
+            let (dir, model) = (format!("{place}/ckpt"), format!("{place}/model"));
+            for (from, to) in [
+                ("\"data/", format!("\"{place}/data/")),
+                ("passes = 40", format!("passes = {passes}")),
+                ("[checkpoint]\n", format!("[checkpoint]\ndir = \"{dir}\"\n")),
+                ("[output]\n", format!("[output]\nmodel = \"{model}\"\n")),
+            ] {
+                ensure!(text.contains(from), "no {from:?} in {text}");
+                text = text.replace(from, &to);
+            }
+            return Ok(std::fs::write(self.path().join(name), text)?);
+        }
         let text = format!(
             "name = \"secured\"\n\
              [data]\ntrain = \"{place}/data/*.libsvm\"\npasses = {passes}\n\
@@ -76,6 +109,12 @@ impl<'c> SecuredJob<'c> {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// The job's folder on HDFS, as a URL.
+    #[must_use]
+    pub fn place(&self) -> String {
+        format!("hdfs://{}", self.root)
     }
 
     /// `heddle` in the job's folder with the cluster's configuration; no ticket is in sight.
@@ -181,15 +220,30 @@ impl<'c> SecuredJob<'c> {
     /// # Errors
     /// They differ, or one is missing.
     pub fn same_as_local(&self) -> Result<()> {
+        self.are_same_as_local(&["model"])
+    }
+
+    /// As [`SecuredJob::same_as_local`], for several models in the job's folder on HDFS.
+    ///
+    /// # Errors
+    /// As [`SecuredJob::same_as_local`].
+    pub fn are_same_as_local(&self, models: &[impl AsRef<str>]) -> Result<()> {
         let to = tempfile::tempdir_in(self.path())?;
         let target = to.path().display().to_string();
-        self.cluster.dfs("alice", &["-get", &format!("{}/model", self.root), &target])?;
-        let remote = files(&to.path().join("model"))?;
+        let places = models.iter().map(|model| format!("{}/{}", self.root, model.as_ref()));
+        let places: Vec<String> = places.collect();
+        let mut arguments = vec!["-get"];
+        arguments.extend(places.iter().map(String::as_str));
+        arguments.push(&target);
+        self.cluster.dfs("alice", &arguments)?;
         self.write("local.toml", &self.path().display().to_string())?;
         let ended = crate::local::heddle(self.path(), &["run", "local.toml"])?;
         ensure!(ended.code == Some(0), "{ended:?}");
         let local = files(&self.path().join("model"))?;
-        ensure!(remote == local, "{:?} and not {:?}", sums(&remote), sums(&local));
+        for model in models.iter().map(AsRef::as_ref) {
+            let remote = files(&to.path().join(model))?;
+            ensure!(remote == local, "{model}: {:?} and not {:?}", sums(&remote), sums(&local));
+        }
         Ok(())
     }
 }

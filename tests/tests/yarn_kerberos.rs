@@ -6,6 +6,8 @@ mod failed_logins;
 mod logins;
 #[path = "yarn_kerberos/others.rs"]
 mod others;
+#[path = "yarn_kerberos/protections.rs"]
+mod protections;
 #[path = "yarn_kerberos/secrets.rs"]
 mod secrets;
 #[path = "yarn_kerberos/single_node.rs"]
