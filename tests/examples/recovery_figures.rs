@@ -46,30 +46,19 @@ struct Args {
 struct Kind {
     name: &'static str,
     replicas: u32,
-    killed: &'static [Slot],
+    killed: Vec<Slot>,
     expected: RecoveryKind,
 }
 
-const KINDS: [Kind; 3] = [
-    Kind {
-        name: "rollback",
-        replicas: 0,
-        killed: &[Slot::pserver(1)],
-        expected: RecoveryKind::Rollback,
-    },
-    Kind {
-        name: "failover",
-        replicas: 1,
-        killed: &[Slot::pserver(1)],
-        expected: RecoveryKind::Failover,
-    },
-    Kind {
-        name: "failover, with a trainer",
-        replicas: 1,
-        killed: &[Slot::pserver(1), Slot::trainer(1)],
-        expected: RecoveryKind::Failover,
-    },
-];
+fn kinds() -> [Kind; 3] {
+    let pserver = Slot::pserver(1);
+    let of = |name, replicas, killed, expected| Kind { name, replicas, killed, expected };
+    [
+        of("rollback", 0, vec![pserver], RecoveryKind::Rollback),
+        of("failover", 1, vec![pserver], RecoveryKind::Failover),
+        of("failover, with a trainer", 1, vec![pserver, Slot::trainer(1)], RecoveryKind::Failover),
+    ]
+}
 
 /// Rows of recoveries by kind and name, ms.
 type Figures = BTreeMap<(&'static str, &'static str), Vec<u64>>;
@@ -83,7 +72,7 @@ fn main() -> Result<()> {
     write_libsvm(&dir.join("data"), "train", 4, 20_000, features, 40, 7)?;
     let mut figures = Figures::new();
     for round in 0..args.rounds {
-        for kind in &KINDS {
+        for kind in &kinds() {
             measure(&dir, features, kind, &mut figures)?;
             eprintln!("round {} of {}: {}", round + 1, args.rounds, kind.name);
         }
@@ -162,7 +151,7 @@ fn add(figures: &mut Figures, kind: &'static str, recovery: &RecoveryView, seen:
 
 /// One line for each row, one column for each kind: medians with their range.
 fn print(figures: &Figures) {
-    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    let names: Vec<&str> = kinds().iter().map(|kind| kind.name).collect();
     println!("| ms, median (range) | {} |", names.join(" | "));
     println!("| --- |{}", " --- |".repeat(names.len()));
     let mut rows: Vec<&str> = figures.keys().map(|(_, row)| *row).collect();
