@@ -19,7 +19,8 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{JobState, JobView, RecoveryKind, RecoveryView};
-use heddle_tests::local::{Run, kill9, pid_of, write_libsvm};
+use heddle_tests::hadoop::wait_until;
+use heddle_tests::local::{Run, am_pid, is_alive, kill9, pid_of, write_libsvm};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Bytes of a feature's value and state with FTRL.
@@ -46,19 +47,21 @@ struct Args {
 struct Kind {
     name: &'static str,
     replicas: u32,
-    killed: Vec<Slot>,
+    /// Whether a trainer is killed at the same time.
+    with_trainer: bool,
     expected: RecoveryKind,
 }
 
-fn kinds() -> [Kind; 3] {
-    let pserver = Slot::pserver(1);
-    let of = |name, replicas, killed, expected| Kind { name, replicas, killed, expected };
-    [
-        of("rollback", 0, vec![pserver], RecoveryKind::Rollback),
-        of("failover", 1, vec![pserver], RecoveryKind::Failover),
-        of("failover, with a trainer", 1, vec![pserver, Slot::trainer(1)], RecoveryKind::Failover),
-    ]
-}
+const KINDS: [Kind; 3] = [
+    Kind { name: "rollback", replicas: 0, with_trainer: false, expected: RecoveryKind::Rollback },
+    Kind { name: "failover", replicas: 1, with_trainer: false, expected: RecoveryKind::Failover },
+    Kind {
+        name: "failover, with a trainer",
+        replicas: 1,
+        with_trainer: true,
+        expected: RecoveryKind::Failover,
+    },
+];
 
 /// Rows of recoveries by kind and name, ms.
 type Figures = BTreeMap<(&'static str, &'static str), Vec<u64>>;
@@ -72,7 +75,7 @@ fn main() -> Result<()> {
     write_libsvm(&dir.join("data"), "train", 4, 20_000, features, 40, 7)?;
     let mut figures = Figures::new();
     for round in 0..args.rounds {
-        for kind in &kinds() {
+        for kind in &KINDS {
             measure(&dir, features, kind, &mut figures)?;
             eprintln!("round {} of {}: {}", round + 1, args.rounds, kind.name);
         }
@@ -97,37 +100,48 @@ fn job(dir: &Path, features: u32, replicas: u32) -> Result<()> {
     Ok(fs::write(dir.join("job.toml"), text)?)
 }
 
-/// One job: its processes are killed in a step after the first checkpoint. With backups a second time after the refill.
+/// One job: its processes are killed in a step after the first checkpoint. With backups another one after the refill.
 fn measure(dir: &Path, features: u32, kind: &Kind, figures: &mut Figures) -> Result<()> {
     job(dir, features, kind.replicas)?;
     let mut run = Run::start(dir, "job.toml", &["--fresh"])?;
     run.wait_for("a checkpoint and steps after it", LIMIT, |view| {
         !view.checkpoints.is_empty() && is_training(view)
     })?;
-    for _ in 0..=kind.replicas {
+    for number in 0..=kind.replicas {
+        let pserver = Slot::pserver(1 + number);
+        let killed: Vec<Slot> = match kind.with_trainer {
+            true => vec![pserver, Slot::trainer(1)],
+            false => vec![pserver],
+        };
         let before = run.wait_for("all copies are in sync", LIMIT, |view| {
             let whole = view.replication.as_ref().is_none_or(|it| it.under_replicated == 0);
             whole && is_training(view) && view.slots.iter().all(|place| place.pid > 0)
         })?;
         let known = before.recoveries.len();
         let pids: Vec<_> =
-            kind.killed.iter().map(|slot| pid_of(&before, *slot)).collect::<Result<_>>()?;
-        let killed = Instant::now();
+            killed.iter().map(|slot| pid_of(&before, *slot)).collect::<Result<_>>()?;
+        let begun = Instant::now();
         for pid in pids {
             kill9(pid)?;
         }
         let after = run.wait_for("all train again", LIMIT, |view| {
-            view.recoveries.len() >= known + kind.killed.len()
+            view.recoveries.len() >= known + killed.len()
                 && view.recoveries.iter().all(|recovery| recovery.done)
         })?;
-        let seen = u64::try_from(killed.elapsed().as_millis())?;
+        let seen = u64::try_from(begun.elapsed().as_millis())?;
         let recovered = after.recoveries[known..].iter();
-        for recovery in recovered.filter(|it| it.slot == Some(kind.killed[0])) {
+        for recovery in recovered.filter(|it| it.slot == Some(pserver)) {
             ensure!(recovery.kind == kind.expected, "{}: {recovery:?}", kind.name);
             add(figures, kind.name, recovery, seen);
         }
     }
-    Ok(())
+    // The next job has the same directories.
+    let am = am_pid(dir)?;
+    drop(run);
+    wait_until("the ApplicationMaster has ended", LIMIT, || {
+        ensure!(!is_alive(am), "it runs");
+        Ok(())
+    })
 }
 
 fn is_training(view: &JobView) -> bool {
@@ -151,7 +165,7 @@ fn add(figures: &mut Figures, kind: &'static str, recovery: &RecoveryView, seen:
 
 /// One line for each row, one column for each kind: medians with their range.
 fn print(figures: &Figures) {
-    let names: Vec<&str> = kinds().iter().map(|kind| kind.name).collect();
+    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     println!("| ms, median (range) | {} |", names.join(" | "));
     println!("| --- |{}", " --- |".repeat(names.len()));
     let mut rows: Vec<&str> = figures.keys().map(|(_, row)| *row).collect();
