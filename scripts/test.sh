@@ -5,7 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-say() { printf '\n== %s\n' "$*"; }
+# With the time since the start, so that a slow part is seen.
+say() { printf '\n== [%d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 
 missing=()
 need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
