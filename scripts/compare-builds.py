@@ -22,10 +22,9 @@ JOB = """\
 name = "compared"
 [data]
 train = "data/*.libsvm"
-passes = 1
+passes = {passes}
 [model]
 features = {features}
-optimizer = "ftrl"
 [training]
 consistency = "bsp"
 lanes = {lanes}
@@ -92,6 +91,7 @@ def main():
     parser.add_argument("new")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--features", type=int, default=1_000_000)
     parser.add_argument("--lanes", type=int, default=2)
     parser.add_argument("--trainers", type=int, default=1)
@@ -106,7 +106,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         directory = Path(directory)
         generate(directory, args.rows, args.features)
-        (directory / "job.toml").write_text(JOB.format(features=args.features, lanes=args.lanes, trainers=args.trainers))
+        (directory / "job.toml").write_text(JOB.format(**vars(args)))
         for number in range(args.rounds):
             for name in ("old", "new") if number % 2 == 0 else ("new", "old"):
                 measured = {} if args.no_net else exchanges(programs[name])
