@@ -50,6 +50,7 @@ fn weight(event: &JobEvent) -> Weight {
         | JobEvent::RollbackStarted { .. }
         | JobEvent::RollbackFinished { .. }
         | JobEvent::FailedOver { .. }
+        | JobEvent::HandedOver { .. }
         | JobEvent::StoppedEarly { .. }
         | JobEvent::Recovered(_)
         | JobEvent::Warning { .. } => Weight::Passing,
@@ -254,6 +255,9 @@ pub fn log(event: &JobEvent) {
         }
         JobEvent::FailedOver { slot, promoted, backups_lost, under_replicated } => {
             tracing::info!(%slot, promoted, backups_lost, under_replicated, "failed_over");
+        }
+        JobEvent::HandedOver { slot, shards, cause } => {
+            tracing::info!(%slot, shards, cause, "handed_over");
         }
         JobEvent::StoppedEarly { text } => tracing::info!(text, "training_stopped_early"),
         JobEvent::Recovered(recovery) => {

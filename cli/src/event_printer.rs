@@ -234,6 +234,9 @@ impl EventPrinter {
                 let text = format::failed_over(slot, promoted, backups_lost, under_replicated);
                 self.say(&text);
             }
+            JobEvent::HandedOver { slot, shards, cause } => {
+                self.say(&format::handed_over(slot, shards, &cause));
+            }
             JobEvent::StoppedEarly { text } => self.say(&text),
             JobEvent::Warning { text } => self.say(&format!("warning: {text}")),
             // Only the first end counts.

@@ -99,6 +99,15 @@ fn refilled(run: &mut Run) -> JobView {
     .expect("copies come in the background")
 }
 
+/// Waits until each of three pservers serves a third of the shards again.
+fn spread(run: &mut Run) -> JobView {
+    run.wait_for("spread evenly", LIMIT, |view| {
+        let served = view.replication.as_ref().map(|it| &it.served);
+        served.is_some_and(|served| served.len() == 3 && served.values().all(|it| *it == 4))
+    })
+    .expect("shards are handed over")
+}
+
 #[test]
 fn killed_pservers_change_no_byte_and_no_epoch() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -128,6 +137,12 @@ fn killed_pservers_change_no_byte_and_no_epoch() {
     // Each shard gets another backup, and the loss of the next pserver costs as little.
     let view = refilled(&mut run);
     println!("refilled: {:?}", view.replication);
+    // Living pservers hand shards over, to the replacement too: no rollback, and no byte changes.
+    let view = spread(&mut run);
+    println!("spread: {:?}", view.replication);
+    let replication = view.replication.expect("it has backups");
+    assert!(replication.hand_overs >= 4, "{replication:?}");
+    assert_eq!((view.epoch.count, replication.promotions), (0, 4));
     let after = kill(&mut run, Slot::pserver(1));
     let recovery = after.recoveries.last().expect("one more");
     assert_eq!(recovery.kind, RecoveryKind::Failover, "{}", recovery.cause);

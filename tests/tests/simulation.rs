@@ -110,6 +110,21 @@ fn second_loss_after_the_refill_costs_no_rollback() {
     assert!(after.rollbacks < middle.rollbacks, "{middle}{after}");
 }
 
+/// Living pservers hand their shards over, whatever else happens to them.
+#[test]
+fn shards_leave_pservers_that_are_to_go_and_nothing_returns() {
+    let mut total = Summary::default();
+    for explorer in ["bsp-replicas", "asp-replicas"].map(explorer) {
+        for fault in [Fault::NodeLeaves, Fault::Preempt] {
+            let ran = explorer.at_every_event(fault);
+            total.add(&ran.unwrap_or_else(|failure| panic!("{failure}")));
+        }
+    }
+    println!("{total}");
+    assert!(total.hand_overs > total.runs / 10, "{total}");
+    assert!(total.rollbacks < total.runs / 10, "{total}");
+}
+
 #[test]
 fn lanes_leave_a_slow_trainer_whatever_dies_meanwhile() {
     for (name, fault) in [("bsp-slow", Fault::KillTrainer), ("bsp-replaced", Fault::KillPserver)] {
@@ -170,6 +185,7 @@ fn explore_all_jobs() {
         return;
     }
     assert!(total.failovers > 0, "no backup was promoted");
+    assert!(total.hand_overs > 0, "no shard was handed over");
     assert!(total.divisions > 0 && total.replaced_slow > 0, "no trainer was slow");
     assert!(total.withdrawn > 0, "no task was late");
     assert!(total.refills > 0, "no backup was filled");

@@ -87,6 +87,7 @@ mod tests {
             primary,
             in_sync: vec![primary],
             fills: Vec::new(),
+            began_at: None,
         }
     }
 

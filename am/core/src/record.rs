@@ -28,6 +28,9 @@ pub struct RecordedView {
     /// Copies that a refill brings or has brought up to date. One that is not in `in_sync` is being filled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fills: Vec<RecordedFill>,
+    /// The number of the change at which a hand-over began the term, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began_at: Option<u64>,
 }
 
 /// A refill of a copy, as the journal has it.
@@ -178,6 +181,7 @@ mod tests {
             primary: member(1),
             in_sync: vec![member(1)],
             fills: Vec::new(),
+            began_at: None,
         };
         let record = Record::Views {
             epoch: Epoch::first(Generation(1)),
@@ -196,6 +200,16 @@ mod tests {
         views[0].fills = vec![RecordedFill { member, thread: 1, version }];
         assert_eq!(views[0].open_fills().count(), 1);
         let cause = "another copy of shard 3".to_owned();
+        let record = Record::Views { epoch, views, cause, at_ms: 1 };
+        let json = serde_json::to_string(&record).expect("JSON");
+        assert!(page.lines().any(|line| line == json), "docs/formats.md lacks {json}");
+        assert_eq!(serde_json::from_str::<Record>(&json).expect("reads back"), record);
+        let Record::Views { mut views, .. } = record else { panic!("another record") };
+        let view = &mut views[0];
+        (view.term, view.version, view.primary) = (Term(3), ViewVersion(4), member);
+        (view.in_sync, view.fills) = (vec![member, view.in_sync[0]], Vec::new());
+        view.began_at = Some(120);
+        let cause = "pserver-1 hands shard 3 over: others serve fewer".to_owned();
         let record = Record::Views { epoch, views, cause, at_ms: 1 };
         let json = serde_json::to_string(&record).expect("JSON");
         assert!(page.lines().any(|line| line == json), "docs/formats.md lacks {json}");

@@ -81,6 +81,10 @@ const REPLICATION_LAG: Metric = Metric::gauge(
     "heddle_replication_lag_seconds",
     "For how long the slowest backup in sync has owed an acknowledgement.",
 );
+const HAND_OVERS: Metric = Metric::counter(
+    "heddle_hand_overs_total",
+    "Shards that a living pserver handed over to one with a copy in this attempt.",
+);
 const REFILLS: Metric =
     Metric::gauge("heddle_refills", "Backups of shards that are being brought up to date.");
 const REFILL_BYTES: Metric =
@@ -387,6 +391,7 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         page.value(REPLICATION_LAG_ENTRIES, replication.lag.entries)?;
         page.value(REPLICATION_LAG_BYTES, replication.lag.bytes)?;
         page.value(REPLICATION_LAG, replication.lag.ms as f64 / 1000.0)?;
+        page.value(HAND_OVERS, replication.hand_overs)?;
         let refills = &replication.refills;
         page.value(REFILLS, refills.len() as u64)?;
         page.value(REFILL_BYTES, refills.iter().map(|it| it.bytes).sum::<u64>())?;

@@ -304,8 +304,16 @@ pub fn recovery(recovery: &RecoveryView) -> String {
 pub fn replication(replication: &ReplicationView) -> String {
     /// Refills that are listed.
     const LISTED: usize = 3;
-    let ReplicationView { replicas, in_sync, under_replicated, promotions, lag, refills } =
-        replication;
+    let ReplicationView {
+        replicas,
+        in_sync,
+        under_replicated,
+        promotions,
+        hand_overs,
+        lag,
+        refills,
+        served: _,
+    } = replication;
     let backups = if *replicas == 1 { "backup" } else { "backups" };
     let shards = in_sync + under_replicated;
     let mut text = match under_replicated {
@@ -319,6 +327,9 @@ pub fn replication(replication: &ReplicationView) -> String {
         let ReplicationLag { entries, bytes, ms } = lag;
         let bytes = size(*bytes);
         text.push_str(&format!("; at most {entries} changes ({bytes}, {ms} ms) behind"));
+    }
+    if *hand_overs > 0 {
+        text.push_str(&format!("; {hand_overs} handed over"));
     }
     for refill in refills.iter().take(LISTED) {
         let RefillView { shard, to, bytes, of_bytes, from: _ } = refill;
@@ -347,6 +358,12 @@ pub fn failed_over(slot: Slot, promoted: u32, backups_lost: u32, under_replicate
         parts.join(", "),
         shards(under_replicated)
     )
+}
+
+/// `pserver-1 handed 4 shards over to pservers with a copy: others serve fewer`.
+pub fn handed_over(slot: Slot, shards: u32, cause: &str) -> String {
+    let shards = if shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
+    format!("{slot} handed {shards} over to pservers with a copy: {cause}")
 }
 
 /// Below the five rows: the outage, the age of the checkpoint and the work that is done again.

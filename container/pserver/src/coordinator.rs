@@ -191,6 +191,10 @@ impl Coordinator {
                 let command = Arc::new(command);
                 self.threads.broadcast(|| DataCommand::Views(Arc::clone(&command)));
             }
+            Command::HandOver(command) => {
+                let command = Arc::new(command);
+                self.threads.broadcast(|| DataCommand::HandOver(Arc::clone(&command)));
+            }
             Command::Fault(fault) => self.fault(fault),
             // Commands for the agent and for trainers.
             Command::Refused { .. }
@@ -292,6 +296,17 @@ impl Coordinator {
                 tracing::info!(%epoch, %shard, %member, "backup_filled");
                 return (self.send_report)(Report::InSync { epoch, shard, term, member, order });
             }
+            ShardReport::Drained { shard, term, version, number } => {
+                let (shard, term, version, number) = (*shard, *term, *version, *number);
+                tracing::info!(%epoch, %shard, number, "shard_drained");
+                return (self.send_report)(Report::ShardDrained {
+                    epoch,
+                    shard,
+                    term,
+                    version,
+                    number,
+                });
+            }
             // Reported by the data thread with its number.
             ShardReport::FillOrdered { .. } => return,
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => *cut,
@@ -318,6 +333,7 @@ impl Coordinator {
             | ShardReport::Lagging { .. }
             | ShardReport::CopySnapped { .. }
             | ShardReport::InSync { .. }
+            | ShardReport::Drained { .. }
             | ShardReport::FillOrdered { .. } => {}
         }
     }

@@ -7,7 +7,7 @@ use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
 use heddle_agent::{AgentExit, TurnCounter};
 use heddle_protocol::control::{
-    BeginPhase, Command, EndCut, FillProgress, GAP_BOUNDS, GrantedPulls, LoadShards,
+    BeginPhase, Command, EndCut, FillProgress, GAP_BOUNDS, GrantedPulls, HandOver, LoadShards,
     ReplicationLag, SetViews, ShardState, SparseTableSize, TakeCut,
 };
 use heddle_protocol::failure::Failure;
@@ -56,6 +56,8 @@ pub(crate) enum DataCommand {
     CutEnd(EndCut),
     /// Nothing answers it; the primaries report the views that they take.
     Views(Arc<SetViews>),
+    /// Its shards report when they have stopped.
+    HandOver(Arc<HandOver>),
     /// Sends a saver the head of a snapshot.
     SaveHead {
         shard: ShardId,

@@ -101,6 +101,17 @@ pub enum ShardReport {
         /// The number of the refill.
         order: ViewVersion,
     },
+    /// Replicas: the shard has stopped for a hand-over, and every in-sync copy has all of its changes.
+    Drained {
+        /// The shard.
+        shard: ShardId,
+        /// The primary's term.
+        term: Term,
+        /// The version of its view.
+        version: ViewVersion,
+        /// The number of the last change.
+        number: u64,
+    },
     /// Replicas: a view orders a refill of this thread's copy, which needs an empty shard ([`crate::ShardSet::install_empty`]).
     /// The ApplicationMaster gets no report of it.
     FillOrdered {

@@ -10,12 +10,15 @@
 //! acknowledge nothing more, but keeps its copy until a view leaves it out. Only a view removes a backup from the set for
 //! which the primary waits. The primary asks for that (`Lagging`) and never does it.
 //!
+//! A living primary hands its shard over (`hand_over`): it stops first, so that its copy stays equal to that of the next one.
+//!
 //! A backup that a view orders to fill gets the state and all rows in the same stream (`outgoing_fill`, `incoming_fill`).
 //!
 //! Not here: sockets and times (arguments), the choice of the primary (the ApplicationMaster), rows (`shard::fill`).
 
 mod backup_stream;
 mod copy;
+mod hand_over;
 mod incoming_fill;
 mod outgoing_fill;
 mod streams;
@@ -33,6 +36,7 @@ use crate::change::ShardChange;
 use crate::effect::{ShardEffect, ShardReport};
 pub use backup_stream::Peer;
 pub(crate) use copy::{CopyRole, ShardReplica};
+use hand_over::StoppedShard;
 pub(crate) use incoming_fill::FillTurn;
 pub(crate) use outgoing_fill::FillNeed;
 
@@ -52,6 +56,8 @@ pub(crate) struct Replication {
     left: BTreeMap<ShardId, (Term, ViewVersion)>,
     /// By number: commands whose answer waits, with the entries that it covers.
     asks: Vec<(u64, Vec<(ShardId, u64)>)>,
+    /// Shards that another copy is to serve.
+    stopped: BTreeMap<ShardId, StoppedShard>,
     lag: Duration,
     /// Tests only: answers do not wait.
     #[cfg(test)]
@@ -93,6 +99,7 @@ impl Replication {
             copies,
             left: BTreeMap::new(),
             asks: Vec::new(),
+            stopped: BTreeMap::new(),
             lag: LAG,
             #[cfg(test)]
             ungated: false,
@@ -125,6 +132,7 @@ impl Replication {
     }
 
     pub(crate) fn remove(&mut self, shard: ShardId) {
+        self.end_stop(shard);
         if let Some(copy) = self.copies.remove(&shard) {
             self.left.insert(shard, copy.view().order());
         }
@@ -165,6 +173,7 @@ impl Replication {
                 | ShardReport::Lagging { .. }
                 | ShardReport::CopySnapped { .. }
                 | ShardReport::InSync { .. }
+                | ShardReport::Drained { .. }
                 | ShardReport::FillOrdered { .. } => return Some(effect),
             },
             ShardEffect::Reply { .. }

@@ -213,6 +213,7 @@ impl ShardSet {
         self.clocked.begin(phase);
         self.abort_cut("the phase is over", out);
         let from = out.len();
+        self.end_stops(out);
         let replicas = &self.replicas;
         // Backups begin the phase where the primary's stream has it.
         let serving = self.shards.values_mut().filter(|shard| serves(replicas, shard.id()));

@@ -388,6 +388,7 @@ impl Node {
             | ShardReport::Lagging { .. }
             | ShardReport::CopySnapped { .. }
             | ShardReport::InSync { .. }
+            | ShardReport::Drained { .. }
             | ShardReport::FillOrdered { .. } => None,
         };
         self.reports.iter().filter_map(snapped).collect()
@@ -403,6 +404,7 @@ impl Node {
             | ShardReport::Lagging { .. }
             | ShardReport::CopySnapped { .. }
             | ShardReport::InSync { .. }
+            | ShardReport::Drained { .. }
             | ShardReport::FillOrdered { .. } => None,
         };
         self.reports.iter().filter_map(aborted).collect()
@@ -418,6 +420,7 @@ impl Node {
             | ShardReport::Lagging { .. }
             | ShardReport::CopySnapped { .. }
             | ShardReport::InSync { .. }
+            | ShardReport::Drained { .. }
             | ShardReport::FillOrdered { .. } => None,
         })
     }

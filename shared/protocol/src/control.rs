@@ -28,7 +28,8 @@ pub use ordered_fault::{
     SLOW_FACTOR_MAX,
 };
 pub use replica::{
-    BackupPlace, FillOrder, FillProgress, ReplicaState, ReplicationLag, SetViews, ShardView,
+    BackupPlace, FillOrder, FillProgress, HandOver, ReplicaState, ReplicationLag, SetViews,
+    ShardStop, ShardView,
 };
 pub use report::{ExportedFile, Registration, Report, ReportEnvelope};
 pub use saved_bytes::SavedBytes;

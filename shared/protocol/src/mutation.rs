@@ -66,11 +66,13 @@ pub enum Mutation {
     StaleFillBegin,
     /// Refills: rows are sent before the changes that are in them.
     ChunksOvertakeChanges,
+    /// Hand-overs: a primary neither stops nor waits for its backups, and its copy counts wherever it is.
+    HandOverWithoutDraining,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -99,6 +101,7 @@ impl Mutation {
         Self::AnyFillName,
         Self::StaleFillBegin,
         Self::ChunksOvertakeChanges,
+        Self::HandOverWithoutDraining,
     ];
 
     /// Whether this process has the defect.

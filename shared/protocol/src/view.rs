@@ -4,6 +4,8 @@
 //! others, so that they cannot disagree. Times of day are milliseconds since 1970, spans are
 //! milliseconds. Fields are only ever added.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::control::{GrantedPulls, ReplicationLag, SavedBytes};
@@ -172,6 +174,12 @@ pub struct ReplicationView {
     /// How far the slowest backup in sync is behind, by the last heartbeats.
     #[serde(default)]
     pub lag: ReplicationLag,
+    /// Shards that a living pserver handed over in this attempt.
+    #[serde(default)]
+    pub hand_overs: u64,
+    /// By pserver: shards that it serves.
+    #[serde(default)]
+    pub served: BTreeMap<Slot, u32>,
     /// Backups that are being brought up to date.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refills: Vec<RefillView>,

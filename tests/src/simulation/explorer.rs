@@ -61,6 +61,8 @@ pub struct Summary {
     pub rollbacks: u64,
     /// Failovers without a rollback.
     pub failovers: u64,
+    /// How many times a pserver handed shards over.
+    pub hand_overs: u64,
     /// Divisions of lanes by speed.
     pub divisions: u64,
     /// Trainers replaced for their speed.
@@ -87,6 +89,7 @@ impl Summary {
         self.runs += other.runs;
         self.rollbacks += other.rollbacks;
         self.failovers += other.failovers;
+        self.hand_overs += other.hand_overs;
         self.divisions += other.divisions;
         self.replaced_slow += other.replaced_slow;
         self.withdrawn += other.withdrawn;
@@ -102,6 +105,7 @@ impl Summary {
         self.runs += 1;
         self.rollbacks += (report.restores as u64).saturating_sub(1);
         self.failovers += report.failovers;
+        self.hand_overs += report.hand_overs;
         self.divisions += report.divisions;
         self.replaced_slow += report.replaced_slow;
         self.withdrawn += report.withdrawn;
@@ -119,11 +123,20 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            runs, rollbacks, failovers, refills, resubmitted, commits, copies, events, ..
+            runs,
+            rollbacks,
+            failovers,
+            hand_overs,
+            refills,
+            resubmitted,
+            commits,
+            copies,
+            events,
+            ..
         } = self;
         writeln!(
             f,
-            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {refills} refills, {resubmitted} jobs submitted again, {commits} checkpoints, {copies} shards in them with copies, {events} events"
+            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {hand_overs} hand-overs, {refills} refills, {resubmitted} jobs submitted again, {commits} checkpoints, {copies} shards in them with copies, {events} events"
         )?;
         let Self { divisions, replaced_slow, withdrawn, coverage, .. } = self;
         writeln!(

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use heddle_client::machine::RequestFrame;
 use heddle_protocol::control::{
-    Base, BeginPhase, Command, EndCut, LoadShards, PserverState, Report, SetViews, TakeCut,
+    Base, BeginPhase, Command, EndCut, HandOver, LoadShards, PserverState, Report, SetViews,
+    TakeCut,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::frame::Header;
@@ -106,6 +107,7 @@ enum ThreadCommand {
     Begin(BeginPhase),
     Members(Vec<Member>),
     Views(Arc<SetViews>),
+    HandOver(Arc<HandOver>),
     Cut(Arc<TakeCut>),
     CutEnd(EndCut),
 }
@@ -254,6 +256,9 @@ impl Pserver {
             Command::Views(views) => {
                 self.broadcast(None, &ThreadCommand::Views(Arc::new(views)), now_ms, out);
             }
+            Command::HandOver(order) => {
+                self.broadcast(None, &ThreadCommand::HandOver(Arc::new(order)), now_ms, out);
+            }
             Command::Members { trainers } => {
                 self.broadcast(None, &ThreadCommand::Members(trainers), now_ms, out);
             }
@@ -401,6 +406,10 @@ impl Pserver {
                 let now = Duration::from_millis(now_ms);
                 done = host.views(&views, now, &mut effects).is_ok();
                 effects.push(ShardEffect::Replicate);
+            }
+            ThreadCommand::HandOver(order) => {
+                let now = Duration::from_millis(now_ms);
+                done = host.hand_over(&order, now, &mut effects).is_ok();
             }
             ThreadCommand::Members(trainers) => host.members(&trainers, &mut effects),
             ThreadCommand::Cut(command) => {
@@ -784,6 +793,11 @@ impl Pserver {
                 let report = Report::InSync { epoch, shard, term, member, order };
                 return out.push(Output::Report(Box::new(report)));
             }
+            ShardReport::Drained { shard, term, version, number } => {
+                let (shard, term, version, number) = (*shard, *term, *version, *number);
+                let report = Report::ShardDrained { epoch, shard, term, version, number };
+                return out.push(Output::Report(Box::new(report)));
+            }
             ShardReport::FillOrdered { .. } => return,
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => {
                 Some(*cut)
@@ -800,6 +814,7 @@ impl Pserver {
             | ShardReport::Lagging { .. }
             | ShardReport::CopySnapped { .. }
             | ShardReport::InSync { .. }
+            | ShardReport::Drained { .. }
             | ShardReport::FillOrdered { .. } => return,
             ShardReport::TableFull { shard, .. } => {
                 let text = format!("shard {shard} has a full table");

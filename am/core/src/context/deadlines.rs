@@ -25,6 +25,10 @@ pub(crate) enum Purpose {
     CutStaging,
     /// The open cut waits no longer for further files of its shards.
     CutCopies,
+    /// A hand-over of shards has taken too long.
+    HandOver,
+    /// The next hand-over can be tried.
+    HandOverRetry,
     /// A trainer has not reached a pserver for a while.
     Outage,
     /// Trainers that registered meanwhile may join.

@@ -233,6 +233,14 @@ impl Core {
             under_replicated,
             promotions: self.stage.views().promoted(),
             lag: self.fleet.replication_lag(),
+            hand_overs: self.stage.views().handed_over(),
+            served: self
+                .stage
+                .views()
+                .served()
+                .into_iter()
+                .map(|(slot, of)| (slot, of as u32))
+                .collect(),
             refills: self.refills(),
         })
     }

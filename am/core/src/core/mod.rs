@@ -2,12 +2,13 @@
 //!
 //! Components change their own state and return facts; [`Core`] routes the facts. Events change facts; [`Core::advance`] then
 //! moves the job on as far as the facts allow. So the order of two facts does not matter. One file for
-//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `refill`, `shard_files`, `phases`,
+//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `refill`, `hand_over`, `shard_files`, `phases`,
 //! `stragglers`, `takeover`, `completion`, `expiry`, `view`.
 
 mod completion;
 mod expiry;
 mod failover;
+mod hand_over;
 mod losses;
 mod phases;
 mod refill;
@@ -209,10 +210,12 @@ impl Core {
             | Purpose::FinalCutRetry
             | Purpose::BestCutRetry
             | Purpose::StopCutRetry
+            | Purpose::HandOverRetry
             | Purpose::ExportRetry => {}
             Purpose::Allocation => self.allocation_timed_out(),
             Purpose::Takeover => self.takeover_timed_out(),
             Purpose::Replacement => self.replacement_timed_out(),
+            Purpose::HandOver => self.hand_over_timed_out(),
             Purpose::CutDue => self.checkpoints.want(CutReason::Due),
             Purpose::CutTimeout => {
                 let ended = self.checkpoints.timed_out(&self.fleet, &mut self.ctx);
@@ -239,7 +242,10 @@ impl Core {
                 self.admit();
             }
             self.ctx.store_held_back();
-            let moved = self.advance_cut() || self.advance_stage();
+            self.hand_over(changes_fleet);
+            let moved = self.advance_cut()
+                || self.advance_stage()
+                || (changes_fleet && self.move_dispensable_pserver());
             if !moved {
                 if changes_fleet {
                     self.refill();
@@ -256,7 +262,8 @@ impl Core {
             let (copies, work) = ((map, self.stage.views()), &self.work);
             return self.checkpoints.advance(point, work, copies, &self.fleet, &mut self.ctx);
         }
-        let Some(reason) = self.checkpoints.wanted().filter(|_| self.stage.is_in_phase()) else {
+        let can = self.stage.is_in_phase() && !self.stage.views().is_handing_over();
+        let Some(reason) = self.checkpoints.wanted().filter(|_| can) else {
             return false;
         };
         let is_stop = reason == CutReason::Stop;

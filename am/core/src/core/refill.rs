@@ -17,17 +17,25 @@ use super::failover::shards_text;
 use crate::stage::replicas::{RefillPlace, RefillPlaces};
 
 impl Core {
-    /// Orders refills of shards with too few copies.
+    /// Orders refills of shards with too few copies, or one that makes the numbers of copies more even, and leaves out copies
+    /// in whose place others have come.
     pub(super) fn refill(&mut self) {
         let can = self.has_replicas()
             && self.stage.is_in_phase()
             && !self.stage.is_stopping()
             && self.stage.views().are_settled();
-        if !can || self.under_replicated() == 0 || !rows_fit(&self.ctx.config().spec) {
+        if !can || !rows_fit(&self.ctx.config().spec) {
             return;
         }
         let places = self.refill_places();
-        let changed = self.stage.views_mut().order_fills(&places);
+        while let Some(changed) = self.stage.views_mut().drop_surplus(&places) {
+            let cause = format!("{} has more copies than wanted", shards_text(&changed.shards));
+            self.change_views(&changed, cause);
+        }
+        let mut changed = self.stage.views_mut().order_fills(&places);
+        if changed.shards.is_empty() {
+            changed = self.stage.views_mut().order_spread(&places);
+        }
         if changed.shards.is_empty() {
             return;
         }
@@ -35,7 +43,7 @@ impl Core {
         self.change_views(&changed, format!("another copy of {}", shards_text(&changed.shards)));
     }
 
-    fn refill_places(&self) -> RefillPlaces {
+    pub(super) fn refill_places(&self) -> RefillPlaces {
         let spec = &self.ctx.config().spec;
         let copies = 1 + spec.pservers.replicas as usize;
         let mut hosts = self.pserver_hosts();
@@ -105,6 +113,6 @@ impl Core {
 }
 
 /// Whether a row of each table fits into one frame with all of its state: a piece of a refill has whole rows.
-fn rows_fit(spec: &JobSpec) -> bool {
+pub(super) fn rows_fit(spec: &JobSpec) -> bool {
     spec.tables().iter().all(|table| table.row_bytes() <= u64::from(VALUE_BYTES_MAX))
 }

@@ -2,7 +2,7 @@
 //!
 //! Each report is checked for its epoch, phase, cut and attempt where it is taken in. Stale reports are ignored.
 
-use heddle_protocol::control::{HeartbeatStats, Report};
+use heddle_protocol::control::{HeartbeatStats, Report, ShardStop};
 use heddle_protocol::ids::{
     CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskAttempt, TaskId,
 };
@@ -60,6 +60,9 @@ impl Core {
             }
             Report::InSync { epoch, shard, term, member: backup, order } => {
                 self.copy_filled(member, epoch, (shard, term), (backup, order));
+            }
+            Report::ShardDrained { epoch, shard, term, version, number } => {
+                self.shard_drained(member, epoch, ShardStop { shard, term, version }, number);
             }
             Report::CutArmed { .. }
             | Report::SnapshotTaken { .. }

@@ -8,6 +8,9 @@
 //! elsewhere, and its pservers move right after the next checkpoint, when a rollback costs no work. No container is asked
 //! for on the node while the notice is recent.
 //!
+//! With replicas the shards of a pserver are handed over in both cases, and one on a node that leaves moves when its shards
+//! have their copies elsewhere (`core::hand_over`).
+//!
 //! None of this counts as a failure.
 
 use heddle_protocol::ids::{Role, Slot};
@@ -74,6 +77,14 @@ impl Fleet {
         };
         let slots = self.slots.entries.keys().copied();
         slots.filter(|slot| slot.role == Role::Pserver).filter(leaves).collect()
+    }
+
+    /// Whether shards may be served there: its container is not said to be gone soon.
+    pub(crate) fn may_serve(&self, slot: Slot) -> bool {
+        let container = self.slots.container(slot);
+        let info = container.and_then(|container| self.slots.containers.get(container));
+        let preempted = container.is_some_and(|container| self.preempted.contains(container));
+        !preempted && info.is_none_or(|info| !info.leaving)
     }
 
     /// The loss that moves a container to another node.

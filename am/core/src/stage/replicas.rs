@@ -13,13 +13,16 @@
 //!
 //! Without replicas there are no views, and nothing here has an effect.
 
+mod hand_over;
 mod refills;
+mod spread;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{BackupPlace, FillOrder, ShardView};
 use heddle_protocol::ids::{Member, ShardId, Slot, Term, ViewVersion};
 
+pub(crate) use hand_over::{HandOverCause, HandedOver};
 pub(crate) use refills::{RefillPlace, RefillPlaces};
 
 use super::shard_map::ShardMap;
@@ -35,6 +38,9 @@ pub(crate) struct ShardViews {
     /// Promotions whose new primary does not serve yet.
     awaited: BTreeSet<ShardId>,
     promoted: u64,
+    /// The hand-over that was ordered.
+    hand_over: Option<hand_over::OrderedHandOver>,
+    handed_over: u64,
     /// After a takeover: the copies that each pserver was ordered to load.
     placed: BTreeMap<Member, Vec<ShardId>>,
     /// Slots that were ordered to fill a copy in this epoch: they may still have it when a view does not name them any more.
@@ -63,9 +69,10 @@ pub(crate) struct ChangedViews {
 }
 
 impl ShardViews {
-    /// A new epoch begins: no copy is in its state yet. The number of promotions stays.
+    /// A new epoch begins: no copy is in its state yet. The numbers of promotions and hand-overs stay.
     pub(crate) fn begin_epoch(&mut self) {
-        *self = Self { promoted: self.promoted, ..Self::default() };
+        let (promoted, handed_over) = (self.promoted, self.handed_over);
+        *self = Self { promoted, handed_over, ..Self::default() };
     }
 
     /// The first views of an epoch, for the orders to load. `backups`: by shard.
@@ -76,7 +83,8 @@ impl ShardViews {
                 std::iter::once(&primary).chain(backups).filter_map(member).collect();
             let primary = *in_sync.first()?;
             let (term, version) = (Term(1), ViewVersion(1));
-            Some(RecordedView { shard, term, version, primary, in_sync, fills: Vec::new() })
+            let fills = Vec::new();
+            Some(RecordedView { shard, term, version, primary, in_sync, fills, began_at: None })
         };
         self.views = map.iter().zip(backups).filter_map(view).collect();
         debug_assert_eq!(self.views.len(), map.len(), "all pservers are there");
@@ -213,10 +221,10 @@ impl ShardViews {
         let view = |shard: &ShardId| {
             let view = self.view(*shard)?.clone();
             let filling: Vec<Member> = view.open_fills().map(|fill| fill.member).collect();
-            let RecordedView { shard, term, version, primary, in_sync, fills: _ } = view;
+            let RecordedView { shard, term, version, primary, in_sync, fills: _, began_at } = view;
             let others = in_sync.iter().filter(|member| **member != primary).chain(&filling);
             let backups = others.filter_map(|member| place(shard, member)).collect();
-            Some(ShardView { shard, term, version, primary, in_sync, backups })
+            Some(ShardView { shard, term, version, primary, in_sync, backups, began_at })
         };
         shards.iter().filter_map(view).collect()
     }
@@ -272,13 +280,15 @@ impl ShardViews {
                 debug_assert!(false, "each set keeps one copy");
                 continue;
             };
-            view.primary = *primary;
+            (view.primary, view.began_at) = (*primary, None);
             view.in_sync = vec![view.primary];
             view.fills.retain(|fill| fill.member == view.primary);
             view.term = view.term.next();
             *primaries.entry(view.primary.slot).or_default() += 1;
             changed.promoted.push(shard);
         }
+        // Its primaries go on with the view.
+        self.hand_over.take_if(|order| order.has_any(&changed.shards));
         self.promoted += changed.promoted.len() as u64;
         self.awaited.extend(&changed.promoted);
         match changed.shards.is_empty() {
@@ -317,6 +327,11 @@ impl ShardViews {
         let current =
             self.view(shard).is_some_and(|view| (view.primary, view.term) == (member, term));
         current && self.awaited.remove(&shard) && self.awaited.is_empty()
+    }
+
+    /// Whether a shard is not served by its new primary yet.
+    pub(crate) fn awaits_any(&self) -> bool {
+        !self.awaited.is_empty()
     }
 
     /// Whether a promoted shard of this slot does not serve yet.

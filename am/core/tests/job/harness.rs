@@ -11,9 +11,9 @@ use heddle_am_core::{
     Probe, Record, RecordId, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
-    BeginPhase, Command, CutAt, ExportedFile, HeartbeatStats, LaneGrant, LoadShards, Operation,
-    OrderedFault, Phase, PserverState, Registration, ReplicaState, Report, SetViews, ShardState,
-    ShardView, TakeCut, TaskGrant, TaskPosition, TrainerState,
+    BeginPhase, Command, CutAt, ExportedFile, HandOver, HeartbeatStats, LaneGrant, LoadShards,
+    Operation, OrderedFault, Phase, PserverState, Registration, ReplicaState, Report, SetViews,
+    ShardState, ShardStop, ShardView, TakeCut, TaskGrant, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
@@ -77,6 +77,7 @@ pub struct Auto {
     pub export: bool,
     pub exit: bool,
     pub withdraw: bool,
+    pub hand_over: bool,
 }
 
 const ALL: Auto = Auto {
@@ -93,6 +94,7 @@ const ALL: Auto = Auto {
     export: true,
     exit: true,
     withdraw: true,
+    hand_over: true,
 };
 
 /// A simulated container.
@@ -567,6 +569,11 @@ impl Job {
                     ups.extend(process.take_view(epoch, view));
                 }
             }
+            Command::HandOver(HandOver { epoch, shards }) if auto.hand_over => {
+                ups.extend(shards.into_iter().map(|ShardStop { shard, term, version }| {
+                    Report::ShardDrained { epoch, shard, term, version, number: 0 }
+                }));
+            }
             Command::Members { trainers } => process.members = trainers,
             Command::Cut(TakeCut { cut, epoch, at, copies, .. }) => {
                 process.cut = cut;
@@ -772,11 +779,17 @@ impl Process {
 
     /// Another view of a copy; returns the report of a primary that serves in it.
     fn take_view(&mut self, epoch: Epoch, view: ShardView) -> Option<Report> {
-        let own = self.views.iter_mut().find(|own| own.shard == view.shard)?;
-        if own.order() >= view.order() {
+        let at = self.views.iter().position(|own| own.shard == view.shard);
+        if at.is_some_and(|at| self.views[at].order() >= view.order()) {
             return None;
         }
-        *own = view;
+        // The first view of a copy that a refill brings is the one that orders it.
+        let at = at.unwrap_or(self.views.len());
+        match self.views.get_mut(at) {
+            Some(own) => *own = view,
+            None => self.views.push(view),
+        }
+        let own = &self.views[at];
         let ShardView { shard, term, version, primary, .. } = *own;
         if self.me.is_some_and(|me| own.in_sync.contains(&me)) && !self.shards.contains(&shard) {
             // A refill has brought it.

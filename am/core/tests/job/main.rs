@@ -14,6 +14,7 @@ mod early_stop;
 mod ending;
 mod expiry;
 mod failover;
+mod hand_over;
 mod happy;
 mod harness;
 mod memory;

@@ -9,7 +9,7 @@ use crate::failover::{epoch, last_places, restores, started, taken_over, views_o
 use crate::harness::Job;
 
 /// The last recorded view of each shard.
-fn last_views(job: &Job) -> Vec<RecordedView> {
+pub(crate) fn last_views(job: &Job) -> Vec<RecordedView> {
     let mut last: Vec<RecordedView> = Vec::new();
     for view in views_of(job).into_iter().flatten() {
         last.retain(|it| it.shard != view.shard);
@@ -38,7 +38,7 @@ fn in_sync(job: &Job, (shard, member, order): (ShardId, Member, ViewVersion)) ->
 }
 
 /// Ends all refills, also those that follow.
-fn fill_all(job: &mut Job) {
+pub(crate) fn fill_all(job: &mut Job) {
     for _ in 0..100 {
         let Some(fill) = open(job).first().copied() else { return };
         let report = in_sync(job, fill);

@@ -222,6 +222,13 @@ impl DataThread {
                     tracing::info!(%error, "stale_command_ignored");
                 }
             }
+            DataCommand::HandOver(command) => {
+                let stopped =
+                    self.with_shards(None, |shards, now, out| shards.hand_over(&command, now, out));
+                if let Err(error) = stopped {
+                    tracing::info!(%error, "stale_command_ignored");
+                }
+            }
             DataCommand::SaveHead { shard, cut, reply } => {
                 let _gone = reply.try_send(self.shards.borrow_mut().snapshot_head(shard, cut));
             }

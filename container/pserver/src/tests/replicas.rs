@@ -75,6 +75,7 @@ impl Pair {
             primary: pserver(holders[0]),
             in_sync: holders.iter().map(|&holder| pserver(holder)).collect(),
             backups: holders[1..].iter().map(place).collect(),
+            began_at: None,
         }
     }
 

@@ -172,22 +172,28 @@ impl ShardReplica {
     /// Takes a later view. Returns whether this copy becomes the primary by it.
     pub(crate) fn take_view(&mut self, own: Member, view: ShardView) -> bool {
         debug_assert!(view.order() > self.view.order(), "views are ordered");
+        let begins = view.term > self.view.term;
         self.view = view;
-        match (self.view.primary == own, self.is_primary()) {
-            (true, true) => {
-                self.set_followers();
-                false
-            }
-            (true, false) => {
-                self.serve();
-                true
-            }
-            (false, true) => {
-                self.depose();
-                false
-            }
-            (false, false) => false,
+        let (is_primary, was_primary) = (self.view.primary == own, self.is_primary());
+        if was_primary && !is_primary {
+            self.depose();
         }
+        let stays = is_primary && was_primary;
+        if let Some(number) = self.view.began_at.filter(|_| begins && !stays) {
+            self.continue_from(own, number);
+        }
+        match (is_primary, was_primary) {
+            (true, true) => self.set_followers(),
+            (true, false) => self.serve(),
+            (false, _) => {}
+        }
+        is_primary && !was_primary
+    }
+
+    /// All copies of the set have the changes up to this one.
+    pub(super) fn all_have(&mut self, number: u64) {
+        self.committed = self.committed.max(number);
+        self.trim(number);
     }
 
     /// Backups that lack changes owe an acknowledgement from now on.

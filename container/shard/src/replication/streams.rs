@@ -211,7 +211,7 @@ impl Replication {
             let owes = follower.owes_since.filter(|_| owes).map(|since| since + self.lag);
             fill.into_iter().chain(owes).min()
         };
-        followers.filter_map(at).min()
+        followers.filter_map(at).chain(self.stop_deadline()).min()
     }
 }
 

@@ -43,13 +43,13 @@ impl Shard {
         match change.header.kind {
             Kind::Begun => {
                 let phase = begun_phase(&change.header).ok_or(Unfit)?;
-                if self.is_busy() {
+                if self.waits_for_room() {
                     return Ok(Flow::Wait);
                 }
                 self.begin(phase, &mut unsent);
                 return Ok(Flow::Taken);
             }
-            _ if self.is_busy() => return Ok(Flow::Wait),
+            _ if self.waits_for_room() => return Ok(Flow::Wait),
             // Rows are missing: the snapshot would be of no use.
             Kind::Barrier if self.is_filling() => {}
             Kind::Barrier => self.snap(change.header.cut, &mut unsent),
@@ -73,17 +73,18 @@ impl Shard {
         Ok(Flow::Taken)
     }
 
-    /// Whether a step or the end of a pass is partially applied. The primary went on after it, so it is finished first.
-    fn is_busy(&mut self) -> bool {
-        let busy = |shard: &Self| {
-            shard.ending.is_some()
-                || shard.progress.lanes().is_some_and(|lanes| lanes.is_applying())
-        };
-        if busy(self) {
+    /// Whether a step or the end of a pass stays partially applied. The primary went on after it, so it is finished first.
+    fn waits_for_room(&mut self) -> bool {
+        if self.is_busy() {
             self.make_room();
             self.pump(&mut Vec::new());
         }
-        busy(self)
+        self.is_busy()
+    }
+
+    /// Whether a step or the end of a pass is partially applied.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.ending.is_some() || self.progress.lanes().is_some_and(|lanes| lanes.is_applying())
     }
 
     /// Drops the snapshot that takes the room, unless a saver reads it.

@@ -30,6 +30,7 @@ impl ShardSet {
             return Ok(());
         }
         self.highest_cut = cut;
+        self.end_stops(out);
         self.abort_cut(&format!("superseded by cut {cut}"), out);
         let refusal = match self.phase {
             Some(own) if own.no == phase && self.missing.is_empty() => {
@@ -106,6 +107,9 @@ impl ShardSet {
             self.replicate(from, out);
         }
         let from = out.len();
+        if self.replicas.as_mut().is_some_and(|replicas| replicas.end_late_stops(now)) {
+            self.release(out);
+        }
         if let Some(replicas) = &mut self.replicas {
             replicas.tick(now, out);
             if replicas.stops_waiting(now) {

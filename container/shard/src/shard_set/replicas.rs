@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_protocol::control::{
-    FillProgress, LoadShards, ReplicaState, ReplicationLag, SetViews, ShardView,
+    FillProgress, HandOver, LoadShards, ReplicaState, ReplicationLag, SetViews, ShardView,
 };
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, ViewVersion};
@@ -86,6 +86,16 @@ impl Replicas {
         }
     }
 
+    /// Shards that stopped for a hand-over go on. Returns whether there were any.
+    pub(super) fn end_stops(&mut self) -> bool {
+        self.copies.end_stops()
+    }
+
+    /// As [`Self::end_stops`], of those that have stopped for too long.
+    pub(super) fn end_late_stops(&mut self, now: Duration) -> bool {
+        self.copies.end_late_stops(now)
+    }
+
     /// Numbers a change of a primary; the state for refills has the number of the change before it.
     fn changed(&mut self, shard: ShardId, change: Arc<ShardChange>, now: Duration) {
         match change.kind() {
@@ -103,6 +113,9 @@ impl Replicas {
             return Err(self.copies.refusal(header.shard));
         }
         let waits = header.kind.is_held_by_cuts() && self.copies.is_full();
+        // Questions about lanes are changes too.
+        let changes = header.kind.is_held_by_cuts() || header.kind == Kind::Query;
+        let waits = waits || (changes && self.copies.is_stopped(header.shard));
         Ok(if waits { Flow::Wait } else { Flow::Taken })
     }
 }
@@ -167,6 +180,32 @@ impl ShardSet {
         Ok(())
     }
 
+    /// Another copy is to serve these shards. Each stops, and reports when every in-sync copy has its last change
+    /// ([`ShardReport::Drained`]).
+    ///
+    /// # Errors
+    /// The epoch is not the set's.
+    pub fn hand_over(
+        &mut self,
+        command: &HandOver,
+        now: Duration,
+        out: &mut Vec<ShardEffect>,
+    ) -> Result<(), ShardSetError> {
+        self.check_epoch(command.epoch)?;
+        if let Some(replicas) = &mut self.replicas {
+            command.shards.iter().for_each(|stop| replicas.copies.stop(*stop, now));
+        }
+        self.replicate(out.len(), out);
+        Ok(())
+    }
+
+    /// Shards that stopped for a hand-over go on: something is to change them.
+    pub(super) fn end_stops(&mut self, out: &mut Vec<ShardEffect>) {
+        if self.replicas.as_mut().is_some_and(|replicas| replicas.end_stops()) {
+            self.release(out);
+        }
+    }
+
     fn view(&mut self, view: &ShardView, now: Duration, out: &mut Vec<ShardEffect>) {
         let Some(replicas) = &mut self.replicas else { return };
         if !replicas.copies.is_later(view) {
@@ -194,6 +233,7 @@ impl ShardSet {
             None if is_in_sync => copy.settle(),
             None => {}
         }
+        replicas.copies.end_stop(id);
         if served && !serves {
             self.stop_serving(id, out);
         }
@@ -271,6 +311,9 @@ impl ShardSet {
         }
         all.for_each(|(_, shard, change)| replicas.changed(shard, change, now));
         replicas.copies.release(out);
+        let shards = &self.shards;
+        let is_busy = |shard| shards.get(&shard).is_some_and(Shard::is_busy);
+        replicas.copies.report_drained(is_busy, out);
         // A shard whose step has just ended may have rows to send.
         if has_changes || replicas.copies.has_fills() {
             out.push(ShardEffect::Replicate);

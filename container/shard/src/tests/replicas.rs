@@ -2,6 +2,7 @@
 //! its schedule in its name.
 
 mod fills;
+mod hand_over;
 mod random;
 mod schedules;
 mod snapshots;
@@ -39,6 +40,7 @@ fn view(term: u64, version: u64, holders: &[usize]) -> ShardView {
         primary: pserver(holders[0]),
         in_sync: holders.iter().map(|&holder| pserver(holder)).collect(),
         backups: holders[1..].iter().map(place).collect(),
+        began_at: None,
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::ordered_fault::OrderedFault;
-use super::replica::{SetViews, ShardView};
+use super::replica::{HandOver, SetViews, ShardView};
 use super::tokens::InstallTokens;
 use crate::ids::{
     Attempt, CutId, Epoch, HandOut, Lane, Member, PhaseNo, RunId, ShardId, Step, TaskAttempt,
@@ -263,6 +263,10 @@ pub enum Command {
     /// Pserver: views of shards, sent to their old and new holders once they are durable. A primary starts to serve, or
     /// stops waiting for a backup, by a view alone. Answered by [`Report::ViewTaken`](super::Report::ViewTaken) by the primary.
     Views(SetViews),
+    /// Pserver, primary of these shards: another copy is to serve them. Change them no more, and report when every in-sync copy
+    /// has everything ([`Report::ShardDrained`](super::Report::ShardDrained)). A later view ends that, and so do a phase, a cut,
+    /// and two seconds.
+    HandOver(HandOver),
     /// Pserver: exactly these trainers may be connected. Connections of others are closed unread, and an open cut does
     /// not wait for them.
     Members {

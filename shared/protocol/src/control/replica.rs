@@ -25,6 +25,10 @@ pub struct ShardView {
     pub in_sync: Vec<Member>,
     /// Copies to which the primary streams its changes.
     pub backups: Vec<BackupPlace>,
+    /// The term began with a hand-over at the change with this number, which every copy of the set had. None: with the loss of
+    /// a primary, or with the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began_at: Option<u64>,
 }
 
 impl ShardView {
@@ -101,6 +105,26 @@ pub struct SetViews {
     pub views: Vec<ShardView>,
 }
 
+/// See [`Command::HandOver`](super::Command::HandOver).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandOver {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Shards of which the receiver is the primary.
+    pub shards: Vec<ShardStop>,
+}
+
+/// A shard that is to stop in this view. A primary in another view ignores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardStop {
+    /// The shard.
+    pub shard: ShardId,
+    /// The primary's term.
+    pub term: Term,
+    /// The version of its view.
+    pub version: ViewVersion,
+}
+
 /// State of a copy of a shard, for an ApplicationMaster that takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaState {
@@ -136,6 +160,7 @@ mod tests {
             primary: member(1),
             in_sync: vec![member(1), member(0)],
             backups: vec![BackupPlace { member: member(0), endpoint, fill: None }],
+            began_at: None,
         }
     }
 
@@ -201,6 +226,15 @@ mod tests {
         let json = serde_json::to_string(&place).expect("JSON");
         assert!(json.ends_with(r#""fill":{"version":6,"thread":1}}"#), "{json}");
         assert_eq!(serde_json::from_str::<BackupPlace>(&json).expect("reads back"), place);
+    }
+
+    #[test]
+    fn the_number_of_a_hand_over_is_a_field_of_its_views_alone() {
+        assert!(!serde_json::to_string(&view()).expect("JSON").contains("began_at"));
+        let handed_over = ShardView { began_at: Some(7), ..view() };
+        let json = serde_json::to_string(&handed_over).expect("JSON");
+        assert!(json.ends_with(r#","began_at":7}"#), "{json}");
+        assert_eq!(serde_json::from_str::<ShardView>(&json).expect("reads back"), handed_over);
     }
 
     #[test]

@@ -169,6 +169,20 @@ pub enum Report {
         /// The number of the refill.
         order: ViewVersion,
     },
+    /// Pserver, primary of the shard: it has stopped, and every in-sync copy has the change with this number, which is the last.
+    /// The answer to [`Command::HandOver`](super::Command::HandOver).
+    ShardDrained {
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// The primary's term.
+        term: Term,
+        /// The version of its view.
+        version: ViewVersion,
+        /// The number of the last change.
+        number: u64,
+    },
     /// Trainer: its barrier of the cut has gone down every connection; these are its unfinished tasks with
     /// the first step not acknowledged by every shard. All its later reports carry the cut.
     AtBarrier {

@@ -130,6 +130,15 @@ pub enum JobEvent {
         /// Shards of the job that have fewer backups than wanted now.
         under_replicated: u32,
     },
+    /// A pserver has handed shards over to pservers with a copy (`pservers.replicas`).
+    HandedOver {
+        /// The pserver.
+        slot: Slot,
+        /// How many shards.
+        shards: u32,
+        /// Why, in words.
+        cause: String,
+    },
     /// A recovery is over.
     Recovered(RecoveryView),
     /// Training ends before its last pass, because the test loss did not improve (`training.early-stop`).
@@ -200,6 +209,7 @@ impl JobEvent {
             | Self::RollbackStarted { .. }
             | Self::RollbackFinished { .. }
             | Self::FailedOver { .. }
+            | Self::HandedOver { .. }
             | Self::Recovered(_)
             | Self::Ended { .. } => {}
         }

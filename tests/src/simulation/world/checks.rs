@@ -51,6 +51,8 @@ pub struct Report {
     pub restores: usize,
     /// Failovers without a rollback.
     pub failovers: u64,
+    /// How many times a pserver handed shards over.
+    pub hand_overs: u64,
     /// Divisions of lanes by speed.
     pub divisions: u64,
     /// Trainers replaced for their speed.
@@ -114,6 +116,7 @@ impl World {
             checkpoints: self.committed(),
             restores: self.durable.journal.iter().filter(restores).count(),
             failovers: self.failovers,
+            hand_overs: self.hand_overs,
             divisions: self.divisions,
             replaced_slow: self.replaced_slow,
             withdrawn: self.withdrawn,
@@ -220,6 +223,7 @@ impl World {
             | view::JobEvent::RollbackStarted { .. }
             | view::JobEvent::RollbackFinished { .. }
             | view::JobEvent::FailedOver { .. }
+            | view::JobEvent::HandedOver { .. }
             | view::JobEvent::Recovered(_) => self.coverage.changed(),
             view::JobEvent::Warning { text } => {
                 self.divisions += u64::from(text.contains("lanes are divided"));
@@ -259,6 +263,7 @@ impl World {
                 self.restoring = true;
             }
             view::JobEvent::FailedOver { .. } => self.failovers += 1,
+            view::JobEvent::HandedOver { .. } => self.hand_overs += 1,
             _ => {}
         }
     }

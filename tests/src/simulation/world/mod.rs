@@ -205,6 +205,7 @@ pub struct World {
     /// With replicas: shards are being loaded after a rollback.
     restoring: bool,
     failovers: u64,
+    hand_overs: u64,
     divisions: u64,
     replaced_slow: u64,
     withdrawn: u64,
@@ -262,6 +263,7 @@ impl World {
             outcome: None,
             restoring: false,
             failovers: 0,
+            hand_overs: 0,
             divisions: 0,
             replaced_slow: 0,
             withdrawn: 0,

@@ -32,13 +32,71 @@ pub(crate) struct RefillPlace {
     pub(crate) stays: bool,
 }
 
+impl RefillPlaces {
+    /// Copies that a shard has or is getting, but those on nodes that leave.
+    pub(super) fn staying(&self, view: &RecordedView) -> usize {
+        let leaves = |slot| self.pservers.get(&slot).is_some_and(|place| !place.stays);
+        members(view).filter(|member| !leaves(member.slot)).count()
+    }
+
+    /// The data thread that gets a copy of this shard.
+    fn thread(&self, shard: ShardId, threads: usize) -> usize {
+        let spread = self.pservers.len().max(1) as u32;
+        (shard.0 / spread) as usize % threads.max(1)
+    }
+
+    /// Pservers whose nodes stay.
+    pub(super) fn staying_slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.pservers.iter().filter(|(_, place)| place.stays).map(|(slot, _)| *slot)
+    }
+
+    /// Where another copy of a shard can be. `held`: copies by slot.
+    fn open<'a>(
+        &'a self,
+        view: &RecordedView,
+        held: &'a BTreeMap<Slot, usize>,
+    ) -> impl Iterator<Item = (&'a Slot, &'a RefillPlace)> + use<'a> {
+        self.open_without(view, held, None)
+    }
+
+    /// As [`Self::open`], as if the copy in this slot were gone.
+    pub(super) fn open_without<'a>(
+        &'a self,
+        view: &RecordedView,
+        held: &'a BTreeMap<Slot, usize>,
+        without: Option<Slot>,
+    ) -> impl Iterator<Item = (&'a Slot, &'a RefillPlace)> + use<'a> {
+        let others = members(view).filter(|member| Some(member.slot) != without);
+        let of = others.filter_map(|member| self.pservers.get(&member.slot));
+        let hosts: BTreeSet<String> = of.map(|place| place.host.clone()).collect();
+        let slots: BTreeSet<Slot> = members(view).map(|member| member.slot).collect();
+        let can = move |(slot, place): &(&Slot, &RefillPlace)| {
+            let held = held.get(slot).copied().unwrap_or_default();
+            place.stays
+                && !slots.contains(slot)
+                && !hosts.contains(&place.host)
+                && held < place.room
+        };
+        self.pservers.iter().filter(can)
+    }
+}
+
 /// The copies that a shard has or is getting.
-fn members(view: &RecordedView) -> impl Iterator<Item = Member> + '_ {
+pub(super) fn members(view: &RecordedView) -> impl Iterator<Item = Member> + '_ {
     view.in_sync.iter().copied().chain(view.open_fills().map(|fill| fill.member))
 }
 
+/// Orders a refill of the shard at this pserver.
+fn fill(view: &mut RecordedView, place: &RefillPlace, thread: usize) {
+    let version = view.version.next();
+    // One that it had before, and lost, is of an earlier order.
+    view.fills.retain(|old| old.member != place.member);
+    view.fills.push(RecordedFill { member: place.member, thread: thread as u32, version });
+    view.version = version;
+}
+
 impl ShardViews {
-    /// Orders the refills that can begin now.
+    /// Orders the refills that can begin now. Copies on nodes that leave do not count.
     pub(crate) fn order_fills(&mut self, places: &RefillPlaces) -> ChangedViews {
         let mut held: BTreeMap<Slot, usize> = BTreeMap::new();
         let (mut sending, mut receiving) = (BTreeSet::new(), BTreeSet::new());
@@ -52,38 +110,54 @@ impl ShardViews {
             }
         }
         let mut changed = ChangedViews::default();
-        let spread = places.pservers.len().max(1) as u32;
+        let stopping: BTreeSet<ShardId> =
+            self.views.iter().map(|it| it.shard).filter(|it| self.is_stopping(*it)).collect();
         for (view, sender) in self.views.iter_mut().zip(&places.senders) {
-            if members(view).count() >= places.copies || sending.contains(sender) {
+            let is_busy = sending.contains(sender) || stopping.contains(&view.shard);
+            if places.staying(view) >= places.copies || is_busy {
                 continue;
             }
-            let of = members(view).filter_map(|member| places.pservers.get(&member.slot));
-            let hosts: BTreeSet<&str> = of.map(|place| place.host.as_str()).collect();
-            let thread = |threads: usize| (view.shard.0 / spread) as usize % threads.max(1);
+            let thread = |threads| places.thread(view.shard, threads);
             let held_by = |slot: &Slot| held.get(slot).copied().unwrap_or_default();
-            let can = |(slot, place): &(&Slot, &RefillPlace)| {
-                place.stays
-                    && !hosts.contains(place.host.as_str())
-                    && held_by(slot) < place.room
-                    && !receiving.contains(&(**slot, thread(place.threads)))
+            let is_free = |(slot, place): &(&Slot, &RefillPlace)| {
+                !receiving.contains(&(**slot, thread(place.threads)))
             };
-            let open = places.pservers.iter().filter(can);
-            let Some((slot, place)) = open.min_by_key(|(slot, _)| (held_by(slot), **slot)) else {
+            let open = places.open(view, &held).filter(is_free);
+            let fewest = open.min_by_key(|(slot, _)| (held_by(slot), **slot));
+            let Some((slot, place)) = fewest.map(|(slot, place)| (*slot, place)) else {
                 continue;
             };
             let thread = thread(place.threads);
-            let version = view.version.next();
-            // One that it had before, and lost, is of an earlier order.
-            view.fills.retain(|old| old.member != place.member);
-            view.fills.push(RecordedFill { member: place.member, thread: thread as u32, version });
-            view.version = version;
-            *held.entry(*slot).or_default() += 1;
+            fill(view, place, thread);
+            *held.entry(slot).or_default() += 1;
             sending.insert(*sender);
-            receiving.insert((*slot, thread));
-            self.touched.insert((*slot, view.shard));
+            receiving.insert((slot, thread));
+            self.touched.insert((slot, view.shard));
             changed.shards.push(view.shard);
         }
         changed
+    }
+
+    /// Orders the refill of a shard in this slot.
+    pub(super) fn order_fill(
+        &mut self,
+        shard: ShardId,
+        slot: Slot,
+        places: &RefillPlaces,
+    ) -> ChangedViews {
+        let view = self.views.get_mut(shard.0 as usize);
+        let Some((view, place)) = view.zip(places.pservers.get(&slot)) else {
+            return ChangedViews::default();
+        };
+        fill(view, place, places.thread(shard, place.threads));
+        self.touched.insert((slot, shard));
+        ChangedViews { shards: vec![shard], ..ChangedViews::default() }
+    }
+
+    /// Whether a shard is getting another copy, or can get one.
+    pub(crate) fn can_be_filled(&self, view: &RecordedView, places: &RefillPlaces) -> bool {
+        let held = self.held_copies();
+        view.open_fills().next().is_some() || places.open(view, &held).next().is_some()
     }
 
     /// A primary reports that a copy has everything. Returns the changed view, unless another one holds by now.
@@ -101,6 +175,8 @@ impl ShardViews {
         }
         view.in_sync.push(member);
         view.version = view.version.next();
+        // Its primary goes on with the view.
+        self.hand_over.take_if(|order| order.has_any(&[shard]));
         Some(ChangedViews { shards: vec![shard], promoted: Vec::new(), sets: 1 })
     }
 

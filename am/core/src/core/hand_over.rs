@@ -1,0 +1,132 @@
+//! Hand-over: a living pserver gives shards to pservers with a copy, without a rollback, a lost step or a repeated request.
+//!
+//! 1. The primary stops its shards, and reports each when all copies of its set have everything.
+//! 2. One record has the views of all of them, with the next primaries; the old one stays in the sets.
+//! 3. Trainers receive a map with the new places.
+//!
+//! It is done while work goes on and no cut is open, and a cut waits for it: then nothing but frames changes a shard. Shards
+//! leave a pserver whose node leaves or which may be preempted, and spread evenly again after promotions and refills. A
+//! pserver whose node leaves is moved when it has nothing that others lack. Which shards go where is decided in
+//! `stage::replicas::hand_over`.
+
+use heddle_protocol::control::{Command, HandOver, ShardStop};
+use heddle_protocol::ids::{Epoch, Member, Slot};
+use heddle_protocol::view;
+
+use super::Core;
+use super::failover::shards_text;
+use super::refill::rows_fit;
+use crate::context::deadlines::Purpose;
+use crate::stage::replicas::{HandOverCause, HandedOver};
+
+/// Time for the reports of the stopped shards: more than shards stand still.
+const REPORTS_MS: u64 = 5_000;
+/// Pause after a hand-over that came to nothing.
+const PAUSE_MS: u64 = 10_000;
+
+impl Core {
+    /// Orders the next hand-over, if there is one to order. `changes_fleet`: pservers or copies may have changed.
+    pub(super) fn hand_over(&mut self, changes_fleet: bool) {
+        let works = self.has_replicas() && self.stage.is_working();
+        if !works {
+            self.stage.views_mut().end_hand_over();
+        }
+        let is_over = !self.stage.views().is_handing_over();
+        if is_over {
+            self.ctx.clear_deadline(Purpose::HandOver);
+        }
+        let can = works
+            && changes_fleet
+            && self.stage.views().are_settled()
+            && self.ctx.are_decisions_durable()
+            && !self.checkpoints.is_open()
+            && is_over
+            && !self.ctx.is_waiting_for(Purpose::HandOverRetry);
+        if !can {
+            return;
+        }
+        let fleet = &self.fleet;
+        let is_there = |slot| fleet.holder(slot).is_some_and(|holder| holder.connection.is_some());
+        let serves = |slot| fleet.may_serve(slot);
+        let ordered = self.stage.views_mut().order_hand_over(is_there, serves);
+        let Some((from, shards)) = ordered else { return };
+        self.ctx.set_deadline(Purpose::HandOver, self.ctx.now() + REPORTS_MS);
+        let command = HandOver { epoch: self.ctx.epoch(), shards };
+        self.fleet.send(from.slot, Command::HandOver(command), &mut self.ctx);
+    }
+
+    /// A shard has stopped, and all copies of its set have everything.
+    pub(super) fn shard_drained(
+        &mut self,
+        primary: Member,
+        epoch: Epoch,
+        stop: ShardStop,
+        number: u64,
+    ) {
+        if epoch != self.ctx.epoch() || !self.stage.is_working() || self.checkpoints.is_open() {
+            return;
+        }
+        let Some(handed_over) = self.stage.views_mut().drained(primary, stop, number) else {
+            return;
+        };
+        let HandedOver { from, cause, changed } = handed_over;
+        let holders = self.stage.views().holders();
+        let filled = self.stage.views().filled_threads();
+        let map = self.stage.map().with_primaries(holders, None).with_filled(filled);
+        self.stage.set_map(map);
+        let cause = match cause {
+            HandOverCause::Leaves => "it may be gone soon",
+            HandOverCause::Uneven => "others serve fewer",
+        };
+        let shards = changed.promoted.len() as u32;
+        let slot = from.slot;
+        self.ctx.notice(view::JobEvent::HandedOver { slot, shards, cause: cause.to_owned() });
+        let moved = shards_text(&changed.promoted);
+        self.change_views(&changed, format!("{slot} hands {moved} over: {cause}"));
+    }
+
+    /// A hand-over has taken too long: the next one follows after a pause.
+    pub(super) fn hand_over_timed_out(&mut self) {
+        if self.stage.views_mut().end_hand_over() {
+            self.ctx.set_deadline(Purpose::HandOverRetry, self.ctx.now() + PAUSE_MS);
+        }
+    }
+
+    /// Whether nothing is lost with this pserver, and its shards have other copies as far as they can be had.
+    pub(super) fn is_dispensable(&self, slot: Slot) -> bool {
+        self.moves_by_hand_over() && {
+            let (places, leaving) = (self.refill_places(), self.fleet.leaving_pservers());
+            let fills = rows_fit(&self.ctx.config().spec);
+            let views = self.stage.views();
+            let stays = |slot| !leaving.contains(&slot) && self.fleet.holder(slot).is_some();
+            let can_fill = |view: &_| fills && views.can_be_filled(view, &places);
+            views.is_dispensable(slot, places.copies, stays, can_fill)
+        }
+    }
+
+    /// Whether a pserver on a node that leaves stays until its shards are handed over and have copies elsewhere: not if one
+    /// of them has none on another node, and can get none.
+    pub(super) fn waits_for_copies(&self, slot: Slot) -> bool {
+        self.moves_by_hand_over() && {
+            let (places, leaving) = (self.refill_places(), self.fleet.leaving_pservers());
+            let fills = rows_fit(&self.ctx.config().spec);
+            let views = self.stage.views();
+            let stays = |slot| !leaving.contains(&slot);
+            let here = views.all().iter().filter(|it| it.in_sync.iter().any(|it| it.slot == slot));
+            here.into_iter().all(|view| {
+                view.in_sync.iter().any(|it| it.slot != slot && stays(it.slot))
+                    || (fills && views.can_be_filled(view, &places))
+            })
+        }
+    }
+
+    fn moves_by_hand_over(&self) -> bool {
+        let views = self.stage.views();
+        self.has_replicas()
+            && self.stage.is_in_phase()
+            && views.are_settled()
+            && self.ctx.are_decisions_durable()
+            && !views.is_handing_over()
+            && !views.awaits_any()
+    }
+}

@@ -1,0 +1,74 @@
+//! Copies are spread evenly again: after a loss the first refills go to the survivors, and the replacement comes with none.
+//!
+//! **Rule.** When no shard needs a refill, a pserver that holds at least two copies fewer than another one gets a copy of a shard of
+//! which that one has a backup. The backup is left out when the new copy is in sync. One at a time, since it is not urgent. Each
+//! step makes the numbers of copies more even, so it ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heddle_protocol::ids::{Member, ShardId, Slot};
+
+use super::refills::{RefillPlaces, members};
+use super::{ChangedViews, ReplicasLost, ShardViews};
+use crate::record::RecordedView;
+
+impl ShardViews {
+    /// By slot: copies that it holds or is getting.
+    pub(super) fn held_copies(&self) -> BTreeMap<Slot, usize> {
+        let mut held = BTreeMap::new();
+        for member in self.views.iter().flat_map(members) {
+            *held.entry(member.slot).or_default() += 1;
+        }
+        held
+    }
+
+    /// Orders a refill that makes the numbers of copies more even.
+    pub(crate) fn order_spread(&mut self, places: &RefillPlaces) -> ChangedViews {
+        let needs_fill = |view: &RecordedView| {
+            view.open_fills().next().is_some() || places.staying(view) < places.copies
+        };
+        if self.is_handing_over() || self.views.iter().any(needs_fill) {
+            return ChangedViews::default();
+        }
+        let held = self.held_copies();
+        let held_by = |slot: &Slot| held.get(slot).copied().unwrap_or_default();
+        let mut most: Vec<Slot> = places.staying_slots().collect();
+        most.sort_by_key(|slot| (std::cmp::Reverse(held_by(slot)), *slot));
+        let order = most.iter().find_map(|from| {
+            let of = |view: &&RecordedView| {
+                let is_backup = view.in_sync.iter().any(|member| member.slot == *from);
+                is_backup && view.primary.slot != *from
+            };
+            let to = |view: &RecordedView| {
+                let open = places.open_without(view, &held, Some(*from));
+                let fewer = open.filter(|(slot, _)| held_by(slot) + 2 <= held_by(from));
+                Some((view.shard, *fewer.min_by_key(|(slot, _)| (held_by(slot), **slot))?.0))
+            };
+            self.views.iter().filter(of).find_map(to)
+        });
+        match order {
+            Some((shard, slot)) => self.order_fill(shard, slot, places),
+            None => ChangedViews::default(),
+        }
+    }
+
+    /// Leaves a backup out of the set of a shard that has more copies than wanted on nodes that stay: that of the pserver with
+    /// the most copies.
+    pub(crate) fn drop_surplus(&mut self, places: &RefillPlaces) -> Option<ChangedViews> {
+        let held = self.held_copies();
+        let stays: BTreeSet<Slot> = places.staying_slots().collect();
+        let surplus = |view: &&RecordedView| {
+            let staying = view.in_sync.iter().filter(|member| stays.contains(&member.slot)).count();
+            staying > places.copies && view.open_fills().next().is_none()
+        };
+        let view = self.views.iter().find(surplus)?;
+        let others = view.in_sync.iter().filter(|it| **it != view.primary);
+        let backups = others.filter(|it| stays.contains(&it.slot));
+        let most = backups.max_by_key(|it| (held.get(&it.slot).copied(), it.slot))?;
+        let (shard, backup): (ShardId, Member) = (view.shard, *most);
+        match self.remove(|member, of| (member, of) == (backup, shard)) {
+            ReplicasLost::Changed(changed) => Some(changed),
+            ReplicasLost::Nothing | ReplicasLost::NoneLeft(_) => None,
+        }
+    }
+}
