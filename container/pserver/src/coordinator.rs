@@ -166,6 +166,9 @@ impl Coordinator {
                 }
                 let job = PserverJob::new(&welcome);
                 self.status.set_memory_bytes(job.memory_bytes);
+                if let Some(lag) = job.lag {
+                    self.threads.broadcast(|| DataCommand::Lag(lag));
+                }
                 self.set_job(job);
             }
             Command::LoadShards(command) => self.load_shards(command),

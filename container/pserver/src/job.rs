@@ -1,6 +1,7 @@
 //! The part of the job that a pserver needs, and its memory budget.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use heddle_protocol::control::{Base, Welcome};
 use heddle_protocol::frame::PART_VALUES_MAX;
@@ -26,6 +27,8 @@ pub(crate) struct PserverJob {
     pub(crate) shards: u32,
     /// Copies of shards that a pserver holds where all have as many.
     pub(crate) copies: usize,
+    /// With replicas: how long a backup may take to acknowledge.
+    pub(crate) lag: Option<Duration>,
     /// Memory of this pserver.
     pub(crate) memory_bytes: u64,
     /// Part of it for copies of snapshots.
@@ -57,6 +60,7 @@ impl PserverJob {
             shards: spec.pservers.shards,
             copies: (spec.pservers.shards * (1 + spec.pservers.replicas))
                 .div_ceil(spec.pservers.count.max(1)) as usize,
+            lag: (spec.pservers.replicas > 0).then(|| Duration::from_millis(spec.liveness.lag.0)),
             sparse: SparseLimits {
                 // At most 2³² − 2 rows.
                 rows_max: PserverMemory::sparse_rows(spec).unwrap_or(0) as u32,
@@ -120,6 +124,7 @@ impl PserverJob {
             tables,
             shards,
             copies: shards as usize,
+            lag: None,
             sparse,
             seed: 0,
             training_from: PhaseNo(0),

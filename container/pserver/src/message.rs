@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
@@ -24,6 +25,8 @@ pub(crate) type Buffer = Vec<f32>;
 
 /// A command to a data thread.
 pub(crate) enum DataCommand {
+    /// `liveness.lag`, in epochs that begin from now on.
+    Lag(Duration),
     /// `shards`: the part of the command's that this thread serves. Answered by `Held`.
     LoadShards {
         command: Arc<LoadShards>,

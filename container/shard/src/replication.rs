@@ -44,7 +44,8 @@ pub(crate) use outgoing_fill::FillNeed;
 /// than a link of 100 Gbit/s carries in two milliseconds.
 const UNACKNOWLEDGED_BYTES_MAX: usize = 32 << 20;
 
-/// How long a backup may take to acknowledge before the primary reports it (`liveness.lag`).
+/// How long a backup may take to acknowledge before the primary reports it, where [`crate::ShardSet::set_lag`] sets nothing
+/// else.
 pub const LAG: Duration = Duration::from_secs(2);
 
 /// The copies of a data thread.
@@ -87,7 +88,12 @@ pub(crate) enum Turn {
 
 impl Replication {
     /// The copies that a new epoch begins with; none without replicas.
-    pub(crate) fn of(own: Member, load: &LoadShards, shards: &[ShardId]) -> Option<Box<Self>> {
+    pub(crate) fn of(
+        own: Member,
+        load: &LoadShards,
+        shards: &[ShardId],
+        lag: Duration,
+    ) -> Option<Box<Self>> {
         if load.views.is_empty() {
             return None;
         }
@@ -100,14 +106,15 @@ impl Replication {
             left: BTreeMap::new(),
             asks: Vec::new(),
             stopped: BTreeMap::new(),
-            lag: LAG,
+            lag,
             #[cfg(test)]
             ungated: false,
         }))
     }
 
-    pub(crate) fn set_lag(&mut self, lag: Duration) {
-        self.lag = lag;
+    /// How long a refill may make no progress before it begins again: it costs more than a round trip.
+    fn fill_lag(&self) -> Duration {
+        self.lag.max(LAG)
     }
 
     /// Whether this copy serves trainers.

@@ -56,6 +56,8 @@ pub struct ShardSet {
     own: Option<Member>,
     /// The thread, from 0.
     thread: u32,
+    /// How long a backup may take to acknowledge.
+    lag: Option<Duration>,
 }
 
 impl ShardSet {
@@ -154,7 +156,8 @@ impl ShardSet {
         (self.phase, self.step) = (Some(phase), step);
         self.clocked.begin(phase);
         let before = self.replicas.take();
-        self.replicas = self.own.and_then(|own| Replicas::of(own, load, shards, before));
+        let lag = self.lag.unwrap_or(crate::LAG);
+        self.replicas = self.own.and_then(|own| Replicas::of(own, load, shards, lag, before));
         self.shards.retain(|id, _| shards.contains(id));
         for shard in self.shards.values_mut() {
             shard.stop_serving(out);

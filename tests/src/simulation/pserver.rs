@@ -186,8 +186,14 @@ impl Pserver {
     /// A process that has just started, with these data ports.
     #[must_use]
     pub fn new(job: Job, own: Member, endpoints: Vec<SocketAddr>) -> Self {
+        let lag = Duration::from_millis(job.spec().liveness.lag.0);
+        let host = |thread| {
+            let mut host = ShardSet::of(own, thread);
+            host.set_lag(lag);
+            host
+        };
         Self {
-            hosts: (0..endpoints.len()).map(|thread| ShardSet::of(own, thread as u32)).collect(),
+            hosts: (0..endpoints.len() as u32).map(host).collect(),
             endpoints,
             job,
             epoch: Epoch::default(),

@@ -180,6 +180,7 @@ impl DataThread {
 
     pub(super) fn command(&self, command: DataCommand) {
         match command {
+            DataCommand::Lag(lag) => self.shards.borrow_mut().set_lag(lag),
             DataCommand::LoadShards { command, shards: own } => {
                 let missing =
                     self.with_shards(None, |shards, _, out| shards.hold(&command, &own, out));

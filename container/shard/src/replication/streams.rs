@@ -166,17 +166,17 @@ impl Replication {
     /// Reports backups that are lost or slow, and those that a refill has brought up to date. A refill without progress begins
     /// again.
     pub(crate) fn report_lagging(&mut self, now: Duration, out: &mut Vec<ShardEffect>) {
-        let lag = self.lag;
+        let (lag, fill_lag) = (self.lag, self.fill_lag());
         for (&shard, copy) in &mut self.copies {
             let term = copy.term();
             let CopyRole::Primary(serving) = &mut copy.role else { continue };
             for (&member, follower) in &mut serving.followers {
-                if follower.is_stuck_in_fill(now, lag) {
+                if follower.is_stuck_in_fill(now, fill_lag) {
                     follower.fill_again(now + outgoing_fill::RETRY);
                 }
                 let acknowledged = follower.acknowledged;
                 if let Some(fill) = &mut follower.fill
-                    && fill.reports(acknowledged, now, lag)
+                    && fill.reports(acknowledged, now, fill_lag)
                 {
                     let order = fill.name.order;
                     let report = ShardReport::InSync { shard, term, member, order };
@@ -206,9 +206,12 @@ impl Replication {
         let followers = self.copies.values().filter_map(ShardReplica::serving);
         let followers = followers.flat_map(|serving| serving.followers.values());
         let at = |follower: &BackupStream| {
-            let fill = follower.fill.as_ref().and_then(|fill| fill.deadline(self.lag));
-            let owes = follower.in_sync && !follower.is_reported || follower.fills_now();
-            let owes = follower.owes_since.filter(|_| owes).map(|since| since + self.lag);
+            let fill = follower.fill.as_ref().and_then(|fill| fill.deadline(self.fill_lag()));
+            let lag = match follower.in_sync {
+                true => Some(self.lag).filter(|_| !follower.is_reported),
+                false => Some(self.fill_lag()).filter(|_| follower.fills_now()),
+            };
+            let owes = follower.owes_since.zip(lag).map(|(since, lag)| since + lag);
             fill.into_iter().chain(owes).min()
         };
         followers.filter_map(at).chain(self.stop_deadline()).min()

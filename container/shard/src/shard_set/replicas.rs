@@ -17,9 +17,6 @@ use crate::frame::Frame;
 use crate::replication::{FillNeed, FillTurn, Peer, Replication, StreamEntry, Turn};
 use crate::shard::Shard;
 
-/// How long a backup waits for the saver of its snapshot before it drops it: well below [`crate::LAG`].
-const SAVER_WAIT: Duration = Duration::from_secs(1);
-
 /// The copies of the set, and the connections of their primaries.
 pub(super) struct Replicas {
     pub(super) copies: Box<Replication>,
@@ -32,6 +29,8 @@ pub(super) struct Replicas {
     pub(super) followed_cut: CutId,
     /// Since when a backup has waited for the saver of its snapshot.
     waits_since: Option<Duration>,
+    /// How long it does before it drops the snapshot: well below the time within which it has to acknowledge.
+    saver_wait: Duration,
 }
 
 struct PeerConnection {
@@ -45,13 +44,21 @@ impl Replicas {
         own: Member,
         load: &LoadShards,
         shards: &[ShardId],
+        lag: Duration,
         before: Option<Box<Self>>,
     ) -> Option<Box<Self>> {
-        let copies = Replication::of(own, load, shards)?;
+        let copies = Replication::of(own, load, shards, lag)?;
         let (incoming, connected) =
             before.map(|before| (before.incoming, before.connected)).unwrap_or_default();
-        let (changes, followed_cut, waits_since) = (Vec::new(), CutId::default(), None);
-        Some(Box::new(Self { copies, incoming, connected, changes, followed_cut, waits_since }))
+        Some(Box::new(Self {
+            copies,
+            incoming,
+            connected,
+            changes: Vec::new(),
+            followed_cut: CutId::default(),
+            waits_since: None,
+            saver_wait: lag / 2,
+        }))
     }
 
     pub(super) fn is_primary(&self, shard: ShardId) -> bool {
@@ -60,7 +67,7 @@ impl Replicas {
 
     /// Whether backups have waited long enough for the savers of their snapshots.
     pub(super) fn stops_waiting(&mut self, now: Duration) -> bool {
-        self.waits_since.take_if(|since| now >= *since + SAVER_WAIT).is_some()
+        self.waits_since.take_if(|since| now >= *since + self.saver_wait).is_some()
     }
 
     /// Opens a connection of a pserver.
@@ -74,7 +81,7 @@ impl Replicas {
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
-        let waits = self.waits_since.map(|since| since + SAVER_WAIT);
+        let waits = self.waits_since.map(|since| since + self.saver_wait);
         self.copies.deadline().into_iter().chain(waits).min()
     }
 
@@ -127,11 +134,10 @@ impl ShardSet {
         Self { own: Some(own), thread, ..Self::default() }
     }
 
-    /// How long a backup may take to acknowledge before it is reported. Call it after [`Self::hold`].
+    /// How long a backup may take to acknowledge before it is reported, in epochs that begin from now on; [`crate::LAG`] if
+    /// it is not called.
     pub fn set_lag(&mut self, lag: Duration) {
-        if let Some(replicas) = &mut self.replicas {
-            replicas.copies.set_lag(lag);
-        }
+        self.lag = Some(lag);
     }
 
     /// Whether this thread serves the shard to trainers.

@@ -16,6 +16,8 @@ const BEATS_PER_SECOND: u64 = 2_000;
 const DEAD_BEATS_MIN: u64 = 5;
 /// Least beats in the time in force of `liveness.dead`, where `auto` has made the beat longer.
 const DEAD_BEATS_AUTO: u64 = 8;
+/// Least `liveness.lag`: several round trips of a busy network.
+const LAG_MIN: DurationMs = DurationMs(100);
 /// Least beats in the time in force of `liveness.suspect`.
 const SUSPECT_BEATS: u64 = 3;
 
@@ -30,6 +32,8 @@ pub struct LivenessTimes {
     pub dead_ms: u64,
     /// Time without a step after which a trainer that has work and waits for no other process is replaced.
     pub stuck_ms: u64,
+    /// Time without an acknowledgement after which a backup is left out of the in-sync set.
+    pub lag_ms: u64,
 }
 
 impl Default for LivenessSpec {
@@ -39,6 +43,7 @@ impl Default for LivenessSpec {
             suspect: DurationMs::secs(3),
             dead: DurationMs::secs(10),
             stuck: DurationMs::secs(600),
+            lag: DurationMs::secs(2),
         }
     }
 }
@@ -58,6 +63,7 @@ impl LivenessSpec {
             suspect_ms: self.suspect.0.max(SUSPECT_BEATS * beat_ms),
             dead_ms,
             stuck_ms: self.stuck.0.max(dead_ms),
+            lag_ms: self.lag.0,
         }
     }
 }
@@ -76,7 +82,7 @@ impl LivenessTimes {
 /// The first rule that does not hold.
 pub(super) fn check_liveness(spec: &JobSpec) -> Result<(), SpecError> {
     const DEAD: &str = "liveness.dead";
-    let LivenessSpec { beat, suspect, dead, stuck } = spec.liveness;
+    let LivenessSpec { beat, suspect, dead, stuck, lag } = spec.liveness;
     if let Some(beat) = beat {
         within("liveness.beat", beat, DurationMs(100), DurationMs::secs(10))?;
     }
@@ -97,6 +103,9 @@ pub(super) fn check_liveness(spec: &JobSpec) -> Result<(), SpecError> {
     })?;
     rule(stuck >= dead, "liveness.stuck", || {
         format!("is {stuck}, must be at least liveness.dead = {dead}")
+    })?;
+    rule((LAG_MIN..=dead).contains(&lag), "liveness.lag", || {
+        format!("is {lag}, must be from {LAG_MIN} to liveness.dead = {dead}")
     })
 }
 
@@ -162,6 +171,14 @@ mod tests {
         assert_eq!(
             refused(&|spec| spec.liveness.suspect = DurationMs(0)),
             "liveness.suspect: is 0ms, must be at least 100ms"
+        );
+        assert_eq!(
+            refused(&|spec| spec.liveness.lag = DurationMs(99)),
+            "liveness.lag: is 99ms, must be from 100ms to liveness.dead = 10s"
+        );
+        assert_eq!(
+            refused(&|spec| spec.liveness.lag = secs(11)),
+            "liveness.lag: is 11s, must be from 100ms to liveness.dead = 10s"
         );
     }
 }

@@ -95,6 +95,20 @@ fn s8_primary_waits_until_a_view_leaves_the_backup_out() {
 }
 
 #[test]
+fn backup_is_reported_after_the_time_that_is_set() {
+    let lag = Duration::from_millis(300);
+    let mut copies = asp(2);
+    copies.hosts[0].set_lag(lag);
+    copies.hold(2, Sharing::Queue, &[0, 1]);
+    copies.push(0, 1, whole(0, 0), -1.0);
+    assert_eq!(copies.hosts[0].deadline(), Some(copies.now + lag));
+    copies.now += lag;
+    copies.act(0, |set, now, out| set.tick(now, out));
+    let lagging = ShardReport::Lagging { shard: ShardId(0), term: Term(1), member: pserver(1) };
+    assert_eq!(copies.reports_of(0), [&lagging]);
+}
+
+#[test]
 fn s9_superseded_primary_cannot_answer_a_question() {
     let mut copies = bsp(2);
     copies.ask(0, 1, Kind::Query, whole(1, 0));
