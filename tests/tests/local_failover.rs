@@ -99,6 +99,19 @@ fn refilled(run: &mut Run) -> JobView {
     .expect("copies come in the background")
 }
 
+/// Kills the processes of slots, without waiting in between; returns the view when the losses are dealt with.
+fn kill_at_once(run: &mut Run, slots: [Slot; 2]) -> JobView {
+    let before = training(run, 3);
+    let known = before.recoveries.len();
+    for slot in slots {
+        kill9(pid_of(&before, slot).expect("it runs")).expect("it was alive");
+    }
+    run.wait_for("recovered", LIMIT, |view| {
+        view.recoveries.len() >= known + 2 && view.recoveries.iter().all(|recovery| recovery.done)
+    })
+    .expect("it recovers")
+}
+
 /// Waits until each of three pservers serves a third of the shards again.
 fn spread(run: &mut Run) -> JobView {
     run.wait_for("spread evenly", LIMIT, |view| {
@@ -176,4 +189,33 @@ fn killed_pservers_change_no_byte_and_no_epoch() {
     let replication = view.replication.expect("it has backups");
     assert_eq!(replication.under_replicated, 0);
     assert_eq!(model(dir.path(), "killed"), expected, "kills change no byte");
+}
+
+/// With two backups the last copy serves, whichever two of three pservers are lost.
+#[test]
+fn two_of_three_pservers_are_lost_and_no_byte_changes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    write_libsvm(&data, "train", 4, 800, 300, 12, 11).expect("data");
+    write_libsvm(&data, "test", 1, 400, 300, 12, 12).expect("data");
+    let file = job(dir.path(), "calm", 0);
+    finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
+    let expected = model(dir.path(), "calm");
+
+    let file = job(dir.path(), "twice", 2);
+    let slow = [("FAILPOINTS", "step-computed=sleep(25)")];
+    let mut run = Run::start_with(dir.path(), &file, &[], &slow).expect("it starts");
+    let after = kill_at_once(&mut run, [0, 1].map(Slot::pserver));
+    assert_eq!(after.epoch.count, 0, "no rollback: {:?}", after.recoveries.last());
+    refilled(&mut run);
+    // One after the other, before any copy can be filled.
+    for slot in [1, 2] {
+        let after = kill(&mut run, Slot::pserver(slot));
+        let recovery = after.recoveries.last().expect("one more");
+        assert_eq!(recovery.kind, RecoveryKind::Failover, "{}", recovery.cause);
+        assert_eq!(after.epoch.count, 0, "no rollback");
+    }
+    let view = finished(run.expecting(KILLS));
+    assert_eq!(view.epoch.count, 0);
+    assert_eq!(model(dir.path(), "twice"), expected, "kills change no byte");
 }

@@ -89,7 +89,10 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         Mutation::FilledCopyIsNotCounted
         | Mutation::AnyFillName
         | Mutation::StaleFillBegin
-        | Mutation::ChunksOvertakeChanges => "asp-replicas",
+        | Mutation::ChunksOvertakeChanges
+        | Mutation::HandOverWithoutDraining => "asp-replicas",
+        // Two backups.
+        Mutation::SurvivorsAreNotAligned => "asp-replicas-threads",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

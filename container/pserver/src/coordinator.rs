@@ -299,6 +299,11 @@ impl Coordinator {
                 tracing::info!(%epoch, %shard, %member, "backup_filled");
                 return (self.send_report)(Report::InSync { epoch, shard, term, member, order });
             }
+            ShardReport::Ahead { shard, term, member } => {
+                let (shard, term, member) = (*shard, *term, *member);
+                tracing::info!(%epoch, %shard, %member, "copy_is_ahead");
+                return (self.send_report)(Report::Ahead { epoch, shard, term, member });
+            }
             ShardReport::Drained { shard, term, version, number } => {
                 let (shard, term, version, number) = (*shard, *term, *version, *number);
                 tracing::info!(%epoch, %shard, number, "shard_drained");
@@ -336,6 +341,7 @@ impl Coordinator {
             | ShardReport::Lagging { .. }
             | ShardReport::CopySnapped { .. }
             | ShardReport::InSync { .. }
+            | ShardReport::Ahead { .. }
             | ShardReport::Drained { .. }
             | ShardReport::FillOrdered { .. } => {}
         }

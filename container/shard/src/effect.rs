@@ -101,6 +101,15 @@ pub enum ShardReport {
         /// The number of the refill.
         order: ViewVersion,
     },
+    /// Replicas: a copy of the set has changes that this copy, which was promoted, does not have.
+    Ahead {
+        /// The shard.
+        shard: ShardId,
+        /// The primary's term.
+        term: Term,
+        /// The copy.
+        member: Member,
+    },
     /// Replicas: the shard has stopped for a hand-over, and every in-sync copy has all of its changes.
     Drained {
         /// The shard.

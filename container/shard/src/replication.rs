@@ -10,6 +10,9 @@
 //! acknowledge nothing more, but keeps its copy until a view leaves it out. Only a view removes a backup from the set for
 //! which the primary waits. The primary asks for that (`Lagging`) and never does it.
 //!
+//! A backup that is promoted may differ from the other copies of the set by changes that were never acknowledged. It changes
+//! nothing before each of them has said what it has. One that has less gets the rest; if one has more, that one is promoted.
+//!
 //! A living primary hands its shard over (`hand_over`): it stops first, so that its copy stays equal to that of the next one.
 //!
 //! A backup that a view orders to fill gets the state and all rows in the same stream (`outgoing_fill`, `incoming_fill`).
@@ -159,6 +162,11 @@ impl Replication {
         bytes.sum::<usize>() > UNACKNOWLEDGED_BYTES_MAX
     }
 
+    /// Whether a promoted copy does not know yet what the other copies of the set have: frames that change it wait.
+    pub(crate) fn is_aligning(&self, shard: ShardId) -> bool {
+        self.copies.get(&shard).is_some_and(ShardReplica::is_aligning)
+    }
+
     /// Numbers a change of a primary.
     pub(crate) fn append(&mut self, shard: ShardId, change: Arc<ShardChange>, now: Duration) {
         if let Some(copy) = self.copies.get_mut(&shard) {
@@ -180,6 +188,7 @@ impl Replication {
                 | ShardReport::Lagging { .. }
                 | ShardReport::CopySnapped { .. }
                 | ShardReport::InSync { .. }
+                | ShardReport::Ahead { .. }
                 | ShardReport::Drained { .. }
                 | ShardReport::FillOrdered { .. } => return Some(effect),
             },
@@ -232,14 +241,14 @@ impl Replication {
         });
     }
 
-    /// Decides about an entry of a peer. `loading`: the shard is not installed yet.
-    pub(crate) fn judge(&self, entry: &Header, loading: bool) -> Turn {
+    /// The copy that an entry is for, if it follows the sender. `loading`: the shard is not installed yet.
+    fn follower(&self, entry: &Header, loading: bool) -> Result<&ShardReplica, Turn> {
         let refuse = |status, term| {
             let head = Header::position(Kind::Refused, entry.epoch, entry.shard, term, 0);
-            Turn::Answer(Header { status, ..head })
+            Err(Turn::Answer(Header { status, ..head }))
         };
         if entry.epoch > self.epoch || (entry.epoch == self.epoch && loading) {
-            return Turn::Wait;
+            return Err(Turn::Wait);
         }
         if entry.epoch < self.epoch {
             return refuse(Status::WrongEpoch, entry.term());
@@ -254,14 +263,36 @@ impl Replication {
         match &copy.role {
             CopyRole::Backup if copy.is_broken() => return refuse(Status::Unsupported, own),
             // Of a stream from before the refill.
-            CopyRole::Backup if copy.awaits_fill() => return Turn::Ignore,
+            CopyRole::Backup if copy.awaits_fill() => return Err(Turn::Ignore),
             CopyRole::Backup => {}
             // Of a primary that this copy has to hear of by a view first; it is left out by that view.
             CopyRole::Primary(_) | CopyRole::Deposed => return refuse(Status::WrongShard, own),
         }
         if entry.term() > own {
-            return Turn::Wait;
+            return Err(Turn::Wait);
         }
+        Ok(copy)
+    }
+
+    /// A copy of the set was promoted: the answer says what this one has.
+    pub(crate) fn judge_term(&self, entry: &Header, loading: bool) -> Turn {
+        match self.follower(entry, loading) {
+            Ok(copy) => {
+                let (term, number) = (copy.term(), copy.number());
+                let head = Header::position(Kind::Position, entry.epoch, entry.shard, term, number);
+                Turn::Answer(copy.named(head))
+            }
+            Err(turn) => turn,
+        }
+    }
+
+    /// Decides about an entry of a peer. `loading`: the shard is not installed yet.
+    pub(crate) fn judge(&self, entry: &Header, loading: bool) -> Turn {
+        let copy = match self.follower(entry, loading) {
+            Ok(copy) => copy,
+            Err(turn) => return turn,
+        };
+        let own = copy.term();
         let answer =
             |kind| copy.named(Header::position(kind, entry.epoch, entry.shard, own, copy.number()));
         match entry.request.cmp(&(copy.number() + 1)) {

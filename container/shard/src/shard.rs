@@ -213,6 +213,7 @@ impl Shard {
             | Kind::FillBegin
             | Kind::FillChunk
             | Kind::FillEnd
+            | Kind::TermBegun
             | Kind::Followed
             | Kind::Position => {
                 self.refuse(frame, Status::Unsupported, out);

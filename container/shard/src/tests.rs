@@ -388,6 +388,7 @@ impl Node {
             | ShardReport::Lagging { .. }
             | ShardReport::CopySnapped { .. }
             | ShardReport::InSync { .. }
+            | ShardReport::Ahead { .. }
             | ShardReport::Drained { .. }
             | ShardReport::FillOrdered { .. } => None,
         };
@@ -404,6 +405,7 @@ impl Node {
             | ShardReport::Lagging { .. }
             | ShardReport::CopySnapped { .. }
             | ShardReport::InSync { .. }
+            | ShardReport::Ahead { .. }
             | ShardReport::Drained { .. }
             | ShardReport::FillOrdered { .. } => None,
         };
@@ -420,6 +422,7 @@ impl Node {
             | ShardReport::Lagging { .. }
             | ShardReport::CopySnapped { .. }
             | ShardReport::InSync { .. }
+            | ShardReport::Ahead { .. }
             | ShardReport::Drained { .. }
             | ShardReport::FillOrdered { .. } => None,
         })

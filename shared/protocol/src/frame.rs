@@ -89,6 +89,9 @@ pub enum Kind {
     FillChunk = 15,
     /// Behind `Entry` only: the refill has sent all rows.
     FillEnd = 16,
+    /// Behind `Entry` only: a backup of the in-sync set was promoted and has the changes up to the number of the entry. Replied by
+    /// `Position` or `Refused`.
+    TermBegun = 17,
     /// Reply: the values asked for, in the order asked.
     Values = 32,
     /// Reply: applied, staged or already there (see the status).
@@ -100,7 +103,7 @@ pub enum Kind {
     Refused = 35,
     /// Reply to `Entry`: all changes up to the number `request` are applied, in the term `step`.
     Followed = 36,
-    /// Reply to `Entry`: it is not the next one. The backup has all changes up to `request` and needs those after it.
+    /// Reply to `Entry`: it is not the next one, or no change follows. The backup has all changes up to `request` and needs those after it.
     Position = 37,
 }
 
@@ -122,6 +125,7 @@ impl Kind {
             14 => Self::FillBegin,
             15 => Self::FillChunk,
             16 => Self::FillEnd,
+            17 => Self::TermBegun,
             32 => Self::Values,
             33 => Self::Ack,
             34 => Self::Progress,
@@ -145,7 +149,7 @@ impl Kind {
             Self::Push | Self::Done | Self::TaskDone | Self::Clock => true,
             Self::Pull | Self::Query | Self::ClockQuery | Self::Barrier => false,
             Self::Entry | Self::Begun | Self::Followed | Self::Position => false,
-            Self::FillBegin | Self::FillChunk | Self::FillEnd => false,
+            Self::FillBegin | Self::FillChunk | Self::FillEnd | Self::TermBegun => false,
             Self::Values | Self::Ack | Self::Progress | Self::Refused => false,
         }
     }

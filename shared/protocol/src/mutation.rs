@@ -68,11 +68,13 @@ pub enum Mutation {
     ChunksOvertakeChanges,
     /// Hand-overs: a primary neither stops nor waits for its backups, and its copy counts wherever it is.
     HandOverWithoutDraining,
+    /// Replicas: a new primary goes on before it knows what the other copies of the set have.
+    SurvivorsAreNotAligned,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -102,6 +104,7 @@ impl Mutation {
         Self::StaleFillBegin,
         Self::ChunksOvertakeChanges,
         Self::HandOverWithoutDraining,
+        Self::SurvivorsAreNotAligned,
     ];
 
     /// Whether this process has the defect.

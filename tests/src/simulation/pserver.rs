@@ -799,6 +799,11 @@ impl Pserver {
                 let report = Report::InSync { epoch, shard, term, member, order };
                 return out.push(Output::Report(Box::new(report)));
             }
+            ShardReport::Ahead { shard, term, member } => {
+                let (shard, term, member) = (*shard, *term, *member);
+                let report = Report::Ahead { epoch, shard, term, member };
+                return out.push(Output::Report(Box::new(report)));
+            }
             ShardReport::Drained { shard, term, version, number } => {
                 let (shard, term, version, number) = (*shard, *term, *version, *number);
                 let report = Report::ShardDrained { epoch, shard, term, version, number };
@@ -820,6 +825,7 @@ impl Pserver {
             | ShardReport::Lagging { .. }
             | ShardReport::CopySnapped { .. }
             | ShardReport::InSync { .. }
+            | ShardReport::Ahead { .. }
             | ShardReport::Drained { .. }
             | ShardReport::FillOrdered { .. } => return,
             ShardReport::TableFull { shard, .. } => {

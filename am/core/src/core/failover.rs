@@ -215,6 +215,32 @@ impl Core {
         }
     }
 
+    /// A promoted primary lacks changes of another copy, which were never acknowledged. That one is promoted instead; while a
+    /// cut is open it is left out: the cut was ordered where the shard is now.
+    pub(super) fn copy_is_ahead(
+        &mut self,
+        primary: Member,
+        epoch: Epoch,
+        (shard, term): (ShardId, Term),
+        ahead: Member,
+    ) {
+        let settled = self.stage.is_in_phase() && self.stage.views().are_settled();
+        if epoch != self.ctx.epoch() || !settled {
+            return;
+        }
+        if self.checkpoints.is_open() {
+            return self.backup_lags(primary, epoch, (shard, term), ahead);
+        }
+        let views = self.stage.views_mut();
+        let Some(changed) = views.promote_instead(primary, (shard, term), ahead) else { return };
+        let holders = self.stage.views().holders();
+        let filled = self.stage.views().filled_threads();
+        let map = self.stage.map().with_primaries(holders, None).with_filled(filled);
+        self.stage.set_map(map);
+        let cause = format!("{} has more of shard {shard} than {}", ahead.slot, primary.slot);
+        self.change_views(&changed, cause);
+    }
+
     /// Shards with fewer backups than wanted.
     pub(super) fn under_replicated(&self) -> u32 {
         let wanted = 1 + self.ctx.config().spec.pservers.replicas as usize;

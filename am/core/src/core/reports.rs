@@ -61,6 +61,9 @@ impl Core {
             Report::InSync { epoch, shard, term, member: backup, order } => {
                 self.copy_filled(member, epoch, (shard, term), (backup, order));
             }
+            Report::Ahead { epoch, shard, term, member: ahead } => {
+                self.copy_is_ahead(member, epoch, (shard, term), ahead);
+            }
             Report::ShardDrained { epoch, shard, term, version, number } => {
                 self.shard_drained(member, epoch, ShardStop { shard, term, version }, number);
             }

@@ -8,8 +8,9 @@
 //!   orders to load, before it is recorded, and a copy leaves it here before the primary stops waiting for it.
 //! - All shards of a lost pserver change in one record. No process receives a view before its record is durable: the journal
 //!   gate holds the commands back.
-//! - With two backups the loss of a primary leaves one copy in the set: the others may differ from it by updates that were
-//!   never acknowledged, since nothing was sealed before.
+//! - With two backups both survivors of a lost primary stay in the set. They may differ by updates that were never
+//!   acknowledged: the one that is promoted asks the other before it changes anything, and if that one has more, it is promoted
+//!   instead. Which one has more need not be known before, and a copy that is lost meanwhile costs nothing.
 //!
 //! Without replicas there are no views, and nothing here has an effect.
 
@@ -281,8 +282,8 @@ impl ShardViews {
                 continue;
             };
             (view.primary, view.began_at) = (*primary, None);
-            view.in_sync = vec![view.primary];
-            view.fills.retain(|fill| fill.member == view.primary);
+            let primary = view.primary;
+            view.in_sync.sort_by_key(|member| *member != primary);
             view.term = view.term.next();
             *primaries.entry(view.primary.slot).or_default() += 1;
             changed.promoted.push(shard);
@@ -320,6 +321,31 @@ impl ShardViews {
             ReplicasLost::Changed(changed) => Some(changed),
             ReplicasLost::Nothing | ReplicasLost::NoneLeft(_) => None,
         }
+    }
+
+    /// A promoted primary reports that another copy of the set has changes which it lacks, and that it has made none: that copy
+    /// is promoted instead.
+    pub(crate) fn promote_instead(
+        &mut self,
+        primary: Member,
+        (shard, term): (ShardId, Term),
+        ahead: Member,
+    ) -> Option<ChangedViews> {
+        let view = self.views.get_mut(shard.0 as usize)?;
+        let is_current = view.primary == primary && view.term == term && ahead != primary;
+        if !is_current || !view.in_sync.contains(&ahead) {
+            return None;
+        }
+        (view.primary, view.began_at) = (ahead, None);
+        view.in_sync.sort_by_key(|member| *member != ahead);
+        (view.term, view.version) = (view.term.next(), view.version.next());
+        let in_sync = &view.in_sync;
+        view.fills.retain(|fill| in_sync.contains(&fill.member));
+        let shards = vec![shard];
+        self.hand_over.take_if(|order| order.has_any(&shards));
+        self.promoted += 1;
+        self.awaited.insert(shard);
+        Some(ChangedViews { promoted: shards.clone(), shards, sets: 0 })
     }
 
     /// A primary serves in this view. Returns whether that ends the last promotion that was waited for.

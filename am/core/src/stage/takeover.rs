@@ -74,6 +74,7 @@ impl Takeover {
             | Report::ViewTaken { .. }
             | Report::Lagging { .. }
             | Report::InSync { .. }
+            | Report::Ahead { .. }
             | Report::ShardDrained { .. }
             | Report::Drained { .. } => {
                 self.reports.push((connection, report));

@@ -227,18 +227,56 @@ fn s30_loss_of_primary_and_backup_is_a_rollback_with_names() {
 }
 
 #[test]
-fn of_two_backups_one_is_promoted_and_the_other_left_out_s24() {
+fn both_survivors_of_a_primary_stay_in_the_set_s23() {
     let mut job = started(Consistency::Asp, 3, 2);
     let first = views_of(&job)[0].clone();
     assert!(first.iter().all(|view| view.in_sync.len() == 3));
     let (before, lost) = (epoch(&job), job.pserver(2));
     job.kill(lost);
-    assert_eq!(epoch(&job), before);
     for (was, is) in first.iter().zip(views_of(&job)[1].clone()) {
-        // The two that are left may differ by what the primary sent to one of them alone.
-        let copies = if was.primary == lost { 1 } else { 2 };
-        assert_eq!(is.in_sync.len(), copies);
+        let others: BTreeSet<Member> =
+            was.in_sync.iter().copied().filter(|it| *it != lost).collect();
+        assert_eq!(is.in_sync.iter().copied().collect::<BTreeSet<_>>(), others);
+        assert_eq!(is.in_sync[0], is.primary);
+        assert_eq!(is.term > was.term, was.primary == lost);
     }
+    assert_eq!(epoch(&job), before);
+}
+
+#[test]
+fn two_of_three_pservers_may_be_lost_at_once() {
+    for second in [0, 1] {
+        let mut job = started(Consistency::Asp, 3, 2);
+        let before = epoch(&job);
+        job.kill(job.pserver(2));
+        job.kill(job.pserver(second));
+        assert_eq!((epoch(&job), restores(&job)), (before, 1));
+        let left = job.pserver(1 - second);
+        let places = last_places(&job, job.trainer(0));
+        assert!(places.iter().all(|place| place.holder == left), "{places:?}");
+    }
+}
+
+#[test]
+fn copy_with_more_is_promoted_instead_s21() {
+    let mut job = started(Consistency::Asp, 3, 2);
+    let (before, lost) = (epoch(&job), job.pserver(2));
+    job.kill(lost);
+    let view = views_of(&job)[1].iter().find(|it| it.term == Term(2)).cloned().unwrap();
+    let (shard, primary) = (view.shard, view.primary);
+    let other = *view.in_sync.iter().find(|it| **it != primary).unwrap();
+    let ahead = |term, member| Report::Ahead { epoch: before, shard, term, member };
+    let known = views_of(&job).len();
+    job.report(other, ahead(Term(2), primary));
+    job.report(primary, ahead(Term(1), other));
+    job.report(primary, ahead(Term(2), lost));
+    job.report(primary, ahead(Term(2), primary));
+    assert_eq!(views_of(&job).len(), known, "not its primary, term or copy");
+    job.report(primary, ahead(Term(2), other));
+    let [is] = <[RecordedView; 1]>::try_from(views_of(&job)[known].clone()).unwrap();
+    assert_eq!((is.primary, is.term, &is.in_sync), (other, Term(3), &vec![other, primary]));
+    assert_eq!(last_places(&job, job.trainer(0))[shard.0 as usize].holder, other);
+    assert_eq!(restores(&job), 1);
 }
 
 #[test]

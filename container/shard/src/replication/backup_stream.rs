@@ -26,6 +26,20 @@ pub(crate) struct BackupStream {
     pub(super) is_reported: bool,
     /// It is brought up to date by a refill.
     pub(super) fill: Option<Box<OutgoingFill>>,
+    pub(super) alignment: Alignment,
+}
+
+/// What a primary that was promoted knows of another copy of the set. The two may differ by changes that were not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alignment {
+    /// Nothing; it is to be asked.
+    Unknown,
+    /// Nothing; it is asked.
+    Asked,
+    /// It has more changes; when that was reported last.
+    Ahead { reported: Option<Duration> },
+    /// It has no other changes than the primary: all later ones are sent to it.
+    Known,
 }
 
 impl BackupStream {
@@ -40,7 +54,55 @@ impl BackupStream {
             lost: false,
             is_reported: false,
             fill: None,
+            alignment: Alignment::Known,
         }
+    }
+
+    /// Whether nothing may change before the copy has answered.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.in_sync && !self.lost && self.alignment != Alignment::Known
+    }
+
+    /// Whether the copy is to be asked now. True once for each connection.
+    pub(super) fn asks(&mut self) -> bool {
+        let asks = self.alignment == Alignment::Unknown;
+        if asks {
+            self.alignment = Alignment::Asked;
+        }
+        asks
+    }
+
+    /// The copy has the changes up to `number`; the term began at `began`.
+    pub(super) fn is_at(&mut self, number: u64, began: u64, now: Duration) {
+        if number > began {
+            self.alignment = Alignment::Ahead { reported: None };
+            return;
+        }
+        self.alignment = Alignment::Known;
+        (self.acknowledged, self.sent) = (number, number);
+        self.owes_since = None;
+        self.is_reported = false;
+        if number < began {
+            self.owes(now);
+        }
+    }
+
+    /// When the copy was last reported to be ahead.
+    pub(super) fn ahead_since(&self) -> Option<Duration> {
+        match self.alignment {
+            Alignment::Ahead { reported } => reported,
+            Alignment::Unknown | Alignment::Asked | Alignment::Known => None,
+        }
+    }
+
+    /// Whether the copy is to be reported to be ahead now: again after a while.
+    pub(super) fn reports_ahead(&mut self, now: Duration, again: Duration) -> bool {
+        let Alignment::Ahead { reported } = &mut self.alignment else { return false };
+        let is_due = reported.is_none_or(|at| now >= at + again);
+        if is_due {
+            *reported = Some(now);
+        }
+        is_due
     }
 
     /// Whether answers wait for it: it is in the set, or will be, since it was filled to the end.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use heddle_protocol::control::{BackupPlace, ReplicaState, ReplicationLag, ShardView};
 use heddle_protocol::frame::Header;
 use heddle_protocol::ids::{Member, Term, ViewVersion};
+use heddle_protocol::mutation::Mutation;
 
-use super::backup_stream::BackupStream;
+use super::backup_stream::{Alignment, BackupStream};
 use super::incoming_fill::IncomingFill;
 use super::outgoing_fill::OutgoingFill;
 use crate::change::ShardChange;
@@ -31,6 +32,8 @@ pub(crate) struct ShardReplica {
     tail_bytes: usize,
     /// A change did not fit: the copy follows no more.
     broken: bool,
+    /// It was deposed without a change of its own since its promotion.
+    stood: bool,
     /// A view has ordered to fill it, and none has it in the in-sync set yet.
     pub(super) filling: Option<IncomingFill>,
 }
@@ -51,6 +54,9 @@ pub(crate) struct Serving {
     pub(crate) followers: BTreeMap<Member, BackupStream>,
     /// Answers, and the change that each waits for.
     held: VecDeque<(u64, ShardEffect)>,
+    /// A loss of the primary before began the term, at the change with this number: other copies of the set may have fewer
+    /// changes, or others.
+    pub(super) began: Option<u64>,
 }
 
 impl ShardReplica {
@@ -63,11 +69,12 @@ impl ShardReplica {
             tail: VecDeque::new(),
             tail_bytes: 0,
             broken: false,
+            stood: false,
             filling: None,
             view,
         };
         if copy.view.primary == own {
-            copy.serve();
+            copy.serve(None);
         }
         copy
     }
@@ -184,8 +191,12 @@ impl ShardReplica {
         }
         match (is_primary, was_primary) {
             (true, true) => self.set_followers(),
-            (true, false) => self.serve(),
-            (false, _) => {}
+            (true, false) => {
+                let number = self.number;
+                let is_there = self.view.began_at == Some(number);
+                self.serve(Some(number).filter(|_| !is_there));
+            }
+            (false, _) => self.give_way(own),
         }
         is_primary && !was_primary
     }
@@ -201,18 +212,39 @@ impl ShardReplica {
         let number = self.number;
         if let Some(serving) = self.serving_mut() {
             let behind = serving.followers.values_mut().filter(|one| one.follows());
-            behind.filter(|one| one.acknowledged < number).for_each(|one| one.owes(now));
+            let owes = |one: &&mut BackupStream| one.acknowledged < number || one.is_awaited();
+            behind.filter(owes).for_each(|one| one.owes(now));
         }
     }
 
     /// Stops serving. Held answers are never sent: the new primary answers the repeated requests.
     pub(crate) fn depose(&mut self) {
-        self.role = CopyRole::Deposed;
+        if let CopyRole::Primary(serving) = &self.role {
+            self.stood = serving.began == Some(self.number);
+            self.role = CopyRole::Deposed;
+        }
     }
 
-    fn serve(&mut self) {
-        self.role = CopyRole::Primary(Box::default());
+    /// Another copy of the set was promoted instead: a primary that has made no change of its own is its backup, and has what
+    /// both had before, or less. Any other copy is of no use.
+    fn give_way(&mut self, own: Member) {
+        if matches!(self.role, CopyRole::Deposed) && self.view.in_sync.contains(&own) {
+            self.role = CopyRole::Backup;
+            self.broken |= !self.stood;
+        }
+    }
+
+    /// `began`: where the term began, if other copies of the set may be elsewhere.
+    fn serve(&mut self, began: Option<u64>) {
+        let began = began.filter(|_| !Mutation::SurvivorsAreNotAligned.is_on());
+        self.role = CopyRole::Primary(Box::new(Serving { began, ..Serving::default() }));
         self.set_followers();
+    }
+
+    /// Whether the copy was promoted, and does not know yet what the other copies of the set have.
+    pub(crate) fn is_aligning(&self) -> bool {
+        let serving = self.serving().filter(|serving| serving.began.is_some());
+        serving.is_some_and(|serving| serving.followers.values().any(BackupStream::is_awaited))
     }
 
     /// Follows the view: whom to wait for, and where to stream.
@@ -220,12 +252,20 @@ impl ShardReplica {
         let (view, committed) = (&self.view, self.committed);
         let CopyRole::Primary(serving) = &mut self.role else { return };
         let is_backup = |member: &Member| view.backups.iter().any(|place| place.member == *member);
+        let may_differ = serving.began.is_some();
+        let new = |place: BackupPlace| {
+            let mut follower = BackupStream::new(place, committed);
+            if may_differ && view.in_sync.contains(&place.member) {
+                follower.alignment = Alignment::Unknown;
+            }
+            follower
+        };
         serving.followers.retain(|member, _| is_backup(member));
         for place in view.backups.iter().filter(|place| place.member != view.primary) {
             let in_sync = view.in_sync.contains(&place.member);
             let follower = serving.followers.entry(place.member);
-            // What is committed is on every in-sync copy. It answers with its own number if it has more.
-            let follower = follower.or_insert_with(|| BackupStream::new(*place, committed));
+            // What is committed is on every in-sync copy.
+            let follower = follower.or_insert_with(|| new(*place));
             follower.set_place(*place);
             follower.in_sync = in_sync;
             let order = place.fill.map(|order| order.version).filter(|_| !in_sync);

@@ -1,13 +1,14 @@
 //! The primary's streams: what each backup was sent and has acknowledged.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::ShardId;
 use heddle_protocol::mutation::Mutation;
 
-use super::backup_stream::{BackupStream, Peer};
+use super::backup_stream::{Alignment, BackupStream, Peer};
 use super::outgoing_fill::{self, FillNeed};
 use super::{CopyRole, Replication, ShardReplica, StreamEntry};
 use crate::change::ShardChange;
@@ -32,6 +33,9 @@ impl Replication {
     pub(crate) fn connected(&mut self, peer: Peer, now: Duration) {
         for follower in self.followers_of(peer) {
             follower.sent = follower.acknowledged;
+            if follower.alignment == Alignment::Asked {
+                follower.alignment = Alignment::Unknown;
+            }
             if follower.fill.as_ref().is_some_and(|fill| !fill.is_caught_up()) {
                 // Rows that were sent are not kept.
                 follower.fill_again(now);
@@ -101,6 +105,15 @@ impl Replication {
         if follower.peer() != peer || follower.lost {
             return None;
         }
+        if follower.alignment != Alignment::Known {
+            let asks = follower.asks();
+            let head = Header::entry(epoch, shard, term, number, committed);
+            let change = Arc::new(ShardChange::bare(Header {
+                shard,
+                ..Header::new(Kind::TermBegun, epoch)
+            }));
+            return asks.then_some(StreamEntry { head, change });
+        }
         if let Some(fill) = &mut follower.fill {
             if let Some((number, change)) = fill.take(sent) {
                 let head = Header::entry(epoch, shard, term, number, committed);
@@ -133,8 +146,22 @@ impl Replication {
             copy.depose();
             return Some(reply.shard);
         }
-        let follower = copy.serving_mut()?.followers.get_mut(&peer.0)?;
+        let serving = copy.serving_mut()?;
+        let began = serving.began.unwrap_or(number);
+        let follower = serving.followers.get_mut(&peer.0)?;
         if follower.peer() != peer || reply.term() != term {
+            return None;
+        }
+        if follower.alignment != Alignment::Known {
+            match reply.kind {
+                Kind::Position => follower.is_at(reply.request, began, now),
+                Kind::Refused if reply.status != Status::WrongEpoch => follower.lost = true,
+                _ => {}
+            }
+            if follower.acknowledged < number && follower.alignment == Alignment::Known {
+                follower.owes(now);
+            }
+            copy.commit();
             return None;
         }
         if follower.fill.as_ref().is_some_and(|fill| !fill.is_caught_up()) {
@@ -168,8 +195,9 @@ impl Replication {
     pub(crate) fn report_lagging(&mut self, now: Duration, out: &mut Vec<ShardEffect>) {
         let (lag, fill_lag) = (self.lag, self.fill_lag());
         for (&shard, copy) in &mut self.copies {
-            let term = copy.term();
+            let (term, number) = (copy.term(), copy.number());
             let CopyRole::Primary(serving) = &mut copy.role else { continue };
+            let stands = serving.began == Some(number);
             for (&member, follower) in &mut serving.followers {
                 if follower.is_stuck_in_fill(now, fill_lag) {
                     follower.fill_again(now + outgoing_fill::RETRY);
@@ -181,6 +209,15 @@ impl Replication {
                     let order = fill.name.order;
                     let report = ShardReport::InSync { shard, term, member, order };
                     out.push(ShardEffect::Report(report));
+                }
+                if follower.reports_ahead(now, fill_lag) {
+                    if stands {
+                        let report = ShardReport::Ahead { shard, term, member };
+                        out.push(ShardEffect::Report(report));
+                    } else {
+                        // The two have different changes.
+                        follower.lost = true;
+                    }
                 }
                 if follower.lags(now, lag) {
                     follower.is_reported = true;
@@ -212,7 +249,8 @@ impl Replication {
                 false => Some(self.fill_lag()).filter(|_| follower.fills_now()),
             };
             let owes = follower.owes_since.zip(lag).map(|(since, lag)| since + lag);
-            fill.into_iter().chain(owes).min()
+            let ahead = follower.ahead_since().map(|at| at + self.fill_lag());
+            fill.into_iter().chain(owes).chain(ahead).min()
         };
         followers.filter_map(at).chain(self.stop_deadline()).min()
     }

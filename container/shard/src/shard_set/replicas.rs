@@ -122,7 +122,8 @@ impl Replicas {
         let waits = header.kind.is_held_by_cuts() && self.copies.is_full();
         // Questions about lanes are changes too.
         let changes = header.kind.is_held_by_cuts() || header.kind == Kind::Query;
-        let waits = waits || (changes && self.copies.is_stopped(header.shard));
+        let stands = self.copies.is_stopped(header.shard) || self.copies.is_aligning(header.shard);
+        let waits = waits || (changes && stands);
         Ok(if waits { Flow::Wait } else { Flow::Taken })
     }
 }
@@ -349,7 +350,11 @@ impl ShardSet {
         }
         let loading = self.missing.contains(&entry.shard);
         let mut snapped = false;
-        let header = match replicas.copies.judge(&entry, loading) {
+        let turn = match frame.header.kind {
+            Kind::TermBegun => replicas.copies.judge_term(&entry, loading),
+            _ => replicas.copies.judge(&entry, loading),
+        };
+        let header = match turn {
             Turn::Wait => return Flow::Wait,
             Turn::Ignore => {
                 incoming.entry = None;
@@ -512,9 +517,11 @@ impl ShardSet {
     ) {
         let Some(replicas) = &mut self.replicas else { return };
         let was_full = replicas.copies.is_full();
+        let was_aligning = replicas.copies.is_aligning(reply.shard);
         let deposed = replicas.copies.answered(peer, reply, now);
         replicas.copies.report_lagging(now, out);
-        let releases = was_full && !replicas.copies.is_full();
+        let is_aligned = was_aligning && !replicas.copies.is_aligning(reply.shard);
+        let releases = is_aligned || (was_full && !replicas.copies.is_full());
         let from = out.len();
         if let Some(shard) = deposed {
             self.stop_serving(shard, out);

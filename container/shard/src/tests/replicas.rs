@@ -6,6 +6,7 @@ mod hand_over;
 mod random;
 mod schedules;
 mod snapshots;
+mod survivors;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

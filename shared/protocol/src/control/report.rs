@@ -169,6 +169,18 @@ pub enum Report {
         /// The number of the refill.
         order: ViewVersion,
     },
+    /// Pserver, promoted to primary of the shard: this copy of the set has changes that the primary does not have. The primary has
+    /// made none since, and waits for another view.
+    Ahead {
+        /// The epoch.
+        epoch: Epoch,
+        /// The shard.
+        shard: ShardId,
+        /// The primary's term.
+        term: Term,
+        /// The copy.
+        member: Member,
+    },
     /// Pserver, primary of the shard: it has stopped, and every in-sync copy has the change with this number, which is the last.
     /// The answer to [`Command::HandOver`](super::Command::HandOver).
     ShardDrained {
