@@ -59,6 +59,7 @@ impl Core {
                 backups.len()
             ));
         }
+        self.warn_of_wide_rows();
         for slot in self.fleet.registered_slots(Role::Pserver) {
             self.load_shards(slot);
         }

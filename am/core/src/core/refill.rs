@@ -43,6 +43,18 @@ impl Core {
         self.change_views(&changed, format!("another copy of {}", shards_text(&changed.shards)));
     }
 
+    /// Rows that no frame can carry cannot be refilled.
+    pub(super) fn warn_of_wide_rows(&mut self) {
+        let tables = self.ctx.config().spec.tables();
+        let wide = tables.iter().find(|table| table.row_bytes() > u64::from(VALUE_BYTES_MAX));
+        if let Some(table) = wide {
+            let (name, bytes) = (&table.name, table.row_bytes());
+            self.ctx.warn(format!(
+                "a row of table \"{name}\" has {bytes} bytes with its state, more than {VALUE_BYTES_MAX}: shards that lose a copy get no other one (pservers.replicas)"
+            ));
+        }
+    }
+
     pub(super) fn refill_places(&self) -> RefillPlaces {
         let spec = &self.ctx.config().spec;
         let copies = 1 + spec.pservers.replicas as usize;

@@ -5,7 +5,9 @@ use heddle_protocol::control::{Command, Report, ShardView};
 use heddle_protocol::ids::{Epoch, Member, ShardId, Term, ViewVersion};
 use heddle_protocol::spec::Consistency;
 
-use crate::failover::{epoch, last_places, restores, started, taken_over, views_of, views_sent};
+use crate::failover::{
+    epoch, last_places, replicated, restores, started, taken_over, views_of, views_sent,
+};
 use crate::harness::Job;
 
 /// The last recorded view of each shard.
@@ -207,4 +209,15 @@ fn hosts_that_are_lacking_get_no_second_copy() {
         Command::Views(views) => views.views.iter().all(|view| view.backups.is_empty()),
         _ => true,
     }));
+}
+
+#[test]
+fn rows_that_no_frame_can_carry_are_named_at_the_start() {
+    let warned = |classes: u32| {
+        let mut spec = replicated(Consistency::Asp, 2, 1);
+        spec.model.classes = classes;
+        Job::started(spec, 4, 0).warned("shards that lose a copy get no other one")
+    };
+    assert!(!warned(2));
+    assert!(warned(2 << 20));
 }
