@@ -323,13 +323,13 @@ pub fn replication(replication: &ReplicationView) -> String {
     if *promotions > 0 {
         text.push_str(&format!("; {promotions} promoted"));
     }
+    if *hand_overs > 0 {
+        text.push_str(&format!("; {hand_overs} handed over"));
+    }
     if lag.entries > 0 {
         let ReplicationLag { entries, bytes, ms } = lag;
         let bytes = size(*bytes);
         text.push_str(&format!("; at most {entries} changes ({bytes}, {ms} ms) behind"));
-    }
-    if *hand_overs > 0 {
-        text.push_str(&format!("; {hand_overs} handed over"));
     }
     for refill in refills.iter().take(LISTED) {
         let RefillView { shard, to, bytes, of_bytes, from: _ } = refill;
@@ -447,6 +447,8 @@ mod tests {
             in_sync: 8,
             under_replicated: 0,
             promotions: 0,
+            hand_overs: 0,
+            served: std::collections::BTreeMap::new(),
             lag: ReplicationLag::default(),
             refills: Vec::new(),
         };
