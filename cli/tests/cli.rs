@@ -302,8 +302,8 @@ fn a_bad_job_file_is_exit_7_with_every_fault_in_its_place() {
             "error: job.toml:2: trainers.max = \"1\": expected a whole number from 1 to 4096",
         ),
         (
-            "[pservers]\nspares = 1\n",
-            "error: job.toml:2: pservers.spares = 1: is not available yet",
+            "[training]\nthrottle = 1\n",
+            "error: job.toml:2: training.throttle = 1: is not available yet",
         ),
         (
             "name = 1\n",
@@ -328,6 +328,8 @@ fn impossible_combinations_are_exit_7_with_both_numbers() {
             &["trainers.min=5"][..],
             "--set trainers.min=5: trainers.min = 5: is 5, must not be above trainers.max = 2",
         ),
+        (&["pservers.spares=3"], "must be at most pservers.count = 2"),
+        (&["trainers.spares=3"], "must be at most trainers.max = 2"),
         (&["pservers.vcores=8"], "must be at least pservers.count × pservers.vcores = 16"),
         (&["training.early-stop=2"], "data.test is not set"),
         (&["model.features=1000000000"], "pservers.memory"),

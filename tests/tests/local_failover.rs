@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{JobEvent, JobState, JobView, RecoveryKind};
-use heddle_tests::local::{Run, kill9, pid_of, write_libsvm};
+use heddle_tests::local::{Run, heddle, kill9, pid_of, write_libsvm};
 use heddle_tests::logs::KILLS;
 use sha2::{Digest, Sha256};
 
@@ -121,6 +121,31 @@ fn spread(run: &mut Run) -> JobView {
     .expect("shards are handed over")
 }
 
+/// A spare takes the shards of a killed pserver, and another the work of a killed trainer, without a container that starts.
+fn spares(dir: &Path, expected: &BTreeMap<String, String>) {
+    let file = job(dir, "spared", 0);
+    let slow = [("FAILPOINTS", "step-computed=sleep(25)")];
+    let more = ["--set", "pservers.spares=1", "--set", "trainers.spares=1"];
+    let mut run = Run::start_with(dir, &file, &more, &slow).expect("it starts");
+    let ready = |view: &JobView| {
+        view.spares.is_some_and(|it| (it.pservers.ready, it.trainers.ready) == (1, 1))
+    };
+    run.wait_for("spares are ready", LIMIT, ready).expect("they start");
+    let status = heddle(dir, &["status"]).expect("heddle starts").stdout;
+    assert!(status.contains("spares: 1 of 1 pserver ready, 1 of 1 trainer ready"), "{status}");
+    for slot in [Slot::pserver(1), Slot::trainer(0), Slot::pserver(3)] {
+        run.wait_for("spares are ready", LIMIT, ready).expect("the last one is replaced");
+        let after = kill(&mut run, slot);
+        let recovery = after.recoveries.last().expect("one");
+        assert_eq!(recovery.kind, RecoveryKind::Spare, "{}", recovery.cause);
+    }
+    let view = finished(run.expecting(KILLS));
+    assert_eq!(view.epoch.count, 2, "a rollback for each pserver");
+    let report = heddle(dir, &["report"]).expect("heddle starts").stdout;
+    assert!(report.contains("(spare, epoch"), "{report}");
+    assert_eq!(model(dir, "spared"), *expected, "spares change no byte");
+}
+
 #[test]
 fn killed_pservers_change_no_byte_and_no_epoch() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -132,6 +157,7 @@ fn killed_pservers_change_no_byte_and_no_epoch() {
     assert!(calm.replication.is_none());
     let expected = model(dir.path(), "calm");
 
+    spares(dir.path(), &expected);
     let file = job(dir.path(), "copied", 1);
     let copied = finished(Run::start(dir.path(), &file, &[]).expect("it starts"));
     assert_eq!(model(dir.path(), "copied"), expected, "backups change no byte");

@@ -10,7 +10,7 @@ use std::process::Command;
 use heddle_tests::simulation::{Explorer, Fault, Job, Schedule, Summary, Trial};
 
 /// Seeds of an exploration, shared by all jobs, unless `HEDDLE_SEEDS` is set.
-const SEEDS: u64 = 3_510;
+const SEEDS: u64 = 3_900;
 /// Faults of a run, at the most.
 const FAULTS_MAX: usize = 6;
 
@@ -123,6 +123,22 @@ fn shards_leave_pservers_that_are_to_go_and_nothing_returns() {
     println!("{total}");
     assert!(total.hand_overs > total.runs / 10, "{total}");
     assert!(total.rollbacks < total.runs / 10, "{total}");
+}
+
+#[test]
+fn spares_take_the_places_of_what_is_lost_at_any_event() {
+    let faults = [Fault::KillPserver, Fault::KillTrainer, Fault::LosePserver, Fault::KillAm];
+    at_every_event(["bsp-spares", "asp-spares"], &faults);
+    // The second loss meets the container that followed the first one as a spare.
+    let pairs = |name| {
+        let ran = explorer(name).at_pairs(Fault::KillPserver, 9, 150);
+        let summary = ran.unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{name}: {summary}");
+        summary
+    };
+    let (alone, copied) = (pairs("bsp-spares"), pairs("asp-spares-replicas"));
+    assert!(alone.spares > alone.runs / 2, "{alone}");
+    assert!(copied.refills > copied.runs, "{copied}");
 }
 
 #[test]

@@ -93,6 +93,7 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         | Mutation::HandOverWithoutDraining => "asp-replicas",
         // Two backups.
         Mutation::SurvivorsAreNotAligned => "asp-replicas-threads",
+        Mutation::SparesJoin | Mutation::SpareStaysIdle => "asp-spares",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

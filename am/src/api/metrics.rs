@@ -5,6 +5,9 @@
 //!
 //! Labels are bounded: slots, phases of a recovery, states; of texts from outside only the names of job and application.
 
+mod page;
+mod redundancy;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -14,14 +17,11 @@ use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::{JobState, JobView, MirrorView, SlotView, SparseTableView};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric,
-    MetricEncoder, NoLabelSet, text,
-};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::registry::Registry;
+
+use page::{Metric, Page};
+use redundancy::redundancy;
 
 use crate::report::format::{phases, word};
 use crate::wall_clock::wall_ms;
@@ -63,34 +63,6 @@ const CREDENTIALS_PENDING: Metric = Metric::gauge(
     "heddle_credentials_pending_containers",
     "Containers that have not confirmed the newest HDFS tokens.",
 );
-const SHARDS_IN_SYNC: Metric =
-    Metric::gauge("heddle_shards_in_sync", "Shards with all of their backups in sync.");
-const SHARDS_UNDER_REPLICATED: Metric =
-    Metric::gauge("heddle_shards_under_replicated", "Shards with fewer backups than wanted.");
-const PROMOTIONS: Metric =
-    Metric::counter("heddle_promotions_total", "Backups made primary in this attempt.");
-const REPLICATION_LAG_ENTRIES: Metric = Metric::gauge(
-    "heddle_replication_lag_entries",
-    "Changes that the slowest backup in sync has not acknowledged.",
-);
-const REPLICATION_LAG_BYTES: Metric = Metric::gauge(
-    "heddle_replication_lag_bytes",
-    "Most bytes of changes that a primary keeps until its backups acknowledge them.",
-);
-const REPLICATION_LAG: Metric = Metric::gauge(
-    "heddle_replication_lag_seconds",
-    "For how long the slowest backup in sync has owed an acknowledgement.",
-);
-const HAND_OVERS: Metric = Metric::counter(
-    "heddle_hand_overs_total",
-    "Shards that a living pserver handed over to one with a copy in this attempt.",
-);
-const REFILLS: Metric =
-    Metric::gauge("heddle_refills", "Backups of shards that are being brought up to date.");
-const REFILL_BYTES: Metric =
-    Metric::gauge("heddle_refill_bytes", "Bytes that running refills have sent.");
-const REFILL_LEFT_BYTES: Metric =
-    Metric::gauge("heddle_refill_left_bytes", "Bytes that running refills have to send.");
 const TABLE_ROWS: Metric = Metric::gauge("heddle_table_rows", "Rows of a sparse table.");
 const TABLE_BYTES: Metric = Metric::gauge(
     "heddle_table_bytes",
@@ -252,78 +224,6 @@ pub(super) fn render(view: &Arc<JobView>) -> String {
     out
 }
 
-/// Name, type and help of a metric.
-#[derive(Clone, Copy)]
-struct Metric {
-    /// The name of its series: `heddle_…`, ending in the base unit, counters in `_total`.
-    name: &'static str,
-    help: &'static str,
-    kind: MetricType,
-}
-
-impl Metric {
-    /// A metric that only grows while the process lives.
-    const fn counter(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, kind: MetricType::Counter }
-    }
-
-    /// A metric that goes up and down.
-    const fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, kind: MetricType::Gauge }
-    }
-
-    /// A metric with counts by class. Its last class has no upper bound.
-    const fn histogram(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, kind: MetricType::Histogram }
-    }
-
-    fn sample(
-        self,
-        encoder: MetricEncoder<'_>,
-        value: impl EncodeCounterValue + EncodeGaugeValue,
-    ) -> fmt::Result {
-        match self.kind {
-            MetricType::Counter => ConstCounter::new(value).encode(encoder),
-            _ => ConstGauge::new(value).encode(encoder),
-        }
-    }
-}
-
-/// Writes metrics to an answer.
-struct Page<'e>(DescriptorEncoder<'e>);
-
-impl Page<'_> {
-    /// Adds a metric with one value.
-    fn value(
-        &mut self,
-        metric: Metric,
-        value: impl EncodeCounterValue + EncodeGaugeValue,
-    ) -> fmt::Result {
-        metric.sample(self.begin(metric)?, value)
-    }
-
-    /// Adds a metric with one value per set of labels. A metric without values adds nothing.
-    fn values<L: EncodeLabelSet, V: EncodeCounterValue + EncodeGaugeValue>(
-        &mut self,
-        metric: Metric,
-        samples: impl IntoIterator<Item = (L, V)>,
-    ) -> fmt::Result {
-        let mut samples = samples.into_iter().peekable();
-        if samples.peek().is_none() {
-            return Ok(());
-        }
-        let mut encoder = self.begin(metric)?;
-        samples
-            .try_for_each(|(labels, value)| metric.sample(encoder.encode_family(&labels)?, value))
-    }
-
-    /// OpenMetrics names a counter without the suffix of its series, which the encoder appends.
-    fn begin(&mut self, metric: Metric) -> Result<MetricEncoder<'_>, fmt::Error> {
-        let name = metric.name.strip_suffix("_total").unwrap_or(metric.name);
-        self.0.encode_descriptor(name, metric.help, None, metric.kind)
-    }
-}
-
 /// Writes all metrics of a view.
 #[derive(Debug)]
 struct ViewCollector(Arc<JobView>);
@@ -384,20 +284,7 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     if let Some(pulls) = &view.granted_pulls {
         granted_pulls(page, pulls)?;
     }
-    if let Some(replication) = &view.replication {
-        page.value(SHARDS_IN_SYNC, replication.in_sync)?;
-        page.value(SHARDS_UNDER_REPLICATED, replication.under_replicated)?;
-        page.value(PROMOTIONS, replication.promotions)?;
-        page.value(REPLICATION_LAG_ENTRIES, replication.lag.entries)?;
-        page.value(REPLICATION_LAG_BYTES, replication.lag.bytes)?;
-        page.value(REPLICATION_LAG, replication.lag.ms as f64 / 1000.0)?;
-        page.value(HAND_OVERS, replication.hand_overs)?;
-        let refills = &replication.refills;
-        page.value(REFILLS, refills.len() as u64)?;
-        page.value(REFILL_BYTES, refills.iter().map(|it| it.bytes).sum::<u64>())?;
-        let left = refills.iter().map(|it| it.of_bytes.saturating_sub(it.bytes));
-        page.value(REFILL_LEFT_BYTES, left.sum::<u64>())?;
-    }
+    redundancy(page, view)?;
     let tables = &view.sparse_tables;
     let by = |value: fn(&SparseTableView) -> u64| {
         tables.iter().map(move |table| ([("table", table.name.as_str())], value(table)))

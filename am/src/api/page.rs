@@ -13,7 +13,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::curve;
 use crate::report::format::{
     self, credentials, data_locality, granted_pulls, heartbeat_age, phases, plain, rate,
-    replication, saved_bytes, size, sparse_table, storage_wait, thousands, time, word,
+    replication, saved_bytes, size, slot_state, sparse_table, storage_wait, thousands, time, word,
 };
 
 /// Most rows of a table: a longer page is slow and unreadable. JSON has all.
@@ -91,6 +91,7 @@ fn headline(view: &JobView) -> Markup {
         @if let Some(saved) = view.saved { p { "saving: " (saved_bytes(saved)) } }
         @for table in &view.sparse_tables { p { "table " (plain(&sparse_table(table))) } }
         @if let Some(copies) = &view.replication { p { "replication: " (replication(copies)) } }
+        @if let Some(spares) = view.spares { p { "spares: " (spares.text()) } }
         @if let Some(tokens) = &view.credentials { p { (plain(&credentials(tokens))) } }
         @if let Some(wait) = &view.storage_wait { p.m { (plain(&storage_wait(wait))) } }
         @if !view.message.is_empty() { p.m { (plain(&view.message)) } }
@@ -165,7 +166,7 @@ fn containers(view: &JobView) -> Markup {
         html! {
             (text(slot.slot))
             (figure(slot.incarnation))
-            (text(word(&slot.state)))
+            (text(slot_state(slot)))
             (text(node(slot)))
             (figure(rate(slot.per_second)))
             (figure(thousands(slot.total)))

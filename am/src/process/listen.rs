@@ -12,7 +12,7 @@ use crate::api;
 
 /// Whether this process can hold a connection of every container.
 fn check_files(spec: &JobSpec, limit: Limit) -> Result<(), StartFailure> {
-    let containers = u64::from(spec.pservers.count) + u64::from(spec.trainers.max);
+    let containers = u64::from(spec.pservers.slots()) + u64::from(spec.trainers.slots());
     let what = format!("the ApplicationMaster of {containers} containers");
     limit
         .check(&what, containers)

@@ -5,7 +5,8 @@ use heddle_protocol::ids::{CutId, Slot};
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
     CheckpointView, CredentialsView, DataLocality, EvaluationView, JobView, RecoveryKind,
-    RecoveryView, RefillView, ReplicationView, SparseTableView, StorageWaitView, TrainingPassView,
+    RecoveryView, RefillView, ReplicationView, SlotState, SlotView, SparseTableView,
+    StorageWaitView, TrainingPassView,
 };
 use heddle_telemetry::recovery::{RecoveryPhases, seconds};
 use serde::Serialize;
@@ -295,9 +296,19 @@ pub fn recovery(recovery: &RecoveryView) -> String {
         RecoveryKind::Trainer => "trainer replaced",
         RecoveryKind::ApplicationMaster => "takeover",
         RecoveryKind::Failover => "failover",
+        RecoveryKind::Spare => "spare",
     };
     let cost = recovery_cost(recovery);
     format!("{}: {over} ({kind}, {epoch}{base})\n{phases}\n  {cost}", recovery.cause)
+}
+
+/// The state of a slot in a word: `spare` for an idle one.
+#[must_use]
+pub fn slot_state(slot: &SlotView) -> String {
+    match slot.spare && slot.state == SlotState::Running {
+        true => "spare".to_owned(),
+        false => word(&slot.state),
+    }
 }
 
 /// `3 of 8 shards have fewer than 1 backup in sync; 2 promoted; shard 4 is copied to pserver-1: 40 %`.

@@ -42,6 +42,7 @@ fn slot(slot: Slot, incarnation: u32, n: u32) -> SlotView {
         rss_bytes: 5 << 20,
         total: 1000,
         heartbeat_age_ms: Some(700),
+        spare: false,
         placement: Some(placement(n)),
     }
 }

@@ -106,6 +106,9 @@ fn records(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(replication) = &view.replication {
         row(f, "replication", format::replication(replication))?;
     }
+    if let Some(spares) = view.spares {
+        row(f, "spares", spares.text())?;
+    }
     if let Some(saved) = view.saved {
         row(f, "saving", format::saved_bytes(saved))?;
     }

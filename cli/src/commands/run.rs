@@ -14,7 +14,7 @@ use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::file::Job;
-use heddle_protocol::spec::{SpecDigest, identity};
+use heddle_protocol::spec::{JobSpec, SpecDigest, identity};
 use uuid::Uuid;
 
 use super::effective_batch::effective_batch;
@@ -171,10 +171,11 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
         output::line(note)?;
     }
     let (pservers, trainers) = (&spec.pservers, &spec.trainers);
-    let memory = u64::from(pservers.count) * pservers.memory.0
-        + u64::from(trainers.max) * trainers.memory.0
+    let memory = u64::from(pservers.slots()) * pservers.memory.0
+        + u64::from(trainers.slots()) * trainers.memory.0
         + spec.am.memory.0;
-    let cores = pservers.count * pservers.vcores + trainers.max * trainers.vcores + spec.am.vcores;
+    let cores =
+        pservers.slots() * pservers.vcores + trainers.slots() * trainers.vcores + spec.am.vcores;
     let tables: Vec<String> = spec
         .tables()
         .iter()
@@ -185,10 +186,11 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
         (
             "containers",
             format!(
-                "{} pservers, {} to {} trainers, the ApplicationMaster; at most {cores} vcores and {}",
+                "{} pservers, {} to {} trainers, the ApplicationMaster{}; at most {cores} vcores and {}",
                 pservers.count,
                 trainers.min,
                 trainers.max,
+                spares_in_words(spec),
                 format::size(memory)
             ),
         ),
@@ -202,6 +204,21 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
     let rows: Vec<_> = rows.map(|(name, value)| vec![name.to_owned(), value]).into();
     output::line(&output::columns(&rows))?;
     Ok(ExitCode::Ok)
+}
+
+/// `, spares for 1 pserver and 2 trainers`; empty without spares.
+fn spares_in_words(spec: &JobSpec) -> String {
+    let of = |count: u32, role: &str| match count {
+        0 => None,
+        1 => Some(format!("1 {role}")),
+        n => Some(format!("{n} {role}s")),
+    };
+    let spares = [of(spec.pservers.spares, "pserver"), of(spec.trainers.spares, "trainer")];
+    let spares: Vec<String> = spares.into_iter().flatten().collect();
+    match spares.is_empty() {
+        true => String::new(),
+        false => format!(", spares for {}", spares.join(" and ")),
+    }
 }
 
 /// Files, bytes and tasks as text.

@@ -235,7 +235,7 @@ fn slots(view: &JobView) -> String {
     for slot in &view.slots {
         rows.push(vec![
             slot.slot.to_string(),
-            format::word(&slot.state),
+            format::slot_state(slot),
             slot.host.clone(),
             slot.pid.to_string(),
             format::rate(slot.per_second),
@@ -270,6 +270,9 @@ fn details(view: &JobView) -> Result<(), CommandFailure> {
         }
         if let Some(replication) = &view.replication {
             output::line(&format!("replication: {}", format::replication(replication)))?;
+        }
+        if let Some(spares) = view.spares {
+            output::line(&format!("spares: {}", spares.text()))?;
         }
         if let Some(credentials) = &view.credentials {
             output::line(&format::plain(&format::credentials(credentials)))?;

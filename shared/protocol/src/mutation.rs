@@ -70,6 +70,10 @@ pub enum Mutation {
     HandOverWithoutDraining,
     /// Replicas: a new primary goes on before it knows what the other copies of the set have.
     SurvivorsAreNotAligned,
+    /// Spares: more trainers join than the job wants.
+    SparesJoin,
+    /// Spares: the shards of a lost pserver wait for a container.
+    SpareStaysIdle,
 }
 
 impl Mutation {
@@ -105,6 +109,8 @@ impl Mutation {
         Self::ChunksOvertakeChanges,
         Self::HandOverWithoutDraining,
         Self::SurvivorsAreNotAligned,
+        Self::SparesJoin,
+        Self::SpareStaysIdle,
     ];
 
     /// Whether this process has the defect.

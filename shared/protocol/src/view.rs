@@ -22,6 +22,7 @@ mod event_stream;
 mod history;
 mod mirror;
 mod placement;
+mod spares;
 mod sparse_table;
 mod training;
 
@@ -36,6 +37,7 @@ pub use history::{
 };
 pub use mirror::MirrorView;
 pub use placement::{ApplicationView, AttemptView, Placement};
+pub use spares::{SpareCounts, SparesView};
 pub use sparse_table::SparseTableView;
 pub use training::TrainingPassView;
 
@@ -99,6 +101,9 @@ pub struct SlotView {
     /// How old its last heartbeat was when the view was made, ms; none while no process is registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat_age_ms: Option<u64>,
+    /// Registered and idle, to take the place of a lost one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spare: bool,
     /// Which container of the cluster it is; none locally, and while it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
@@ -118,6 +123,7 @@ impl SlotView {
             rss_bytes: 0,
             total: 0,
             heartbeat_age_ms: None,
+            spare: false,
             placement: None,
         }
     }
@@ -158,6 +164,8 @@ pub enum RecoveryKind {
     ApplicationMaster,
     /// Backups serve instead of a pserver's shards; nothing returns to a checkpoint.
     Failover,
+    /// A spare takes the place of a lost container; of a pserver's with a rollback.
+    Spare,
 }
 
 /// Backups of shards, of a job with `pservers.replicas`.
@@ -345,6 +353,9 @@ pub struct JobView {
     /// Backups of shards; none without `pservers.replicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<ReplicationView>,
+    /// Containers that take the place of lost ones; none without `pservers.spares` and `trainers.spares`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spares: Option<SparesView>,
     /// The chaos session; none without `run.chaos`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chaos: Option<ChaosView>,
@@ -423,6 +434,7 @@ impl JobView {
             storage_wait: None,
             credentials: None,
             replication: None,
+            spares: None,
             chaos: None,
             message: String::new(),
             application: None,

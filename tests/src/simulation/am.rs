@@ -8,7 +8,8 @@ use heddle_am_core::{
     StartupState, SurvivingContainer,
 };
 use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope};
-use heddle_protocol::ids::{Attempt, Generation, Member};
+use heddle_protocol::ids::{Attempt, Generation, Member, Role, Slot};
+use heddle_protocol::view::{SlotState, SlotView};
 
 use super::store::Durable;
 
@@ -214,6 +215,17 @@ impl Am {
         let sessions = self.sessions.values().filter(registered);
         let members: BTreeSet<Member> = sessions.map(|session| session.member).collect();
         members.into_iter().filter(|member| of(*member)).count()
+    }
+
+    /// Slots in which its core has a registered pserver.
+    #[must_use]
+    pub fn pservers_there(&self) -> BTreeSet<Slot> {
+        let is_there = |slot: &SlotView| {
+            let registered =
+                matches!(slot.state, SlotState::Running | SlotState::Suspect | SlotState::Draining);
+            registered && slot.slot.role == Role::Pserver
+        };
+        self.core.view().slots.iter().filter(|slot| is_there(slot)).map(|slot| slot.slot).collect()
     }
 
     /// What goes down a connection, if it is still there.

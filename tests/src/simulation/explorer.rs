@@ -63,6 +63,8 @@ pub struct Summary {
     pub failovers: u64,
     /// How many times a pserver handed shards over.
     pub hand_overs: u64,
+    /// Recoveries by a spare that are over.
+    pub spares: u64,
     /// Divisions of lanes by speed.
     pub divisions: u64,
     /// Trainers replaced for their speed.
@@ -90,6 +92,7 @@ impl Summary {
         self.rollbacks += other.rollbacks;
         self.failovers += other.failovers;
         self.hand_overs += other.hand_overs;
+        self.spares += other.spares;
         self.divisions += other.divisions;
         self.replaced_slow += other.replaced_slow;
         self.withdrawn += other.withdrawn;
@@ -106,6 +109,7 @@ impl Summary {
         self.rollbacks += (report.restores as u64).saturating_sub(1);
         self.failovers += report.failovers;
         self.hand_overs += report.hand_overs;
+        self.spares += report.spares;
         self.divisions += report.divisions;
         self.replaced_slow += report.replaced_slow;
         self.withdrawn += report.withdrawn;
@@ -127,6 +131,7 @@ impl fmt::Display for Summary {
             rollbacks,
             failovers,
             hand_overs,
+            spares,
             refills,
             resubmitted,
             commits,
@@ -136,7 +141,7 @@ impl fmt::Display for Summary {
         } = self;
         writeln!(
             f,
-            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {hand_overs} hand-overs, {refills} refills, {resubmitted} jobs submitted again, {commits} checkpoints, {copies} shards in them with copies, {events} events"
+            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {spares} by spares, {hand_overs} hand-overs, {refills} refills, {resubmitted} jobs submitted again, {commits} checkpoints, {copies} shards in them with copies, {events} events"
         )?;
         let Self { divisions, replaced_slow, withdrawn, coverage, .. } = self;
         writeln!(

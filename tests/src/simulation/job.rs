@@ -57,6 +57,8 @@ pub struct Job {
     pub copies: u32,
     /// Number of trainers at the most; one is enough to work.
     pub trainers: u32,
+    /// Pservers and trainers besides that are idle until one is lost.
+    pub spares: [u32; 2],
     /// Number of shards.
     pub shards: u32,
     /// When to take checkpoints.
@@ -115,6 +117,7 @@ impl Job {
             replicas: 0,
             copies: 1,
             trainers: 2,
+            spares: [0, 0],
             shards: 2,
             every: Every::Steps(2),
             data_threads: 1,
@@ -395,6 +398,7 @@ impl Job {
         spec.pservers.replicas = self.replicas;
         spec.checkpoint.copies = self.copies;
         spec.trainers.max = self.trainers;
+        [spec.pservers.spares, spec.trainers.spares] = self.spares;
         spec.checkpoint.every = self.every;
         spec.checkpoint.timeout = DurationMs::secs(60);
         spec

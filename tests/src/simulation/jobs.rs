@@ -6,7 +6,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 27] = [
+    pub const NAMES: [&'static str; 30] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
@@ -34,6 +34,9 @@ impl Job {
         "asp-replicas-threads",
         "bsp-copies",
         "asp-copies",
+        "bsp-spares",
+        "asp-spares",
+        "asp-spares-replicas",
     ];
 
     /// A job by its name.
@@ -256,6 +259,30 @@ impl Job {
                 copies: 2,
                 every: Every::Steps(1),
                 room: Room::TIGHT,
+                ..small(Consistency::Asp)
+            },
+            // Lost containers are replaced by those that are there.
+            "bsp-spares" => Self {
+                tasks: vec![3, 2, 3],
+                spares: [1, 1],
+                shards: 4,
+                every: Every::Steps(1),
+                ..small(Consistency::Bsp)
+            },
+            "asp-spares" => Self {
+                tasks: vec![3, 2, 4],
+                trainers: 3,
+                spares: [2, 2],
+                shards: 3,
+                ..small(Consistency::Asp)
+            },
+            // The spare gets copies of shards.
+            "asp-spares-replicas" => Self {
+                tasks: vec![3, 2, 4],
+                pservers: 3,
+                spares: [1, 0],
+                shards: 3,
+                replicas: 1,
                 ..small(Consistency::Asp)
             },
             _ => return None,

@@ -47,7 +47,9 @@ impl Core {
             return false;
         }
         let replicas = self.ctx.config().spec.pservers.replicas;
-        let (map, hosts) = (self.stage.map().clone(), self.pserver_hosts());
+        let (map, mut hosts) = (self.stage.map().clone(), self.pserver_hosts());
+        // Spares have no copies.
+        hosts.retain(|slot, _| !map.of(*slot).is_empty());
         let backups = place_backups(&map, &hosts, replicas);
         self.stage.views_mut().place(&map, &backups, &self.fleet);
         let held = self.stage.views().held();
@@ -272,10 +274,10 @@ impl Core {
         })
     }
 
-    /// A record is durable: failovers whose views wait for it go on.
-    pub(super) fn views_durable(&mut self) {
-        if self.has_replicas() && self.ctx.are_decisions_durable() {
-            self.stage.recoveries_mut().views_durable(&mut self.ctx);
+    /// A record is durable: failovers whose views wait for it go on, and spares get the order to load.
+    pub(super) fn decisions_durable(&mut self) {
+        if self.ctx.are_decisions_durable() {
+            self.stage.recoveries_mut().decisions_durable(&mut self.ctx);
         }
     }
 

@@ -3,7 +3,7 @@
 //! Components change their own state and return facts; [`Core`] routes the facts. Events change facts; [`Core::advance`] then
 //! moves the job on as far as the facts allow. So the order of two facts does not matter. One file for
 //! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `refill`, `hand_over`, `shard_files`, `phases`,
-//! `stragglers`, `takeover`, `completion`, `expiry`, `view`.
+//! `spares`, `stragglers`, `takeover`, `completion`, `expiry`, `view`.
 
 mod completion;
 mod expiry;
@@ -16,6 +16,7 @@ mod registration;
 mod reports;
 mod rollback;
 mod shard_files;
+mod spares;
 mod stragglers;
 mod takeover;
 mod takeover_replicas;
@@ -163,7 +164,7 @@ impl Core {
             }
             Event::RecordDurable { record } => {
                 self.ctx.record_durable(record);
-                self.views_durable();
+                self.decisions_durable();
             }
             Event::JournalFailed { error, fenced: true, .. } | Event::Fenced { reason: error } => {
                 self.fenced(&error);

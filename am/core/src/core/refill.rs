@@ -78,7 +78,13 @@ impl Core {
             let threads = self.fleet.holder(slot).map_or(1, |holder| holder.endpoints.len().max(1));
             (slot, self.stage.map().turn(slot, shard) % threads)
         };
-        RefillPlaces { pservers, copies, senders: self.stage.map().iter().map(sender).collect() }
+        let in_use = spec.pservers.count as usize;
+        RefillPlaces {
+            pservers,
+            copies,
+            in_use,
+            senders: self.stage.map().iter().map(sender).collect(),
+        }
     }
 
     /// The map has the data threads of filled copies.

@@ -32,6 +32,7 @@ impl Core {
         let starting =
             matches!(self.stage.now(), JobStage::Idle(NextStep::StartWork | NextStep::Resume));
         let joined = self.fleet.admit(self.stage.has_started(), starting, &mut self.ctx);
+        self.spares_joined(&joined);
         if joined.is_empty() || !self.stage.is_working() {
             return;
         }
@@ -86,6 +87,9 @@ impl Core {
             return takeover.pserver_registered(slot, pserver_state);
         }
         self.fleet.send_members_to(slot, &mut self.ctx);
+        if !again && self.spare_takes_waiting_shards(slot) {
+            return;
+        }
         self.load_shards(slot);
         if !again {
             return self.save_before_return();

@@ -7,7 +7,8 @@
 //! 3. When all shards are loaded, trainers get epoch and work, and drop what was in flight.
 //!
 //! A second loss meanwhile starts at 1 again, with the next epoch: repeating the old record could put a shard that has gone
-//! on beside one that was just loaded. If the replacement does not come in time, the survivors take its shards as far as
+//! on beside one that was just loaded. Shards of a lost pserver go to a spare at once, if there is one. If no
+//! container comes in time, the survivors take its shards as far as
 //! these fit into their memory: another map, so another epoch. When the replacement comes after all, its shards return to
 //! it right after the next checkpoint, or with the next rollback.
 //!
@@ -105,19 +106,20 @@ impl Core {
         ShardMap::even(config.spec.pservers.shards, config.spec.pservers.count)
     }
 
-    /// The shard map with each shard of a survivor at its own pserver again, where that is registered.
-    fn returned_map(&self) -> ShardMap {
-        let is_there = |slot| self.fleet.holder(slot).is_some();
-        self.stage.map().returned(&self.even_map(), is_there)
+    /// The shard map with the shards of each pserver together again, as far as pservers are registered.
+    pub(super) fn returned_map(&self) -> ShardMap {
+        self.stage.map().returned(&self.even_map(), &self.pservers_there())
     }
 
     /// Step 1: the record; and step 2 to all registered pservers, as soon as it is durable.
     pub(super) fn restore(&mut self, cause: String) {
         let epoch = self.next_epoch();
-        self.stage.set_map(match self.stage.map().is_empty() {
+        let before = self.stage.map().clone();
+        self.stage.set_map(match before.is_empty() {
             true => self.even_map(),
             false => self.returned_map(),
         });
+        self.spares_take_over(&before);
         let (phase, step) = self.checkpoints.base_position();
         let base = self.checkpoints.base();
         let restored = base.map(|base| RestoredCheckpoint {
@@ -392,7 +394,7 @@ impl Core {
         }
     }
 
-    /// Whether shards are away from pservers that are there. With replicas a failover does not cause a rollback: they return
+    /// Whether survivors hold shards for which a pserver is there. With replicas a failover does not cause a rollback: they return
     /// with the next one.
     fn shards_can_return(&self) -> bool {
         !self.has_replicas() && *self.stage.map() != self.returned_map()

@@ -50,11 +50,7 @@ impl Core {
                 .filter(|_| is_running)
                 .map(|rows| (rows * 1000.0 / rows_per_second) as u64),
             started_ms: config.started_ms,
-            slots: self
-                .fleet
-                .slots()
-                .map(|(slot, entry)| slot_view(slot, entry, self.ctx.now()))
-                .collect(),
+            slots: self.slot_views(),
             checkpoints: self.checkpoints.views().to_vec(),
             // The driver adds them: copies are made beside the core.
             mirrors: Vec::new(),
@@ -73,6 +69,7 @@ impl Core {
             storage_wait: self.fleet.storage_wait(),
             credentials: self.credentials.view(&self.fleet),
             replication: self.replication_view(),
+            spares: self.spares_view(),
             chaos: self.chaos.view(&self.ctx),
             message: match self.ctx.message() {
                 "" => self.fleet.outage_text(&self.ctx).unwrap_or_default(),
@@ -103,6 +100,14 @@ impl Core {
             }
             _ => JobState::Starting,
         }
+    }
+
+    fn slot_views(&self) -> Vec<SlotView> {
+        let view = |(slot, entry)| SlotView {
+            spare: self.is_spare(slot),
+            ..slot_view(slot, entry, self.ctx.now())
+        };
+        self.fleet.slots().map(view).collect()
     }
 
     fn step(&self) -> Step {

@@ -6,12 +6,16 @@
 //! join when they register. When more register in a short time, they wait for the end of a window and join together. A
 //! small job and the replacement of a lost trainer never wait.
 //!
+//! With `trainers.spares` more trainers are registered than work. Those that find no place among the members wait; one of
+//! them joins with the event that makes a place.
+//!
 //! Independent of this rule, no trainer joins between the order of a cut and its last snapshot.
 
 use std::sync::Arc;
 
 use heddle_protocol::control::Command;
 use heddle_protocol::ids::{Member, Role, Slot};
+use heddle_protocol::mutation::Mutation;
 
 use super::Fleet;
 use super::slots::RegisteredContainer;
@@ -64,9 +68,19 @@ impl Fleet {
         self.join_batching.members
     }
 
-    /// Whether trainers wait to join. Asked after nearly every event.
+    /// Whether trainers wait to join, and not as spares alone. Asked after nearly every event.
     pub(crate) fn has_joining(&self) -> bool {
-        !self.slots.joining.is_empty()
+        !self.slots.joining.is_empty() && (self.trainer_spares == 0 || self.open_places() > 0)
+    }
+
+    /// How many more trainers can be members.
+    fn open_places(&self) -> usize {
+        let workers = self.slots.holders(Role::Trainer);
+        let workers = workers.filter(|holder| holder.joined && holder.draining.is_none()).count();
+        match Mutation::SparesJoin.is_on() {
+            true => usize::MAX,
+            false => (self.trainers_wanted as usize).saturating_sub(workers),
+        }
     }
 
     /// Makes registered trainers members of the job; returns them. `started`: work was dispatched before; `starting`: it
@@ -97,6 +111,7 @@ impl Fleet {
             .filter_map(|slot| self.slots.holder(*slot))
             .filter(ready)
             .map(|holder| holder.member)
+            .take(self.open_places())
             .collect();
         self.slots.joining = joining;
         if joiners.is_empty() {

@@ -87,6 +87,7 @@ pub(crate) enum LossOutcome {
 pub(crate) struct Fleet {
     slots: Slots,
     trainers_wanted: u32,
+    trainer_spares: u32,
     failures: FailureHistory,
     /// Grows with each phase that ends and each checkpoint that is committed: the restart policy counts kills since then.
     progress: u64,
@@ -127,8 +128,9 @@ impl Fleet {
             orphan_ms: config.limits.orphan_ms,
         };
         Self {
-            slots: Slots::new(spec.pservers.count, spec.trainers.max, Generation(1)),
+            slots: Slots::new(&spec.pservers, &spec.trainers, Generation(1)),
             trainers_wanted: spec.trainers.max,
+            trainer_spares: spec.trainers.spares,
             failures: FailureHistory::default(),
             progress: 0,
             adopting: false,
@@ -154,7 +156,7 @@ impl Fleet {
     pub(crate) fn begin(&mut self, trainers: Option<u32>, ctx: &Context) {
         let config = ctx.config();
         let spec = &config.spec;
-        self.slots = Slots::new(spec.pservers.count, spec.trainers.max, ctx.generation());
+        self.slots = Slots::new(&spec.pservers, &spec.trainers, ctx.generation());
         if let Some(trainers) = trainers {
             self.trainers_wanted = trainers;
         }

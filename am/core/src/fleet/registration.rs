@@ -81,9 +81,10 @@ impl Fleet {
         Ok(())
     }
 
-    /// Sets which slots are to be filled: all pservers, and the first trainers.
+    /// Sets which slots are to be filled: all pservers, and the first trainers. Those that join
+    /// first work, the others are spares.
     pub(super) fn set_wanted(&mut self) {
-        let trainers = self.trainers_wanted;
+        let trainers = self.trainers_wanted.saturating_add(self.trainer_spares);
         self.slots.changed = true;
         for (slot, entry) in &mut self.slots.entries {
             entry.wanted = slot.role == Role::Pserver || slot.index < trainers;

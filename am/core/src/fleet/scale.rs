@@ -1,10 +1,10 @@
 //! Scaling: an operator changes the number of trainers. A surplus trainer drains: it hands back its work and leaves.
 
 use heddle_protocol::control::Command;
-use heddle_protocol::ids::{Member, Slot};
+use heddle_protocol::ids::{Member, Role, Slot};
 
 use super::Fleet;
-use super::slots::SlotStatus;
+use super::slots::{RegisteredContainer, SlotStatus};
 use crate::action::ContainerOrder;
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
@@ -76,7 +76,20 @@ impl Fleet {
                 SlotStatus::Empty { .. } => {}
             }
         }
+        draining.extend(self.surplus(&draining));
         Ok(draining)
+    }
+
+    /// Trainers that work beyond the wanted number though their slots are wanted: those of others wait as spares. The
+    /// containers that follow them are spares.
+    fn surplus(&self, draining: &[Slot]) -> Vec<Slot> {
+        let works = |holder: &&RegisteredContainer| {
+            let leaves = holder.draining.is_some() || draining.contains(&holder.member.slot);
+            holder.joined && !leaves
+        };
+        let workers = self.slots.holders(Role::Trainer).filter(works);
+        let workers = workers.map(|holder| holder.member.slot);
+        workers.skip(self.trainers_wanted as usize).collect()
     }
 
     /// Orders a trainer to hand back its work and to leave, unless it drains already. One that has no work has left at once:

@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 
 use heddle_protocol::control::{HeartbeatStats, LongStep};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
+use heddle_protocol::spec::{PserverSpec, TrainerSpec};
 
 use crate::action::{ConnectionId, ContainerName};
 use crate::event::Probe;
@@ -137,6 +138,8 @@ pub(crate) struct Slots {
     pub joining: BTreeSet<Slot>,
     /// Registered containers by role. Asked with nearly every event.
     held: BTreeMap<Role, usize>,
+    /// Pservers that the job needs to begin: the others are spares.
+    pservers: u32,
     floor: Incarnation,
 }
 
@@ -152,14 +155,20 @@ pub(crate) enum Admission {
 }
 
 impl Slots {
-    pub(crate) fn new(pservers: u32, trainers_max: u32, generation: Generation) -> Self {
+    /// Slots of a job's pservers and trainers, spares included.
+    pub(crate) fn new(
+        pservers: &PserverSpec,
+        trainers: &TrainerSpec,
+        generation: Generation,
+    ) -> Self {
         let entry = || SlotEntry {
             incarnation: Incarnation(0),
             wanted: false,
             place: SlotStatus::Empty { not_before: MonotonicMs(0) },
             memory_retries: 0,
         };
-        let slots = (0..pservers).map(Slot::pserver).chain((0..trainers_max).map(Slot::trainer));
+        let slots = (0..pservers.slots()).map(Slot::pserver);
+        let slots = slots.chain((0..trainers.slots()).map(Slot::trainer));
         Self {
             entries: slots.map(|slot| (slot, entry())).collect(),
             containers: BTreeMap::new(),
@@ -168,6 +177,7 @@ impl Slots {
             rest_waits: false,
             joining: BTreeSet::new(),
             held: BTreeMap::new(),
+            pservers: pservers.count,
             floor: Incarnation(
                 generation.0.saturating_sub(1).saturating_mul(INCARNATIONS_PER_GENERATION),
             ),
@@ -229,15 +239,17 @@ impl Slots {
     /// Slots that are wanted, empty, and whose pause is over; each becomes `Asked` with a new incarnation. And when the
     /// next pause is over.
     ///
-    /// `gang_min`: until all pservers and this number of trainers have containers, only those.
+    /// `gang_min`: until all pservers but the spares, and this number of trainers, have containers, only those.
     pub(crate) fn ask(
         &mut self,
         now: MonotonicMs,
         gang_min: Option<u32>,
     ) -> (Vec<Member>, Option<MonotonicMs>) {
         self.changed = false;
-        let needed = |slot: &Slot| {
-            slot.role == Role::Pserver || gang_min.is_none_or(|trainers| slot.index < trainers)
+        let pservers = self.pservers;
+        let needed = |slot: &Slot| match slot.role {
+            Role::Pserver => slot.index < pservers,
+            Role::Trainer => gang_min.is_none_or(|trainers| slot.index < trainers),
         };
         let has_container = |entry: &SlotEntry| {
             matches!(entry.place, SlotStatus::Starting { .. } | SlotStatus::Held(_))
@@ -451,9 +463,12 @@ mod tests {
 
     #[test]
     fn a_slot_never_uses_a_number_of_the_next_generation() {
+        let mut spec = heddle_protocol::spec::job::sample();
+        (spec.pservers.count, spec.trainers.max) = (0, 1);
+        let of = |generation| Slots::new(&spec.pservers, &spec.trainers, Generation(generation));
         for generation in [1, 2, 40_000, u32::MAX] {
-            let mut slots = Slots::new(0, 1, Generation(generation));
-            let next = Slots::new(0, 1, Generation(generation.saturating_add(1)));
+            let mut slots = of(generation);
+            let next = of(generation.saturating_add(1));
             let slot = Slot::trainer(0);
             let mut last = slots.floor;
             while slots.exhausted().is_none() {

@@ -21,6 +21,19 @@ pub(crate) struct RecoveryTiming {
     taken_over: bool,
     /// A failover: how far it is.
     failover: Option<Failover>,
+    /// A spare takes the place.
+    spare: Option<Spare>,
+}
+
+/// What takes the place of a lost container at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spare {
+    /// A pserver without shards; the record of the shard map is not durable yet.
+    Recording,
+    /// A pserver without shards, which has the order to load.
+    Loading,
+    /// A trainer, which has joined.
+    Trainer(Slot),
 }
 
 /// How far a failover is.
@@ -37,6 +50,14 @@ enum Failover {
 }
 
 impl RecoveryTiming {
+    /// The slot of the container that takes the lost one's place.
+    fn replacement(&self) -> Option<Slot> {
+        match self.spare {
+            Some(Spare::Trainer(slot)) => Some(slot),
+            Some(Spare::Recording | Spare::Loading) | None => self.view.slot,
+        }
+    }
+
     /// Whether shards go back to a checkpoint for it, or may have to.
     fn rolls_back(&self) -> bool {
         let slot = self.view.slot;
@@ -155,7 +176,38 @@ impl RecoveryTimings {
             held: None,
             taken_over: false,
             failover: None,
+            spare: None,
         });
+    }
+
+    /// The shards of a lost pserver go to a spare.
+    pub(crate) fn spare_loads(&mut self, slot: Slot) {
+        for recovery in self.unregistered(slot) {
+            recovery.view.kind = RecoveryKind::Spare;
+            recovery.spare = Some(Spare::Recording);
+        }
+    }
+
+    /// Trainers have joined. Each is the spare of a lost trainer whose own replacement has not registered, unless it is a
+    /// replacement itself.
+    pub(crate) fn spares_joined(&mut self, joined: &[Member], ctx: &Context) {
+        let now = ctx.now();
+        for member in joined {
+            let is_open =
+                |it: &RecoveryTiming| it.view.kind == RecoveryKind::Trainer && !it.view.done;
+            let own = self.kept.iter().any(|it| is_open(it) && it.view.slot == Some(member.slot));
+            if own {
+                continue;
+            }
+            let mut open = self.kept.iter_mut().filter(|it| is_open(it));
+            if let Some(recovery) = open.find(|it| it.registered.is_none()) {
+                recovery.view.kind = RecoveryKind::Spare;
+                recovery.spare = Some(Spare::Trainer(member.slot));
+                (recovery.launched, recovery.registered) = (Some(now), Some(now));
+                recovery.view.restart_ms = Some(now.since(recovery.noticed));
+                recovery.view.load_ms = Some(0);
+            }
+        }
     }
 
     /// Backups serve instead of the shards of this pserver, or it held backups alone: no rollback follows.
@@ -170,10 +222,15 @@ impl RecoveryTimings {
         }
     }
 
-    /// The records of all views are durable.
-    pub(crate) fn views_durable(&mut self, ctx: &mut Context) {
+    /// The records of all decisions are durable.
+    pub(crate) fn decisions_durable(&mut self, ctx: &mut Context) {
         let now = ctx.now();
         for recovery in self.open_ones() {
+            if recovery.spare == Some(Spare::Recording) {
+                recovery.spare = Some(Spare::Loading);
+                (recovery.launched, recovery.registered) = (Some(now), Some(now));
+                recovery.view.restart_ms = Some(now.since(recovery.noticed));
+            }
             if let Some(Failover::Recording { promotes }) = recovery.failover {
                 recovery.launched = Some(now);
                 recovery.view.restart_ms = Some(now.since(recovery.noticed));
@@ -287,6 +344,7 @@ impl RecoveryTimings {
             recovery.view.slot == Some(slot)
                 && recovery.registered.is_none()
                 && recovery.failover.is_none()
+                && recovery.spare.is_none()
         })
     }
 
@@ -312,7 +370,9 @@ impl RecoveryTimings {
             |recovery| match recovery.rolls_back() {
                 _ if recovery.failover.is_some() => recovery.failover == Some(Failover::Serving),
                 true => all_step && recovery.held.is_some(),
-                false => recovery.registered.is_some() && recovery.view.slot == Some(member.slot),
+                false => {
+                    recovery.registered.is_some() && recovery.replacement() == Some(member.slot)
+                }
             },
             ctx,
         );
@@ -382,6 +442,7 @@ mod tests {
             held: None,
             taken_over: false,
             failover: None,
+            spare: None,
         }
     }
 

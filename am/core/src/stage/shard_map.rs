@@ -31,10 +31,58 @@ impl ShardMap {
         Self::new((0..shards).map(|shard| Slot::pserver(shard % pservers)).collect())
     }
 
-    /// The map with each shard at its own pserver again, where that one `is_there`. `even`: the shards' own pservers.
-    pub(crate) fn returned(&self, even: &Self, is_there: impl Fn(Slot) -> bool) -> Self {
-        let own = |(held_by, home): (&Slot, &Slot)| if is_there(*home) { *home } else { *held_by };
-        Self::new(self.holders.iter().zip(&even.holders).map(own).collect())
+    /// The map with the shards of each pserver together again, as far as pservers are `there`. `even`: the shards' first
+    /// pservers.
+    ///
+    /// - Shards that have a pserver for themselves stay.
+    /// - Else they return to their first pserver, unless it has others by now.
+    /// - Else a pserver without shards takes them: those of a missing pserver first, then those that survivors hold.
+    /// - Else they stay.
+    pub(crate) fn returned(&self, even: &Self, there: &BTreeSet<Slot>) -> Self {
+        let mut idle: BTreeSet<Slot> =
+            there.iter().copied().filter(|slot| self.of(*slot).is_empty()).collect();
+        let is_apart = |shards: &[ShardId]| {
+            let first = shards.first().and_then(|shard| self.holders.get(shard.0 as usize));
+            first.is_some_and(|slot| there.contains(slot) && self.of(*slot) == shards)
+        };
+        let own = |home: &Slot, shards: &[ShardId]| {
+            there.contains(home) && shards.iter().any(|shard| self.holds(*home, *shard))
+        };
+        let mut holders = self.holders.clone();
+        let mut place = |shards: &[ShardId], slot: Slot| {
+            for shard in shards {
+                if let Some(holder) = holders.get_mut(shard.0 as usize) {
+                    *holder = slot;
+                }
+            }
+        };
+        let mut away = Vec::new();
+        for (home, shards) in even.of.iter().filter(|(_, shards)| !is_apart(shards)) {
+            if idle.remove(home) || own(home, shards) {
+                place(shards, *home);
+            } else {
+                away.push(shards);
+            }
+        }
+        away.sort_by_key(|shards| {
+            let of: BTreeSet<Slot> =
+                shards.iter().filter_map(|it| self.holders.get(it.0 as usize)).copied().collect();
+            (of.iter().all(|slot| there.contains(slot)), of.len() == 1)
+        });
+        if !Mutation::SpareStaysIdle.is_on() {
+            for (shards, slot) in away.into_iter().zip(idle) {
+                place(shards, slot);
+            }
+        }
+        Self::new(holders)
+    }
+
+    /// Slots that hold shards and are not `there`.
+    pub(crate) fn missing<'a>(
+        &'a self,
+        there: &'a BTreeSet<Slot>,
+    ) -> impl Iterator<Item = Slot> + 'a {
+        self.slots().filter(|slot| !there.contains(slot))
     }
 
     /// The map with each shard of a missing pserver at the survivor that holds fewest. `room`: how many shards fit into

@@ -24,6 +24,7 @@ mod recovery;
 mod refills;
 mod set_aside;
 mod size;
+mod spares;
 mod start;
 mod stop;
 mod storage_wait;

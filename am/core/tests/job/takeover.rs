@@ -15,7 +15,7 @@ use heddle_protocol::view::{JobEvent as Notice, JobState};
 use crate::harness::{Job, Process, spec};
 
 /// The ApplicationMaster is lost; a new attempt starts with the surviving containers.
-fn restart(job: &mut Job, generation: u32) {
+pub fn restart(job: &mut Job, generation: u32) {
     let kept: Vec<ContainerName> =
         job.processes.values().filter_map(|process| process.container.clone()).collect();
     for process in job.processes.values_mut() {

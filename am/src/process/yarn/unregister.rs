@@ -296,10 +296,10 @@ impl<'a> Unregistration<'a> {
         let named = |(name, amount): (&String, &u64)| (name.clone(), amount.to_string());
         vec![
             one("am", 1, spec.am.memory, spec.am.vcores),
-            one("pserver", pservers.count, pservers.memory, pservers.vcores),
+            one("pserver", pservers.slots(), pservers.memory, pservers.vcores),
             RequestedContainers {
                 other: trainers.resources.iter().map(named).collect(),
-                ..one("trainer", trainers.max, trainers.memory, trainers.vcores)
+                ..one("trainer", trainers.slots(), trainers.memory, trainers.vcores)
             },
         ]
     }

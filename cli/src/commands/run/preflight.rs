@@ -44,7 +44,7 @@ fn check_as_far(
     trying: bool,
 ) -> Result<InputPlan, CommandFailure> {
     let ports = spec.network.ports.map(|range| range.ports().count());
-    let needed = 1 + (spec.pservers.count * spec.pservers.vcores) as usize;
+    let needed = 1 + (spec.pservers.slots() * spec.pservers.vcores) as usize;
     if ports.is_some_and(|ports| ports < needed) {
         return Err(CommandFailure::new(
             ExitCode::Input,

@@ -45,10 +45,10 @@ pub fn roles(spec: &JobSpec) -> [RolePlan; 3] {
         RolePlan {
             key: "pservers",
             min: pservers.count,
-            max: pservers.count,
+            max: pservers.slots(),
             asked: resources(pservers.memory, pservers.vcores),
         },
-        RolePlan { key: "trainers", min: trainers.min, max: trainers.max, asked: trainer },
+        RolePlan { key: "trainers", min: trainers.min, max: trainers.slots(), asked: trainer },
     ]
 }
 

@@ -182,22 +182,8 @@ pub fn sample() -> JobSpec {
             early_stop: 0,
             keep: KeptPass::Last,
         },
-        pservers: PserverSpec {
-            count: 2,
-            memory: Bytes::mib(256),
-            vcores: 1,
-            shards: 4,
-            replicas: 0,
-            replacement: DurationMs::secs(30),
-        },
-        trainers: TrainerSpec {
-            min: 1,
-            max: 2,
-            memory: Bytes::mib(256),
-            vcores: 1,
-            resources: std::collections::BTreeMap::new(),
-            command: Vec::new(),
-        },
+        pservers: sample_pservers(),
+        trainers: sample_trainers(),
         checkpoint: CheckpointSpec {
             dir: at("/out/checkpoints"),
             mirrors: Vec::new(),
@@ -222,6 +208,30 @@ pub fn sample() -> JobSpec {
         submit: SubmitSpec::default(),
         yarn: YarnSpec::default(),
         site_keys: BTreeSet::new(),
+    }
+}
+
+fn sample_pservers() -> PserverSpec {
+    PserverSpec {
+        count: 2,
+        memory: Bytes::mib(256),
+        vcores: 1,
+        shards: 4,
+        replicas: 0,
+        replacement: DurationMs::secs(30),
+        spares: 0,
+    }
+}
+
+fn sample_trainers() -> TrainerSpec {
+    TrainerSpec {
+        min: 1,
+        max: 2,
+        spares: 0,
+        memory: Bytes::mib(256),
+        vcores: 1,
+        resources: std::collections::BTreeMap::new(),
+        command: Vec::new(),
     }
 }
 

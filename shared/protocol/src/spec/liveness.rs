@@ -72,7 +72,7 @@ impl LivenessTimes {
     /// The times in force for this job.
     #[must_use]
     pub fn of(spec: &JobSpec) -> Self {
-        spec.liveness.times(u64::from(spec.pservers.count) + u64::from(spec.trainers.max))
+        spec.liveness.times(u64::from(spec.pservers.slots()) + u64::from(spec.trainers.slots()))
     }
 }
 

@@ -203,8 +203,9 @@ section! {
         #[serde(default = "default_replacement")]
         key replacement: DurationMs = "pservers.replacement", Value("\"30s\""), Freely + site, read(take.parse(key)),
             "How long to wait for the container that replaces a lost pserver's, 0s to 1h; then the others take over its shards where they fit into pservers.memory, until it comes.";
-        stub "pservers.spares" = "0",
-            "Warm pservers without shards.";
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key spares: u32 = "pservers.spares", Value("0"), OnResume, range(0, SLOTS_MAX),
+            "Further pservers that run without shards, at most pservers.count. One of them takes over the shards of a lost pserver at once, and is replaced as spare.";
     }
 }
 
@@ -215,6 +216,9 @@ section! {
             "Training starts when this number of trainers run.";
         key max: u32 = "trainers.max", Value("2"), OnResume, range(1, SLOTS_MAX),
             "Most trainers.";
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key spares: u32 = "trainers.spares", Value("0"), OnResume, range(0, SLOTS_MAX),
+            "Further trainers that run without work, at most trainers.max. One of them takes the place of a lost trainer at once, and is replaced as spare.";
         key memory: Bytes = "trainers.memory", Value("\"512MiB\""), OnResume + site, read(take.parse(key)),
             "Of each.";
         key vcores: u32 = "trainers.vcores", Value("1"), OnResume + site, range(1, VCORES_MAX),
@@ -323,6 +327,22 @@ section! {
         #[serde(default, skip_serializing_if = "super::table::is_default")]
         key chaos: bool = "run.chaos", Value("false"), Freely, read(take.boolean(key)),
             "Whether the job takes the faults that heddle chaos orders, with the job's secret. For tests of a cluster.";
+    }
+}
+
+impl PserverSpec {
+    /// Pservers with and without shards.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.count.saturating_add(self.spares)
+    }
+}
+
+impl TrainerSpec {
+    /// Most trainers, those without work included.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.max.saturating_add(self.spares)
     }
 }
 

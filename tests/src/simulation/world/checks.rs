@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use heddle_am_core::{Checkpoint, Outcome, Record};
+use heddle_am_core::{Action, Checkpoint, Outcome, Record};
 use heddle_protocol::control::{BeginPhase, Command, LoadShards, ShardState};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::ids::{PhaseNo, Role, Step};
+use heddle_protocol::ids::{PhaseNo, Role, Slot, Step};
 use heddle_protocol::manifest::{Manifest, ShardFile, Work};
 use heddle_protocol::spec::position::POSITIONS;
 use heddle_protocol::spec::{PhaseKind, phase_kind};
@@ -53,6 +53,8 @@ pub struct Report {
     pub failovers: u64,
     /// How many times a pserver handed shards over.
     pub hand_overs: u64,
+    /// Recoveries by a spare that are over.
+    pub spares: u64,
     /// Divisions of lanes by speed.
     pub divisions: u64,
     /// Trainers replaced for their speed.
@@ -117,6 +119,7 @@ impl World {
             restores: self.durable.journal.iter().filter(restores).count(),
             failovers: self.failovers,
             hand_overs: self.hand_overs,
+            spares: self.spares,
             divisions: self.divisions,
             replaced_slow: self.replaced_slow,
             withdrawn: self.withdrawn,
@@ -215,6 +218,9 @@ impl World {
     pub(super) fn note(&mut self, event: &view::JobEvent) {
         self.tell(format_args!("AM: {}", Brief(event)));
         self.check_rollback(event);
+        if let view::JobEvent::Recovered(recovery) = event {
+            self.spares += u64::from(recovery.kind == view::RecoveryKind::Spare);
+        }
         match event {
             view::JobEvent::Lost { .. }
             | view::JobEvent::CheckpointGivenUp { .. }
@@ -481,6 +487,48 @@ impl World {
             Ok(())
         } else {
             Err(format!("epoch {epoch} is sent before it is durable"))
+        }
+    }
+
+    /// Spares wait without work, and take the shards of a lost pserver at once.
+    pub(super) fn check_spares(&self, attempt: u32, actions: &[Action]) -> Result<(), String> {
+        // A later attempt may take in trainers that the one before had given up.
+        let Some(am) = self.ams.get(&attempt).filter(|_| self.job.spares != [0, 0]) else {
+            return Ok(());
+        };
+        let sent = || {
+            actions.iter().filter_map(|action| match action {
+                Action::Send { command, .. } => Some(&**command),
+                _ => None,
+            })
+        };
+        // A trainer that hands back its work is still a member.
+        let drains = self.drains || sent().any(|command| matches!(command, Command::Drain));
+        let members = sent().find_map(|command| match command {
+            Command::Members { trainers } if attempt == 1 && !drains => Some(trainers),
+            _ => None,
+        });
+        if let Some(trainers) = members.filter(|it| it.len() > self.job.trainers as usize) {
+            return Err(format!("{trainers:?} are more members than wanted"));
+        }
+        // One event may cause several, and the present state is that of the last.
+        let map = actions.iter().rev().find_map(|action| match action {
+            Action::Journal { record, .. } => match &**record {
+                Record::Restore { holders, .. } => Some(holders),
+                _ => None,
+            },
+            _ => None,
+        });
+        let there = am.pservers_there();
+        let waits = |holders: &&Vec<Slot>| {
+            let idle = there.iter().any(|slot| !holders.contains(slot));
+            idle && holders.iter().any(|slot| !there.contains(slot))
+        };
+        match map.filter(waits) {
+            None => Ok(()),
+            Some(map) => {
+                Err(format!("shards of {map:?} wait for a container, with a spare in {there:?}"))
+            }
         }
     }
 

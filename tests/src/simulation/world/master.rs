@@ -152,12 +152,14 @@ impl World {
     }
 
     pub(super) fn act(&mut self, attempt: u32, actions: Vec<Action>) -> Result<(), String> {
+        self.check_spares(attempt, &actions)?;
         for action in actions {
             match action {
                 Action::Container(order) => self.order(attempt, order)?,
                 Action::Send { connection, command, .. } => {
                     self.check_command(&command)?;
                     if matches!(*command, Command::Drain) {
+                        self.drains = true;
                         self.coverage.changed();
                     }
                     let command = Arc::unwrap_or_clone(command);

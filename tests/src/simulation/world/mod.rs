@@ -206,6 +206,9 @@ pub struct World {
     restoring: bool,
     failovers: u64,
     hand_overs: u64,
+    spares: u64,
+    /// A trainer was ordered to hand back its work.
+    drains: bool,
     divisions: u64,
     replaced_slow: u64,
     withdrawn: u64,
@@ -264,6 +267,8 @@ impl World {
             restoring: false,
             failovers: 0,
             hand_overs: 0,
+            spares: 0,
+            drains: false,
             divisions: 0,
             replaced_slow: 0,
             withdrawn: 0,

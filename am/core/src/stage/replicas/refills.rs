@@ -1,7 +1,8 @@
 //! Which copies are to be filled: of which shard, where, and on which data thread.
 //!
 //! **Rule.** A shard with fewer copies than wanted gets one on another host than those that it has, at the pserver that holds the
-//! fewest, if it has room. One refill at a time on a data thread, at both ends: a refill takes time from the pushes of its
+//! fewest, if it has room. That is a spare, if there is one, until as many pservers hold copies as before the loss; then the
+//! spares stay idle. One refill at a time on a data thread, at both ends: a refill takes time from the pushes of its
 //! shard's thread, and two would take twice as much. Refills that wait for a thread are ordered when it is free.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,8 @@ pub(crate) struct RefillPlaces {
     pub(crate) pservers: BTreeMap<Slot, RefillPlace>,
     /// Wanted copies of each shard, the primary included.
     pub(crate) copies: usize,
+    /// Pservers that hold copies where none is lost: the others are spares.
+    pub(crate) in_use: usize,
     /// By shard: the data thread of its primary.
     pub(crate) senders: Vec<(Slot, usize)>,
 }
@@ -50,6 +53,12 @@ impl RefillPlaces {
         self.pservers.iter().filter(|(_, place)| place.stays).map(|(slot, _)| *slot)
     }
 
+    /// Whether fewer pservers hold copies than the job has without its spares.
+    pub(super) fn needs_spares(&self, held: &BTreeMap<Slot, usize>) -> bool {
+        let held_by = |slot: &Slot| held.get(slot).copied().unwrap_or_default();
+        self.pservers.keys().filter(|slot| held_by(slot) > 0).count() < self.in_use
+    }
+
     /// Where another copy of a shard can be. `held`: copies by slot.
     fn open<'a>(
         &'a self,
@@ -70,12 +79,17 @@ impl RefillPlaces {
         let of = others.filter_map(|member| self.pservers.get(&member.slot));
         let hosts: BTreeSet<String> = of.map(|place| place.host.clone()).collect();
         let slots: BTreeSet<Slot> = members(view).map(|member| member.slot).collect();
-        let can = move |(slot, place): &(&Slot, &RefillPlace)| {
-            let held = held.get(slot).copied().unwrap_or_default();
+        let held_by = |slot: &Slot| held.get(slot).copied().unwrap_or_default();
+        let fits = move |slot: &Slot, place: &RefillPlace| {
             place.stays
                 && !slots.contains(slot)
                 && !hosts.contains(&place.host)
-                && held < place.room
+                && held_by(slot) < place.room
+        };
+        let mut in_use = self.pservers.iter().filter(|(slot, _)| held_by(slot) > 0);
+        let spares_stay = !self.needs_spares(held) && in_use.any(|(slot, place)| fits(slot, place));
+        let can = move |(slot, place): &(&Slot, &RefillPlace)| {
+            fits(slot, place) && (held_by(slot) > 0 || !spares_stay)
         };
         self.pservers.iter().filter(can)
     }

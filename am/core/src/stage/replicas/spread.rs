@@ -2,7 +2,7 @@
 //!
 //! **Rule.** When no shard needs a refill, a pserver that holds at least two copies fewer than another one gets a copy of a shard of
 //! which that one has a backup. The backup is left out when the new copy is in sync. One at a time, since it is not urgent. Each
-//! step makes the numbers of copies more even, so it ends.
+//! step makes the numbers of copies more even, so it ends. Spares stay idle while as many pservers hold copies as before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,9 @@ impl ShardViews {
             };
             let to = |view: &RecordedView| {
                 let open = places.open_without(view, &held, Some(*from));
-                let fewer = open.filter(|(slot, _)| held_by(slot) + 2 <= held_by(from));
+                let is_wanted = |slot: &Slot| held_by(slot) > 0 || places.needs_spares(&held);
+                let fewer =
+                    open.filter(|(slot, _)| held_by(slot) + 2 <= held_by(from) && is_wanted(slot));
                 Some((view.shard, *fewer.min_by_key(|(slot, _)| (held_by(slot), **slot))?.0))
             };
             self.views.iter().filter(of).find_map(to)

@@ -195,7 +195,11 @@ fn messages_name_file_line_key_value_and_expectation() {
         ),
         ("[trainers]\nmx = 3", "job.toml:7: trainers.mx: unknown key; did you mean trainers.max?"),
         ("[trainer]\nmax = 3", "job.toml:6: trainer: unknown key; did you mean [trainers]?"),
-        ("[pservers]\nspares = 1", "job.toml:7: pservers.spares = 1: is not available yet"),
+        ("[training]\nthrottle = 1", "job.toml:7: training.throttle = 1: is not available yet"),
+        (
+            "[pservers]\nspares = 3",
+            "job.toml:7: pservers.spares = 3: is 3, must be at most pservers.count = 2",
+        ),
         (
             "[training]\nstaleness = 1",
             "job.toml:7: training.staleness = 1: is for training.consistency = \"ssp\" alone",
