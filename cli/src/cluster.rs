@@ -19,7 +19,7 @@ use heddle_yarn::{ApplicationId, ClientError, YarnClient};
 
 use crate::failure::CommandFailure;
 use crate::file_systems::{self, Homes, STAGING};
-use crate::login_failure::{after_no_login, no_identity};
+use crate::login_failure::{after_no_login, lacking_token, no_identity};
 use crate::rm_calls::cluster_of;
 use crate::site_defaults;
 use crate::waiting::{self, HDFS};
@@ -386,7 +386,10 @@ pub fn client_failure(fact: &str, error: &ClientError) -> CommandFailure {
             .next("`heddle list --yarn` shows the applications of the cluster"),
         ClientError::Denied(_) => CommandFailure::caused(ExitCode::Denied, fact, error),
         ClientError::Auth(source) => {
-            CommandFailure::caused(ExitCode::Denied, fact, error).next(after_no_login(source))
+            let mut failure =
+                CommandFailure::caused(ExitCode::Denied, fact, error).next(after_no_login(source));
+            failure.causes.extend(lacking_token(source));
+            failure
         }
         ClientError::Refused { diagnostics, .. } => {
             let mut failure = CommandFailure::new(ExitCode::Refused, fact);

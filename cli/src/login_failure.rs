@@ -1,9 +1,11 @@
 //! Failed logins: their exit code, and the next step of the user.
 
 use heddle_hadoop::identity::IdentityError;
+use heddle_hadoop::kerberos::KerberosError;
 use heddle_hadoop::rpc::RpcError;
 use heddle_hadoop::rpc::error::AuthError;
 use heddle_hadoop::sasl::{DigestError, KerberosFailure, SaslError};
+use heddle_hadoop::token::{Credentials, ProcessTokens, token_kind};
 use heddle_protocol::exit_code::ExitCode;
 
 use crate::failure::CommandFailure;
@@ -29,6 +31,26 @@ pub fn no_identity(error: &IdentityError) -> CommandFailure {
         }
         _ => failure(ExitCode::Denied),
     }
+}
+
+/// What a session with tokens lacks, if a login at the ResourceManager failed because there is no ticket either.
+pub fn lacking_token(error: &RpcError) -> Option<String> {
+    let RpcError::Auth { source: AuthError::Kerberos(KerberosError::NoTicket { .. }), .. } = error
+    else {
+        return None;
+    };
+    lacking(&ProcessTokens::installed()?.credentials())
+}
+
+fn lacking(session: &Credentials) -> Option<String> {
+    let present =
+        session.tokens().map(|(_, token)| format!("{} for {}", token.kind(), token.service()));
+    let present = present.collect::<Vec<_>>().join(", ");
+    let fact = format!(
+        "HADOOP_TOKEN_FILE_LOCATION has no {} of this ResourceManager (it has {present})",
+        token_kind::RM_DELEGATION
+    );
+    (!present.is_empty()).then_some(fact)
 }
 
 /// The next step after a login that the ResourceManager rejected.
@@ -76,5 +98,23 @@ pub fn after_no_login(error: &RpcError) -> &'static str {
              security.applicationclient.protocol.acl)"
         }
         _ => "check that HADOOP_CONF_DIR is that of the cluster",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_hadoop::Token;
+
+    use super::*;
+
+    #[test]
+    fn a_session_without_the_needed_token_names_what_it_has() {
+        let mut session = Credentials::new();
+        assert_eq!(lacking(&session), None, "there is no session");
+        let identifier = heddle_hadoop::token::DelegationIdentifier::default().encode_writable();
+        session.add(Token::new(identifier, *b"p", token_kind::HDFS_DELEGATION, "nn:1"));
+        let text = lacking(&session).unwrap_or_default();
+        assert!(text.contains("no RM_DELEGATION_TOKEN"), "{text}");
+        assert!(text.ends_with("(it has HDFS_DELEGATION_TOKEN for nn:1)"), "{text}");
     }
 }

@@ -1,7 +1,7 @@
 //! A job on a Kerberised test cluster: data, checkpoints and model on HDFS, with the environment of a user's shell.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -146,6 +146,12 @@ impl<'c> SecuredJob<'c> {
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         })
+    }
+
+    /// The client's configuration.
+    #[must_use]
+    pub fn conf_dir(&self) -> PathBuf {
+        self.cluster.conf_dir()
     }
 
     /// A copy of the client's configuration in which a property has another value; `None`: it is not set.

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use heddle_tests::hadoop::{RunJar, javas, wait_until};
+use heddle_tests::hadoop::{RunJar, javas, launcher_jar, wait_until};
 use heddle_tests::local::{heddle, program};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
@@ -24,16 +24,7 @@ const IDLE: &str = "name = \"idle\"\n[data]\ntrain = \"d.libsvm\"\n[model]\nalgo
 /// The jar without a program, made once.
 fn launcher() -> Result<&'static Path> {
     static JAR: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let make = || {
-        let jar = Path::new(env!("CARGO_TARGET_TMPDIR")).join("launcher.jar");
-        if jar.exists() {
-            std::fs::remove_file(&jar)?;
-        }
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/launcher.sh");
-        let made = Command::new(script).arg(&jar).output()?;
-        ensure!(made.status.success(), "{made:?}: the launcher needs a JDK and Python 3");
-        Ok(jar)
-    };
+    let make = || launcher_jar(Path::new(env!("CARGO_TARGET_TMPDIR")));
     let made = JAR.get_or_init(|| make().map_err(|error| format!("{error:#}")));
     made.as_deref().map_err(|error| anyhow!(error.clone()))
 }

@@ -1,5 +1,9 @@
 //! Jobs on a Kerberised Hadoop: logins by ticket cache, keytab and token file, and what a failed login reports.
 
+#[path = "yarn_kerberos/bad_input.rs"]
+mod bad_input;
+#[path = "yarn_kerberos/bad_sites.rs"]
+mod bad_sites;
 #[path = "yarn_kerberos/failed_logins.rs"]
 mod failed_logins;
 #[path = "yarn_kerberos/logins.rs"]

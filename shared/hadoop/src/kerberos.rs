@@ -12,6 +12,7 @@ mod engine;
 mod error;
 mod gssapi;
 mod keytab;
+mod krb5_conf;
 mod login;
 mod server_principal;
 

@@ -57,7 +57,7 @@ pub use lossy::Lossy;
 pub use net::Net;
 pub use options::Options;
 pub use realm::{REALM, Realm};
-pub use run_jar::{RunJar, javas};
+pub use run_jar::{RunJar, javas, launcher_jar};
 pub use shared::Shared;
 pub use unmanaged::Unmanaged;
 pub use wait::wait_until;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::cache::Jars;
 use super::daemon::java_program;
@@ -55,6 +55,21 @@ impl RunJar {
             .stderr(Stdio::piped());
         command
     }
+}
+
+/// The launcher's jar without a program, made in a folder.
+///
+/// # Errors
+/// A JDK or Python 3 is missing.
+pub fn launcher_jar(folder: &Path) -> Result<PathBuf> {
+    let jar = folder.join("launcher.jar");
+    if jar.exists() {
+        std::fs::remove_file(&jar)?;
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/launcher.sh");
+    let made = Command::new(script).arg(&jar).output()?;
+    ensure!(made.status.success(), "{made:?}: the launcher needs a JDK and Python 3");
+    Ok(jar)
 }
 
 /// The Java programs of this machine, the one of the test clusters first.

@@ -1,6 +1,5 @@
-//! What a failed login reports: exit code 5, its cause, the next step; each cause in a text of its own.
+//! Rows of the table of bad input: failed logins, which are exit code 5. A retry does not help, so none is exit code 6.
 
-use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -11,99 +10,49 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use heddle_hadoop::Token;
 use heddle_hadoop::token::{Credentials, DelegationIdentifier, token_kind};
-use heddle_tests::hadoop::{Cluster, Daemon, Realm, wait_until};
-use heddle_tests::local::Ended;
-use heddle_tests::secured_job::{SecuredJob, copy_with};
+use heddle_tests::hadoop::{Cluster, Daemon, wait_until};
+use heddle_tests::secured_job::copy_with;
 
-use super::{cluster, undisturbed};
+use super::bad_input::BadInput;
 
-/// Failed commands, and the first lines that they printed.
-struct FailedLogins<'c> {
-    realm: &'c Realm,
-    job: SecuredJob<'c>,
-    facts: BTreeMap<String, String>,
-}
-
-impl<'c> FailedLogins<'c> {
-    fn new(cluster: &'c Cluster, realm: &'c Realm) -> Result<Self> {
-        let job = SecuredJob::without_data(cluster)?;
-        Ok(Self { realm, job, facts: BTreeMap::new() })
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.job.path().join(name).display().to_string()
-    }
-
-    /// `heddle list --yarn` fails with exit code 5 and these texts.
-    fn list(&mut self, variables: &[(&str, &str)], flags: &[&str], texts: &[&str]) -> Result<()> {
-        let arguments = [&["list", "--yarn"], flags].concat();
-        let ended = self.job.heddle(&arguments, variables)?;
-        self.failed(&ended, texts)
-    }
-
-    /// The command failed with these texts, which no other failure has.
-    fn failed(&mut self, ended: &Ended, texts: &[&str]) -> Result<()> {
-        ensure!(ended.code == Some(5), "expected exit code 5 and {texts:?}: {ended:?}");
-        for text in texts {
-            ensure!(ended.stderr.contains(text), "no {text:?} in {}", ended.stderr);
-        }
-        let (case, fact) = (texts.join(" "), ended.stderr.clone());
-        if let Some(other) = self.facts.insert(fact, case) {
-            anyhow::bail!("the same text for {other}: {}", ended.stderr);
-        }
-        Ok(())
-    }
-
-    /// A ticket for tickets alone, in a new cache.
-    fn fresh_cache(&self, name: &str) -> Result<String> {
-        let cache = format!("FILE:{}", self.file(name));
-        self.realm.kinit("alice", &self.realm.keytab("alice"), &cache, &[])?;
-        Ok(cache)
-    }
-
-    /// krb5.conf with another text for one of its own.
-    fn krb5(&self, name: &str, from: &str, to: &str) -> Result<String> {
-        let text = std::fs::read_to_string(self.realm.configuration())?;
-        ensure!(text.contains(from), "no {from:?} in {text}");
-        let path = self.file(name);
-        std::fs::write(&path, text.replace(from, to))?;
-        Ok(path)
-    }
-}
-
-#[test]
-fn a_bad_ticket_cache_is_exit_5_with_its_cause() -> Result<()> {
-    let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
-    let mut failed = FailedLogins::new(cluster, realm)?;
-    failed.list(&[], &[], &["no Kerberos ticket in the cache FILE:", "kinit"])?;
+pub fn ticket_caches(table: &BadInput<'_>) -> Result<()> {
+    let realm = table.realm;
+    table.list("no ticket", &[], &[], &["no Kerberos ticket in the cache FILE:", "kinit"])?;
     for (n, bytes) in [&b"\x05\x09xxxx"[..], b"text", b"\x05"].into_iter().enumerate() {
-        let corrupt = failed.file(&format!("corrupt-{n}"));
+        let corrupt = table.file(&format!("corrupt-{n}"));
         std::fs::write(&corrupt, bytes)?;
-        failed.list(&[("KRB5CCNAME", &corrupt)], &[], &["is corrupt", "kdestroy"])?;
+        table.list(
+            "corrupt cache",
+            &[("KRB5CCNAME", &corrupt)],
+            &[],
+            &["is corrupt", "kdestroy"],
+        )?;
     }
-    let ended = format!("FILE:{}", failed.file("ended"));
+    let ended = format!("FILE:{}", table.file("ended"));
     realm.kinit("alice", &realm.keytab("alice"), &ended, &["-l", "1s"])?;
     std::thread::sleep(Duration::from_secs(2));
-    failed.list(&[("KRB5CCNAME", &ended)], &[], &["has ended at 20", "kinit"])?;
+    table.list(
+        "ticket that has ended",
+        &[("KRB5CCNAME", &ended)],
+        &[],
+        &["has ended at 20", "kinit"],
+    )?;
     // A file that is not a library.
-    let library = failed.file("lib");
+    let library = table.file("lib");
     std::fs::create_dir(&library)?;
     std::fs::write(Path::new(&library).join("libgssapi_krb5.so.2"), "text")?;
     let cache = realm.cache("alice");
     let missing = [("KRB5CCNAME", cache.as_str()), ("LD_LIBRARY_PATH", &library)];
-    failed.list(
+    table.list(
+        "library missing",
         &missing,
         &[],
         &["the Kerberos library is missing", "libgssapi-krb5-2", "krb5-libs"],
     )
 }
 
-#[test]
-fn a_bad_keytab_is_exit_5_with_its_cause() -> Result<()> {
-    let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
-    let mut failed = FailedLogins::new(cluster, realm)?;
+pub fn keytabs(table: &BadInput<'_>) -> Result<()> {
+    let realm = table.realm;
     let keytab = |name: &str| realm.keytab(name).display().to_string();
     // Principals that were good when their keytabs were made.
     let mut commands = String::new();
@@ -111,77 +60,114 @@ fn a_bad_keytab_is_exit_5_with_its_cause() -> Result<()> {
     for name in names {
         commands += &format!("addprinc -randkey {name}\nktadd -k {} {name}\n", keytab(name));
     }
-    let newer = failed.file("newer.keytab");
+    let newer = table.file("newer.keytab");
     commands += &format!("ktadd -k {newer} stale\ndelprinc -force unknown\n");
     commands += "modprinc -expire 2000-01-01 expired\nmodprinc -allow_tix locked\n";
     realm.administer(&commands)?;
-    for (name, texts) in [
-        ("stale", ["key is out of date", "keytab"]),
-        ("unknown", ["not found in Kerberos database", "administrator of the realm"]),
-        ("expired", ["has expired", "administrator of the realm"]),
-        ("locked", ["revoked", "administrator of the realm"]),
+    for (row, name, texts) in [
+        ("stale key", "stale", ["key is out of date", "keytab"]),
+        (
+            "principal unknown",
+            "unknown",
+            ["not found in Kerberos database", "administrator of the realm"],
+        ),
+        ("principal expired", "expired", ["has expired", "administrator of the realm"]),
+        ("principal locked", "locked", ["revoked", "administrator of the realm"]),
     ] {
-        failed.list(&[], &["--keytab", &keytab(name)], &texts)?;
+        table.list(row, &[], &["--keytab", &keytab(name)], &texts)?;
     }
-    let missing = failed.file("no.keytab");
-    failed.list(&[], &["--keytab", &missing], &["cannot read the keytab", "No such file"])?;
-    let folder = failed.file("");
-    failed.list(&[], &["--keytab", &folder], &["cannot read the keytab", "directory"])?;
-    let text = failed.file("text");
+    let missing = table.file("no.keytab");
+    table.list(
+        "keytab missing",
+        &[],
+        &["--keytab", &missing],
+        &["cannot read the keytab", "No such file"],
+    )?;
+    let folder = table.file("");
+    table.list(
+        "keytab unreadable",
+        &[],
+        &["--keytab", &folder],
+        &["cannot read the keytab", "directory"],
+    )?;
+    let text = table.file("text");
     std::fs::write(&text, "text")?;
-    failed.list(&[], &["--keytab", &text], &["is not a keytab"])?;
+    table.list("not a keytab", &[], &["--keytab", &text], &["is not a keytab"])?;
     let flags = ["--keytab", &keytab("bob"), "--principal", "alice"];
-    failed.list(&[], &flags, &["has no key of alice (it has bob@TEST.LOCAL)"])
+    table.list(
+        "keytab without the principal",
+        &[],
+        &flags,
+        &["has no key of alice (it has bob@TEST.LOCAL)"],
+    )
 }
 
-#[test]
-fn an_unusable_realm_is_exit_5_with_its_cause() -> Result<()> {
-    let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
-    let mut failed = FailedLogins::new(cluster, realm)?;
-    let fresh = failed.fresh_cache("fresh")?;
+pub fn realms(table: &BadInput<'_>) -> Result<()> {
+    let realm = table.realm;
+    let fresh = table.fresh_cache("fresh")?;
     let tickets = ("KRB5CCNAME", fresh.as_str());
-    let malformed = failed.file("malformed.conf");
+    let malformed = table.file("malformed.conf");
     std::fs::write(&malformed, "[libdefaults\nx")?;
     let malformed = [tickets, ("KRB5_CONFIG", &malformed)];
-    failed.list(&malformed, &[], &["krb5.conf", "configuration file"])?;
-    let unknown = failed.krb5("unknown.conf", "\n TEST.LOCAL = {", "\n OTHER.LOCAL = {")?;
-    failed.list(&[tickets, ("KRB5_CONFIG", &unknown)], &[], &["realm", "TEST.LOCAL"])?;
+    table.list(
+        "krb5.conf malformed",
+        &malformed,
+        &[],
+        &["malformed.conf:1 is malformed: expected [section]", "krb5.conf"],
+    )?;
+    let unknown = table.krb5("unknown.conf", "\n TEST.LOCAL = {", "\n OTHER.LOCAL = {")?;
+    table.list(
+        "realm unknown",
+        &[tickets, ("KRB5_CONFIG", &unknown)],
+        &[],
+        &["realm", "TEST.LOCAL"],
+    )?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let kdc = format!("kdc = {}\n", listener.local_addr()?);
     let own = std::fs::read_to_string(realm.configuration())?;
     let line =
         own.lines().map(str::trim).find(|line| line.starts_with("kdc = ")).context("no KDC")?;
-    let silent = failed.krb5("silent.conf", &format!("{line}\n"), &kdc)?;
+    let silent = table.krb5("silent.conf", &format!("{line}\n"), &kdc)?;
     let silent = [tickets, ("KRB5_CONFIG", silent.as_str())];
-    failed.list(&silent, &[], &["no Key Distribution Center (KDC) answered within 10s"])?;
+    table.list(
+        "no KDC answers",
+        &silent,
+        &[],
+        &["no Key Distribution Center (KDC) answered within 10s"],
+    )?;
     drop(listener);
     let texts = ["Cannot contact any KDC", "krb5.conf"];
-    failed.list(&silent, &[], &texts)
+    table.list("no KDC listens", &silent, &[], &texts)
 }
 
-#[test]
-fn a_false_clock_is_exit_5_with_its_cause() -> Result<()> {
-    let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
-    let mut failed = FailedLogins::new(cluster, realm)?;
-    let fresh = failed.fresh_cache("fresh")?;
-    let used = failed.fresh_cache("used")?;
-    let listed = failed.job.heddle(&["list", "--yarn"], &[("KRB5CCNAME", &used)])?;
+pub fn clocks(table: &BadInput<'_>) -> Result<()> {
+    let fresh = table.fresh_cache("fresh")?;
+    let used = table.fresh_cache("used")?;
+    let listed = table.job.heddle(&["list", "--yarn"], &[("KRB5CCNAME", &used)])?;
     ensure!(listed.code == Some(0), "{listed:?}");
     let library = preload()?;
-    let mut late = |cache: &str, offset: &str, texts: &[&str]| {
+    let late = |row, cache: &str, offset: &str, texts: &[&str]| {
         let variables = [
             ("KRB5CCNAME", cache),
             ("LD_PRELOAD", &library),
             ("FAKETIME", offset),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
         ];
-        failed.list(&variables, &[], texts)
+        table.list(row, &variables, &[], texts)
     };
-    late(&fresh, "+10m", &["Clock skew too great", "set the clock"])?;
-    late(&used, "-10m", &["not yet valid", "set the clock"])?;
-    late(&used, "+10m", &["GSS initiate failed", "clocks differ", "keytab is out of date"])
+    late(
+        "clock skew, by the KDC's word",
+        &fresh,
+        "+10m",
+        &["Clock skew too great", "set the clock"],
+    )?;
+    late("ticket not yet valid", &used, "-10m", &["not yet valid", "set the clock"])?;
+    late(
+        "clock skew or stale key of the server",
+        &used,
+        "+10m",
+        &["GSS initiate failed", "clocks differ", "keytab is out of date"],
+    )
 }
 
 /// The library that moves the clock of a process.
@@ -193,28 +179,50 @@ fn preload() -> Result<String> {
     Ok(line.context("faketime sets no LD_PRELOAD")?.to_owned())
 }
 
-#[test]
-fn a_server_of_another_name_is_exit_5_with_its_cause() -> Result<()> {
-    let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
-    let mut failed = FailedLogins::new(cluster, realm)?;
+pub fn other_servers(table: &BadInput<'_>) -> Result<()> {
+    let realm = table.realm;
     let cache = realm.cache("alice");
     let tickets = ("KRB5CCNAME", cache.as_str());
     let key = "yarn.resourcemanager.principal";
-    let other = failed.job.conf("yarn-site.xml", key, Some("nm/localhost@TEST.LOCAL"))?;
+    let other = table.job.conf("yarn-site.xml", key, Some("nm/localhost@TEST.LOCAL"))?;
     let texts = ["the server calls itself rm/localhost", "nm/localhost@TEST.LOCAL"];
-    failed.list(&[tickets, ("HADOOP_CONF_DIR", &other)], &[], &texts)?;
-    let strange = failed.job.conf("yarn-site.xml", key, Some("strange/localhost@TEST.LOCAL"))?;
+    table.list(
+        "another principal of the ResourceManager",
+        &[tickets, ("HADOOP_CONF_DIR", &other)],
+        &[],
+        &texts,
+    )?;
+    let strange = table.job.conf("yarn-site.xml", key, Some("strange/localhost@TEST.LOCAL"))?;
     let texts = ["strange/localhost@TEST.LOCAL", "not found in Kerberos database"];
-    failed.list(&[tickets, ("HADOOP_CONF_DIR", &strange)], &[], &texts)?;
-    let unset = failed.job.conf("yarn-site.xml", key, None)?;
+    table.list(
+        "principal of the server unknown",
+        &[tickets, ("HADOOP_CONF_DIR", &strange)],
+        &[],
+        &texts,
+    )?;
+    let unset = table.job.conf("yarn-site.xml", key, None)?;
     let texts = ["yarn.resourcemanager.principal is not set"];
-    failed.list(&[tickets, ("HADOOP_CONF_DIR", &unset)], &[], &texts)?;
+    table.list(
+        "yarn.resourcemanager.principal unset",
+        &[tickets, ("HADOOP_CONF_DIR", &unset)],
+        &[],
+        &texts,
+    )?;
     let simple =
-        failed.job.conf("core-site.xml", "hadoop.security.authentication", Some("simple"))?;
+        table.job.conf("core-site.xml", "hadoop.security.authentication", Some("simple"))?;
     let simple = [("HADOOP_CONF_DIR", simple.as_str()), ("HADOOP_USER_NAME", "alice")];
-    failed.list(&simple, &[], &["SIMPLE authentication", "hadoop.security.authentication"])?;
-    failed.list(&[tickets], &["--proxy-user", "bob"], &["impersonate", "hadoop.proxyuser"])
+    table.list(
+        "security not enabled",
+        &simple,
+        &[],
+        &["SIMPLE authentication", "hadoop.security.authentication"],
+    )?;
+    table.list(
+        "impersonation refused",
+        &[tickets],
+        &["--proxy-user", "bob"],
+        &["impersonate", "hadoop.proxyuser"],
+    )
 }
 
 /// A ResourceManager that answers the first message with these bytes, and hears what follows; returns its address.
@@ -250,41 +258,40 @@ const EARLY_SUCCESS: &[u8] = b"\0\0\0\x0c\x08\x08\xdf\xff\xff\xff\x0f\x10\0\x02\
 const OTHER_PRINCIPAL: &[u8] = b"\0\0\0\x32\x08\x08\xdf\xff\xff\xff\x0f\x10\0\x28\x10\x01\x22\x24\
     \x0a\x08KERBEROS\x12\x06GSSAPI\x1a\x05other\x22\x09localhost";
 
-#[test]
-fn a_false_server_gets_nothing_and_is_exit_5() -> Result<()> {
-    let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
-    let mut failed = FailedLogins::new(cluster, realm)?;
+pub fn false_resource_managers(table: &BadInput<'_>) -> Result<()> {
+    let realm = table.realm;
     let cache = realm.cache("alice");
     let texts = ["the server asks for SIMPLE authentication", "the ResourceManager does not"];
     for answer in [SIMPLE_OFFERED, EARLY_SUCCESS] {
         let (address, heard) = false_server(answer)?;
         let conf =
-            failed.job.conf("yarn-site.xml", "yarn.resourcemanager.address", Some(&address))?;
+            table.job.conf("yarn-site.xml", "yarn.resourcemanager.address", Some(&address))?;
         let variables = [("KRB5CCNAME", cache.as_str()), ("HADOOP_CONF_DIR", &conf)];
-        failed.list(&variables, &[], &texts)?;
+        table.list("SIMPLE offered by the ResourceManager", &variables, &[], &texts)?;
         let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         ensure!(heard.is_empty(), "it got {heard:?}");
     }
     Ok(())
 }
 
-#[test]
-fn a_false_namenode_gets_nothing_and_is_exit_5() -> Result<()> {
-    let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
-    let mut failed = FailedLogins::new(cluster, realm)?;
+pub fn false_namenodes(table: &BadInput<'_>) -> Result<()> {
+    let realm = table.realm;
     let cache = realm.cache("alice");
-    for (answer, text) in [
-        (SIMPLE_OFFERED, "the server asks for SIMPLE authentication"),
-        (EARLY_SUCCESS, "the server asks for SIMPLE authentication"),
-        (OTHER_PRINCIPAL, "the server calls itself other/localhost"),
+    const SIMPLE: &str = "SIMPLE offered by the NameNode";
+    for (row, answer, text) in [
+        (SIMPLE, SIMPLE_OFFERED, "the server asks for SIMPLE authentication"),
+        (SIMPLE, EARLY_SUCCESS, "the server asks for SIMPLE authentication"),
+        (
+            "another principal of the NameNode",
+            OTHER_PRINCIPAL,
+            "the server calls itself other/localhost",
+        ),
     ] {
         let (address, heard) = false_server(answer)?;
         let url = format!("hdfs://{address}/ckpt");
         let listed = ["checkpoint", "ls", url.as_str()];
-        let ended = failed.job.heddle(&listed, &[("KRB5CCNAME", cache.as_str())])?;
-        failed.failed(&ended, &[text, &address])?;
+        let ended = table.job.heddle(&listed, &[("KRB5CCNAME", cache.as_str())])?;
+        table.refused(row, &ended, &[text, &address])?;
         // Neither this program's own client nor hdfs-native answers it.
         let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         ensure!(heard.is_empty(), "it got {heard:?}");
@@ -292,11 +299,8 @@ fn a_false_namenode_gets_nothing_and_is_exit_5() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn servers_without_a_common_protection_are_exit_5() -> Result<()> {
-    let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
-    let mut failed = FailedLogins::new(cluster, realm)?;
+pub fn protections(table: &BadInput<'_>, cluster: &Cluster) -> Result<()> {
+    let realm = table.realm;
     // A ResourceManager beside the cluster's, which offers less.
     let strict = Daemon::ResourceManager(2);
     let host = cluster.host(strict);
@@ -317,7 +321,7 @@ fn servers_without_a_common_protection_are_exit_5() -> Result<()> {
     let ended = wait_until("the other ResourceManager listens", Duration::from_secs(60), || {
         Ok(TcpStream::connect((host.as_str(), 8032)).map(drop)?)
     });
-    let conf = failed.job.conf("yarn-site.xml", "yarn.resourcemanager.hostname", Some(&host))?;
+    let conf = table.job.conf("yarn-site.xml", "yarn.resourcemanager.hostname", Some(&host))?;
     let plain = [("hadoop.rpc.protection", "authentication")];
     copy_with(conf.as_ref(), conf.as_ref(), "core-site.xml", &plain)?;
     let cache = realm.cache("alice");
@@ -326,7 +330,7 @@ fn servers_without_a_common_protection_are_exit_5() -> Result<()> {
         "the server offers protection privacy, hadoop.rpc.protection = authentication",
         "to the cluster's value",
     ];
-    let result = ended.and_then(|()| failed.list(&variables, &[], &texts));
+    let result = ended.and_then(|()| table.list("no common protection", &variables, &[], &texts));
     cluster.kill(strict)?;
     result
 }
@@ -340,23 +344,30 @@ fn token(kind: &str, service: &str, renewer: &str, max_date_ms: i64) -> Token {
     Token::new(identifier.encode_writable(), *b"password", kind, service)
 }
 
-#[test]
-fn unusable_tokens_are_exit_5_and_leave_nothing_behind() -> Result<()> {
-    let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
-    let mut failed = FailedLogins::new(cluster, realm)?;
+pub fn tokens(table: &BadInput<'_>) -> Result<()> {
+    let realm = table.realm;
     let name = "HADOOP_TOKEN_FILE_LOCATION";
     let cache = realm.cache("alice");
-    let missing = failed.file("no.tokens");
+    let missing = table.file("no.tokens");
     let tickets = ("KRB5CCNAME", cache.as_str());
-    failed.list(&[tickets, (name, &missing)], &[], &["token file", "No such file"])?;
-    let truncated = failed.file("truncated.tokens");
+    table.list(
+        "token file missing",
+        &[tickets, (name, &missing)],
+        &[],
+        &["token file", "No such file"],
+    )?;
+    let truncated = table.file("truncated.tokens");
     std::fs::write(&truncated, b"HDTS\0\x05")?;
-    failed.list(&[(name, &truncated)], &[], &["token file", "cannot decode"])?;
+    table.list(
+        "token file truncated",
+        &[(name, &truncated)],
+        &[],
+        &["token file", "cannot decode"],
+    )?;
     let tokens = |file: &str, all: &[Token]| -> Result<String> {
         let mut credentials = Credentials::new();
         all.iter().for_each(|token| credentials.add(token.clone()));
-        let path = failed.file(file);
+        let path = table.file(file);
         credentials.write_file(Path::new(&path))?;
         Ok(path)
     };
@@ -369,34 +380,21 @@ fn unusable_tokens_are_exit_5_and_leave_nothing_behind() -> Result<()> {
     let unknown = tokens("unknown.tokens", &[of_rm])?;
     let ended = tokens("ended.tokens", &[of_hdfs("rm", 1)])?;
     let of_bob = tokens("bob.tokens", &[of_hdfs("bob", never)])?;
-    let texts = ["no Kerberos ticket", "kinit"];
-    failed.list(&[(name, &only_hdfs)], &[], &texts)?;
-    failed.list(&[(name, &unknown)], &[], &["token", "start a new session"])?;
+    let texts = ["has no RM_DELEGATION_TOKEN", "it has HDFS_DELEGATION_TOKEN for nn:1", "kinit"];
+    table.list("token file without the needed kind", &[(name, &only_hdfs)], &[], &texts)?;
+    table.list(
+        "token unknown to the server",
+        &[(name, &unknown)],
+        &[],
+        &["token", "start a new session"],
+    )?;
 
-    let job = SecuredJob::of_passes(cluster, "tokenless", 1)?;
-    let before = left(cluster)?;
-    for (file, texts) in [
-        (&ended, &["the HDFS_DELEGATION_TOKEN of alice@TEST.LOCAL for nn:1 has ended"][..]),
-        (&of_bob, &["has the renewer bob, which must be rm", "unset HADOOP_TOKEN_FILE_LOCATION"]),
-    ] {
-        let ended = job.heddle(&["submit", "job.toml"], &[tickets, (name, file)])?;
-        failed.failed(&ended, texts)?;
-    }
-    let unset = failed.job.conf("yarn-site.xml", "yarn.resourcemanager.principal", None)?;
-    let ended = job.heddle(&["submit", "job.toml"], &[tickets, ("HADOOP_CONF_DIR", &unset)])?;
-    failed.failed(&ended, &["yarn.resourcemanager.principal is not set"])?;
-    ensure!(left(cluster)? == before, "something is left: {} and not {before}", left(cluster)?);
-    Ok(())
-}
-
-/// The staging directories and reports of alice.
-fn left(cluster: &Cluster) -> Result<String> {
-    let places = ["/user/alice/.heddle/staging", "/user/alice/.heddle/reports"];
-    let listed = cluster.dfs_output("alice", &[&["-ls"], &places[..]].concat())?;
-    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-    Ok(text
-        .lines()
-        .filter(|line| line.contains("application_"))
-        .map(|l| format!("{l}\n"))
-        .collect())
+    let texts = ["the HDFS_DELEGATION_TOKEN of alice@TEST.LOCAL for nn:1 has ended"];
+    table.submit("token that has ended", &[(name, &ended)], &[], &texts)?;
+    let texts = ["has the renewer bob, which must be rm", "unset HADOOP_TOKEN_FILE_LOCATION"];
+    table.submit("token of another renewer", &[(name, &of_bob)], &[], &texts)?;
+    let unset = table.job.conf("yarn-site.xml", "yarn.resourcemanager.principal", None)?;
+    let texts = ["yarn.resourcemanager.principal is not set"];
+    let row = "yarn.resourcemanager.principal unset";
+    table.submit(row, &[("HADOOP_CONF_DIR", &unset)], &[], &texts)
 }

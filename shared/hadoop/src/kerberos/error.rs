@@ -79,6 +79,16 @@ pub enum KerberosError {
         /// The waiting time.
         waited: Duration,
     },
+    /// krb5.conf cannot be parsed.
+    #[error("the Kerberos configuration {}:{line} is malformed: {fault}", path.display())]
+    MalformedConfiguration {
+        /// The file.
+        path: PathBuf,
+        /// Number of the line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
     /// The library's, or the Key Distribution Center's, refusal.
     #[error("Kerberos login failed: {text}{}", server.as_ref().map(|s| format!(" (server {s})")).unwrap_or_default())]
     Refused {
@@ -123,6 +133,7 @@ impl KerberosError {
                 "check that HADOOP_CONF_DIR is that of the cluster and set the key there"
             }
             Self::Silent { .. } => "check the network, and the kdc of the realm in krb5.conf",
+            Self::MalformedConfiguration { .. } => "correct krb5.conf (KRB5_CONFIG)",
             Self::Refused { code, .. } => refusal_step(*code),
         }
     }

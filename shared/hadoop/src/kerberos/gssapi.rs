@@ -6,6 +6,7 @@ use heddle_gssapi::{GssError, SecurityContext, TicketFailure, TicketHandle, defa
 
 use super::engine::{ContextReply, KerberosContext, KerberosEngine, TicketOwner, TicketSource};
 use super::error::KerberosError;
+use super::krb5_conf::{MalformedLine, malformed_line};
 use super::{cache, keytab};
 
 /// The engine over `libgssapi_krb5.so.2`, which is loaded at the first login.
@@ -21,6 +22,8 @@ static KEYTAB_LOGIN: Mutex<()> = Mutex::new(());
 const NOT_FOUND: [i32; 2] = [KerberosError::code_of(141), KerberosError::code_of(195)];
 /// `KRB5KRB_AP_ERR_TKT_EXPIRED`.
 const EXPIRED: i32 = KerberosError::code_of(32);
+/// `KRB5_CONFIG_BADFORMAT`.
+const BAD_FORMAT: i32 = KerberosError::code_of(136);
 /// `GSS_S_NO_CRED`.
 const NO_TICKET: u32 = 7 << 16;
 
@@ -115,6 +118,11 @@ fn is_kerberos(code: i32) -> bool {
 }
 
 fn refused(error: &GssError, server: Option<&str>) -> KerberosError {
+    if error.minor == BAD_FORMAT
+        && let Some(MalformedLine { path, line, fault }) = malformed_line()
+    {
+        return KerberosError::MalformedConfiguration { path, line, fault };
+    }
     KerberosError::Refused {
         code: error.minor,
         text: error.to_string(),
