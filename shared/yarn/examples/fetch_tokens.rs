@@ -39,8 +39,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let hdfs = NameService::of_default(&configuration)?;
     let hdfs_service = match &hdfs.logical {
-        Some(logical) => format!("ha-hdfs:{logical}"),
-        None => ServiceNames::token_service(&hdfs.servers, uses_ip).await,
+        Some(logical) if hdfs.servers.len() > 1 => format!("ha-hdfs:{logical}"),
+        _ => ServiceNames::token_service(&hdfs.servers, uses_ip).await,
     };
     let client = RpcClient::new(RpcOptions::of(&configuration)?);
     let login = identity.login(None, ServerPrincipal::of_namenode(&configuration)?);

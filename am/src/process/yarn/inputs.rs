@@ -6,7 +6,7 @@ use std::time::Duration;
 use heddle_am_core::{Outcome, TokenLifetime};
 use heddle_hadoop::configuration::Environment;
 use heddle_hadoop::identity::Identity;
-use heddle_hadoop::sasl::{Qop, SecurityPolicy};
+use heddle_hadoop::sasl::SecurityPolicy;
 use heddle_hadoop::token::{Credentials, token_kind};
 use heddle_hadoop::{Configuration, Token};
 use heddle_protocol::environment::AmAddress;
@@ -67,7 +67,7 @@ impl ContainerInputs {
             .map_err(|error| internal("cannot use the configuration", &error))?;
         let policy = SecurityPolicy::of(&configuration)
             .map_err(|error| internal("cannot use the configuration", &error))?;
-        let protected = !policy.protection.contains(&Qop::Auth);
+        let protected = policy.is_protected;
         let credentials = Credentials::read_file(&environment.token_file).map_err(|error| {
             StartFailure::new(
                 ExitCode::Denied,

@@ -48,6 +48,11 @@ impl Login {
     pub fn token(user: User, token: Token, policy: SecurityPolicy) -> Self {
         Self { user, token: Some(token), kerberos: None, policy }
     }
+
+    /// Whether connections log in by Kerberos.
+    fn uses_ticket(&self) -> bool {
+        self.policy.required && self.token.is_none() && self.kerberos.is_some()
+    }
 }
 
 /// An RPC client: one client id for retry caches, and a pool of connections. Cheap to clone.
@@ -128,12 +133,11 @@ impl RpcClient {
             return connection.clone();
         }
         connections.retain(|_, connection| connection.is_usable());
-        let uses_kerberos = key.login.policy.required && key.login.token.is_none();
         let kerberos = key
             .login
             .kerberos
             .clone()
-            .filter(|_| uses_kerberos)
+            .filter(|_| key.login.uses_ticket())
             .map(|login| (login, self.shared.engine.clone()));
         let mut cnonce = [0; 30];
         fill_random(&mut cnonce);
@@ -195,6 +199,7 @@ impl RpcProxy {
             options.attempt_timeout.unwrap_or(self.client.shared.options.attempt_timeout);
         loop {
             let login = self.login();
+            let by_ticket = login.uses_ticket();
             let index = self.active.load(Ordering::Acquire);
             let Some(address) = self.servers.get(index) else {
                 return Err(RpcError::NoServer { protocol: self.protocol.to_string() });
@@ -219,7 +224,8 @@ impl RpcProxy {
                 // An overloaded server would never answer if each try ended after the same time.
                 attempt_limit = attempt_limit.saturating_mul(2);
             }
-            let Some(pause) = self.pause_after(&error, options.retry, index, failures) else {
+            let Some(pause) = self.pause_after(&error, by_ticket, options.retry, index, failures)
+            else {
                 return Err(error);
             };
             if later(Instant::now(), pause) >= deadline {
@@ -240,12 +246,13 @@ impl RpcProxy {
     fn pause_after(
         &self,
         error: &RpcError,
+        by_ticket: bool,
         retry: Retry,
         index: usize,
         failures: u32,
     ) -> Option<Duration> {
-        let backoff = self.client.shared.options.backoff;
-        match decide(error, retry, self.servers.len(), failures, backoff, random_number()) {
+        let (backoff, servers) = (self.client.shared.options.backoff, self.servers.len());
+        match decide(error, by_ticket, retry, servers, failures, backoff, random_number()) {
             Decision::GiveUp => None,
             Decision::Again(pause) => Some(pause),
             Decision::Next(pause) => {

@@ -5,6 +5,9 @@
 //! a restarted server do not call in step. Java waits 30 s between tries (`yarn.resourcemanager.connect.retry-interval.ms`),
 //! which is too slow for an ApplicationMaster that must reconnect before it expires.
 //!
+//! A login by Kerberos that the server refuses is tried again like in Java, with a new ticket handle: a server takes two logins of one
+//! moment for a replay, and a service ticket may be older than the server's key. Source: `Client.Connection.handleSaslConnectionFailure`.
+//!
 //! Limits: exceptions of the called method are not retried here, because the caller must handle them. The caller sets
 //! the total time; this module only returns the pause. Source: `io.retry.RetryPolicies`.
 
@@ -14,6 +17,12 @@ use heddle_backoff::Backoff;
 
 use super::error::{AuthError, CallOutcome, RpcError};
 use super::options::Retry;
+use super::remote::RemoteException;
+
+/// How often a refused login by Kerberos is tried again, as in Java.
+const LOGINS_MAX: u32 = 5;
+/// Pauses before that, in milliseconds: random, so that clients of one moment do not meet again.
+const LOGIN_PAUSE_MS: std::ops::RangeInclusive<u64> = 1_000..=5_000;
 
 /// What follows a failed try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +37,11 @@ pub enum Decision {
 
 /// Decides what follows a try that failed with `error`.
 ///
-/// `failures` is the number of failed tries of this call, this one included; `servers` is the number of servers.
+/// `failures` is the number of failed tries of this call, this one included; `servers` is the number of servers; `by_ticket` is
+/// whether the login is by Kerberos.
 pub fn decide(
     error: &RpcError,
+    by_ticket: bool,
     retry: Retry,
     servers: usize,
     failures: u32,
@@ -52,6 +63,10 @@ pub fn decide(
         // A server that has just changed between active and standby may lack a token that its peer has.
         return Decision::Next(Duration::ZERO);
     }
+    if by_ticket && is_refused_login(error) && failures <= LOGINS_MAX {
+        let (first, last) = LOGIN_PAUSE_MS.into_inner();
+        return Decision::Again(Duration::from_millis(first + random % (last - first + 1)));
+    }
     if !error.is_retryable() {
         return Decision::GiveUp;
     }
@@ -66,11 +81,16 @@ pub fn decide(
     }
 }
 
+/// Whether the server refused the bytes of a login. A refusal of its user has another class.
+fn is_refused_login(error: &RpcError) -> bool {
+    let refused = |exception: &RemoteException| exception.is("SaslException");
+    matches!(error, RpcError::Auth { source: AuthError::Refused(exception), .. } if refused(exception))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::address::HostPort;
-    use crate::rpc::RemoteException;
     use crate::rpc::error::{ConnectError, LostCause, ProtocolError};
     use crate::sasl::SaslError;
 
@@ -172,10 +192,34 @@ mod tests {
             (protocol, Always, 2, 1, GiveUp),
         ] {
             assert_eq!(
-                decide(&error, retry, servers, failures, BACKOFF, EVEN),
+                decide(&error, false, retry, servers, failures, BACKOFF, EVEN),
                 expected,
                 "{error:?} {retry:?} {failures}"
             );
         }
+    }
+
+    #[test]
+    fn a_refused_login_by_ticket_is_tried_five_times() {
+        let refused = auth("javax.security.sasl.SaslException");
+        let decide = |error: &RpcError, by_ticket, failures, random| {
+            decide(error, by_ticket, Retry::IfNotExecuted, 2, failures, BACKOFF, random)
+        };
+        for failures in 1..=5 {
+            assert_eq!(decide(&refused, true, failures, 0), Decision::Again(millis(1_000)));
+            assert_eq!(decide(&refused, true, failures, 4_000), Decision::Again(millis(5_000)));
+            assert_eq!(decide(&refused, true, failures, 4_001), Decision::Again(millis(1_000)));
+        }
+        assert_eq!(decide(&refused, true, 6, 0), Decision::GiveUp);
+        assert_eq!(decide(&refused, false, 1, 0), Decision::GiveUp, "the login of a token");
+        let user = auth("org.apache.hadoop.security.authorize.AuthorizationException");
+        assert_eq!(decide(&user, true, 1, 0), Decision::GiveUp, "the user");
+        let ticket = RpcError::Auth {
+            address: address(),
+            source: AuthError::Kerberos(crate::kerberos::KerberosError::NoTicket {
+                cache: "c".to_owned(),
+            }),
+        };
+        assert_eq!(decide(&ticket, true, 1, 0), Decision::GiveUp, "no ticket");
     }
 }

@@ -305,7 +305,6 @@ fn message(state: SaslState, token: Option<&[u8]>) -> Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Qop;
     use super::super::fixture::{GOLDEN, golden_token};
     use super::*;
     use crate::proto::common::rpc_sasl_proto::SaslAuth;
@@ -345,7 +344,7 @@ mod tests {
     }
 
     fn secured() -> SecurityPolicy {
-        SecurityPolicy { required: true, fallback_to_simple: false, protection: vec![Qop::Auth] }
+        SecurityPolicy { required: true, ..SecurityPolicy::default() }
     }
 
     fn with_token(policy: SecurityPolicy) -> Negotiation {

@@ -11,20 +11,28 @@ pub struct SecurityPolicy {
     /// Accept SIMPLE from a server that offers nothing else, although security is required
     /// (`ipc.client.fallback-to-simple-auth-allowed`). Default and recommendation: false.
     pub fallback_to_simple: bool,
-    /// Permitted levels in order of preference (`hadoop.rpc.protection`). Not empty.
+    /// Permitted levels in order of preference: those of `hadoop.rpc.protection`, and the others where a resolver chooses
+    /// (`hadoop.security.saslproperties.resolver.class`). Not empty.
     pub protection: Vec<Qop>,
+    /// Whether `hadoop.rpc.protection` states that all connections are protected: it does not contain `authentication`.
+    pub is_protected: bool,
 }
 
 /// The policy for a cluster without security: SIMPLE if the server accepts it, else a token.
 impl Default for SecurityPolicy {
     fn default() -> Self {
-        Self { required: false, fallback_to_simple: false, protection: vec![Qop::Auth] }
+        Self {
+            required: false,
+            fallback_to_simple: false,
+            protection: vec![Qop::Auth],
+            is_protected: false,
+        }
     }
 }
 
 impl SecurityPolicy {
     /// The policy of a configuration: `hadoop.security.authentication`, `hadoop.rpc.protection`,
-    /// `ipc.client.fallback-to-simple-auth-allowed`.
+    /// `hadoop.security.saslproperties.resolver.class`, `ipc.client.fallback-to-simple-auth-allowed`.
     ///
     /// # Errors
     /// A value is not one of the known words. Hadoop's own client fails too: a typo must not disable security.
@@ -56,9 +64,21 @@ impl SecurityPolicy {
         if protection.is_empty() {
             protection.push(Qop::Auth);
         }
+        let is_protected = !protection.contains(&Qop::Auth);
+        // A server whose resolver chooses by the client's address or the port may demand any level of a client. The built-in
+        // class chooses nothing.
+        const RESOLVER: &str = "hadoop.security.saslproperties.resolver.class";
+        let resolver = configuration.trimmed(RESOLVER)?.unwrap_or_default();
+        if !matches!(resolver.as_str(), "" | "org.apache.hadoop.security.SaslPropertiesResolver") {
+            for level in [Qop::Privacy, Qop::Integrity, Qop::Auth] {
+                if !protection.contains(&level) {
+                    protection.push(level);
+                }
+            }
+        }
         let fallback_to_simple =
             configuration.boolean("ipc.client.fallback-to-simple-auth-allowed", false)?;
-        Ok(Self { required, fallback_to_simple, protection })
+        Ok(Self { required, fallback_to_simple, protection, is_protected })
     }
 }
 
@@ -86,12 +106,33 @@ mod tests {
             required: true,
             fallback_to_simple: false,
             protection: vec![Qop::Privacy, Qop::Integrity],
+            is_protected: true,
         };
         let given = [
             ("hadoop.security.authentication", "Kerberos"),
             ("hadoop.rpc.protection", "privacy,integrity"),
         ];
         assert_eq!(policy(&given), Ok(expected));
+    }
+
+    /// `IngressPortBasedResolver` and `WhitelistBasedResolver` demand other levels of some clients.
+    #[test]
+    fn a_resolver_permits_all_levels() {
+        let levels = |protection: &str, class: &str| {
+            let given = [
+                ("hadoop.rpc.protection", protection),
+                ("hadoop.security.saslproperties.resolver.class", class),
+            ];
+            let policy = policy(&given).expect("it reads");
+            (policy.protection, policy.is_protected)
+        };
+        let resolver = "org.apache.hadoop.security.IngressPortBasedResolver";
+        let all = vec![Qop::Auth, Qop::Privacy, Qop::Integrity];
+        assert_eq!(levels("authentication", resolver), (all, false));
+        let all = vec![Qop::Integrity, Qop::Privacy, Qop::Auth];
+        assert_eq!(levels("integrity", resolver), (all, true));
+        let built_in = "org.apache.hadoop.security.SaslPropertiesResolver";
+        assert_eq!(levels("integrity", built_in), (vec![Qop::Integrity], true));
     }
 
     #[test]
