@@ -18,14 +18,14 @@ fn handed_over(term: u64, holders: &[usize], at: u64) -> ShardView {
 
 impl Copies {
     /// Orders the primary of a view to stop.
-    fn stop(&mut self, host: usize, term: u64, version: u64) {
+    pub(super) fn stop(&mut self, host: usize, term: u64, version: u64) {
         let stop = ShardStop { shard: ShardId(0), term: Term(term), version: ViewVersion(version) };
         let command = HandOver { epoch: self.hosts[host].epoch(), shards: vec![stop] };
         self.act(host, |set, now, out| set.hand_over(&command, now, out)).expect("this epoch");
     }
 
     /// The numbers that a primary has reported to have stopped at.
-    fn drained(&self, host: usize) -> Vec<u64> {
+    pub(super) fn drained(&self, host: usize) -> Vec<u64> {
         let number = |report: &&ShardReport| match report {
             ShardReport::Drained { number, .. } => Some(*number),
             _ => None,

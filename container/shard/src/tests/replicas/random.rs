@@ -91,12 +91,15 @@ struct Run {
     copies: Copies,
     units: Vec<Unit>,
     primary: usize,
+    /// The copies that follow it.
+    backups: Vec<usize>,
 }
 
 impl Run {
     fn new(copies: Copies, sharing: Sharing, is_sparse: bool) -> Self {
         let unit = |unit| Unit { left: frames(unit, sharing, is_sparse), open: VecDeque::new() };
-        Self { copies, units: (0..UNITS).map(unit).collect(), primary: 0 }
+        let backups = (1..copies.hosts.len()).collect();
+        Self { copies, units: (0..UNITS).map(unit).collect(), primary: 0, backups }
     }
 
     /// Sends the next frame of a unit if there is one to send. A `Done` follows the acknowledgement of its pushes, and the
@@ -140,9 +143,19 @@ impl Run {
 
     /// The primary is lost. The trainer repeats in order what was not acknowledged.
     fn fail_over(&mut self) -> Result<(), String> {
-        self.take_answers()?;
-        self.primary = 1;
         self.copies.promote(1, 2);
+        self.move_to(1, &[])
+    }
+
+    /// Another copy serves, and others follow it. The trainer repeats in order what was not acknowledged.
+    fn move_to(&mut self, primary: usize, backups: &[usize]) -> Result<(), String> {
+        // The copy that served refuses what it has not answered.
+        let refuses = |status| matches!(status, Status::NotReady | Status::WrongShard);
+        self.copies.answers.retain(|(_, reply)| !refuses(reply.status));
+        self.take_answers()?;
+        (self.primary, self.backups) = (primary, backups.to_vec());
+        let holders: Vec<_> = [primary].into_iter().chain(backups.iter().copied()).collect();
+        self.copies.connect(&holders);
         for unit in 0..self.units.len() {
             for sent in self.units[unit].open.clone() {
                 self.pass(&sent);
@@ -157,8 +170,10 @@ impl Run {
             for unit in 0..self.units.len() {
                 sent |= self.send(unit);
             }
-            if self.primary == 0 && self.copies.hosts.len() > 1 {
-                self.copies.replicate(0, 1);
+            for to in self.backups.clone() {
+                // The first answer of a promoted copy's backup is followed by what it lacks.
+                self.copies.replicate(self.primary, to);
+                self.copies.replicate(self.primary, to);
             }
             self.take_answers()?;
             if self.units.iter().all(|unit| unit.left.is_empty() && unit.open.is_empty()) {
@@ -269,6 +284,154 @@ fn refilled(seed: u64, sharing: Sharing, is_sparse: bool) -> Result<Option<Vec<u
     run.fail_over()?;
     run.finish()?;
     Ok(Some(run.model(is_sparse)))
+}
+
+/// A run whose primary hands over at a random moment, in time or after it has gone on, and whose next one is lost after that.
+/// Returns the model, and whether the old primary stayed in the set.
+fn handed_over(seed: u64, sharing: Sharing, is_sparse: bool) -> Result<(Vec<u32>, bool), String> {
+    let bsp = matches!(sharing, Sharing::Lanes { .. });
+    let optimizer = if bsp { Optimizer::ftrl(0.3, 1.0, 1e-3, 0.1) } else { SGD };
+    let mut random = Random(seed);
+    let copies = Copies::new(2, sharing, table(is_sparse, optimizer));
+    let mut run = Run::new(copies, sharing, is_sparse);
+    let (ordered, late) = (random.below(60), random.below(3) == 0);
+    let mut left = 40 + random.below(40);
+    for moment in 0.. {
+        if moment == ordered {
+            run.copies.stop(0, 1, 1);
+        }
+        let (from, to) = (run.primary, 1 - run.primary);
+        match random.below(8) {
+            0..4 => {
+                let unit = random.below(u64::from(UNITS)) as usize;
+                run.send(unit);
+            }
+            4..6 => {
+                let count = random.below(4) as usize;
+                run.copies.deliver(from, to, count);
+            }
+            _ => run.copies.acknowledge(),
+        }
+        run.take_answers()?;
+        if run.primary == 0 && moment > ordered {
+            let Some(&number) = run.copies.drained(0).first() else { continue };
+            if late {
+                run.copies.now += Duration::from_secs(2);
+                run.copies.act(0, |set, now, out| set.tick(now, out));
+                for _ in 0..random.below(9) {
+                    run.send(random.below(u64::from(UNITS)) as usize);
+                    run.copies.deliver(0, 1, random.below(2) as usize);
+                }
+            }
+            let next = ShardView { began_at: Some(number), ..view(2, 1, &[1, 0]) };
+            run.copies.view(1, next.clone());
+            run.copies.view(0, next);
+            run.move_to(1, &[0])?;
+        } else if run.primary == 1 {
+            left -= 1;
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    let stays = run.copies.state(0).whole;
+    match stays {
+        true => run.copies.view(0, view(3, 1, &[0])),
+        // It has changes of its own: it has left the set, and is not promoted.
+        false => run.copies.view(1, view(2, 2, &[1])),
+    }
+    run.move_to(if stays { 0 } else { 1 }, &[])?;
+    run.finish()?;
+    Ok((run.model(is_sparse), stays))
+}
+
+#[test]
+fn handed_over_shard_loses_and_repeats_nothing() {
+    for (sharing, is_sparse) in shapes() {
+        let wanted = undisturbed(sharing, is_sparse);
+        let mut stayed = 0;
+        for seed in 0..500 {
+            let got = handed_over(seed, sharing, is_sparse);
+            let (got, stays) =
+                got.unwrap_or_else(|error| panic!("seed {seed}, {sharing:?}: {error}"));
+            assert!(same(&got, &wanted, sharing), "seed {seed}, {sharing:?}, sparse {is_sparse}");
+            stayed += u32::from(stays);
+        }
+        // All that were in time, and some that had nothing to do meanwhile.
+        assert!((300..500).contains(&stayed), "{stayed}");
+    }
+}
+
+/// A run with two backups that loses its primary, and the next one too. Returns the model, and whether the other survivor
+/// was promoted instead.
+fn two_losses(seed: u64, sharing: Sharing, is_sparse: bool) -> Result<(Vec<u32>, bool), String> {
+    let bsp = matches!(sharing, Sharing::Lanes { .. });
+    let optimizer = if bsp { Optimizer::ftrl(0.3, 1.0, 1e-3, 0.1) } else { SGD };
+    let mut random = Random(seed);
+    let copies = Copies::new(3, sharing, table(is_sparse, optimizer));
+    let mut run = Run::new(copies, sharing, is_sparse);
+    let (first, second) = (random.below(60), random.below(40));
+    let (mut term, mut instead) = (1, false);
+    for moment in 0..first + second {
+        if moment == first {
+            let primary = 1 + random.below(2) as usize;
+            term += 1;
+            for host in [1, 2] {
+                run.copies.view(host, view(term, 1, &[primary, 3 - primary]));
+            }
+            run.move_to(primary, &[3 - primary])?;
+        }
+        match random.below(8) {
+            0..4 => {
+                let unit = random.below(u64::from(UNITS)) as usize;
+                run.send(unit);
+            }
+            4..6 => {
+                let to = run.backups[random.below(run.backups.len() as u64) as usize];
+                let count = random.below(4) as usize;
+                run.copies.deliver(run.primary, to, count);
+            }
+            _ => run.copies.acknowledge(),
+        }
+        run.take_answers()?;
+        let is_ahead = |it: &ShardReport| matches!(it, ShardReport::Ahead { .. });
+        if !instead && run.copies.reports.iter().any(|(_, report)| is_ahead(report)) {
+            instead = true;
+            term += 1;
+            let (primary, other) = (3 - run.primary, run.primary);
+            for host in [1, 2] {
+                run.copies.view(host, view(term, 1, &[primary, other]));
+            }
+            run.move_to(primary, &[other])?;
+        }
+    }
+    let last = match run.primary {
+        0 => 1 + random.below(2) as usize,
+        primary => 3 - primary,
+    };
+    if !run.copies.state(last).whole {
+        return Err("a survivor has left the set".to_owned());
+    }
+    run.copies.view(last, view(term + 1, 1, &[last]));
+    run.move_to(last, &[])?;
+    run.finish()?;
+    Ok((run.model(is_sparse), instead))
+}
+
+#[test]
+fn two_losses_of_three_copies_lose_and_repeat_nothing() {
+    for (sharing, is_sparse) in shapes() {
+        let wanted = undisturbed(sharing, is_sparse);
+        let mut instead = 0;
+        for seed in 0..500 {
+            let got = two_losses(seed, sharing, is_sparse);
+            let (got, other) =
+                got.unwrap_or_else(|error| panic!("seed {seed}, {sharing:?}: {error}"));
+            assert!(same(&got, &wanted, sharing), "seed {seed}, {sharing:?}, sparse {is_sparse}");
+            instead += u32::from(other);
+        }
+        assert!(instead > 50, "{instead}");
+    }
 }
 
 #[test]
