@@ -253,12 +253,7 @@ pub fn log(event: &JobEvent) {
         JobEvent::RollbackFinished { epoch, took_ms, from_memory, from_storage } => {
             tracing::info!(epoch_after = %epoch, duration_ms = took_ms, from_memory, from_storage, "rollback_finished");
         }
-        JobEvent::FailedOver { slot, promoted, backups_lost, under_replicated } => {
-            tracing::info!(%slot, promoted, backups_lost, under_replicated, "failed_over");
-        }
-        JobEvent::HandedOver { slot, shards, cause } => {
-            tracing::info!(%slot, shards, cause, "handed_over");
-        }
+        JobEvent::FailedOver { .. } | JobEvent::HandedOver { .. } => log_replicas(event),
         JobEvent::StoppedEarly { text } => tracing::info!(text, "training_stopped_early"),
         JobEvent::Recovered(recovery) => {
             let duration_ms = format::phases(recovery).total_ms();
@@ -269,6 +264,18 @@ pub fn log(event: &JobEvent) {
         JobEvent::Ended { state, exit_code, message, model, .. } => {
             tracing::info!(?state, %exit_code, message, model, "job_ended");
         }
+    }
+}
+
+fn log_replicas(event: &JobEvent) {
+    match event {
+        JobEvent::FailedOver { slot, promoted, backups_lost, under_replicated } => {
+            tracing::info!(%slot, promoted, backups_lost, under_replicated, "failed_over");
+        }
+        JobEvent::HandedOver { slot, shards, cause } => {
+            tracing::info!(%slot, shards, cause, "handed_over");
+        }
+        _ => {}
     }
 }
 

@@ -279,41 +279,15 @@ impl Coordinator {
                 let failure = Failure::new(ErrorClass::Training, text.unwrap_or_default());
                 return (self.send_report)(Report::Fatal { failure });
             }
-            ShardReport::ViewTaken { shard, term, version } => {
-                let (shard, term, version) = (*shard, *term, *version);
-                tracing::info!(%epoch, %shard, %term, %version, "view_taken");
-                return (self.send_report)(Report::ViewTaken { epoch, shard, term, version });
-            }
-            ShardReport::Lagging { shard, term, member } => {
-                let (shard, term, member) = (*shard, *term, *member);
-                tracing::info!(%epoch, %shard, %member, "backup_lags");
-                return (self.send_report)(Report::Lagging { epoch, shard, term, member });
-            }
+            ShardReport::ViewTaken { .. }
+            | ShardReport::Lagging { .. }
+            | ShardReport::InSync { .. }
+            | ShardReport::Ahead { .. }
+            | ShardReport::Drained { .. } => return self.replica_report(epoch, &report),
             ShardReport::CopySnapped { shard, cut, step } => {
                 let (shard, cut, step) = (*shard, *cut, *step);
                 self.copies.insert(shard, CopySnapshot { cut, epoch, step });
                 return self.save_copies();
-            }
-            ShardReport::InSync { shard, term, member, order } => {
-                let (shard, term, member, order) = (*shard, *term, *member, *order);
-                tracing::info!(%epoch, %shard, %member, "backup_filled");
-                return (self.send_report)(Report::InSync { epoch, shard, term, member, order });
-            }
-            ShardReport::Ahead { shard, term, member } => {
-                let (shard, term, member) = (*shard, *term, *member);
-                tracing::info!(%epoch, %shard, %member, "copy_is_ahead");
-                return (self.send_report)(Report::Ahead { epoch, shard, term, member });
-            }
-            ShardReport::Drained { shard, term, version, number } => {
-                let (shard, term, version, number) = (*shard, *term, *version, *number);
-                tracing::info!(%epoch, %shard, number, "shard_drained");
-                return (self.send_report)(Report::ShardDrained {
-                    epoch,
-                    shard,
-                    term,
-                    version,
-                    number,
-                });
             }
             // Reported by the data thread with its number.
             ShardReport::FillOrdered { .. } => return,
@@ -345,6 +319,34 @@ impl Coordinator {
             | ShardReport::Drained { .. }
             | ShardReport::FillOrdered { .. } => {}
         }
+    }
+
+    /// Reports of primaries about copies of their shards.
+    fn replica_report(&self, epoch: Epoch, report: &ShardReport) {
+        let up = match *report {
+            ShardReport::ViewTaken { shard, term, version } => {
+                tracing::info!(%epoch, %shard, %term, %version, "view_taken");
+                Report::ViewTaken { epoch, shard, term, version }
+            }
+            ShardReport::Lagging { shard, term, member } => {
+                tracing::info!(%epoch, %shard, %member, "backup_lags");
+                Report::Lagging { epoch, shard, term, member }
+            }
+            ShardReport::InSync { shard, term, member, order } => {
+                tracing::info!(%epoch, %shard, %member, "backup_filled");
+                Report::InSync { epoch, shard, term, member, order }
+            }
+            ShardReport::Ahead { shard, term, member } => {
+                tracing::info!(%epoch, %shard, %member, "copy_is_ahead");
+                Report::Ahead { epoch, shard, term, member }
+            }
+            ShardReport::Drained { shard, term, version, number } => {
+                tracing::info!(%epoch, %shard, number, "shard_drained");
+                Report::ShardDrained { epoch, shard, term, version, number }
+            }
+            _ => return,
+        };
+        (self.send_report)(up);
     }
 
     /// Saves the copies that this pserver was ordered to save and that are snapped.

@@ -11,7 +11,7 @@
 //! which the primary waits. The primary asks for that (`Lagging`) and never does it.
 //!
 //! A backup that is promoted may differ from the other copies of the set by changes that were never acknowledged. It changes
-//! nothing before each of them has said what it has. One that has less gets the rest; if one has more, that one is promoted.
+//! nothing before each of them has answered with its number. One that has less gets the rest; if one has more, that one is promoted.
 //!
 //! A living primary hands its shard over (`hand_over`): it stops first, so that its copy stays equal to that of the next one.
 //!
@@ -274,7 +274,7 @@ impl Replication {
         Ok(copy)
     }
 
-    /// A copy of the set was promoted: the answer says what this one has.
+    /// A copy of the set was promoted: the answer has the number of this one.
     pub(crate) fn judge_term(&self, entry: &Header, loading: bool) -> Turn {
         match self.follower(entry, loading) {
             Ok(copy) => {

@@ -78,8 +78,7 @@ pub enum Kind {
     Clock = 10,
     /// SSP: asks the data thread of this shard for its lowest clock. Replied by `Progress`.
     ClockQuery = 11,
-    /// A primary to its backup: the next frame is the change with the number `request`, which the primary made in the term
-    /// `step`. All backups have the changes up to `start`. Replied by `Followed`, `Position` or `Refused`.
+    /// A primary to its backup: the next frame is its change `request` of the term `step`. All have those up to `start`.
     Entry = 12,
     /// Behind `Entry` only: the shard began `phase`. `table` and `unit` are its sharing ([`crate::begun_frame`]).
     Begun = 13,
@@ -89,8 +88,7 @@ pub enum Kind {
     FillChunk = 15,
     /// Behind `Entry` only: the refill has sent all rows.
     FillEnd = 16,
-    /// Behind `Entry` only: a backup of the in-sync set was promoted and has the changes up to the number of the entry. Replied by
-    /// `Position` or `Refused`.
+    /// Behind `Entry` only: a backup was promoted, at the number of the entry. Replied by `Position`.
     TermBegun = 17,
     /// Reply: the values asked for, in the order asked.
     Values = 32,
@@ -266,8 +264,7 @@ pub struct Header {
     pub flags: u16,
     /// Data records behind a gradient (pushes) or behind the lane's step (`Done`).
     pub rows: u32,
-    /// The cut of a `Barrier`. All of its name counts: an ApplicationMaster that takes over counts its cuts from 1 again, and
-    /// a barrier of its predecessor can arrive late.
+    /// The cut of a `Barrier`. All of its name counts: each generation counts from 1, and a barrier can arrive late.
     pub cut: CutId,
     /// First row of a range, numbered within the whole table.
     pub start: u64,

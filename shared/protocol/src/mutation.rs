@@ -68,7 +68,7 @@ pub enum Mutation {
     ChunksOvertakeChanges,
     /// Hand-overs: a primary neither stops nor waits for its backups, and its copy counts wherever it is.
     HandOverWithoutDraining,
-    /// Replicas: a new primary goes on before it knows what the other copies of the set have.
+    /// Replicas: a new primary goes on before the other copies of the set have answered.
     SurvivorsAreNotAligned,
     /// Spares: more trainers join than the job wants.
     SparesJoin,

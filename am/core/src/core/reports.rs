@@ -52,21 +52,11 @@ impl Core {
             | Report::CopiesPassedOver { .. }
             | Report::Begun { .. }
             | Report::PhaseEnded { .. } => self.shard_report(member.slot, report),
-            Report::ViewTaken { epoch, shard, term, version: _ } => {
-                self.view_taken(member, epoch, shard, term);
-            }
-            Report::Lagging { epoch, shard, term, member: backup } => {
-                self.backup_lags(member, epoch, (shard, term), backup);
-            }
-            Report::InSync { epoch, shard, term, member: backup, order } => {
-                self.copy_filled(member, epoch, (shard, term), (backup, order));
-            }
-            Report::Ahead { epoch, shard, term, member: ahead } => {
-                self.copy_is_ahead(member, epoch, (shard, term), ahead);
-            }
-            Report::ShardDrained { epoch, shard, term, version, number } => {
-                self.shard_drained(member, epoch, ShardStop { shard, term, version }, number);
-            }
+            Report::ViewTaken { .. }
+            | Report::Lagging { .. }
+            | Report::InSync { .. }
+            | Report::Ahead { .. }
+            | Report::ShardDrained { .. } => self.replica_report(member, report),
             Report::CutArmed { .. }
             | Report::SnapshotTaken { .. }
             | Report::CutAborted { .. }
@@ -88,6 +78,27 @@ impl Core {
                 self.export_failed(member, &checkpoint, &failure);
             }
             Report::TokensInstalled { serial } => self.credentials.installed(member, serial),
+        }
+    }
+
+    fn replica_report(&mut self, member: Member, report: Report) {
+        match report {
+            Report::ViewTaken { epoch, shard, term, version: _ } => {
+                self.view_taken(member, epoch, shard, term);
+            }
+            Report::Lagging { epoch, shard, term, member: backup } => {
+                self.backup_lags(member, epoch, (shard, term), backup);
+            }
+            Report::InSync { epoch, shard, term, member: backup, order } => {
+                self.copy_filled(member, epoch, (shard, term), (backup, order));
+            }
+            Report::Ahead { epoch, shard, term, member: ahead } => {
+                self.copy_is_ahead(member, epoch, (shard, term), ahead);
+            }
+            Report::ShardDrained { epoch, shard, term, version, number } => {
+                self.shard_drained(member, epoch, ShardStop { shard, term, version }, number);
+            }
+            other => debug_assert!(false, "not a report about copies: {other:?}"),
         }
     }
 

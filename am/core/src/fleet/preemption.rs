@@ -79,7 +79,7 @@ impl Fleet {
         slots.filter(|slot| slot.role == Role::Pserver).filter(leaves).collect()
     }
 
-    /// Whether shards may be served there: its container is not said to be gone soon.
+    /// Whether shards may be served there: there is no notice that its container ends soon.
     pub(crate) fn may_serve(&self, slot: Slot) -> bool {
         let container = self.slots.container(slot);
         let info = container.and_then(|container| self.slots.containers.get(container));

@@ -187,7 +187,7 @@ fn pserver_on_a_node_that_leaves_moves_without_a_rollback() {
 }
 
 #[test]
-fn pserver_without_another_host_moves_when_its_shards_are_handed_over() {
+fn pserver_without_another_host_moves_after_its_hand_over() {
     let mut job = on_nodes(2);
     let first = job.pserver(0);
     leaves(&mut job, 0);

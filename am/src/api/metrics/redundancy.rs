@@ -10,12 +10,8 @@ const SHARDS_IN_SYNC: Metric =
     Metric::gauge("heddle_shards_in_sync", "Shards with all of their backups in sync.");
 const SHARDS_UNDER_REPLICATED: Metric =
     Metric::gauge("heddle_shards_under_replicated", "Shards with fewer backups than wanted.");
-const PROMOTIONS: Metric =
-    Metric::counter("heddle_promotions_total", "Backups made primary in this attempt.");
-const HAND_OVERS: Metric = Metric::counter(
-    "heddle_hand_overs_total",
-    "Shards that a living pserver handed over to one with a copy in this attempt.",
-);
+const PROMOTIONS: Metric = Metric::counter("heddle_promotions_total", "Backups made primary.");
+const HAND_OVERS: Metric = Metric::counter("heddle_hand_overs_total", "Shards handed over.");
 const REPLICATION_LAG_ENTRIES: Metric = Metric::gauge(
     "heddle_replication_lag_entries",
     "Changes that the slowest backup in sync has not acknowledged.",

@@ -13,7 +13,7 @@ use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{Member, RunId};
-use heddle_shard::{Conn, ShardEffect, ShardReport, ShardSet};
+use heddle_shard::{Conn, ShardEffect, ShardReport, ShardSet, ShardSetError};
 use tokio::sync::Notify;
 
 use super::handshake::Expected;
@@ -217,18 +217,14 @@ impl DataThread {
                 self.with_shards(None, |shards, _, out| shards.cut_end(end, out));
             }
             DataCommand::Views(command) => {
-                let taken =
-                    self.with_shards(None, |shards, now, out| shards.views(&command, now, out));
-                if let Err(error) = taken {
-                    tracing::info!(%error, "stale_command_ignored");
-                }
+                let set =
+                    |shards: &mut ShardSet, now, out: &mut _| shards.views(&command, now, out);
+                log_stale(self.with_shards(None, set));
             }
             DataCommand::HandOver(command) => {
-                let stopped =
-                    self.with_shards(None, |shards, now, out| shards.hand_over(&command, now, out));
-                if let Err(error) = stopped {
-                    tracing::info!(%error, "stale_command_ignored");
-                }
+                let stop =
+                    |shards: &mut ShardSet, now, out: &mut _| shards.hand_over(&command, now, out);
+                log_stale(self.with_shards(None, stop));
             }
             DataCommand::SaveHead { shard, cut, reply } => {
                 let _gone = reply.try_send(self.shards.borrow_mut().snapshot_head(shard, cut));
@@ -242,11 +238,7 @@ impl DataThread {
                 // The saver has room for the pieces that it requested. If it has failed, the piece is not needed.
                 let _gone = reply.try_send(result.map(|()| buffer));
             }
-            DataCommand::State { reply } => {
-                let shards = self.shards.borrow();
-                let (epoch, cut) = (shards.epoch(), shards.highest_cut());
-                let _late = reply.try_send(ThreadState { epoch, cut, shards: shards.states() });
-            }
+            DataCommand::State { reply } => self.send_state(&reply),
             DataCommand::Hang { ms } => {
                 tracing::warn!(ms, "hung_by_order");
                 std::thread::sleep(Duration::from_millis(ms));
@@ -255,6 +247,12 @@ impl DataThread {
         }
         self.unblock();
         self.publish();
+    }
+
+    fn send_state(&self, reply: &Sender<ThreadState>) {
+        let shards = self.shards.borrow();
+        let (epoch, cut) = (shards.epoch(), shards.highest_cut());
+        let _late = reply.try_send(ThreadState { epoch, cut, shards: shards.states() });
     }
 
     /// Closes all connections of trainers.
@@ -294,5 +292,12 @@ impl DataThread {
             all.for_each(|shard| SparseTableSize::add(&mut sparse, &shard.sparse_tables()));
             self.counters.publish_sparse(sparse);
         }
+    }
+}
+
+/// A command of an earlier epoch changes nothing.
+fn log_stale(result: Result<(), ShardSetError>) {
+    if let Err(error) = result {
+        tracing::info!(%error, "stale_command_ignored");
     }
 }

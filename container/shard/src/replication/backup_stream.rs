@@ -29,7 +29,7 @@ pub(crate) struct BackupStream {
     pub(super) alignment: Alignment,
 }
 
-/// What a primary that was promoted knows of another copy of the set. The two may differ by changes that were not acknowledged.
+/// What a primary that was promoted has received from another copy of the set. The two may differ by changes that were not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Alignment {
     /// Nothing; it is to be asked.

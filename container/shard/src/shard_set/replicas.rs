@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_protocol::control::{
-    FillProgress, HandOver, LoadShards, ReplicaState, ReplicationLag, SetViews, ShardView,
+    FillProgress, LoadShards, ReplicaState, ReplicationLag, SetViews, ShardView,
 };
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, ViewVersion};
@@ -93,16 +93,6 @@ impl Replicas {
         }
     }
 
-    /// Shards that stopped for a hand-over go on. Returns whether there were any.
-    pub(super) fn end_stops(&mut self) -> bool {
-        self.copies.end_stops()
-    }
-
-    /// As [`Self::end_stops`], of those that have stopped for too long.
-    pub(super) fn end_late_stops(&mut self, now: Duration) -> bool {
-        self.copies.end_late_stops(now)
-    }
-
     /// Numbers a change of a primary; the state for refills has the number of the change before it.
     fn changed(&mut self, shard: ShardId, change: Arc<ShardChange>, now: Duration) {
         match change.kind() {
@@ -185,32 +175,6 @@ impl ShardSet {
         self.release(out);
         self.replicate(from, out);
         Ok(())
-    }
-
-    /// Another copy is to serve these shards. Each stops, and reports when every in-sync copy has its last change
-    /// ([`ShardReport::Drained`]).
-    ///
-    /// # Errors
-    /// The epoch is not the set's.
-    pub fn hand_over(
-        &mut self,
-        command: &HandOver,
-        now: Duration,
-        out: &mut Vec<ShardEffect>,
-    ) -> Result<(), ShardSetError> {
-        self.check_epoch(command.epoch)?;
-        if let Some(replicas) = &mut self.replicas {
-            command.shards.iter().for_each(|stop| replicas.copies.stop(*stop, now));
-        }
-        self.replicate(out.len(), out);
-        Ok(())
-    }
-
-    /// Shards that stopped for a hand-over go on: something is to change them.
-    pub(super) fn end_stops(&mut self, out: &mut Vec<ShardEffect>) {
-        if self.replicas.as_mut().is_some_and(|replicas| replicas.end_stops()) {
-            self.release(out);
-        }
     }
 
     fn view(&mut self, view: &ShardView, now: Duration, out: &mut Vec<ShardEffect>) {

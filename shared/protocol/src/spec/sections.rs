@@ -312,7 +312,7 @@ section! {
         key stuck: DurationMs = "liveness.stuck", Value("\"10min\""), Freely + site, read(take.parse(key)),
             "A trainer that has work, waits for no other process and completes no step for this time is replaced; at least liveness.dead.";
         key lag: DurationMs = "liveness.lag", Value("\"2s\""), Freely + site, read(take.parse(key)),
-            "A backup of a shard that acknowledges nothing for this time is left out of the copies for which updates wait, and is filled anew: 100ms to liveness.dead (pservers.replicas).";
+            "A backup of a shard that acknowledges nothing for this time is left out of the copies for which updates wait, and is filled again: 100ms to liveness.dead (pservers.replicas).";
     }
 }
 

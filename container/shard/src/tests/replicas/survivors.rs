@@ -28,7 +28,7 @@ fn promote(copies: &mut Copies, term: u64, primary: usize, other: usize) {
 }
 
 #[test]
-fn s24_survivor_that_is_behind_gets_the_rest_before_anything_is_acknowledged() {
+fn s24_survivor_that_is_behind_gets_the_rest_first() {
     let mut copies = with_a_change_at(1);
     promote(&mut copies, 2, 1, 2);
     copies.push(1, 3, whole(0, 1), -2.0);
