@@ -27,6 +27,7 @@ SECONDS = {
     "yarn_job_hdfs_faults": 136,
     "yarn_job_sites": 205,
     "local_counting": 120,
+    "local_model_saves": 45,
     "yarn_job_operations": 81,
     "yarn_job": 77,
     "simulation": 310,

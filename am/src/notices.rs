@@ -46,6 +46,8 @@ fn weight(event: &JobEvent) -> Weight {
         | JobEvent::CheckpointCommitted(_)
         | JobEvent::CheckpointGivenUp { .. }
         | JobEvent::CheckpointPeriod(_)
+        | JobEvent::SaveGranted { .. }
+        | JobEvent::ModelSaved { .. }
         | JobEvent::StorageWait(_)
         | JobEvent::RollbackStarted { .. }
         | JobEvent::RollbackFinished { .. }
@@ -197,6 +199,16 @@ pub fn notice(event: &JobEvent) {
     log(event);
 }
 
+fn log_save(event: &JobEvent) {
+    match event {
+        JobEvent::SaveGranted { save, slot } => tracing::info!(%save, %slot, "save_granted"),
+        JobEvent::ModelSaved { save, checkpoint, dir } => {
+            tracing::info!(%save, %checkpoint, dir, "model_saved");
+        }
+        other => debug_assert!(false, "not an event of a save: {other:?}"),
+    }
+}
+
 /// Writes an event to the log alone. On YARN standard output is a file that nothing reads.
 pub fn log(event: &JobEvent) {
     match event {
@@ -220,8 +232,7 @@ pub fn log(event: &JobEvent) {
             let EvaluationView { pass, rows, figures } = scores;
             tracing::info!(pass, rows, %figures, "pass_evaluated");
         }
-        JobEvent::CheckpointCommitted(taken) => {
-            let CheckpointView { cut, bytes, took_ms, .. } = taken;
+        JobEvent::CheckpointCommitted(CheckpointView { cut, bytes, took_ms, .. }) => {
             tracing::info!(%cut, bytes, duration_ms = took_ms, "checkpoint_committed");
         }
         JobEvent::CheckpointPeriod(period) => {
@@ -236,6 +247,7 @@ pub fn log(event: &JobEvent) {
                 "checkpoint_period_changed"
             );
         }
+        JobEvent::SaveGranted { .. } | JobEvent::ModelSaved { .. } => log_save(event),
         JobEvent::CheckpointGivenUp { cut, reason } => {
             tracing::info!(%cut, reason, "checkpoint_aborted");
         }

@@ -18,8 +18,9 @@
 //! - Every step can be repeated. After any interruption the same call, also by a later attempt, ends with one model.
 
 use bytes::Bytes;
+use heddle_fail_points::fail_point;
 use heddle_protocol::control::ExportedFile;
-use heddle_protocol::ids::Generation;
+use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{Md5, Salt};
 use heddle_protocol::model::{MODEL_FILE, ModelFile, is_plain_name};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
@@ -168,6 +169,67 @@ impl Publication<'_> {
         Ok(())
     }
 
+    /// Publishes a save: `MODEL.json` names the staged directory, whose files stay where they are. It replaces nothing but,
+    /// with `--overwrite`, that of another job. One of this job is kept: an earlier attempt has published the save from the
+    /// directory of another trainer. Directories that it does not name are removed. `after`: a cut before those that the
+    /// save may be made from.
+    ///
+    /// # Errors
+    /// See [`PublishError`]. After `Storage` the same call may be repeated.
+    pub async fn publish_save(&self, model: ModelFile, after: CutId) -> Result<(), PublishError> {
+        self.check_names(&model)?;
+        self.gate().await?;
+        let before = self.before().await?;
+        let replaces = match &before {
+            Before::Model(other) if self.is_of_save(other, &model, after).await? => {
+                self.remove_dirs(|name| is_of_trainer(name) && name != other.dir).await;
+                return Ok(());
+            }
+            Before::Nothing => false,
+            Before::Model(_) | Before::Foreign if self.overwrite => true,
+            Before::Model(_) | Before::Foreign => {
+                self.remove_dirs(|name| name == self.staged).await;
+                return Err(PublishError::Taken(format!(
+                    "{} exists already and is not of this job; rerun with --overwrite, or with another output.model",
+                    self.storage.show(&self.at(MODEL_FILE)?),
+                )));
+            }
+        };
+        let draft = self.draft(&model).await?;
+        self.gate().await?;
+        let path = self.at(MODEL_FILE)?;
+        if replaces {
+            self.storage.replace(&draft, &path).await?;
+        } else if let Err(error) = self.storage.rename(&draft, &path).await {
+            // A lost reply, or another attempt of this job.
+            match self.before().await? {
+                Before::Model(other) if self.is_of_save(&other, &model, after).await? => {}
+                Before::Model(_) | Before::Foreign | Before::Nothing => return Err(error.into()),
+            }
+        }
+        fail_point!("after-save-published");
+        self.remove_dirs(|name| is_of_trainer(name) && name != model.dir).await;
+        Ok(())
+    }
+
+    /// Whether a published model is of this save: of this run, or of an earlier one that the job continues, which made it
+    /// from this checkpoint directory.
+    async fn is_of_save(
+        &self,
+        other: &ModelFile,
+        model: &ModelFile,
+        after: CutId,
+    ) -> Result<bool, PublishError> {
+        if other.run == model.run {
+            return Ok(true);
+        }
+        if other.checkpoint <= after || other.checkpoint.generation > self.generation {
+            return Ok(false);
+        }
+        let claim = self.checkpoints.claim(other.checkpoint.generation).await?;
+        Ok(claim.run == other.run)
+    }
+
     fn check_names(&self, model: &ModelFile) -> Result<(), PublishError> {
         let names = model.files.iter().map(|file| file.name.as_str());
         match names.chain([self.staged]).find(|name| !is_plain_name(name) || *name == MODEL_FILE) {
@@ -303,7 +365,7 @@ impl Publication<'_> {
                 }
             }
         }
-        self.remove_dirs(is_dir_of_early_version).await;
+        self.remove_dirs(is_of_trainer).await;
     }
 
     /// Removes all exports of this checkpoint directory: the claim on it makes them this process's.
@@ -334,8 +396,9 @@ impl Publication<'_> {
     }
 }
 
-/// `trainer-<index>.<incarnation>`, or that and `-<try>`: early versions left their exports under such names.
-fn is_dir_of_early_version(name: &str) -> bool {
+/// `trainer-<index>.<incarnation>`, or that and `-<try>`: a trainer writes a save under such a name, and early versions
+/// left their exports so.
+fn is_of_trainer(name: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let Some((index, rest)) = name.strip_prefix("trainer-").and_then(|rest| rest.split_once('.'))
     else {

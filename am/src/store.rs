@@ -11,9 +11,9 @@ use heddle_fail_points::fail_point;
 use heddle_protocol::control::ExportedFile;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::Failure;
-use heddle_protocol::ids::{CutId, Generation, RunId};
+use heddle_protocol::ids::{CutId, Generation, RunId, SaveNo};
 use heddle_protocol::manifest::Salt;
-use heddle_protocol::model::{FORMAT_VERSION, ModelFile, staging_prefix};
+use heddle_protocol::model::{FORMAT_VERSION, ModelFile, save_dir, staging_prefix};
 use heddle_protocol::spec::{CheckpointSpec, Permissions};
 use heddle_protocol::view;
 use heddle_storage::chain;
@@ -170,9 +170,9 @@ impl Store {
                 }
             }
             StoreCall::Discard { cut, .. } => done(self.dir.discard(cut, self.salt).await),
-            StoreCall::Retain { keep, generation, base, best } => {
+            StoreCall::Retain { keep, generation, base, best, held } => {
                 fail_point!("before-delete", cut = base);
-                let held: Vec<CutId> = best.into_iter().chain([base]).collect();
+                let held: Vec<CutId> = best.into_iter().chain(held).chain([base]).collect();
                 let keep = keep as usize;
                 if let Some(mirrors) = &self.mirrors {
                     let held = held.clone();
@@ -193,8 +193,9 @@ impl Store {
                     Err(error) => failed(&error),
                 }
             }
-            StoreCall::PublishModel { dir, model: staged, files, checkpoint } => {
-                match self.publish(&dir, staged, files, checkpoint).await {
+            StoreCall::PublishModel { save, after, dir, model: staged, files, checkpoint } => {
+                fail_point!("before-publish", save = save.0);
+                match self.publish((save, after), &dir, staged, files, checkpoint).await {
                     Ok(url) => Stored::Published(url),
                     Err(PublishError::Storage(error)) => {
                         Stored::NotDone { failure: error.failure() }
@@ -282,13 +283,19 @@ impl Store {
 
     async fn publish(
         &self,
+        (save, after): (SaveNo, CutId),
         dir: &str,
         staged: String,
         files: Vec<ExportedFile>,
         checkpoint: CutId,
     ) -> Result<String, PublishError> {
-        let location =
+        let output =
             StorageUrl::parse(dir).map_err(|error| PublishError::Taken(error.to_string()))?;
+        let save_dir = save_dir(save);
+        let location = match &save_dir {
+            Some(name) => output.with_path(output.path().join(name)?),
+            None => output,
+        };
         let storage = connect(&location)?;
         let lease = || self.lease.check(Instant::now());
         let publication = Publication {
@@ -306,17 +313,19 @@ impl Store {
             generation: self.generation,
             lease: &lease,
         };
-        publication
-            .publish(ModelFile {
-                format_version: FORMAT_VERSION,
-                run: self.run,
-                job: self.job.clone(),
-                checkpoint,
-                dir: String::new(),
-                files,
-                at_ms: wall_ms(),
-            })
-            .await?;
+        let model = ModelFile {
+            format_version: FORMAT_VERSION,
+            run: self.run,
+            job: self.job.clone(),
+            checkpoint,
+            dir: if save_dir.is_some() { staged.clone() } else { String::new() },
+            files,
+            at_ms: wall_ms(),
+        };
+        match save_dir {
+            Some(_) => publication.publish_save(model, after).await?,
+            None => publication.publish(model).await?,
+        }
         Ok(location.to_string())
     }
 }

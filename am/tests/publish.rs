@@ -14,7 +14,9 @@ use heddle_protocol::manifest::Salt;
 use heddle_protocol::model::{MODEL_FILE, ModelFile, staging_prefix};
 use heddle_storage::checkpoint::{CheckpointDir, ClaimRecord, Owner};
 use heddle_storage::testing::{Faults, Faulty, InjectedFault, MemoryStorage};
-use heddle_storage::{Mode, Storage, StorePath, SummedWriter, read_small, write_whole};
+use heddle_storage::{
+    EntryKind, Mode, Storage, StorePath, SummedWriter, make_dirs, read_small, write_whole,
+};
 use uuid::Uuid;
 
 const NAMES: [&str; 2] = ["model.safetensors", "model.txt"];
@@ -303,4 +305,130 @@ async fn a_stale_application_master_replaces_nothing() {
     let exported = rig.export(earlier, 0).await;
     let fenced = rig.publish(earlier, &exported, true, Faults::none()).await;
     assert!(matches!(fenced, Err(PublishError::Fenced(_))), "{fenced:?}");
+}
+
+impl Rig {
+    /// Writes a save as a trainer does. Its directory and the files.
+    async fn save(&self, which: Which, trainer: u32) -> (String, Vec<ExportedFile>) {
+        let dir = path("/out/save-1");
+        make_dirs(&self.memory, &dir, Mode::DIR).await.expect("made");
+        let staged = format!("trainer-{trainer}.1");
+        let own = dir.join(&staged).expect("a name");
+        self.memory.mkdir(&own, Mode::DIR).await.expect("made");
+        let at = own.join(NAMES[0]).expect("a name");
+        let content = Bytes::from(which.content);
+        let bytes = content.len() as u64;
+        write_whole(&self.memory, &at, Mode::FILE, content).await.expect("written");
+        let (name, md5) = (NAMES[0].to_owned(), "0".repeat(32));
+        (staged, vec![ExportedFile { name, bytes, md5 }])
+    }
+
+    async fn publish_save(
+        &self,
+        which: Which,
+        (staged, files): &(String, Vec<ExportedFile>),
+        overwrite: bool,
+        faults: Arc<Faults>,
+    ) -> Result<(), PublishError> {
+        let storage = Faulty::over(Arc::new(self.memory.clone()), faults);
+        let publication = Publication {
+            storage: &*storage,
+            dir: &path("/out/save-1"),
+            staged,
+            staging_prefix: &staging_prefix("/ckpt"),
+            mode: Mode::FILE,
+            overwrite,
+            salt: Salt(Uuid::from_u128(5)),
+            checkpoints: &self.checkpoints,
+            generation: Generation(1),
+            lease: &|| Ok(()),
+        };
+        let model = ModelFile {
+            format_version: 1,
+            run: RunId(Uuid::from_u128(which.run)),
+            job: "test".to_owned(),
+            checkpoint: cut(which.cut.0, which.cut.1),
+            dir: staged.clone(),
+            files: files.clone(),
+            at_ms: 0,
+        };
+        publication.publish_save(model, cut(1, 3)).await
+    }
+
+    /// The directory that `MODEL.json` of the save names, and all directories beside it.
+    async fn saved(&self) -> (Option<String>, Vec<String>) {
+        let dir = path("/out/save-1");
+        let json = read_small(&self.memory, &dir.join(MODEL_FILE).expect("a name"), 1 << 20).await;
+        let model = json.ok().map(|json| ModelFile::from_json(&json).expect("whole").dir);
+        let entries = self.memory.list(&dir).await.expect("listed");
+        let dirs = entries.iter().filter(|entry| entry.kind == EntryKind::Dir);
+        (model, dirs.map(|entry| entry.name().to_owned()).collect())
+    }
+}
+
+#[tokio::test]
+async fn save_is_published_once_after_an_interruption_at_any_call() {
+    for fault in InjectedFault::ALL {
+        for at in 0.. {
+            let rig = Rig::new().await;
+            let first = rig.save(NEW, 0).await;
+            let faults = Faults::at([(at, fault)]);
+            let published = rig.publish_save(NEW, &first, false, Arc::clone(&faults)).await;
+            let context = format!("after {fault:?} at call {at}: {:?}", faults.log());
+            let (named, _) = rig.saved().await;
+            assert!(named.as_deref().is_none_or(|dir| dir == first.0), "{context}");
+            // The next attempt has another trainer write it.
+            let second = rig.save(NEW, 1).await;
+            let again = rig.publish_save(NEW, &second, false, Faults::none()).await;
+            assert!(again.is_ok(), "{again:?} {context}");
+            let (model, dirs) = rig.saved().await;
+            let model = model.expect("published");
+            assert_eq!(dirs, [model.as_str()], "{context}");
+            if named.is_some() || published.is_ok() {
+                assert_eq!(model, first.0, "it is not replaced: {context}");
+            }
+            if faults.calls() <= at {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn save_of_another_run_is_replaced_only_if_asked() {
+    let rig = Rig::new().await;
+    let old_run = Which { run: 9, ..OLD };
+    let old = rig.save(old_run, 0).await;
+    rig.publish_save(old_run, &old, false, Faults::none()).await.expect("published");
+    let new = rig.save(NEW, 1).await;
+    let refused = rig.publish_save(NEW, &new, false, Faults::none()).await;
+    let Err(PublishError::Taken(text)) = refused else { panic!("{refused:?}") };
+    assert!(text.contains("/out/save-1/MODEL.json exists already"), "{text}");
+    assert_eq!(rig.saved().await, (Some(old.0.clone()), vec![old.0]));
+    let new = rig.save(NEW, 1).await;
+    rig.publish_save(NEW, &new, true, Faults::none()).await.expect("published");
+    assert_eq!(rig.saved().await, (Some(new.0.clone()), vec![new.0]));
+}
+
+/// The earlier run of a job that continues had published the save, and had not recorded it.
+#[tokio::test]
+async fn save_of_the_run_that_is_continued_is_kept() {
+    let rig = Rig::new().await;
+    // Generation 1 is a claim of run 1.
+    let earlier = Which { run: 1, ..NEW };
+    let first = rig.save(earlier, 0).await;
+    rig.publish_save(earlier, &first, false, Faults::none()).await.expect("published");
+    let second = rig.save(NEW, 1).await;
+    rig.publish_save(NEW, &second, false, Faults::none()).await.expect("it is there");
+    assert_eq!(rig.saved().await, (Some(first.0.clone()), vec![first.0]));
+}
+
+#[tokio::test]
+async fn superseded_attempt_publishes_no_save() {
+    let rig = Rig::new().await;
+    let save = rig.save(NEW, 0).await;
+    rig.claim(2).await;
+    let refused = rig.publish_save(NEW, &save, false, Faults::none()).await;
+    assert!(matches!(refused, Err(PublishError::Fenced(_))), "{refused:?}");
+    assert_eq!(rig.saved().await.0, None);
 }

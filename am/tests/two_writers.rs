@@ -13,7 +13,9 @@ use heddle_am::claim::{ClaimRequest, Claimed, Liveness, claim};
 use heddle_am::lease::Lease;
 use heddle_am::store::Store;
 use heddle_am_core::{CallId, Event, StoreCall, Stored};
-use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
+use heddle_protocol::ids::{
+    Attempt, CutId, Epoch, Generation, PhaseNo, RunId, SaveNo, ShardId, Step,
+};
 use heddle_protocol::manifest::{
     FORMAT_VERSION, InputPlan, Manifest, Progress, Salt, ShardFile, Work,
 };
@@ -306,6 +308,8 @@ async fn attempt_with_expired_lease_publishes_nothing() {
         || StoreCall::Commit { staging: String::new(), manifest: Box::new(manifest.clone()) };
     let output = tempfile::tempdir().expect("a temporary directory");
     let publish = || StoreCall::PublishModel {
+        save: SaveNo(0),
+        after: CutId::default(),
         dir: output.path().display().to_string(),
         model: "model".to_owned(),
         files: Vec::new(),

@@ -219,6 +219,12 @@ impl EventPrinter {
             JobEvent::Evaluated(scores) => self.say(&format::evaluation(&scores)),
             JobEvent::CheckpointCommitted(taken) => self.say(&format::checkpoint(&taken)),
             JobEvent::CheckpointPeriod(period) => self.say(&period.to_string()),
+            JobEvent::SaveGranted { save, slot } => {
+                self.say(&format!("{slot} asked for save {save} of the model"));
+            }
+            JobEvent::ModelSaved { save, checkpoint, dir } => {
+                self.say(&format!("save {save}: the model of checkpoint {checkpoint} is in {dir}"));
+            }
             JobEvent::CheckpointGivenUp { cut, reason } => {
                 self.say(&format!("checkpoint {cut} given up: {reason}"));
             }

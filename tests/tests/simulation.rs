@@ -10,7 +10,7 @@ use std::process::Command;
 use heddle_tests::simulation::{Explorer, Fault, Job, Schedule, Summary, Trial};
 
 /// Seeds of an exploration, shared by all jobs, unless `HEDDLE_SEEDS` is set.
-const SEEDS: u64 = 3_900;
+const SEEDS: u64 = 4_160;
 /// Faults of a run, at the most.
 const FAULTS_MAX: usize = 6;
 
@@ -183,6 +183,18 @@ fn s46_damaged_files_are_replaced_by_equal_ones() {
 #[test]
 fn s48_files_that_differ_are_never_committed() {
     at_every_event(["bsp-copies", "asp-copies"], &[Fault::FlipCopy]);
+}
+
+#[test]
+fn saves_are_published_once_whatever_dies_meanwhile() {
+    let faults = [Fault::KillTrainer, Fault::LoseTrainer, Fault::KillAm, Fault::TwoAms];
+    for name in ["bsp-saves", "asp-saves"] {
+        let explorer = explorer(name);
+        let undisturbed = explorer.run(0, &Schedule::default()).expect("nothing goes wrong");
+        assert!(undisturbed.saves > 0, "{name}: no save was published");
+        let explored = explorer.explore(0..30, &faults, FAULTS_MAX);
+        explored.unwrap_or_else(|failure| panic!("{failure}"));
+    }
 }
 
 #[test]

@@ -57,6 +57,8 @@ fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
         ],
         // An attempt that dies between a score and its record.
         Mutation::ScoreNotDurable => &[Fault::KillAm, Fault::TwoAms, Fault::PauseAm],
+        // An attempt that dies while a save is under way.
+        Mutation::SaveIsForgotten => &[Fault::KillAm, Fault::TwoAms, Fault::PauseAm],
         // A backup that is behind when its primary dies.
         Mutation::PrimaryLeavesBackupOut => {
             &[Fault::Pause, Fault::Hang, Fault::LagData, Fault::LosePserver, Fault::KillPserver]
@@ -94,6 +96,8 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         // Two backups.
         Mutation::SurvivorsAreNotAligned => "asp-replicas-threads",
         Mutation::SparesJoin | Mutation::SpareStaysIdle => "asp-spares",
+        // Programs ask for saves.
+        Mutation::AnySaveLease | Mutation::SaveIsForgotten => "asp-saves",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, ExportedFile, OrderedFault};
-use heddle_protocol::ids::{CutId, Generation, Member, ShardId};
+use heddle_protocol::ids::{CutId, Generation, Member, SaveNo, ShardId};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::spec::Bytes;
 use heddle_protocol::view;
@@ -181,6 +181,8 @@ pub enum StoreCall {
         base: CutId,
         /// Never to be removed: the one whose model is exported, if that is not the last one.
         best: Option<CutId>,
+        /// Never to be removed: the one that a save of the model is made from.
+        held: Option<CutId>,
     },
     /// Find the newest complete and verified checkpoint below `below`; set the damaged one aside (renamed, never
     /// deleted). Answered by `Base`.
@@ -198,9 +200,15 @@ pub enum StoreCall {
         /// The shard.
         shard: ShardId,
     },
-    /// Move the exported files to their names in `<dir>` and write `<dir>/MODEL.json` last; a model that is there is
-    /// replaced if the job was started so. Answered by `Published`.
+    /// Publish a model. Save 0, of the end of the job: move the exported files to their names in `<dir>` and write
+    /// `<dir>/MODEL.json` last; a model that is there is replaced if the job was started so. A save during training: write
+    /// `<dir>/save-<n>/MODEL.json`, which names the folder of the files; one of this run that is there stays. Answered by
+    /// `Published`.
     PublishModel {
+        /// The save.
+        save: SaveNo,
+        /// The last cut when it was granted: a model of this save is of a later one.
+        after: CutId,
         /// The output directory, as a URL.
         dir: String,
         /// Below it: the directory that a trainer has exported the files to.

@@ -18,10 +18,12 @@ const COMMITS_KEPT: usize = 8;
 /// - `Views`: after the last `Restore` the first, which has the placement, and those with the last view of a shard.
 /// - `Evaluated`, `PassTrained`: those that no later `Restore` went below.
 /// - `Commit`: the last few.
+/// - `SaveGranted`: the last, and the `SaveEnded` after it.
 /// - `Scaled`, `Outcome`: the last, a `Scaled` unless a first attempt was claimed after it.
 #[must_use]
 pub fn compact(records: Vec<Record>) -> Vec<Record> {
     let (mut claimed, mut restored, mut scaled, mut ended) = (false, None, false, false);
+    let mut granted = false;
     let mut commits = 0;
     let last_restore = records.iter().rposition(|it| matches!(it, Record::Restore { .. }));
     let mut after = records.iter().enumerate().skip(last_restore.unwrap_or(0));
@@ -53,6 +55,8 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
                 commits += 1;
                 commits <= COMMITS_KEPT
             }
+            Record::SaveGranted(_) => !std::mem::replace(&mut granted, true),
+            Record::SaveEnded { .. } => !granted,
             Record::Scaled { .. } => !std::mem::replace(&mut scaled, true),
             Record::Outcome(_) => !std::mem::replace(&mut ended, true),
         })
@@ -67,15 +71,15 @@ mod tests {
     use heddle_protocol::exit_code::ExitCode;
     use heddle_protocol::figure::Figure;
     use heddle_protocol::ids::{
-        Attempt, CutId, Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step, Term,
-        ViewVersion,
+        Attempt, CutId, Epoch, Generation, Incarnation, Member, PhaseNo, SaveNo, ShardId, Slot,
+        Step, Term, ViewVersion,
     };
     use heddle_protocol::view::{EvaluationView, JobState, TrainingPassView};
     use proptest::prelude::*;
 
     use super::*;
     use crate::outcome::Outcome;
-    use crate::record::RecordedView;
+    use crate::record::{GrantedSave, RecordedView};
     use std::collections::BTreeMap;
 
     fn view(shard: u32, version: u64) -> RecordedView {
@@ -137,6 +141,19 @@ mod tests {
                 step: Step(0),
                 at_ms: 0,
             }),
+            (1u32..4).prop_map(|save| Record::SaveGranted(GrantedSave {
+                save: SaveNo(save),
+                member: Member { slot: Slot::trainer(0), incarnation: Incarnation(1) },
+                request: 1,
+                block_ms: 1,
+                after: CutId::default(),
+                at_ms: 0,
+            })),
+            (1u32..4).prop_map(|save| Record::SaveEnded {
+                save: SaveNo(save),
+                model: None,
+                at_ms: 0
+            }),
             (1u32..9).prop_map(|trainers| Record::Scaled { trainers, at_ms: 0 }),
             Just(Record::Outcome(Outcome {
                 state: JobState::Stopped,
@@ -169,9 +186,12 @@ mod tests {
                 _ => {}
             }
         }
+        let mut saves = crate::model_saves::ModelSaves::default();
+        saves.begin(records, crate::time::Now::default());
+        let saves = format!("{saves:?}");
         let ended = last(|record| matches!(record, Record::Outcome(_) | Record::Claim { .. }));
         format!(
-            "{:?} {:?} {:?} {:?} {ended:?} {scaled:?} {scores:?} {passes:?} {of_shards:?}",
+            "{:?} {:?} {:?} {:?} {ended:?} {scaled:?} {scores:?} {passes:?} {of_shards:?} {saves}",
             last(|record| matches!(record, Record::Claim { .. })),
             last(|record| matches!(record, Record::Restore { .. })),
             last(|record| matches!(record, Record::Commit { .. })),

@@ -4,7 +4,8 @@
 //! cluster has them). Records are only ever added to; unknown fields of later versions are ignored.
 
 use heddle_protocol::ids::{
-    Attempt, CutId, Epoch, Generation, Member, PhaseNo, ShardId, Slot, Step, Term, ViewVersion,
+    Attempt, CutId, Epoch, Generation, Member, PhaseNo, SaveNo, ShardId, Slot, Step, Term,
+    ViewVersion,
 };
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view::{EvaluationView, TrainingPassView};
@@ -49,6 +50,23 @@ impl RecordedView {
     pub fn open_fills(&self) -> impl Iterator<Item = &RecordedFill> {
         self.fills.iter().filter(|fill| !self.in_sync.contains(&fill.member))
     }
+}
+
+/// A granted request for a save of the model, as the journal has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantedSave {
+    /// The number of the save.
+    pub save: SaveNo,
+    /// The trainer that asked.
+    pub member: Member,
+    /// The number of its request.
+    pub request: u64,
+    /// For how long requests of others wait, ms.
+    pub block_ms: u64,
+    /// The last cut of the job at that time: the save is made from a later one.
+    pub after: CutId,
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
 }
 
 /// One journal entry.
@@ -129,6 +147,17 @@ pub enum Record {
         /// Its loss.
         trained: TrainingPassView,
     },
+    /// A trainer's request for a save of the model is granted. Durable before the trainer receives it.
+    SaveGranted(GrantedSave),
+    /// A save is over.
+    SaveEnded {
+        /// The save.
+        save: SaveNo,
+        /// Its directory, as a URL; none: it was given up.
+        model: Option<String>,
+        /// Milliseconds since 1970.
+        at_ms: u64,
+    },
     /// An operator changed the number of trainers; holds for the attempts of this run.
     Scaled {
         /// How many.
@@ -147,11 +176,14 @@ impl Record {
     #[must_use]
     pub fn is_decision(&self) -> bool {
         match self {
-            Self::Claim { .. } | Self::Restore { .. } | Self::Outcome(_) => true,
+            Self::Claim { .. } | Self::Restore { .. } | Self::SaveGranted(_) | Self::Outcome(_) => {
+                true
+            }
             Self::Views { .. } => !Mutation::ViewsBeforeRecord.is_on(),
             Self::Commit { .. }
             | Self::Evaluated { .. }
             | Self::PassTrained { .. }
+            | Self::SaveEnded { .. }
             | Self::Scaled { .. } => false,
         }
     }

@@ -209,7 +209,8 @@ impl Coordinator {
             | Command::Barrier { .. }
             | Command::Drain
             | Command::Tokens(_)
-            | Command::Export { .. } => {
+            | Command::Export(_)
+            | Command::SaveAnswer { .. } => {
                 tracing::debug!("command_ignored")
             }
         }

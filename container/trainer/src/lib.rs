@@ -3,7 +3,7 @@
 //! [`run()`] is the built-in trainer; [`main_with`] is the `main` of a program with its own [`Algorithm`]. Parser threads
 //! ([`reader`], [`feed`]) pass minibatches ([`batch`]) to the training loop. The loop pulls parameters and pushes gradients
 //! through `heddle-client`, and reports to the ApplicationMaster through `heddle-agent`. [`export`] writes the model of a
-//! checkpoint, [`predict`] scores records with one. A step does not depend on the trainer that computes it:
+//! checkpoint, [`ModelSaver`] lets a program ask for one while training goes on, [`predict`] scores records with one. A step does not depend on the trainer that computes it:
 //! [`heddle_protocol::lanes`] defines the order of tasks.
 //!
 //! The trainer does not place shards, assign work, or handle failures, except that it repeats a step on request.
@@ -24,6 +24,7 @@ pub mod class_weights;
 pub mod export;
 pub mod feed;
 mod input_plan;
+mod model_saver;
 pub mod predict;
 pub mod reader;
 pub mod run;
@@ -31,4 +32,5 @@ pub mod storage_wait;
 
 pub use algorithm::{Algorithm, StepWork};
 pub use batch::Batch;
-pub use run::{TrainerError, main_with, run};
+pub use model_saver::{ModelSaver, PendingSave};
+pub use run::{TrainerError, main_with, main_with_saver, run};

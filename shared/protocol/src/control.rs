@@ -8,6 +8,7 @@
 
 mod command;
 mod granted_pulls;
+mod model_save;
 mod ordered_fault;
 mod replica;
 mod report;
@@ -23,6 +24,10 @@ pub use command::{
     ShardPlace, Sharing, TakeCut, TaskGrant, TaskHandOut, Welcome,
 };
 pub use granted_pulls::{GAP_BOUNDS, GrantedPulls};
+pub use model_save::{
+    BLOCK_MS_MAX, BLOCK_MS_MIN, ExportFailure, ExportOrder, ExportProgress, ExportedFile,
+    ExportedModel, SaveAnswer, SaveRequest,
+};
 pub use ordered_fault::{
     ChaosOrder, ChaosStep, FAULT_MS_MAX, FaultTarget, OrderedFault, SESSION_LAPSES_MS,
     SLOW_FACTOR_MAX,
@@ -31,7 +36,7 @@ pub use replica::{
     BackupPlace, FillOrder, FillProgress, HandOver, ReplicaState, ReplicationLag, SetViews,
     ShardStop, ShardView,
 };
-pub use report::{ExportedFile, Registration, Report, ReportEnvelope};
+pub use report::{Registration, Report, ReportEnvelope};
 pub use saved_bytes::SavedBytes;
 pub use sparse_table_size::SparseTableSize;
 pub use state::{

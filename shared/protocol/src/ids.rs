@@ -104,6 +104,12 @@ number_id!(
     ""
 );
 
+number_id!(
+    /// A save of the model. From 1 over the job; 0 is the one at its end.
+    SaveNo(u32),
+    ""
+);
+
 /// Only a rollback raises it. Data frames carry it and shards refuse any other.
 ///
 /// Ordered by generation, then count, so that epochs of a later claim are always higher.
@@ -171,6 +177,26 @@ pub struct HandOut {
 impl fmt::Display for HandOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-h{}", self.generation, self.count)
+    }
+}
+
+/// Fencing number of the trainer that writes a model: counts how often the ApplicationMaster elected one.
+///
+/// Ordered by generation first, so that a number of a later ApplicationMaster is above all numbers of earlier ones. Only
+/// what is written under the last one is published.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct SaveLease {
+    /// The claim under which the trainer was elected.
+    pub generation: Generation,
+    /// Counted up over all elections of the generation, from 1; 0 is never given.
+    pub count: u32,
+}
+
+impl fmt::Display for SaveLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-s{}", self.generation, self.count)
     }
 }
 

@@ -6,6 +6,13 @@
 //! <output.model>/.model-<checkpoint directory>-<trainer>/…            an export that is not published yet
 //! ```
 //!
+//! Saves that a trainer's program asked for during training have a directory each:
+//!
+//! ```text
+//! <output.model>/save-<n>/<trainer>/model.safetensors, …              written by one trainer
+//! <output.model>/save-<n>/MODEL.json                                  names the valid directory
+//! ```
+//!
 //! A trainer exports into a hidden directory of its own, so that two trainers never write one file. The
 //! ApplicationMaster that leads then moves the files to their names and writes `MODEL.json` last.
 
@@ -13,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::control::ExportedFile;
-use crate::ids::{CutId, RunId};
+use crate::ids::{CutId, RunId, SaveNo};
 
 /// Its name in the output directory.
 pub const MODEL_FILE: &str = "MODEL.json";
@@ -26,6 +33,13 @@ pub const FORMAT_VERSION: u32 = 1;
 pub fn staging_prefix(checkpoint_dir: &str) -> String {
     let sum = Sha256::digest(checkpoint_dir.trim_end_matches('/'));
     format!(".model-{}-", hex::encode(&sum[..6]))
+}
+
+/// Name of the directory of a save below the output directory; `None` for the save at the end of the job, which is
+/// published in the output directory itself.
+#[must_use]
+pub fn save_dir(save: SaveNo) -> Option<String> {
+    (save.0 > 0).then(|| format!("save-{save}"))
 }
 
 /// Whether `name` is one path component that a file or directory of a model may have.
@@ -46,7 +60,7 @@ pub struct ModelFile {
     /// The checkpoint it was made from.
     pub checkpoint: CutId,
     /// Directory of the files, relative to this one. Empty: they are beside this file, as in all models
-    /// but those of early versions.
+    /// but saves during training and those of early versions.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dir: String,
     /// The files.

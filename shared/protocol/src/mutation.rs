@@ -74,11 +74,15 @@ pub enum Mutation {
     SparesJoin,
     /// Spares: the shards of a lost pserver wait for a container.
     SpareStaysIdle,
+    /// Saves: what a trainer reports under an earlier lease is published.
+    AnySaveLease,
+    /// Saves: a new attempt does not go on with a save that is not over.
+    SaveIsForgotten,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 34] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -111,6 +115,8 @@ impl Mutation {
         Self::SurvivorsAreNotAligned,
         Self::SparesJoin,
         Self::SpareStaysIdle,
+        Self::AnySaveLease,
+        Self::SaveIsForgotten,
     ];
 
     /// Whether this process has the defect.

@@ -1,6 +1,9 @@
 //! A trainer that counts: sample i adds 1 to row i. Whatever is lost or applied twice shows in the sums.
 //!
-//! It is built on the public interface for trainers of one's own, and started by `trainers.command`.
+//! It is built on the public interface for trainers of one's own, and started by `trainers.command`. With the arguments
+//! `--save-every STEPS --block-ms MS` it asks for a save of the model after each such number of its steps.
+
+use std::time::Duration;
 
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
@@ -11,10 +14,46 @@ use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::position::position_of_key;
 use heddle_protocol::spec::{PhaseKind, TableKind};
 use heddle_trainer::algorithm::{Algorithm, StepWork};
+use heddle_trainer::{ModelSaver, PendingSave};
 
 struct Counting {
     /// The table is sparse: its rows have positions.
     sparse: bool,
+    saves: Option<Saves>,
+}
+
+/// Requests for saves of the model.
+struct Saves {
+    saver: ModelSaver,
+    every: u64,
+    block: Duration,
+    steps: u64,
+    pending: Option<PendingSave>,
+}
+
+impl Saves {
+    fn step(&mut self) {
+        self.steps += 1;
+        if let Some(answer) = self.pending.as_ref().and_then(PendingSave::answer) {
+            eprintln!("save: {answer:?}");
+            self.pending = None;
+        }
+        if self.pending.is_none() && self.steps.is_multiple_of(self.every) {
+            self.pending = Some(self.saver.ask(self.block));
+        }
+    }
+
+    /// By the arguments of the program.
+    fn of(saver: ModelSaver) -> Option<Self> {
+        let arguments: Vec<String> = std::env::args().collect();
+        let value = |name: &str| -> Option<u64> {
+            let at = arguments.iter().position(|argument| argument == name)?;
+            arguments.get(at + 1)?.parse().ok()
+        };
+        let (every, block_ms) = (value("--save-every")?, value("--block-ms")?);
+        let block = Duration::from_millis(block_ms);
+        Some(Self { saver, every, block, steps: 0, pending: None })
+    }
 }
 
 impl Counting {
@@ -56,12 +95,13 @@ impl Algorithm for Counting {
         let (rows, values) = self.counts(&work.batch.indices);
         work.gradient.tables.push(TableGradient { table: TableId(0), rows, values });
         metrics.rows += work.batch.rows() as u64;
+        self.saves.iter_mut().for_each(Saves::step);
     }
 }
 
 fn main() -> std::process::ExitCode {
-    heddle_trainer::main_with(|spec| {
+    heddle_trainer::main_with_saver(|spec, saver| {
         let sparse = spec.tables().iter().all(|table| table.kind == TableKind::Sparse);
-        Box::new(Counting { sparse })
+        Box::new(Counting { sparse, saves: Saves::of(saver) })
     })
 }

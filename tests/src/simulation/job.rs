@@ -73,6 +73,8 @@ pub struct Job {
     pub losses: Vec<f64>,
     /// Whether the model is exported.
     pub output: bool,
+    /// After how many of its steps a trainer's program asks for a save of the model; 0: never.
+    pub asks_every: u64,
     /// How long a trainer computes at the most, in simulated time: with 0 a phase is over between two heartbeats.
     pub compute_ms: u64,
     /// How many times as long as others the first container of trainer-0 computes, and a later one.
@@ -125,6 +127,7 @@ impl Job {
             keep_best: false,
             losses: Vec::new(),
             output: false,
+            asks_every: 0,
             compute_ms: 0,
             slow: [1, 1],
             sparse: false,
@@ -401,6 +404,7 @@ impl Job {
         [spec.pservers.spares, spec.trainers.spares] = self.spares;
         spec.checkpoint.every = self.every;
         spec.checkpoint.timeout = DurationMs::secs(60);
+        spec.output.save_lease = DurationMs::secs(5);
         spec
     }
 

@@ -6,7 +6,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 30] = [
+    pub const NAMES: [&'static str; 32] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
@@ -37,6 +37,8 @@ impl Job {
         "bsp-spares",
         "asp-spares",
         "asp-spares-replicas",
+        "bsp-saves",
+        "asp-saves",
     ];
 
     /// A job by its name.
@@ -283,6 +285,24 @@ impl Job {
                 spares: [1, 0],
                 shards: 3,
                 replicas: 1,
+                ..small(Consistency::Asp)
+            },
+            // Programs ask for saves, and some exports take longer than their leases.
+            "bsp-saves" => Self {
+                tasks: vec![3, 2, 3],
+                trainers: 3,
+                output: true,
+                asks_every: 2,
+                compute_ms: 4_000,
+                ..small(Consistency::Bsp)
+            },
+            "asp-saves" => Self {
+                tasks: vec![3, 2, 4, 2],
+                trainers: 3,
+                output: true,
+                asks_every: 2,
+                compute_ms: 4_000,
+                every: Every::Steps(4),
                 ..small(Consistency::Asp)
             },
             _ => return None,

@@ -17,6 +17,7 @@ mod bursts;
 mod chance;
 mod coverage;
 mod explorer;
+mod exporter;
 mod fault;
 mod job;
 mod jobs;

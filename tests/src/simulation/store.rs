@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use heddle_am_core::{Checkpoint, DamagedCheckpoint, Record, StoreCall, Stored};
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::CutId;
+use heddle_protocol::ids::{CutId, SaveLease, SaveNo};
 use heddle_protocol::manifest::{Manifest, ShardFile};
 use uuid::Uuid;
 
@@ -21,6 +21,15 @@ pub enum Trouble {
     Unknown,
 }
 
+/// An exported model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredExport {
+    /// The checkpoint that it was made from.
+    pub cut: CutId,
+    /// Under which it was reported.
+    pub lease: SaveLease,
+}
+
 /// What outlives every process.
 #[derive(Clone, Debug, Default)]
 pub struct Durable {
@@ -34,10 +43,12 @@ pub struct Durable {
     pub damaged: BTreeSet<Uuid>,
     /// The highest claim.
     pub generation: u32,
-    /// Exported folders in the output directory, by the checkpoint they were made from.
-    pub exports: BTreeMap<String, CutId>,
+    /// Exported folders in the output directory, by name.
+    pub exports: BTreeMap<String, StoredExport>,
     /// The checkpoint whose model is published.
     pub published: Option<CutId>,
+    /// Of each published save, the checkpoint that it was made from.
+    pub saves: BTreeMap<SaveNo, CutId>,
     /// How the next calls go wrong.
     pub troubles: VecDeque<Trouble>,
 }
@@ -140,13 +151,13 @@ impl Durable {
                 Stored::Committed(Box::new(checkpoint))
             }
             StoreCall::Discard { .. } | StoreCall::ReplaceCopies { .. } => Stored::Done,
-            StoreCall::Retain { keep, base, best, .. } => {
+            StoreCall::Retain { keep, base, best, held, .. } => {
                 let excess = self.checkpoints.len().saturating_sub(*keep as usize);
                 let mut seen = 0;
                 self.checkpoints.retain(|checkpoint| {
                     seen += 1;
                     let cut = checkpoint.manifest.cut;
-                    seen > excess || cut == *base || Some(cut) == *best
+                    seen > excess || cut == *base || [*best, *held].contains(&Some(cut))
                 });
                 Stored::Done
             }
@@ -154,19 +165,24 @@ impl Durable {
                 let (base, damaged) = self.newest_whole(Some(*below));
                 Stored::Base { base: base.map(Box::new), damaged }
             }
-            StoreCall::PublishModel { dir, model, checkpoint, .. } => match self.exports.get(model)
-            {
-                Some(of) if of == checkpoint => {
-                    self.published = Some(*checkpoint);
-                    Stored::Published(dir.clone())
+            StoreCall::PublishModel { save, dir, model, checkpoint, .. } => {
+                match self.exports.get(model) {
+                    Some(export) if export.cut == *checkpoint => {
+                        match save {
+                            SaveNo(0) => self.published = Some(*checkpoint),
+                            // One that is there stays.
+                            save => _ = self.saves.entry(*save).or_insert(*checkpoint),
+                        }
+                        Stored::Published(dir.clone())
+                    }
+                    of => Stored::NotDone {
+                        failure: Failure::new(
+                            ErrorClass::Internal,
+                            format!("{model} holds the model of {of:?}"),
+                        ),
+                    },
                 }
-                of => Stored::NotDone {
-                    failure: Failure::new(
-                        ErrorClass::Internal,
-                        format!("{model} holds the model of {of:?}"),
-                    ),
-                },
-            },
+            }
         }
     }
 }

@@ -9,10 +9,10 @@ use heddle_client::machine::{
 use heddle_protocol::control::{
     Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TaskHandOut, TrainerState,
 };
-use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, HandOut, Lane, Member, Step, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
 
+use super::exporter::Exporter;
 use super::job::{Job, WEIGHTS};
 use super::store::Durable;
 
@@ -27,8 +27,8 @@ pub struct Labour(Work);
 enum Work {
     /// A gradient, or the score of a task.
     Compute(Era, What, Vec<f32>),
-    /// The model of a checkpoint.
-    Export(String),
+    /// The export with this number.
+    Export(u64),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,9 +74,8 @@ pub struct Trainer {
     next_pull: u64,
     stepped: Option<Epoch>,
     draining: bool,
-    /// The checkpoint that it was ordered to export last, and what came of it.
-    exporting: Option<String>,
-    export: Option<Report>,
+    /// Its exports, and requests of its program.
+    pub exporter: Exporter,
     /// Pservers that it cannot reach.
     pub outages: Vec<Member>,
 }
@@ -97,8 +96,7 @@ impl Trainer {
             next_pull: 0,
             stepped: None,
             draining: false,
-            exporting: None,
-            export: None,
+            exporter: Exporter::default(),
             outages: Vec::new(),
         }
     }
@@ -188,9 +186,15 @@ impl Trainer {
                 out.push(Output::Report(Report::Withdrawn { tasks }));
             }
             Command::Drain => self.drain(out),
-            Command::Export { checkpoint, .. } => self.export(checkpoint, out),
+            Command::Export(order) => {
+                let (begins, report) = self.exporter.ordered(order);
+                out.extend(begins.map(|number| Output::Labour(Labour(Work::Export(number)))));
+                out.extend(report.map(Output::Report));
+            }
+            Command::SaveAnswer { request, .. } => self.exporter.answered(request),
             Command::Stop { .. } => out.push(Output::Exit),
-            Command::Welcome(_) | Command::Refused { .. } => {}
+            Command::Welcome(_) => out.extend(self.exporter.connected().map(Output::Report)),
+            Command::Refused { .. } => {}
             other => return Err(format!("a trainer received {other:?}")),
         }
         self.listen(out)
@@ -297,6 +301,7 @@ impl Trainer {
                     self.stepped = Some(era.epoch);
                     out.push(Output::Report(Report::Stepping { epoch: era.epoch }));
                 }
+                out.extend(self.exporter.step(self.job.asks_every).map(Output::Report));
                 if let (Unit::Task(task), Some(running)) = (unit, &mut self.running)
                     && running.grant.task == task
                 {
@@ -347,39 +352,11 @@ impl Trainer {
     ) -> Result<(), String> {
         match labour.0 {
             Work::Compute(era, what, values) => self.computed(era, what, &values, out),
-            Work::Export(checkpoint) => {
-                let of = durable.checkpoints.iter().find(|c| c.dir == checkpoint);
-                let report = match of.filter(|_| !is_down) {
-                    Some(of) => {
-                        durable.exports.insert(dir.clone(), of.manifest.cut);
-                        Report::Exported { checkpoint, dir, files: Vec::new() }
-                    }
-                    None => Report::ExportFailed {
-                        checkpoint,
-                        failure: Failure::new(
-                            ErrorClass::Unreachable,
-                            "the storage does not answer",
-                        ),
-                    },
-                };
-                self.export = Some(report.clone());
-                out.push(Output::Report(report));
+            Work::Export(number) => {
+                let report = self.exporter.finish(number, dir, durable, is_down);
+                self.exporter.store(durable);
+                out.extend(report.map(Output::Report));
                 Ok(())
-            }
-        }
-    }
-
-    /// An order that comes twice is carried out once; one that failed begins again.
-    fn export(&mut self, checkpoint: String, out: &mut Vec<Output>) {
-        let under_way = self.exporting.as_ref() == Some(&checkpoint);
-        match &self.export {
-            None if under_way => {}
-            Some(done @ Report::Exported { .. }) if under_way => {
-                out.push(Output::Report(done.clone()));
-            }
-            _ => {
-                (self.exporting, self.export) = (Some(checkpoint.clone()), None);
-                out.push(Output::Labour(Labour(Work::Export(checkpoint))));
             }
         }
     }

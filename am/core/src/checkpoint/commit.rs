@@ -145,7 +145,8 @@ impl Checkpoints {
         );
         let keep = ctx.config().spec.checkpoint.keep.max(2);
         let best = self.best.as_ref().map(|best| best.manifest.cut);
-        let retain = StoreCall::Retain { keep, generation: ctx.generation(), base: cut.id, best };
+        let (generation, held) = (ctx.generation(), self.held);
+        let retain = StoreCall::Retain { keep, generation, base: cut.id, best, held };
         ctx.store(StoreCallPurpose::Housekeeping, retain);
         self.views.push(view.clone());
         let mut surplus = self.views.len().saturating_sub(keep as usize);

@@ -56,6 +56,8 @@ pub(crate) struct Checkpoints {
     base: Option<Checkpoint>,
     /// `training.keep = "best"`: the end of the best pass so far. It is exported, and is not removed.
     best: Option<Checkpoint>,
+    /// The one that a save of the model is made from: it is not removed.
+    held: Option<CutId>,
     views: Vec<CheckpointView>,
     /// Figures of the run before the checkpoint that this attempt started from.
     earlier: Progress,
@@ -127,6 +129,22 @@ impl Checkpoints {
     /// The checkpoint whose model is exported.
     pub(crate) fn to_export(&self) -> Option<&Checkpoint> {
         self.best.as_ref().or(self.base.as_ref())
+    }
+
+    /// A save of the model is made from this checkpoint, or (with `None`) needs none any more.
+    pub(crate) fn hold(&mut self, cut: Option<CutId>) {
+        self.held = cut;
+    }
+
+    /// The last cut of the job so far.
+    pub(crate) fn last_cut(&self, ctx: &Context) -> CutId {
+        let base = self.base_manifest().map(|base| base.cut).unwrap_or_default();
+        base.max(CutId { generation: ctx.generation(), number: self.last_number })
+    }
+
+    /// The cut that is open.
+    pub(crate) fn open_cut(&self) -> Option<CutId> {
+        self.open.as_ref().map(|cut| cut.id)
     }
 
     /// The checkpoint of the best pass is damaged: the last one is exported. Returns whether that is another one.

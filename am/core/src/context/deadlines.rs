@@ -45,6 +45,10 @@ pub(crate) enum Purpose {
     StopCutRetry,
     /// The model is to be written or published again.
     ExportRetry,
+    /// The trainer that writes a model has made no progress for the lease.
+    ExportLease,
+    /// The cut that a save of the model waits for is to be tried again.
+    SaveCutRetry,
     /// A pass ends without the figures that were not reported.
     Figures,
     /// Trainers are compared: a slow one may lose lanes, or share its task.
@@ -80,8 +84,8 @@ impl Deadlines {
 
     /// Moves those that end a wait for containers: while this process stood still, none could come.
     pub(crate) fn forgive_standstill(&mut self, ms: u64) {
-        use Purpose::{Allocation, CutCopies, CutTimeout, Replacement, Takeover};
-        for purpose in [Allocation, CutCopies, CutTimeout, Replacement, Takeover] {
+        use Purpose::{Allocation, CutCopies, CutTimeout, ExportLease, Replacement, Takeover};
+        for purpose in [Allocation, CutCopies, CutTimeout, ExportLease, Replacement, Takeover] {
             if let Some(at) = self.0.get_mut(&purpose) {
                 *at = *at + ms;
             }

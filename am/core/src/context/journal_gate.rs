@@ -190,6 +190,7 @@ mod tests {
             generation: Generation(1),
             base: CutId::default(),
             best: None,
+            held: None,
         };
         gate.push(Action::Store { id: CallId(1), call: Box::new(keep) });
         assert_eq!(gate.take().len(), 2, "the record and the message");

@@ -96,6 +96,11 @@ impl Context {
         self.now.mono
     }
 
+    /// The time of the present event, by both clocks.
+    pub(crate) fn time(&self) -> Now {
+        self.now
+    }
+
     /// The time of the present event for records and reports: milliseconds since 1970.
     pub(crate) fn wall_ms(&self) -> u64 {
         self.now.wall_ms

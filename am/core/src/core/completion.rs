@@ -3,23 +3,20 @@
 //! To save is to cut: the final cut is committed, one trainer exports the committed files, and the store publishes them. The
 //! outcome is journaled before any process gets it: an attempt that finds it does no work.
 
-use heddle_protocol::control::{Command, ExportedFile};
+use heddle_protocol::control::Command;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{Member, Role};
+use heddle_protocol::ids::Role;
 use heddle_protocol::view::{self, JobState};
 
 use super::Core;
-use crate::action::{Action, OperationId, StoreCall};
+use super::exports::AT_THE_END;
+use crate::action::{Action, OperationId};
 use crate::checkpoint::cut::CutReason;
-use crate::checkpoint::exit_after_tries;
-use crate::context::StoreCallPurpose;
 use crate::context::deadlines::Purpose;
-use crate::event::Stored;
 use crate::failure::JobFailure;
 use crate::outcome::Outcome;
 use crate::record::Record;
-use crate::stage::export::{ExportStep, ModelExport};
+use crate::stage::export::ModelExport;
 use crate::stage::stop::StopOrder;
 use crate::stage::{JobStage, StageKind};
 
@@ -54,124 +51,19 @@ impl Core {
     }
 
     pub(super) fn advance_exporting(&mut self) -> bool {
-        let config = self.ctx.config();
-        let Some(export) = self.stage.export() else {
+        if self.saves.open().is_some() {
+            // `advance_save` goes on with it; it ends, or is given up.
             return false;
-        };
-        let (Some(output), Some(base)) = (&config.output, self.checkpoints.to_export()) else {
+        }
+        let has_output = self.ctx.config().output.is_some();
+        if !has_output || self.checkpoints.to_export().is_none() {
             self.finish(None);
             return true;
-        };
-        if self.ctx.is_waiting_for(Purpose::ExportRetry) {
-            return false;
         }
-        match export.next() {
-            ExportStep::Wait => false,
-            ExportStep::Publish(model, files) => {
-                let (dir, checkpoint) = (output.clone(), base.manifest.cut);
-                let call = StoreCall::PublishModel { dir, model, files, checkpoint };
-                self.ctx.store(StoreCallPurpose::Publish, call);
-                export.publishing();
-                true
-            }
-            ExportStep::Elect => {
-                let Some(member) = self.fleet.exporter() else {
-                    self.ctx.set_message("waiting for a trainer that writes the model");
-                    return false;
-                };
-                self.ctx.clear_message();
-                export.elect(member);
-                let (checkpoint, dir) = (base.dir.clone(), output.clone());
-                self.fleet.send(member.slot, Command::Export { checkpoint, dir }, &mut self.ctx);
-                true
-            }
-        }
+        self.advance_export(AT_THE_END)
     }
 
-    /// A trainer's connection came back: its order may be lost. It exports once however often it is ordered, and
-    /// another one would leave a second copy in the output directory.
-    pub(super) fn export_again(&mut self, member: Member) {
-        let config = self.ctx.config();
-        let is_writer = self.stage.export().is_some_and(|export| export.is_writer(member));
-        if let (Some(dir), Some(base), true) =
-            (&config.output, self.checkpoints.to_export(), is_writer)
-        {
-            let (checkpoint, dir) = (base.dir.clone(), dir.clone());
-            self.fleet.send(member.slot, Command::Export { checkpoint, dir }, &mut self.ctx);
-        }
-    }
-
-    /// The export, if this trainer writes the model of this checkpoint.
-    fn export_of(&mut self, member: Member, checkpoint: &str) -> Option<&mut ModelExport> {
-        let current = self.checkpoints.to_export().is_some_and(|base| base.dir == checkpoint);
-        self.stage.export().filter(|export| current && export.is_writer(member))
-    }
-
-    pub(super) fn exported(
-        &mut self,
-        member: Member,
-        checkpoint: &str,
-        dir: String,
-        files: Vec<ExportedFile>,
-    ) {
-        if let Some(export) = self.export_of(member, checkpoint) {
-            export.written(dir, files);
-        }
-    }
-
-    pub(super) fn export_failed(&mut self, member: Member, checkpoint: &str, failure: &Failure) {
-        let Some(export) = self.export_of(member, checkpoint) else {
-            return;
-        };
-        export.elect_again();
-        if failure.class == ErrorClass::Corrupt && self.checkpoints.give_up_best() {
-            return self.ctx.warn(format!(
-                "the checkpoint of the best pass is damaged; the model is that of the last pass: {failure}"
-            ));
-        }
-        self.retry_export("the model could not be written", failure);
-    }
-
-    pub(super) fn published(&mut self, outcome: Stored) {
-        if let Some(export) = self.stage.export() {
-            export.publish_answered();
-        }
-        let what = "the model could not be published";
-        match outcome {
-            Stored::Published(model) => self.finish(Some(model)),
-            // This job has no fault, and another try would find the same.
-            Stored::Taken { error } => self.fail(JobFailure::new(ExitCode::Input, error)),
-            Stored::NotDone { failure } | Stored::Unknown { failure } => {
-                self.retry_export(what, &failure);
-            }
-            other => self.fail(JobFailure::new(
-                ExitCode::Internal,
-                format!("the store replied to an export with {other:?}"),
-            )),
-        }
-    }
-
-    /// A try of the export failed. One that was denied is repeated too: rights or room may come between two tries.
-    fn retry_export(&mut self, what: &str, failure: &Failure) {
-        let Some(export) = self.stage.export() else {
-            return;
-        };
-        let failures = export.failed();
-        if failures >= self.ctx.limits().store_tries {
-            let base = self.checkpoints.to_export();
-            let checkpoint = base.map(|base| base.dir.clone()).unwrap_or_default();
-            return self.fail(JobFailure::new(
-                exit_after_tries(failure),
-                format!(
-                    "{what}: {failure}; `heddle export {checkpoint}` tries again without training"
-                ),
-            ));
-        }
-        self.ctx.retry_later(Purpose::ExportRetry, failures);
-        self.ctx.warn(format!("{what}, trying again: {failure}"));
-    }
-
-    fn finish(&mut self, model: Option<String>) {
+    pub(super) fn finish(&mut self, model: Option<String>) {
         let (state, message) = (JobState::Finished, String::new());
         self.end(
             Outcome { state, exit_code: ExitCode::Ok, message, model },

@@ -83,11 +83,7 @@ impl Core {
             self.share_lanes();
             self.assign_tasks();
         }
-        if let Some(export) = self.stage.export()
-            && export.is_writer(member)
-        {
-            export.elect_again();
-        }
+        self.exporter_left(member);
         if let Some(takeover) = self.stage.takeover() {
             takeover.lost(member.slot);
         }

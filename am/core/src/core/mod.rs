@@ -3,13 +3,15 @@
 //! Components change their own state and return facts; [`Core`] routes the facts. Events change facts; [`Core::advance`] then
 //! moves the job on as far as the facts allow. So the order of two facts does not matter. One file for
 //! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `refill`, `hand_over`, `shard_files`, `phases`,
-//! `spares`, `stragglers`, `takeover`, `completion`, `expiry`, `view`.
+//! `spares`, `stragglers`, `takeover`, `completion`, `exports`, `model_saves`, `expiry`, `view`.
 
 mod completion;
 mod expiry;
+mod exports;
 mod failover;
 mod hand_over;
 mod losses;
+mod model_saves;
 mod phases;
 mod refill;
 mod registration;
@@ -39,6 +41,7 @@ use crate::credentials::JobCredentials;
 use crate::event::{Event, Stored};
 use crate::failure::JobFailure;
 use crate::fleet::Fleet;
+use crate::model_saves::ModelSaves;
 use crate::stage::{JobStage, StageKind, StageMachine};
 use crate::time::{MonotonicMs, Now};
 use crate::work::JobWork;
@@ -54,6 +57,7 @@ pub struct Core {
     fleet: Fleet,
     work: JobWork,
     checkpoints: Checkpoints,
+    saves: ModelSaves,
     credentials: JobCredentials,
     chaos: FaultOrders,
     stage: StageMachine,
@@ -70,6 +74,7 @@ impl Core {
             fleet: Fleet::new(&config, Arc::clone(&locality)),
             work: JobWork::new(&config, locality, &ctx),
             checkpoints: Checkpoints::default(),
+            saves: ModelSaves::default(),
             credentials: JobCredentials::default(),
             chaos: FaultOrders::default(),
             stage: StageMachine::new(),
@@ -212,7 +217,9 @@ impl Core {
             | Purpose::BestCutRetry
             | Purpose::StopCutRetry
             | Purpose::HandOverRetry
-            | Purpose::ExportRetry => {}
+            | Purpose::ExportRetry
+            | Purpose::SaveCutRetry => {}
+            Purpose::ExportLease => self.export_lease_lapsed(),
             Purpose::Allocation => self.allocation_timed_out(),
             Purpose::Takeover => self.takeover_timed_out(),
             Purpose::Replacement => self.replacement_timed_out(),
@@ -245,6 +252,7 @@ impl Core {
             self.ctx.store_held_back();
             self.hand_over(changes_fleet);
             let moved = self.advance_cut()
+                || self.advance_save()
                 || self.advance_stage()
                 || (changes_fleet && self.move_dispensable_pserver());
             if !moved {
@@ -374,6 +382,9 @@ impl Core {
         let Some(CutEnded { reason, failure }) = ended else {
             return;
         };
+        if !rolls_back {
+            self.save_cut_failed(&failure);
+        }
         match reason {
             CutReason::Due | CutReason::Ordered | CutReason::First => {
                 self.plan_next_cut(true, self.stage.is_working() && !rolls_back);

@@ -120,8 +120,9 @@ impl Core {
             return takeover.trainer_registered(member, trainer_state);
         }
         self.work.forget_doubtful(member);
+        self.export_again(member);
         if self.stage.export().is_some() {
-            return self.export_again(member);
+            return;
         }
         if !again || !self.fleet.member(member).is_some_and(|holder| holder.joined) {
             return;

@@ -71,12 +71,9 @@ impl Core {
             | Report::TaskFailed { .. }
             | Report::Withdrawn { .. }
             | Report::Drained { .. } => self.work_report(member, report),
-            Report::Exported { checkpoint, dir, files } => {
-                self.exported(member, &checkpoint, dir, files);
-            }
-            Report::ExportFailed { checkpoint, failure } => {
-                self.export_failed(member, &checkpoint, &failure);
-            }
+            Report::SaveModel(request) => self.save_asked(member, &request),
+            Report::Exported(model) => self.exported(member, model),
+            Report::ExportFailed(failed) => self.export_failed(member, &failed),
             Report::TokensInstalled { serial } => self.credentials.installed(member, serial),
         }
     }
@@ -240,6 +237,9 @@ impl Core {
     fn heartbeat(&mut self, member: Member, beat: HeartbeatStats) {
         let step = self.work.is_current(beat.epoch, beat.phase, &self.ctx).then_some(beat.step);
         let (record_ns, control_lost_ms) = (beat.record_ns, beat.control_lost_ms);
+        if let Some(progress) = beat.export {
+            self.export_progressed(member, progress);
+        }
         self.fleet.heartbeat(member, beat, &mut self.ctx);
         if let Some(ago_ms) = control_lost_ms.filter(|_| self.ctx.attempt().0 > 1) {
             self.stage.recoveries_mut().am_was_lost(ago_ms, &mut self.ctx);

@@ -59,6 +59,7 @@ impl Core {
         let evaluations = known_evaluations(&config.spec, manifest, &journal);
         let passes = known_passes(&config.spec, manifest, &journal);
         self.work.begin(manifest, evaluations, passes);
+        self.saves.begin(&journal, self.ctx.time());
         if let Some(outcome) = finished_outcome(&journal) {
             // The work is done; only the end of the application is missing.
             self.release_all(kept);

@@ -259,12 +259,13 @@ impl Fleet {
         self.slots.member(member).is_some_and(able)
     }
 
-    /// A trainer that can write the model.
-    pub(crate) fn exporter(&self) -> Option<Member> {
+    /// The trainer to write a model: the first with the lowest rank among those that are connected and not draining.
+    pub(crate) fn exporter<R: Ord>(&self, rank: impl Fn(Member) -> R) -> Option<Member> {
         let able = |holder: &&RegisteredContainer| {
             holder.connection.is_some() && holder.draining.is_none()
         };
-        self.slots.holders(Role::Trainer).find(able).map(|holder| holder.member)
+        let members = self.slots.holders(Role::Trainer).filter(able).map(|holder| holder.member);
+        members.min_by_key(|member| rank(*member))
     }
 
     /// What the cluster last reported about containers that do not come.

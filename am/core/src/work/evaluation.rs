@@ -45,6 +45,8 @@ pub(crate) fn known_evaluations(
             | Record::Views { .. }
             | Record::Commit { .. }
             | Record::PassTrained { .. }
+            | Record::SaveGranted(_)
+            | Record::SaveEnded { .. }
             | Record::Scaled { .. }
             | Record::Outcome(_) => {}
         }

@@ -46,6 +46,8 @@ pub(crate) fn known_passes(
             | Record::Views { .. }
             | Record::Commit { .. }
             | Record::Evaluated { .. }
+            | Record::SaveGranted(_)
+            | Record::SaveEnded { .. }
             | Record::Scaled { .. }
             | Record::Outcome(_) => {}
         }

@@ -3,7 +3,7 @@
 use heddle_am_core::{ContainerName, Core, Event};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::spec::{Consistency, DurationMs};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, spec};
@@ -16,7 +16,10 @@ fn wait(job: &mut Job) {
 
 #[test]
 fn export_may_take_longer_than_the_allocation_timeout() {
-    let mut job = Job::bsp();
+    let mut spec = spec(Consistency::Bsp);
+    // It is slow and makes progress.
+    spec.output.save_lease = DurationMs::secs(3_600);
+    let mut job = Job::started(spec, 4, 0);
     job.auto.export = false;
     job.end_phase(5);
     // The ApplicationMaster is lost in the export; the next attempt finds the final checkpoint.

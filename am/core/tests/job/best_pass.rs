@@ -2,9 +2,9 @@
 //! the ApplicationMaster.
 
 use heddle_am_core::{StoreCall, Stored};
-use heddle_protocol::control::{Command, Report};
+use heddle_protocol::control::{Command, ExportFailure, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{CutId, PhaseNo};
+use heddle_protocol::ids::{CutId, Member, PhaseNo, SaveLease};
 use heddle_protocol::spec::{Consistency, Every, KeptPass};
 use heddle_protocol::view::JobState;
 
@@ -34,9 +34,18 @@ fn pass_with(job: &mut Job, loss: f64) {
 /// Folder of the checkpoint that a trainer was ordered to export last.
 fn exported(job: &Job) -> Option<String> {
     job.sent.iter().rev().find_map(|(_, command)| match command {
-        Command::Export { checkpoint, .. } => Some(checkpoint.clone()),
+        Command::Export(order) => Some(order.checkpoint.clone()),
         _ => None,
     })
+}
+
+/// The trainer that was ordered to export last, and its lease.
+fn writer(job: &Job) -> (Member, SaveLease) {
+    let order = |(member, command): &(Member, Command)| match command {
+        Command::Export(order) => Some((*member, order.lease)),
+        _ => None,
+    };
+    job.sent.iter().rev().find_map(order).expect("ordered")
 }
 
 /// The checkpoint of the best pass.
@@ -194,10 +203,8 @@ fn damaged_best_checkpoint_leads_to_the_last_model() {
     assert_eq!(checkpoint, best(&job, 0).1);
     job.auto.export = true;
     let failure = Failure::new(ErrorClass::Corrupt, "wrong sum");
-    for writer in job.trainers() {
-        let (checkpoint, failure) = (checkpoint.clone(), failure.clone());
-        job.report(writer, Report::ExportFailed { checkpoint, failure });
-    }
+    let (writer, lease) = writer(&job);
+    job.report(writer, Report::ExportFailed(ExportFailure { lease, failure }));
     assert!(job.warned("the model is that of the last pass"), "{:?}", job.notices);
     assert_eq!(exported(&job), job.checkpoints.last().map(|last| last.dir.clone()));
     assert_eq!(job.core.view().kept_pass, None);

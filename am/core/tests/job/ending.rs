@@ -1,9 +1,12 @@
 //! The model, the outcome, stops and fences.
 
 use heddle_am_core::{Action, Event, MonotonicMs, Now, OperationId, Record, StoreCall, Stored};
-use heddle_protocol::control::{Command, Operation, Report};
+use heddle_protocol::control::{
+    Command, ExportFailure, ExportOrder, ExportedModel, Operation, Report,
+};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
+use heddle_protocol::ids::SaveLease;
 use heddle_protocol::spec::{BadRecords, Consistency};
 use heddle_protocol::view::JobState;
 
@@ -18,18 +21,30 @@ fn exporting() -> Job {
 }
 
 fn exporter(job: &Job) -> heddle_protocol::ids::Member {
-    job.sent.iter().rev().find(|(_, command)| matches!(command, Command::Export { .. })).unwrap().0
+    last_order(job).0
 }
 
-/// The trainer that was ordered to export has written the model.
+fn last_order(job: &Job) -> (heddle_protocol::ids::Member, ExportOrder) {
+    let order = |(member, command): &(_, Command)| match command {
+        Command::Export(order) => Some((*member, order.clone())),
+        _ => None,
+    };
+    job.sent.iter().rev().find_map(order).unwrap()
+}
+
+/// The trainer that was ordered to export last has written the model.
 fn exports(job: &mut Job) {
-    let up =
-        Report::Exported { checkpoint: checkpoint(job), dir: "d".to_owned(), files: Vec::new() };
-    job.report(exporter(job), up);
+    let (member, order) = last_order(job);
+    job.report(member, exported(order.lease, "d"));
 }
 
-fn checkpoint(job: &Job) -> String {
-    job.checkpoints.last().unwrap().dir.clone()
+fn exported(lease: SaveLease, dir: &str) -> Report {
+    Report::Exported(ExportedModel { lease, dir: dir.to_owned(), files: Vec::new() })
+}
+
+fn export_failed(job: &mut Job, failure: Failure) {
+    let (member, order) = last_order(job);
+    job.report(member, Report::ExportFailed(ExportFailure { lease: order.lease, failure }));
 }
 
 #[test]
@@ -39,12 +54,7 @@ fn trainer_lost_during_the_export_is_followed_by_another() {
     job.kill(first);
     let second = exporter(&job);
     assert_ne!(first, second);
-    let exported = |dir: &str| Report::Exported {
-        checkpoint: checkpoint(&job),
-        dir: dir.to_owned(),
-        files: Vec::new(),
-    };
-    let up = exported("second");
+    let up = exported(last_order(&job).1.lease, "second");
     job.report(second, up);
     let published = job.calls.iter().find_map(|(_, call)| match call {
         StoreCall::PublishModel { model, .. } => Some(model.clone()),
@@ -63,7 +73,7 @@ fn exporter_that_reconnects_is_ordered_again_and_no_other() {
     job.registers(first);
     let ordered: Vec<_> = job.sent[from..]
         .iter()
-        .filter(|(_, command)| matches!(command, Command::Export { .. }))
+        .filter(|(_, command)| matches!(command, Command::Export(_)))
         .map(|(member, _)| *member)
         .collect();
     assert_eq!(ordered, [first], "its order may be lost");
@@ -79,19 +89,16 @@ fn exporter_that_reconnects_is_ordered_again_and_no_other() {
 }
 
 #[test]
-fn only_the_elected_trainer_and_the_right_checkpoint_count() {
+fn only_the_elected_trainer_and_the_last_lease_count() {
     let mut job = exporting();
-    let elected = exporter(&job);
+    let (elected, order) = last_order(&job);
     let other = job.trainers().into_iter().find(|member| *member != elected).unwrap();
-    let up = |checkpoint: String| Report::Exported {
-        checkpoint,
-        dir: "x".to_owned(),
-        files: Vec::new(),
-    };
-    let right = up(checkpoint(&job));
-    job.report(other, right);
-    job.report(elected, up("file:///ck/other".to_owned()));
+    job.report(other, exported(order.lease, "x"));
+    let before = SaveLease { count: order.lease.count - 1, ..order.lease };
+    job.report(elected, exported(before, "x"));
     assert!(job.outcome.is_none());
+    exports(&mut job);
+    assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Finished);
 }
 
 #[test]
@@ -103,10 +110,7 @@ fn export_that_keeps_failing_fails_the_job_with_the_next_step() {
     ] {
         let mut job = exporting();
         for _ in 0..5 {
-            let elected = exporter(&job);
-            let failure = Failure::new(class, cause);
-            let up = Report::ExportFailed { checkpoint: checkpoint(&job), failure };
-            job.report(elected, up);
+            export_failed(&mut job, Failure::new(class, cause));
             job.pass(64_000);
         }
         let outcome = job.outcome.clone().unwrap();

@@ -11,9 +11,10 @@ use heddle_am_core::{
     Probe, Record, RecordId, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
-    BeginPhase, Command, CutAt, ExportedFile, HandOver, HeartbeatStats, LaneGrant, LoadShards,
-    Operation, OrderedFault, Phase, PserverState, Registration, ReplicaState, Report, SetViews,
-    ShardState, ShardStop, ShardView, TakeCut, TaskGrant, TaskPosition, TrainerState,
+    BeginPhase, Command, CutAt, ExportOrder, ExportedFile, ExportedModel, HandOver, HeartbeatStats,
+    LaneGrant, LoadShards, Operation, OrderedFault, Phase, PserverState, Registration,
+    ReplicaState, Report, SetViews, ShardState, ShardStop, ShardView, TakeCut, TaskGrant,
+    TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
@@ -616,13 +617,13 @@ impl Job {
                 let tasks = process.positions();
                 ups.push(Report::AtBarrier { cut, epoch, tasks });
             }
-            Command::Export { checkpoint, dir: _ } if auto.export => {
+            Command::Export(ExportOrder { lease, .. }) if auto.export => {
                 let files = vec![ExportedFile {
                     name: "model.txt".to_owned(),
                     bytes: 1,
                     md5: "0".repeat(32),
                 }];
-                ups.push(Report::Exported { checkpoint, dir: member.to_string(), files });
+                ups.push(Report::Exported(ExportedModel { lease, dir: member.to_string(), files }));
             }
             _ => {}
         }

@@ -18,6 +18,7 @@ mod hand_over;
 mod happy;
 mod harness;
 mod memory;
+mod model_saves;
 mod outages;
 mod progress;
 mod recovery;

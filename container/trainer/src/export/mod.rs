@@ -6,6 +6,7 @@
 
 mod clusters;
 mod error;
+mod exported_bytes;
 mod linear;
 mod machine;
 mod model;
@@ -16,9 +17,9 @@ mod text;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use heddle_protocol::control::ExportedFile;
-use heddle_protocol::ids::Member;
-use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, staging_prefix};
+use heddle_protocol::control::{ExportOrder, ExportedFile};
+use heddle_protocol::ids::{Member, SaveNo};
+use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, save_dir, staging_prefix};
 use heddle_protocol::spec::{self, JobSpec, ModelFormat};
 use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{
@@ -27,6 +28,7 @@ use heddle_storage::{
 
 pub(crate) use clusters::SCALES;
 pub use error::ExportError;
+pub use exported_bytes::ExportedBytes;
 pub(crate) use safetensors::keys_of;
 pub use safetensors::{SAFETENSORS_FILE, Tensor, TensorHeader, TensorHeaderError};
 pub(crate) use text::FIRST_WORDS as TEXT_FIRST_WORDS;
@@ -46,19 +48,25 @@ pub struct Exported {
     pub files: Vec<ExportedFile>,
 }
 
-/// Exports the model of `checkpoint` (a URL) to a new hidden directory named after the checkpoint directory and the
-/// trainer, below `dir` (a URL), in the job's formats. The ApplicationMaster publishes it from there.
+/// Exports the model of a checkpoint in the job's formats, into a new directory of this trainer. At the end of the job that is
+/// a hidden one in the output directory, named after the checkpoint directory and the trainer; of a save during
+/// training it is named after the trainer, below that of the save. The ApplicationMaster publishes it from there.
 ///
 /// # Errors
 /// See [`ExportError`].
 pub fn export_for(
     spec: &JobSpec,
     member: Member,
-    checkpoint: &str,
-    dir: &str,
+    order: &ExportOrder,
+    bytes: &ExportedBytes,
 ) -> Result<Exported, ExportError> {
-    let (checkpoint, dir) = (StorageUrl::parse(checkpoint)?, StorageUrl::parse(dir)?);
+    let (checkpoint, output) =
+        (StorageUrl::parse(&order.checkpoint)?, StorageUrl::parse(&order.dir)?);
     wait(async {
+        let dir = match save_dir(order.save) {
+            Some(name) => output.with_path(output.path().join(&name)?),
+            None => output,
+        };
         let storage = connect(&dir)?;
         let mode = file_mode(spec, &*storage);
         make_dirs(&*storage, dir.path(), mode.of_dir()).await?;
@@ -66,10 +74,16 @@ pub fn export_for(
             Some(parent) => checkpoint.with_path(parent),
             None => checkpoint.clone(),
         };
-        let prefix = staging_prefix(&checkpoints.to_string());
+        let (prefix, dir_mode) = match order.save {
+            SaveNo(0) => (staging_prefix(&checkpoints.to_string()), Mode::DIR),
+            // It is not moved when it is published.
+            _ => (String::new(), mode.of_dir()),
+        };
         let checkpoint = StoredCheckpoint::readable(&checkpoint).await?;
-        let (name, path) = new_dir(&*storage, dir.path(), &format!("{prefix}{member}")).await?;
-        let written = export_into(checkpoint, &spec.output.formats, &*storage, mode, &path).await;
+        let name = format!("{prefix}{member}");
+        let (name, path) = new_dir(&*storage, dir.path(), &name, dir_mode).await?;
+        let formats = &spec.output.formats;
+        let written = export_into(checkpoint, (formats, bytes), &*storage, mode, &path).await;
         let files = or_remove(written, &*storage, &path).await?;
         Ok(Exported { dir: name, files })
     })
@@ -123,7 +137,9 @@ pub fn export(
         let manifest = &checkpoint.1.manifest;
         let (run, job, cut) = (manifest.run, manifest.job.clone(), manifest.cut);
         let written = async {
-            let files = export_into(checkpoint, formats, &*storage, mode, dir.path()).await?;
+            let bytes = ExportedBytes::default();
+            let files = (formats, &bytes);
+            let files = export_into(checkpoint, files, &*storage, mode, dir.path()).await?;
             let model = ModelFile {
                 format_version: FORMAT_VERSION,
                 run,
@@ -156,11 +172,12 @@ async fn new_dir(
     storage: &dyn Storage,
     dir: &StorePath,
     name: &str,
+    mode: Mode,
 ) -> Result<(String, StorePath), ExportError> {
     let mut tried = name.to_owned();
     for number in 2..DIRS_MAX {
         let path = dir.join(&tried)?;
-        match storage.mkdir(&path, Mode::DIR).await {
+        match storage.mkdir(&path, mode).await {
             Ok(()) => return Ok((tried, path)),
             Err(error) if error.error().is_exists() => tried = format!("{name}-{number}"),
             Err(error) => return Err(StorageError::from(error).into()),
@@ -172,7 +189,7 @@ async fn new_dir(
 async fn export_into(
     // The MD5 is checked while files are read; here names and lengths suffice.
     (from, checkpoint): (Arc<dyn Storage>, StoredCheckpoint),
-    formats: &[ModelFormat],
+    (formats, bytes): (&[ModelFormat], &ExportedBytes),
     storage: &dyn Storage,
     mode: Mode,
     dir: &StorePath,
@@ -183,7 +200,7 @@ async fn export_into(
         spec::from_json(spec.as_bytes()).map_err(|error| ExportError::Spec(error.to_string()))?;
     let formats = if formats.is_empty() { spec.output.formats.clone() } else { formats.to_vec() };
     let origin = ModelOrigin { job: manifest.job.clone(), spec };
-    let model = Model { from: &*from, checkpoint: &checkpoint, origin: &origin, mode };
+    let model = Model { from: &*from, checkpoint: &checkpoint, origin: &origin, mode, bytes };
     let mut files = Vec::new();
     for format in formats {
         let summed = match format {

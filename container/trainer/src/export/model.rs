@@ -6,6 +6,7 @@ use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{Mode, Storage};
 
 use super::error::ExportError;
+use super::exported_bytes::ExportedBytes;
 
 /// The origin of a model, written into its files.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub(super) struct Model<'a> {
     pub(super) origin: &'a ModelOrigin,
     /// For the files to write.
     pub(super) mode: Mode,
+    /// Counts what is read.
+    pub(super) bytes: &'a ExportedBytes,
 }
 
 impl Model<'_> {

@@ -73,6 +73,7 @@ pub(super) async fn sparse(
             return Err(wrong("no values or positions"));
         }
         while let Some(piece) = reader.next().await? {
+            model.bytes.add(piece.data.len() as u64);
             if Some(piece.section) == of_values {
                 let bytes = piece.data.as_chunks::<4>().0;
                 values.extend(bytes.iter().map(|bytes| f32::from_le_bytes(*bytes)));
@@ -125,6 +126,7 @@ impl<'a> TableStream<'a> {
             match reader.next().await? {
                 None => self.shard += 1,
                 Some(piece) => {
+                    self.model.bytes.add(piece.data.len() as u64);
                     let wanted = Some(piece.section) == section;
                     self.reader = Some((reader, section));
                     if wanted {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, Incarnation, PhaseNo, RunId, ShardId, Slot, Step,
+    CutId, Epoch, Generation, Incarnation, PhaseNo, RunId, SaveLease, ShardId, Slot, Step,
 };
 use heddle_protocol::manifest::{
     FORMAT_VERSION, InputPlan, Manifest, Md5, Progress, Salt, ShardFile, Work,
@@ -251,8 +251,24 @@ fn a_trainer_exports_to_a_hidden_directory_of_its_own() {
     let rig = checkpoint(&spec, &[vec![1.0; 5], vec![0.0]]);
     let member = Member { slot: Slot::trainer(3), incarnation: Incarnation(2) };
     let (from, to) = (rig.checkpoint.to_string(), rig.path("model").to_string());
-    let first = export_for(&spec, member, &from, &to).expect("exported");
-    let second = export_for(&spec, member, &from, &to).expect("exported again");
+    let order = |save, count| ExportOrder {
+        save: SaveNo(save),
+        lease: SaveLease { generation: Generation(1), count },
+        checkpoint: from.clone(),
+        dir: to.clone(),
+    };
+    let bytes = ExportedBytes::default();
+    let first = export_for(&spec, member, &order(0, 1), &bytes).expect("exported");
+    let read = bytes.count();
+    assert!(read > 0, "its lease is renewed by this");
+    let second = export_for(&spec, member, &order(0, 2), &bytes).expect("exported again");
+    assert_eq!(bytes.count(), 2 * read);
+    // A save during training is a directory of its own.
+    let save = export_for(&spec, member, &order(4, 3), &bytes).expect("saved");
+    assert_eq!((save.dir.as_str(), &save.files), ("trainer-3.2", &first.files));
+    assert!(rig.dir.path().join("model/save-4/trainer-3.2").join(SAFETENSORS_FILE).exists());
+    let again = export_for(&spec, member, &order(4, 4), &bytes).expect("saved again");
+    assert_eq!(again.dir, "trainer-3.2-2");
     let prefix = staging_prefix(&rig.path("ckpt").to_string());
     assert_eq!(
         (first.dir, second.dir),

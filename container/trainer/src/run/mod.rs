@@ -26,7 +26,9 @@ use heddle_client::layout::Layout;
 use heddle_client::machine::ClientEvent;
 use heddle_client::shell::{Client, Settings};
 use heddle_fail_points::fail_point;
-use heddle_protocol::control::{Command, OrderedFault, Registration, Report, Welcome};
+use heddle_protocol::control::{
+    Command, ExportOrder, HeartbeatStats, OrderedFault, Registration, Report, Welcome,
+};
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Member;
@@ -41,9 +43,10 @@ use feeds::Feeds;
 pub use plane::DataPlane;
 
 use crate::algorithm::{Algorithm, built_in};
-use crate::export;
+use crate::export::{self, ExportError};
 use crate::feed::{FeedId, FeedItem};
 use crate::input_plan::{self, InputPlanError};
+use crate::model_saver::ModelSaver;
 use reports::LoopReports;
 use status::SharedStatus;
 use trainer::Trainer;
@@ -101,7 +104,7 @@ pub enum TrainerError {
 /// See [`TrainerError`].
 pub fn run(environment: ContainerEnvironment) -> Result<(), TrainerError> {
     let place = environment.clone();
-    run_with(environment, move |spec| {
+    run_with(environment, move |spec, _| {
         if let Some((program, arguments)) = command::in_place_of(&place, &spec.trainers.command) {
             let source = command::become_program(&place, program, arguments);
             let program = program.clone();
@@ -121,10 +124,28 @@ pub fn run(environment: ContainerEnvironment) -> Result<(), TrainerError> {
 /// }
 /// ```
 pub fn main_with(algorithm: impl FnOnce(&JobSpec) -> Box<dyn Algorithm>) -> ExitCode {
+    main_with_saver(|spec, _| algorithm(spec))
+}
+
+/// As [`main_with`], for a program that asks for saves of the model while training goes on.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # use heddle_trainer::ModelSaver;
+/// # struct Mine(ModelSaver);
+/// # fn mine(saver: ModelSaver) -> Box<dyn heddle_trainer::Algorithm> { unimplemented!() }
+/// fn main() -> std::process::ExitCode {
+///     // The algorithm calls `saver.ask(Duration::from_secs(5))` when it wants the model saved.
+///     heddle_trainer::main_with_saver(|_spec, saver| mine(saver))
+/// }
+/// ```
+pub fn main_with_saver(
+    algorithm: impl FnOnce(&JobSpec, ModelSaver) -> Box<dyn Algorithm>,
+) -> ExitCode {
     let ran = ContainerEnvironment::from_process()
         .inspect(adopt_tokens)
         .map_err(TrainerError::from)
-        .and_then(|environment| run_with(environment, |spec| Ok(algorithm(spec))));
+        .and_then(|environment| run_with(environment, |spec, saver| Ok(algorithm(spec, saver))));
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -145,22 +166,24 @@ fn adopt_tokens(environment: &ContainerEnvironment) {
 
 fn run_with(
     environment: ContainerEnvironment,
-    algorithm: impl FnOnce(&JobSpec) -> Result<Box<dyn Algorithm>, TrainerError>,
+    algorithm: impl FnOnce(&JobSpec, ModelSaver) -> Result<Box<dyn Algorithm>, TrainerError>,
 ) -> Result<(), TrainerError> {
     let Member { slot, incarnation } = environment.member;
     heddle_fail_points::setup(&[("incarnation", incarnation.0), ("slot", slot.index)]);
     let status = SharedStatus::default();
     let (orders, ordered) = unbounded();
     let log = LogContext::new(environment.member.slot);
-    let hooks = control_hooks(&environment, &log, &status, orders);
+    let (exports, saver) = (Exports::default(), ModelSaver::default());
+    let hooks = control_hooks(&environment, &log, (&status, &exports, &saver), orders);
     let agent = Agent::start(environment.clone(), hooks).map_err(TrainerError::Thread)?;
     let reporter = agent.reporter();
+    saver.start(reporter.clone());
 
     let Some(welcome) = wait_for_welcome(&ordered) else {
         return Ok(());
     };
     let entered = log.span().entered();
-    let made = algorithm(&welcome.spec);
+    let made = algorithm(&welcome.spec, saver);
     if let Err(error) = &made {
         reporter.send(Report::Fatal { failure: Failure::new(ErrorClass::Input, chain(error)) });
     }
@@ -184,7 +207,6 @@ fn run_with(
     let reports = LoopReports::new(Box::new(move |report| reports.send(report)));
     let (plane, spec) = (client.handle(), welcome.spec.clone());
     let mut trainer = Trainer::new(spec, algorithm, plane, reports, status, feeds);
-    let exports = Exports::default();
     let orders = Orders { environment, log, welcome, reporter, exports, turn, slowness };
     orders.run(&mut trainer, &ordered, client.events(), &read, entered)
 }
@@ -255,7 +277,7 @@ impl Orders {
         match command {
             // Once per connection, and always the same value.
             Command::Welcome(_) => {}
-            Command::Export { checkpoint, dir } => self.export(checkpoint, dir),
+            Command::Export(order) => self.export(order),
             Command::Fault(fault) => self.fault(fault),
             command => trainer.command(command),
         }
@@ -279,28 +301,22 @@ impl Orders {
     }
 
     /// Starts an export on a thread of its own, unless the order is a repetition.
-    fn export(&self, checkpoint: String, dir: String) {
+    fn export(&self, order: ExportOrder) {
         let (spec, member) = (self.welcome.spec.clone(), self.environment.member);
         let reports = self.reporter.clone();
-        let order = (checkpoint.clone(), dir.clone());
-        if !self.exports.begin(order, |report| reports.send(report)) {
+        let Some(run) = self.exports.begin(&order, |report| reports.send(report)) else {
             return;
-        }
+        };
         let exports = self.exports.clone();
         let span = Span::current();
         let body = move || {
             let _entered = span.entered();
-            let report = match export::export_for(&spec, member, &checkpoint, &dir) {
-                Ok(exported) => {
-                    Report::Exported { checkpoint, dir: exported.dir, files: exported.files }
-                }
-                Err(error) => Report::ExportFailed {
-                    checkpoint,
-                    failure: Failure::new(error.class(), chain(&error)),
-                },
-            };
-            exports.end(&report);
-            reports.send(report);
+            fail_point!("export-begun", save = order.save.0, lease = order.lease.count);
+            let exported = export::export_for(&spec, member, &order, &run.bytes);
+            let failure = |error: ExportError| Failure::new(error.class(), chain(&error));
+            fail_point!("export-written", save = order.save.0);
+            let report = exports.end(&run, exported.map_err(failure));
+            report.into_iter().for_each(|report| reports.send(report));
         };
         if let Err(error) = std::thread::Builder::new().name("export".to_owned()).spawn(body) {
             tracing::error!(%error, "export_not_started");
@@ -311,9 +327,10 @@ impl Orders {
 fn control_hooks(
     environment: &ContainerEnvironment,
     log: &LogContext,
-    status: &SharedStatus,
+    (status, exports, saver): (&SharedStatus, &Exports, &ModelSaver),
     orders: crossbeam::channel::Sender<Command>,
 ) -> Hooks {
+    let (exports, saver) = (exports.clone(), saver.clone());
     let (member, status_of, beat) = (environment.member, status.clone(), status.clone());
     let (host, container) = (environment.host.clone(), environment.container.clone());
     Hooks {
@@ -328,10 +345,12 @@ fn control_hooks(
                 trainer_state: status_of.lock().trainer_state.clone(),
             })))
         }),
-        beat: Box::new(move || beat.beat()),
+        beat: Box::new(move || HeartbeatStats { export: exports.progress(), ..beat.beat() }),
         command: Box::new(move |command| {
-            // The loop has ended only while the process ends.
-            let _ = orders.send(command);
+            if let Some(command) = saver.take(command) {
+                // The loop has ended only while the process ends.
+                let _ = orders.send(command);
+            }
         }),
         exit: Box::new(|exit| {
             match &exit {

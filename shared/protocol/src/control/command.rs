@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::model_save::{ExportOrder, SaveAnswer};
 use super::ordered_fault::OrderedFault;
 use super::replica::{HandOver, SetViews, ShardView};
 use super::tokens::InstallTokens;
@@ -329,12 +330,15 @@ pub enum Command {
     },
     /// Trainer: stop taking steps, hand back tasks or lanes ([`Report::Drained`](super::Report::Drained)), then exit with code 0.
     Drain,
-    /// Trainer: write the model of this checkpoint to a new directory below `dir`. Answered by [`Report::Exported`](super::Report::Exported) or [`Report::ExportFailed`](super::Report::ExportFailed).
-    Export {
-        /// The checkpoint's directory (URL).
-        checkpoint: String,
-        /// The output directory (URL).
-        dir: String,
+    /// Trainer: write the model of this checkpoint to a new directory below that of the save. Answered by
+    /// [`Report::Exported`](super::Report::Exported) or [`Report::ExportFailed`](super::Report::ExportFailed).
+    Export(ExportOrder),
+    /// Trainer: the answer to [`Report::SaveModel`](super::Report::SaveModel).
+    SaveAnswer {
+        /// The number of the request.
+        request: u64,
+        /// Its outcome.
+        outcome: SaveAnswer,
     },
 }
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::command::{LaneGrant, TaskHandOut};
+use super::model_save::{ExportFailure, ExportedModel, SaveRequest};
 use super::state::{HeartbeatStats, PserverState, TaskPosition, TrainerState};
 use crate::failure::Failure;
 use crate::ids::{
@@ -292,22 +293,12 @@ pub enum Report {
         /// The container; the ApplicationMaster probes its port.
         member: Member,
     },
+    /// Trainer: its program asks for a save of the model. Answered by [`Command::SaveAnswer`](super::Command::SaveAnswer).
+    SaveModel(SaveRequest),
     /// Trainer: the model is written.
-    Exported {
-        /// The checkpoint exported.
-        checkpoint: String,
-        /// Directory below the output directory that holds the files.
-        dir: String,
-        /// Names and lengths of the files.
-        files: Vec<ExportedFile>,
-    },
+    Exported(ExportedModel),
     /// Trainer: the model could not be written.
-    ExportFailed {
-        /// The checkpoint.
-        checkpoint: String,
-        /// What failed, and where.
-        failure: Failure,
-    },
+    ExportFailed(ExportFailure),
     /// The tokens are in the container's token file, the answer to [`Command::Tokens`](super::Command::Tokens).
     TokensInstalled {
         /// Their number.
@@ -339,17 +330,6 @@ pub struct Registration {
     pub pserver_state: Option<PserverState>,
     /// Trainer: its state.
     pub trainer_state: Option<TrainerState>,
-}
-
-/// A file of an exported model.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExportedFile {
-    /// Name in its directory.
-    pub name: String,
-    /// Length.
-    pub bytes: u64,
-    /// MD5, lower-case hexadecimal.
-    pub md5: String,
 }
 
 #[cfg(test)]

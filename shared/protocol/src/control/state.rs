@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::LaneGrant;
 use super::granted_pulls::GrantedPulls;
+use super::model_save::ExportProgress;
 use super::replica::{FillProgress, ReplicaState, ReplicationLag};
 use super::saved_bytes::SavedBytes;
 use super::sparse_table_size::SparseTableSize;
@@ -156,6 +157,9 @@ pub struct HeartbeatStats {
     /// Trainer: the step that its algorithm computes, if it has done so for a second or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_step: Option<LongStep>,
+    /// Trainer: how far it has written a model; none while it writes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub export: Option<ExportProgress>,
     /// Time since the last line of the ApplicationMaster, ms. It answers each heartbeat.
     #[serde(default)]
     pub unheard_ms: u64,

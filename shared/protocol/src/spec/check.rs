@@ -219,6 +219,12 @@ fn check_containers(spec: &JobSpec) -> Result<(), SpecError> {
     rule(replacement <= DurationMs::secs(3_600), "pservers.replacement", || {
         format!("is {replacement}, must be from 0s to 1h")
     })?;
+    let lease = spec.output.save_lease;
+    rule(
+        (DurationMs::secs(5)..=DurationMs::secs(3_600)).contains(&lease),
+        "output.save-lease",
+        || format!("is {lease}, must be from 5s to 1h"),
+    )?;
     let (pservers, trainers) = (&spec.pservers, &spec.trainers);
     let threads = pservers.count * pservers.vcores;
     rule(pservers.shards >= threads, "pservers.shards", || {

@@ -196,11 +196,7 @@ pub fn sample() -> JobSpec {
             memory: Share::Percent(25),
             bandwidth: None,
         },
-        output: OutputSpec {
-            model: at("/out/model"),
-            formats: vec![ModelFormat::Safetensors],
-            permissions: None,
-        },
+        output: sample_output(at("/out/model")),
         am: AmSpec { memory: Bytes::mib(256), vcores: 1 },
         network: NetworkSpec { ports: None, protection: NetworkProtection::Auto },
         liveness: LivenessSpec::default(),
@@ -232,6 +228,16 @@ fn sample_trainers() -> TrainerSpec {
         vcores: 1,
         resources: std::collections::BTreeMap::new(),
         command: Vec::new(),
+    }
+}
+
+/// The output of [`sample`].
+fn sample_output(model: super::location::Location) -> OutputSpec {
+    OutputSpec {
+        model,
+        formats: vec![ModelFormat::Safetensors],
+        permissions: None,
+        save_lease: DurationMs::secs(60),
     }
 }
 

@@ -157,6 +157,11 @@ fn default_replacement() -> DurationMs {
     DurationMs::secs(30)
 }
 
+/// `output.save-lease` of runs that did not have the key.
+fn default_save_lease() -> DurationMs {
+    DurationMs::secs(60)
+}
+
 impl ModelSpec {
     /// Whether features are any u64, so that the tables of features are sparse.
     #[must_use]
@@ -275,6 +280,9 @@ section! {
         #[serde(default)]
         key permissions: Option<Permissions> = "output.permissions", Value("\"auto\""), Freely, read(take.optional(key, "auto")),
             "Of the model's files, octal, such as \"0640\" (their folder adds x for each r). \"auto\": by the umask, on HDFS by fs.permissions.umask-mode.";
+        #[serde(default = "default_save_lease")]
+        key save_lease: DurationMs = "output.save-lease", Value("\"60s\""), Freely + site, read(take.parse(key)),
+            "How long the trainer that writes a model may make no progress, 5s to 1h. Then another trainer is elected, and what the first one writes is not published.";
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     StorageWaitView, TrainingPassView, WarningView,
 };
 use crate::exit_code::ExitCode;
-use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot};
+use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, SaveNo, Slot};
 
 /// Something that happened, in the order it did. One JSON object a line on the ApplicationMaster's standard output.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,6 +94,22 @@ pub enum JobEvent {
         dir: String,
         /// What is wrong with it.
         error: String,
+    },
+    /// A trainer's program asked for a save of the model, and gets it.
+    SaveGranted {
+        /// The number of the save.
+        save: SaveNo,
+        /// The trainer.
+        slot: Slot,
+    },
+    /// A save of the model that a trainer's program asked for is published.
+    ModelSaved {
+        /// The number of the save.
+        save: SaveNo,
+        /// The checkpoint that it was made from.
+        checkpoint: CutId,
+        /// Its directory.
+        dir: String,
     },
     /// `checkpoint.every = "auto"`: checkpoints are taken as often as this from now on.
     CheckpointPeriod(CheckpointPeriodView),
@@ -206,6 +222,8 @@ impl JobEvent {
             | Self::Evaluated(_)
             | Self::CheckpointCommitted(_)
             | Self::CheckpointPeriod(_)
+            | Self::SaveGranted { .. }
+            | Self::ModelSaved { .. }
             | Self::RollbackStarted { .. }
             | Self::RollbackFinished { .. }
             | Self::FailedOver { .. }

@@ -61,6 +61,8 @@ pub struct Report {
     pub replaced_slow: u64,
     /// Tasks that a trainer stopped to compute, because another one had finished them.
     pub withdrawn: u64,
+    /// Saves of the model that were published.
+    pub saves: u64,
     /// Copies that refills have brought up to date.
     pub refills: usize,
     /// Hash of the event log.
@@ -104,6 +106,7 @@ impl World {
             Ended::Finished => {
                 let last = last.ok_or("no checkpoint at the end")?;
                 self.check_published(last)?;
+                self.check_saves()?;
                 self.bits_of(last)?
             }
         };
@@ -123,6 +126,7 @@ impl World {
             divisions: self.divisions,
             replaced_slow: self.replaced_slow,
             withdrawn: self.withdrawn,
+            saves: self.saves,
             refills: self.refills(),
             log_hash: self.log_hash(),
             coverage: self.coverage.clone(),
@@ -244,6 +248,8 @@ impl World {
             | view::JobEvent::Evaluated(_)
             | view::JobEvent::CheckpointCommitted(_)
             | view::JobEvent::CheckpointPeriod(_)
+            | view::JobEvent::SaveGranted { .. }
+            | view::JobEvent::ModelSaved { .. }
             | view::JobEvent::StoppedEarly { .. }
             | view::JobEvent::Ended { .. } => {}
         }

@@ -142,7 +142,9 @@ impl World {
     pub(super) fn perform(&mut self, attempt: u32, call: &StoreCall) -> Result<Stored, String> {
         let is_down = self.trouble.storage_is_down(self.events);
         let before = self.durable.checkpoints.len();
+        let published = self.published_of(call);
         let outcome = self.durable.call(attempt, call, is_down, &mut self.chance);
+        self.check_publication(call, published)?;
         if let StoreCall::Commit { manifest, .. } = call
             && self.durable.checkpoints.len() > before
         {
@@ -158,6 +160,7 @@ impl World {
                 Action::Container(order) => self.order(attempt, order)?,
                 Action::Send { connection, command, .. } => {
                     self.check_command(&command)?;
+                    self.elects(&command);
                     if matches!(*command, Command::Drain) {
                         self.drains = true;
                         self.coverage.changed();

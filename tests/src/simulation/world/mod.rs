@@ -13,6 +13,7 @@ mod master;
 mod moments;
 mod peers;
 mod processes;
+mod saves;
 mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,7 +26,7 @@ use heddle_am_core::{CallId, Checkpoint, Event, Outcome, Record, RecordId, Store
 use heddle_client::machine::{Closed, RequestFrame};
 use heddle_protocol::control::{CommandEnvelope, ReportEnvelope};
 use heddle_protocol::frame::Header;
-use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Step};
+use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, SaveLease, SaveNo, Step};
 use heddle_protocol::spec::Bytes;
 use heddle_shard::{Conn, Peer, ShardEffect, StreamEntry};
 
@@ -212,6 +213,10 @@ pub struct World {
     divisions: u64,
     replaced_slow: u64,
     withdrawn: u64,
+    /// The last lease of each save.
+    leases: BTreeMap<SaveNo, SaveLease>,
+    /// Saves published.
+    saves: u64,
     /// A promise that was broken.
     broken: Option<String>,
 }
@@ -272,6 +277,8 @@ impl World {
             divisions: 0,
             replaced_slow: 0,
             withdrawn: 0,
+            leases: BTreeMap::new(),
+            saves: 0,
             broken: None,
         };
         world.start_am();

@@ -293,6 +293,7 @@ impl World {
         for want in wants {
             match want {
                 trainer::Output::Report(report) => {
+                    self.exports_again(number);
                     self.withdrawn += u64::from(matches!(report, Report::Withdrawn { .. }));
                     self.report(number, report)?;
                 }
@@ -460,6 +461,10 @@ fn beat(container: &Container, events: u64, now_ms: u64) -> HeartbeatStats {
         Body::Pserver(_) => Vec::new(),
         Body::Trainer(trainer) => trainer.outages.clone(),
     };
+    let export = match &container.body {
+        Body::Pserver(_) => None,
+        Body::Trainer(trainer) => trainer.exporter.progress(now_ms),
+    };
     let hangs_ms = match container.hangs_until > events {
         true => now_ms - container.hangs_since_ms,
         false => 0,
@@ -471,6 +476,7 @@ fn beat(container: &Container, events: u64, now_ms: u64) -> HeartbeatStats {
         step,
         epoch,
         unreachable,
+        export,
         compute_ms: now_ms,
         ..HeartbeatStats::default()
     }
