@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::ensure;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::spec::position::{POSITIONS, key_of_position};
 use heddle_protocol::view::{JobEvent, JobView};
@@ -12,6 +13,7 @@ use heddle_storage::checkpoint::{Depth, StoredCheckpoint};
 use heddle_storage::shard_file::{ShardReader, ShardRows};
 use heddle_storage::{StorageUrl, connect};
 use heddle_tests::checkpointed_job::checkpoints_in;
+use heddle_tests::hadoop::wait::wait_until;
 use heddle_tests::local::{
     Ended, Run, heddle, heddle_with, kill9, pid_of, write_distinct_keys, write_libsvm,
 };
@@ -79,8 +81,13 @@ impl JobFile {
         let limit = Duration::from_secs(600);
         let view = run.wait_for("the checkpoint before the first step", limit, saved);
         assert_eq!(view.expect("a checkpoint").rows, 0, "no step has ended");
-        let printed = run.stderr();
-        (checkpoints(dir, self.name).remove(0), printed)
+        // The command line prints events some time after they have happened.
+        let printed = wait_until("what the job begins with is printed", limit, || {
+            let printed = run.stderr();
+            ensure!(printed.contains("begins with"), "{printed}");
+            Ok(printed)
+        });
+        (checkpoints(dir, self.name).remove(0), printed.expect("printed"))
     }
 
     fn complete_with(&self, dir: &Path, variables: &[(&str, &str)]) -> Ended {

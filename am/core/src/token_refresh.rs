@@ -8,8 +8,11 @@ use heddle_backoff::Backoff;
 
 /// Numerator and denominator of the share of an interval after which others are fetched.
 const SHARE: (u64, u64) = (3, 4);
-/// Waits between failed fetches.
+/// Waits between failed fetches, before the first tokens.
 const RETRY: Backoff = Backoff::new(1_000, 60_000);
+/// Longest wait between failed fetches, as a share of the interval: a quarter of the time that is left for them. With short
+/// intervals a fetch must not be late because those before it failed.
+const RETRY_SHARE: u64 = 16;
 /// Least wait after a fetch: a server with a false clock must not be asked without a pause.
 const LEAST_MS: u64 = 5_000;
 
@@ -28,7 +31,8 @@ impl Default for TokenRefresh {
 impl TokenRefresh {
     /// All tokens were fetched; the first of them is valid for this long. Returns the wait before the next fetch, ms.
     pub fn fetched(&mut self, valid_ms: u64) -> u64 {
-        self.retry.reset();
+        let longest_ms = (valid_ms / RETRY_SHARE).clamp(LEAST_MS, RETRY.max_ms());
+        self.retry = Backoff::new(RETRY.min_ms(), longest_ms);
         (valid_ms / SHARE.1).saturating_mul(SHARE.0).max(LEAST_MS)
     }
 
@@ -47,6 +51,7 @@ mod tests {
         let mut refresh = TokenRefresh::default();
         assert_eq!(refresh.fetched(60_000), 45_000);
         assert_eq!([refresh.failed(), refresh.failed(), refresh.failed()], [1_000, 2_000, 4_000]);
+        assert_eq!((0..20).map(|_| refresh.failed()).max(), Some(5_000));
         assert_eq!(refresh.fetched(86_400_000), 64_800_000);
         assert_eq!(refresh.failed(), 1_000);
         assert_eq!((0..20).map(|_| refresh.failed()).max(), Some(60_000));

@@ -11,6 +11,7 @@ mod clocks;
 mod connections;
 mod cuts;
 mod error;
+mod fills;
 mod hand_over;
 mod members;
 mod replicas;

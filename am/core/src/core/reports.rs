@@ -237,8 +237,8 @@ impl Core {
     fn heartbeat(&mut self, member: Member, beat: HeartbeatStats) {
         let step = self.work.is_current(beat.epoch, beat.phase, &self.ctx).then_some(beat.step);
         let (record_ns, control_lost_ms) = (beat.record_ns, beat.control_lost_ms);
-        if let Some(progress) = beat.export {
-            self.export_progressed(member, progress);
+        if let Some(progress) = beat.export.as_deref() {
+            self.export_progressed(member, *progress);
         }
         self.fleet.heartbeat(member, beat, &mut self.ctx);
         if let Some(ago_ms) = control_lost_ms.filter(|_| self.ctx.attempt().0 > 1) {

@@ -23,9 +23,7 @@ mod totals;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_protocol::control::{
-    Command, GrantedPulls, HeartbeatStats, ReplicationLag, SavedBytes, SparseTableSize, Welcome,
-};
+use heddle_protocol::control::{Command, HeartbeatStats, Welcome};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 use heddle_protocol::view::StorageWaitView;
 
@@ -284,37 +282,6 @@ impl Fleet {
 
     fn beats(&self, role: Role) -> impl Iterator<Item = &HeartbeatStats> {
         self.slots.holders(role).map(|holder| &holder.beat)
-    }
-
-    /// Records that trainers of this attempt have computed in training, recomputed ones included.
-    pub(crate) fn trained_rows(&self) -> u64 {
-        self.counters_of_lost.trained_rows(self.beats(Role::Trainer))
-    }
-
-    /// SSP: pulls that the pservers of this attempt have granted; none before the first.
-    pub(crate) fn granted_pulls(&self) -> Option<GrantedPulls> {
-        self.counters_of_lost.granted_pulls(self.beats(Role::Pserver))
-    }
-
-    /// What the pservers of this attempt have written of checkpoints; none before the first.
-    pub(crate) fn saved_bytes(&self) -> Option<SavedBytes> {
-        self.counters_of_lost.saved_bytes(self.beats(Role::Pserver))
-    }
-
-    /// Sizes of sparse tables by the last heartbeats.
-    pub(crate) fn sparse_tables(&self) -> Vec<SparseTableSize> {
-        let mut all = Vec::new();
-        for holder in self.slots.holders(Role::Pserver) {
-            SparseTableSize::add(&mut all, &holder.beat.sparse_tables);
-        }
-        all
-    }
-
-    /// How far the slowest backup in sync is behind, by the last heartbeats.
-    pub(crate) fn replication_lag(&self) -> ReplicationLag {
-        let lags =
-            self.beats(Role::Pserver).filter_map(|beat| beat.replication_lag.as_deref().copied());
-        lags.reduce(ReplicationLag::max).unwrap_or_default()
     }
 
     /// The present wait of trainers for storage.

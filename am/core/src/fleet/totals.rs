@@ -1,7 +1,11 @@
 //! Counters of heartbeats over all containers of this attempt, those that are gone included.
 
-use heddle_protocol::control::{GrantedPulls, HeartbeatStats, SavedBytes};
+use heddle_protocol::control::{
+    GrantedPulls, HeartbeatStats, ReplicationLag, SavedBytes, SparseTableSize,
+};
 use heddle_protocol::ids::Role;
+
+use super::Fleet;
 
 /// The last counters of containers that are gone.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +61,39 @@ impl CountersOfLost {
         let mut all = self.saved;
         present.filter_map(|beat| beat.saved.as_deref()).for_each(|saved| all.add(*saved));
         (all != SavedBytes::default()).then_some(all)
+    }
+}
+
+impl Fleet {
+    /// Records that trainers of this attempt have computed in training, recomputed ones included.
+    pub(crate) fn trained_rows(&self) -> u64 {
+        self.counters_of_lost.trained_rows(self.beats(Role::Trainer))
+    }
+
+    /// SSP: pulls that the pservers of this attempt have granted; none before the first.
+    pub(crate) fn granted_pulls(&self) -> Option<GrantedPulls> {
+        self.counters_of_lost.granted_pulls(self.beats(Role::Pserver))
+    }
+
+    /// What the pservers of this attempt have written of checkpoints; none before the first.
+    pub(crate) fn saved_bytes(&self) -> Option<SavedBytes> {
+        self.counters_of_lost.saved_bytes(self.beats(Role::Pserver))
+    }
+
+    /// Sizes of sparse tables by the last heartbeats.
+    pub(crate) fn sparse_tables(&self) -> Vec<SparseTableSize> {
+        let mut all = Vec::new();
+        for holder in self.slots.holders(Role::Pserver) {
+            SparseTableSize::add(&mut all, &holder.beat.sparse_tables);
+        }
+        all
+    }
+
+    /// How far the slowest backup in sync is behind, by the last heartbeats.
+    pub(crate) fn replication_lag(&self) -> ReplicationLag {
+        let lags =
+            self.beats(Role::Pserver).filter_map(|beat| beat.replication_lag.as_deref().copied());
+        lags.reduce(ReplicationLag::max).unwrap_or_default()
     }
 }
 

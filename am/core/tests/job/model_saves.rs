@@ -277,14 +277,14 @@ fn lease_is_renewed_while_bytes_grow() {
     for bytes in 1..5 {
         job.pass(LEASE_MS - 5_000);
         let progress = ExportProgress { lease: order.lease, bytes };
-        job.beat(writer, |beat| beat.export = Some(progress));
+        job.beat(writer, |beat| beat.export = Some(Box::new(progress)));
     }
     assert_eq!(orders(&job).len(), 1);
     // It stands still: heartbeats with the same number of bytes renew nothing.
     for _ in 0..4 {
         job.pass(LEASE_MS / 4);
         let progress = ExportProgress { lease: order.lease, bytes: 4 };
-        job.beat(writer, |beat| beat.export = Some(progress));
+        job.beat(writer, |beat| beat.export = Some(Box::new(progress)));
     }
     job.pass(3_000);
     assert_eq!(orders(&job).len(), 2);

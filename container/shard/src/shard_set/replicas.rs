@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_protocol::control::{
-    FillProgress, LoadShards, ReplicaState, ReplicationLag, SetViews, ShardView,
-};
+use heddle_protocol::control::{LoadShards, ReplicaState, ReplicationLag, SetViews, ShardView};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, ViewVersion};
 
@@ -14,7 +12,7 @@ use super::{ShardSet, ShardSetError, serves};
 use crate::change::ShardChange;
 use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
 use crate::frame::Frame;
-use crate::replication::{FillNeed, FillTurn, Peer, Replication, StreamEntry, Turn};
+use crate::replication::{FillTurn, Peer, Replication, StreamEntry, Turn};
 use crate::shard::Shard;
 
 /// The copies of the set, and the connections of their primaries.
@@ -393,37 +391,6 @@ impl ShardSet {
         }
         out.extend(answer.map(|header| ShardEffect::Reply { conn, header }));
         Flow::Taken
-    }
-
-    /// Reads what the refills of this backup need from the shards.
-    fn feed_fills(&mut self, peer: Peer) {
-        let now = self.clocked.now();
-        let Some(replicas) = &mut self.replicas else { return };
-        for (&id, shard) in &mut self.shards {
-            while let Some(need) = replicas.copies.fill_need(id, peer, now) {
-                match need {
-                    FillNeed::Begin => match shard.fill_state() {
-                        Some(state) => replicas.copies.begin_fills(id, &state, now),
-                        None => {
-                            shard.want_fill();
-                            break;
-                        }
-                    },
-                    FillNeed::Piece(cursor) => match shard.fill_piece(cursor) {
-                        Some(piece) => replicas.copies.push_piece(id, peer, piece, now),
-                        None => break,
-                    },
-                }
-            }
-        }
-    }
-
-    /// How far the refills are that this thread sends.
-    #[must_use]
-    pub fn fills(&self) -> Vec<FillProgress> {
-        let Some(replicas) = &self.replicas else { return Vec::new() };
-        let bytes = |shard| self.shards.get(&shard).map_or(0, Shard::fill_bytes);
-        replicas.copies.fills(bytes)
     }
 
     /// Whether shards have copies on several pservers.

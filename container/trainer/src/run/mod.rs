@@ -345,7 +345,10 @@ fn control_hooks(
                 trainer_state: status_of.lock().trainer_state.clone(),
             })))
         }),
-        beat: Box::new(move || HeartbeatStats { export: exports.progress(), ..beat.beat() }),
+        beat: Box::new(move || HeartbeatStats {
+            export: exports.progress().map(Box::new),
+            ..beat.beat()
+        }),
         command: Box::new(move |command| {
             if let Some(command) = saver.take(command) {
                 // The loop has ended only while the process ends.

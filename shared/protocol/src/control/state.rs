@@ -159,7 +159,7 @@ pub struct HeartbeatStats {
     pub long_step: Option<LongStep>,
     /// Trainer: how far it has written a model; none while it writes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub export: Option<ExportProgress>,
+    pub export: Option<Box<ExportProgress>>,
     /// Time since the last line of the ApplicationMaster, ms. It answers each heartbeat.
     #[serde(default)]
     pub unheard_ms: u64,

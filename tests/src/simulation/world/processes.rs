@@ -463,7 +463,7 @@ fn beat(container: &Container, events: u64, now_ms: u64) -> HeartbeatStats {
     };
     let export = match &container.body {
         Body::Pserver(_) => None,
-        Body::Trainer(trainer) => trainer.exporter.progress(now_ms),
+        Body::Trainer(trainer) => trainer.exporter.progress(now_ms).map(Box::new),
     };
     let hangs_ms = match container.hangs_until > events {
         true => now_ms - container.hangs_since_ms,
