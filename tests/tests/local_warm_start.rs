@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::ensure;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::spec::position::{POSITIONS, key_of_position};
 use heddle_protocol::view::{JobEvent, JobView};
@@ -13,7 +12,6 @@ use heddle_storage::checkpoint::{Depth, StoredCheckpoint};
 use heddle_storage::shard_file::{ShardReader, ShardRows};
 use heddle_storage::{StorageUrl, connect};
 use heddle_tests::checkpointed_job::checkpoints_in;
-use heddle_tests::hadoop::wait::wait_until;
 use heddle_tests::local::{
     Ended, Run, heddle, heddle_with, kill9, pid_of, write_distinct_keys, write_libsvm,
 };
@@ -71,8 +69,8 @@ impl JobFile {
     }
 
     /// Runs until the checkpoint before the first step exists, and ends there: the first step lasts longer than saving. Returns
-    /// this checkpoint and what the command line printed.
-    fn first_checkpoint(&self, dir: &Path) -> (PathBuf, String) {
+    /// this checkpoint.
+    fn first_checkpoint(&self, dir: &Path) -> PathBuf {
         self.write(dir);
         let step = [("FAILPOINTS", "step-computed=sleep(3600000)")];
         let job = format!("{}.toml", self.name);
@@ -81,13 +79,14 @@ impl JobFile {
         let limit = Duration::from_secs(600);
         let view = run.wait_for("the checkpoint before the first step", limit, saved);
         assert_eq!(view.expect("a checkpoint").rows, 0, "no step has ended");
-        // The command line prints events some time after they have happened.
-        let printed = wait_until("what the job begins with is printed", limit, || {
-            let printed = run.stderr();
-            ensure!(printed.contains("begins with"), "{printed}");
-            Ok(printed)
-        });
-        (checkpoints(dir, self.name).remove(0), printed.expect("printed"))
+        checkpoints(dir, self.name).remove(0)
+    }
+
+    /// What the command line says before it starts the job.
+    fn planned(&self, dir: &Path) -> String {
+        self.write(dir);
+        let job = format!("{}.toml", self.name);
+        heddle(dir, &["run", &job, "--dry-run"]).expect("heddle starts").stdout
     }
 
     fn complete_with(&self, dir: &Path, variables: &[(&str, &str)]) -> Ended {
@@ -233,10 +232,12 @@ fn restore_into_3_and_20(features: &'static str) {
     assert!(before.len() > 3 * 290, "values, z and n of each weight, and the bias");
     for (name, shards) in [("three", 3), ("twenty", 20)] {
         let from = JobFile::from(name, source.to_str().expect("UTF-8"));
-        let (first, printed) = JobFile { shards, features, ..from }.first_checkpoint(at);
+        let job = JobFile { shards, features, ..from };
         let note =
             format!("begins with weights, bias (with optimizer state) of {}", source.display());
-        assert!(printed.contains(&note), "{note} in {printed}");
+        let planned = job.planned(at);
+        assert!(planned.contains(&note), "{note} in {planned}");
+        let first = job.first_checkpoint(at);
         assert!(rows_of(&first) == before, "{shards} shards have other rows");
         let target = format!("{name}-restored");
         let export = ["export", first.to_str().expect("UTF-8"), target.as_str()];
@@ -269,7 +270,7 @@ fn restore_distinct_keys(keys: u64) {
     assert_eq!(before.len() as u64, 3 * (keys + 1));
     for (name, shards) in [("three", 3), ("twenty", 20)] {
         let from = JobFile::from(name, source.to_str().expect("UTF-8"));
-        let (first, _) = JobFile { shards, features: ANY, ..from }.first_checkpoint(at);
+        let first = JobFile { shards, features: ANY, ..from }.first_checkpoint(at);
         assert!(values_of(&first) == before, "{shards} shards have other rows");
         let target = format!("{name}-restored");
         let export = ["export", first.to_str().expect("UTF-8"), target.as_str()];
@@ -309,7 +310,7 @@ fn more_rows_begin_with_their_initial_values() {
     JobFile::new("other").complete(at);
     let wider = JobFile { features: "450", ..JobFile::from("wider", "other-ckpt") };
     let before = rows_of(checkpoints(at, "other").last().expect("a checkpoint"));
-    let after = rows_of(&wider.first_checkpoint(at).0);
+    let after = rows_of(&wider.first_checkpoint(at));
     for (key, bytes) in &after {
         match before.get(key) {
             Some(same) => assert_eq!(same, bytes, "{key:?}"),
@@ -325,8 +326,10 @@ fn ftrl_continues_from_the_values_of_sgd() {
     let at = dir.path();
     let sgd = "{ kind = \"sgd\", rate = 0.5 }";
     JobFile { optimizer: sgd, ..JobFile::new("other") }.complete(at);
-    let (first, printed) = JobFile::from("ftrl", "other-ckpt").first_checkpoint(at);
-    assert!(printed.contains("begins with weights, bias (values alone)"), "{printed}");
+    let job = JobFile::from("ftrl", "other-ckpt");
+    let planned = job.planned(at);
+    assert!(planned.contains("begins with weights, bias (values alone)"), "{planned}");
+    let first = job.first_checkpoint(at);
     let values = |rows: Rows| -> Rows {
         rows.into_iter().filter(|((_, section, _), _)| section == "values").collect()
     };
