@@ -248,18 +248,18 @@ fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats 
         saved: status.saved.read().map(Box::new),
         ..HeartbeatStats::default()
     };
-    let mut lowest = None;
+    let (mut lowest, mut lag) = (None, None);
     for thread in threads {
         let (pushes, refused, position) = thread.counters.read();
         beat.pushes += pushes;
         beat.refused += refused;
         granted.add(&thread.counters.granted());
         beat.fills.extend(thread.counters.fills());
-        let lags = [beat.replication_lag, thread.counters.lag()];
-        beat.replication_lag = lags.into_iter().flatten().reduce(ReplicationLag::max);
+        lag = [lag, thread.counters.lag()].into_iter().flatten().reduce(ReplicationLag::max);
         SparseTableSize::add(&mut beat.sparse_tables, &thread.counters.sparse());
         lowest = [lowest, position].into_iter().flatten().min();
     }
+    beat.replication_lag = lag.map(Box::new);
     (beat.phase, beat.step) = lowest.unwrap_or_default();
     let turns = threads.iter().enumerate();
     let turns = turns.map(|(index, thread)| (format!("data-{index}"), thread.counters.turn_ms()));

@@ -309,7 +309,8 @@ impl Fleet {
 
     /// How far the slowest backup in sync is behind, by the last heartbeats.
     pub(crate) fn replication_lag(&self) -> ReplicationLag {
-        let lags = self.beats(Role::Pserver).filter_map(|beat| beat.replication_lag);
+        let lags =
+            self.beats(Role::Pserver).filter_map(|beat| beat.replication_lag.as_deref().copied());
         lags.reduce(ReplicationLag::max).unwrap_or_default()
     }
 

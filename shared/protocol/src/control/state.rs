@@ -127,7 +127,7 @@ pub struct HeartbeatStats {
     pub fills: Vec<FillProgress>,
     /// Pserver with primaries of replicated shards: how far their backups are behind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replication_lag: Option<ReplicationLag>,
+    pub replication_lag: Option<Box<ReplicationLag>>,
     /// Pserver, BSP: lowest number of job steps applied among its shards, and the phase. Trainer: its phase and the
     /// lowest step of its lanes.
     pub phase: PhaseNo,
