@@ -76,3 +76,19 @@ pub fn shard_files(folder: &Path) -> Vec<PathBuf> {
     files.sort();
     files
 }
+
+/// Copies a folder and what is in it to a new one.
+///
+/// # Panics
+/// Where `from` cannot be read, or `to` exists or cannot be written.
+pub fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("a new folder");
+    for entry in std::fs::read_dir(from).expect("readable") {
+        let entry = entry.expect("readable");
+        let target = to.join(entry.file_name());
+        match entry.file_type().expect("known").is_dir() {
+            true => copy_tree(&entry.path(), &target),
+            false => assert!(std::fs::copy(entry.path(), target).is_ok(), "copied"),
+        }
+    }
+}

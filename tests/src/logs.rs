@@ -19,9 +19,14 @@ pub const ANY: &[&str] = &[""];
 /// What may follow when processes of a run are killed: a process that was replaced ends.
 pub const KILLS: &[&str] = &["container_ended"];
 
-/// Accepted in every job: a checkpoint that gives way to another loses its directory while savers write to it.
-const CUT_GIVEN_UP: [&str; 3] =
-    ["shard_not_saved", "shard_file_not_written", "old checkpoint files could not be removed"];
+/// Accepted in every job: a checkpoint that gives way to another loses its directory while savers write to it, and on a busy
+/// machine a backup may take longer than `liveness.lag` to acknowledge; tests of replicas count the copies.
+const ACCEPTED: [&str; 4] = [
+    "shard_not_saved",
+    "shard_file_not_written",
+    "old checkpoint files could not be removed",
+    "does not keep up with",
+];
 
 /// What a job on YARN may report without a fault: the nodes of a test cluster are small.
 pub const SMALL_NODES: &[&str] = &["no other node had room"];
@@ -49,7 +54,7 @@ pub fn check<'a>(
 fn unexpected<'a>(log: &'a str, expected: &[String]) -> impl Iterator<Item = &'a str> {
     log.lines()
         .filter(|line| is_warning(line))
-        .filter(|line| !CUT_GIVEN_UP.iter().any(|event| line.contains(event)))
+        .filter(|line| !ACCEPTED.iter().any(|event| line.contains(event)))
         .filter(|line| !expected.iter().any(|text| line.contains(text)))
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_am::claim::local_owner;
-use heddle_tests::checkpointed_job::{checkpoints_in, finished_job, shard_files};
+use heddle_tests::checkpointed_job::{checkpoints_in, copy_tree, finished_job, shard_files};
 use heddle_tests::local::{Ended, heddle};
 
 /// A finished job with checkpoints in `ckpt`, and a copy of them in `mirror`.
@@ -12,18 +12,6 @@ fn mirrored_job() -> tempfile::TempDir {
     let dir = finished_job();
     copy_tree(&dir.path().join("ckpt"), &dir.path().join("mirror"));
     dir
-}
-
-fn copy_tree(from: &Path, to: &Path) {
-    std::fs::create_dir(to).expect("a new folder");
-    for entry in std::fs::read_dir(from).expect("readable") {
-        let entry = entry.expect("readable");
-        let target = to.join(entry.file_name());
-        match entry.file_type().expect("known").is_dir() {
-            true => copy_tree(&entry.path(), &target),
-            false => assert!(std::fs::copy(entry.path(), target).is_ok(), "copied"),
-        }
-    }
 }
 
 /// The folders of the newest checkpoint and of the one before it.
