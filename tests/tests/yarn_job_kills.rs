@@ -334,3 +334,70 @@ fn bytes_and_counts_outlive_nodes_and_the_resourcemanager() -> Result<()> {
     nodes_die(&cluster, &Job::bytes(&cluster, "bytes-nodes")?).context("bytes")?;
     nodes_die(&cluster, &Job::counts(&cluster, "counts-nodes")?).context("counts")
 }
+
+/// Passes that take longer than a session with slow steps: 38 steps of more than a tenth of a second.
+const LONG: Shape = Shape { passes: 160, every: "20 steps", local_data: false };
+
+/// A session of ten minutes in a running job, which then ends as it must. Returns the faults.
+fn session_of_faults(job: &Job<'_>) -> Result<Vec<String>> {
+    let slow = "step-computed=return(sleep=100,while={slow})";
+    let submitted = job.job().submit(&["--set", "run.chaos=true"], slow)?;
+    // Faults of every kind, in a cluster that is a single machine: people are told of silence, cuts, hangs and slowness.
+    let told = ["an operator ordered a fault", "_by_order", "warning_raised", "container_ended"];
+    let mut submitted = submitted.expecting(&told);
+    Watch::in_a_step(&mut submitted, 2)?;
+    let session = ["chaos", &submitted.id, "--seed", "7", "--for", "10m", "--json"];
+    let ended = job.job().heddle(&session)?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    let view = submitted.view()?;
+    ensure!(view.state == JobState::Running, "the job ended before its faults: {view:?}");
+    let mut faults = Vec::new();
+    for line in ended.stdout.lines() {
+        let line: serde_json::Value = serde_json::from_str(line)?;
+        if line["fault"].is_string() {
+            faults.push(format!("{} of {}", line["fault"], line["targets"]));
+        } else {
+            println!("{}: {line}", submitted.id);
+        }
+    }
+    let view = match job {
+        Job::Bytes(bytes) => {
+            bytes.hurry()?;
+            let view = submitted.ends_well(LIMIT)?;
+            bytes.same_as_local(LONG)?;
+            view
+        }
+        Job::Counts(_) => job.is_right(submitted)?,
+    };
+    println!("{} recoveries, epoch {:?}", view.recoveries.len(), view.epoch);
+    Ok(faults)
+}
+
+/// The same seed orders the same faults; no update is lost or counted twice, and no byte changes.
+#[test]
+#[ignore = "twenty-five minutes; run by scripts/nightly.sh"]
+fn two_sessions_of_one_seed_order_the_same_faults() -> Result<()> {
+    let cluster = cluster()?;
+    let cluster: &Cluster = &cluster;
+    let mut sessions = Vec::new();
+    for number in 1..=2 {
+        let name = |kind: &str| format!("{kind}-chaos-{number}");
+        let pair = std::thread::scope(|scope| -> Result<_> {
+            let counts = scope.spawn(|| {
+                let job = Counting::new(cluster, &name("counts"), "asp", 160)?;
+                session_of_faults(&Job::Counts(job))
+            });
+            let job = YarnJob::bsp(cluster, &name("bytes"), LONG)?;
+            let bytes = session_of_faults(&Job::Bytes(job)).context("bytes")?;
+            Ok([bytes, counts.join().expect("no panic").context("counts")?])
+        })?;
+        println!("{number}: {pair:#?}");
+        sessions.push(pair);
+    }
+    // A session is a number of minutes: the last fault may fall behind its end.
+    for (first, second) in sessions[0].iter().zip(&sessions[1]) {
+        let both = first.len().min(second.len());
+        ensure!(both >= 10 && first[..both] == second[..both], "{first:?}, then {second:?}");
+    }
+    Ok(())
+}
