@@ -13,6 +13,7 @@
 mod credentials;
 mod identifier;
 mod process_tokens;
+mod renewal;
 mod service_names;
 // Public for tests and fuzz targets; no promise of stability.
 #[doc(hidden)]
@@ -27,6 +28,7 @@ pub use credentials::{
 };
 pub use identifier::{DelegationIdentifier, Identifier, IdentifierError, token_kind};
 pub use process_tokens::ProcessTokens;
+pub use renewal::renewal_configuration;
 pub use service_names::ServiceNames;
 
 use crate::proto::common::TokenProto;

@@ -24,6 +24,7 @@ pub struct LaunchContext {
     resources: BTreeMap<String, LocalResource>,
     acls: BTreeMap<Access, String>,
     tokens: Option<Tokens>,
+    tokens_conf: Option<Bytes>,
     retry: Option<RetryContext>,
 }
 
@@ -110,6 +111,14 @@ impl LaunchContext {
         self
     }
 
+    /// Sets the configuration with which the ResourceManager renews the tokens, in place of its own
+    /// ([`renewal_configuration`](heddle_hadoop::token::renewal_configuration)). It is needed for name services that the
+    /// ResourceManager's configuration lacks, and only for the ApplicationMaster.
+    pub fn tokens_conf(mut self, configuration: impl Into<Bytes>) -> Self {
+        self.tokens_conf = Some(configuration.into());
+        self
+    }
+
     /// Lets the NodeManager restart the command. It does not report the restarts to the ApplicationMaster, so do not use
     /// this for stateful processes.
     pub fn retry(mut self, retry: RetryContext) -> Self {
@@ -134,6 +143,7 @@ impl From<&LaunchContext> for proto::ContainerLaunchContextProto {
                 })
                 .collect(),
             tokens: context.tokens.as_ref().map(|tokens| tokens.0.clone()),
+            tokens_conf: context.tokens_conf.clone(),
             service_data: Vec::new(),
             environment: context.environment.iter().map(pair).collect(),
             command: context.command.clone(),

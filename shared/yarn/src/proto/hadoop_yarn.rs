@@ -191,6 +191,8 @@ pub struct ContainerLaunchContextProto {
     pub application_ac_ls: ::prost::alloc::vec::Vec<ApplicationAclMapProto>,
     #[prost(message, optional, tag = "7")]
     pub container_retry_context: ::core::option::Option<ContainerRetryContextProto>,
+    #[prost(bytes = "bytes", optional, tag = "8")]
+    pub tokens_conf: ::core::option::Option<::prost::bytes::Bytes>,
 }
 /// A file that the NodeManager copies before the start. `timestamp` must be its exact modification time, ms; `size` is not checked.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
