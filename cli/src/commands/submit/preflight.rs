@@ -104,9 +104,6 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), CommandFailure> {
 /// (`YarnConfiguration.RM_APPLICATION_HTTPS_POLICY`).
 const HTTPS_POLICY: &str = "yarn.resourcemanager.application-https.policy";
 
-/// The default queue (`YarnConfiguration.DEFAULT_QUEUE_NAME`); mapping rules apply to it.
-const DEFAULT_QUEUE: &str = "default";
-
 /// Requests an application id, and checks queue, nodes and resources.
 ///
 /// # Errors
@@ -132,7 +129,7 @@ pub async fn cluster(
         asked.map_err(|error| client_failure("cannot query the ResourceManager", &error))?;
     let roles = roles(spec);
     let mut notes = Vec::from_iter(https_note(cluster)?);
-    let queue = queue_view(name, queue, &acls, &cluster.user.effective, &mut notes)?;
+    let queue = queue_view(name, queue, &acls, &cluster.user.effective, &mut notes);
     for role in &roles {
         let note = fits(role, &types, &new.maximum, &nodes, spec)?;
         notes.extend(note.filter(|note| !notes.contains(note)));
@@ -193,20 +190,16 @@ fn has_children(queue: &QueueAcls, all: &[QueueAcls]) -> bool {
 
 /// The state of a queue, with notes before the ResourceManager decides.
 ///
-/// Only the ResourceManager decides the queue of a job: mapping rules replace the default queue and may replace others,
-/// and queues are created at the submission (auto-created leaves of the CapacityScheduler, undeclared pools of the
-/// FairScheduler). It refuses a job within the submission, with its own message. This function therefore rejects only
-/// an existing queue that the job names and that an administrator has stopped.
-///
-/// # Errors
-/// Exit code 4 for such a queue.
+/// Only the ResourceManager decides the queue of a job: mapping rules replace the default queue and, where they override, every other
+/// one, stopped ones too; and queues are created at the submission (auto-created leaves of the CapacityScheduler, undeclared
+/// pools of the FairScheduler). It refuses a job within the submission, with its own message.
 fn queue_view(
     name: &str,
     queue: Option<QueueInfo>,
     acls: &[QueueAcls],
     user: &str,
     notes: &mut Vec<String>,
-) -> Result<QueueView, CommandFailure> {
+) -> QueueView {
     let mut note = |what: &str| {
         notes.push(format!("yarn.queue = {name:?}: {what}; the ResourceManager decides"));
     };
@@ -220,7 +213,7 @@ fn queue_view(
             "the cluster does not list such a queue (queues that accept your jobs: {})",
             known.join(", ")
         ));
-        return Ok(QueueView { name: name.to_owned(), free_mib: None, running: 0, waiting: 0 });
+        return QueueView { name: name.to_owned(), free_mib: None, running: 0, waiting: 0 };
     };
     if !queue.children.is_empty() {
         let below: Vec<&str> = queue.children.iter().map(|child| &*child.name).collect();
@@ -228,11 +221,6 @@ fn queue_view(
     }
     match queue.state {
         QueueState::Running => {}
-        QueueState::Stopped if name != DEFAULT_QUEUE => {
-            let fact = format!("yarn.queue = {name:?}: is stopped");
-            return Err(CommandFailure::new(ExitCode::Refused, fact)
-                .next("name another queue, or ask an administrator to start this one"));
-        }
         QueueState::Stopped => note("it is stopped"),
         QueueState::Draining => note("it does not accept new jobs (draining)"),
         // A state of a later Hadoop; the ResourceManager decides.
@@ -246,12 +234,12 @@ fn queue_view(
         note(&format!("{user} may not submit there"));
     }
     let count = |n: i64| u64::try_from(n).unwrap_or(0);
-    Ok(QueueView {
+    QueueView {
         name: queue.name.clone(),
         free_mib: u64::try_from(queue.memory_mib[0]).ok().filter(|free| *free > 0),
         running: count(queue.applications_running),
         waiting: count(queue.applications_pending),
-    })
+    }
 }
 
 /// What users of the pages find where the proxy connects to ApplicationMasters over https only: pages over http are
@@ -383,28 +371,21 @@ mod tests {
         vec![QueueAcls::new("root.default", submit, false)]
     }
 
-    /// The notes about a queue; none: the job is refused.
-    fn notes(name: &str, found: Option<QueueInfo>, submit: bool) -> Option<Vec<String>> {
+    fn notes(name: &str, found: Option<QueueInfo>, submit: bool) -> Vec<String> {
         let mut notes = Vec::new();
-        match queue_view(name, found, &acls(submit), "alice", &mut notes) {
-            Ok(_) => Some(notes),
-            Err(failure) => {
-                assert_eq!(failure.exit, ExitCode::Refused, "{failure:?}");
-                None
-            }
-        }
+        queue_view(name, found, &acls(submit), "alice", &mut notes);
+        notes
     }
 
     #[test]
-    fn queue_findings_are_notes_unless_a_named_queue_is_stopped() {
+    fn queue_findings_are_notes() {
         use proto::QueueStateProto::{QDraining, QRunning, QStopped};
-        let says = |found: Option<Vec<String>>, words: &str| {
-            let found = found.expect("not refused");
+        let says = |found: Vec<String>, words: &str| {
             assert!(found.len() == 1 && found[0].contains(words), "{found:?}");
         };
         let of_default = |state| queue("default", state);
         let fine = notes("default", of_default(QRunning), true);
-        assert_eq!(fine, Some(Vec::new()));
+        assert_eq!(fine, Vec::<String>::new());
         // Mapping rules replace the default queue; leaves are created when a job comes.
         says(notes("default", of_default(QStopped), true), "stopped");
         says(notes("default", of_default(QDraining), true), "draining");
@@ -415,7 +396,7 @@ mod tests {
             ..message("users", QRunning)
         };
         says(notes("users", Some(QueueInfo::from(&parent)), true), "bob");
-        assert_eq!(notes("ml", queue("ml", QStopped), true), None);
+        says(notes("ml", queue("ml", QStopped), true), "stopped");
     }
 
     #[test]
@@ -430,8 +411,7 @@ mod tests {
             acl("root.private", false),
         ];
         let mut notes = Vec::new();
-        let found = queue_view("nosuch", None, &known, "alice", &mut notes);
-        assert!(found.is_ok(), "{found:?}");
+        queue_view("nosuch", None, &known, "alice", &mut notes);
         let proposed =
             "(queues that accept your jobs: root.default, root.users.alice, root.usersown)";
         assert!(notes[0].contains(proposed), "{notes:?}");
