@@ -26,7 +26,7 @@ pub struct Cli {
     /// Print data as JSON, one object per line
     #[arg(long, global = true)]
     pub json: bool,
-    /// Set how long to wait for a ResourceManager that does not respond [default:
+    /// Set how long to wait for a ResourceManager that does not respond [default: submit.rm-wait, else
     /// yarn.resourcemanager.connect.max-wait.ms of yarn-site.xml, or 60s]
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
     pub rm_wait: Option<std::time::Duration>,

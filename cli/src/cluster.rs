@@ -10,7 +10,7 @@ use heddle_hadoop::identity::Identity;
 use heddle_hadoop::kerberos::{GssapiEngine, KerberosEngine as _};
 use heddle_hadoop::{Configuration, HostPort, User};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::spec::{DurationMs, JobSpec, Location};
 use heddle_storage::{
     EntryKind, Mode, Reason, Storage, StorageError, StorageUrl, StorePath, WriteError, connect,
 };
@@ -20,7 +20,7 @@ use heddle_yarn::{ApplicationId, ClientError, YarnClient};
 use crate::failure::CommandFailure;
 use crate::file_systems::{self, Homes, STAGING};
 use crate::login_failure::{after_no_login, lacking_token, no_identity};
-use crate::rm_calls::cluster_of;
+use crate::rm_calls::{cluster_of, state_rm_wait};
 use crate::site_defaults;
 use crate::waiting::{self, HDFS};
 
@@ -72,6 +72,12 @@ impl ClusterContext {
     /// # Errors
     /// Exit code 7 if it cannot be read or does not name a cluster, 5 if the user cannot be determined.
     pub fn load() -> Result<Self, CommandFailure> {
+        if let Some(text) = site_defaults::text("submit.rm-wait")? {
+            // "auto" is not a duration.
+            if let Ok(wait) = text.parse::<DurationMs>() {
+                state_rm_wait(wait.as_duration());
+            }
+        }
         Self::with_staging(site_defaults::text(STAGING)?)
     }
 

@@ -9,12 +9,20 @@ use heddle_yarn::{CallTimeouts, Cluster, ClusterError, rpc_options, stated_rm_wa
 
 use crate::waiting;
 
-/// How long to wait for a ResourceManager that does not respond, without `--rm-wait` or a configured value. A failover
+/// How long to wait for a ResourceManager that does not respond, without `--rm-wait`, `submit.rm-wait` or a configured value. A failover
 /// with ZooKeeper takes 30 to 60 s.
 const RM_WAIT: Duration = Duration::from_secs(60);
 
 /// `--rm-wait`, from the command line of this process.
 static RM_WAIT_GIVEN: OnceLock<Duration> = OnceLock::new();
+
+/// `submit.rm-wait`, from the job file or the site's defaults.
+static RM_WAIT_STATED: OnceLock<Duration> = OnceLock::new();
+
+/// Sets the wait without `--rm-wait` (`submit.rm-wait`). The first call counts.
+pub fn state_rm_wait(wait: Duration) {
+    let _set_before = RM_WAIT_STATED.set(wait);
+}
 
 /// Sets how long this process waits for a ResourceManager that does not respond (`--rm-wait`). The first call counts.
 pub fn set_rm_wait(wait: Duration) {
@@ -32,8 +40,8 @@ pub fn cluster_of(
     identity: &Identity,
     context: &str,
 ) -> Result<Cluster, ClusterError> {
-    let wait = match RM_WAIT_GIVEN.get() {
-        Some(given) => *given,
+    let wait = match RM_WAIT_GIVEN.get().or(RM_WAIT_STATED.get()) {
+        Some(stated) => *stated,
         None => stated_rm_wait(configuration)?.unwrap_or(RM_WAIT),
     };
     let limits = CallTimeouts { call: wait, ..CallTimeouts::of(configuration)? };

@@ -29,6 +29,10 @@ impl Bench {
     }
 
     fn heddle(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
         for variable in ["HADOOP_CONF_DIR", "YARN_CONF_DIR", "HADOOP_HOME", "RUST_LOG"] {
             command.env_remove(variable);
@@ -38,7 +42,7 @@ impl Bench {
             .current_dir(self.0.path())
             .env("XDG_STATE_HOME", self.0.path().join("state"))
             .env("HEDDLE_CONF_DIR", "site");
-        command.output().unwrap()
+        command
     }
 
     /// The JSON lines of a command that succeeds.
@@ -212,4 +216,22 @@ fn refused_properties_name_the_place_and_the_key_to_use() {
         let stderr = bench.refused(&["submit", "job.toml", flag, value], 2);
         assert!(stderr.contains(words), "{stderr}");
     }
+}
+
+#[test]
+fn a_site_sets_the_wait_for_a_resourcemanager() {
+    let bench = Bench::new("[submit]\nrm-wait = \"12s\"\n");
+    let conf = bench.0.path().join("conf");
+    std::fs::create_dir(&conf).unwrap();
+    // A port that no process listens on.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let property = format!(
+        "<configuration><property><name>yarn.resourcemanager.address</name><value>{closed}</value></property></configuration>"
+    );
+    std::fs::write(conf.join("yarn-site.xml"), property).unwrap();
+    let output = bench.command(&["list", "--yarn"]).env("HADOOP_CONF_DIR", &conf).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(6), "{stderr}");
+    // A wait of more than two seconds is reported. The last pause does not begin where it would end too late.
+    assert!(stderr.contains("at most 12 s (--rm-wait)"), "{stderr}");
 }

@@ -32,6 +32,7 @@ use crate::failure::{CommandFailure, CommandResult};
 use crate::file_systems::STAGING;
 use crate::output;
 use crate::program;
+use crate::rm_calls;
 use crate::site_defaults;
 use crate::waiting::{self, HDFS};
 
@@ -262,7 +263,11 @@ async fn ready(
 /// The cluster, with the directory for the job's files that the job file states.
 fn cluster_of(args: &Args) -> Result<ClusterContext, CommandFailure> {
     let flags = args.keys.stated()?.job;
-    let stated = args.job.read_with("", None, &flags)?.spec.submit.staging;
+    let of_job = args.job.read_with("", None, &flags)?.spec.submit;
+    if let Some(wait) = of_job.rm_wait {
+        rm_calls::state_rm_wait(wait.as_duration());
+    }
+    let stated = of_job.staging;
     let of_site = site_defaults::text(STAGING)?;
     if let Some(stated) = stated.as_ref().filter(|stated| of_site.as_ref() != Some(stated)) {
         output::note(&format!(

@@ -31,6 +31,9 @@ section! {
         #[serde(skip_serializing_if = "Option::is_none")]
         key staging: Option<String> = "submit.staging", Value("\"\""), Freely + site, read(paths::home(take, key)),
             "Directory on HDFS for the files of a user's jobs, such as \"hdfs://ns1/user/{user}\"; {user} is the user's name. Empty: the home directory on fs.defaultFS if that is HDFS or viewfs, else on the only name service.";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        key rm_wait: Option<DurationMs> = "submit.rm-wait", Value("\"auto\""), Freely + site, read(take.optional(key, "auto")),
+            "How long commands wait for a ResourceManager that does not respond, as during a failover; the flag --rm-wait goes first. A duration, or \"auto\": yarn.resourcemanager.connect.max-wait.ms if yarn-site.xml sets it, else 60s.";
     }
 }
 

@@ -316,7 +316,7 @@ fn requests_to_the_cluster_are_typed() {
     assert_eq!(spec.trainers.resources, [("yarn.io/gpu".to_owned(), 2)].into());
     assert_eq!(spec.submit.binary, Some("/jobs/ctr/bin/heddle".into()));
     assert_eq!(spec.submit.upload_limit, Bytes(1 << 30));
-    assert_eq!(spec.submit.staging, None);
+    assert_eq!((spec.submit.staging, spec.submit.rm_wait), (None, None));
     let yarn = spec.yarn;
     assert_eq!((yarn.queue.as_str(), yarn.priority), ("ml", 0));
     assert_eq!(yarn.tags, ["a"]);
