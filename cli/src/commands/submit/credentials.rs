@@ -15,6 +15,7 @@ use heddle_hadoop::token::{
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 
+use super::renewal;
 use super::staging::CarriedFiles;
 use crate::cluster::{ClusterContext, client_failure};
 use crate::failure::CommandFailure;
@@ -27,6 +28,8 @@ pub struct SubmittedCredentials {
     pub until_ms: Option<u64>,
     /// Whether they have tokens of the session, which must outlive the job.
     pub are_shared: bool,
+    /// The configuration by which the ResourceManager renews them, if it is not its own.
+    pub renewal: Option<Vec<u8>>,
 }
 
 /// Collects the credentials, and fetches the ResourceManager's token if the session has none.
@@ -58,7 +61,11 @@ pub async fn collect(
         carried_files::carry(&mut credentials, name, content);
     }
     let until_ms = credentials.first_end_ms(token_kind::HDFS_DELEGATION);
-    Ok(SubmittedCredentials { until_ms, encoded: credentials.encode(), are_shared })
+    let renewal = renewal::configuration_for(&cluster.configuration, &credentials);
+    let renewal = renewal.map_err(|error| {
+        CommandFailure::caused(ExitCode::Input, "cannot use Hadoop's configuration", &error)
+    })?;
+    Ok(SubmittedCredentials { until_ms, encoded: credentials.encode(), are_shared, renewal })
 }
 
 /// The tokens of this process: those of the session, and those that it fetched.
@@ -69,6 +76,30 @@ fn session(cluster: &ClusterContext) -> Result<Credentials, CommandFailure> {
     Credentials::of_environment(&cluster.configuration).map_err(|error| {
         CommandFailure::caused(ExitCode::Denied, "cannot read the tokens of this session", &error)
     })
+}
+
+/// The tokens that a submission carries, in words. Those of file systems have been fetched, since each is read or written by the
+/// checks; that of the ResourceManager is fetched at the submission alone.
+///
+/// # Errors
+/// Exit code 5 if the tokens cannot be read.
+pub fn in_words(cluster: &ClusterContext) -> Result<Vec<String>, CommandFailure> {
+    if !cluster.secured {
+        return Ok(Vec::new());
+    }
+    let session = session(cluster)?;
+    let named = |kind| {
+        let tokens = session.of_kind(kind);
+        tokens.map(move |token| format!("{kind} for {}", token.service()))
+    };
+    let mut all: Vec<String> = named(token_kind::HDFS_DELEGATION).collect();
+    all.extend(named(token_kind::RM_DELEGATION));
+    if !cluster.has_rm_token {
+        let servers: Vec<_> = cluster.resource_managers.iter().map(ToString::to_string).collect();
+        let servers = servers.join(",");
+        all.push(format!("{} for {servers} (not fetched yet)", token_kind::RM_DELEGATION));
+    }
+    Ok(all)
 }
 
 async fn rm_token(cluster: &ClusterContext) -> Result<heddle_hadoop::Token, CommandFailure> {

@@ -51,6 +51,9 @@ pub fn submission(
         .env_raw("HADOOP_CONF_DIR", format!("{{{{PWD}}}}/{CONF_DIR}"))
         .map_err(|error| unfit(&error))?
         .tokens(credentials.encoded);
+    if let Some(renewal) = credentials.renewal {
+        context = context.tokens_conf(renewal);
+    }
     for (name, file) in files {
         context = context.file(name, local_resource(file)?);
     }

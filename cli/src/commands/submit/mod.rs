@@ -42,11 +42,13 @@ mod flags;
 mod foreign_keys;
 mod keytab;
 mod launch;
+mod log_directory;
 mod oozie;
 mod plan;
 mod preflight;
 mod program_source;
 mod properties;
+mod renewal;
 mod resume;
 mod shipped;
 mod staging;
@@ -233,8 +235,7 @@ async fn ready(
     notes.extend(warm_start::resolve(&mut future, args.fresh).await?);
     notes.extend(parallelism_warning(&input, workers(&spec)));
     let from = checkpoint::mirror_to_continue(args.from.as_deref(), args.take_over).await?;
-    notes.extend(program.note.clone());
-    notes.extend(cluster.short_ticket_note());
+    notes.extend(program.note.clone().into_iter().chain(cluster.short_ticket_note()));
     let uploads = Uploads { program, source, data, files: preflight::local_files(&future)? };
     if !uploads.data.is_empty() {
         notes.push(format!("uploads {}", uploads.data_in_words()));
@@ -255,6 +256,7 @@ async fn ready(
             input,
             uploads,
             base: base.map(|base| base.cut.to_string()),
+            tokens: credentials::in_words(cluster)?,
             notes,
         },
     })
@@ -348,7 +350,8 @@ async fn check(
             tried?;
         }
     }
-    let (cleared, input, data, base) = checked?;
+    let (mut cleared, input, data, base) = checked?;
+    cleared.notes.extend(log_directory::log_in(cluster).await);
     Ok(JobChecks { cleared, input, data, base })
 }
 

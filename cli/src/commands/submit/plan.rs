@@ -82,6 +82,8 @@ pub struct SubmitPlan {
     pub uploads: Uploads,
     /// The checkpoint that training continues from, if any.
     pub base: Option<String>,
+    /// The tokens that the submission carries; none without security.
+    pub tokens: Vec<String>,
     /// Notes that are printed before the submission.
     pub notes: Vec<String>,
 }
@@ -157,6 +159,7 @@ impl SubmitPlan {
             "train_bytes": self.input.train_bytes(),
             "train_tasks": self.input.train.len(),
             "test_tasks": self.input.test.len(),
+            "tokens": self.tokens,
             "notes": self.notes,
             "spec": spec,
         })
@@ -203,6 +206,7 @@ impl SubmitPlan {
         rows.push(row("training", effective_batch(spec)));
         rows.push(row("data", data_in_words(&self.input)));
         rows.extend(self.uploads.rows());
+        rows.extend(self.tokens.iter().map(|token| row("token", token.clone())));
         let every = &spec.checkpoint.every;
         rows.push(row("checkpoints", format!("{} every {every}", spec.checkpoint.dir)));
         rows.push(row(
