@@ -5,6 +5,9 @@ use heddle_protocol::ids::Member;
 use super::Core;
 use crate::work::lane_speed::LaneDecision;
 
+/// Thousandths of the median computing time for a record from which people are told of a trainer.
+const TOLD_TIMES: u64 = 1_500;
+
 impl Core {
     /// Compares the trainers, once a second while work is dispatched.
     pub(super) fn compare_trainers(&mut self) {
@@ -23,8 +26,11 @@ impl Core {
         match self.work.compare_lanes(&self.fleet, &mut self.ctx) {
             None => {}
             Some(LaneDecision::Divide { slowest, times }) => {
-                let text = self.slow_text(slowest, times);
-                self.ctx.warn(format!("{text}: lanes are divided by the trainers' speeds"));
+                // Also when a trainer has become as fast as the others: then there is nothing to tell of it.
+                if times >= TOLD_TIMES {
+                    let text = self.slow_text(slowest, times);
+                    self.ctx.warn(format!("{text}: lanes are divided by the trainers' speeds"));
+                }
                 self.share_lanes();
             }
             Some(LaneDecision::Replace { slowest, times }) => {
