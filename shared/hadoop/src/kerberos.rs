@@ -23,5 +23,6 @@ pub use auth_to_local::{AuthToLocal, AuthToLocalError};
 pub use engine::{ContextReply, KerberosContext, KerberosEngine, TicketOwner, TicketSource};
 pub use error::KerberosError;
 pub use gssapi::GssapiEngine;
+pub(crate) use login::prepare_for;
 pub use login::{KerberosLogin, KerberosTicket, prepare};
 pub use server_principal::{ServerPrincipal, token_renewer};

@@ -192,6 +192,11 @@ pub fn other_servers(table: &BadInput<'_>) -> Result<()> {
         &[],
         &texts,
     )?;
+    // The site permits it.
+    let pattern = ("yarn.resourcemanager.principal.pattern", "rm/*@TEST.LOCAL");
+    copy_with(other.as_ref(), other.as_ref(), "yarn-site.xml", &[pattern])?;
+    let listed = table.job.heddle(&["list", "--yarn"], &[tickets, ("HADOOP_CONF_DIR", &other)])?;
+    ensure!(listed.code == Some(0), "{listed:?}");
     let strange = table.job.conf("yarn-site.xml", key, Some("strange/localhost@TEST.LOCAL"))?;
     let texts = ["strange/localhost@TEST.LOCAL", "not found in Kerberos database"];
     table.list(

@@ -13,9 +13,10 @@ use heddle_hadoop::token::{Credentials, renewal_configuration, token_kind};
 /// Prefix of the service of a token whose file system has a name.
 const NAMED: &str = "ha-hdfs:";
 /// What a client of any NameNode reads.
-const COMMON: [&str; 4] = [
+const COMMON: [&str; 5] = [
     "dfs.nameservices",
     "dfs.namenode.kerberos.principal",
+    "dfs.namenode.kerberos.principal.pattern",
     "hadoop.rpc.protection",
     "hadoop.security.authentication",
 ];

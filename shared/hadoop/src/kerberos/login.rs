@@ -51,6 +51,15 @@ pub async fn prepare(
         let key = login.server.key;
         return Err(KerberosError::NoServerPrincipal { key, server: address.to_string() });
     };
+    prepare_for(engine, login, server).await
+}
+
+/// As [`prepare`], for a server whose principal is known.
+pub(crate) async fn prepare_for(
+    engine: Arc<dyn KerberosEngine>,
+    login: &KerberosLogin,
+    server: String,
+) -> Result<KerberosTicket, KerberosError> {
     let (done, result) = oneshot::channel();
     let (source, target) = (login.source.clone(), server.clone());
     let thread = std::thread::Builder::new().name("kerberos".to_owned());

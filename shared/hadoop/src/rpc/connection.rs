@@ -22,8 +22,9 @@ use super::outstanding::{CallResult, OutstandingCalls, UnknownReply, WaitingCall
 use super::remote::RemoteException;
 use super::session::{CallFrame, RpcSession, RpcSessionError, SessionConfig, SessionEvent};
 use crate::address::HostPort;
-use crate::kerberos::{KerberosEngine, KerberosError, KerberosLogin, KerberosTicket, prepare};
+use crate::kerberos::{KerberosEngine, KerberosLogin, KerberosTicket, prepare, prepare_for};
 use crate::proto::common::rpc_response_header_proto::RpcErrorCodeProto;
+use crate::sasl::{KerberosFailure, SaslError};
 
 /// Calls in the queue to the task. They are small; a caller waits when the queue is full.
 const QUEUE_CALLS: usize = 64;
@@ -166,9 +167,9 @@ impl ConnectionTask {
         kerberos: Option<KerberosSetup>,
         mut queue: mpsc::Receiver<PendingCall>,
     ) {
-        let end = match self.ticket(kerberos).await {
-            Ok(ticket) => self.drive(config, ticket, &mut queue).await,
-            Err(error) => ConnectionEnd::Auth(AuthError::Kerberos(error)),
+        let end = match kerberos {
+            None => self.drive(config, None, &mut queue).await,
+            Some(kerberos) => self.drive_by_ticket(config, kerberos, &mut queue).await,
         };
         // `submit` fails from here on. Calls that are in the queue were not sent.
         queue.close();
@@ -182,14 +183,28 @@ impl ConnectionTask {
         }
     }
 
-    /// The Kerberos ticket for the server, before it is dialled: the wait for it does not count as one for the server.
-    async fn ticket(
-        &self,
-        kerberos: Option<KerberosSetup>,
-    ) -> Result<Option<KerberosTicket>, KerberosError> {
-        match kerberos {
-            Some((login, engine)) => prepare(engine, &login, &self.address).await.map(Some),
-            None => Ok(None),
+    /// Requests the ticket for the server before it is dialled: the wait for it does not count as one for the server.
+    ///
+    /// The server names its principal in its offer. If that is another one which the site permits, nothing has been sent, and the
+    /// server is dialled again with a ticket for it.
+    async fn drive_by_ticket(
+        &mut self,
+        config: SessionConfig,
+        (login, engine): KerberosSetup,
+        queue: &mut mpsc::Receiver<PendingCall>,
+    ) -> ConnectionEnd {
+        let failed = |error| ConnectionEnd::Auth(AuthError::Kerberos(error));
+        let ticket = match prepare(Arc::clone(&engine), &login, &self.address).await {
+            Ok(ticket) => ticket,
+            Err(error) => return failed(error),
+        };
+        let end = self.drive(config.clone(), Some(ticket), queue).await;
+        let Some(server) = end.other_server().and_then(|name| login.server.permitted(name)) else {
+            return end;
+        };
+        match prepare_for(engine, &login, server).await {
+            Ok(ticket) => self.drive(config, Some(ticket), queue).await,
+            Err(error) => failed(error),
         }
     }
 
@@ -372,6 +387,17 @@ impl ConnectionTask {
 }
 
 impl ConnectionEnd {
+    /// What the server calls itself, if the ticket is for another one.
+    fn other_server(&self) -> Option<&str> {
+        match self {
+            Self::Auth(AuthError::Sasl(SaslError::Kerberos(KerberosFailure::OtherServer {
+                offered,
+                ..
+            }))) => Some(offered),
+            _ => None,
+        }
+    }
+
     fn error(&self, address: &HostPort, sent: bool) -> RpcError {
         let address = address.clone();
         match self {
