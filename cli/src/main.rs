@@ -41,6 +41,8 @@ fn main() -> std::process::ExitCode {
         }
     };
     let json = cli.json;
+    // The containers of a job share their tokens, and live on when one of them ends.
+    let shares_tokens = cli.login().is_in_container;
     let ended = cli.hadoop_values().and_then(|values| {
         cli.unpack_carried_files()?;
         // Before the first use of Hadoop's configuration.
@@ -48,11 +50,15 @@ fn main() -> std::process::ExitCode {
         login::prepare(&cli.login(), || cli.stated_keytab());
         cli::dispatch(cli)
     });
-    match ended {
-        Ok(exit) => exit.into(),
+    let exit = match ended {
+        Ok(exit) => exit,
         Err(failure) => {
             output::failure(&failure, json);
-            failure.exit.into()
+            failure.exit
         }
+    };
+    if !shares_tokens {
+        heddle_storage::cancel_fetched_tokens();
     }
+    exit.into()
 }

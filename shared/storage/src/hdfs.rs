@@ -49,6 +49,7 @@ use stream::{HdfsReader, HdfsWriter};
 
 pub use install::{InstallError, adopt_token_file, install_tokens};
 pub use issue::{IssueError, IssuedToken, TokenIssuer};
+pub use login::{cancel_fetched_tokens, keep_fetched_tokens};
 
 /// One HDFS.
 #[derive(Debug, Clone)]

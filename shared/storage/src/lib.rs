@@ -50,7 +50,7 @@ pub use glob::find_files;
 #[cfg(feature = "hdfs")]
 pub use hdfs::{
     HdfsStorage, InstallError, IssueError, IssuedToken, TokenIssuer, adopt_token_file,
-    install_tokens,
+    cancel_fetched_tokens, install_tokens, keep_fetched_tokens,
 };
 pub use local::LocalStorage;
 pub use numbered::{NumberedError, read_highest};

@@ -40,6 +40,39 @@ fn a_local_run_uses_a_secured_hdfs() -> Result<()> {
     Ok(())
 }
 
+/// The checks of a submission read and write HDFS by tokens, which a NameNode would keep for a day.
+#[test]
+fn a_command_cancels_the_tokens_that_it_fetched() -> Result<()> {
+    const PRINCIPAL: &str = "alice/checking";
+    let (cluster, realm) = cluster()?;
+    let _daemons = undisturbed();
+    let job = SecuredJob::of_passes(cluster, "checked", 1)?;
+    let keytab = job.path().join("checking.keytab");
+    realm.administer(&format!(
+        "addprinc -randkey {PRINCIPAL}\nktadd -k {} {PRINCIPAL}\n",
+        keytab.display()
+    ))?;
+    let cache = format!("FILE:{}", job.path().join("checking").display());
+    realm.kinit(PRINCIPAL, &keytab, &cache, &[])?;
+    let audited = |command: &str| -> Result<usize> {
+        let log = std::fs::read_to_string(cluster.dir().join("nn1.log"))?;
+        // The ResourceManager cancels that of the job later.
+        let own = format!("ugi={PRINCIPAL}@");
+        let calls = log.lines().filter(|line| line.contains("FSNamesystem.audit"));
+        let calls = calls.filter(|line| line.contains("allowed=true") && line.contains(&own));
+        Ok(calls.filter(|line| line.contains(&format!("cmd={command}"))).count())
+    };
+    for arguments in [&["submit", "job.toml", "--dry-run"][..], &["submit", "job.toml"]] {
+        let ended = job.heddle(arguments, &[("KRB5CCNAME", &cache)])?;
+        ensure!(ended.code == Some(0), "{arguments:?}: {ended:?}");
+        // The second command leaves its token to the job.
+        let counts = (audited("getDelegationToken")?, audited("cancelDelegationToken")?);
+        let expected = if arguments.len() == 3 { (1, 1) } else { (2, 1) };
+        ensure!(counts == expected, "{arguments:?}: {counts:?} and not {expected:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn caches_in_directories_and_keyrings_serve() -> Result<()> {
     let (cluster, realm) = cluster()?;

@@ -434,6 +434,8 @@ async fn stage_and_submit(
     )?;
     let named = cluster.client_naming(ready.application)?;
     let client = named.as_ref().unwrap_or(&cluster.client);
+    // From here on the application may have them, also if the answer is lost.
+    heddle_storage::keep_fetched_tokens();
     client
         .submit(&submission)
         .await

@@ -3,6 +3,12 @@
 //! hdfs-native sends the user's ticket to the server, checks no principal and accepts SIMPLE. So it never uses Kerberos
 //! here: the first call logs in by `heddle-hadoop`, fetches a delegation token and puts it where hdfs-native looks
 //! ([`ProcessTokens`]). Without security there is nothing to do.
+//!
+//! A NameNode keeps a token for a day, so a command cancels those that it fetched ([`cancel_fetched_tokens`]), unless a job uses
+//! them ([`keep_fetched_tokens`]).
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use heddle_hadoop::Token;
 use heddle_hadoop::configuration::RmService;
@@ -14,8 +20,43 @@ use heddle_hadoop::rpc::error::AuthError;
 use heddle_hadoop::rpc::{RpcClient, RpcError, RpcOptions};
 use heddle_hadoop::token::{ProcessTokens, ServiceNames, token_kind};
 
-use super::calls::CALL;
+use tracing::debug;
+
+use super::calls::{CALL, Calls};
 use crate::error::chain;
+
+/// Longest time for cancelling all tokens; they end by themselves too.
+const CANCEL_LIMIT: Duration = Duration::from_secs(2);
+
+/// The tokens that this process fetched, with the NameNodes that issued them; `None`: they outlive the process.
+static FETCHED: Mutex<Option<Vec<(NameNode, Token)>>> = Mutex::new(Some(Vec::new()));
+
+/// Leaves the tokens that this process fetched to the job that it submits.
+pub fn keep_fetched_tokens() {
+    *FETCHED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// Cancels the tokens that this process fetched and does not keep. Blocks for at most two seconds; its caller is outside of any
+/// runtime.
+pub fn cancel_fetched_tokens() {
+    let fetched = FETCHED.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default();
+    if fetched.is_empty() {
+        return;
+    }
+    let Ok(calls) = Calls::get() else { return };
+    calls.runtime.block_on(async {
+        let all = async {
+            for (namenode, token) in &fetched {
+                if let Err(error) = namenode.cancel_delegation_token(token).await {
+                    debug!(error = chain(&error), "token_not_cancelled");
+                }
+            }
+        };
+        if tokio::time::timeout(CANCEL_LIMIT, all).await.is_err() {
+            debug!("tokens_not_cancelled_in_time");
+        }
+    });
+}
 
 /// Why a call without hdfs-native fails.
 pub(super) enum OwnFailure {
@@ -74,7 +115,15 @@ pub(super) async fn log_in(
     let kind = token_kind::HDFS_DELEGATION;
     let token = match identity.credentials.for_service(kind, &names) {
         Some(token) => token.clone(),
-        None => fetch(&namenode(None), service, configuration).await?,
+        None => {
+            let token = fetch(&namenode(None), service, configuration).await?;
+            let mut fetched = FETCHED.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(all) = fetched.as_mut() {
+                // By the token itself: the connection to the NameNode is open then.
+                all.push((namenode(Some(token.clone())), token.clone()));
+            }
+            token
+        }
     };
     if let Some(process) = ProcessTokens::installed() {
         process.add(&token, &lookup_service(service)).map_err(|error| login_failed(&error))?;
