@@ -113,8 +113,7 @@ fn queue_errors_have_the_text_of_the_resourcemanager() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let job = YarnJob::bsp(cluster, "queues", SHAPE)?;
     for (queue, code, words) in [
-        // At once, and by us.
-        ("closed", 4, &["yarn.queue = \"closed\"", "is stopped"][..]),
+        ("closed", 4, &["the cluster refused the job", "closed"][..]),
         ("nowhere", 4, &["the cluster refused the job", "nowhere"]),
         ("private", 5, &["the cluster refused the job", "alice"]),
     ] {
@@ -127,7 +126,24 @@ fn queue_errors_have_the_text_of_the_resourcemanager() -> Result<()> {
     }
     ensure!(job.heddle_names("staging")?.is_empty(), "nothing is left");
     ensure!(job.names("")? == ["data"], "{:?}", job.names("")?);
-    Ok(())
+    override_queues(cluster, true)?;
+    let ended = job.submit_and_wait(&["--queue", "closed"]);
+    let ended = ended.and_then(|ended| override_queues(cluster, false).map(|()| ended))?;
+    ensure!(ended.code == Some(0) && ended.stderr.contains("it is stopped"), "{ended:?}");
+    job.same_as_local(SHAPE)
+}
+
+/// Whether mapping rules replace a queue that a job names.
+fn override_queues(cluster: &Cluster, are_replaced: bool) -> Result<()> {
+    let file = cluster.dir().join("conf/capacity-scheduler.xml");
+    let key = "yarn.scheduler.capacity.queue-mappings-override.enable";
+    let text = std::fs::read_to_string(&file)?;
+    let property =
+        |value: bool| format!("<property><name>{key}</name><value>{value}</value></property>");
+    let text = text.replace(&property(!are_replaced), "");
+    let end = "</configuration>";
+    std::fs::write(&file, text.replace(end, &format!("{}{end}", property(are_replaced))))?;
+    cluster.rmadmin(&["-refreshQueues"])
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn cluster() -> Result<(&'static Cluster, &'static Realm)> {
         nodemanagers: 2,
         // Localisation over encrypted connections is slow on a busy machine.
         am_expiry_ms: 30_000,
-        properties: [token_lifetimes(), access_lists()].concat(),
+        properties: [token_lifetimes(), access_lists(), proxy_users()].concat(),
         ..Options::default()
     };
     let cluster = CLUSTER.get(options)?;
@@ -85,6 +85,15 @@ fn access_lists() -> Vec<(String, String, String)> {
         ("client-yarn-site.xml".to_owned(), key.to_owned(), value.to_owned())
     };
     vec![set("yarn.acl.enable", "true"), set("yarn.admin.acl", "root")]
+}
+
+/// Bob may act for alice.
+fn proxy_users() -> Vec<(String, String, String)> {
+    let values = [("users", "alice"), ("hosts", "*")];
+    let set = |(name, value): (&str, &str)| {
+        ("core-site.xml".to_owned(), format!("hadoop.proxyuser.bob.{name}"), value.to_owned())
+    };
+    values.map(set).into()
 }
 
 /// Steps of a fifth of a second, until the job is to hurry.

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use heddle_tests::hadoop::{Cluster, Daemon, Realm};
 use heddle_tests::local::{Ended, program};
 use heddle_tests::secured_job::SecuredJob;
@@ -70,6 +70,32 @@ fn a_command_cancels_the_tokens_that_it_fetched() -> Result<()> {
         let expected = if arguments.len() == 3 { (1, 1) } else { (2, 1) };
         ensure!(counts == expected, "{arguments:?}: {counts:?} and not {expected:?}");
     }
+    Ok(())
+}
+
+/// Bob's ticket, and the home, the tokens and the job of alice.
+#[test]
+fn a_user_submits_for_another_one() -> Result<()> {
+    let (cluster, realm) = cluster()?;
+    let _daemons = undisturbed();
+    let job = SecuredJob::of_passes(cluster, "for-another", 1)?;
+    let cache = realm.cache("bob");
+    let tickets = ("KRB5CCNAME", cache.as_str());
+    let arguments = ["submit", "job.toml", "--json", "--proxy-user", "alice"];
+    let ended = job.heddle(&arguments, &[tickets])?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    job.same_as_local()?;
+    let listed =
+        job.heddle(&["list", "--yarn", "--json"], &[tickets, ("HADOOP_PROXY_USER", "alice")])?;
+    ensure!(listed.code == Some(0), "{listed:?}");
+    let line = ended.stdout.lines().find_map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        line["application"].as_str().map(str::to_owned)
+    });
+    let id = line.with_context(|| format!("no application in {}", ended.stdout))?;
+    ensure!(listed.stdout.contains(&id), "no {id} in {}", listed.stdout);
+    let report = cluster.rm_get(&format!("/ws/v1/cluster/apps/{id}?user.name=alice"))?;
+    ensure!(report["app"]["user"] == "alice", "{report}");
     Ok(())
 }
 

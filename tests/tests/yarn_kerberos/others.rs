@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use heddle_tests::hadoop::{Cluster, Realm, wait_until};
+use heddle_tests::hadoop::{Cluster, Daemon, Realm, wait_until};
 use heddle_tests::secured_job::SecuredJob;
 use heddle_tests::secured_submission::SecuredSubmission;
 
@@ -49,6 +49,7 @@ pub fn gain_nothing(
         ensure!(!read.status.success() && error.contains("Permission denied"), "{place}: {error}");
     }
     at_the_port(cluster, &staging)?;
+    through_the_proxy(cluster, id)?;
     ensure!(submitted.processes() == before, "{:?} and not {before:?}", submitted.processes());
     Ok(())
 }
@@ -115,6 +116,21 @@ fn at_the_port(cluster: &Cluster, staging: &str) -> Result<()> {
         ensure!(own.starts_with("HTTP/1.0 200"), "{path}: {own}");
         ensure!(other.starts_with("HTTP/1.0 403"), "{path}: {other}");
         ensure!(!other.contains("pserver-0"), "{path}: {other}");
+    }
+    Ok(())
+}
+
+/// The ResourceManager's proxy names its users itself. Here each of them is the static user of Hadoop's pages, whatever the
+/// request claims; it may not view the job.
+fn through_the_proxy(cluster: &Cluster, id: &str) -> Result<()> {
+    let rm = cluster.host(Daemon::ResourceManager(1));
+    for user in ["bob", "alice"] {
+        let query = format!("proxyapproved=true&user.name={user}");
+        let page = match cluster.browse(&format!("http://{rm}:8088/proxy/{id}/?{query}")) {
+            Ok(page) => page,
+            Err(error) => format!("{error:#}"),
+        };
+        ensure!(page.contains("403") && !page.contains("pserver-0"), "{user}: {page}");
     }
     Ok(())
 }

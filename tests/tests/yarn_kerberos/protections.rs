@@ -84,7 +84,7 @@ impl<'a> Shell<'a> {
 }
 
 /// A token file of the example `fetch_tokens`, by the ticket of alice.
-fn fetched_tokens(job: &SecuredJob<'_>, cluster: &Cluster, realm: &Realm) -> Result<String> {
+pub fn fetched_tokens(job: &SecuredJob<'_>, cluster: &Cluster, realm: &Realm) -> Result<String> {
     let file = job.path().join("fetched.tokens").display().to_string();
     let output = Command::new(program("examples/fetch_tokens")?)
         .arg(&file)

@@ -6,9 +6,10 @@ use anyhow::{Context, Result, ensure};
 use heddle_hadoop::token::{Credentials, token_kind};
 use heddle_tests::hadoop::wait_until;
 use heddle_tests::local::{heddle, program};
-use heddle_tests::secured_job::SecuredJob;
+use heddle_tests::secured_job::{SecuredJob, copy_with};
 use heddle_tests::secured_submission::SecuredSubmission;
 
+use super::protections::fetched_tokens;
 use super::{SLOW, cluster, undisturbed};
 
 /// The example of a trainer, with data that is uploaded: its containers log in to HDFS by their token files alone.
@@ -32,6 +33,47 @@ fn a_custom_trainer_has_the_scores_of_a_local_run() -> Result<()> {
     ensure!(here.code == Some(0), "{here:?}");
     ensure!(scores(&there.stdout)? == scores(&here.stdout)?, "{there:?} and not {here:?}");
     Ok(())
+}
+
+/// The ResourceManager renews the token of a name service that only the submitter's configuration has, by the keys that the
+/// submission carries. Its second NameNode does not listen.
+#[test]
+fn a_job_reads_a_name_service_that_the_resourcemanager_lacks() -> Result<()> {
+    let (cluster, realm) = cluster()?;
+    let _daemons = undisturbed();
+    let job = SecuredJob::of_passes(cluster, "foreign", 1)?;
+    let conf = job.conf("hdfs-site.xml", "dfs.nameservices", Some("far"))?;
+    let url = cluster.hdfs();
+    let server = url.strip_prefix("hdfs://").context("a NameNode")?;
+    let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let provider = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider";
+    let keys = [
+        ("dfs.ha.namenodes.far", "a,b"),
+        ("dfs.namenode.rpc-address.far.a", server),
+        ("dfs.namenode.rpc-address.far.b", &closed),
+        ("dfs.client.failover.proxy.provider.far", provider),
+    ];
+    copy_with(conf.as_ref(), conf.as_ref(), "hdfs-site.xml", &keys)?;
+    // One token for each of its names, since a client takes one for both.
+    let file = fetched_tokens(&job, cluster, realm)?;
+    let mut tokens = Credentials::read_file(file.as_ref())?;
+    let other = Credentials::read_file(fetched_tokens(&job, cluster, realm)?.as_ref())?;
+    let other = other.of_kind(token_kind::HDFS_DELEGATION).next().context("a token")?;
+    tokens.add(other.clone().with_service("ha-hdfs:far"));
+    let file = job.path().join("far.tokens");
+    tokens.write_file(&file)?;
+    let file = file.display().to_string();
+    let variables = [("HADOOP_TOKEN_FILE_LOCATION", file.as_str()), ("HADOOP_CONF_DIR", &conf)];
+    let train = "data.train=hdfs://far/user/alice/foreign/data/*.libsvm";
+    let ended = job.heddle(&["submit", "job.toml", "--set", train], &variables)?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    let log = std::fs::read_to_string(cluster.dir().join("rm1.log"))?;
+    let renewed = log.lines().filter(|line| line.contains("Renewed delegation-token"));
+    ensure!(
+        renewed.filter(|line| line.contains("Service: ha-hdfs:far")).count() == 1,
+        "not renewed"
+    );
+    job.same_as_local()
 }
 
 /// A copy of the tokens that an ApplicationMaster has: of HDFS and of the ResourceManager, as the launcher of a scheduler
