@@ -330,6 +330,7 @@ fn impossible_combinations_are_exit_7_with_both_numbers() {
         ),
         (&["pservers.spares=3"], "must be at most pservers.count = 2"),
         (&["trainers.spares=3"], "must be at most trainers.max = 2"),
+        (&["trainers.extra=3"], "must be at most trainers.max = 2"),
         (&["pservers.vcores=8"], "must be at least pservers.count × pservers.vcores = 16"),
         (&["training.early-stop=2"], "data.test is not set"),
         (&["model.features=1000000000"], "pservers.memory"),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_protocol::ids::SaveNo;
-use heddle_protocol::model::ModelFile;
 use heddle_protocol::view::JobEvent;
+use heddle_tests::counts::published_counts;
 use heddle_tests::local::{Run, program};
 use heddle_tests::logs::{ANY, KILLS};
 use nix::sys::signal::{Signal, kill};
@@ -51,17 +51,6 @@ fn start(dir: &Path, points: &str) -> Run {
     Run::start_with(dir, "job.toml", &[], &[("FAILPOINTS", &points)]).expect("it starts")
 }
 
-/// The counts of the published model in a folder.
-fn counts(dir: &Path) -> Vec<f32> {
-    let json = std::fs::read(dir.join("MODEL.json")).expect("a published model");
-    let model = ModelFile::from_json(&json).expect("a model file");
-    let [file] = &model.files[..] else { panic!("{model:?}") };
-    let bytes = std::fs::read(dir.join(&model.dir).join(&file.name)).expect("the file it names");
-    assert_eq!(bytes.len() as u64, file.bytes);
-    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
-    bytes[header..].as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-}
-
 /// Each save in the output directory has one folder, which `MODEL.json` names, with a state of the job in it.
 fn check_saves(dir: &Path) -> BTreeMap<u32, PathBuf> {
     check_saves_with(dir, 1)
@@ -74,7 +63,7 @@ fn check_saves_with(dir: &Path, folders_max: usize) -> BTreeMap<u32, PathBuf> {
         let path = entry.expect("readable").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let Some(number) = name.strip_prefix("save-") else { continue };
-        let counts = counts(&path);
+        let counts = published_counts(&path);
         assert_eq!(counts.len(), ROWS, "{name}");
         let is_whole = |count: &f32| (0..=PASSES).any(|whole| *count == whole as f32);
         assert!(counts.iter().all(is_whole), "{name}: {counts:?}");
@@ -93,7 +82,7 @@ fn check_saves_with(dir: &Path, folders_max: usize) -> BTreeMap<u32, PathBuf> {
 fn finish(run: Run, dir: &Path) -> Vec<SaveNo> {
     let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(counts(&dir.join("model")).iter().all(|count| *count == PASSES as f32));
+    assert!(published_counts(&dir.join("model")).iter().all(|count| *count == PASSES as f32));
     saved(&events)
 }
 
@@ -113,7 +102,7 @@ fn programs_save_while_training_goes_on() {
     assert!(found.len() >= 2, "{found:?}");
     assert!(found.keys().copied().eq(saved.iter().map(|save| save.0)), "{found:?} {saved:?}");
     // The first is of the middle of training.
-    assert!(counts(&found[&1]).iter().any(|count| *count < PASSES as f32));
+    assert!(published_counts(&found[&1]).iter().any(|count| *count < PASSES as f32));
 }
 
 #[test]

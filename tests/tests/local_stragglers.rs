@@ -1,11 +1,14 @@
-//! Trainers that compute slower than others: lanes move away from them, and the model keeps its bytes.
+//! Trainers that compute slower than others: lanes move away from them, and the model keeps its bytes. Their late tasks are
+//! computed by others too, and counts stay exact.
 
+use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use heddle_protocol::ids::{Incarnation, Slot};
-use heddle_protocol::view::JobEvent;
-use heddle_tests::local::{Run, write_libsvm};
+use heddle_protocol::view::{JobEvent, JobView};
+use heddle_tests::counts::published_counts;
+use heddle_tests::local::{Run, program, write_libsvm};
 use heddle_tests::standstill::{end_of, model};
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -84,4 +87,85 @@ fn trainer_far_too_slow_is_replaced_and_bytes_stay() {
     }
     assert_eq!(view.recoveries, [], "no work is lost");
     assert!(model(dir.path()).expect("a model") == expected, "another model");
+}
+
+/// Steps of each file of the counting job.
+const STEPS: u32 = 20;
+
+/// A counting job (ASP) of this number of files: each sample adds 1 to its row.
+fn asp(dir: &Path, files: u32, passes: u32, trainers: &str) {
+    for file in 0..files {
+        let mut text = String::new();
+        for row in file * STEPS..(file + 1) * STEPS {
+            writeln!(text, "1 {row}").expect("a string takes it");
+        }
+        std::fs::write(dir.join(format!("samples-{file:02}.dummy")), text).expect("data");
+    }
+    let program = program("counting-trainer").expect("built before");
+    let text = format!(
+        "name = \"late\"\n\
+         [data]\ntrain = \"samples-*.dummy\"\nformat = \"dummy\"\npasses = {passes}\n\
+         [model]\nalgorithm = \"custom\"\n\
+         [[model.table]]\nname = \"counts\"\nrows = {}\ncols = 1\noptimizer = {{ kind = \"add\" }}\n\
+         [training]\nconsistency = \"asp\"\nbatch = 1\n\
+         [pservers]\ncount = 1\nshards = 2\n\
+         [trainers]\n{trainers}\ncommand = [\"{}\"]\n\
+         [checkpoint]\ndir = \"ckpt\"\nevery = \"10min\"\n\
+         [output]\nmodel = \"model\"\nformats = [\"safetensors\"]\n",
+        files * STEPS,
+        program.display(),
+    );
+    std::fs::write(dir.join("job.toml"), text).expect("a job file");
+}
+
+/// The end of a counting job: every row is the number of passes, and no trainer had to be replaced.
+fn ends_exactly(run: Run, dir: &Path, passes: u32) -> JobView {
+    let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
+    assert_eq!(code, Some(0), "{stderr}");
+    let counts = published_counts(&dir.join("model"));
+    let wrong: Vec<_> = counts.iter().filter(|count| **count != passes as f32).collect();
+    assert!(wrong.is_empty(), "{} of {} rows are wrong: {wrong:?}", wrong.len(), counts.len());
+    let stays = |event: &JobEvent| matches!(event, JobEvent::Warning { text } if text.contains("does not stop"));
+    assert!(!events.iter().any(stays), "{events:?}");
+    let view = end_of(events).expect("the end is reported");
+    assert!(view.slots.iter().all(|slot| slot.incarnation == Incarnation(1)), "{:?}", view.slots);
+    assert_eq!(view.recoveries, [], "no work is lost");
+    view
+}
+
+/// Records that a trainer has computed.
+fn computed(view: &JobView, slot: Slot) -> u64 {
+    view.slots.iter().find(|one| one.slot == slot).expect("it is there").total
+}
+
+#[test]
+fn late_task_is_computed_by_an_idle_trainer_and_counts_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    // One of four trainers computes 100 times slower: 40 s for a task. In each pass another one computes
+    // its task, too.
+    asp(dir.path(), 32, 2, "min = 4\nmax = 4");
+    let points = "step-computed=sleep(20);step-slowed=return(sleep=1980,slot=3)";
+    let run = Run::start_with(dir.path(), "job.toml", &[], &[("FAILPOINTS", points)]);
+    let view = ends_exactly(run.expect("it starts"), dir.path(), 2);
+    let rows = computed(&view, Slot::trainer(3));
+    assert!(rows < 2 * u64::from(STEPS), "the slow trainer computed a whole task in each pass");
+}
+
+#[test]
+fn late_task_is_computed_by_an_extra_trainer_and_counts_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    // When three of four tasks are done, the other trainer has ten more: it is not idle.
+    asp(dir.path(), 48, 2, "min = 2\nmax = 2\nextra = 1");
+    let points = "step-computed=sleep(20);step-slowed=return(sleep=1480,slot=1)";
+    let run = Run::start_with(dir.path(), "job.toml", &[], &[("FAILPOINTS", points)]);
+    let mut run = run.expect("it starts").expecting(&["warning_raised"]);
+    let text = warning(&run, "a task is late and no trainer is idle");
+    assert!(text.contains("trainer-2 is started for it (trainers.extra)"), "{text}");
+    let extra = |view: &JobView| {
+        view.slots.iter().any(|slot| slot.slot == Slot::trainer(2) && slot.total > 0)
+    };
+    run.wait_for("the extra trainer computes", LIMIT, extra).expect("it does");
+    let view = ends_exactly(run, dir.path(), 2);
+    let rows = computed(&view, Slot::trainer(1));
+    assert!(rows < 2 * u64::from(STEPS), "the slow trainer computed a whole task in each pass");
 }

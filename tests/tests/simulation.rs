@@ -166,6 +166,18 @@ fn late_tasks_count_once_whatever_dies_meanwhile() {
 }
 
 #[test]
+fn extra_trainers_compute_late_tasks_whatever_dies_meanwhile() {
+    let explorer = explorer("asp-extra");
+    let undisturbed = explorer.run(0, &Schedule::default()).expect("nothing goes wrong");
+    assert!(undisturbed.extra_trainers > 0 && undisturbed.withdrawn > 0, "no task was late");
+    let faults = [Fault::KillTrainer, Fault::LoseTrainer, Fault::KillAm, Fault::KillPserver];
+    let explored = explorer.explore(0..100, &faults, FAULTS_MAX);
+    let summary = explored.unwrap_or_else(|failure| panic!("{failure}"));
+    println!("{summary}");
+    assert!(summary.extra_trainers > summary.runs / 4, "{summary}");
+}
+
+#[test]
 fn s4_a_new_primary_saves_what_is_snapped_r18() {
     for explorer in ["bsp-copies", "asp-copies"].map(explorer) {
         let ran = explorer.at_every_event(Fault::KillPserver);

@@ -96,6 +96,7 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         // Two backups.
         Mutation::SurvivorsAreNotAligned => "asp-replicas-threads",
         Mutation::SparesJoin | Mutation::SpareStaysIdle => "asp-spares",
+        Mutation::ExtraTrainersStay => "asp-extra",
         // Programs ask for saves.
         Mutation::AnySaveLease | Mutation::SaveIsForgotten => "asp-saves",
         // The job that stops early.

@@ -74,6 +74,8 @@ pub enum Mutation {
     SparesJoin,
     /// Spares: the shards of a lost pserver wait for a container.
     SpareStaysIdle,
+    /// Extra trainers: they stay when no task is late any more.
+    ExtraTrainersStay,
     /// Saves: what a trainer reports under an earlier lease is published.
     AnySaveLease,
     /// Saves: a new attempt does not go on with a save that is not over.
@@ -82,7 +84,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -115,6 +117,7 @@ impl Mutation {
         Self::SurvivorsAreNotAligned,
         Self::SparesJoin,
         Self::SpareStaysIdle,
+        Self::ExtraTrainersStay,
         Self::AnySaveLease,
         Self::SaveIsForgotten,
     ];

@@ -69,6 +69,8 @@ pub struct Summary {
     pub divisions: u64,
     /// Trainers replaced for their speed.
     pub replaced_slow: u64,
+    /// Extra trainers that were started for late tasks.
+    pub extra_trainers: u64,
     /// Tasks that a trainer stopped to compute, because another one had finished them.
     pub withdrawn: u64,
     /// Copies that refills have brought up to date.
@@ -95,6 +97,7 @@ impl Summary {
         self.spares += other.spares;
         self.divisions += other.divisions;
         self.replaced_slow += other.replaced_slow;
+        self.extra_trainers += other.extra_trainers;
         self.withdrawn += other.withdrawn;
         self.refills += other.refills;
         self.resubmitted += other.resubmitted;
@@ -112,6 +115,7 @@ impl Summary {
         self.spares += report.spares;
         self.divisions += report.divisions;
         self.replaced_slow += report.replaced_slow;
+        self.extra_trainers += report.extra_trainers;
         self.withdrawn += report.withdrawn;
         self.refills += report.refills as u64;
         self.resubmitted += u64::from(report.resubmitted);
@@ -143,10 +147,10 @@ impl fmt::Display for Summary {
             f,
             "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {spares} by spares, {hand_overs} hand-overs, {refills} refills, {resubmitted} jobs submitted again, {commits} checkpoints, {copies} shards in them with copies, {events} events"
         )?;
-        let Self { divisions, replaced_slow, withdrawn, coverage, .. } = self;
+        let Self { divisions, replaced_slow, extra_trainers, withdrawn, coverage, .. } = self;
         writeln!(
             f,
-            "{divisions} divisions of lanes by speed, {replaced_slow} slow trainers replaced, {withdrawn} tasks withdrawn"
+            "{divisions} divisions of lanes by speed, {replaced_slow} slow trainers replaced, {extra_trainers} extra ones started, {withdrawn} tasks withdrawn"
         )?;
         write!(f, "{coverage}")
     }

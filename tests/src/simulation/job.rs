@@ -59,6 +59,8 @@ pub struct Job {
     pub trainers: u32,
     /// Pservers and trainers besides that are idle until one is lost.
     pub spares: [u32; 2],
+    /// Trainers beyond them for late tasks.
+    pub extra: u32,
     /// Number of shards.
     pub shards: u32,
     /// When to take checkpoints.
@@ -120,6 +122,7 @@ impl Job {
             copies: 1,
             trainers: 2,
             spares: [0, 0],
+            extra: 0,
             shards: 2,
             every: Every::Steps(2),
             data_threads: 1,
@@ -402,6 +405,7 @@ impl Job {
         spec.checkpoint.copies = self.copies;
         spec.trainers.max = self.trainers;
         [spec.pservers.spares, spec.trainers.spares] = self.spares;
+        spec.trainers.extra = self.extra;
         spec.checkpoint.every = self.every;
         spec.checkpoint.timeout = DurationMs::secs(60);
         spec.output.save_lease = DurationMs::secs(5);

@@ -6,7 +6,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 32] = [
+    pub const NAMES: [&'static str; 33] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
@@ -16,6 +16,7 @@ impl Job {
         "bsp-slow",
         "bsp-replaced",
         "asp-slow",
+        "asp-extra",
         "asp",
         "asp-evaluated",
         "asp-best",
@@ -154,6 +155,16 @@ impl Job {
                 test_tasks: 3,
                 compute_ms: 400,
                 slow: [60, 60],
+                ..small(Consistency::Asp)
+            },
+            // The other trainer is busy when a task is late; the slow one is replaced by a fast one.
+            "asp-extra" => Self {
+                tasks: vec![2; 10],
+                passes: 4,
+                every: Every::Steps(8),
+                extra: 1,
+                compute_ms: 2_000,
+                slow: [20, 1],
                 ..small(Consistency::Asp)
             },
             // Trainers are in the middle of a task whatever happens.

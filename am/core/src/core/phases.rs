@@ -136,6 +136,7 @@ impl Core {
     fn phase_ended(&mut self, ended: &PhaseEnded) {
         self.fleet.made_progress();
         self.stage.recoveries_mut().phase_over(&mut self.ctx);
+        self.leave_extra_trainers();
         self.checkpoints.count_phase(ended, &self.ctx);
         if let Some(PhaseKind::Train { pass }) = ended.kind {
             self.work.pass_trained(pass, &mut self.ctx);

@@ -23,6 +23,7 @@ impl Core {
             self.drain(slot);
         }
         self.assign_tasks();
+        self.adjust_extra_trainers();
         match self.work.compare_lanes(&self.fleet, &mut self.ctx) {
             None => {}
             Some(LaneDecision::Divide { slowest, times }) => {
@@ -40,6 +41,34 @@ impl Core {
                 self.drain(slowest.slot);
                 // It hands back its lanes after its step; the others need not wait for that.
                 self.share_lanes();
+            }
+        }
+    }
+
+    /// A late task that no idle trainer has taken gets an extra trainer; extra trainers that have long been idle leave.
+    fn adjust_extra_trainers(&mut self) {
+        if self.ctx.config().spec.trainers.extra == 0 {
+            return;
+        }
+        if self.work.has_waiting_late_task(&self.ctx)
+            && let Some(slot) = self.fleet.want_extra_trainer()
+        {
+            self.ctx.warn(format!(
+                "a task is late and no trainer is idle: {slot} is started for it (trainers.extra)"
+            ));
+        }
+        let work = &self.work;
+        let idle = self.fleet.leave_idle_extra_trainers(|it| work.has_work(it), &mut self.ctx);
+        for slot in idle {
+            self.drain(slot);
+        }
+    }
+
+    /// A phase is over: extra trainers leave, unless a task of it was late.
+    pub(super) fn leave_extra_trainers(&mut self) {
+        if self.work.had_late_task() == Some(false) {
+            for slot in self.fleet.leave_extra_trainers(&mut self.ctx) {
+                self.drain(slot);
             }
         }
     }

@@ -107,7 +107,8 @@ impl Core {
             spare: self.is_spare(slot),
             ..slot_view(slot, entry, self.ctx.now())
         };
-        self.fleet.slots().map(view).collect()
+        let slots = self.fleet.slots();
+        slots.filter(|(slot, _)| !self.fleet.is_unused_extra(*slot)).map(view).collect()
     }
 
     fn step(&self) -> Step {

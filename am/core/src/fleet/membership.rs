@@ -73,13 +73,18 @@ impl Fleet {
         !self.slots.joining.is_empty() && (self.trainer_spares == 0 || self.open_places() > 0)
     }
 
+    /// How many trainers work at the most, extra ones included.
+    pub(super) fn workers_wanted(&self) -> usize {
+        self.trainers_wanted as usize + self.extra.count()
+    }
+
     /// How many more trainers can be members.
-    fn open_places(&self) -> usize {
+    pub(super) fn open_places(&self) -> usize {
         let workers = self.slots.holders(Role::Trainer);
         let workers = workers.filter(|holder| holder.joined && holder.draining.is_none()).count();
         match Mutation::SparesJoin.is_on() {
             true => usize::MAX,
-            false => (self.trainers_wanted as usize).saturating_sub(workers),
+            false => self.workers_wanted().saturating_sub(workers),
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod blameless;
 pub(crate) mod data_path;
+mod extra_trainers;
 pub(crate) mod liveness;
 pub(crate) mod membership;
 pub(crate) mod oom_retry;
@@ -33,6 +34,7 @@ use crate::context::Context;
 use crate::time::MonotonicMs;
 use crate::work::locality::LocalityIndex;
 use data_path::DataPath;
+use extra_trainers::ExtraTrainers;
 use membership::JoinBatching;
 use restart_policy::{Cause, FailureClass, FailureHistory};
 use slots::{ContainerInfo, RegisteredContainer, SlotEntry, SlotStatus, Slots};
@@ -86,6 +88,7 @@ pub(crate) struct Fleet {
     slots: Slots,
     trainers_wanted: u32,
     trainer_spares: u32,
+    extra: ExtraTrainers,
     failures: FailureHistory,
     /// Grows with each phase that ends and each checkpoint that is committed: the restart policy counts kills since then.
     progress: u64,
@@ -129,6 +132,7 @@ impl Fleet {
             slots: Slots::new(&spec.pservers, &spec.trainers, Generation(1)),
             trainers_wanted: spec.trainers.max,
             trainer_spares: spec.trainers.spares,
+            extra: ExtraTrainers::new(&spec.trainers),
             failures: FailureHistory::default(),
             progress: 0,
             adopting: false,

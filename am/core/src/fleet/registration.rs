@@ -81,13 +81,14 @@ impl Fleet {
         Ok(())
     }
 
-    /// Sets which slots are to be filled: all pservers, and the first trainers. Those that join
+    /// Sets which slots are to be filled: all pservers, the first trainers, and extra ones. Those that join
     /// first work, the others are spares.
     pub(super) fn set_wanted(&mut self) {
         let trainers = self.trainers_wanted.saturating_add(self.trainer_spares);
         self.slots.changed = true;
         for (slot, entry) in &mut self.slots.entries {
-            entry.wanted = slot.role == Role::Pserver || slot.index < trainers;
+            entry.wanted =
+                slot.role == Role::Pserver || slot.index < trainers || self.extra.is_wanted(*slot);
         }
     }
 
@@ -270,6 +271,7 @@ impl Fleet {
             SlotStatus::Empty { .. } | SlotStatus::Starting { .. } | SlotStatus::Held(_) => None,
         });
         let before = self.slots.holder(member.slot).map(|holder| (holder.member, holder.joined));
+        let is_adopted = refusal.is_none() && self.adopts_extra_trainer(member.slot);
         let admission = match refusal {
             Some(reason) => Admission::Refused(reason.to_owned()),
             None => {
@@ -279,6 +281,9 @@ impl Fleet {
         };
         let again = match admission {
             Admission::Refused(reason) => {
+                if is_adopted {
+                    self.forget_extra_trainer(member.slot);
+                }
                 self.refuse(connection, member, container.as_ref(), reason, ctx);
                 return None;
             }

@@ -51,6 +51,11 @@ impl Fleet {
         self.trainers_wanted = trainers;
         // The next attempt keeps to it.
         ctx.journal(Record::Scaled { trainers, at_ms: ctx.wall_ms() });
+        Ok(self.leave_unwanted(ctx))
+    }
+
+    /// Empties the slots that are not wanted any more. Returns those that have to drain.
+    pub(super) fn leave_unwanted(&mut self, ctx: &mut Context) -> Vec<Slot> {
         self.set_wanted();
         let unwanted = self.slots.entries.iter().filter(|(_, entry)| !entry.wanted);
         let unwanted: Vec<Slot> = unwanted.map(|(slot, _)| *slot).collect();
@@ -77,7 +82,7 @@ impl Fleet {
             }
         }
         draining.extend(self.surplus(&draining));
-        Ok(draining)
+        draining
     }
 
     /// Trainers that work beyond the wanted number though their slots are wanted: those of others wait as spares. The
@@ -89,7 +94,7 @@ impl Fleet {
         };
         let workers = self.slots.holders(Role::Trainer).filter(works);
         let workers = workers.map(|holder| holder.member.slot);
-        workers.skip(self.trainers_wanted as usize).collect()
+        workers.skip(self.workers_wanted()).collect()
     }
 
     /// Orders a trainer to hand back its work and to leave, unless it drains already. One that has no work has left at once:

@@ -379,6 +379,30 @@ impl JobWork {
         self.losers.take_late(ctx.now(), ctx.limits().late_ms)
     }
 
+    /// Whether a task is late and no idle trainer has taken it.
+    pub(crate) fn has_waiting_late_task(&mut self, ctx: &Context) -> bool {
+        match &mut self.phase.work {
+            PhaseWork::Queue(queue) => queue.has_waiting_late_task(ctx.now(), ctx.limits()),
+            PhaseWork::Lanes(_) => false,
+        }
+    }
+
+    /// Whether a task of the phase was late; nothing for lanes.
+    pub(crate) fn had_late_task(&self) -> Option<bool> {
+        match &self.phase.work {
+            PhaseWork::Queue(queue) => Some(queue.had_late_task()),
+            PhaseWork::Lanes(_) => None,
+        }
+    }
+
+    /// Whether a trainer has tasks or lanes of the phase.
+    pub(crate) fn has_work(&self, member: Member) -> bool {
+        match &self.phase.work {
+            PhaseWork::Queue(queue) => queue.holds(member),
+            PhaseWork::Lanes(lanes) => lanes.owners().any(|owner| owner == member),
+        }
+    }
+
     /// The number of steps of a training task is known.
     pub(crate) fn set_task_steps(&mut self, task: TaskId, steps: u64) {
         self.task_steps.insert(task, steps);

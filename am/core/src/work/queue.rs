@@ -13,8 +13,8 @@
 //! while no ApplicationMaster answers. Towards the end of a phase it gets fewer, so that no trainer holds work
 //! that others could do.
 //!
-//! **Speculative attempts.** When nothing is todo, an idle trainer gets a task that another trainer holds: first one that
-//! waits in the longest queue, then one that is late. Shards take the first copy of each part, so nothing counts
+//! **Speculative attempts.** A trainer without a task gets one that another trainer holds and that is late; when nothing is
+//! todo, else one that waits in the longest queue. Shards take the first copy of each part, so nothing counts
 //! twice; the first trainer that finishes ends the task. A task has two holders at the most. The other holder is ordered
 //! to stop ([`super::losers`]).
 //!
@@ -103,6 +103,8 @@ pub(crate) struct Queue {
     slow: BTreeSet<(u64, Member)>,
     /// Late tasks that have a speculative attempt.
     speculative: BTreeSet<TaskId>,
+    /// A task of the phase was late.
+    had_late_task: bool,
     /// Computing times for a record of the trainers that finished tasks.
     paces: FinishedPaces,
 }
@@ -131,6 +133,7 @@ impl Queue {
             by_load: BTreeSet::new(),
             slow: BTreeSet::new(),
             speculative: BTreeSet::new(),
+            had_late_task: false,
             paces: FinishedPaces::default(),
         }
     }
@@ -244,14 +247,14 @@ impl Queue {
         let first = if todo > trainers { HELD_FIRST } else { 1 };
         let room =
             self.lease(member, now, limits).min(held + share).max(first).saturating_sub(held);
+        let late = if held == 0 { self.share_late_task(member, now, limits) } else { None };
+        let room = room.saturating_sub(usize::from(late.is_some()));
         let next = self.next_for(member, room, near, trainers);
-        let mut tasks: Vec<TaskId> = next
-            .iter()
-            .filter_map(|place| self.order.get(*place as usize))
-            .map(|task| TaskId(*task))
-            .collect();
-        if held == 0 && todo == 0 {
-            tasks.extend(self.speculate(member, now, limits));
+        let next = next.iter().filter_map(|place| self.order.get(*place as usize));
+        let mut tasks: Vec<TaskId> =
+            late.into_iter().chain(next.map(|task| TaskId(*task))).collect();
+        if held == 0 && todo == 0 && late.is_none() {
+            tasks.extend(self.longest_queue_task());
         }
         tasks.into_iter().filter_map(|task| self.hand(task, member, None, now)).collect()
     }

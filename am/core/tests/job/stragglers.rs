@@ -6,6 +6,7 @@ use heddle_protocol::spec::{Consistency, JobSpec};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, lanes_of, spec};
+use crate::takeover::restart;
 
 fn four_trainers() -> JobSpec {
     let mut four = spec(Consistency::Bsp);
@@ -205,4 +206,136 @@ fn trainers_that_wait_are_not_slow() {
     pass(&mut job, 600, [100, 100, 100, 150]);
     assert_eq!(lanes(&job), [2, 2, 2, 2]);
     assert!(!job.warned("times as long"));
+}
+
+/// ASP, two trainers and eight tasks in each of three passes: one trainer is slow with its own, the other one is busy with
+/// those that are left when six are done.
+fn with_a_late_task_and_no_idle_trainer(extra: u32) -> (Job, Member) {
+    let mut two = spec(Consistency::Asp);
+    (two.trainers.min, two.trainers.max, two.trainers.extra) = (2, 2, extra);
+    two.data.passes = 3;
+    let mut job = Job::started(two, 8, 0);
+    let (slow, fast) = (job.trainer(0), job.trainer(1));
+    job.beat(fast, |beat| beat.record_ns = 100);
+    while job.core.view().tasks_done < 6 {
+        let task = job.process(fast).tasks.last().expect("it has one").task;
+        job.finish(fast, task);
+    }
+    slow_for(&mut job, slow, 13);
+    (job, slow)
+}
+
+fn slow_for(job: &mut Job, slow: Member, seconds: u64) {
+    for _ in 0..seconds {
+        job.pass(1_000);
+        job.beat(slow, |beat| beat.record_ns = 10_000);
+    }
+}
+
+/// All tasks of the phase are finished.
+fn finish_phase(job: &mut Job) {
+    let phase = job.core.view().phase;
+    while job.core.view().phase == phase && job.outcome.is_none() {
+        let holds = |member: &Member| !job.process(*member).tasks.is_empty();
+        let holder = job.trainers().into_iter().find(holds).expect("the phase is not over");
+        let task = job.process(holder).tasks[0].task;
+        job.finish(holder, task);
+    }
+}
+
+/// Trainers in slots beyond those of `trainers.max`.
+fn extra_trainers(job: &Job) -> Vec<Member> {
+    job.trainers().into_iter().filter(|member| member.slot.index >= 2).collect()
+}
+
+/// Hands back what it has.
+fn drains(job: &mut Job, extra: Member, from: usize) {
+    let drained = job.told(extra, from);
+    assert!(drained.iter().any(|command| matches!(command, Command::Drain)), "{drained:?}");
+    let (epoch, phase) = (job.process(extra).epoch, job.process(extra).phase.expect("one").no);
+    job.report(extra, Report::Drained { epoch, phase, tasks: Vec::new() });
+    job.pass(1_000);
+}
+
+#[test]
+fn late_task_without_an_idle_trainer_starts_an_extra_one() {
+    let (mut job, slow) = with_a_late_task_and_no_idle_trainer(1);
+    let [extra] = extra_trainers(&job)[..] else { panic!("{:?}", job.trainers()) };
+    assert_eq!(extra.slot, Slot::trainer(2));
+    assert!(job.warned("trainer-2 is started for it (trainers.extra)"), "{:?}", job.notices);
+    let late = job.process(extra).tasks[0].task;
+    let held: Vec<_> = job.process(slow).tasks.iter().map(|grant| grant.task).collect();
+    assert_eq!(late, held[0], "the late task comes first");
+    // The pass ends with its tasks. The extra trainer stays for the next one, in which no task is late, and leaves then.
+    job.finish(extra, late);
+    finish_phase(&mut job);
+    assert_eq!(job.core.view().phase.0, 1);
+    assert_eq!(extra_trainers(&job), [extra]);
+    let from = job.sent.len();
+    finish_phase(&mut job);
+    drains(&mut job, extra, from);
+    assert_eq!(extra_trainers(&job), [], "no other takes its place");
+    assert!(job.core.view().slots.iter().all(|slot| slot.slot != Slot::trainer(2)));
+    finish_phase(&mut job);
+    assert_eq!(job.outcome.map(|outcome| outcome.state), Some(JobState::Finished));
+}
+
+#[test]
+fn without_trainers_extra_a_late_task_waits_for_an_idle_one() {
+    let (mut job, slow) = with_a_late_task_and_no_idle_trainer(0);
+    assert_eq!(extra_trainers(&job), []);
+    let late = job.process(slow).tasks[0].task;
+    let fast = job.trainer(1);
+    while let Some(grant) = job.process(fast).tasks.first().copied().filter(|it| it.task != late) {
+        job.finish(fast, grant.task);
+    }
+    assert_eq!(job.process(fast).tasks.first().map(|grant| grant.task), Some(late));
+}
+
+#[test]
+fn extra_trainers_are_asked_for_one_at_a_time() {
+    let (mut job, slow) = with_a_late_task_and_no_idle_trainer(2);
+    assert_eq!(extra_trainers(&job).len(), 1, "one late task is attempted again at a time");
+    // It is lost: its slot asks again, and no other one does meanwhile.
+    job.auto.cluster = false;
+    job.kill(extra_trainers(&job)[0]);
+    slow_for(&mut job, slow, 20);
+    let asked: Vec<Slot> = job.asks.iter().map(|(slot, _)| *slot).collect();
+    assert_eq!(asked, [Slot::trainer(2)]);
+}
+
+#[test]
+fn extra_trainer_that_is_idle_leaves() {
+    let (mut job, slow) = with_a_late_task_and_no_idle_trainer(1);
+    let [extra] = extra_trainers(&job)[..] else { panic!("{:?}", job.trainers()) };
+    // The other task of the slow trainer has two holders already.
+    let late = job.process(extra).tasks[0].task;
+    let from = job.sent.len();
+    job.finish(extra, late);
+    slow_for(&mut job, slow, 29);
+    let drained = job.told(extra, from).into_iter().any(|it| matches!(it, Command::Drain));
+    assert!(!drained);
+    slow_for(&mut job, slow, 4);
+    drains(&mut job, extra, from);
+    assert_eq!(extra_trainers(&job), []);
+}
+
+#[test]
+fn extra_trainer_stays_with_a_new_attempt_while_tasks_are_late() {
+    let (mut job, slow) = with_a_late_task_and_no_idle_trainer(1);
+    let [extra] = extra_trainers(&job)[..] else { panic!("{:?}", job.trainers()) };
+    restart(&mut job, 2);
+    let members: Vec<Member> = job.processes.keys().copied().collect();
+    for member in members {
+        job.registers(member);
+    }
+    assert_eq!((&job.refused[..], &job.stopped[..]), (&[][..], &[][..]));
+    let from = job.sent.len();
+    slow_for(&mut job, slow, 5);
+    let late = job.process(extra).tasks[0].task;
+    job.finish(extra, late);
+    finish_phase(&mut job);
+    assert_eq!(job.core.view().phase.0, 1);
+    drains(&mut job, extra, from);
+    assert_eq!(extra_trainers(&job), [], "this attempt has seen no late task");
 }

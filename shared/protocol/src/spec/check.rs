@@ -236,11 +236,12 @@ fn check_containers(spec: &JobSpec) -> Result<(), SpecError> {
     rule(trainers.min <= trainers.max, "trainers.min", || {
         format!("is {}, must not be above trainers.max = {}", trainers.min, trainers.max)
     })?;
-    for (spares, of, key, bound) in [
+    for (further, of, key, bound) in [
         (pservers.spares, pservers.count, "pservers.spares", "pservers.count"),
         (trainers.spares, trainers.max, "trainers.spares", "trainers.max"),
+        (trainers.extra, trainers.max, "trainers.extra", "trainers.max"),
     ] {
-        rule(spares <= of, key, || format!("is {spares}, must be at most {bound} = {of}"))?;
+        rule(further <= of, key, || format!("is {further}, must be at most {bound} = {of}"))?;
     }
     let lanes = spec.training.lanes;
     let bsp = spec.training.consistency == Consistency::Bsp;

@@ -224,6 +224,7 @@ fn sample_trainers() -> TrainerSpec {
         min: 1,
         max: 2,
         spares: 0,
+        extra: 0,
         memory: Bytes::mib(256),
         vcores: 1,
         resources: std::collections::BTreeMap::new(),

@@ -72,7 +72,7 @@ impl PserverMemory {
             ("updates that backups have not confirmed (pservers.replicas)", self.unconfirmed),
             ("snapshot copies (checkpoint.memory)", self.copies),
             (
-                "connection buffers (trainers.max times the data threads, pservers.vcores)",
+                "connection buffers (trainers.max and trainers.extra times the data threads, pservers.vcores)",
                 self.connections,
             ),
             ("frames that wait (an eighth of pservers.memory)", self.waiting),
@@ -113,7 +113,10 @@ impl PserverMemory {
             unconfirmed: Self::unconfirmed_of(spec, memory, threads),
             copies: spec.checkpoint.memory.of(memory),
             connections: Bytes(
-                CONNECTION.0.saturating_mul(u64::from(spec.trainers.max)).saturating_mul(threads),
+                CONNECTION
+                    .0
+                    .saturating_mul(u64::from(spec.trainers.workers()))
+                    .saturating_mul(threads),
             ),
             waiting: Self::waiting_of(memory),
             base: BASE,

@@ -224,6 +224,9 @@ section! {
         #[serde(default, skip_serializing_if = "super::table::is_default")]
         key spares: u32 = "trainers.spares", Value("0"), OnResume, range(0, SLOTS_MAX),
             "Further trainers that run without work, at most trainers.max. One of them takes the place of a lost trainer at once, and is replaced as spare.";
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key extra: u32 = "trainers.extra", Value("0"), OnResume, range(0, SLOTS_MAX),
+            "Trainers beyond trainers.max, at most trainers.max, that are started one by one for a late task while no trainer is idle. They leave when no task is late for a phase, or when they are idle for 30s. In bsp only evaluations have tasks.";
         key memory: Bytes = "trainers.memory", Value("\"512MiB\""), OnResume + site, read(take.parse(key)),
             "Of each.";
         key vcores: u32 = "trainers.vcores", Value("1"), OnResume + site, range(1, VCORES_MAX),
@@ -347,10 +350,16 @@ impl PserverSpec {
 }
 
 impl TrainerSpec {
-    /// Most trainers, those without work included.
+    /// Most trainers, those without work and those for late tasks included.
     #[must_use]
     pub fn slots(&self) -> u32 {
-        self.max.saturating_add(self.spares)
+        self.max.saturating_add(self.spares).saturating_add(self.extra)
+    }
+
+    /// Most trainers that work at a time.
+    #[must_use]
+    pub fn workers(&self) -> u32 {
+        self.max.saturating_add(self.extra)
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Report {
     pub divisions: u64,
     /// Trainers replaced for their speed.
     pub replaced_slow: u64,
+    /// Extra trainers that were started for late tasks.
+    pub extra_trainers: u64,
     /// Tasks that a trainer stopped to compute, because another one had finished them.
     pub withdrawn: u64,
     /// Saves of the model that were published.
@@ -125,6 +127,7 @@ impl World {
             spares: self.spares,
             divisions: self.divisions,
             replaced_slow: self.replaced_slow,
+            extra_trainers: self.extra_trainers,
             withdrawn: self.withdrawn,
             saves: self.saves,
             refills: self.refills(),

@@ -155,6 +155,7 @@ impl World {
 
     pub(super) fn act(&mut self, attempt: u32, actions: Vec<Action>) -> Result<(), String> {
         self.check_spares(attempt, &actions)?;
+        self.check_extra_trainers(attempt, &actions)?;
         for action in actions {
             match action {
                 Action::Container(order) => self.order(attempt, order)?,

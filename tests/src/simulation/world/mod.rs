@@ -7,6 +7,7 @@ mod checks;
 mod clocks;
 mod control;
 mod data;
+mod extra_trainers;
 mod inject;
 mod log;
 mod master;
@@ -42,6 +43,7 @@ use super::trainer::{self, Trainer};
 
 pub use checks::{Ended, Report};
 use data::half_frame;
+use extra_trainers::LateTasks;
 use log::Log;
 use moments::Orders;
 use peers::PeerLink;
@@ -212,6 +214,9 @@ pub struct World {
     drains: bool,
     divisions: u64,
     replaced_slow: u64,
+    late_tasks: LateTasks,
+    /// Extra trainers that were started.
+    extra_trainers: u64,
     withdrawn: u64,
     /// The last lease of each save.
     leases: BTreeMap<SaveNo, SaveLease>,
@@ -276,6 +281,8 @@ impl World {
             drains: false,
             divisions: 0,
             replaced_slow: 0,
+            late_tasks: LateTasks::default(),
+            extra_trainers: 0,
             withdrawn: 0,
             leases: BTreeMap::new(),
             saves: 0,

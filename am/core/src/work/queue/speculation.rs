@@ -17,25 +17,38 @@ const SLOW: u64 = 2;
 const SLOW_LOOKED_AT: usize = 64;
 
 impl Queue {
-    /// A task of another trainer that an idle one had better work on as well. Costs logarithms of the number of
+    /// The task that waits in the longest queue of another trainer, for an idle one. Costs logarithms of the number of
     /// trainers, since at the end of a phase it is asked for each trainer that becomes idle.
-    pub(super) fn speculate(
+    pub(super) fn longest_queue_task(&self) -> Option<TaskId> {
+        let (load, longest) = *self.by_load.last()?;
+        // The one handed out last is worked on last.
+        let mut waiting = self.held(longest).iter().rev().filter(|_| load > 1);
+        waiting.find(|id| self.has_one_holder(**id)).copied()
+    }
+
+    /// A late task for a trainer without any: it delays the end of the phase more than a task that is todo.
+    pub(super) fn share_late_task(
         &mut self,
         idle: Member,
         now: MonotonicMs,
         limits: &Limits,
     ) -> Option<TaskId> {
-        let (load, longest) = *self.by_load.last()?;
-        if load > 1 {
-            // The one handed out last is worked on last.
-            let last = self.held(longest).iter().rev().find(|id| self.has_one_holder(**id));
-            if last.is_some() {
-                return last.copied();
-            }
-        }
-        let late = self.late_task(idle, now, limits)?;
+        let late = self.late_task(Some(idle), now, limits)?;
         self.speculative.insert(late);
+        self.had_late_task = true;
         Some(late)
+    }
+
+    /// Whether a late task may have a speculative attempt and waits for an idle trainer.
+    pub(crate) fn has_waiting_late_task(&mut self, now: MonotonicMs, limits: &Limits) -> bool {
+        let waits = self.late_task(None, now, limits).is_some();
+        self.had_late_task |= waits;
+        waits
+    }
+
+    /// Whether a task of the phase was late.
+    pub(crate) fn had_late_task(&self) -> bool {
+        self.had_late_task
     }
 
     fn has_one_holder(&self, id: TaskId) -> bool {
@@ -43,7 +56,7 @@ impl Queue {
     }
 
     /// The late task of the slowest trainer but `idle`, if another one may have a speculative attempt.
-    fn late_task(&self, idle: Member, now: MonotonicMs, limits: &Limits) -> Option<TaskId> {
+    fn late_task(&self, idle: Option<Member>, now: MonotonicMs, limits: &Limits) -> Option<TaskId> {
         let held = self.tasks.len() - (self.done + self.set_aside) as usize - self.todo.len();
         if !self.may_be_late() || self.speculative.len() >= (held / 10).max(1) {
             return None;
@@ -53,7 +66,7 @@ impl Queue {
             since.is_some_and(|since| now.since(since) >= limits.late_ms)
         };
         let slowest = self.slow.iter().rev().take(SLOW_LOOKED_AT).map(|(_, member)| *member);
-        let mut slowest = slowest.filter(|member| *member != idle && late(member));
+        let mut slowest = slowest.filter(|member| Some(*member) != idle && late(member));
         slowest.find_map(|member| {
             self.held(member).iter().find(|id| self.has_one_holder(**id)).copied()
         })

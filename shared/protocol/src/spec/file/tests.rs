@@ -201,6 +201,10 @@ fn messages_name_file_line_key_value_and_expectation() {
             "job.toml:7: pservers.spares = 3: is 3, must be at most pservers.count = 2",
         ),
         (
+            "[trainers]\nextra = 3",
+            "job.toml:7: trainers.extra = 3: is 3, must be at most trainers.max = 2",
+        ),
+        (
             "[training]\nstaleness = 1",
             "job.toml:7: training.staleness = 1: is for training.consistency = \"ssp\" alone",
         ),
