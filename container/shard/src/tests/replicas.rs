@@ -3,6 +3,7 @@
 
 mod fills;
 mod hand_over;
+mod hostile;
 mod random;
 mod schedules;
 mod snapshots;
