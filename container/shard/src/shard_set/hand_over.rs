@@ -22,7 +22,7 @@ impl Replicas {
 
 impl ShardSet {
     /// Another copy is to serve these shards. Each stops, and reports when every in-sync copy has its last change
-    /// ([`ShardReport::Drained`]).
+    /// ([`Drained`](crate::ShardReport::Drained)).
     ///
     /// # Errors
     /// The epoch is not the set's.
