@@ -231,6 +231,6 @@ fn each_checkpoint_is_whole_while_primaries_die() {
 
 #[test]
 #[ignore = "three minutes; run by scripts/nightly.sh"]
-fn each_checkpoint_is_whole_while_primaries_die_for_three_minutes() {
+fn checkpoints_are_whole_while_primaries_die_for_three_minutes() {
     primaries_die_while_checkpoints_are_saved(36);
 }

@@ -5,8 +5,8 @@ use heddle_protocol::ids::Member;
 use super::Core;
 use crate::work::lane_speed::LaneDecision;
 
-/// Thousandths of the median computing time for a record from which people are told of a trainer.
-const TOLD_TIMES: u64 = 1_500;
+/// Thousandths of the median computing time for a record from which a trainer is named in a warning.
+const WARNED_TIMES: u64 = 1_500;
 
 impl Core {
     /// Compares the trainers, once a second while work is dispatched.
@@ -27,8 +27,8 @@ impl Core {
         match self.work.compare_lanes(&self.fleet, &mut self.ctx) {
             None => {}
             Some(LaneDecision::Divide { slowest, times }) => {
-                // Also when a trainer has become as fast as the others: then there is nothing to tell of it.
-                if times >= TOLD_TIMES {
+                // Lanes move back too when a trainer has become as fast as the others, without a warning.
+                if times >= WARNED_TIMES {
                     let text = self.slow_text(slowest, times);
                     self.ctx.warn(format!("{text}: lanes are divided by the trainers' speeds"));
                 }
