@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs many more seeds of the simulation than CI does: 100,000, or the number in the argument.
-# Prints the table of faults and the runs a minute; a failure prints the command that replays it.
+# Runs many more seeds of the simulation than CI does: 100,000 of each job, or the number in the argument. These take about two
+# hours on two cores. Prints the table of faults and the runs a minute; a failure prints the command that replays it.
 # Then compares the event logs of two builds, disturbs jobs for minutes, restores ten million keys into other numbers of shards, and
 # packages the crates that can be published.
 set -euo pipefail
@@ -9,12 +9,12 @@ cd "$(dirname "$0")/.."
 # Optimised, with the assertions of a debug build: a broken assertion is a finding.
 export CARGO_PROFILE_DEV_OPT_LEVEL=2
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/nightly"
-HEDDLE_SEEDS="${1:-100000}" cargo test --locked -p heddle-tests --test simulation -- --nocapture explore_all_jobs
+HEDDLE_SEEDS="${1:-100000}" cargo test --locked -p heddle-simulation --test simulation -- --nocapture explore_all_jobs
 cargo build --locked --workspace --bins
 
 # The same seed gives the same events in every build.
 event_logs() {
-    HEDDLE_LOG_HASHES=1 cargo test --locked --quiet -p heddle-tests --test simulation -- --nocapture --test-threads 1 --exact \
+    HEDDLE_LOG_HASHES=1 cargo test --locked --quiet -p heddle-simulation --test simulation -- --nocapture --test-threads 1 --exact \
         a_seed_gives_the_same_event_log_in_another_process | grep -o 'LOG .*'
 }
 logs="$(mktemp)"

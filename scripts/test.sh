@@ -101,7 +101,7 @@ cargo build --workspace --bins --tests --locked --quiet
 say "tests"
 scripts/run-tests.py
 say "defects that are put back must be found by the simulation"
-cargo test --locked --quiet -p heddle-tests --features mutations --test simulation_mutations -- --nocapture
+cargo test --locked --quiet -p heddle-simulation --features mutations --test simulation_mutations -- --nocapture
 say "the release binary runs on old systems"
 scripts/test-release.sh
 say "benchmarks, a quick round"

@@ -1,4 +1,4 @@
-//! The whole system under test: real processes, fault injection, simulation.
+//! The whole system under test: real processes, fault injection.
 
 pub mod canaries;
 pub mod checkpointed_job;
@@ -12,7 +12,6 @@ pub mod ports;
 pub mod relay;
 pub mod secured_job;
 pub mod secured_submission;
-pub mod simulation;
 pub mod standstill;
 pub mod strangers;
 pub mod yarn_job;

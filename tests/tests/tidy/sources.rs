@@ -30,7 +30,7 @@ pub fn product() -> Vec<Source> {
         .expect("cargo prints the metadata of this workspace");
     let mut sources = Vec::new();
     for package in metadata.workspace_packages() {
-        if package.name == "heddle-tests" {
+        if matches!(package.name.as_str(), "heddle-tests" | "heddle-simulation") {
             continue;
         }
         let manifest = package.manifest_path.as_std_path();

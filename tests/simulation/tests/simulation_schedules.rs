@@ -8,7 +8,7 @@ use heddle_protocol::control::CutAt;
 use heddle_protocol::frame::Kind;
 use heddle_protocol::ids::Step;
 use heddle_protocol::spec::Consistency;
-use heddle_tests::simulation::{A, B, Bits, Chance, Job, Scene};
+use heddle_simulation::{A, B, Bits, Chance, Job, Scene};
 
 /// Two lanes of four steps, or four tasks of two steps.
 fn job(consistency: Consistency) -> Job {

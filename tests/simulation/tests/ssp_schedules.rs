@@ -5,7 +5,7 @@ use heddle_protocol::control::CutAt;
 use heddle_protocol::frame::Kind;
 use heddle_protocol::ids::Step;
 use heddle_protocol::spec::Consistency;
-use heddle_tests::simulation::{A, B, Job, Scene};
+use heddle_simulation::{A, B, Job, Scene};
 
 /// Trainers 1 and 2 with a long task each, both at clock 0.
 fn ssp(staleness: u32) -> Scene {

@@ -1,13 +1,13 @@
 //! What the simulation is worth: each of these defects, put back, must be found within a bounded number of seeds.
 //!
-//! `cargo test -p heddle-tests --features mutations --test simulation_mutations -- --nocapture` prints how many it took.
+//! `cargo test -p heddle-simulation --features mutations --test simulation_mutations -- --nocapture` prints how many it took.
 //! Those of one kind of work are tried in its jobs. Seeds go on from job to job in turn, so that every job's first seeds
 //! are tried before any job's later ones. One defect at a time is in the process, so this program has one test.
 
 use std::time::Instant;
 
 use heddle_protocol::mutation::{Mutation, put_back};
-use heddle_tests::simulation::{Explorer, Failure, Fault, Job};
+use heddle_simulation::{Explorer, Failure, Fault, Job};
 
 /// Seeds of each job after which a defect counts as not found.
 fn seeds_max(mutation: Mutation) -> u64 {

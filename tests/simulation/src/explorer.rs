@@ -47,7 +47,7 @@ impl fmt::Display for Failure {
         write!(
             f,
             "to replay: HEDDLE_JOB={job} HEDDLE_SEED={seed} HEDDLE_FAULTS={faults} \
-             cargo test -p heddle-tests --test simulation replay -- --nocapture"
+             cargo test -p heddle-simulation --test simulation replay -- --nocapture"
         )
     }
 }
