@@ -243,7 +243,8 @@ impl Core {
     /// `changes_fleet`: whether the first round looks for missing containers and for trainers that can join, which walks
     /// every slot.
     fn advance(&mut self, mut changes_fleet: bool) {
-        loop {
+        // A cut may be complete in the event that ends this attempt: it belongs to the next one.
+        while self.stage.kind() != StageKind::Over {
             if changes_fleet {
                 self.reconcile();
                 self.watch_allocation();

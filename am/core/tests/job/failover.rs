@@ -5,7 +5,10 @@
 use std::collections::BTreeSet;
 
 use heddle_am_core::{Event, Record, RecordedView};
-use heddle_protocol::control::{Command, LoadShards, Report, SetViews, ShardPlace, ShardView};
+use heddle_protocol::control::{
+    Command, LoadShards, Operation, Report, SetViews, ShardPlace, ShardView,
+};
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot, TaskId, Term};
 use heddle_protocol::spec::{Bytes, Consistency, JobSpec};
 use heddle_protocol::view::{JobEvent, JobState, RecoveryKind};
@@ -433,4 +436,24 @@ fn replicas_that_are_not_wanted_leave_no_trace() {
         }
         assert!(!matches!(command, Command::Views(_)));
     }
+}
+
+/// The checkpoint waits for nothing but the record of a view, which the successor does not take any more.
+#[test]
+fn fenced_attempt_commits_no_complete_checkpoint() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    job.auto.save = false;
+    job.operate(1, Operation::Checkpoint);
+    job.auto.journal = false;
+    let view = views_of(&job)[0][0].clone();
+    let member = *view.in_sync.iter().find(|member| **member != view.primary).expect("a backup");
+    let (epoch, shard, term) = (epoch(&job), view.shard, view.term);
+    job.report(view.primary, Report::Lagging { epoch, shard, term, member });
+    assert!(job.durable < job.records.len(), "a view waits for the journal");
+    job.snap_all(job.cut(), 0);
+    job.save_all(job.cut());
+    let calls = job.calls.len();
+    job.on(Event::Fenced { reason: "another generation".to_owned() });
+    assert_eq!(job.outcome.as_ref().unwrap().exit_code, ExitCode::Fenced);
+    assert_eq!(job.calls.len(), calls, "{:?}", job.calls.last());
 }
