@@ -719,6 +719,12 @@ impl Pserver {
         matches!(flow, Flow::Taken)
     }
 
+    /// The number of the last change of a thread's copy.
+    pub fn copy_position(&self, thread: usize, shard: ShardId) -> Option<u64> {
+        let states = self.hosts[thread].states();
+        states.iter().find(|state| state.shard == shard)?.replica.map(|copy| copy.number)
+    }
+
     /// A backup's answer to an entry arrived.
     pub fn peer_reply(
         &mut self,

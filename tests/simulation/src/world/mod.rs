@@ -27,7 +27,7 @@ use heddle_am_core::{CallId, Checkpoint, Event, Outcome, Record, RecordId, Store
 use heddle_client::machine::{Closed, RequestFrame};
 use heddle_protocol::control::{CommandEnvelope, ReportEnvelope};
 use heddle_protocol::frame::Header;
-use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, SaveLease, SaveNo, Step};
+use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, SaveLease, SaveNo, ShardId, Step, Term};
 use heddle_protocol::spec::Bytes;
 use heddle_shard::{Conn, Peer, ShardEffect, StreamEntry};
 
@@ -175,6 +175,8 @@ pub struct World {
     controls: BTreeMap<u64, Control>,
     data: BTreeMap<u64, Data>,
     peers: BTreeMap<u64, PeerLink>,
+    /// By container and shard of a backup: epoch and term of the last change that it took.
+    followed: BTreeMap<(u64, ShardId), (Epoch, Term)>,
     /// Pairs that had a connection: another one is a reconnection.
     connected: BTreeSet<(u64, Option<SocketAddr>)>,
     wires: BTreeMap<Wire, VecDeque<Item>>,
@@ -256,6 +258,7 @@ impl World {
             controls: BTreeMap::new(),
             data: BTreeMap::new(),
             peers: BTreeMap::new(),
+            followed: BTreeMap::new(),
             connected: BTreeSet::new(),
             wires: BTreeMap::new(),
             next_at_ms: BTreeMap::new(),

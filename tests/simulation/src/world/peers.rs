@@ -125,6 +125,12 @@ impl World {
     pub(super) fn entry_up(&mut self, link: u64, item: Item) -> Result<(), String> {
         let at = |it: &PeerLink| (it.to, it.to_thread, it.conn);
         let Some((to, thread, conn)) = self.peers.get(&link).map(at) else { return Ok(()) };
+        let head = match &item {
+            Item::EntryHead(head) => head,
+            Item::EntryChange(entry) => &entry.head,
+            _ => return Err("not part of an entry".to_owned()),
+        };
+        let (shard, epoch, term) = (head.shard, head.epoch, head.term());
         if let Item::EntryChange(entry) = &item {
             let StreamEntry { head, change } = &**entry;
             let what = format_args!(
@@ -135,6 +141,7 @@ impl World {
         }
         let Some(pserver) = self.pserver(to) else { return Ok(()) };
         let mut out = Vec::new();
+        let before = pserver.copy_position(thread, shard);
         let taken = match &item {
             Item::EntryHead(head) => pserver.peer_frame(thread, conn, head, None, &mut out),
             Item::EntryChange(entry) => {
@@ -142,6 +149,11 @@ impl World {
             }
             _ => return Err("not part of an entry".to_owned()),
         };
+        if let (Some(before), Some(after)) = (before, pserver.copy_position(thread, shard))
+            && after == before + 1
+        {
+            self.followed.insert((to, shard), (epoch, term));
+        }
         if !taken {
             self.wires.entry(Wire::PeerUp(link)).or_default().push_front(item);
         }
@@ -172,13 +184,19 @@ impl World {
             return Ok(());
         }
         let mut copies: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for container in self.containers.values() {
+        for (&number, container) in &self.containers {
             let super::Body::Pserver(pserver) = &container.body else { continue };
             for host in &pserver.hosts {
                 for state in host.states() {
                     let Some(copy) = state.replica.filter(|copy| copy.whole) else { continue };
+                    // One that has heard of a new term and nothing else in it may have more of the term before than the new
+                    // primary: it will be left out (`Ahead`), whatever the number.
+                    let last = self.followed.get(&(number, state.shard));
+                    let last =
+                        last.filter(|(epoch, _)| *epoch == host.epoch()).map(|(_, term)| *term);
+                    let term = if copy.primary { copy.term } else { last.unwrap_or(copy.term) };
                     // While a step is being applied at one of them their steps differ.
-                    let at = (state.shard, host.epoch(), copy.term, copy.number, state.step);
+                    let at = (state.shard, host.epoch(), term, copy.number, state.step);
                     copies.entry(at).or_default().push((container.member, host, state));
                 }
             }
