@@ -370,13 +370,26 @@ impl Core {
         }
         let missing = missing.join(", ");
         let Some(map) = self.stage.map().spread(&room) else {
-            self.ctx.set_message(format!(
-                "waiting for a container for {missing}: the other pservers have no room for its shards (pservers.memory)"
-            ));
+            self.say_what_does_not_fit(&missing, room.values().sum());
             return self.look_again_for_replacement();
         };
         self.stage.set_map(map);
         self.restore(format!("no replacement came for {missing}: the others take over"));
+    }
+
+    /// The survivors have room for so many shards, fewer than there are. Warns once for each loss.
+    fn say_what_does_not_fit(&mut self, missing: &str, room: u32) {
+        let spec = &self.ctx.config().spec;
+        let lacking = spec.pservers.shards.saturating_sub(room);
+        let bytes = PserverMemory::for_one_more_shard(spec).0.saturating_mul(u64::from(lacking));
+        let message = format!(
+            "waiting for a container for {missing}: the other pservers have no room for {lacking} of its shards; {} MiB are missing (pservers.memory), nothing is moved",
+            bytes.div_ceil(1 << 20)
+        );
+        if self.ctx.message() != message {
+            self.ctx.warn(message.clone());
+            self.ctx.set_message(message);
+        }
     }
 
     /// How many shards fit into a pserver's memory.

@@ -197,6 +197,24 @@ impl PserverMemory {
             None => fit,
         }
     }
+
+    /// Bytes that a pserver needs for one more shard, with as many backups as a shard has. Sparse tables: with all rows for which it
+    /// would have room.
+    #[must_use]
+    pub fn for_one_more_shard(spec: &JobSpec) -> Bytes {
+        let own = spec.pservers.shards.div_ceil(spec.pservers.count.max(1));
+        let total = |held| Self::of_shards(spec, held).total().0;
+        let dense = total(own + 1).saturating_sub(total(own));
+        let row_bytes: u64 = spec
+            .tables()
+            .iter()
+            .filter(|table| table.kind == TableKind::Sparse)
+            .map(TableSpec::row_bytes)
+            .sum();
+        let copies = 1 + u64::from(spec.pservers.replicas);
+        let rows = Self::sparse_rows(spec).unwrap_or(0).saturating_mul(copies);
+        Bytes(dense.saturating_add(rows.saturating_mul(row_bytes)))
+    }
 }
 
 /// Parameters of a table in this number of shards; shards differ by at most one row.
@@ -223,6 +241,21 @@ mod tests {
 
     fn refused(spec: &JobSpec) -> String {
         check(spec).expect_err("refused").to_string()
+    }
+
+    #[test]
+    fn one_more_shard_needs_its_values_sums_and_backups() {
+        let bytes = |replicas| {
+            PserverMemory::for_one_more_shard(&job(|spec| {
+                spec.model.features = 16 << 20;
+                (spec.pservers.count, spec.pservers.shards) = (2, 4);
+                spec.pservers.replicas = replicas;
+            }))
+            .0
+        };
+        // A quarter of 64 MiB of parameters and as much of sums; shards differ by a row.
+        assert!(bytes(0).abs_diff(32 << 20) < 64, "{}", bytes(0));
+        assert!(bytes(1).abs_diff(2 * bytes(0)) < 64, "{}", bytes(1));
     }
 
     #[test]
