@@ -1,0 +1,105 @@
+//! Measures jobs in which one of four trainers computes a hundred times slower than the others. The figures of docs/performance.md.
+//!
+//! ```text
+//! cargo build --release --workspace --bins
+//! cargo run --release -p heddle-tests --example straggler_figures
+//! ```
+//!
+//! Each step takes 20 ms, of which the fail point `step-computed` waits nearly all: cores are not what is measured. The rate counts
+//! from 15 s after the start, by when the slow trainer is noticed, to the end. An undisturbed job precedes each disturbed one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use heddle_protocol::view::{JobState, JobView};
+use heddle_tests::hadoop::wait_until;
+use heddle_tests::local::{Run, am_pid, is_alive, write_libsvm};
+
+const LIMIT: Duration = Duration::from_secs(600);
+const NOTICED: Duration = Duration::from_secs(15);
+const EQUAL: &str = "step-computed=sleep(20)";
+
+/// Figures of jobs with one slow trainer.
+#[derive(Parser)]
+struct Args {
+    /// Directory for records and checkpoints; what is written is removed.
+    #[arg(long, default_value = "target")]
+    dir: PathBuf,
+    /// Jobs of each kind.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+}
+
+struct Kind {
+    name: &'static str,
+    consistency: &'static str,
+    slowed: &'static str,
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        name: "ASP, a hundred times slower",
+        consistency: "asp",
+        slowed: "step-computed=sleep(20);step-slowed=return(sleep=1980,slot=3)",
+    },
+    Kind {
+        name: "BSP of 8 lanes, five times slower: lanes move",
+        consistency: "bsp",
+        slowed: "step-computed=sleep(20);step-slowed=return(sleep=80,slot=3)",
+    },
+    Kind {
+        name: "BSP of 8 lanes, a hundred times slower: replaced",
+        consistency: "bsp",
+        slowed: "step-computed=sleep(20);step-slowed=return(sleep=1980,slot=3,incarnation=1)",
+    },
+];
+
+fn main() -> Result<()> {
+    let args = Args::parse();
+    fs::create_dir_all(&args.dir)?;
+    let folder = tempfile::tempdir_in(&args.dir)?;
+    let dir = folder.path().canonicalize()?;
+    // 5,000 steps of 8 records.
+    write_libsvm(&dir.join("data"), "train", 50, 800, 50, 5, 3)?;
+    println!(
+        "| one of four trainers | records/s, undisturbed | disturbed | ratio |\n| --- | --- | --- | --- |"
+    );
+    for kind in &KINDS {
+        for _ in 0..args.rounds {
+            let before = rate(&dir, kind.consistency, EQUAL)?;
+            let after = rate(&dir, kind.consistency, kind.slowed)?;
+            println!("| {} | {before:.0} | {after:.0} | {:.2} |", kind.name, after / before);
+        }
+    }
+    Ok(())
+}
+
+/// Records a second from 15 s after the first one to the end.
+fn rate(dir: &Path, consistency: &str, points: &str) -> Result<f64> {
+    let text = format!(
+        "name = \"stragglers\"\n[data]\ntrain = \"data/train-*.libsvm\"\npasses = 1\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\n\
+         [training]\nconsistency = \"{consistency}\"\nlanes = 8\nbatch = 8\n\
+         [pservers]\ncount = 1\nshards = 2\n[trainers]\nmin = 4\nmax = 4\n\
+         [checkpoint]\ndir = \"ckpt\"\nevery = \"10min\"\n[output]\nmodel = \"model\"\n"
+    );
+    fs::write(dir.join("job.toml"), text)?;
+    let mut run = Run::start_with(dir, "job.toml", &["--fresh"], &[("FAILPOINTS", points)])?
+        .expecting(&["warning_raised"]);
+    run.wait_for("training begins", LIMIT, |view| view.rows > 0)?;
+    std::thread::sleep(NOTICED);
+    let (from, rows) = (Instant::now(), run.view()?.rows);
+    let ended = |view: &JobView| view.rows >= 40_000 || view.state == JobState::Finished;
+    let last = run.wait_for("all records are computed", LIMIT, ended)?.rows;
+    let rate = (last - rows) as f64 / from.elapsed().as_secs_f64();
+    let am = am_pid(dir)?;
+    drop(run);
+    wait_until("the ApplicationMaster has ended", LIMIT, || {
+        ensure!(!is_alive(am), "it runs");
+        Ok(())
+    })?;
+    Ok(rate)
+}
