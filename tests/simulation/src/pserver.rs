@@ -758,8 +758,11 @@ impl Pserver {
                 }
                 ShardEffect::Close { conn } => out.push(Output::Close(thread, conn)),
                 ShardEffect::Report(ShardReport::FillOrdered { shard, order }) => {
-                    self.owners.insert(shard, thread);
-                    out.push(Output::Labour(Labour::Empty { epoch, order, shard, thread }));
+                    // A thread that has not heard of the next epoch may still report.
+                    if epoch == self.epoch {
+                        self.owners.insert(shard, thread);
+                        out.push(Output::Labour(Labour::Empty { epoch, order, shard, thread }));
+                    }
                 }
                 ShardEffect::Report(report) => self.report(epoch, report, out),
                 ShardEffect::Replicate => out.push(Output::Replicate),
