@@ -39,27 +39,15 @@ impl ShardMap {
     /// - Else a pserver without shards takes them: those of a missing pserver first, then those that survivors hold.
     /// - Else they stay.
     pub(crate) fn returned(&self, even: &Self, there: &BTreeSet<Slot>) -> Self {
-        let mut idle: BTreeSet<Slot> =
-            there.iter().copied().filter(|slot| self.of(*slot).is_empty()).collect();
-        let is_apart = |shards: &[ShardId]| {
-            let first = shards.first().and_then(|shard| self.holders.get(shard.0 as usize));
-            first.is_some_and(|slot| there.contains(slot) && self.of(*slot) == shards)
-        };
-        let own = |home: &Slot, shards: &[ShardId]| {
-            there.contains(home) && shards.iter().any(|shard| self.holds(*home, *shard))
-        };
-        let mut holders = self.holders.clone();
-        let mut place = |shards: &[ShardId], slot: Slot| {
-            for shard in shards {
-                if let Some(holder) = holders.get_mut(shard.0 as usize) {
-                    *holder = slot;
-                }
+        let mut moving = Moving::new(self, there);
+        let mut away: Vec<&[ShardId]> = Vec::new();
+        for (home, shards) in &even.of {
+            if moving.is_apart(shards) {
+                continue;
             }
-        };
-        let mut away = Vec::new();
-        for (home, shards) in even.of.iter().filter(|(_, shards)| !is_apart(shards)) {
-            if idle.remove(home) || own(home, shards) {
-                place(shards, *home);
+            let has_own = shards.iter().any(|shard| self.holds(*home, *shard));
+            if moving.idle.contains(home) || (there.contains(home) && has_own) {
+                moving.place(shards, *home);
             } else {
                 away.push(shards);
             }
@@ -70,11 +58,15 @@ impl ShardMap {
             (of.iter().all(|slot| there.contains(slot)), of.len() == 1)
         });
         if !Mutation::SpareStaysIdle.is_on() {
-            for (shards, slot) in away.into_iter().zip(idle) {
-                place(shards, slot);
+            for shards in away {
+                // A pserver whose shards have all returned is idle too.
+                let idle = moving.idle.first().copied();
+                if let Some(slot) = idle.filter(|_| !moving.is_apart(shards)) {
+                    moving.place(shards, slot);
+                }
             }
         }
-        Self::new(holders)
+        Self::new(moving.holders)
     }
 
     /// Slots that hold shards and are not `there`.
@@ -188,6 +180,50 @@ impl ShardMap {
     }
 }
 
+/// Shards on their way to other pservers.
+struct Moving<'a> {
+    /// By shard.
+    holders: Vec<Slot>,
+    /// Number of shards of each slot.
+    held: BTreeMap<Slot, usize>,
+    there: &'a BTreeSet<Slot>,
+    /// Slots that are there without shards.
+    idle: BTreeSet<Slot>,
+}
+
+impl<'a> Moving<'a> {
+    fn new(map: &ShardMap, there: &'a BTreeSet<Slot>) -> Self {
+        let held = map.of.iter().map(|(slot, shards)| (*slot, shards.len())).collect();
+        let idle = there.iter().copied().filter(|slot| map.of(*slot).is_empty()).collect();
+        Self { holders: map.holders.clone(), held, there, idle }
+    }
+
+    /// Whether these shards have a pserver for themselves.
+    fn is_apart(&self, shards: &[ShardId]) -> bool {
+        let mut holders = shards.iter().filter_map(|shard| self.holders.get(shard.0 as usize));
+        let first = holders.next().filter(|slot| self.there.contains(slot));
+        first.is_some_and(|first| {
+            self.held.get(first) == Some(&shards.len()) && holders.all(|slot| slot == first)
+        })
+    }
+
+    fn place(&mut self, shards: &[ShardId], slot: Slot) {
+        for shard in shards {
+            let Some(holder) = self.holders.get_mut(shard.0 as usize) else {
+                continue;
+            };
+            let before = std::mem::replace(holder, slot);
+            *self.held.entry(slot).or_default() += 1;
+            self.idle.remove(&slot);
+            let left = self.held.entry(before).or_default();
+            *left = left.saturating_sub(1);
+            if *left == 0 && self.there.contains(&before) {
+                self.idle.insert(before);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,5 +239,41 @@ mod tests {
         assert!(!map.is_covered_by(&answered));
         answered.insert(Slot::pserver(1));
         assert!(map.is_covered_by(&answered));
+    }
+    /// Shards 0, 1, … in these slots, and the slots that are there: the slots after they return.
+    fn returned(holders: &[u32], there: &[u32], pservers: u32) -> Vec<u32> {
+        let map = ShardMap::new(holders.iter().copied().map(Slot::pserver).collect());
+        let there = there.iter().copied().map(Slot::pserver).collect();
+        let even = ShardMap::even(holders.len() as u32, pservers);
+        map.returned(&even, &there).holders().iter().map(|slot| slot.index).collect()
+    }
+
+    #[test]
+    fn pserver_whose_shards_return_takes_those_of_a_lost_one() {
+        // Slot 3 has the shards of slots 1 and 2, which are back, and slot 0 is lost. It keeps one of them.
+        assert_eq!(returned(&[0, 3, 3], &[1, 2, 3], 3), [2, 1, 3]);
+        assert_eq!(returned(&[0, 3, 3], &[1, 3, 4], 3), [4, 1, 3]);
+        assert_eq!(returned(&[0, 3, 3], &[1, 3], 3), [0, 1, 3], "none is without shards");
+    }
+
+    /// All places of three groups of shards in five slots, with all sets of slots that are there.
+    #[test]
+    fn no_pserver_is_idle_while_shards_of_a_lost_one_wait() {
+        for shards in [3, 4] {
+            for places in 0..5_u32.pow(shards) {
+                let holders: Vec<u32> = (0..shards).map(|at| places / 5_u32.pow(at) % 5).collect();
+                for set in 0..32_u32 {
+                    let there: Vec<u32> = (0..5).filter(|slot| set >> slot & 1 == 1).collect();
+                    let map = returned(&holders, &there, 3);
+                    let case = format!("{holders:?} with {there:?}: {map:?}");
+                    let waits = map.iter().any(|slot| !there.contains(slot));
+                    let idle = there.iter().any(|slot| !map.contains(slot));
+                    assert!(!(waits && idle), "{case}");
+                    let missing = |map: &[u32]| map.iter().filter(|it| !there.contains(it)).count();
+                    assert!(missing(&map) <= missing(&holders), "{case}");
+                    assert_eq!(returned(&map, &there, 3), map, "they would move again: {case}");
+                }
+            }
+        }
     }
 }
