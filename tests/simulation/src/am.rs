@@ -228,6 +228,14 @@ impl Am {
         self.core.view().slots.iter().filter(|slot| is_there(slot)).map(|slot| slot.slot).collect()
     }
 
+    /// Slots whose container its core has ordered to hand back its work.
+    #[must_use]
+    pub fn draining(&self) -> BTreeSet<Slot> {
+        let slots = self.core.view().slots;
+        let drains = slots.iter().filter(|slot| slot.state == SlotState::Draining);
+        drains.map(|slot| slot.slot).collect()
+    }
+
     /// What goes down a connection, if it is still there.
     pub fn down(
         &self,

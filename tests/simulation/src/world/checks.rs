@@ -511,14 +511,18 @@ impl World {
                 _ => None,
             })
         };
-        // A trainer that hands back its work is still a member.
-        let drains = self.drains || sent().any(|command| matches!(command, Command::Drain));
-        let members = sent().find_map(|command| match command {
-            Command::Members { trainers } if attempt == 1 && !drains => Some(trainers),
+        // A trainer that hands back its work is still a member, also if the order to do so has not reached it: its
+        // connection may be broken. One event may cause several lists, and the present state is that of the last.
+        let members = sent().filter_map(|command| match command {
+            Command::Members { trainers } if attempt == 1 => Some(trainers),
             _ => None,
         });
-        if let Some(trainers) = members.filter(|it| it.len() > self.job.trainers as usize) {
-            return Err(format!("{trainers:?} are more members than wanted"));
+        if let Some(trainers) = members.last() {
+            let draining = am.draining();
+            let works = trainers.iter().filter(|member| !draining.contains(&member.slot)).count();
+            if works > self.job.trainers as usize {
+                return Err(format!("{trainers:?} are more members than wanted"));
+            }
         }
         // One event may cause several, and the present state is that of the last.
         let map = actions.iter().rev().find_map(|action| match action {

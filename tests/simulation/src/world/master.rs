@@ -163,7 +163,6 @@ impl World {
                     self.check_command(&command)?;
                     self.elects(&command);
                     if matches!(*command, Command::Drain) {
-                        self.drains = true;
                         self.coverage.changed();
                     }
                     let command = Arc::unwrap_or_clone(command);

@@ -212,8 +212,6 @@ pub struct World {
     failovers: u64,
     hand_overs: u64,
     spares: u64,
-    /// A trainer was ordered to hand back its work.
-    drains: bool,
     divisions: u64,
     replaced_slow: u64,
     late_tasks: LateTasks,
@@ -281,7 +279,6 @@ impl World {
             failovers: 0,
             hand_overs: 0,
             spares: 0,
-            drains: false,
             divisions: 0,
             replaced_slow: 0,
             late_tasks: LateTasks::default(),
