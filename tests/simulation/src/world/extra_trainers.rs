@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use heddle_am_core::{Action, Record};
+use heddle_am_core::{Action, Limits, Record};
 use heddle_protocol::control::Command;
 use heddle_protocol::ids::{Member, PhaseNo, TaskId};
 use heddle_protocol::view::JobEvent;
 
 use super::World;
+use super::processes::slowness;
 
 /// What the orders of an attempt show.
 #[derive(Debug, Default)]
@@ -20,6 +21,8 @@ pub(super) struct LateTasks {
     /// The next phase counts as one of them: a rollback or a new attempt lies before it.
     excused: bool,
     handed_out: BTreeSet<(PhaseNo, TaskId)>,
+    /// When a slow trainer got the first of its tasks in the phase.
+    slow_since_ms: Option<(PhaseNo, u64)>,
 }
 
 impl World {
@@ -36,6 +39,9 @@ impl World {
         }
         for action in actions {
             match action {
+                Action::Notice(event) if matches!(**event, JobEvent::PhaseBegun { .. }) => {
+                    self.slow_trainer_was_late();
+                }
                 Action::Notice(event) if is_started(event) => {
                     self.extra_trainers += 1;
                     self.late_tasks.late.insert(self.late_tasks.phase);
@@ -56,6 +62,17 @@ impl World {
         Ok(())
     }
 
+    /// A phase is over. A late task that all other trainers were too busy for, extra ones included, shows in no order: the
+    /// slow trainer finishes it. The extra trainers rightly stay.
+    fn slow_trainer_was_late(&mut self) {
+        let seen = &mut self.late_tasks;
+        if let Some((phase, since_ms)) = seen.slow_since_ms.take()
+            && self.now_ms - since_ms >= Limits::default().late_ms
+        {
+            seen.late.insert(phase);
+        }
+    }
+
     fn tasks_handed_out(
         &mut self,
         trainer: Member,
@@ -64,6 +81,9 @@ impl World {
     ) -> Result<(), String> {
         let (seen, job) = (&mut self.late_tasks, &self.job);
         seen.phase = phase;
+        if slowness(job, trainer) > 1 && seen.slow_since_ms.is_none_or(|(of, _)| of != phase) {
+            seen.slow_since_ms = Some((phase, self.now_ms));
+        }
         let again = tasks.filter(|task| !seen.handed_out.insert((phase, *task))).count() > 0;
         if std::mem::take(&mut seen.excused) || again {
             seen.late.insert(phase);

@@ -437,7 +437,7 @@ fn register(number: u64, container: &Container) -> Report {
 }
 
 /// How many times as long as others it computes.
-fn slowness(job: &Job, member: Member) -> u64 {
+pub(super) fn slowness(job: &Job, member: Member) -> u64 {
     match (member.slot == Slot::trainer(0), member.incarnation) {
         (true, Incarnation(1)) => job.slow[0],
         (true, _) => job.slow[1],
