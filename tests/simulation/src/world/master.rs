@@ -233,7 +233,10 @@ impl World {
                         // A living process that the ApplicationMaster gives up counts as a kill.
                         *self.trouble.ends.entry(member.slot).or_default() += 1;
                     }
-                    self.end_process(number, Exit::Code(0))?;
+                    // As YARN reports it, to whichever attempt leads by then. With an exit code, the failure would count in
+                    // a successor that has not given the order.
+                    let exit = Exit::ByCluster { error: "KILLED_BY_APPMASTER".to_owned() };
+                    self.end_process(number, exit)?;
                 }
             }
             ContainerOrder::Release(container) => self.release(attempt, container),
