@@ -28,6 +28,8 @@ pub const WEIGHTS: TableId = TableId(0);
 pub const COUNTS: TableId = TableId(1);
 /// How long an attempt leads after the ResourceManager's last answer.
 pub const LEASE_MS: u64 = 10_000;
+/// How long a trainer may write the model without progress.
+pub const SAVE_LEASE_MS: u64 = 5_000;
 /// Rows of [`WEIGHTS`].
 pub const WEIGHT_ROWS: u64 = 5;
 const WEIGHT_COLS: u32 = 2;
@@ -408,7 +410,7 @@ impl Job {
         spec.trainers.extra = self.extra;
         spec.checkpoint.every = self.every;
         spec.checkpoint.timeout = DurationMs::secs(60);
-        spec.output.save_lease = DurationMs::secs(5);
+        spec.output.save_lease = DurationMs(SAVE_LEASE_MS);
         spec
     }
 

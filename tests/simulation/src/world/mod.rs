@@ -36,7 +36,7 @@ use super::bursts::Bursts;
 use super::chance::{Chance, mix};
 use super::coverage::Coverage;
 use super::fault::{Fault, Schedule};
-use super::job::Job;
+use super::job::{Job, SAVE_LEASE_MS};
 use super::pserver::{self, Pserver};
 use super::store::Durable;
 use super::trainer::{self, Trainer};
@@ -602,6 +602,13 @@ impl World {
             1 => return,
             3 => compute_ms / 4,
             _ => compute_ms * 3,
+        };
+        let is_control = matches!(wire, Wire::ControlUp(_) | Wire::ControlDown(_));
+        let most_ms = match is_control && self.job.asks_every > 0 {
+            // Orders to export and heartbeats that show progress come within the lease. Where they regularly take longer, each
+            // lease lapses whatever the trainers do, and the job rightly ends without its model.
+            true => most_ms.min(SAVE_LEASE_MS as usize / 5),
+            false => most_ms,
         };
         let at_ms = self.now_ms + self.chance.below(most_ms) as u64;
         self.next_at_ms.insert(wire, at_ms);
