@@ -1,7 +1,7 @@
 //! Formats a job's figures, the same way in the report, in `run` and in `status`.
 
 use heddle_protocol::control::{GrantedPulls, ReplicationLag, SavedBytes};
-use heddle_protocol::ids::{CutId, Slot};
+use heddle_protocol::ids::{CutId, ShardId, Slot};
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
     CheckpointView, CredentialsView, DataLocality, EvaluationView, JobView, RecoveryKind,
@@ -311,14 +311,17 @@ pub fn slot_state(slot: &SlotView) -> String {
     }
 }
 
-/// `3 of 8 shards have fewer than 1 backup in sync; 2 promoted; shard 4 is copied to pserver-1: 40 %`.
+/// `3 of 8 shards have fewer than 1 backup in sync (1, 4, 6); 2 promoted; shard 4 is copied to pserver-1: 40 %`.
 pub fn replication(replication: &ReplicationView) -> String {
     /// Refills that are listed.
     const LISTED: usize = 3;
+    /// Shards without all of their backups that are named.
+    const NAMED: usize = 20;
     let ReplicationView {
         replicas,
         in_sync,
         under_replicated,
+        lacking,
         promotions,
         hand_overs,
         lag,
@@ -331,6 +334,11 @@ pub fn replication(replication: &ReplicationView) -> String {
         0 => format!("all {shards} shards have {replicas} {backups} in sync"),
         few => format!("{few} of {shards} shards have fewer than {replicas} {backups} in sync"),
     };
+    if *in_sync > 0 && !lacking.is_empty() {
+        let names: Vec<String> = lacking.iter().take(NAMED).map(ShardId::to_string).collect();
+        let others = if lacking.len() > NAMED { ", …" } else { "" };
+        text.push_str(&format!(" ({}{others})", names.join(", ")));
+    }
     if *promotions > 0 {
         text.push_str(&format!("; {promotions} promoted"));
     }
@@ -411,7 +419,6 @@ pub fn steers(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::ids::ShardId;
 
     use super::*;
 
@@ -457,6 +464,7 @@ mod tests {
             replicas: 1,
             in_sync: 8,
             under_replicated: 0,
+            lacking: Vec::new(),
             promotions: 0,
             hand_overs: 0,
             served: std::collections::BTreeMap::new(),
@@ -465,12 +473,13 @@ mod tests {
         };
         assert_eq!(replication(&view), "all 8 shards have 1 backup in sync");
         (view.in_sync, view.under_replicated, view.promotions) = (5, 3, 2);
+        view.lacking = [1, 4, 6].map(ShardId).to_vec();
         view.lag = ReplicationLag { entries: 4, bytes: 4096, ms: 12 };
         let (from, to) = (Slot::pserver(0), Slot::pserver(1));
         view.refills = vec![RefillView { shard: ShardId(4), from, to, bytes: 40, of_bytes: 100 }];
         assert_eq!(
             replication(&view),
-            "3 of 8 shards have fewer than 1 backup in sync; 2 promoted; at most 4 changes (4.0 KiB, 12 ms) behind; \
+            "3 of 8 shards have fewer than 1 backup in sync (1, 4, 6); 2 promoted; at most 4 changes (4.0 KiB, 12 ms) behind; \
              shard 4 is copied to pserver-1: 40 %"
         );
     }

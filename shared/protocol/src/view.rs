@@ -177,6 +177,9 @@ pub struct ReplicationView {
     pub in_sync: u32,
     /// Shards with fewer.
     pub under_replicated: u32,
+    /// Those shards, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacking: Vec<ShardId>,
     /// Backups that this attempt made primary.
     pub promotions: u64,
     /// How far the slowest backup in sync is behind, by the last heartbeats.

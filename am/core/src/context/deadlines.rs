@@ -29,6 +29,8 @@ pub(crate) enum Purpose {
     HandOver,
     /// The next hand-over can be tried.
     HandOverRetry,
+    /// Shards have had too few backups for a while, and no host for another one.
+    Backups,
     /// A trainer has not reached a pserver for a while.
     Outage,
     /// Trainers that registered meanwhile may join.

@@ -54,13 +54,8 @@ impl Core {
         self.stage.views_mut().place(&map, &backups, &self.fleet);
         let held = self.stage.views().held();
         self.stage.set_map(map.with_copies(held));
-        let lacking = backups.iter().filter(|slots| slots.len() < replicas as usize).count();
-        if lacking > 0 {
-            self.ctx.warn(format!(
-                "{lacking} of {} shards have fewer than {replicas} backups: the pservers run on too few hosts",
-                backups.len()
-            ));
-        }
+        let lacking = self.stage.views().lacking(1 + replicas as usize);
+        self.warn_of_backups(lacking, "the pservers run on too few hosts");
         self.warn_of_wide_rows();
         for slot in self.fleet.registered_slots(Role::Pserver) {
             self.load_shards(slot);
@@ -244,10 +239,14 @@ impl Core {
         self.change_views(&changed, cause);
     }
 
-    /// Shards with fewer backups than wanted.
+    /// Shards with fewer backups than wanted, ascending.
+    pub(super) fn lacking_backups(&self) -> Vec<ShardId> {
+        self.stage.views().lacking(1 + self.ctx.config().spec.pservers.replicas as usize)
+    }
+
+    /// How many shards have fewer backups than wanted.
     pub(super) fn under_replicated(&self) -> u32 {
-        let wanted = 1 + self.ctx.config().spec.pservers.replicas as usize;
-        self.stage.views().copies().filter(|(_, copies)| *copies < wanted).count() as u32
+        self.lacking_backups().len() as u32
     }
 
     /// The replication of the job as it is reported; none without replicas.
@@ -255,22 +254,27 @@ impl Core {
         let replicas = self.ctx.config().spec.pservers.replicas;
         let shards = self.ctx.config().spec.pservers.shards;
         let settled = self.stage.views().are_settled();
-        let under_replicated = if settled { self.under_replicated() } else { shards };
-        (replicas > 0).then(|| ReplicationView {
-            replicas,
-            in_sync: shards.saturating_sub(under_replicated),
-            under_replicated,
-            promotions: self.stage.views().promoted(),
-            lag: self.fleet.replication_lag(),
-            hand_overs: self.stage.views().handed_over(),
-            served: self
-                .stage
-                .views()
-                .served()
-                .into_iter()
-                .map(|(slot, of)| (slot, of as u32))
-                .collect(),
-            refills: self.refills(),
+        let all = || (0..shards).map(ShardId).collect();
+        (replicas > 0).then(|| {
+            let lacking: Vec<ShardId> = if settled { self.lacking_backups() } else { all() };
+            let under_replicated = lacking.len() as u32;
+            ReplicationView {
+                replicas,
+                in_sync: shards.saturating_sub(under_replicated),
+                under_replicated,
+                lacking,
+                promotions: self.stage.views().promoted(),
+                lag: self.fleet.replication_lag(),
+                hand_overs: self.stage.views().handed_over(),
+                served: self
+                    .stage
+                    .views()
+                    .served()
+                    .into_iter()
+                    .map(|(slot, of)| (slot, of as u32))
+                    .collect(),
+                refills: self.refills(),
+            }
         })
     }
 
@@ -291,8 +295,16 @@ impl Core {
     }
 }
 
-/// `shard 3`, or `shards 3, 5 and 9`.
+/// `shard 3`, `shards 3, 5 and 9`, or `shards 3, 5, … and 40 more`.
 pub(super) fn shards_text(shards: &[ShardId]) -> String {
+    /// Shards that are named.
+    const NAMED: usize = 20;
+    if let Some((named, others)) = shards.split_at_checked(NAMED)
+        && !others.is_empty()
+    {
+        let names: Vec<String> = named.iter().map(|shard| shard.to_string()).collect();
+        return format!("shards {} and {} more", names.join(", "), others.len());
+    }
     let names: Vec<String> = shards.iter().map(|shard| shard.to_string()).collect();
     match names.split_last() {
         Some((only, [])) => format!("shard {only}"),

@@ -224,6 +224,7 @@ impl Core {
             Purpose::Takeover => self.takeover_timed_out(),
             Purpose::Replacement => self.replacement_timed_out(),
             Purpose::HandOver => self.hand_over_timed_out(),
+            Purpose::Backups => self.warn_of_lacking_backups(),
             Purpose::CutDue => self.checkpoints.want(CutReason::Due),
             Purpose::CutTimeout => {
                 let ended = self.checkpoints.timed_out(&self.fleet, &mut self.ctx);

@@ -14,25 +14,26 @@ use heddle_protocol::view::RefillView;
 
 use super::Core;
 use super::failover::shards_text;
+use crate::context::deadlines::Purpose;
 use crate::stage::replicas::{RefillPlace, RefillPlaces};
 
 impl Core {
     /// Orders refills of shards with too few copies, or one that makes the numbers of copies more even, and leaves out copies
     /// in whose place others have come.
     pub(super) fn refill(&mut self) {
-        let can = self.has_replicas()
-            && self.stage.is_in_phase()
-            && !self.stage.is_stopping()
-            && self.stage.views().are_settled();
-        if !can || !rows_fit(&self.ctx.config().spec) {
+        if !self.keeps_backups() {
             return;
         }
         let places = self.refill_places();
+        if !rows_fit(&self.ctx.config().spec) {
+            return self.watch_backups(&places);
+        }
         while let Some(changed) = self.stage.views_mut().drop_surplus(&places) {
             let cause = format!("{} has more copies than wanted", shards_text(&changed.shards));
             self.change_views(&changed, cause);
         }
         let mut changed = self.stage.views_mut().order_fills(&places);
+        self.watch_backups(&places);
         if changed.shards.is_empty() {
             changed = self.stage.views_mut().order_spread(&places);
         }
@@ -41,6 +42,61 @@ impl Core {
         }
         self.set_filled();
         self.change_views(&changed, format!("another copy of {}", shards_text(&changed.shards)));
+    }
+
+    fn keeps_backups(&self) -> bool {
+        self.has_replicas()
+            && self.stage.is_in_phase()
+            && !self.stage.is_stopping()
+            && self.stage.views().are_settled()
+    }
+
+    /// The shards that lack a backup and can get none now.
+    fn without_place(&self, places: &RefillPlaces) -> Vec<ShardId> {
+        let (views, fills) = (self.stage.views(), rows_fit(&self.ctx.config().spec));
+        let mut lacking = self.lacking_backups();
+        lacking.retain(|shard| {
+            let view = views.all().get(shard.0 as usize);
+            view.is_some_and(|view| !fills || !views.can_be_filled(view, places))
+        });
+        lacking
+    }
+
+    /// Shards that lack a backup for as long as a lost pserver is replaced, and have no host for another one, are named in a
+    /// warning, once.
+    fn watch_backups(&mut self, places: &RefillPlaces) {
+        let lacking = self.without_place(places);
+        if lacking.is_empty() || lacking == self.stage.views().told() {
+            self.ctx.clear_deadline(Purpose::Backups);
+            self.stage.views_mut().set_told(lacking);
+        } else {
+            let at = self.ctx.now() + self.ctx.limits().replacement_ms;
+            self.ctx.set_deadline_at_latest(Purpose::Backups, at);
+        }
+    }
+
+    /// Shards have lacked a backup for a while.
+    pub(super) fn warn_of_lacking_backups(&mut self) {
+        if self.keeps_backups() {
+            let lacking = self.without_place(&self.refill_places());
+            self.warn_of_backups(lacking, "no other host has a pserver with room for one");
+        }
+    }
+
+    /// Names shards with fewer backups than wanted, if there are any.
+    pub(super) fn warn_of_backups(&mut self, lacking: Vec<ShardId>, cause: &str) {
+        if !lacking.is_empty() {
+            let wanted = match self.ctx.config().spec.pservers.replicas {
+                1 => "no backup".to_owned(),
+                replicas => format!("fewer than {replicas} backups"),
+            };
+            let has = if lacking.len() == 1 { "has" } else { "have" };
+            self.ctx.warn(format!(
+                "{} {has} {wanted}: {cause} (pservers.replicas)",
+                shards_text(&lacking)
+            ));
+        }
+        self.stage.views_mut().set_told(lacking);
     }
 
     /// Rows that no frame can carry cannot be refilled.

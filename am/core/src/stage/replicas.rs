@@ -46,6 +46,8 @@ pub(crate) struct ShardViews {
     placed: BTreeMap<Member, Vec<ShardId>>,
     /// Slots that were ordered to fill a copy in this epoch: they may still have it when a view does not name them any more.
     touched: BTreeSet<(Slot, ShardId)>,
+    /// The shards that the last warning about missing backups named.
+    told: Vec<ShardId>,
 }
 
 /// What the loss of a pserver changes.
@@ -149,9 +151,20 @@ impl ShardViews {
         self.promoted
     }
 
-    /// Copies in the set of each shard, by shard.
-    pub(crate) fn copies(&self) -> impl Iterator<Item = (ShardId, usize)> + '_ {
-        self.views.iter().map(|view| (view.shard, view.in_sync.len()))
+    /// The shards with fewer copies in their set than `copies`, ascending.
+    pub(crate) fn lacking(&self, copies: usize) -> Vec<ShardId> {
+        let lacks = |view: &&RecordedView| view.in_sync.len() < copies;
+        self.views.iter().filter(lacks).map(|view| view.shard).collect()
+    }
+
+    /// The shards that the last warning about missing backups named.
+    pub(crate) fn told(&self) -> &[ShardId] {
+        &self.told
+    }
+
+    /// A warning names these shards, or none lacks backups any more.
+    pub(crate) fn set_told(&mut self, shards: Vec<ShardId>) {
+        self.told = shards;
     }
 
     /// By shard: the backups that save their copy in a checkpoint with `files` files of each shard.

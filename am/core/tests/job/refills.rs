@@ -1,9 +1,10 @@
 //! Refills: shards that have lost a copy get another one while the job goes on.
 
-use heddle_am_core::{Record, RecordedView};
+use heddle_am_core::{Event, Record, RecordedView};
 use heddle_protocol::control::{Command, Report, ShardView};
-use heddle_protocol::ids::{Epoch, Member, ShardId, Term, ViewVersion};
+use heddle_protocol::ids::{Epoch, Incarnation, Member, ShardId, Slot, Term, ViewVersion};
 use heddle_protocol::spec::Consistency;
+use heddle_protocol::view::JobEvent;
 
 use crate::failover::{
     epoch, last_places, replicated, restores, started, taken_over, views_of, views_sent,
@@ -209,6 +210,39 @@ fn hosts_that_are_lacking_get_no_second_copy() {
         Command::Views(views) => views.views.iter().all(|view| view.backups.is_empty()),
         _ => true,
     }));
+}
+
+fn warnings_of_backups(job: &Job) -> usize {
+    let names = |notice: &&JobEvent| format!("{notice:?}").contains("no backup: no other host");
+    job.notices.iter().filter(names).count()
+}
+
+#[test]
+fn shards_without_a_host_for_a_backup_are_named_once() {
+    let mut job = started(Consistency::Asp, 2, 1);
+    job.auto.cluster = false;
+    job.kill(job.pserver(0));
+    let replication = job.core.view().replication.unwrap();
+    assert_eq!(replication.lacking, [0, 1, 2, 3].map(ShardId));
+    job.pass(29_000);
+    assert_eq!(warnings_of_backups(&job), 0, "a container may come");
+    job.pass(2_000);
+    assert!(job.warned("shards 0, 1, 2 and 3 have no backup: no other host"));
+    job.pass(600_000);
+    assert_eq!(warnings_of_backups(&job), 1);
+    // With the backups that come at last the next time is another one.
+    for incarnation in [2, 3] {
+        job.grant(Slot::pserver(0), Incarnation(incarnation));
+        job.on(Event::Timer);
+        fill_all(&mut job);
+        assert!(job.core.view().replication.unwrap().lacking.is_empty());
+        if incarnation == 2 {
+            job.kill(job.pserver(0));
+            job.pass(31_000);
+            assert_eq!(warnings_of_backups(&job), 2);
+        }
+    }
+    assert_eq!(restores(&job), 1, "nothing is rolled back");
 }
 
 #[test]
