@@ -292,6 +292,21 @@ fn cleans(cluster: &Cluster, job: &YarnJob<'_>, live: &str, killed: &str) -> Res
     Ok(())
 }
 
+/// A cluster of one host has no place for a backup.
+fn backups_without_a_host_are_refused(job: &YarnJob<'_>) -> Result<()> {
+    let host = job.cluster().host(Daemon::NodeManager(1));
+    for more in [&["--dry-run"][..], &[]] {
+        let wanted = [&["--set", "pservers.replicas=1"], more].concat();
+        let refused = job.submit_and_wait(&wanted)?;
+        ensure!(refused.code == Some(4), "{refused:?}");
+        for words in ["pservers.replicas = 1 needs 2 hosts", &format!("1 ({host}) can hold")] {
+            ensure!(refused.stderr.contains(words), "no {words:?}: {refused:?}");
+        }
+    }
+    ensure!(job.heddle_names("staging")?.is_empty(), "nothing is left");
+    Ok(())
+}
+
 /// Pools of a FairScheduler that no administrator declared: what the ResourceManager takes runs, and a refusal has its words.
 #[test]
 fn a_fair_scheduler_decides_about_undeclared_pools() -> Result<()> {
@@ -310,6 +325,7 @@ fn a_fair_scheduler_decides_about_undeclared_pools() -> Result<()> {
     let cluster = Cluster::start(Options { nodemanagers: 1, properties, ..Options::default() })?;
     let shape = Shape { passes: 1, every: "20 steps", local_data: false };
     let job = YarnJob::bsp(&cluster, "fair", shape)?;
+    backups_without_a_host_are_refused(&job)?;
     let ended = job.submit_and_wait(&["--queue", "root.open"])?;
     ensure!(matches!(ended.code, Some(4 | 5)), "a pool of pools: {ended:?}");
     for word in ["the cluster refused the job", "root.open"] {

@@ -40,6 +40,7 @@ mod announce;
 mod credentials;
 mod flags;
 mod foreign_keys;
+mod hosts;
 mod keytab;
 mod launch;
 mod log_directory;

@@ -11,6 +11,7 @@ use heddle_yarn::client::{NewApplication, QueueAcls, QueueInfo, QueueState};
 use heddle_yarn::resource::ResourceError;
 use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
 
+use super::hosts;
 use super::plan::{QueueView, RolePlan, roles};
 use crate::cluster::{ClusterContext, client_failure};
 use crate::failure::CommandFailure;
@@ -134,6 +135,7 @@ pub async fn cluster(
         let note = fits(role, &types, &new.maximum, &nodes, spec)?;
         notes.extend(note.filter(|note| !notes.contains(note)));
     }
+    hosts::for_backups(spec, &roles[1].asked, &nodes)?;
     let steps = answer.steps.unwrap_or_else(|| steps(cluster));
     let am = steps.rounded(&roles[0].asked).memory.as_mib();
     if let Some((limit, used)) = answer.am_mib
@@ -161,10 +163,7 @@ fn too_large(
     nodes: &[NodeReport],
     spec: &JobSpec,
 ) -> Option<String> {
-    let label = spec.yarn.node_label.as_deref();
-    let usable = nodes
-        .iter()
-        .filter(|node| label.is_none_or(|label| node.labels.iter().any(|its| its == label)));
+    let usable = nodes.iter().filter(|node| hosts::has_label(node, spec));
     let has_mib =
         usable.fold(0u64, |sum, node| sum.saturating_add(node.capability.memory.as_mib()));
     let needs_mib = roles.iter().fold(0u64, |sum, role| {
@@ -282,23 +281,14 @@ fn fits(
         CommandFailure::new(ExitCode::Refused, format!("{what}: {error}")).next(next)
     })?;
     let label = spec.yarn.node_label.as_deref();
-    let labelled: Vec<&NodeReport> = nodes
-        .iter()
-        .filter(|node| label.is_none_or(|label| node.labels.iter().any(|its| its == label)))
-        .collect();
+    let labelled: Vec<&NodeReport> =
+        nodes.iter().filter(|node| hosts::has_label(node, spec)).collect();
     if let (Some(label), true, false) = (label, labelled.is_empty(), nodes.is_empty()) {
         return Ok(Some(format!(
             "yarn.node-label = {label:?}: no running node has it; the job waits for one"
         )));
     }
-    let holds = |node: &&&NodeReport| {
-        let has = &node.capability;
-        let others = asked.others.iter().all(|(name, amount)| {
-            has.others.get(name).is_some_and(|there| there.value >= amount.value)
-        });
-        has.memory >= asked.memory && others
-    };
-    if nodes.is_empty() || labelled.iter().any(|node| holds(&node)) {
+    if nodes.is_empty() || labelled.iter().any(|node| hosts::holds(node, asked)) {
         return Ok(None);
     }
     let most = labelled.iter().map(|node| node.capability.memory.as_mib()).max();
