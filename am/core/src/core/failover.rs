@@ -54,8 +54,6 @@ impl Core {
         self.stage.views_mut().place(&map, &backups, &self.fleet);
         let held = self.stage.views().held();
         self.stage.set_map(map.with_copies(held));
-        let lacking = self.stage.views().lacking(1 + replicas as usize);
-        self.warn_of_backups(lacking, "the pservers run on too few hosts");
         self.warn_of_wide_rows();
         for slot in self.fleet.registered_slots(Role::Pserver) {
             self.load_shards(slot);

@@ -79,24 +79,20 @@ impl Core {
     pub(super) fn warn_of_lacking_backups(&mut self) {
         if self.keeps_backups() {
             let lacking = self.without_place(&self.refill_places());
-            self.warn_of_backups(lacking, "no other host has a pserver with room for one");
-        }
-    }
-
-    /// Names shards with fewer backups than wanted, if there are any.
-    pub(super) fn warn_of_backups(&mut self, lacking: Vec<ShardId>, cause: &str) {
-        if !lacking.is_empty() {
+            if lacking.is_empty() {
+                return;
+            }
             let wanted = match self.ctx.config().spec.pservers.replicas {
                 1 => "no backup".to_owned(),
                 replicas => format!("fewer than {replicas} backups"),
             };
             let has = if lacking.len() == 1 { "has" } else { "have" };
             self.ctx.warn(format!(
-                "{} {has} {wanted}: {cause} (pservers.replicas)",
+                "{} {has} {wanted}: no other host has a pserver with room for one (pservers.replicas)",
                 shards_text(&lacking)
             ));
+            self.stage.views_mut().set_told(lacking);
         }
-        self.stage.views_mut().set_told(lacking);
     }
 
     /// Rows that no frame can carry cannot be refilled.

@@ -8,7 +8,7 @@
 //! **Spreading.** Two pservers on one node are lost together, and share its memory and network. Intuition: while another
 //! node has room it costs a second or two to get it. Rule: a grant for a pserver on a node that has one already, or that
 //! is to be avoided, is released while the cluster has a node without one. Limits for each ask: at most [`RETURNS_MAX`]
-//! times, and for [`RETURNS_FOR`] from the first; then it is accepted, with a warning. Rejected: placement constraints,
+//! times ([`RETURNS_MAX_OF_COPIES`] where the copies of a shard need different hosts), and for [`RETURNS_FOR`] from the first; then it is accepted, with a warning. Rejected: placement constraints,
 //! which a default cluster does not accept, and requests for hosts by name, which starve if those are full.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +28,9 @@ use super::ask_id::{ask_id, member_of};
 
 /// Most grants of one ask that are released because of their node.
 const RETURNS_MAX: u32 = 8;
+/// The same with `pservers.replicas`: on a small cluster the scheduler offers the nodes that have one again and again, and
+/// shards whose pservers share a host have no backup there.
+const RETURNS_MAX_OF_COPIES: u32 = 40;
 /// How long grants of one ask are released.
 const RETURNS_FOR: Duration = Duration::from_secs(10);
 /// Most hosts that an ask names. Each is two rows of the ResourceManager's table.
@@ -45,6 +48,8 @@ pub struct Sizes {
     trainer: Size,
     label: Option<String>,
     trainers_min: u32,
+    /// See [`RETURNS_MAX`].
+    returns_max: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -78,6 +83,10 @@ impl Sizes {
             trainer,
             label: spec.yarn.node_label.clone(),
             trainers_min: spec.trainers.min,
+            returns_max: match spec.pservers.replicas {
+                0 => RETURNS_MAX,
+                _ => RETURNS_MAX_OF_COPIES,
+            },
         }
     }
 
@@ -254,7 +263,8 @@ impl ContainerRegistry {
         let room = nodes > pserver_hosts.len();
         let avoided = open.request.avoid.iter().any(|avoid| avoid == host);
         let first = open.returned.unwrap_or(now);
-        let may_return = open.returns < RETURNS_MAX && now.saturating_sub(first) < RETURNS_FOR;
+        let may_return =
+            open.returns < self.sizes.returns_max && now.saturating_sub(first) < RETURNS_FOR;
         if (crowded && room || avoided) && may_return {
             open.returns += 1;
             open.returned = Some(first);

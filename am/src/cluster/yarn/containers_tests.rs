@@ -119,6 +119,23 @@ fn spreading_ends_after_some_tries_or_some_time() {
 }
 
 #[test]
+fn copies_of_shards_have_more_tries_for_a_host_of_their_own() {
+    let mut spec = sample();
+    spec.pservers.replicas = 1;
+    let mut registry = ContainerRegistry::new(Sizes::of(&spec));
+    take(&mut registry, Slot::pserver(0), 2, "n1");
+    let (ask, _) = registry.ask(wanted(Slot::pserver(1), 1));
+    for number in 0..i64::from(RETURNS_MAX_OF_COPIES) {
+        let grant = container(10 + number, "n1", ask);
+        assert_eq!(registry.granted(ask, grant, 3, NOW), GrantVerdict::Return);
+    }
+    assert!(matches!(
+        registry.granted(ask, container(99, "n1", ask), 3, NOW),
+        GrantVerdict::Take { crowded: true, .. }
+    ));
+}
+
+#[test]
 fn ending_pserver_does_not_occupy_its_node() {
     let mut registry = registry();
     take(&mut registry, Slot::pserver(0), 2, "n1");
