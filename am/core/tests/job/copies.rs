@@ -226,6 +226,34 @@ fn r18_a_new_primary_saves_what_is_snapped_and_not_saved() {
     assert_eq!(job.core.view().epoch, epoch);
 }
 
+/// The schedule S18, of BSP: any primary is lost, with any number of files saved.
+#[test]
+fn s18_cut_that_all_have_snapped_outlives_any_primary() {
+    for (lost, saved_before) in (0..3).flat_map(|lost| (0..6).map(move |files| (lost, files))) {
+        let (mut job, cut, epoch) = snapped(3, 1);
+        for shard in 0..saved_before {
+            job.report(job.pserver(shard % 3), saved(cut, epoch, ShardId(shard), 0, 0));
+        }
+        job.sent.clear();
+        job.kill(job.pserver(lost));
+        assert!(!given_up(&job, cut), "pserver-{lost} lost after {saved_before} files");
+        let promoted = job.pservers().into_iter().map(|member| (member, copies_of(&job, member)));
+        let promoted: Vec<_> = promoted.collect();
+        let unsaved = (saved_before..6).filter(|shard| shard % 3 == lost).count();
+        assert_eq!(promoted.iter().map(|(_, copies)| copies.len()).sum::<usize>(), unsaved);
+        for shard in (saved_before..6).filter(|shard| shard % 3 != lost) {
+            job.report(job.pserver(shard % 3), saved(cut, epoch, ShardId(shard), 0, 0));
+        }
+        for (member, copies) in promoted {
+            for shard in copies {
+                job.report(member, saved(cut, epoch, shard, 9, 0));
+            }
+        }
+        let files = committed(&job, cut).expect("the checkpoint outlives the primary");
+        assert_eq!((files.len(), job.core.view().epoch), (6, epoch));
+    }
+}
+
 #[test]
 fn a_primary_lost_before_all_have_snapped_ends_the_cut() {
     let (mut job, cut, _) = cut_open(3, 1);
