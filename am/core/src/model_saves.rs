@@ -16,6 +16,7 @@
 use heddle_protocol::control::{SaveAnswer, SaveRequest};
 use heddle_protocol::ids::{CutId, Generation, Member, SaveLease, SaveNo};
 use heddle_protocol::mutation::Mutation;
+use heddle_protocol::view::{ModelSavesView, OpenSaveView, PublishedSaveView};
 
 use crate::action::Checkpoint;
 use crate::record::{GrantedSave, Record};
@@ -45,11 +46,19 @@ pub(crate) struct ModelSaves {
     open: Option<OpenSave>,
     /// Elections of this attempt.
     elections: u32,
+    /// The last save that was published, as far as the journal has it.
+    published: Option<PublishedSaveView>,
 }
 
 impl ModelSaves {
     /// The attempt starts with this journal: a save that is not over goes on.
     pub(crate) fn begin(&mut self, journal: &[Record], now: Now) {
+        self.published = journal.iter().rev().find_map(|record| match record {
+            Record::SaveEnded { save, model: Some(dir), .. } => {
+                Some(PublishedSaveView { save: *save, dir: dir.clone() })
+            }
+            _ => None,
+        });
         let last = journal.iter().rposition(|it| matches!(it, Record::SaveGranted(_)));
         let Some((at, Record::SaveGranted(granted))) = last.map(|at| (at, &journal[at])) else {
             return;
@@ -159,9 +168,22 @@ impl ModelSaves {
         })
     }
 
-    /// The save that was under way is over.
-    pub(crate) fn end(&mut self) {
+    /// The save that was under way is over. `dir`: where it is published.
+    pub(crate) fn end(&mut self, dir: Option<String>) {
+        let save = self.open().map(|open| open.save);
+        if let (Some(save), Some(dir)) = (save, dir) {
+            self.published = Some(PublishedSaveView { save, dir });
+        }
         self.open = None;
+    }
+
+    /// The saves as they are reported; none before the first.
+    pub(crate) fn view(&self) -> Option<ModelSavesView> {
+        let writer = self.open.as_ref().and_then(|open| open.export.writer());
+        let writer = writer.map(|writer| writer.member.slot);
+        let open = self.open().map(|open| OpenSaveView { save: open.save, writer });
+        let published = self.published.clone();
+        (open.is_some() || published.is_some()).then_some(ModelSavesView { open, published })
     }
 }
 
@@ -198,7 +220,7 @@ mod tests {
         let wait = |wait_ms| Some(SaveAnswer::Wait { holder: trainer(0), wait_ms });
         assert_eq!(answer(&saves, 1, 1, 2_000), wait(3_000));
         assert_eq!(answer(&saves, 1, 1, 9_000), wait(1_000), "the save takes longer");
-        saves.end();
+        saves.end(None);
         assert_eq!(answer(&saves, 1, 1, 4_000), wait(1_000));
         assert_eq!(answer(&saves, 1, 1, 5_000), None);
         assert_eq!(saves.grant(trainer(1), &ask(1), CutId::default(), at(5_000)).save, SaveNo(2));

@@ -92,6 +92,7 @@ fn headline(view: &JobView) -> Markup {
         @for table in &view.sparse_tables { p { "table " (plain(&sparse_table(table))) } }
         @if let Some(copies) = &view.replication { p { "replication: " (replication(copies)) } }
         @if let Some(spares) = view.spares { p { "spares: " (spares.text()) } }
+        @if let Some(saves) = &view.model_saves { p { "saves: " (saves.text()) } }
         @if let Some(tokens) = &view.credentials { p { (plain(&credentials(tokens))) } }
         @if let Some(wait) = &view.storage_wait { p.m { (plain(&storage_wait(wait))) } }
         @if !view.message.is_empty() { p.m { (plain(&view.message)) } }

@@ -109,6 +109,9 @@ fn records(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(spares) = view.spares {
         row(f, "spares", spares.text())?;
     }
+    if let Some(saves) = &view.model_saves {
+        row(f, "saves", saves.text())?;
+    }
     if let Some(saved) = view.saved {
         row(f, "saving", format::saved_bytes(saved))?;
     }

@@ -274,6 +274,9 @@ fn details(view: &JobView) -> Result<(), CommandFailure> {
         if let Some(spares) = view.spares {
             output::line(&format!("spares: {}", spares.text()))?;
         }
+        if let Some(saves) = &view.model_saves {
+            output::line(&format!("saves: {}", saves.text()))?;
+        }
         if let Some(credentials) = &view.credentials {
             output::line(&format::plain(&format::credentials(credentials)))?;
         }

@@ -21,6 +21,7 @@ mod event;
 mod event_stream;
 mod history;
 mod mirror;
+mod model_saves;
 mod placement;
 mod spares;
 mod sparse_table;
@@ -36,6 +37,7 @@ pub use history::{
     StorageWaitView, WarningView,
 };
 pub use mirror::MirrorView;
+pub use model_saves::{ModelSavesView, OpenSaveView, PublishedSaveView};
 pub use placement::{ApplicationView, AttemptView, Placement};
 pub use spares::{SpareCounts, SparesView};
 pub use sparse_table::SparseTableView;
@@ -359,6 +361,9 @@ pub struct JobView {
     /// Containers that take the place of lost ones; none without `pservers.spares` and `trainers.spares`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spares: Option<SparesView>,
+    /// Saves of the model that trainers' programs asked for; none before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_saves: Option<ModelSavesView>,
     /// The chaos session; none without `run.chaos`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chaos: Option<ChaosView>,
@@ -438,6 +443,7 @@ impl JobView {
             credentials: None,
             replication: None,
             spares: None,
+            model_saves: None,
             chaos: None,
             message: String::new(),
             application: None,

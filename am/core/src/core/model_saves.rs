@@ -138,8 +138,8 @@ impl Core {
     fn end_save(&mut self, model: Option<String>) {
         let Some(open) = self.saves.open() else { return };
         let (save, at_ms) = (open.save, self.ctx.wall_ms());
-        self.ctx.journal(Record::SaveEnded { save, model, at_ms });
-        self.saves.end();
+        self.ctx.journal(Record::SaveEnded { save, model: model.clone(), at_ms });
+        self.saves.end(model);
         self.checkpoints.hold(None);
         for purpose in [Purpose::ExportLease, Purpose::ExportRetry, Purpose::SaveCutRetry] {
             self.ctx.clear_deadline(purpose);

@@ -70,6 +70,7 @@ impl Core {
             credentials: self.credentials.view(&self.fleet),
             replication: self.replication_view(),
             spares: self.spares_view(),
+            model_saves: self.saves.view(),
             chaos: self.chaos.view(&self.ctx),
             message: match self.ctx.message() {
                 "" => self.fleet.outage_text(&self.ctx).unwrap_or_default(),

@@ -97,6 +97,11 @@ fn saved(job: &Job) -> Vec<SaveNo> {
     job.notices.iter().filter_map(saved).collect()
 }
 
+/// The saves as `heddle status` shows them.
+fn shown(job: &Job) -> String {
+    job.core.view().model_saves.map(|saves| saves.text()).unwrap_or_default()
+}
+
 #[test]
 fn granted_save_is_made_from_a_later_cut_and_published_once() {
     let mut job = job();
@@ -112,9 +117,11 @@ fn granted_save_is_made_from_a_later_cut_and_published_once() {
     assert_eq!((writer, order.save), (t1, SaveNo(1)), "the trainer that asked writes it");
     let source = job.checkpoints.last().expect("a checkpoint of its own");
     assert!(source.manifest.cut > before && order.checkpoint == source.dir);
+    assert_eq!(shown(&job), "save 1 is written by trainer-1");
     exported(&mut job, t1, order.lease);
     assert_eq!(published(&job).len(), 1);
     assert_eq!(saved(&job), [SaveNo(1)]);
+    assert!(shown(&job).starts_with("last published: save 1, "), "{}", shown(&job));
     exported(&mut job, t1, order.lease);
     assert_eq!(published(&job).len(), 1, "once");
     // The block time is over: another trainer is granted the next one.
@@ -207,11 +214,13 @@ fn s44_next_attempt_elects_when_saver_and_master_end_together() {
     assert!(published(&next).is_empty());
     exported(&mut next, second, anew.lease);
     assert_eq!(saved(&next), [SaveNo(1)]);
+    let before = shown(&next);
     // And once more, after it is over: nothing is written again.
     let mut third = next.successor();
     third.auto.export = false;
     third.recover(3, 3, Vec::new());
     assert!(orders(&third).is_empty());
+    assert_eq!((before.is_empty(), shown(&third)), (false, before));
 }
 
 #[test]
