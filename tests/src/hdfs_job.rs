@@ -193,19 +193,29 @@ impl<'c> HdfsJob<'c> {
     /// # Errors
     /// There is none, or it cannot be read.
     pub fn model(&self) -> Result<BTreeMap<String, Vec<u8>>> {
+        let (dir, files) = self.model_in("model")?;
+        ensure!(dir.is_empty(), "the files lie beside {MODEL_FILE}");
+        Ok(files)
+    }
+
+    /// The files of the model that `MODEL.json` in a directory below [`root`](Self::root) names, by name, and the directory
+    /// that it names.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn model_in(&self, dir: &str) -> Result<(String, BTreeMap<String, Vec<u8>>)> {
         let storage = self.cluster.storage("alice")?;
-        let root = StorePath::parse(&format!("{}/model", self.root))?;
+        let root = StorePath::parse(&format!("{}/{dir}", self.root))?;
         runtime()?.block_on(async {
             let json = read_small(&*storage, &root.join(MODEL_FILE)?, MODEL_BYTES_MAX).await?;
             let file = ModelFile::from_json(&json)?;
+            let from = if file.dir.is_empty() { root } else { root.join(&file.dir)? };
             let mut model = BTreeMap::new();
             for of in &file.files {
-                ensure!(file.dir.is_empty(), "the files lie beside {MODEL_FILE}");
-                let path = root.join(&of.name)?;
-                let bytes = read_small(&*storage, &path, MODEL_BYTES_MAX).await?;
+                let bytes = read_small(&*storage, &from.join(&of.name)?, MODEL_BYTES_MAX).await?;
                 model.insert(of.name.clone(), bytes.to_vec());
             }
-            Ok(model)
+            Ok((file.dir, model))
         })
     }
 

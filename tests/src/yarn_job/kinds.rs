@@ -1,5 +1,6 @@
 //! The jobs that tests submit: a BSP job whose bytes are known, and one that counts.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Deref;
 use std::process::Command;
@@ -264,13 +265,7 @@ impl<'c> Counting<'c> {
     /// # Errors
     /// Some do not, or there is no model.
     pub fn check(&self) -> Result<()> {
-        let model = self.job.model()?;
-        let (_, file) = model
-            .iter()
-            .find(|(name, _)| name.ends_with(".safetensors"))
-            .context("no safetensors in the model")?;
-        let counts = counts(file)?;
-        ensure!(counts.len() as u32 == FILES * SAMPLES, "{} rows", counts.len());
+        let counts = counts_of(&self.job.model()?)?;
         let wrong: Vec<_> = counts
             .iter()
             .enumerate()
@@ -280,6 +275,35 @@ impl<'c> Counting<'c> {
         ensure!(wrong.is_empty(), "wrong rows, the first are {wrong:?}");
         Ok(())
     }
+}
+
+impl Counting<'_> {
+    /// Checks that a save of the model has one valid state of the job: `MODEL.json` names the folder of a trainer, there is no
+    /// other, and no sample counts in part or too often.
+    ///
+    /// # Errors
+    /// It has not.
+    pub fn check_save(&self, number: u32) -> Result<()> {
+        let dir = format!("model/save-{number}");
+        let (named, model) = self.job.model_in(&dir)?;
+        let mut names = self.job.names(&dir)?;
+        names.sort();
+        ensure!(names == ["MODEL.json", &named] && named.starts_with("trainer-"), "{names:?}");
+        let counts = counts_of(&model)?;
+        let is_whole = |count: &f32| (0..=self.passes).any(|whole| *count == whole as f32);
+        let wrong: Vec<&f32> = counts.iter().filter(|count| !is_whole(count)).take(10).collect();
+        ensure!(wrong.is_empty(), "{dir}: {wrong:?}");
+        Ok(())
+    }
+}
+
+/// The counts of all samples, from the files of a model.
+fn counts_of(model: &BTreeMap<String, Vec<u8>>) -> Result<Vec<f32>> {
+    let mut files = model.iter().filter(|(name, _)| name.ends_with(".safetensors"));
+    let (_, file) = files.next().context("no safetensors in the model")?;
+    let counts = counts(file)?;
+    ensure!(counts.len() as u32 == FILES * SAMPLES, "{} rows", counts.len());
+    Ok(counts)
 }
 
 /// The table of a safetensors file: a length, a JSON header, then the values.
