@@ -324,6 +324,7 @@ pub fn replication(replication: &ReplicationView) -> String {
         lacking,
         promotions,
         hand_overs,
+        copies_differed,
         lag,
         refills,
         served: _,
@@ -344,6 +345,11 @@ pub fn replication(replication: &ReplicationView) -> String {
     }
     if *hand_overs > 0 {
         text.push_str(&format!("; {hand_overs} handed over"));
+    }
+    if *copies_differed > 0 {
+        let times =
+            if *copies_differed == 1 { "once" } else { &format!("{copies_differed} times") };
+        text.push_str(&format!("; copies of a shard differed {times}"));
     }
     if lag.entries > 0 {
         let ReplicationLag { entries, bytes, ms } = lag;
@@ -467,11 +473,18 @@ mod tests {
             lacking: Vec::new(),
             promotions: 0,
             hand_overs: 0,
+            copies_differed: 0,
             served: std::collections::BTreeMap::new(),
             lag: ReplicationLag::default(),
             refills: Vec::new(),
         };
         assert_eq!(replication(&view), "all 8 shards have 1 backup in sync");
+        view.copies_differed = 1;
+        let once = "all 8 shards have 1 backup in sync; copies of a shard differed once";
+        assert_eq!(replication(&view), once);
+        view.copies_differed = 2;
+        assert_eq!(replication(&view), once.replace("once", "2 times"));
+        view.copies_differed = 0;
         (view.in_sync, view.under_replicated, view.promotions) = (5, 3, 2);
         view.lacking = [1, 4, 6].map(ShardId).to_vec();
         view.lag = ReplicationLag { entries: 4, bytes: 4096, ms: 12 };

@@ -190,6 +190,9 @@ pub struct ReplicationView {
     /// Shards that a living pserver handed over in this attempt.
     #[serde(default)]
     pub hand_overs: u64,
+    /// Checkpoints that this attempt gave up because two copies of a shard had other bytes (`checkpoint.copies`).
+    #[serde(default)]
+    pub copies_differed: u64,
     /// By pserver: shards that it serves.
     #[serde(default)]
     pub served: BTreeMap<Slot, u32>,

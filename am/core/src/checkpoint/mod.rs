@@ -89,6 +89,8 @@ pub(crate) struct Checkpoints {
     slowness_reported: bool,
     /// When copies of a shard differed, within the last hour.
     differed: Vec<MonotonicMs>,
+    /// How often they differed in this attempt.
+    times_differed: u64,
 }
 
 pub(crate) fn checkpoint_view(checkpoint: &Checkpoint, took_ms: u64) -> CheckpointView {

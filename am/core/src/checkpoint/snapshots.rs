@@ -92,7 +92,13 @@ impl Checkpoints {
         let now = ctx.now();
         self.differed.retain(|at| now.since(*at) < DIFFERED_WITHIN_MS);
         self.differed.push(now);
+        self.times_differed += 1;
         self.differed.len()
+    }
+
+    /// How often copies of a shard differed in this attempt.
+    pub(crate) fn times_differed(&self) -> u64 {
+        self.times_differed
     }
 
     /// Whether a shard can still give the cut up, and what follows from it.

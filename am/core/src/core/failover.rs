@@ -264,6 +264,7 @@ impl Core {
                 promotions: self.stage.views().promoted(),
                 lag: self.fleet.replication_lag(),
                 hand_overs: self.stage.views().handed_over(),
+                copies_differed: self.checkpoints.times_differed(),
                 served: self
                     .stage
                     .views()

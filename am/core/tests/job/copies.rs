@@ -5,7 +5,7 @@
 use heddle_protocol::control::{Command, EndCut, Operation, Report, TakeCut};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, Step};
+use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, Slot, Step};
 use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::spec::{Bytes, Consistency, JobSpec};
 use heddle_protocol::view::JobState;
@@ -162,8 +162,10 @@ fn s48_copies_that_differ_give_the_cut_up_and_the_backup_leaves() {
     let differ =
         format!("copies of shard {shard} differ: pserver-0 and pserver-1 saved other bytes");
     assert!(job.warned(&differ));
-    let left = job.core.view().replication.expect("replicas").under_replicated;
-    assert_eq!(left, 1, "the copy cannot be promoted");
+    let copies = job.core.view().replication.expect("replicas");
+    assert_eq!((copies.under_replicated, copies.copies_differed), (1, 1), "it cannot be promoted");
+    let refills: Vec<_> = copies.refills.iter().map(|refill| (refill.shard, refill.to)).collect();
+    assert_eq!(refills, [(shard, Slot::pserver(1))], "it is filled from the primary");
     // The next one commits, with one file of that shard.
     job.operate(2, Operation::Checkpoint);
     let next = job.cut();

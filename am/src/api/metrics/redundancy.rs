@@ -12,6 +12,10 @@ const SHARDS_UNDER_REPLICATED: Metric =
     Metric::gauge("heddle_shards_under_replicated", "Shards with fewer backups than wanted.");
 const PROMOTIONS: Metric = Metric::counter("heddle_promotions_total", "Backups made primary.");
 const HAND_OVERS: Metric = Metric::counter("heddle_hand_overs_total", "Shards handed over.");
+const COPIES_DIFFERED: Metric = Metric::counter(
+    "heddle_copies_differed_total",
+    "Checkpoints given up because two copies of a shard had other bytes.",
+);
 const REPLICATION_LAG_ENTRIES: Metric = Metric::gauge(
     "heddle_replication_lag_entries",
     "Changes that the slowest backup in sync has not acknowledged.",
@@ -43,6 +47,7 @@ pub(super) fn redundancy(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         page.value(SHARDS_UNDER_REPLICATED, replication.under_replicated)?;
         page.value(PROMOTIONS, replication.promotions)?;
         page.value(HAND_OVERS, replication.hand_overs)?;
+        page.value(COPIES_DIFFERED, replication.copies_differed)?;
         page.value(REPLICATION_LAG_ENTRIES, replication.lag.entries)?;
         page.value(REPLICATION_LAG_BYTES, replication.lag.bytes)?;
         page.value(REPLICATION_LAG, replication.lag.ms as f64 / 1000.0)?;
