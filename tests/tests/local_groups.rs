@@ -100,23 +100,38 @@ fn each_damage_is_named_and_repaired_from_a_mirror() {
     assert!(again.stderr.contains("every file is good"), "{}", again.stderr);
 }
 
+/// Makes this process, which lives, the owner of a folder. Returns the claim as it was.
+fn own(folder: &Path) -> Vec<u8> {
+    let file = folder.join("claims/g1");
+    let before = std::fs::read(&file).expect("readable");
+    let mut claim: serde_json::Value = serde_json::from_slice(&before).expect("JSON");
+    claim["owner"] = serde_json::to_value(local_owner().expect("in /proc")).expect("JSON");
+    std::fs::write(&file, claim.to_string()).expect("written");
+    before
+}
+
 #[test]
-fn repair_while_the_owner_lives_is_exit_9() {
+fn s47_repair_while_an_owner_lives_is_exit_9() {
     let dir = mirrored_job();
     let dir = dir.path();
     let (newest, _) = newest_two(dir);
     let file = shard_files(&newest).remove(0);
     std::fs::remove_file(&file).expect("removed");
-    // The claim of a living process: this one.
-    let claims = dir.join("ckpt/claims");
-    let claim = std::fs::read(claims.join("g1")).expect("readable");
-    let mut claim: serde_json::Value = serde_json::from_slice(&claim).expect("JSON");
-    claim["owner"] = serde_json::to_value(local_owner().expect("in /proc")).expect("JSON");
-    std::fs::write(claims.join("g1"), claim.to_string()).expect("written");
-    let refused = checkpoint(dir, &["repair", "ckpt", "--from", "mirror"]);
-    assert_eq!(refused.code, Some(9), "{refused:?}");
-    assert!(refused.stderr.contains("which is running"), "{}", refused.stderr);
-    assert!(!file.exists(), "nothing was touched");
+    for owned in ["ckpt", "mirror"] {
+        let before = own(&dir.join(owned));
+        for arguments in [&[][..], &["--dry-run"], &["--take-over"]] {
+            let repair = ["repair", "ckpt", "--from", "mirror"];
+            let refused = checkpoint(dir, &[&repair, arguments].concat());
+            assert_eq!(refused.code, Some(9), "{owned} {arguments:?}: {refused:?}");
+            let (owner, running) = (format!("/{owned} belongs to run"), "which is running");
+            assert!(refused.stderr.contains(&owner), "{}", refused.stderr);
+            assert!(refused.stderr.contains(running), "{}", refused.stderr);
+            assert!(!file.exists(), "nothing was touched");
+        }
+        std::fs::write(dir.join(owned).join("claims/g1"), before).expect("written");
+    }
+    let repaired = checkpoint(dir, &["repair", "ckpt", "--from", "mirror"]);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
 }
 
 #[test]

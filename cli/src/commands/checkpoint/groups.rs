@@ -36,11 +36,20 @@ impl GroupsArgs {
     /// # Errors
     /// Exit code 7 if it does not hold checkpoints, 6 if a storage does not respond.
     pub async fn open(&self) -> Result<CheckpointDir, CommandFailure> {
+        let mirrors = self.mirrors().await?;
+        Ok(self.dir.open().await?.with_mirrors(mirrors))
+    }
+
+    /// The mirrors alone.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn mirrors(&self) -> Result<Vec<CheckpointDir>, CommandFailure> {
         let mut mirrors = Vec::new();
         for mirror in &self.from {
             mirrors.push(CheckpointSource::new(mirror, &no_work_dir()).open().await?);
         }
-        Ok(self.dir.open().await?.with_mirrors(mirrors))
+        Ok(mirrors)
     }
 
     /// The checkpoints that are meant, oldest first.

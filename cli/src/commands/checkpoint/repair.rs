@@ -22,7 +22,7 @@ pub struct RepairArgs {
     /// Show what would be replaced; replace nothing
     #[arg(long)]
     dry_run: bool,
-    /// Repair although it is unknown whether the owner of the folder runs
+    /// Repair although it is unknown whether the owner of the folder, or of a mirror, runs
     #[arg(long)]
     take_over: bool,
 }
@@ -56,6 +56,10 @@ struct LostLine {
 pub async fn repair(args: &RepairArgs, json: bool) -> CommandResult {
     let dir = args.groups.open().await?;
     let own = check_owner(&dir, args.take_over).await?;
+    for mirror in args.groups.mirrors().await? {
+        // Its files may be deleted while they are copied.
+        check_owner(&mirror, args.take_over).await?;
+    }
     let mode = match args.dry_run {
         true => RepairMode::DryRun,
         false => RepairMode::Replace { own },
@@ -167,7 +171,7 @@ pub async fn check_owner(
             ExitCode::Fenced,
             format!("{shown} belongs to run {run} ({owner}), which is running"),
         )
-        .next("the run replaces damaged files itself when it restores them; stop it first")),
+        .next("it writes and deletes files there, and replaces damaged ones itself when it restores them; stop it first")),
         Liveness::Unknown | Liveness::NoAnswer if take_over => Ok(Some(claim.generation)),
         Liveness::Unknown | Liveness::NoAnswer => Err(CommandFailure::new(
             ExitCode::Fenced,
