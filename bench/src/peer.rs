@@ -93,6 +93,7 @@ fn pserver_of(
         base: None,
         phase,
         step: Step(0),
+        lost: None,
         views: Vec::new(),
     }));
     wait(&pserver, |up| matches!(up, Report::ShardsReady { .. }))?;

@@ -151,6 +151,7 @@ impl BenchShard {
             base: None,
             phase,
             step: Step(0),
+            lost: None,
             views: Vec::new(),
         };
         set.hold(&load, &[ShardId(0)], &mut out).map_err(io::Error::other)?;

@@ -269,6 +269,30 @@ fn keys_that_do_not_fit_each_other_are_exit_7_with_the_key() {
             &["model.init", "a URL that starts with file://, hdfs:// or viewfs://"],
         ),
         (&["model.init=ckpt"], &["model.init", "is the job's own checkpoint.dir"]),
+        (
+            &["pservers.recovery=local"],
+            &[
+                "pservers.recovery",
+                "is \"local\", must be \"global\" with training.consistency = \"bsp\"",
+            ],
+        ),
+        (
+            &["pservers.recovery=local", "training.consistency=ssp", "training.staleness=1"],
+            &[
+                "pservers.recovery",
+                "is \"local\", must be \"global\" with training.consistency = \"ssp\"",
+            ],
+        ),
+        (
+            &[
+                "pservers.recovery=local",
+                "training.consistency=asp",
+                "pservers.count=2",
+                "pservers.replicas=1",
+            ],
+            &["pservers.recovery", "is \"local\", must be \"global\" with pservers.replicas = 1"],
+        ),
+        (&["pservers.recovery=some"], &["pservers.recovery", "some", "\"global\" or \"local\""]),
         (&["checkpoint.digest=sha1"], &["checkpoint.digest", "sha1", "md5+sha256"]),
     ] {
         let arguments: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use heddle_protocol::ids::Slot;
-use heddle_protocol::view::{JobEvent, JobState, JobView, RecoveryKind, RecoveryView};
+use heddle_protocol::view::{
+    CheckpointView, JobEvent, JobState, JobView, RecoveryKind, RecoveryView,
+};
 use heddle_tests::local::{Lot, Run, heddle, kill9, pid_of, program};
 use heddle_tests::logs::KILLS;
 
@@ -189,6 +191,91 @@ fn asp_counts_exactly_through_failovers() {
         assert!(!failovers.is_empty(), "{:?}", view.recoveries);
         assert!(failovers.iter().all(|it| it.epoch_before == it.epoch_after));
     }
+}
+
+/// Kills the process in this slot, and waits for the notice.
+fn lose(run: &mut Run, view: &JobView, slot: Slot) {
+    kill9(pid_of(view, slot).expect("it runs")).expect("it was alive");
+    let known = view.recoveries.len();
+    run.wait_for("the loss is noticed", LIMIT, |view| view.recoveries.len() > known)
+        .expect("noticed");
+}
+
+/// Each step adds 1 to a row of either shard. So a step that a lost shard does not get again is an update that is lost and a
+/// count that is missing.
+#[test]
+fn local_recovery_reports_the_updates_that_the_counts_lack() {
+    let dir = folder("asp", Kind::Dense);
+    for file in 0..FILES {
+        let rows = (file * 125..(file + 1) * 125).flat_map(|row| [row, 1_000 + row]);
+        let text: String = rows.map(|row| format!("1 {row}\n")).collect();
+        std::fs::write(dir.path().join(format!("samples-{file}.dummy")), text).expect("data");
+    }
+    let sets = [
+        "pservers.recovery=\"local\"",
+        "pservers.shards=2",
+        "training.batch=2",
+        // A task is a file. One cut in the middle would end with a step of one row.
+        "data.task-size=\"1MiB\"",
+        "checkpoint.every=\"300 steps\"",
+    ];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let slow = [("FAILPOINTS", "step-computed=sleep(15)")];
+    let mut run = Run::start_with(dir.path(), "job.toml", &sets, &slow).expect("it starts");
+    let works = |view: &JobView| {
+        view.state == JobState::Running
+            && view.slots.iter().all(|place| place.pid > 0)
+            && view.recoveries.iter().all(|recovery| recovery.done)
+    };
+    // One in each pass, after a checkpoint of the pass.
+    let mut before = None;
+    for slot in [Slot::pserver(0), Slot::pserver(1), Slot::pserver(0)] {
+        let saved = |view: &JobView| {
+            let in_pass = |saved: &CheckpointView| saved.phase == view.phase;
+            Some(view.phase) > before && view.checkpoints.last().is_some_and(in_pass)
+        };
+        let view = run.wait_for("a checkpoint", LIMIT, |view| works(view) && saved(view));
+        let (phase, rows) = view.map(|view| (view.phase, view.rows)).expect("in this pass");
+        before = Some(phase);
+        let view = run.wait_for("more steps", LIMIT, |view| works(view) && view.rows > rows + 200);
+        lose(&mut run, &view.expect("a running step"), slot);
+    }
+    let view = run.wait_for("work goes on", LIMIT, works).expect("a running step");
+    lose(&mut run, &view, Slot::trainer(1));
+    let expected = [KILLS[0], "returned to step "];
+    let (code, events, stderr) = run.expecting(&expected).finish(LIMIT).expect("the run ends");
+    assert_eq!(code, Some(0), "{stderr}");
+    let (rows, view) = (counts(dir.path()), ended(&events));
+    let more = rows.iter().find(|(_, count)| **count > PASSES as f32);
+    assert_eq!(more, None, "counted twice");
+    let counted: f64 = rows.values().map(|count| f64::from(*count)).sum();
+    let missing = f64::from(PASSES) * rows.len() as f64 - counted;
+    let local = view.recoveries.iter().filter(|it| it.kind == RecoveryKind::Local);
+    let each: Vec<Option<u64>> = local.map(|it| it.updates_lost).collect();
+    println!("lost {each:?}: {missing} counts are missing");
+    let Ok([first, second, third]) = <[Option<u64>; 3]>::try_from(each) else {
+        panic!("{:?}", view.recoveries)
+    };
+    let missing_of = |shard: std::ops::Range<u64>| {
+        let counted: f64 =
+            shard.clone().filter_map(|row| rows.get(&row)).map(|it| f64::from(*it)).sum();
+        Some(shard.count() as u64 * u64::from(PASSES) - counted as u64)
+    };
+    // Each loss took its own shard back: the other one lacks nothing of it.
+    assert_eq!(missing_of(0..1_000), first.zip(third).map(|(first, third)| first + third));
+    assert_eq!(missing_of(1_000..2_000), second);
+    assert!([first, second, third].iter().all(|lost| lost.is_some_and(|lost| lost > 0)));
+    assert_eq!(view.updates_lost, Some(missing as u64));
+    let end = format!(": {} updates are lost. To lose fewer,", first.unwrap_or(0));
+    let told = events.iter().any(|event| match event {
+        JobEvent::Warning { text } => {
+            text.starts_with("shard 0 returned to step ") && text.contains(&end)
+        }
+        _ => false,
+    });
+    assert!(told, "{events:?}");
+    let report = heddle(dir.path(), &["report"]).expect("heddle starts");
+    assert!(report.stdout.contains("updates lost"), "{report:?}");
 }
 
 #[test]

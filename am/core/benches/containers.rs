@@ -246,7 +246,15 @@ impl Rig {
             Command::LoadShards(LoadShards { epoch, shards, phase, .. }) => {
                 (self.epoch, self.phase) = (epoch, phase.no);
                 self.containers.get_mut(&member).unwrap().shards = shards;
-                self.say(member, Report::ShardsReady { epoch, from_memory: 0, from_storage: 1 });
+                self.say(
+                    member,
+                    Report::ShardsReady {
+                        epoch,
+                        from_memory: 0,
+                        from_storage: 1,
+                        loaded: Vec::new(),
+                    },
+                );
             }
             Command::Begin(BeginPhase { epoch, phase }) => {
                 self.phase = phase.no;

@@ -16,6 +16,7 @@ const COMMITS_KEPT: usize = 8;
 /// - `Claim`: the last. The number of trainers that an operator set before a first attempt does not hold after it.
 /// - `Restore`: the last, which has epoch, phase and map.
 /// - `Views`: after the last `Restore` the first, which has the placement, and those with the last view of a shard.
+/// - `UpdatesLost`: after the last `Restore`.
 /// - `Evaluated`, `PassTrained`: those that no later `Restore` went below.
 /// - `Commit`: the last few.
 /// - `SaveGranted`: the last, and the `SaveEnded` after it.
@@ -48,6 +49,7 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
                 is_last || placement == Some(*at)
             }
             Record::Views { .. } => false,
+            Record::UpdatesLost(_) => restored.is_none(),
             Record::Evaluated { phase, .. } | Record::PassTrained { phase, .. } => {
                 restored.is_none_or(|lowest| *phase < lowest)
             }
@@ -79,7 +81,7 @@ mod tests {
 
     use super::*;
     use crate::outcome::Outcome;
-    use crate::record::{GrantedSave, RecordedView};
+    use crate::record::{GrantedSave, LostUpdates, RecordedView};
     use std::collections::BTreeMap;
 
     fn view(shard: u32, version: u64) -> RecordedView {
@@ -112,6 +114,7 @@ mod tests {
                 phase,
                 step: Step(0),
                 holders: vec![Slot::pserver(count)],
+                lost: Vec::new(),
                 cause: String::new(),
                 at_ms: 0,
             }),
@@ -121,6 +124,12 @@ mod tests {
                 cause: String::new(),
                 at_ms: 0,
             }),
+            (0u64..100).prop_map(move |updates| Record::UpdatesLost(LostUpdates {
+                epoch,
+                updates,
+                by_shard: Vec::new(),
+                at_ms: 0,
+            })),
             (phase.clone(), 0u64..100).prop_map(move |(phase, rows)| Record::Evaluated {
                 epoch,
                 phase,
@@ -168,7 +177,7 @@ mod tests {
     fn answers(records: &[Record]) -> String {
         let last = |is: fn(&Record) -> bool| records.iter().rev().find(|record| is(record));
         let (mut scaled, mut scores, mut passes) = (None, Vec::new(), Vec::new());
-        let mut of_shards = BTreeMap::new();
+        let (mut of_shards, mut lost) = (BTreeMap::new(), Vec::new());
         for record in records {
             match record {
                 Record::Claim { attempt, .. } if attempt.0 <= 1 => scaled = None,
@@ -179,7 +188,9 @@ mod tests {
                     scores.retain(|(of, _)| of < phase);
                     passes.retain(|(of, _)| of < phase);
                     of_shards.clear();
+                    lost.clear();
                 }
+                Record::UpdatesLost(of) => lost.push(of.updates),
                 Record::Views { views, .. } => {
                     of_shards.extend(views.iter().map(|view| (view.shard, view.version)));
                 }
@@ -191,7 +202,7 @@ mod tests {
         let saves = format!("{saves:?}");
         let ended = last(|record| matches!(record, Record::Outcome(_) | Record::Claim { .. }));
         format!(
-            "{:?} {:?} {:?} {:?} {ended:?} {scaled:?} {scores:?} {passes:?} {of_shards:?} {saves}",
+            "{:?} {:?} {:?} {:?} {ended:?} {scaled:?} {scores:?} {passes:?} {of_shards:?} {lost:?} {saves}",
             last(|record| matches!(record, Record::Claim { .. })),
             last(|record| matches!(record, Record::Restore { .. })),
             last(|record| matches!(record, Record::Commit { .. })),

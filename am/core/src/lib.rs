@@ -50,7 +50,7 @@ pub use core::Core;
 pub use event::{DamagedCheckpoint, Event, Exit, Probe, StartupState, Stored, SurvivingContainer};
 pub use outcome::Outcome;
 pub use received_reports::ReceivedReports;
-pub use record::{GrantedSave, Record, RecordedFill, RecordedView};
+pub use record::{GrantedSave, LostUpdates, Record, RecordedFill, RecordedView};
 pub use time::{MonotonicMs, Now};
 pub use token_lifetime::{FetchedTokens, TokenLifetime};
 pub use token_refresh::TokenRefresh;

@@ -69,6 +69,20 @@ pub struct GrantedSave {
     pub at_ms: u64,
 }
 
+/// What local recoveries have lost, as the journal has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostUpdates {
+    /// The epoch of the recovery.
+    pub epoch: Epoch,
+    /// Updates lost in it.
+    pub updates: u64,
+    /// Updates that each shard of the job has lost, by earlier recoveries too; ascending by shard. (A map with numbers as keys
+    /// cannot be read back from a record with a tag.)
+    pub by_shard: Vec<(ShardId, u64)>,
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+}
+
 /// One journal entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "record")]
@@ -92,17 +106,23 @@ pub enum Record {
         base: Option<CutId>,
         /// Where the base is, as a URL.
         dir: Option<String>,
-        /// The phase that the base is in.
+        /// The phase that the base is in; with `lost`, the phase that goes on.
         phase: PhaseNo,
         /// BSP: job steps of the phase applied in the base.
         step: Step,
         /// The shard map: by shard, its slot.
         holders: Vec<Slot>,
+        /// `pservers.recovery = "local"`: the shards that alone go back, ascending; empty: all.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        lost: Vec<ShardId>,
         /// What was lost, for reports.
         cause: String,
         /// Milliseconds since 1970.
         at_ms: u64,
     },
+    /// The shards of a local recovery have their state. Durable before a trainer goes on: without this record the number of
+    /// lost updates is unknown, and a successor of the attempt takes all shards back.
+    UpdatesLost(LostUpdates),
     /// `pservers.replicas`: shards have these views from now on. All that one decision changes is in one record. The first of
     /// an epoch has all shards, when all copies are in its state; each later one those that another primary or another
     /// in-sync set. Durable before any command carries them.
@@ -176,9 +196,11 @@ impl Record {
     #[must_use]
     pub fn is_decision(&self) -> bool {
         match self {
-            Self::Claim { .. } | Self::Restore { .. } | Self::SaveGranted(_) | Self::Outcome(_) => {
-                true
-            }
+            Self::Claim { .. }
+            | Self::Restore { .. }
+            | Self::UpdatesLost(_)
+            | Self::SaveGranted(_)
+            | Self::Outcome(_) => true,
             Self::Views { .. } => !Mutation::ViewsBeforeRecord.is_on(),
             Self::Commit { .. }
             | Self::Evaluated { .. }
@@ -202,6 +224,21 @@ mod tests {
     use heddle_protocol::ids::Incarnation;
 
     use super::*;
+
+    #[test]
+    fn lost_updates_are_written_as_the_formats_page_says() {
+        let record = Record::UpdatesLost(LostUpdates {
+            epoch: Epoch { count: 2, ..Epoch::first(Generation(1)) },
+            updates: 96,
+            by_shard: vec![(ShardId(1), 48), (ShardId(3), 48)],
+            at_ms: 1,
+        });
+        let json = serde_json::to_string(&record).expect("JSON");
+        let page = include_str!("../../../docs/formats.md");
+        assert!(page.lines().any(|line| line == json), "docs/formats.md lacks {json}");
+        assert_eq!(serde_json::from_str::<Record>(&json).expect("reads back"), record);
+        assert!(record.is_decision());
+    }
 
     #[test]
     fn views_are_written_as_the_formats_page_says() {

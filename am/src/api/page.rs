@@ -91,6 +91,7 @@ fn headline(view: &JobView) -> Markup {
         @if let Some(saved) = view.saved { p { "saving: " (saved_bytes(saved)) } }
         @for table in &view.sparse_tables { p { "table " (plain(&sparse_table(table))) } }
         @if let Some(copies) = &view.replication { p { "replication: " (replication(copies)) } }
+        @if let Some(updates) = view.updates_lost { p { "updates lost: " (thousands(updates)) } }
         @if let Some(spares) = view.spares { p { "spares: " (spares.text()) } }
         @if let Some(saves) = &view.model_saves { p { "saves: " (saves.text()) } }
         @if let Some(tokens) = &view.credentials { p { (plain(&credentials(tokens))) } }

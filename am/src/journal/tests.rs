@@ -264,6 +264,7 @@ async fn ten_thousand_rollbacks_leave_one_short_file() {
         phase: PhaseNo(1),
         step: Step(0),
         holders: holders.clone(),
+        lost: Vec::new(),
         cause: "pserver-0 was lost".to_owned(),
         at_ms: 0,
     };

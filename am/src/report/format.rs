@@ -297,6 +297,7 @@ pub fn recovery(recovery: &RecoveryView) -> String {
         RecoveryKind::ApplicationMaster => "takeover",
         RecoveryKind::Failover => "failover",
         RecoveryKind::Spare => "spare",
+        RecoveryKind::Local => "local recovery",
     };
     let cost = recovery_cost(recovery);
     format!("{}: {over} ({kind}, {epoch}{base})\n{phases}\n  {cost}", recovery.cause)
@@ -399,6 +400,9 @@ fn recovery_cost(recovery: &RecoveryView) -> String {
     }
     if let Some(steps) = recovery.steps_again {
         cost.push_str(&format!("; {steps} steps are done again"));
+    }
+    if let Some(updates) = recovery.updates_lost {
+        cost.push_str(&format!("; {} updates are lost", thousands(updates)));
     }
     cost
 }

@@ -100,7 +100,13 @@ pub(crate) fn view() -> JobView {
         .into_iter()
         .collect(),
     }];
-    view.recoveries = vec![RecoveryView {
+    view.recoveries = vec![rollback()];
+    view.recoveries_total = 1;
+    view
+}
+
+fn rollback() -> RecoveryView {
+    RecoveryView {
         cause: "pserver-0 was killed by signal 9".into(),
         slot: Some(Slot::pserver(0)),
         kind: RecoveryKind::Rollback,
@@ -112,6 +118,7 @@ pub(crate) fn view() -> JobView {
         step: Step(3),
         base_step: Some(Step(1)),
         steps_again: Some(2),
+        updates_lost: None,
         checkpoint_ms: Some(1200),
         save_ms: Some(40),
         notice_ms: Some(9),
@@ -119,9 +126,7 @@ pub(crate) fn view() -> JobView {
         load_ms: Some(40),
         resume_ms: Some(11),
         done: true,
-    }];
-    view.recoveries_total = 1;
-    view
+    }
 }
 
 fn add_history(view: &mut JobView) {

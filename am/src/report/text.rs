@@ -106,6 +106,9 @@ fn records(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if let Some(replication) = &view.replication {
         row(f, "replication", format::replication(replication))?;
     }
+    if let Some(updates) = view.updates_lost {
+        row(f, "updates lost", format::thousands(updates))?;
+    }
     if let Some(spares) = view.spares {
         row(f, "spares", spares.text())?;
     }

@@ -88,6 +88,9 @@ fn print(run: &LocalRun, outcome: &Outcome, view: &JobView) -> Result<(), Comman
             ),
         ),
     ];
+    if let Some(updates) = view.updates_lost {
+        rows.push(row("updates lost", format::thousands(updates)));
+    }
     if let Some(model) = &outcome.model {
         rows.push(row("model", model.clone()));
     }

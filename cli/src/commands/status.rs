@@ -271,6 +271,9 @@ fn details(view: &JobView) -> Result<(), CommandFailure> {
         if let Some(replication) = &view.replication {
             output::line(&format!("replication: {}", format::replication(replication)))?;
         }
+        if let Some(updates) = view.updates_lost {
+            output::line(&format!("updates lost: {}", format::thousands(updates)))?;
+        }
         if let Some(spares) = view.spares {
             output::line(&format!("spares: {}", spares.text()))?;
         }

@@ -106,6 +106,7 @@ impl Rig {
             base,
             phase,
             step: Step(step),
+            lost: None,
             views: Vec::new(),
         }));
     }

@@ -23,7 +23,7 @@ use crate::bsp;
 use crate::change::ShardChange;
 use crate::config::ShardConfig;
 use crate::content::{ContentError, SnapshotHead};
-use crate::dedup::DedupState;
+use crate::dedup::{DedupState, Seen};
 use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
 use crate::frame::{Frame, values_reply};
 use crate::memory::ShardMemory;
@@ -155,6 +155,19 @@ impl Shard {
         let (tasks, done) = self.progress.tasks();
         let (step, ended) = (self.progress.step(), self.progress.all_ended());
         ShardState { shard: self.id, phase: self.phase, step, ended, tasks, done, replica: None }
+    }
+
+    /// ASP: how far the tasks of its phase are in the file that was loaded, until the shard is given its phase. `step`: the
+    /// steps applied in training, of all phases together.
+    #[must_use]
+    pub fn loaded_state(&self) -> Option<ShardState> {
+        let loaded = self.loaded.as_ref()?;
+        let (tasks, done) = match &loaded.seen {
+            Seen::Queue(tasks) => PhaseProgress::Queue(tasks.clone()).tasks(),
+            Seen::Lanes { .. } | Seen::ReadOnly => Default::default(),
+        };
+        let (shard, phase, step) = (self.id, loaded.phase, Step(loaded.steps));
+        Some(ShardState { shard, phase, step, ended: false, tasks, done, replica: None })
     }
 
     pub(crate) fn phase(&self) -> PhaseNo {

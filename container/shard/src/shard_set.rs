@@ -19,7 +19,9 @@ mod replicas;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use heddle_protocol::control::{BeginPhase, GrantedPulls, LoadShards, Phase, ShardState};
+use heddle_protocol::control::{
+    BeginPhase, GrantedPulls, LoadShards, LostShards, Phase, ShardState,
+};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Step};
 use heddle_protocol::mutation::Mutation;
@@ -43,6 +45,8 @@ pub struct ShardSet {
     shards: BTreeMap<ShardId, Shard>,
     /// Shards of this set that are being loaded.
     missing: BTreeSet<ShardId>,
+    /// The shards that went back alone in this epoch.
+    lost: Option<LostShards>,
     connections: TrainerConnections,
     members: Members,
     clocked: ClockedPulls,
@@ -136,7 +140,8 @@ impl ShardSet {
 
     /// Moves to a later epoch with exactly `shards`, which are this thread's part of the command's. Drops parked, staged
     /// and held frames, and every open cut. Shards return to their snapshot of the base if it is complete and at the phase
-    /// and step of the command. The others are returned and have to be loaded.
+    /// and step of the command. The others are returned and have to be loaded. If the command names lost shards, these have to
+    /// be loaded, and the others keep their state.
     ///
     /// # Errors
     /// The epoch is not later than the set's.
@@ -147,7 +152,7 @@ impl ShardSet {
         out: &mut Vec<ShardEffect>,
     ) -> Result<Vec<ShardId>, ShardSetError> {
         let from = out.len();
-        let &LoadShards { epoch, phase, step, shards: _, ref base, views: _ } = load;
+        let &LoadShards { epoch, phase, step, shards: _, ref base, views: _, ref lost } = load;
         if epoch <= self.epoch {
             return Err(ShardSetError::Epoch { own: self.epoch, got: epoch });
         }
@@ -161,21 +166,34 @@ impl ShardSet {
         let lag = self.lag.unwrap_or(crate::LAG);
         self.replicas = self.own.and_then(|own| Replicas::of(own, load, shards, lag, before));
         self.shards.retain(|id, _| shards.contains(id));
-        for shard in self.shards.values_mut() {
-            shard.stop_serving(out);
-        }
         if let Some(base) = base {
             self.highest_cut = self.highest_cut.max(base.cut);
-            self.shards.retain(|_, shard| shard.restore(base.cut));
-        } else {
-            self.shards.clear();
         }
-        // A snapshot that does not fit does not mean that the checkpoint's file is damaged.
-        self.shards.retain(|_, shard| shard.resume(phase, step, out).is_ok());
+        self.lost.clone_from(lost);
+        match lost {
+            Some(lost) => {
+                self.shards.retain(|id, _| !lost.shards.contains(id));
+                self.shards.values_mut().for_each(|shard| shard.keep(phase, out));
+            }
+            None => self.return_to(load, out),
+        }
         self.missing = shards.iter().filter(|id| !self.shards.contains_key(id)).copied().collect();
         self.record_changes();
         self.replicate(from, out);
         Ok(self.missing.iter().copied().collect())
+    }
+
+    /// Shards return to their snapshot of the base. Those that cannot are dropped.
+    fn return_to(&mut self, load: &LoadShards, out: &mut Vec<ShardEffect>) {
+        for shard in self.shards.values_mut() {
+            shard.stop_serving(out);
+        }
+        match &load.base {
+            Some(base) => self.shards.retain(|_, shard| shard.restore(base.cut)),
+            None => self.shards.clear(),
+        }
+        // A snapshot that does not fit does not mean that the checkpoint's file is damaged.
+        self.shards.retain(|_, shard| shard.resume(load.phase, load.step, out).is_ok());
     }
 
     /// Installs a loaded shard that [`Self::hold`] returned.
@@ -193,6 +211,11 @@ impl ShardSet {
         };
         let from = out.len();
         shard.resume(phase, self.step, out)?;
+        if let Some(lost) = &self.lost
+            && !Mutation::LostShardsTakeAll.is_on()
+        {
+            shard.move_up(lost);
+        }
         self.missing.remove(&shard.id());
         self.shards.insert(shard.id(), shard);
         self.record_changes();

@@ -71,6 +71,14 @@ impl TaskProgress {
         self.unfinished.insert(task, NextPart::after(step, part, last));
     }
 
+    /// Takes nothing of a task before this step.
+    pub(crate) fn skip_to(&mut self, task: TaskId, step: Step) {
+        let next = NextPart { step, part: Part(0) };
+        if !self.is_done(task) && self.next_part(task) < next {
+            self.unfinished.insert(task, next);
+        }
+    }
+
     /// Marks a task as done. False if it was done before.
     pub(crate) fn finish(&mut self, task: TaskId) -> bool {
         if self.is_done(task) {

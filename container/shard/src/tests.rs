@@ -7,6 +7,7 @@ mod asp;
 mod bsp;
 mod counting;
 mod cuts;
+mod local;
 mod passes;
 mod random;
 mod refused;
@@ -55,6 +56,7 @@ fn load(count: u32, (no, sharing): (u32, Sharing), step: u64, base: Option<CutId
         }),
         phase: Phase { no: PhaseNo(no), sharing },
         step: Step(step),
+        lost: None,
         views: Vec::new(),
     }
 }

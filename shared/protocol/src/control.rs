@@ -20,8 +20,8 @@ mod tokens;
 use serde::{Deserialize, Serialize};
 
 pub use command::{
-    Base, BeginPhase, Command, CommandEnvelope, CutAt, EndCut, LaneGrant, LoadShards, Phase,
-    ShardPlace, Sharing, TakeCut, TaskGrant, TaskHandOut, Welcome,
+    Base, BeginPhase, Command, CommandEnvelope, CutAt, EndCut, LaneGrant, LoadShards, LostShards,
+    Phase, ShardPlace, Sharing, TakeCut, TaskGrant, TaskHandOut, Welcome,
 };
 pub use granted_pulls::{GAP_BOUNDS, GrantedPulls};
 pub use model_save::{

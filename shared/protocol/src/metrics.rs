@@ -19,6 +19,9 @@ pub const BAD_EXAMPLES_MAX: usize = 5;
 pub struct TaskMetrics {
     /// Records computed, without bad ones.
     pub rows: u64,
+    /// ASP: all steps of the task, those that other trainers pushed included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
     /// Sum over the records of the loss at the values of their step; may be infinite or no number.
     #[serde(with = "any_float")]
     pub loss_sum: f64,

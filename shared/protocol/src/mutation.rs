@@ -80,11 +80,15 @@ pub enum Mutation {
     AnySaveLease,
     /// Saves: a new attempt does not go on with a save that is not over.
     SaveIsForgotten,
+    /// Local recovery: lost shards take what the job does not send again as missing.
+    LostShardsTakeAll,
+    /// Local recovery: a new attempt forgets the lost updates.
+    LostUpdatesForgotten,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -120,6 +124,8 @@ impl Mutation {
         Self::ExtraTrainersStay,
         Self::AnySaveLease,
         Self::SaveIsForgotten,
+        Self::LostShardsTakeAll,
+        Self::LostUpdatesForgotten,
     ];
 
     /// Whether this process has the defect.

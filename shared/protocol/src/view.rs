@@ -168,6 +168,8 @@ pub enum RecoveryKind {
     Failover,
     /// A spare takes the place of a lost container; of a pserver's with a rollback.
     Spare,
+    /// The shards of a lost pserver alone return to a checkpoint.
+    Local,
 }
 
 /// Backups of shards, of a job with `pservers.replicas`.
@@ -244,6 +246,9 @@ pub struct RecoveryView {
     /// BSP: steps that are done again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps_again: Option<u64>,
+    /// Local recovery: updates of the lost shards since the checkpoint, which are not done again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updates_lost: Option<u64>,
     /// Age of the checkpoint returned to: the work to be done again.
     pub checkpoint_ms: Option<u64>,
     /// From the order of that checkpoint to its commit; none if another attempt took it.
@@ -361,6 +366,9 @@ pub struct JobView {
     /// Backups of shards; none without `pservers.replicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replication: Option<ReplicationView>,
+    /// Updates that local recoveries have lost (`pservers.recovery`); none where there was no such recovery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updates_lost: Option<u64>,
     /// Containers that take the place of lost ones; none without `pservers.spares` and `trainers.spares`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spares: Option<SparesView>,
@@ -445,6 +453,7 @@ impl JobView {
             storage_wait: None,
             credentials: None,
             replication: None,
+            updates_lost: None,
             spares: None,
             model_saves: None,
             chaos: None,

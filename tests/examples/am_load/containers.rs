@@ -444,7 +444,7 @@ fn obey(seen: &mut Seen, member: Member, command: Command) -> Vec<Report> {
             }
             (seen.epoch, seen.phase) = (epoch.max(seen.epoch), phase.no);
             seen.shards.insert(member.slot, shards);
-            vec![Report::ShardsReady { epoch, from_memory: 0, from_storage: 0 }]
+            vec![Report::ShardsReady { epoch, from_memory: 0, from_storage: 0, loaded: Vec::new() }]
         }
         Command::Cut(TakeCut { cut, epoch, staging, .. }) => {
             let shards = seen.shards.get(&member.slot).cloned().unwrap_or_default();

@@ -65,6 +65,8 @@ pub struct Summary {
     pub hand_overs: u64,
     /// Recoveries by a spare that are over.
     pub spares: u64,
+    /// Updates that local recoveries lost.
+    pub lost: u64,
     /// Divisions of lanes by speed.
     pub divisions: u64,
     /// Trainers replaced for their speed.
@@ -95,6 +97,7 @@ impl Summary {
         self.failovers += other.failovers;
         self.hand_overs += other.hand_overs;
         self.spares += other.spares;
+        self.lost += other.lost;
         self.divisions += other.divisions;
         self.replaced_slow += other.replaced_slow;
         self.extra_trainers += other.extra_trainers;
@@ -113,6 +116,7 @@ impl Summary {
         self.failovers += report.failovers;
         self.hand_overs += report.hand_overs;
         self.spares += report.spares;
+        self.lost += report.lost;
         self.divisions += report.divisions;
         self.replaced_slow += report.replaced_slow;
         self.extra_trainers += report.extra_trainers;
@@ -136,6 +140,7 @@ impl fmt::Display for Summary {
             failovers,
             hand_overs,
             spares,
+            lost,
             refills,
             resubmitted,
             commits,
@@ -145,7 +150,7 @@ impl fmt::Display for Summary {
         } = self;
         writeln!(
             f,
-            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {spares} by spares, {hand_overs} hand-overs, {refills} refills, {resubmitted} jobs submitted again, {commits} checkpoints, {copies} shards in them with copies, {events} events"
+            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {spares} by spares, {hand_overs} hand-overs, {lost} updates lost, {refills} refills, {resubmitted} jobs submitted again, {commits} checkpoints, {copies} shards in them with copies, {events} events"
         )?;
         let Self { divisions, replaced_slow, extra_trainers, withdrawn, coverage, .. } = self;
         writeln!(
@@ -326,6 +331,9 @@ impl Explorer {
             return Ok(());
         }
         let counts = world.final_counts();
+        if self.job.local {
+            return self.check_lost_updates(world, &counts);
+        }
         if counts != self.job.counts() {
             return Err(format!("steps were counted {counts:?}, expected {:?}", self.job.counts()));
         }
@@ -336,6 +344,27 @@ impl Explorer {
             return Err(format!("the end differs from an undisturbed run's at {at:?}"));
         }
         Ok(())
+    }
+
+    /// Local recovery: no step is counted twice, and those that are missing are reported as lost.
+    fn check_lost_updates(&self, world: &World, counts: &[f32]) -> Result<(), String> {
+        let expected = self.job.counts();
+        let twice = counts.iter().zip(&expected).any(|(count, expected)| count > expected);
+        if counts.len() != expected.len() || twice {
+            return Err(format!("steps were counted {counts:?}, at most {expected:?}"));
+        }
+        let missing = expected.iter().sum::<f32>() - counts.iter().sum::<f32>();
+        let lost = world.updates_lost() as f32;
+        let right = match self.job.counts_on_each_shard() {
+            true => missing == lost,
+            false => missing <= lost,
+        };
+        match right {
+            true => Ok(()),
+            false => {
+                Err(format!("{missing} steps are missing, {lost} updates reported: {counts:?}"))
+            }
+        }
     }
 
     /// Continues the job from each checkpoint that it committed, in a cluster of its own, to its end. What was continued
@@ -424,12 +453,17 @@ impl Explorer {
         self.explore_runs(0..self.length, |at| (at % 3, Trial::of(Schedule(vec![(at, fault)]))))
     }
 
-    /// Runs with one fault right before every event whose number `every` divides, and another of the kind `apart` events later.
+    /// Runs with the first fault right before every event whose number `every` divides, and the second `apart` events later.
     ///
     /// # Errors
     /// As [`Explorer::explore`].
-    pub fn at_pairs(&self, fault: Fault, every: u64, apart: u64) -> Result<Summary, Box<Failure>> {
-        let pair = |at: u64| Trial::of(Schedule(vec![(at, fault), (at + apart, fault)]));
+    pub fn at_pairs(
+        &self,
+        [first, second]: [Fault; 2],
+        every: u64,
+        apart: u64,
+    ) -> Result<Summary, Box<Failure>> {
+        let pair = |at: u64| Trial::of(Schedule(vec![(at, first), (at + apart, second)]));
         self.explore_runs(0..self.length / every, |number| (number % 3, pair(every * number)))
     }
 

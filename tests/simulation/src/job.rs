@@ -16,7 +16,7 @@ use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::spec::position::{position_of_key, shard_of_position};
 use heddle_protocol::spec::{
     AlgorithmKind, BatchSize, Consistency, DurationMs, Every, JobSpec, KeptPass, ModelSpec,
-    Optimizer, PhaseKind, TableKind, TableSpec, dense_table, phase_kind,
+    Optimizer, PhaseKind, RecoveryScope, TableKind, TableSpec, dense_table, phase_kind,
 };
 use heddle_shard::{ShardConfig, ShardSet, SparseLimits};
 
@@ -63,6 +63,8 @@ pub struct Job {
     pub spares: [u32; 2],
     /// Trainers beyond them for late tasks.
     pub extra: u32,
+    /// Whether the shards of a lost pserver go back alone.
+    pub local: bool,
     /// Number of shards.
     pub shards: u32,
     /// When to take checkpoints.
@@ -125,6 +127,7 @@ impl Job {
             trainers: 2,
             spares: [0, 0],
             extra: 0,
+            local: false,
             shards: 2,
             every: Every::Steps(2),
             data_threads: 1,
@@ -209,11 +212,26 @@ impl Job {
         1 + (task.0 + step as u32) % 3
     }
 
-    /// The row of `COUNTS` that this step adds to.
+    /// The rows of `COUNTS` that this step adds to. Local recovery: one of each shard, so that each update of a shard that is
+    /// lost is a count that is missing.
     #[must_use]
-    pub fn count_row(&self, task: TaskId, step: u64) -> u32 {
+    pub fn count_keys(&self, task: TaskId, step: u64) -> Vec<u32> {
         let before: u64 = self.tasks[..task.0 as usize].iter().sum();
-        (before + step) as u32
+        let (row, steps) = (before + step, self.tasks.iter().sum::<u64>());
+        (0..self.counts_of_a_step()).map(|copy| (copy * steps + row) as u32).collect()
+    }
+
+    fn counts_of_a_step(&self) -> u64 {
+        match self.local && !self.sparse {
+            true => u64::from(self.shards),
+            false => 1,
+        }
+    }
+
+    /// Whether each step counts on each shard.
+    #[must_use]
+    pub fn counts_on_each_shard(&self) -> bool {
+        self.counts_of_a_step() == u64::from(self.shards)
     }
 
     /// The rows of `WEIGHTS` that a step needs: differ from step to step and may lie on one shard.
@@ -292,10 +310,11 @@ impl Job {
             (draw >> 40) as f32 / (1 << 24) as f32 - 0.5
         };
         let values = values.iter().enumerate().map(|(at, w)| w * 0.37 + noise(at)).collect();
+        let keys_of_counts = self.count_keys(task, step);
         let count = TableGradient {
             table: COUNTS,
-            rows: self.rows_of(vec![self.count_row(task, step)]),
-            values: vec![1.0],
+            values: vec![1.0; keys_of_counts.len()],
+            rows: self.rows_of(keys_of_counts),
         };
         Gradient {
             tables: vec![TableGradient { table: WEIGHTS, rows: self.rows_of(keys), values }, count],
@@ -303,13 +322,14 @@ impl Job {
     }
 
     fn count_rows(&self) -> u64 {
-        self.tasks.iter().sum::<u64>().max(1)
+        (self.tasks.iter().sum::<u64>() * self.counts_of_a_step()).max(1)
     }
 
     /// What every row of `COUNTS` holds in the end.
     #[must_use]
     pub fn counts(&self) -> Vec<f32> {
-        vec![self.passes_run() as f32; self.tasks.iter().sum::<u64>() as usize]
+        let steps = self.tasks.iter().sum::<u64>();
+        vec![self.passes_run() as f32; (steps * self.counts_of_a_step()) as usize]
     }
 
     /// The tables as the job file would name them.
@@ -406,6 +426,9 @@ impl Job {
         spec.pservers.replicas = self.replicas;
         spec.checkpoint.copies = self.copies;
         spec.trainers.max = self.trainers;
+        if self.local {
+            spec.pservers.recovery = RecoveryScope::Local;
+        }
         [spec.pservers.spares, spec.trainers.spares] = self.spares;
         spec.trainers.extra = self.extra;
         spec.checkpoint.every = self.every;

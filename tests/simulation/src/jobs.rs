@@ -6,7 +6,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 33] = [
+    pub const NAMES: [&'static str; 36] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
@@ -40,6 +40,9 @@ impl Job {
         "asp-spares-replicas",
         "bsp-saves",
         "asp-saves",
+        "asp-local",
+        "asp-local-alone",
+        "asp-local-spares",
     ];
 
     /// A job by its name.
@@ -313,6 +316,32 @@ impl Job {
                 output: true,
                 asks_every: 2,
                 compute_ms: 4_000,
+                every: Every::Steps(4),
+                ..small(Consistency::Asp)
+            },
+            // The shards of a lost pserver go back alone.
+            "asp-local" => Self {
+                tasks: vec![3, 2, 4],
+                local: true,
+                shards: 4,
+                data_threads: 2,
+                test_tasks: 1,
+                ..small(Consistency::Asp)
+            },
+            // One shard: the lost updates are those that the counts lack.
+            "asp-local-alone" => Self {
+                tasks: vec![3, 2, 4],
+                local: true,
+                pservers: 1,
+                shards: 1,
+                ..small(Consistency::Asp)
+            },
+            "asp-local-spares" => Self {
+                tasks: vec![3, 2, 4],
+                local: true,
+                sparse: true,
+                spares: [1, 0],
+                shards: 4,
                 every: Every::Steps(4),
                 ..small(Consistency::Asp)
             },

@@ -11,7 +11,7 @@ use std::time::Duration;
 use heddle_client::machine::RequestFrame;
 use heddle_protocol::control::{
     Base, BeginPhase, Command, EndCut, HandOver, LoadShards, PserverState, Report, SetViews,
-    TakeCut,
+    ShardState, TakeCut,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::frame::Header;
@@ -152,6 +152,8 @@ struct Hold {
     missing: BTreeSet<ShardId>,
     from_memory: u32,
     from_storage: u32,
+    /// Local recovery: the states of loaded shards.
+    loaded: Option<Vec<ShardState>>,
     outcome: Option<Report>,
 }
 
@@ -314,6 +316,7 @@ impl Pserver {
             threads: (0..threads).collect(),
             from_memory: 0,
             from_storage: 0,
+            loaded: command.lost.is_some().then(Vec::new),
             outcome: None,
         });
         let command = Arc::new(command);
@@ -389,6 +392,10 @@ impl Pserver {
                 let Installed { shard, saved } = *content;
                 let loaded = load(&self.job, shard, saved.as_deref());
                 let installed = loaded.and_then(|loaded| {
+                    let states = self.hold.as_mut().and_then(|hold| hold.loaded.as_mut());
+                    if let Some(states) = states.filter(|_| epoch == self.epoch) {
+                        states.extend(loaded.loaded_state());
+                    }
                     let installed = host.install(epoch, loaded, &mut effects);
                     installed.map_err(|error| error.to_string())
                 });
@@ -500,6 +507,7 @@ impl Pserver {
             epoch: self.epoch,
             from_memory: hold.from_memory,
             from_storage: hold.from_storage,
+            loaded: hold.loaded.clone().unwrap_or_default(),
         };
         hold.outcome = Some(report.clone());
         out.push(Output::Report(Box::new(report)));

@@ -107,7 +107,15 @@ impl Scene {
             files: BTreeMap::new(),
         });
         let (epoch, phase) = (self.era.epoch, self.phase);
-        let load = LoadShards { epoch, shards: ids.to_vec(), base, phase, step, views: Vec::new() };
+        let load = LoadShards {
+            epoch,
+            shards: ids.to_vec(),
+            base,
+            phase,
+            step,
+            views: Vec::new(),
+            lost: None,
+        };
         let missing = host.hold(&load, &ids, &mut out);
         // A host that is in the epoch already reports that and changes nothing.
         for id in missing.unwrap_or_default() {

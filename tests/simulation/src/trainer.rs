@@ -309,8 +309,8 @@ impl Trainer {
                 }
                 self.go_on(era);
             }
-            ClientEvent::Finished { task, attempt, cut } => {
-                let metrics = Box::new(self.metrics(task));
+            ClientEvent::Finished { task, attempt, steps, cut } => {
+                let metrics = Box::new(TaskMetrics { steps: Some(steps), ..self.metrics(task) });
                 out.push(Output::Report(Report::TaskFinished {
                     epoch: era.epoch,
                     phase: era.phase,

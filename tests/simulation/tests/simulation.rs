@@ -100,7 +100,7 @@ fn second_loss_after_the_refill_costs_no_rollback() {
     let [middle, after] = [15, 250].map(|apart| {
         let mut total = Summary::default();
         for explorer in ["bsp-replicas", "asp-replicas"].map(explorer) {
-            let ran = explorer.at_pairs(Fault::KillPserver, 9, apart);
+            let ran = explorer.at_pairs([Fault::KillPserver; 2], 9, apart);
             total.add(&ran.unwrap_or_else(|failure| panic!("{failure}")));
         }
         println!("{apart} events apart: {total}");
@@ -131,7 +131,7 @@ fn spares_take_the_places_of_what_is_lost_at_any_event() {
     at_every_event(["bsp-spares", "asp-spares"], &faults);
     // The second loss meets the container that followed the first one as a spare.
     let pairs = |name| {
-        let ran = explorer(name).at_pairs(Fault::KillPserver, 9, 150);
+        let ran = explorer(name).at_pairs([Fault::KillPserver; 2], 9, 150);
         let summary = ran.unwrap_or_else(|failure| panic!("{failure}"));
         println!("{name}: {summary}");
         summary
@@ -139,6 +139,22 @@ fn spares_take_the_places_of_what_is_lost_at_any_event() {
     let (alone, copied) = (pairs("bsp-spares"), pairs("asp-spares-replicas"));
     assert!(alone.spares > alone.runs / 2, "{alone}");
     assert!(copied.refills > copied.runs, "{copied}");
+}
+
+#[test]
+fn s51_lost_updates_are_counted_and_none_is_applied_twice() {
+    let faults = [Fault::KillPserver, Fault::LosePserver, Fault::KillAm];
+    at_every_event(["asp-local", "asp-local-alone"], &faults);
+    // The second loss finds the shards that went back in the middle, and after it; so does the end of an attempt.
+    let pairs = [(Fault::KillPserver, 15), (Fault::KillPserver, 150)].into_iter();
+    let pairs = pairs.chain((90..200).step_by(30).map(|apart| (Fault::KillAm, apart)));
+    let explorer = explorer("asp-local-alone");
+    for (second, apart) in pairs {
+        let ran = explorer.at_pairs([Fault::KillPserver, second], 7, apart);
+        let summary = ran.unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{second:?} {apart} events later: {summary}");
+        assert!(summary.lost > 0, "{summary}");
+    }
 }
 
 #[test]

@@ -59,6 +59,8 @@ fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
         Mutation::ScoreNotDurable => &[Fault::KillAm, Fault::TwoAms, Fault::PauseAm],
         // An attempt that dies while a save is under way.
         Mutation::SaveIsForgotten => &[Fault::KillAm, Fault::TwoAms, Fault::PauseAm],
+        // An attempt that dies between a local recovery and the next checkpoint.
+        Mutation::LostUpdatesForgotten => &[Fault::KillPserver, Fault::LosePserver, Fault::KillAm],
         // A backup that is behind when its primary dies.
         Mutation::PrimaryLeavesBackupOut => {
             &[Fault::Pause, Fault::Hang, Fault::LagData, Fault::LosePserver, Fault::KillPserver]
@@ -99,6 +101,7 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         Mutation::ExtraTrainersStay => "asp-extra",
         // Programs ask for saves.
         Mutation::AnySaveLease | Mutation::SaveIsForgotten => "asp-saves",
+        Mutation::LostShardsTakeAll | Mutation::LostUpdatesForgotten => "asp-local",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

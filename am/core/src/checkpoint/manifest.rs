@@ -68,6 +68,7 @@ impl Checkpoints {
                 rows: self.rows(work, fleet),
                 bad_records: work.bad_records(),
                 set_aside: work.set_aside().to_vec(),
+                updates_lost: self.updates_lost.clone(),
                 bad_records_in_phase,
                 training: TrainingProgress { passes: ordered.passes.clone(), rows, loss },
                 checkpoints: self.earlier.checkpoints.saturating_add(self.committed),

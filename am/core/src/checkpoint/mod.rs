@@ -13,9 +13,11 @@ pub(crate) mod saved_files;
 pub(crate) mod schedule;
 pub(crate) mod snapshots;
 
+use std::collections::BTreeMap;
+
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{CutId, Epoch, PhaseNo, Step};
+use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::{Manifest, Progress};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view::{self, CheckpointView};
@@ -85,6 +87,8 @@ pub(crate) struct Checkpoints {
     save_loss: SaveLoss,
     /// The duration of a checkpoint that was committed since the next one was planned.
     saved_ms: Option<u64>,
+    /// Updates that the job has lost by local recoveries.
+    updates_lost: BTreeMap<ShardId, u64>,
     /// A warning reported that saving slows training.
     slowness_reported: bool,
     /// When copies of a shard differed, within the last hour.
@@ -272,6 +276,11 @@ impl Checkpoints {
         self.open.as_ref().is_some_and(|cut| {
             cut.ordered().is_some_and(|ordered| ordered.has_barriers()) && !cut.all_snapped()
         })
+    }
+
+    /// Local recoveries have lost these updates.
+    pub(crate) fn set_updates_lost(&mut self, lost: BTreeMap<ShardId, u64>) {
+        self.updates_lost = lost;
     }
 
     /// Shards go back to the base: a phase that ended has not ended, and training is not over.

@@ -2,14 +2,15 @@
 //!
 //! Components change their own state and return facts; [`Core`] routes the facts. Events change facts; [`Core::advance`] then
 //! moves the job on as far as the facts allow. So the order of two facts does not matter. One file for
-//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `failover`, `refill`, `hand_over`, `shard_files`, `phases`,
-//! `spares`, `stragglers`, `takeover`, `completion`, `exports`, `model_saves`, `expiry`, `view`.
+//! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `local_recovery`, `failover`, `refill`,
+//! `hand_over`, `shard_files`, `phases`, `spares`, `stragglers`, `takeover`, `completion`, `exports`, `model_saves`, `expiry`, `view`.
 
 mod completion;
 mod expiry;
 mod exports;
 mod failover;
 mod hand_over;
+mod local_recovery;
 mod losses;
 mod model_saves;
 mod phases;

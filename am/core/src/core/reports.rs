@@ -101,8 +101,9 @@ impl Core {
 
     fn shard_report(&mut self, slot: Slot, report: Report) {
         match report {
-            Report::ShardsReady { epoch, from_memory, from_storage } => {
+            Report::ShardsReady { epoch, from_memory, from_storage, loaded } => {
                 if epoch == self.ctx.epoch() {
+                    self.stage.losses_mut().loaded(&loaded);
                     self.stage.restored(slot, RestoredShards { from_memory, from_storage });
                 }
             }
@@ -264,6 +265,12 @@ impl Core {
             return;
         };
         self.checkpoints.task_finished(member, cut, task);
+        if let Some(steps) = metrics.steps
+            && self.recovers_locally()
+            && self.work.takes_pushes()
+        {
+            self.work.set_task_steps(task, steps);
+        }
         self.add_metrics(self.work.phase(), task, metrics);
         if self.stage.is_working() {
             self.work.assign_tasks_after(&holders, &self.fleet, &mut self.ctx);

@@ -45,7 +45,7 @@ const REPLACEMENT_LOOK_MS: u64 = 1_000;
 
 impl Core {
     /// The epoch after the current one: of this generation, whatever the current one is of.
-    fn next_epoch(&self) -> Epoch {
+    pub(super) fn next_epoch(&self) -> Epoch {
         let (epoch, generation) = (self.ctx.epoch(), self.ctx.generation());
         if epoch.generation == generation && !self.stage.map().is_empty() {
             epoch.next()
@@ -59,6 +59,7 @@ impl Core {
         if let Some(takeover) = self.stage.takeover() {
             return takeover.lost(slot);
         }
+        self.note_lost_shards(slot);
         // In the other stages the shards are not needed any more, or are about to be loaded anyway.
         let rolls_back = self.stage.is_in_phase() || self.stage.kind() == StageKind::Restoring;
         // A pserver without copies of shards has nothing to lose.
@@ -101,7 +102,7 @@ impl Core {
     }
 
     /// Shards in turn over the pservers.
-    fn even_map(&self) -> ShardMap {
+    pub(super) fn even_map(&self) -> ShardMap {
         let config = self.ctx.config();
         ShardMap::even(config.spec.pservers.shards, config.spec.pservers.count)
     }
@@ -113,6 +114,10 @@ impl Core {
 
     /// Step 1: the record; and step 2 to all registered pservers, as soon as it is durable.
     pub(super) fn restore(&mut self, cause: String) {
+        if let Some(lost) = self.shards_to_return_alone() {
+            return self.restore_lost(lost, cause);
+        }
+        self.all_shards_go_back();
         let epoch = self.next_epoch();
         let before = self.stage.map().clone();
         self.stage.set_map(match before.is_empty() {
@@ -121,14 +126,7 @@ impl Core {
         });
         self.spares_take_over(&before);
         let (phase, step) = self.checkpoints.base_position();
-        let base = self.checkpoints.base();
-        let restored = base.map(|base| RestoredCheckpoint {
-            cut: base.manifest.cut,
-            at_ms: base.manifest.at_ms,
-            save_ms: self.checkpoints.save_ms(base.manifest.cut),
-            phase,
-            step,
-        });
+        let (base, restored) = (self.checkpoints.base(), self.restored_checkpoint());
         self.ctx.set_epoch(epoch);
         self.stage.views_mut().begin_epoch();
         self.ctx.journal(Record::Restore {
@@ -138,6 +136,7 @@ impl Core {
             phase,
             step,
             holders: self.stage.map().holders().to_vec(),
+            lost: Vec::new(),
             cause: cause.clone(),
             at_ms: self.ctx.wall_ms(),
         });
@@ -170,7 +169,19 @@ impl Core {
         }
     }
 
-    fn await_replacement(&mut self) {
+    /// The checkpoint that shards go back to.
+    pub(super) fn restored_checkpoint(&self) -> Option<RestoredCheckpoint> {
+        let (phase, step) = self.checkpoints.base_position();
+        self.checkpoints.base().map(|base| RestoredCheckpoint {
+            cut: base.manifest.cut,
+            at_ms: base.manifest.at_ms,
+            save_ms: self.checkpoints.save_ms(base.manifest.cut),
+            phase,
+            step,
+        })
+    }
+
+    pub(super) fn await_replacement(&mut self) {
         let replacement_ms = self.ctx.limits().replacement_ms;
         self.ctx.set_deadline(Purpose::Replacement, self.ctx.now() + replacement_ms);
     }
@@ -212,10 +223,10 @@ impl Core {
         });
         // In a later stage it has answered for this epoch before: it changes nothing and only answers again.
         let (_, step) = self.checkpoints.base_position();
-        let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
+        let (epoch, phase, lost) = (self.ctx.epoch(), self.work.wire(), self.lost_shards());
         self.fleet.send(
             slot,
-            Command::LoadShards(LoadShards { epoch, shards, base, phase, step, views }),
+            Command::LoadShards(LoadShards { epoch, shards, base, phase, step, views, lost }),
             &mut self.ctx,
         );
     }
@@ -328,6 +339,7 @@ impl Core {
             return self.place_copies();
         }
         self.settle_views();
+        self.shards_are_whole();
         self.stage.loads_succeeded();
         self.ctx.clear_deadline(Purpose::Replacement);
         self.ctx.clear_message();
@@ -374,6 +386,7 @@ impl Core {
             return self.look_again_for_replacement();
         };
         self.stage.set_map(map);
+        self.all_shards_go_back();
         self.restore(format!("no replacement came for {missing}: the others take over"));
     }
 

@@ -66,6 +66,7 @@ impl Core {
             return self.stage.go(JobStage::Stopping(outcome));
         }
         self.fleet.begin(scaled_before(&journal, &self.ctx), &self.ctx);
+        self.take_over_losses(&journal);
         self.claim(damaged);
         match last_epoch(&journal).filter(|(_, holders)| self.can_adopt(holders, &kept)) {
             Some((epoch, holders)) => {
@@ -156,6 +157,9 @@ impl Core {
         if self.has_replicas() {
             return self.has_all_primaries();
         }
+        if self.stage.losses().are_unknown() {
+            return false;
+        }
         let (map, epoch) = (self.stage.map().clone(), self.ctx.epoch());
         self.stage.takeover().is_some_and(|takeover| takeover.has_all_shards(&map, epoch))
     }
@@ -233,6 +237,9 @@ impl Core {
             return self.restore(cause);
         }
         self.restore(match missing.is_empty() {
+            true if self.stage.losses().are_unknown() => {
+                "the ApplicationMaster ended during a local recovery".to_owned()
+            }
             true => "the pservers that an earlier attempt left are in different epochs".to_owned(),
             false => format!(
                 "{} did not come back after the ApplicationMaster's restart",
@@ -271,9 +278,14 @@ impl Core {
         for (slot, cut) in takeover.received_cuts() {
             self.checkpoints.end_again(slot, cut, &self.fleet, &mut self.ctx);
         }
+        self.shards_are_whole();
         self.plan_next_cut(false, false);
         let next = if is_over { NextStep::Begin(phase.next()) } else { NextStep::Resume };
         self.stage.go(JobStage::Idle(next));
+        if self.recovers_locally() {
+            // The steps of the tasks that are done since the last checkpoint are not known.
+            self.save_now();
+        }
         for slot in self.fleet.registered_slots(Role::Pserver) {
             // They are in the epoch and only answer; one without shards learns that it has none.
             self.load_shards(slot);

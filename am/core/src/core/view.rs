@@ -69,6 +69,7 @@ impl Core {
             storage_wait: self.fleet.storage_wait(),
             credentials: self.credentials.view(&self.fleet),
             replication: self.replication_view(),
+            updates_lost: Some(self.stage.losses().total()).filter(|updates| *updates > 0),
             spares: self.spares_view(),
             model_saves: self.saves.view(),
             chaos: self.chaos.view(&self.ctx),

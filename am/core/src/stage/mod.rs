@@ -10,6 +10,7 @@
 //! table here. What a transition means for the other components is routed in `core`.
 
 pub(crate) mod export;
+pub(crate) mod local_losses;
 pub(crate) mod placement;
 pub(crate) mod recovery_timing;
 pub(crate) mod replicas;
@@ -27,6 +28,7 @@ use crate::fleet::Fleet;
 use crate::outcome::Outcome;
 use crate::time::MonotonicMs;
 use export::ModelExport;
+use local_losses::LocalLosses;
 use recovery_timing::RecoveryTimings;
 use replicas::ShardViews;
 use shard_map::ShardMap;
@@ -161,6 +163,7 @@ pub(crate) struct StageMachine {
     load_tries: u32,
     stop_order: Option<StopOrder>,
     recoveries: RecoveryTimings,
+    losses: LocalLosses,
 }
 
 impl StageMachine {
@@ -173,7 +176,17 @@ impl StageMachine {
             load_tries: 0,
             stop_order: None,
             recoveries: RecoveryTimings::default(),
+            losses: LocalLosses::default(),
         }
+    }
+
+    /// What local recoveries have lost, and lose.
+    pub(crate) fn losses(&self) -> &LocalLosses {
+        &self.losses
+    }
+
+    pub(crate) fn losses_mut(&mut self) -> &mut LocalLosses {
+        &mut self.losses
     }
 
     /// Assigns the stage. An illegal transition is refused.

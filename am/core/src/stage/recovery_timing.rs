@@ -160,6 +160,7 @@ impl RecoveryTimings {
             step: position.step,
             base_step: None,
             steps_again: None,
+            updates_lost: None,
             checkpoint_ms: None,
             save_ms: None,
             notice_ms,
@@ -185,6 +186,20 @@ impl RecoveryTimings {
         for recovery in self.unregistered(slot) {
             recovery.view.kind = RecoveryKind::Spare;
             recovery.spare = Some(Spare::Recording);
+        }
+    }
+
+    /// The lost shards alone go back: with them go these updates, as soon as the number is known. Several losses that are
+    /// answered together are one number.
+    pub(crate) fn lose_updates(&mut self, updates: Option<u64>) {
+        let mut last = None;
+        for recovery in self.open_ones().filter(|it| it.rolls_back() && it.view.slot.is_some()) {
+            recovery.view.kind = RecoveryKind::Local;
+            recovery.view.updates_lost = None;
+            last = Some(recovery);
+        }
+        if let Some(recovery) = last {
+            recovery.view.updates_lost = updates;
         }
     }
 
@@ -428,6 +443,7 @@ mod tests {
                 step: Step(0),
                 base_step: None,
                 steps_again: None,
+                updates_lost: None,
                 checkpoint_ms: None,
                 save_ms: None,
                 notice_ms: None,

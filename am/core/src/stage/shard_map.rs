@@ -39,7 +39,16 @@ impl ShardMap {
     /// - Else a pserver without shards takes them: those of a missing pserver first, then those that survivors hold.
     /// - Else they stay.
     pub(crate) fn returned(&self, even: &Self, there: &BTreeSet<Slot>) -> Self {
-        let mut moving = Moving::new(self, there);
+        self.placed(even, there, true)
+    }
+
+    /// As [`Self::returned`], for shards of missing pservers alone: no other shard moves.
+    pub(crate) fn refilled(&self, even: &Self, there: &BTreeSet<Slot>) -> Self {
+        self.placed(even, there, false)
+    }
+
+    fn placed(&self, even: &Self, there: &BTreeSet<Slot>, moves: bool) -> Self {
+        let mut moving = Moving::new(self, there, moves);
         let mut away: Vec<&[ShardId]> = Vec::new();
         for (home, shards) in &even.of {
             if moving.is_apart(shards) {
@@ -187,15 +196,17 @@ struct Moving<'a> {
     /// Number of shards of each slot.
     held: BTreeMap<Slot, usize>,
     there: &'a BTreeSet<Slot>,
+    /// Whether shards leave pservers that are there.
+    moves: bool,
     /// Slots that are there without shards.
     idle: BTreeSet<Slot>,
 }
 
 impl<'a> Moving<'a> {
-    fn new(map: &ShardMap, there: &'a BTreeSet<Slot>) -> Self {
+    fn new(map: &ShardMap, there: &'a BTreeSet<Slot>, moves: bool) -> Self {
         let held = map.of.iter().map(|(slot, shards)| (*slot, shards.len())).collect();
         let idle = there.iter().copied().filter(|slot| map.of(*slot).is_empty()).collect();
-        Self { holders: map.holders.clone(), held, there, idle }
+        Self { holders: map.holders.clone(), held, there, moves, idle }
     }
 
     /// Whether these shards have a pserver for themselves.
@@ -212,6 +223,9 @@ impl<'a> Moving<'a> {
             let Some(holder) = self.holders.get_mut(shard.0 as usize) else {
                 continue;
             };
+            if !self.moves && self.there.contains(holder) {
+                continue;
+            }
             let before = std::mem::replace(holder, slot);
             *self.held.entry(slot).or_default() += 1;
             self.idle.remove(&slot);

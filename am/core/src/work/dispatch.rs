@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, ShardPlace};
-use heddle_protocol::ids::{Member, TaskId};
+use heddle_protocol::ids::{Member, Step, TaskId};
 use heddle_protocol::spec::PhaseKind;
 
 use super::JobWork;
 use super::lane_speed::LaneDecision;
+use super::losers::Losers;
 use super::phases::PhaseWork;
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
@@ -33,6 +34,25 @@ fn places(map: &ShardMap, fleet: &Fleet) -> Vec<ShardPlace> {
 }
 
 impl JobWork {
+    /// Whether trainers push in the present phase.
+    pub(crate) fn takes_pushes(&self) -> bool {
+        matches!(self.phase.kind, Some(PhaseKind::Train { .. } | PhaseKind::Measure(_)))
+    }
+
+    /// Shards go on in another epoch, and no trainer has work there: unfinished tasks of the phase are dispatched again, at
+    /// the first steps that were not acknowledged by every shard.
+    pub(crate) fn dispatch_again(&mut self, ctx: &Context) {
+        if let PhaseWork::Queue(queue) = &mut self.phase.work {
+            let positions = queue.positions();
+            queue.restore(&positions);
+        }
+        self.phase.stepping.clear();
+        self.doubtful.clear();
+        self.losers = Losers::default();
+        self.phase.step_rate.starts(Step(0), ctx.now());
+        self.keep_results_before(self.phase.no);
+    }
+
     /// Dispatches the work of the phase to all trainers.
     pub(crate) fn start(&mut self, map: &ShardMap, fleet: &Fleet, ctx: &mut Context) {
         let start = self.phase.step_rate.frontier();

@@ -42,6 +42,7 @@ pub(crate) fn known_evaluations(
             }
             Record::Restore { phase, .. } => known.retain(|of, _| of < phase),
             Record::Claim { .. }
+            | Record::UpdatesLost(_)
             | Record::Views { .. }
             | Record::Commit { .. }
             | Record::PassTrained { .. }

@@ -43,6 +43,7 @@ pub(crate) fn known_passes(
             }
             Record::Restore { phase, .. } => known.retain(|of, _| of < phase),
             Record::Claim { .. }
+            | Record::UpdatesLost(_)
             | Record::Views { .. }
             | Record::Commit { .. }
             | Record::Evaluated { .. }

@@ -96,10 +96,16 @@ fn trainers_begin_after_the_record_of_the_views_s29() {
     assert_eq!(epoch.count, 1, "rolled back");
     let before = views_of(&job).len();
     job.sent.clear();
-    job.report(job.pserver(0), Report::ShardsReady { epoch, from_memory: 0, from_storage: 4 });
+    job.report(
+        job.pserver(0),
+        Report::ShardsReady { epoch, from_memory: 0, from_storage: 4, loaded: Vec::new() },
+    );
     assert_eq!(views_of(&job).len(), before, "the backup loads");
     job.auto.journal = false;
-    job.report(job.pserver(1), Report::ShardsReady { epoch, from_memory: 0, from_storage: 4 });
+    job.report(
+        job.pserver(1),
+        Report::ShardsReady { epoch, from_memory: 0, from_storage: 4, loaded: Vec::new() },
+    );
     assert_eq!(views_of(&job).len(), before + 1);
     assert!(last_places(&job, job.trainer(0)).is_empty(), "the record is not durable");
     job.all_durable();

@@ -547,7 +547,9 @@ impl Job {
         };
         let mut ups = Vec::new();
         match command {
-            Command::LoadShards(LoadShards { epoch, shards, base: _, phase, step, views }) => {
+            Command::LoadShards(LoadShards {
+                epoch, shards, base: _, phase, step, views, ..
+            }) => {
                 let from_storage = shards.len() as u32;
                 if process.epoch != epoch && auto.hold {
                     process.epoch = epoch;
@@ -557,7 +559,8 @@ impl Job {
                     process.step = step;
                 }
                 if auto.hold {
-                    ups.push(Report::ShardsReady { epoch, from_memory: 0, from_storage });
+                    let loaded = Vec::new();
+                    ups.push(Report::ShardsReady { epoch, from_memory: 0, from_storage, loaded });
                 }
             }
             Command::Begin(BeginPhase { epoch, phase }) if auto.begin && epoch == process.epoch => {

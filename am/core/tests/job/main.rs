@@ -17,6 +17,7 @@ mod failover;
 mod hand_over;
 mod happy;
 mod harness;
+mod local_recovery;
 mod memory;
 mod model_saves;
 mod outages;

@@ -101,10 +101,23 @@ fn trainers_get_the_epoch_after_all_shards_are_loaded() {
         job.sent[from..].iter().any(|(_, command)| matches!(command, Command::Work { .. }))
     };
     let (p0, p1) = (job.pserver(0), job.pserver(1));
-    let holding = Report::ShardsReady { epoch: epoch(1), from_memory: 0, from_storage: 2 };
+    let holding = Report::ShardsReady {
+        epoch: epoch(1),
+        from_memory: 0,
+        from_storage: 2,
+        loaded: Vec::new(),
+    };
     job.report(p1, holding.clone());
     assert!(!worked(&job));
-    job.report(p0, Report::ShardsReady { epoch: epoch(0), from_memory: 0, from_storage: 2 });
+    job.report(
+        p0,
+        Report::ShardsReady {
+            epoch: epoch(0),
+            from_memory: 0,
+            from_storage: 2,
+            loaded: Vec::new(),
+        },
+    );
     assert!(!worked(&job), "an answer for another epoch is none");
     job.report(p0, holding);
     assert!(worked(&job));

@@ -29,7 +29,7 @@ pub fn restart(job: &mut Job, generation: u32) {
 }
 
 /// Registers with the state of the test, not with that of the harness.
-fn registers_with(
+pub fn registers_with(
     job: &mut Job,
     member: Member,
     pserver_state: Option<PserverState>,
@@ -58,7 +58,7 @@ fn registers_with(
     job.on(Event::Registered { connection, registration });
 }
 
-fn held(
+pub fn held(
     epoch: Epoch,
     phase: u32,
     shards: &[u32],
@@ -84,9 +84,9 @@ fn held(
 }
 
 /// A shard's progress of a task: the next step, or none if it is marked done.
-type Mark = (TaskId, Option<Step>);
+pub type Mark = (TaskId, Option<Step>);
 
-fn task(task: u32, step: u64, done: bool) -> Mark {
+pub fn task(task: u32, step: u64, done: bool) -> Mark {
     (TaskId(task), (!done).then_some(Step(step)))
 }
 

@@ -1,4 +1,4 @@
-//! Metrics of backups and spares.
+//! Metrics of backups, spares and local recoveries.
 
 use std::fmt;
 
@@ -34,6 +34,10 @@ const REFILL_BYTES: Metric =
     Metric::gauge("heddle_refill_bytes", "Bytes that running refills have sent.");
 const REFILL_LEFT_BYTES: Metric =
     Metric::gauge("heddle_refill_left_bytes", "Bytes that running refills have to send.");
+const UPDATES_LOST: Metric = Metric::counter(
+    "heddle_updates_lost_total",
+    "Updates of lost shards that local recoveries did not do again.",
+);
 const SPARES: Metric = Metric::gauge(
     "heddle_spares",
     "Containers that are registered and idle, to take the place of lost ones, by role.",
@@ -56,6 +60,9 @@ pub(super) fn redundancy(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         page.value(REFILL_BYTES, refills.iter().map(|it| it.bytes).sum::<u64>())?;
         let left = refills.iter().map(|it| it.of_bytes.saturating_sub(it.bytes));
         page.value(REFILL_LEFT_BYTES, left.sum::<u64>())?;
+    }
+    if let Some(updates) = view.updates_lost {
+        page.value(UPDATES_LOST, updates)?;
     }
     if let Some(SparesView { pservers, trainers }) = view.spares {
         let by = [("pserver", pservers), ("trainer", trainers)];

@@ -61,6 +61,8 @@ pub enum ClientEvent {
         task: TaskId,
         /// Its attempt.
         attempt: TaskAttempt,
+        /// Its steps.
+        steps: u64,
         /// The last cut whose barrier this client has sent.
         cut: CutId,
     },

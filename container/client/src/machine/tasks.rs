@@ -188,16 +188,18 @@ impl Tasks {
 
     /// A shard has marked the task as done.
     pub(super) fn end_acknowledged(&mut self, task: TaskId, context: &mut MachineContext) {
-        let Some(HeldTask { attempt, end: TaskEnd::Sent { missing }, .. }) = self.0.get_mut(&task)
+        let Some(HeldTask { attempt, next, end: TaskEnd::Sent { missing }, .. }) =
+            self.0.get_mut(&task)
         else {
             debug_assert!(false, "`TaskDone` was sent");
             return;
         };
         *missing -= 1;
         if *missing == 0 {
-            let attempt = *attempt;
+            let (attempt, steps) = (*attempt, next.0);
             self.0.remove(&task);
-            context.events.push_back(ClientEvent::Finished { task, attempt, cut: context.cut });
+            let cut = context.cut;
+            context.events.push_back(ClientEvent::Finished { task, attempt, steps, cut });
         }
     }
 

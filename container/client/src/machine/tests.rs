@@ -497,8 +497,12 @@ fn task_is_finished_when_all_shards_marked_it_done() {
     assert_eq!(world.event(), None);
     assert_eq!(world.machine.positions().len(), 1, "until then it is unfinished");
     world.acknowledge(&marks[1..]);
-    let finished =
-        ClientEvent::Finished { task: TASK, attempt: TaskAttempt(1), cut: CutId::default() };
+    let finished = ClientEvent::Finished {
+        task: TASK,
+        attempt: TaskAttempt(1),
+        steps: 1,
+        cut: CutId::default(),
+    };
     assert_eq!(world.event(), Some(finished));
     assert!(world.machine.positions().is_empty());
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use heddle_protocol::control::{Base, LoadShards, Report};
+use heddle_protocol::control::{Base, LoadShards, Report, ShardState};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, ShardId};
 use heddle_shard::ShardSetError;
@@ -26,6 +26,8 @@ pub(super) struct ShardLoading {
     /// Shards that are not installed yet.
     missing: BTreeSet<ShardId>,
     from_storage: u32,
+    /// Some shards go back alone: the states in which they were loaded.
+    loaded: Option<Vec<ShardState>>,
     /// The final report, if it was sent.
     outcome: Option<Report>,
 }
@@ -73,6 +75,7 @@ impl Coordinator {
             base: command.base.clone(),
             threads: (0..threads).collect(),
             from_storage: 0,
+            loaded: command.lost.is_some().then(Vec::new),
             outcome: None,
         });
     }
@@ -131,6 +134,9 @@ impl Coordinator {
         };
         match result {
             Ok(LoadedShard { shard: loaded, passed_over: passed }) => {
+                if let Some(states) = &mut loading.loaded {
+                    states.extend(loaded.loaded_state());
+                }
                 loading.from_storage += u32::from(loading.base.is_some());
                 if !passed.is_empty() {
                     (self.send_report)(Report::CopiesPassedOver { epoch, shard, passed });
@@ -174,6 +180,7 @@ impl Coordinator {
             epoch: self.epoch,
             from_memory,
             from_storage: loading.from_storage,
+            loaded: loading.loaded.clone().unwrap_or_default(),
         };
         loading.outcome = Some(report.clone());
         tracing::info!(epoch = %self.epoch, shards = total, from_memory, from_storage = loading.from_storage, duration_ms = load_ms, "shards_loaded");

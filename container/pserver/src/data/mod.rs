@@ -224,6 +224,7 @@ mod tests {
             step: Step(0),
             shards: shards.clone(),
             base: None,
+            lost: None,
             views: Vec::new(),
         };
         give(DataCommand::LoadShards { command: Arc::new(command), shards });

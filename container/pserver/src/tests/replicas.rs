@@ -56,6 +56,7 @@ impl Pair {
                 base: None,
                 phase: Phase { no: PhaseNo(0), sharing },
                 step: Step(0),
+                lost: None,
                 views: views.clone(),
             }));
             rig.holding();

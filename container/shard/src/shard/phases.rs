@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use heddle_protocol::begun_frame::begun;
-use heddle_protocol::control::Phase;
+use heddle_protocol::control::{LostShards, Phase};
 use heddle_protocol::frame::Status;
 use heddle_protocol::ids::{Epoch, PhaseNo, Step};
 
@@ -91,6 +91,28 @@ impl Shard {
         self.serve(phase, step, state.seen);
         self.report_end(out);
         Ok(())
+    }
+
+    /// Goes on in a new epoch with the state that it has, in this phase or in the one before.
+    pub(crate) fn keep(&mut self, phase: Phase, out: &mut Vec<ShardEffect>) {
+        self.refuse_waiting(Status::WrongEpoch, out);
+        self.memory.snapshots.disarm();
+        if self.phase < phase.no {
+            self.begin(phase, out);
+        }
+    }
+
+    /// The shard went back alone: it takes nothing of the phase that the job does not send again.
+    pub(crate) fn move_up(&mut self, lost: &LostShards) {
+        self.steps.restore(self.steps.count().saturating_add(lost.steps));
+        if let PhaseProgress::Queue(tasks) = &mut self.progress {
+            for task in lost.done.iter() {
+                tasks.finish(task);
+            }
+            for (task, step) in &lost.tasks {
+                tasks.skip_to(*task, *step);
+            }
+        }
     }
 
     fn serve(&mut self, phase: Phase, step: Step, seen: Seen) {

@@ -81,6 +81,7 @@ impl Copies {
     fn alone(count: usize, sharing: Sharing, config: ShardConfig) -> Self {
         let mut copies = Self::with(count, sharing, config, &[0]);
         let load = LoadShards {
+            lost: None,
             views: vec![view(1, 1, &[0])],
             shards: Vec::new(),
             ..load(1, (0, sharing), 0, None)

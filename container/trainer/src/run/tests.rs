@@ -177,6 +177,7 @@ impl DataPlane for Arc<Mutex<Shards>> {
                 shards.events.push_back(ClientEvent::Finished {
                     task,
                     attempt,
+                    steps: 0,
                     cut: CutId::default(),
                 });
             }

@@ -268,7 +268,9 @@ impl<P: DataPlane> Trainer<P> {
             ClientEvent::Ended { lane } => tracing::debug!(%lane, "lane_ended"),
             ClientEvent::Pulled { pull, items } => self.pulled(pull, items),
             ClientEvent::Reached { unit, step, cut, .. } => self.reached(unit, step, cut),
-            ClientEvent::Finished { task, attempt, cut } => self.finished(task, attempt, cut),
+            ClientEvent::Finished { task, attempt, steps, cut } => {
+                self.finished(task, attempt, steps, cut);
+            }
             ClientEvent::NotFinite { unit, step, table, shard } => {
                 self.not_finite(unit, step, &format!("table {table}, shard {shard}"))
             }
@@ -385,7 +387,7 @@ impl<P: DataPlane> Trainer<P> {
         }
     }
 
-    fn finished(&mut self, task: TaskId, attempt: TaskAttempt, cut: CutId) {
+    fn finished(&mut self, task: TaskId, attempt: TaskAttempt, steps: u64, cut: CutId) {
         self.reports.passed(cut);
         let Some(work) = &mut self.work else { return };
         if work
@@ -394,7 +396,8 @@ impl<P: DataPlane> Trainer<P> {
             .is_some_and(|run| run.grant.attempt == attempt && run.ended.is_some())
             && let Some(run) = work.running.remove(&task)
         {
-            let metrics = run.ended.unwrap_or_default();
+            let mut metrics = run.ended.unwrap_or_default();
+            metrics.steps = Some(steps);
             self.reports.task_finished(work.era, task, attempt, metrics);
         }
         self.begin_tasks();

@@ -16,6 +16,7 @@ use crate::ids::{
 use crate::manifest::ShardFile;
 use crate::plan_file::PlanFile;
 use crate::spec::JobSpec;
+use crate::task_set::TaskSet;
 
 /// How trainers share the work of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -195,6 +196,23 @@ pub struct LoadShards {
     /// others. Empty without `pservers.replicas`: it is the only holder of all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub views: Vec<ShardView>,
+    /// `pservers.recovery = "local"`: the shards that go back, if not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<LostShards>,
+}
+
+/// `pservers.recovery = "local"`: some shards go back to the base of a [`LoadShards`], the others keep their state.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LostShards {
+    /// The shards that go back, ascending.
+    pub shards: Vec<ShardId>,
+    /// The steps at which unfinished tasks of the phase go on, ascending by task; others go on at 0. These shards take nothing
+    /// before it.
+    pub tasks: Vec<(TaskId, Step)>,
+    /// The tasks of the phase that are done.
+    pub done: TaskSet,
+    /// Steps of training between the base and these positions: they count as applied.
+    pub steps: u64,
 }
 
 /// See [`Command::Begin`].
@@ -417,6 +435,7 @@ mod tests {
             base: Some(base.clone()),
             phase: Phase { no: PhaseNo(0), sharing: Sharing::Lanes { lanes: 4 } },
             step: Step(0),
+            lost: None,
             views: Vec::new(),
         });
         let Command::LoadShards(LoadShards { base: Some(arrived), .. }) = through_json(&hold)

@@ -172,6 +172,7 @@ mod tests {
             base: None,
             phase,
             step: Step(0),
+            lost: None,
             views,
         }
     }

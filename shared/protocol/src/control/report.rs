@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{LaneGrant, TaskHandOut};
 use super::model_save::{ExportFailure, ExportedModel, SaveRequest};
-use super::state::{HeartbeatStats, PserverState, TaskPosition, TrainerState};
+use super::state::{HeartbeatStats, PserverState, ShardState, TaskPosition, TrainerState};
 use crate::failure::Failure;
 use crate::ids::{
     CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId, Term, ViewVersion,
@@ -42,6 +42,9 @@ pub enum Report {
         from_memory: u32,
         /// Shards loaded from storage.
         from_storage: u32,
+        /// `pservers.recovery = "local"`: the states in which shards that went back alone were loaded.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        loaded: Vec<ShardState>,
     },
     /// Pserver: a checkpoint file could not be used.
     LoadFailed {

@@ -1,7 +1,10 @@
 //! Figures of a manifest that continue after a restart.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
+use crate::ids::ShardId;
 use crate::set_aside::SetAsideTask;
 use crate::view::TrainingPassView;
 
@@ -25,6 +28,9 @@ pub struct Progress {
     /// Tasks that passes left out, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub set_aside: Vec<SetAsideTask>,
+    /// Updates that each shard has lost by local recoveries (`pservers.recovery`).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub updates_lost: BTreeMap<ShardId, u64>,
     /// Checkpoints committed before this one, those deleted since included.
     pub checkpoints: u32,
 }

@@ -1,11 +1,12 @@
-//! The rules of `pservers.replicas` and `checkpoint.copies`.
+//! The rules of `pservers.replicas`, `pservers.recovery` and `checkpoint.copies`.
 
 use super::job::JobSpec;
 use super::limits::{SpecError, rule};
-use super::options::Consistency;
+use super::options::{Consistency, RecoveryScope};
 
 const KEY: &str = "pservers.replicas";
 const COPIES: &str = "checkpoint.copies";
+const RECOVERY: &str = "pservers.recovery";
 
 /// Whether the job can have its backups.
 ///
@@ -23,6 +24,7 @@ pub(super) fn check_replicas(spec: &JobSpec) -> Result<(), SpecError> {
     rule(replicas == 0 || !ssp, KEY, || {
         format!("is {replicas}, must be 0 with training.consistency = \"ssp\"")
     })?;
+    check_recovery(spec)?;
     let copies = spec.checkpoint.copies;
     rule(copies <= 1 + replicas, COPIES, || {
         format!(
@@ -32,11 +34,36 @@ pub(super) fn check_replicas(spec: &JobSpec) -> Result<(), SpecError> {
     })
 }
 
+/// Whether lost shards may go back alone, if they are to.
+///
+/// A shard that goes back alone lacks updates which the other shards have. BSP and SSP exclude that: a value of a step, or
+/// of a clock, has all updates before it. With `pservers.replicas` it would be the way out where no copy of a shard is left;
+/// then all shards go back, because the backups of the others would have to be filled again in the new epoch, and a second
+/// loss meanwhile would find shards without any copy.
+fn check_recovery(spec: &JobSpec) -> Result<(), SpecError> {
+    if spec.pservers.recovery == RecoveryScope::Global {
+        return Ok(());
+    }
+    let excluded = match spec.training.consistency {
+        Consistency::Asp => None,
+        Consistency::Bsp => Some("bsp"),
+        Consistency::Ssp => Some("ssp"),
+    };
+    rule(excluded.is_none(), RECOVERY, || {
+        let word = excluded.unwrap_or_default();
+        format!("is \"local\", must be \"global\" with training.consistency = \"{word}\"")
+    })?;
+    let replicas = spec.pservers.replicas;
+    rule(replicas == 0, RECOVERY, || {
+        format!("is \"local\", must be \"global\" with pservers.replicas = {replicas}")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::spec::check::check;
     use crate::spec::job::{JobSpec, sample};
-    use crate::spec::{Bytes, Consistency, PserverMemory};
+    use crate::spec::{Bytes, Consistency, PserverMemory, RecoveryScope};
 
     fn job(change: impl FnOnce(&mut JobSpec)) -> JobSpec {
         let mut spec = sample();
@@ -66,6 +93,33 @@ mod tests {
                 spec.training.staleness = Some(1);
             }),
             "pservers.replicas: is 1, must be 0 with training.consistency = \"ssp\""
+        );
+    }
+
+    #[test]
+    fn local_recovery_is_for_asp_without_replicas() {
+        let local = |spec: &mut JobSpec, consistency| {
+            spec.pservers.recovery = RecoveryScope::Local;
+            spec.training.consistency = consistency;
+        };
+        check(&job(|spec| local(spec, Consistency::Asp))).expect("ASP");
+        assert_eq!(
+            refused(|spec| local(spec, Consistency::Bsp)),
+            "pservers.recovery: is \"local\", must be \"global\" with training.consistency = \"bsp\""
+        );
+        assert_eq!(
+            refused(|spec| {
+                local(spec, Consistency::Ssp);
+                spec.training.staleness = Some(1);
+            }),
+            "pservers.recovery: is \"local\", must be \"global\" with training.consistency = \"ssp\""
+        );
+        assert_eq!(
+            refused(|spec| {
+                local(spec, Consistency::Asp);
+                spec.pservers.replicas = 1;
+            }),
+            "pservers.recovery: is \"local\", must be \"global\" with pservers.replicas = 1"
         );
     }
 

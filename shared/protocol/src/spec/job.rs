@@ -9,7 +9,7 @@ use super::algorithm::AlgorithmKind;
 use super::limits::task_errors;
 use super::options::{
     BadRecords, BatchSize, CheckpointDigest, Consistency, DataFormat, KeptPass, ModelFormat,
-    NanPolicy, NetworkProtection, OnCorrupt, TableFull, TaskSize,
+    NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull, TaskSize,
 };
 use super::sections::{
     AmSpec, CheckpointSpec, DataSpec, LivenessSpec, ModelSpec, NetworkSpec, OutputSpec,
@@ -215,6 +215,7 @@ fn sample_pservers() -> PserverSpec {
         shards: 4,
         replicas: 0,
         replacement: DurationMs::secs(30),
+        recovery: RecoveryScope::Global,
         spares: 0,
     }
 }

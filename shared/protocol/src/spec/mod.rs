@@ -43,7 +43,7 @@ pub use location::Location;
 pub use memory_retry::MemoryRetry;
 pub use options::{
     BadRecords, BatchSize, CheckpointDigest, Consistency, DataFormat, KeptPass, ModelFormat,
-    NanPolicy, NetworkProtection, OnCorrupt, TableFull, TaskSize,
+    NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull, TaskSize,
 };
 pub use phase::{PhaseKind, Stage, phase_count, phase_kind, scored_pass, training_from};
 pub use pserver_memory::PserverMemory;

@@ -184,6 +184,21 @@ pub enum CheckpointDigest {
 pub(super) const CHECKPOINT_DIGESTS: &[(&str, CheckpointDigest)] =
     &[("md5", CheckpointDigest::Md5), ("md5+sha256", CheckpointDigest::Md5AndSha256)];
 
+/// What returns to the last checkpoint after the loss of a pserver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecoveryScope {
+    /// All shards, so that no update is missing.
+    #[default]
+    Global,
+    /// The lost shards alone; their updates since then are lost, and counted.
+    Local,
+}
+
+/// The words of `pservers.recovery`.
+pub(super) const RECOVERY_SCOPES: &[(&str, RecoveryScope)] =
+    &[("global", RecoveryScope::Global), ("local", RecoveryScope::Local)];
+
 /// A format in which a model is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -17,8 +17,8 @@ use super::location::Location;
 use super::options::{
     BadRecords, BatchSize, CHECKPOINT_DIGESTS, CONSISTENCIES, CheckpointDigest, Consistency,
     DATA_FORMATS, DataFormat, KEPT_PASSES, KeptPass, ModelFormat, NAN_POLICIES,
-    NETWORK_PROTECTIONS, NanPolicy, NetworkProtection, ON_CORRUPT, OnCorrupt, TABLE_FULL,
-    TableFull, TaskSize,
+    NETWORK_PROTECTIONS, NanPolicy, NetworkProtection, ON_CORRUPT, OnCorrupt, RECOVERY_SCOPES,
+    RecoveryScope, TABLE_FULL, TableFull, TaskSize,
 };
 use super::table::TableSpec;
 use super::value::{Bytes, DurationMs, Every, Permissions, PortRange, Share, TaskShare};
@@ -208,6 +208,9 @@ section! {
         #[serde(default = "default_replacement")]
         key replacement: DurationMs = "pservers.replacement", Value("\"30s\""), Freely + site, read(take.parse(key)),
             "How long to wait for the container that replaces a lost pserver's, 0s to 1h; then the others take over its shards where they fit into pservers.memory, until it comes.";
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key recovery: RecoveryScope = "pservers.recovery", Value("\"global\""), OnResume, read(take.choice(key, RECOVERY_SCOPES, &[])),
+            "What returns to the last checkpoint after the loss of a pserver: \"global\", all shards; \"local\", the lost ones alone, while the others keep their values. The updates of the lost shards since then are lost, and the report counts them. For training.consistency = \"asp\" without pservers.replicas.";
         #[serde(default, skip_serializing_if = "super::table::is_default")]
         key spares: u32 = "pservers.spares", Value("0"), OnResume, range(0, SLOTS_MAX),
             "Further pservers that run without shards, at most pservers.count. One of them takes over the shards of a lost pserver at once, and is replaced as spare.";

@@ -55,6 +55,8 @@ pub struct Report {
     pub hand_overs: u64,
     /// Recoveries by a spare that are over.
     pub spares: u64,
+    /// Updates that local recoveries lost.
+    pub lost: u64,
     /// Divisions of lanes by speed.
     pub divisions: u64,
     /// Trainers replaced for their speed.
@@ -125,6 +127,7 @@ impl World {
             failovers: self.failovers,
             hand_overs: self.hand_overs,
             spares: self.spares,
+            lost: self.updates_lost(),
             divisions: self.divisions,
             replaced_slow: self.replaced_slow,
             extra_trainers: self.extra_trainers,
@@ -314,6 +317,13 @@ impl World {
         let is_whole = |checkpoint: &Checkpoint| self.durable.is_whole(checkpoint);
         let mut all = self.earlier.iter().chain(&self.committed);
         all.any(|one| one.manifest.best_pass == Some(pass) && is_whole(one))
+    }
+
+    /// Updates that the last checkpoint reports as lost.
+    #[must_use]
+    pub fn updates_lost(&self) -> u64 {
+        let last = self.durable.checkpoints.last();
+        last.map_or(0, |last| last.manifest.progress.updates_lost.values().sum())
     }
 
     /// Values of a table in the last checkpoint.
