@@ -110,6 +110,44 @@ fn second_loss_after_the_refill_costs_no_rollback() {
     assert!(after.rollbacks < middle.rollbacks, "{middle}{after}");
 }
 
+/// Runs of a job with the first fault at events of the whole run, and the second one shortly after it.
+fn shortly_after(name: &str, pair: [Fault; 2]) -> Summary {
+    let mut total = Summary::default();
+    let explorer = explorer(name);
+    for apart in [1, 12] {
+        let ran = explorer.at_pairs(pair, 9, apart);
+        total.add(&ran.unwrap_or_else(|failure| panic!("{failure}")));
+    }
+    println!("{name}: {total}");
+    assert!(total.rollbacks < total.runs / 4, "{total}");
+    total
+}
+
+/// A backup is lost, and the ApplicationMaster before the primary stops waiting for it.
+#[test]
+fn s19_primary_registers_before_its_backups_have_everything() {
+    shortly_after("asp-replicas", [Fault::KillPserver, Fault::KillAm]);
+}
+
+/// The next attempt finds a primary that has more than its backup, and the primary is lost then.
+#[test]
+fn s20_what_a_primary_has_alone_is_not_done_at_a_takeover() {
+    shortly_after("asp-replicas", [Fault::KillAm, Fault::KillPserver]);
+}
+
+/// Two backups of which each may have more, with an attempt that ends while one of them is chosen.
+#[test]
+fn s22_next_attempt_promotes_the_survivor_with_more() {
+    shortly_after("asp-replicas-threads", [Fault::KillPserver, Fault::KillAm]);
+}
+
+/// A node with a primary and a lane's trainer is lost: the lane's successor completes the step, and the bytes are the same.
+#[test]
+fn s31_primary_and_trainer_of_one_node_change_no_byte() {
+    let total = shortly_after("bsp-replicas", [Fault::KillPserver, Fault::KillTrainer]);
+    assert!(total.failovers > total.runs / 2, "{total}");
+}
+
 /// Living pservers hand their shards over, whatever else happens to them.
 #[test]
 fn shards_leave_pservers_that_are_to_go_and_nothing_returns() {

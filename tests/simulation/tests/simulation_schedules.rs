@@ -164,7 +164,7 @@ fn fenced(scene: &mut Scene, number: usize) -> bool {
 /// A gets the gradient, and of B "done". Together that means: done everywhere, nothing staged on A; and the lane was completed
 /// on A as empty, so that A divided by the rows of the other lane alone.
 #[test]
-fn a_lane_that_moves_during_a_step_changes_no_bit() {
+fn s1_a_lane_that_moves_during_a_step_changes_no_bit() {
     let mut scene = bsp();
     assert!(scene.compute(1, 0, 0) && scene.compute(2, 1, 0));
     scene.settle(&[1]);

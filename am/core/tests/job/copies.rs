@@ -257,7 +257,7 @@ fn s18_cut_that_all_have_snapped_outlives_any_primary() {
 }
 
 #[test]
-fn a_primary_lost_before_all_have_snapped_ends_the_cut() {
+fn s18_a_primary_lost_before_all_have_snapped_ends_the_cut() {
     let (mut job, cut, _) = cut_open(3, 1);
     job.kill(job.pserver(0));
     assert!(given_up(&job, cut));

@@ -87,7 +87,7 @@ fn copies_are_placed_when_all_pservers_are_there() {
 }
 
 #[test]
-fn trainers_begin_after_the_record_of_the_views_s29() {
+fn s29_trainers_begin_after_the_record_of_the_views() {
     let mut job = started(Consistency::Asp, 2, 1);
     job.auto.hold = false;
     job.kill(job.pserver(0));
@@ -159,7 +159,7 @@ fn a_lost_primary_is_replaced_by_its_backup_in_the_epoch() {
 }
 
 #[test]
-fn nothing_carries_a_view_before_its_record_is_durable_s10() {
+fn s10_nothing_carries_a_view_before_its_record_is_durable() {
     let mut job = started(Consistency::Asp, 3, 1);
     job.auto.journal = false;
     job.sent.clear();
@@ -171,8 +171,26 @@ fn nothing_carries_a_view_before_its_record_is_durable_s10() {
     assert_eq!(last_places(&job, job.trainer(0)).len(), 6);
 }
 
+/// The journal's file system hangs for a while: the promotion waits, and nothing returns to a checkpoint meanwhile.
 #[test]
-fn a_copy_leaves_the_set_before_its_primary_stops_waiting_s8() {
+fn s53_promotion_waits_for_a_journal_that_hangs() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    let (before, lost) = (epoch(&job), job.pserver(0));
+    job.auto.journal = false;
+    job.sent.clear();
+    job.kill(lost);
+    job.pass(8_000);
+    assert!(!job.sent.iter().any(|(_, command)| matches!(command, Command::Views(_))));
+    assert_eq!((restores(&job), job.core.view().state), (1, JobState::Running));
+    job.auto.journal = true;
+    job.all_durable();
+    assert_eq!((restores(&job), epoch(&job)), (1, before), "no rollback");
+    let places = last_places(&job, job.trainer(0));
+    assert!(places.len() == 6 && places.iter().all(|it| it.holder != lost), "{places:?}");
+}
+
+#[test]
+fn s8_a_copy_leaves_the_set_before_its_primary_stops_waiting() {
     let mut job = started(Consistency::Asp, 3, 1);
     let view = views_of(&job)[0][0].clone();
     let backup = *view.in_sync.iter().find(|it| **it != view.primary).unwrap();
@@ -236,7 +254,7 @@ fn s30_loss_of_primary_and_backup_is_a_rollback_with_names() {
 }
 
 #[test]
-fn both_survivors_of_a_primary_stay_in_the_set_s23() {
+fn s23_both_survivors_of_a_primary_stay_in_the_set() {
     let mut job = started(Consistency::Asp, 3, 2);
     let first = views_of(&job)[0].clone();
     assert!(first.iter().all(|view| view.in_sync.len() == 3));
@@ -267,7 +285,7 @@ fn two_of_three_pservers_may_be_lost_at_once() {
 }
 
 #[test]
-fn copy_with_more_is_promoted_instead_s21() {
+fn s21_copy_with_more_is_promoted_instead() {
     let mut job = started(Consistency::Asp, 3, 2);
     let (before, lost) = (epoch(&job), job.pserver(2));
     job.kill(lost);
@@ -361,7 +379,7 @@ pub(crate) fn taken_over(job: &Job) -> Job {
 }
 
 #[test]
-fn a_primary_lost_with_the_am_is_replaced_at_the_takeover_s32() {
+fn s32_a_primary_lost_with_the_am_is_replaced_at_the_takeover() {
     let mut job = started(Consistency::Asp, 3, 1);
     let before = epoch(&job);
     let lost = job.pserver(0);
@@ -376,7 +394,7 @@ fn a_primary_lost_with_the_am_is_replaced_at_the_takeover_s32() {
 }
 
 #[test]
-fn recorded_promotions_hold_at_a_takeover_s11() {
+fn s11_recorded_promotions_hold_at_a_takeover() {
     let mut job = started(Consistency::Asp, 3, 1);
     let before = epoch(&job);
     let lost = job.pserver(0);

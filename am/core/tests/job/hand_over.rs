@@ -92,7 +92,7 @@ fn shards_spread_evenly_again_after_a_loss() {
 }
 
 #[test]
-fn all_shards_of_an_order_move_in_one_record_s26() {
+fn s26_all_shards_of_an_order_move_in_one_record() {
     let mut job = on_nodes(2);
     job.auto.hand_over = false;
     let (from, other) = (job.pserver(0), job.pserver(1));

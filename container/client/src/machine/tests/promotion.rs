@@ -48,7 +48,7 @@ fn unacknowledged_pushes_go_to_the_promoted_backup_in_order() {
 }
 
 #[test]
-fn pull_is_completed_by_the_promoted_backup() {
+fn s34_pull_is_completed_by_the_promoted_backup() {
     let mut world = World::new();
     world.pull(1, PullAt::Now, Rows::Range(0..8));
     let (to_0, to_1) = (world.sent(0), world.sent(1));

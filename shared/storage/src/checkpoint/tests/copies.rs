@@ -220,7 +220,7 @@ async fn an_unread_copy_never_leads_to_an_older_cut() {
 }
 
 #[tokio::test]
-async fn a_killed_repair_that_runs_again_makes_it_whole() {
+async fn s47_a_killed_repair_that_runs_again_makes_it_whole() {
     let start = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(start.clone());
     let dir = written(&storage, 2).await;
