@@ -523,11 +523,11 @@ impl World {
         };
         // A trainer that hands back its work is still a member, also if the order to do so has not reached it: its
         // connection may be broken. One event may cause several lists, and the present state is that of the last.
-        let members = sent().filter_map(|command| match command {
+        let mut members = sent().filter_map(|command| match command {
             Command::Members { trainers } if attempt == 1 => Some(trainers),
             _ => None,
         });
-        if let Some(trainers) = members.last() {
+        if let Some(trainers) = members.next_back() {
             let draining = am.draining();
             let works = trainers.iter().filter(|member| !draining.contains(&member.slot)).count();
             if works > self.job.trainers as usize {
