@@ -84,6 +84,9 @@ impl Core {
         let filled = self.stage.views().filled_threads();
         let map = self.stage.map().with_primaries(holders, Some(slot)).with_filled(filled);
         self.stage.set_map(map);
+        if changed.sets == 0 {
+            self.nothing_to_promote(slot);
+        }
         if changed.shards.is_empty() {
             return Ok(());
         }
@@ -112,6 +115,12 @@ impl Core {
         });
         self.change_views(&changed, format!("{slot} {cause}"));
         Ok(())
+    }
+
+    /// A lost pserver had no copy that counts: the recovery is over when all decisions are durable.
+    pub(super) fn nothing_to_promote(&mut self, slot: Slot) {
+        self.stage.recoveries_mut().fail_over(slot, false, &self.ctx);
+        self.decisions_durable();
     }
 
     /// Records changed views, and sends them, and the new map if primaries have changed.

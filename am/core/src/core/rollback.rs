@@ -65,6 +65,9 @@ impl Core {
         // A pserver without copies of shards has nothing to lose.
         let holds = !self.stage.map().copies_of(slot).is_empty() || self.stage.views().names(slot);
         if !rolls_back || !holds {
+            if self.has_replicas() && self.stage.is_in_phase() {
+                self.nothing_to_promote(slot);
+            }
             return;
         }
         if self.stage.is_in_phase() && self.stage.views().are_settled() {

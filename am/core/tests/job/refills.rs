@@ -4,7 +4,7 @@ use heddle_am_core::{Event, Record, RecordedView};
 use heddle_protocol::control::{Command, Report, ShardView};
 use heddle_protocol::ids::{Epoch, Incarnation, Member, ShardId, Slot, Term, ViewVersion};
 use heddle_protocol::spec::Consistency;
-use heddle_protocol::view::JobEvent;
+use heddle_protocol::view::{JobEvent, RecoveryKind};
 
 use crate::failover::{
     epoch, last_places, replicated, restores, started, taken_over, views_of, views_sent,
@@ -170,6 +170,16 @@ fn loss_of_a_receiver_ends_its_refills_and_costs_nothing() {
     job.kill(new);
     assert_eq!(of(&job, new), 0);
     assert_eq!(epoch(&job), before.0);
+    let recoveries = job.core.view().recoveries;
+    assert_eq!(recoveries.len(), before.1 + 1);
+    let last = recoveries.last().unwrap();
+    assert_eq!((last.kind, last.done), (RecoveryKind::Failover, true), "{last:?}");
+    // Its successor as well, as soon as it is there.
+    job.pass(10_000);
+    job.kill(job.pserver(0));
+    let last = job.core.view().recoveries.pop().unwrap();
+    assert_eq!((last.kind, last.done), (RecoveryKind::Failover, true), "{last:?}");
+    job.pass(10_000);
     fill_all(&mut job);
     assert_eq!(job.core.view().replication.unwrap().under_replicated, 0);
 }
