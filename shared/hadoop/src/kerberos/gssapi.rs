@@ -14,8 +14,9 @@ use super::{cache, keytab};
 pub struct GssapiEngine;
 
 /// Logins from keytabs, one at a time: with an empty memory cache, each concurrent one would ask the Key Distribution
-/// Center for the same tickets.
-static KEYTAB_LOGIN: Mutex<()> = Mutex::new(());
+/// Center for the same tickets. The number is a part of the cache's name: after an ended ticket another cache is used. The
+/// library keeps an ended ticket for up to 30 s after it could not renew it, and does not report why it could not.
+static KEYTAB_LOGIN: Mutex<u64> = Mutex::new(0);
 
 /// `KRB5_CC_NOTFOUND`, `KRB5_FCC_NOFILE`: no cache, or no ticket in it. The library reports the latter as
 /// `KG_EMPTY_CCACHE` too, which is a number of another table.
@@ -58,11 +59,16 @@ impl KerberosEngine for GssapiEngine {
             TicketSource::Keytab { path, principal } => {
                 let principal = keytab::principal(path, principal.as_deref())?;
                 // One cache for each keytab and principal. A handle on it renews the ticket when half of its life is over.
-                let memory = format!("MEMORY:heddle-hadoop:{}:{principal}", path.display());
-                let _one_login = KEYTAB_LOGIN.lock().unwrap_or_else(PoisonError::into_inner);
-                let tickets = TicketHandle::of_keytab(path, &principal, &memory)
-                    .map_err(|error| failed_ticket(error, &memory))?;
-                begin(tickets)
+                let mut number = KEYTAB_LOGIN.lock().unwrap_or_else(PoisonError::into_inner);
+                let memory =
+                    format!("MEMORY:heddle-hadoop:{}:{principal}:{number}", path.display());
+                let begun = TicketHandle::of_keytab(path, &principal, &memory)
+                    .map_err(|error| failed_ticket(error, &memory))
+                    .and_then(begin);
+                if begun.as_ref().is_err_and(has_ended) {
+                    *number += 1;
+                }
+                begun
             }
             TicketSource::Cache(name) => {
                 let name = cache_name(name.as_deref())?;
@@ -73,6 +79,14 @@ impl KerberosEngine for GssapiEngine {
                 begin(tickets)
             }
         }
+    }
+}
+
+/// Whether the ticket has ended.
+fn has_ended(error: &KerberosError) -> bool {
+    match error {
+        KerberosError::Refused { code, .. } => *code == EXPIRED,
+        other => matches!(other, KerberosError::TicketEnded { .. }),
     }
 }
 
