@@ -248,48 +248,7 @@ fn slots(view: &JobView) -> String {
 
 fn details(view: &JobView) -> Result<(), CommandFailure> {
     if !matches!(view.state, JobState::Finished | JobState::Failed | JobState::Stopped) {
-        output::line(&format::progress(format::ProgressFigures {
-            text: &view.phase_text,
-            done: view.phase_done,
-            rows: view.rows,
-            rows_per_second: view.rows_per_second,
-            loss: view.training_loss,
-            left_ms: view.left_ms,
-        }))?;
-        for task in &view.set_aside {
-            output::line(&format!("set aside: {task}"))?;
-        }
-        if let Some(locality) = view.data_locality {
-            output::line(&format::data_locality(locality))?;
-        }
-        if let Some(granted) = &view.granted_pulls {
-            output::line(&format!("staleness: {}", format::granted_pulls(granted)))?;
-        }
-        if let Some(saved) = view.saved {
-            output::line(&format!("saving: {}", format::saved_bytes(saved)))?;
-        }
-        if let Some(replication) = &view.replication {
-            output::line(&format!("replication: {}", format::replication(replication)))?;
-        }
-        if let Some(updates) = view.updates_lost {
-            output::line(&format!("updates lost: {}", format::thousands(updates)))?;
-        }
-        if let Some(spares) = view.spares {
-            output::line(&format!("spares: {}", spares.text()))?;
-        }
-        if let Some(saves) = &view.model_saves {
-            output::line(&format!("saves: {}", saves.text()))?;
-        }
-        if let Some(credentials) = &view.credentials {
-            output::line(&format::plain(&format::credentials(credentials)))?;
-        }
-        if let Some(wait) = &view.storage_wait {
-            output::line(&format::storage_wait(wait))?;
-        }
-        if !view.message.is_empty() {
-            output::line(&view.message)?;
-        }
-        output::line(&slots(view))?;
+        under_way(view)?;
     }
     for trained in &view.passes {
         output::line(&format::trained(trained))?;
@@ -316,6 +275,53 @@ fn details(view: &JobView) -> Result<(), CommandFailure> {
             output::line(&format::table(table))?;
         }
     }
+    Ok(())
+}
+
+/// What a job does that has not ended.
+fn under_way(view: &JobView) -> Result<(), CommandFailure> {
+    output::line(&format::progress(format::ProgressFigures {
+        text: &view.phase_text,
+        done: view.phase_done,
+        rows: view.rows,
+        rows_per_second: view.rows_per_second,
+        loss: view.training_loss,
+        left_ms: view.left_ms,
+    }))?;
+    for task in &view.set_aside {
+        output::line(&format!("set aside: {task}"))?;
+    }
+    if let Some(locality) = view.data_locality {
+        output::line(&format::data_locality(locality))?;
+    }
+    if let Some(granted) = &view.granted_pulls {
+        output::line(&format!("staleness: {}", format::granted_pulls(granted)))?;
+    }
+    if let Some(saved) = view.saved {
+        output::line(&format!("saving: {}", format::saved_bytes(saved)))?;
+    }
+    if let Some(replication) = &view.replication {
+        output::line(&format!("replication: {}", format::replication(replication)))?;
+    }
+    if let Some(updates) = view.updates_lost {
+        output::line(&format!("updates lost: {}", format::thousands(updates)))?;
+    }
+    if let Some(spares) = view.spares {
+        output::line(&format!("spares: {}", spares.text()))?;
+    }
+    if let Some(saves) = &view.model_saves {
+        output::line(&format!("saves: {}", saves.text()))?;
+    }
+    if let Some(credentials) = &view.credentials {
+        output::line(&format::plain(&format::credentials(credentials)))?;
+    }
+    if let Some(wait) = &view.storage_wait {
+        output::line(&format::storage_wait(wait))?;
+    }
+    if !view.message.is_empty() {
+        output::line(&view.message)?;
+    }
+    output::line(&slots(view))?;
     Ok(())
 }
 

@@ -393,7 +393,7 @@ impl Core {
         self.restore(format!("no replacement came for {missing}: the others take over"));
     }
 
-    /// The survivors have room for so many shards, fewer than there are. Warns once for each loss.
+    /// The survivors have room for this number of shards, fewer than there are. Warns once for each loss.
     fn say_what_does_not_fit(&mut self, missing: &str, room: u32) {
         let spec = &self.ctx.config().spec;
         let lacking = spec.pservers.shards.saturating_sub(room);
