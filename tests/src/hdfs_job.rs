@@ -99,12 +99,7 @@ impl<'c> HdfsJob<'c> {
         self.write("local.toml", &place.display().to_string(), shape)?;
         let ended = self.heddle(&["run", "local.toml"])?;
         ensure!(ended.code == Some(0), "{ended:?}");
-        let root = place.join("model");
-        let file = ModelFile::from_json(&std::fs::read(root.join(MODEL_FILE))?)?;
-        file.files
-            .iter()
-            .map(|of| Ok((of.name.clone(), std::fs::read(root.join(&file.dir).join(&of.name))?)))
-            .collect()
+        model_at(&place.join("model"))
     }
 
     fn write(&self, name: &str, place: &str, shape: Shape) -> Result<()> {
@@ -342,4 +337,14 @@ pub fn ends_well(run: Run, limit: std::time::Duration) -> Result<Vec<JobEvent>> 
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+/// The files of the model that was published in a local folder, by name.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub fn model_at(root: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
+    let file = ModelFile::from_json(&std::fs::read(root.join(MODEL_FILE))?)?;
+    let read = |name: &str| std::fs::read(root.join(&file.dir).join(name));
+    file.files.iter().map(|of| Ok((of.name.clone(), read(&of.name)?))).collect()
 }

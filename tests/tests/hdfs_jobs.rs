@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use heddle_tests::hadoop::{Cluster, Daemon, Options};
-use heddle_tests::hdfs_job::{HdfsJob, Shape, commits, ends_well};
+use heddle_tests::hdfs_job::{HdfsJob, Shape, commits, ends_well, model_at};
 
 /// Longest wait for one thing; other builds may keep all cores busy.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -69,5 +69,44 @@ fn a_namenode_failover_loses_no_checkpoint_and_no_byte() -> Result<()> {
     ensure!(commits(&events) >= 5);
     ensure!(job.verify()?.len() == 3);
     job.same_as_local(shape)?;
+    Ok(())
+}
+
+/// The file system of the checkpoints is gone for good; the job goes on from each of its mirrors, which lie on two others.
+#[test]
+fn job_continues_from_mirrors_on_other_file_systems() -> Result<()> {
+    let first = Cluster::start(Options::hdfs())?;
+    let second = Cluster::start(Options::hdfs())?;
+    let shape = Shape { local_data: true, ..Shape::passes(2) };
+    let job = HdfsJob::new(&first, "mirrored", shape)?;
+    let expected = job.local_model(Shape { passes: 3, ..shape })?;
+    let here = job.path().display();
+    let mirrors = [format!("{}/user/alice/mirror", second.hdfs()), format!("file://{here}/mirror")];
+    let run = |arguments: &[&str], settings: &[String]| {
+        let mut all = [&["run", "job.toml"], arguments].concat();
+        for setting in settings {
+            all.extend(["--set", setting]);
+        }
+        let ended = job.heddle(&all)?;
+        ensure!(ended.code == Some(0), "{all:?}: {ended:?}");
+        Ok(())
+    };
+    let both = format!("checkpoint.mirrors=[\"{}\", \"{}\"]", mirrors[0], mirrors[1]);
+    run(&[], &[both, format!("output.model={here}/model")])?;
+    first.kill(Daemon::NameNode(1))?;
+    for (number, mirror) in mirrors.iter().enumerate() {
+        let verified = job.heddle(&["checkpoint", "verify", mirror])?;
+        ensure!(verified.code == Some(0), "{mirror}: {verified:?}");
+        let model = job.path().join(format!("model-{number}"));
+        run(
+            &["--resume", "--from", mirror],
+            &[
+                "data.passes=3".to_owned(),
+                format!("checkpoint.dir={here}/ckpt-{number}"),
+                format!("output.model={}", model.display()),
+            ],
+        )?;
+        ensure!(model_at(&model)? == expected, "another model from {mirror}");
+    }
     Ok(())
 }
