@@ -45,7 +45,7 @@ SECONDS = {
     "local_failover": 50,
     "local_stragglers": 20,
     "local_stop": 49,
-    "hdfs_jobs": 46,
+    "hdfs_jobs": 70,
     "yarn_protocol": 39,
     "local_policies": 38,
     "local_hangs": 37,
