@@ -87,8 +87,9 @@ fn rate(dir: &Path, consistency: &str, points: &str) -> Result<f64> {
          [checkpoint]\ndir = \"ckpt\"\nevery = \"10min\"\n[output]\nmodel = \"model\"\n"
     );
     fs::write(dir.join("job.toml"), text)?;
-    let mut run = Run::start_with(dir, "job.toml", &["--fresh"], &[("FAILPOINTS", points)])?
-        .expecting(&["warning_raised"]);
+    let mut run =
+        Run::start_with(dir, "job.toml", &["--fresh", "--overwrite"], &[("FAILPOINTS", points)])?
+            .expecting(&["warning_raised"]);
     run.wait_for("training begins", LIMIT, |view| view.rows > 0)?;
     std::thread::sleep(NOTICED);
     let (from, rows) = (Instant::now(), run.view()?.rows);
