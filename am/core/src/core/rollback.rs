@@ -120,6 +120,11 @@ impl Core {
         if let Some(lost) = self.shards_to_return_alone() {
             return self.restore_lost(lost, cause);
         }
+        self.restore_all(cause);
+    }
+
+    /// As [`Self::restore`], for all shards.
+    fn restore_all(&mut self, cause: String) {
         self.all_shards_go_back();
         let epoch = self.next_epoch();
         let before = self.stage.map().clone();
@@ -389,8 +394,7 @@ impl Core {
             return self.look_again_for_replacement();
         };
         self.stage.set_map(map);
-        self.all_shards_go_back();
-        self.restore(format!("no replacement came for {missing}: the others take over"));
+        self.restore_all(format!("no replacement came for {missing}: the others take over"));
     }
 
     /// The survivors have room for this number of shards, fewer than there are. Warns once for each loss.

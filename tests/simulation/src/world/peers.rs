@@ -125,14 +125,13 @@ impl World {
     pub(super) fn entry_up(&mut self, link: u64, item: Item) -> Result<(), String> {
         let at = |it: &PeerLink| (it.to, it.to_thread, it.conn);
         let Some((to, thread, conn)) = self.peers.get(&link).map(at) else { return Ok(()) };
-        let head = match &item {
-            Item::EntryHead(head) => head,
-            Item::EntryChange(entry) => &entry.head,
+        let (head, change) = match &item {
+            Item::EntryHead(head) => (&**head, None),
+            Item::EntryChange(entry) => (&entry.head, Some(&**entry)),
             _ => return Err("not part of an entry".to_owned()),
         };
         let (shard, epoch, term) = (head.shard, head.epoch, head.term());
-        if let Item::EntryChange(entry) = &item {
-            let StreamEntry { head, change } = &**entry;
+        if let Some(StreamEntry { head, change }) = change {
             let what = format_args!(
                 "entry {link} shard {} number {} {change:?}",
                 head.shard, head.request
@@ -142,13 +141,7 @@ impl World {
         let Some(pserver) = self.pserver(to) else { return Ok(()) };
         let mut out = Vec::new();
         let before = pserver.copy_position(thread, shard);
-        let taken = match &item {
-            Item::EntryHead(head) => pserver.peer_frame(thread, conn, head, None, &mut out),
-            Item::EntryChange(entry) => {
-                pserver.peer_frame(thread, conn, &entry.head, Some(entry), &mut out)
-            }
-            _ => return Err("not part of an entry".to_owned()),
-        };
+        let taken = pserver.peer_frame(thread, conn, head, change, &mut out);
         if let (Some(before), Some(after)) = (before, pserver.copy_position(thread, shard))
             && after == before + 1
         {
