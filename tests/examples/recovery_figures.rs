@@ -19,8 +19,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{JobState, JobView, RecoveryKind, RecoveryView};
-use heddle_tests::hadoop::wait_until;
-use heddle_tests::local::{Run, am_pid, is_alive, kill9, pid_of, write_libsvm};
+use heddle_tests::local::{Run, kill9, pid_of, write_libsvm};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Bytes of a feature's value and state with FTRL.
@@ -135,13 +134,7 @@ fn measure(dir: &Path, features: u32, kind: &Kind, figures: &mut Figures) -> Res
             add(figures, kind.name, recovery, seen);
         }
     }
-    // The next job has the same directories.
-    let am = am_pid(dir)?;
-    drop(run);
-    wait_until("the ApplicationMaster has ended", LIMIT, || {
-        ensure!(!is_alive(am), "it runs");
-        Ok(())
-    })
+    run.end(dir, LIMIT)
 }
 
 fn is_training(view: &JobView) -> bool {

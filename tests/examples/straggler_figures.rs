@@ -12,11 +12,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Parser;
 use heddle_protocol::view::{JobState, JobView};
-use heddle_tests::hadoop::wait_until;
-use heddle_tests::local::{Run, am_pid, is_alive, write_libsvm};
+use heddle_tests::local::{Run, write_libsvm};
 
 const LIMIT: Duration = Duration::from_secs(600);
 const NOTICED: Duration = Duration::from_secs(15);
@@ -96,11 +95,6 @@ fn rate(dir: &Path, consistency: &str, points: &str) -> Result<f64> {
     let ended = |view: &JobView| view.rows >= 40_000 || view.state == JobState::Finished;
     let last = run.wait_for("all records are computed", LIMIT, ended)?.rows;
     let rate = (last - rows) as f64 / from.elapsed().as_secs_f64();
-    let am = am_pid(dir)?;
-    drop(run);
-    wait_until("the ApplicationMaster has ended", LIMIT, || {
-        ensure!(!is_alive(am), "it runs");
-        Ok(())
-    })?;
+    run.end(dir, LIMIT)?;
     Ok(rate)
 }

@@ -345,6 +345,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 /// There is none, or it cannot be read.
 pub fn model_at(root: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
     let file = ModelFile::from_json(&std::fs::read(root.join(MODEL_FILE))?)?;
+    ensure!(!file.files.is_empty(), "the model has no files");
     let read = |name: &str| std::fs::read(root.join(&file.dir).join(name));
     file.files.iter().map(|of| Ok((of.name.clone(), read(&of.name)?))).collect()
 }

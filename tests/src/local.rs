@@ -294,6 +294,20 @@ impl Run {
         })
     }
 
+    /// Kills the command line, and waits until the ApplicationMaster of the newest run in `dir` has ended: the next run may have the
+    /// same directories.
+    ///
+    /// # Errors
+    /// It has not started, or does not end within `limit`.
+    pub fn end(self, dir: &Path, limit: Duration) -> Result<()> {
+        let am = am_pid(dir)?;
+        drop(self);
+        wait_until("the ApplicationMaster has ended", limit, || {
+            ensure!(!is_alive(am), "it runs");
+            Ok(())
+        })
+    }
+
     /// Waits for the end and returns the exit code and the last event.
     ///
     /// # Errors

@@ -1,15 +1,13 @@
 //! A job on a Kerberised test cluster: data, checkpoints and model on HDFS, with the environment of a user's shell.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use heddle_protocol::model::{MODEL_FILE, ModelFile};
 use tempfile::TempDir;
 
 use crate::hadoop::{Cluster, Realm};
-use crate::hdfs_job::sums;
+use crate::hdfs_job::{model_at, sums};
 use crate::local::{Ended, program, write_libsvm};
 use crate::secured_submission::SecuredSubmission;
 
@@ -245,9 +243,9 @@ impl<'c> SecuredJob<'c> {
         self.write("local.toml", &self.path().display().to_string())?;
         let ended = crate::local::heddle(self.path(), &["run", "local.toml"])?;
         ensure!(ended.code == Some(0), "{ended:?}");
-        let local = files(&self.path().join("model"))?;
+        let local = model_at(&self.path().join("model"))?;
         for model in models.iter().map(AsRef::as_ref) {
-            let remote = files(&to.path().join(model))?;
+            let remote = model_at(&to.path().join(model))?;
             ensure!(remote == local, "{model}: {:?} and not {:?}", sums(&remote), sums(&local));
         }
         Ok(())
@@ -269,14 +267,4 @@ pub fn copy_with(from: &Path, to: &Path, file: &str, more: &[(&str, &str)]) -> R
     let text = std::fs::read_to_string(from.join(file))?;
     let text = text.replace("</configuration>", &format!("{properties}</configuration>"));
     Ok(std::fs::write(to.join(file), text)?)
-}
-
-/// The files of a model by name.
-fn files(root: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
-    let file = ModelFile::from_json(&std::fs::read(root.join(MODEL_FILE))?)?;
-    ensure!(!file.files.is_empty(), "the model has no files");
-    file.files
-        .iter()
-        .map(|of| Ok((of.name.clone(), std::fs::read(root.join(&file.dir).join(&of.name))?)))
-        .collect()
 }
