@@ -91,6 +91,11 @@ impl JobCredentials {
         self.expiry.filter(|expiry| expiry.end == expiry.unusable).map(|expiry| expiry.end)
     }
 
+    /// Why there are no others than those that end; `None` where the ApplicationMaster fetches none, or had no failure.
+    pub(crate) fn fetch_error(&self) -> Option<&str> {
+        Some(self.error.as_str()).filter(|error| !error.is_empty())
+    }
+
     /// Tokens were fetched: all containers get them.
     pub(crate) fn fetched(&mut self, tokens: InstallTokens, fleet: &Fleet, ctx: &mut Context) {
         self.error.clear();

@@ -59,7 +59,7 @@ pub fn gain_nothing(
 fn a_viewer_sees_a_job_and_no_more() -> Result<()> {
     let (cluster, realm) = cluster()?;
     let _daemons = undisturbed();
-    let job = SecuredJob::of_passes(cluster, "viewed", 20)?;
+    let job = SecuredJob::of_passes(cluster, "viewed", 60)?;
     let mut submitted = job.submit(&["--set", "yarn.view-acl=bob"], SLOW)?;
     let id = submitted.id.clone();
     wait_until("all containers run", Duration::from_secs(60), || {

@@ -34,7 +34,7 @@ const USER_SECRET: &str = "canary-of-a-users-secret";
 fn secrets_are_in_token_files_and_the_keytab_alone() -> Result<()> {
     let (cluster, realm) = cluster()?;
     let _daemons = undisturbed();
-    let job = SecuredJob::of_passes(cluster, "canaries", 20)?;
+    let job = SecuredJob::of_passes(cluster, "canaries", 60)?;
     let conf = job.conf("core-site.xml", SENSITIVE[0], Some(HIDDEN))?;
     let hidden = SENSITIVE.map(|key| (key, HIDDEN));
     copy_with(conf.as_ref(), conf.as_ref(), "core-site.xml", &hidden)?;

@@ -64,9 +64,14 @@ impl Core {
     /// The time for a last checkpoint is over.
     pub(super) fn tokens_end(&mut self) {
         // An export that cannot go on ends by its own limits.
-        if self.stage.kind() != StageKind::Exporting {
-            self.end_without_tokens(Some("it was not complete in time"));
+        if self.stage.kind() == StageKind::Exporting {
+            return;
         }
+        let cause = match self.credentials.fetch_error() {
+            Some(error) => format!("others could not be fetched: {error}"),
+            None => "it was not complete in time".to_owned(),
+        };
+        self.end_without_tokens(Some(&cause));
     }
 
     /// The last checkpoint is committed.

@@ -166,8 +166,9 @@ fn missing_refresh_takes_a_checkpoint_and_goes_on() {
     assert_eq!(job.checkpoints.len(), before.1 + 1);
     job.pass(2 * LIFE_MS);
     assert!(job.outcome.is_none(), "{:?}", job.outcome);
+    job.on(Event::TokensNotFetched { error: "no KDC".to_owned() });
     job.pass(LIFE_MS);
-    assert!(ended(&job).contains("without a new checkpoint"));
+    assert!(ended(&job).contains("(others could not be fetched: no KDC)"));
 }
 
 #[test]
