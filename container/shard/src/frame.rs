@@ -53,7 +53,7 @@ pub(crate) fn values_reply(
 /// A frame that waits, with its own copy of the payload.
 pub(crate) struct WaitingFrame {
     pub(crate) conn: Conn,
-    header: Header,
+    pub(crate) header: Header,
     keys: Vec<u32>,
     values: Vec<f32>,
 }

@@ -30,7 +30,7 @@ use crate::cut::OpenCut;
 use crate::effect::{Conn, Flow, ShardEffect};
 use crate::frame::Frame;
 use crate::shard::Shard;
-use clocked_pulls::ClockedPulls;
+use clocked_pulls::{ClockedPulls, ServedShards};
 use connections::TrainerConnections;
 pub use error::ShardSetError;
 use members::Members;
@@ -161,10 +161,10 @@ impl ShardSet {
         self.open = None;
         self.epoch = epoch;
         (self.phase, self.step) = (Some(phase), step);
-        self.clocked.begin(phase);
         let before = self.replicas.take();
         let lag = self.lag.unwrap_or(crate::LAG);
         self.replicas = self.own.and_then(|own| Replicas::of(own, load, shards, lag, before));
+        self.clocked.begin(phase, self.replicas.is_some());
         self.shards.retain(|id, _| shards.contains(id));
         if let Some(base) = base {
             self.highest_cut = self.highest_cut.max(base.cut);
@@ -179,6 +179,7 @@ impl ShardSet {
         }
         self.missing = shards.iter().filter(|id| !self.shards.contains_key(id)).copied().collect();
         self.record_changes();
+        self.take_early_clocks(out);
         self.replicate(from, out);
         Ok(self.missing.iter().copied().collect())
     }
@@ -238,7 +239,7 @@ impl ShardSet {
             return Ok(());
         }
         (self.phase, self.step) = (Some(phase), Step(0));
-        self.clocked.begin(phase);
+        self.clocked.begin(phase, self.replicas.is_some());
         self.abort_cut("the phase is over", out);
         let from = out.len();
         self.end_stops(out);
@@ -246,6 +247,7 @@ impl ShardSet {
         // Backups begin the phase where the primary's stream has it.
         let serving = self.shards.values_mut().filter(|shard| serves(replicas, shard.id()));
         serving.for_each(|shard| shard.begin(phase, out));
+        self.take_early_clocks(out);
         self.release(out);
         self.replicate(from, out);
         Ok(())
@@ -281,12 +283,12 @@ impl ShardSet {
 
     /// The connection is closed. Its trainer sends the waiting frames again on another one.
     pub fn disconnect(&mut self, conn: Conn, out: &mut Vec<ShardEffect>) {
-        if self.connections.close(conn) {
+        if let Some(member) = self.connections.close(conn) {
             for shard in self.shards.values_mut() {
                 shard.disconnect(conn);
             }
-            self.clocked.disconnect(conn);
-            self.clocked.release(&mut self.shards, out);
+            self.clocked.disconnect(conn, member);
+            self.release_clocked(out);
         } else if let Some(replicas) = &mut self.replicas {
             replicas.close(conn);
         }
@@ -307,11 +309,19 @@ impl ShardSet {
         let left = self.connections.list(|member| self.members.has_left(member));
         self.close_all(left, out);
         self.clocked.retain(|member| !self.members.has_left(member));
+        self.take_early_clocks(out);
+        self.release_clocked(out);
         if let Some(open) = &mut self.open {
             open.retain(|member| self.members.contains(*member));
         }
         self.snap_if_complete(out);
         self.replicate(from, out);
+    }
+
+    /// Whether frames of a trainer's connection wait for the end of a cut, for the saver or for backups.
+    #[must_use]
+    pub fn has_held(&self, conn: Conn) -> bool {
+        self.connections.has_held(conn)
     }
 
     /// Takes one whole frame. Nothing has happened if the result is [`Flow::Wait`].
@@ -327,6 +337,10 @@ impl ShardSet {
         let Some(member) = self.connections.member(frame.conn) else {
             return self.on_peer_frame(frame, out);
         };
+        if header.kind == Kind::Clock && self.is_early(member, header) {
+            self.clocked.keep_early(frame);
+            return Flow::Taken;
+        }
         if let Err(status) = self.members.check(member) {
             return self.refuse(frame, status, out);
         }
@@ -374,7 +388,9 @@ impl ShardSet {
             };
         }
         let bytes_max = self.waiting_bytes_max();
-        match self.clocked.on_frame(member, frame, bytes_max, &mut self.shards, out) {
+        let copies = self.replicas.as_ref().map(|replicas| &*replicas.copies);
+        let served = ServedShards { shards: &mut self.shards, copies };
+        match self.clocked.on_frame(member, frame, bytes_max, served, out) {
             Ok(()) => Flow::Taken,
             Err(status) => self.refuse(frame, status, out),
         }
@@ -397,11 +413,35 @@ impl ShardSet {
         self.shards.values().fold(0, add)
     }
 
+    /// Whether the epoch or phase of a frame, or the list with its trainer, is on its way.
+    fn is_early(&self, member: Member, header: &Header) -> bool {
+        let phase = || self.phase.is_none_or(|phase| header.phase > phase.no);
+        self.members.check(member) == Err(Status::NotReady)
+            || header.epoch > self.epoch
+            || (header.epoch == self.epoch && phase())
+    }
+
+    /// SSP: takes the clocks that were early.
+    fn take_early_clocks(&mut self, out: &mut Vec<ShardEffect>) {
+        for clock in self.clocked.take_early().into_values() {
+            // A clock never waits for the saver.
+            let _taken = self.take_frame(&clock.frame(), out);
+        }
+    }
+
+    /// SSP: serves the pulls that do not have to wait any more.
+    fn release_clocked(&mut self, out: &mut Vec<ShardEffect>) {
+        let copies = self.replicas.as_ref().map(|replicas| &*replicas.copies);
+        let served = ServedShards { shards: &mut self.shards, copies };
+        self.clocked.release(served, out);
+    }
+
     /// Handles held frames that do not have to wait any more, in the order in which they came.
     fn release(&mut self, out: &mut Vec<ShardEffect>) {
         for conn in self.connections.with_held() {
             self.release_one(conn, out);
         }
+        self.release_clocked(out);
     }
 
     fn release_one(&mut self, conn: Conn, out: &mut Vec<ShardEffect>) {

@@ -42,6 +42,12 @@ pub enum Mutation {
     IdleTrainerIsCounted,
     /// SSP: a pull waits for the trainer's own clock alone.
     OwnClockAlone,
+    /// SSP with backups: a promoted copy grants pulls before it has the clocks of all trainers.
+    UnknownTrainerIsNotAwaited,
+    /// SSP with backups: a trainer whose connection closed is not counted.
+    ClosedTrainerIsNotCounted,
+    /// SSP with backups: pulls are granted while their shard is handed over.
+    StoppedShardIsPulled,
     /// The next pass begins before the checkpoint of the best one is durable.
     BestPassIsNotHeld,
     /// A process whose threads hang keeps its place while its heartbeats come.
@@ -88,7 +94,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 40] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -105,6 +111,9 @@ impl Mutation {
         Self::LaterScoreEndsTraining,
         Self::IdleTrainerIsCounted,
         Self::OwnClockAlone,
+        Self::UnknownTrainerIsNotAwaited,
+        Self::ClosedTrainerIsNotCounted,
+        Self::StoppedShardIsPulled,
         Self::BestPassIsNotHeld,
         Self::HungThreadIsKept,
         Self::AnswersDoNotWait,

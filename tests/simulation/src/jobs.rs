@@ -6,7 +6,7 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 36] = [
+    pub const NAMES: [&'static str; 38] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
@@ -33,6 +33,8 @@ impl Job {
         "bsp-replicas-sparse",
         "asp-replicas",
         "asp-replicas-threads",
+        "ssp-replicas",
+        "ssp-replicas-idle",
         "bsp-copies",
         "asp-copies",
         "bsp-spares",
@@ -255,6 +257,28 @@ impl Job {
                 sparse: true,
                 every: Every::Steps(1),
                 ..small(Consistency::Asp)
+            },
+            "ssp-replicas" => Self {
+                tasks: vec![3, 2, 4],
+                pservers: 3,
+                shards: 3,
+                trainers: 3,
+                replicas: 1,
+                staleness: 1,
+                compute_ms: 40,
+                ..small(Consistency::Ssp)
+            },
+            // Pservers without a primary, which get one later; trainers without a task, which get one later.
+            "ssp-replicas-idle" => Self {
+                tasks: vec![5, 1, 0],
+                pservers: 4,
+                shards: 2,
+                trainers: 4,
+                replicas: 2,
+                test_tasks: 1,
+                every: Every::Steps(2),
+                compute_ms: 40,
+                ..small(Consistency::Ssp)
             },
             // Backups save their shards too.
             "bsp-copies" => Self {

@@ -21,6 +21,7 @@ mod exporter;
 mod fault;
 mod job;
 mod jobs;
+mod known_clocks;
 mod pserver;
 mod scene;
 mod shrink;

@@ -23,6 +23,7 @@ use heddle_shard::{
 use uuid::Uuid;
 
 use super::job::Job;
+use super::known_clocks::KnownClocks;
 use super::store::Durable;
 
 /// A shard's file in the simulated store.
@@ -165,10 +166,18 @@ struct Cut {
     copies: BTreeSet<ShardId>,
 }
 
+/// The shards that a data thread serves as primary.
+fn served(host: &ShardSet) -> BTreeSet<ShardId> {
+    let is_primary = |state: &ShardState| state.replica.is_some_and(|replica| replica.primary);
+    host.states().iter().filter(|state| is_primary(state)).map(|state| state.shard).collect()
+}
+
 /// One pserver's process.
 pub struct Pserver {
     /// The shards, by data thread.
     pub hosts: Vec<ShardSet>,
+    /// SSP with backups: what the threads may know of clocks.
+    pub clocks: Vec<KnownClocks>,
     /// Data ports, by data thread.
     pub endpoints: Vec<SocketAddr>,
     job: Job,
@@ -196,6 +205,7 @@ impl Pserver {
         };
         Self {
             hosts: (0..endpoints.len() as u32).map(host).collect(),
+            clocks: endpoints.iter().map(|_| KnownClocks::default()).collect(),
             endpoints,
             job,
             epoch: Epoch::default(),
@@ -374,9 +384,11 @@ impl Pserver {
         let ToThread { ask, command } = command;
         let mut effects = Vec::new();
         let host = &mut self.hosts[thread];
+        let clocks = &mut self.clocks[thread];
         let mut done = true;
         match command {
             ThreadCommand::Hold(load, shards) => {
+                clocks.begin(load.epoch, load.phase.no);
                 let missing = host.hold(&load, &shards, &mut effects);
                 effects.extend((!load.views.is_empty()).then_some(ShardEffect::Replicate));
                 self.carry_out(thread, effects, out);
@@ -410,6 +422,9 @@ impl Pserver {
             }
             ThreadCommand::Begin(begin) => {
                 done = host.begin(begin, &mut effects).is_ok();
+                if done {
+                    clocks.begin(begin.epoch, begin.phase.no);
+                }
                 if done && ask.is_some_and(|ask| !host.settle(ask)) {
                     // Answered when the backups have begun too.
                     return self.carry_out(thread, effects, out);
@@ -417,14 +432,21 @@ impl Pserver {
             }
             ThreadCommand::Views(views) => {
                 let now = Duration::from_millis(now_ms);
+                let before = served(host);
                 done = host.views(&views, now, &mut effects).is_ok();
+                if !served(host).is_subset(&before) {
+                    clocks.promoted();
+                }
                 effects.push(ShardEffect::Replicate);
             }
             ThreadCommand::HandOver(order) => {
                 let now = Duration::from_millis(now_ms);
                 done = host.hand_over(&order, now, &mut effects).is_ok();
             }
-            ThreadCommand::Members(trainers) => host.members(&trainers, &mut effects),
+            ThreadCommand::Members(trainers) => {
+                clocks.members(&trainers);
+                host.members(&trainers, &mut effects);
+            }
             ThreadCommand::Cut(command) => {
                 let now = Duration::from_millis(now_ms);
                 done = host.cut(&command, now, &mut effects).is_ok();

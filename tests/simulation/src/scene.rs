@@ -129,7 +129,7 @@ impl Scene {
     pub fn join(&mut self, number: usize) {
         let member = Member { slot: Slot::trainer(number as u32), incarnation: Incarnation(1) };
         let client = Client {
-            machine: ClientMachine::new(self.job.layout()),
+            machine: ClientMachine::of(self.job.layout(), self.job.replicas > 0),
             member,
             conns: [None, None],
             replies: Default::default(),

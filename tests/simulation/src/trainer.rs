@@ -85,7 +85,7 @@ impl Trainer {
     #[must_use]
     pub fn new(job: Job) -> Self {
         Self {
-            machine: ClientMachine::new(job.layout()),
+            machine: ClientMachine::of(job.layout(), job.replicas > 0),
             job,
             phase: None,
             lanes: BTreeMap::new(),

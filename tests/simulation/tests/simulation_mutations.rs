@@ -24,7 +24,7 @@ const FAULTS_MAX: usize = 6;
 
 /// Defects that need a combination of faults which thousands of seeds may miss. Their rules are played step by step in
 /// `simulation_schedules` and in the tests of heddle-am-core and heddle-shard. Tried only where `HEDDLE_MUTATION` names one.
-const RARE: [Mutation; 8] = [
+const RARE: [Mutation; 9] = [
     Mutation::BarrierByNumber,
     Mutation::AllocationTimeoutRunsOn,
     Mutation::ViewsBeforeRecord,
@@ -33,6 +33,7 @@ const RARE: [Mutation; 8] = [
     Mutation::FilledCopyIsNotCounted,
     Mutation::AnyFillName,
     Mutation::StaleFillBegin,
+    Mutation::StoppedShardIsPulled,
 ];
 
 /// Faults of which a defect needs several close together; all for the others.
@@ -84,6 +85,9 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         Mutation::BestPassIsNotHeld => "bsp-best",
         // Clocks are SSP's.
         Mutation::IdleTrainerIsCounted | Mutation::OwnClockAlone => "ssp",
+        Mutation::UnknownTrainerIsNotAwaited
+        | Mutation::ClosedTrainerIsNotCounted
+        | Mutation::StoppedShardIsPulled => "ssp-replicas",
         // Copies of shards.
         Mutation::AnswersDoNotWait
         | Mutation::PrimaryLeavesBackupOut

@@ -17,6 +17,9 @@
 //!
 //! A clock is sent on every open connection and has no reply. It is not kept: a connection that opens gets the present clock
 //! before anything else.
+//!
+//! Where shards have backups, a promoted copy waits for a clock of each trainer, also of those that are not counted. So every
+//! connection that opens gets one, and all open ones with each new map.
 
 use std::collections::VecDeque;
 
@@ -32,6 +35,7 @@ use crate::gradient::Payload;
 #[derive(Debug, Default)]
 pub(super) struct TrainerClock {
     is_on: bool,
+    has_backups: bool,
     /// Steps before this number are over.
     clock: u64,
     /// Steps from number `clock` on, each over or not. The first is not over.
@@ -73,10 +77,22 @@ pub(super) struct StepPull {
 }
 
 impl TrainerClock {
+    /// A clock before the first phase. `has_backups`: whether shards have backups.
+    pub(super) fn new(has_backups: bool) -> Self {
+        Self { has_backups, ..Self::default() }
+    }
+
     /// A new epoch or phase begins.
     pub(super) fn begin(&mut self, is_on: bool) {
-        let asked = self.asked;
-        *self = Self { is_on, asked, ..Self::default() };
+        let Self { asked, has_backups, .. } = *self;
+        *self = Self { is_on, asked, has_backups, ..Self::default() };
+    }
+
+    /// Shards may have other places.
+    pub(super) fn placed(&mut self, context: &mut MachineContext) {
+        if self.is_on && self.has_backups {
+            self.send(context);
+        }
     }
 
     /// Whether pulls of tasks have numbers.
@@ -185,11 +201,12 @@ impl TrainerClock {
         }
     }
 
-    /// The frame with the present clock, once the start is known.
+    /// The frame with the present clock, once the start is known or if shards have backups.
     fn header(&self, context: &MachineContext) -> Option<Header> {
         let era = context.era.filter(|_| self.is_on)?;
         let has_task = match self.state {
             ClockState::NoTask => false,
+            ClockState::Asking { .. } if self.has_backups => false,
             ClockState::Asking { .. } => return None,
             ClockState::Counted => true,
         };
@@ -198,6 +215,6 @@ impl TrainerClock {
 
     /// The frame that a connection gets when it opens.
     pub(super) fn repeated(&self, context: &MachineContext) -> Option<Header> {
-        self.header(context).filter(|_| self.state == ClockState::Counted)
+        self.header(context).filter(|_| self.has_backups || self.state == ClockState::Counted)
     }
 }

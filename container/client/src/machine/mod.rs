@@ -74,12 +74,18 @@ impl ClientMachine {
     /// A client that has the tables and no work. It waits for [`DataRequest::Work`].
     #[must_use]
     pub fn new(layout: Layout) -> Self {
+        Self::of(layout, false)
+    }
+
+    /// As [`ClientMachine::new`]; `has_backups`: whether shards have backups (`pservers.replicas`).
+    #[must_use]
+    pub fn of(layout: Layout, has_backups: bool) -> Self {
         Self {
             context: MachineContext::new(layout),
             pulls: Pulls::default(),
             lanes: RunningLanes::default(),
             tasks: Tasks::default(),
-            clock: TrainerClock::default(),
+            clock: TrainerClock::new(has_backups),
             at_barrier: None,
             outages: Vec::new(),
         }
@@ -198,6 +204,7 @@ impl ClientMachine {
             self.context.events.push_back(ClientEvent::Begun { era });
         }
         self.context.requests.place(places, now_ms);
+        self.clock.placed(&mut self.context);
         self.report_outages(now_ms);
     }
 

@@ -43,7 +43,7 @@ pub(super) struct NewConnection {
 impl ClientState {
     pub(super) fn new(settings: Settings, events: Sender<ClientEvent>) -> Self {
         Self {
-            machine: RefCell::new(ClientMachine::new(settings.layout.clone())),
+            machine: RefCell::new(ClientMachine::of(settings.layout.clone(), settings.has_backups)),
             settings,
             events,
             started: Instant::now(),

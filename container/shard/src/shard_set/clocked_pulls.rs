@@ -3,6 +3,9 @@
 //! The rule is in [`super::clocks`]. Clocks and waiting pulls are those of the data thread, not of a shard: a trainer sends one
 //! clock to each thread. A pull that waits blocks nothing behind it. A cut does not hold it: its trainer may be unable to
 //! finish a step, and so its own clock, before the pull is answered.
+//!
+//! While a shard stops for a hand-over, its pulls wait too: trainers with the new map send their clocks to the old primary as
+//! long as it serves any shard, and these count steps that it lacks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,10 +13,12 @@ use std::time::Duration;
 use heddle_protocol::control::{GrantedPulls, Phase};
 use heddle_protocol::frame::{Header, Kind, Status, flags};
 use heddle_protocol::ids::{Member, PhaseNo, ShardId, Step};
+use heddle_protocol::mutation::Mutation;
 
 use super::clocks::{Clocks, FallingClock};
 use crate::effect::{Conn, Flow, ShardEffect};
 use crate::frame::{Frame, WaitingFrame};
+use crate::replication::Replication;
 use crate::shard::Shard;
 
 /// Clocks and the pulls that wait for them.
@@ -23,20 +28,36 @@ pub(super) struct ClockedPulls {
     clocks: Clocks,
     waiting: VecDeque<WaitingPull>,
     waiting_bytes: usize,
+    /// The last clock of each connection that came before its epoch, its phase or the list with its trainer.
+    early: BTreeMap<Conn, WaitingFrame>,
     granted: GrantedPulls,
     now: Duration,
 }
 
 struct WaitingPull {
+    member: Member,
     frame: WaitingFrame,
     since: Duration,
 }
 
+/// What decides about a pull besides clocks.
+pub(super) struct ServedShards<'s> {
+    pub(super) shards: &'s mut BTreeMap<ShardId, Shard>,
+    pub(super) copies: Option<&'s Replication>,
+}
+
+impl ServedShards<'_> {
+    fn is_stopped(&self, shard: ShardId) -> bool {
+        self.copies.is_some_and(|copies| copies.is_stopped(shard))
+            && !Mutation::StoppedShardIsPulled.is_on()
+    }
+}
+
 impl ClockedPulls {
     /// A new epoch or phase begins. Drops all clocks and waiting pulls: their trainers get a new epoch or phase.
-    pub(super) fn begin(&mut self, phase: Phase) {
+    pub(super) fn begin(&mut self, phase: Phase, has_backups: bool) {
         self.phase = phase.no;
-        self.clocks.begin(phase.sharing);
+        self.clocks.begin(phase.sharing, has_backups);
         self.waiting.clear();
         self.waiting_bytes = 0;
     }
@@ -54,6 +75,17 @@ impl ClockedPulls {
     /// Pulls granted since the start.
     pub(super) fn granted(&self) -> &GrantedPulls {
         &self.granted
+    }
+
+    /// Keeps a clock for what is on its way from the ApplicationMaster. It is not sent again, and a promoted copy may wait for
+    /// it.
+    pub(super) fn keep_early(&mut self, clock: &Frame<'_>) {
+        self.early.insert(clock.conn, clock.to_waiting());
+    }
+
+    /// The clocks that were kept.
+    pub(super) fn take_early(&mut self) -> BTreeMap<Conn, WaitingFrame> {
+        std::mem::take(&mut self.early)
     }
 
     /// Whether [`Self::on_frame`] takes the frame.
@@ -74,7 +106,7 @@ impl ClockedPulls {
         member: Member,
         frame: &Frame<'_>,
         bytes_max: usize,
-        shards: &mut BTreeMap<ShardId, Shard>,
+        served: ServedShards<'_>,
         out: &mut Vec<ShardEffect>,
     ) -> Result<(), Status> {
         let header = &frame.header;
@@ -82,20 +114,27 @@ impl ClockedPulls {
             Kind::Clock => {
                 self.check(header)?;
                 let (clock, has_task) = (header.step.0, !header.has(flags::EMPTY));
-                let set = self.clocks.set(frame.conn, member, clock, has_task);
+                let set = self.clocks.set(member, clock, has_task);
                 set.map_err(|FallingClock| Status::Stale)?;
-                self.release(shards, out);
+                self.release(served, out);
             }
             Kind::ClockQuery => {
                 self.check(header)?;
+                if self.clocks.are_incomplete() {
+                    return Err(Status::NotReady);
+                }
                 let mut reply = header.reply(Kind::Progress, Status::Ok);
                 reply.step = Step(self.clocks.start());
                 out.push(ShardEffect::Reply { conn: frame.conn, header: reply });
             }
             // A pull of another phase is refused by the shard.
-            _ if header.phase != self.phase || self.grant(frame, None) => serve(frame, shards, out),
+            _ if header.phase != self.phase
+                || (!served.is_stopped(header.shard) && self.grant(member, frame, None)) =>
+            {
+                serve(frame, served.shards, out);
+            }
             _ => {
-                let pull = WaitingPull { frame: frame.to_waiting(), since: self.now };
+                let pull = WaitingPull { member, frame: frame.to_waiting(), since: self.now };
                 if self.waiting_bytes + pull.frame.bytes() > bytes_max {
                     return Err(Status::Later);
                 }
@@ -116,16 +155,14 @@ impl ClockedPulls {
     }
 
     /// Serves the waiting pulls that the clocks grant by now, in the order in which they came.
-    pub(super) fn release(
-        &mut self,
-        shards: &mut BTreeMap<ShardId, Shard>,
-        out: &mut Vec<ShardEffect>,
-    ) {
+    pub(super) fn release(&mut self, served: ServedShards<'_>, out: &mut Vec<ShardEffect>) {
         for _ in 0..self.waiting.len() {
             let Some(pull) = self.waiting.pop_front() else { return };
             let frame = pull.frame.frame();
-            if self.grant(&frame, Some(pull.since)) {
-                serve(&frame, shards, out);
+            if !served.is_stopped(frame.header.shard)
+                && self.grant(pull.member, &frame, Some(pull.since))
+            {
+                serve(&frame, served.shards, out);
                 self.waiting_bytes -= pull.frame.bytes();
             } else {
                 self.waiting.push_back(pull);
@@ -134,8 +171,8 @@ impl ClockedPulls {
     }
 
     /// Whether a pull is granted now, which is counted. `since`: when it began to wait.
-    fn grant(&mut self, frame: &Frame<'_>, since: Option<Duration>) -> bool {
-        let Some(gap) = self.clocks.gap(frame.conn, frame.header.step.0) else {
+    fn grant(&mut self, member: Member, frame: &Frame<'_>, since: Option<Duration>) -> bool {
+        let Some(gap) = self.clocks.gap(member, frame.header.step.0) else {
             return false;
         };
         let waited = since.map(|since| self.now.saturating_sub(since).as_micros());
@@ -143,11 +180,29 @@ impl ClockedPulls {
         true
     }
 
-    /// The connection is closed: its trainer is not counted, and its pulls are dropped. Other pulls may be granted
-    /// afterwards.
-    pub(super) fn disconnect(&mut self, conn: Conn) {
-        self.clocks.remove(conn);
+    /// The connection is closed: without backups its trainer is not counted, and its pulls are dropped. Other pulls may be
+    /// granted afterwards.
+    pub(super) fn disconnect(&mut self, conn: Conn, member: Member) {
+        self.clocks.disconnect(member);
+        self.early.remove(&conn);
         self.waiting.retain(|pull| pull.frame.conn != conn);
+        self.waiting_bytes = self.waiting.iter().map(|pull| pull.frame.bytes()).sum();
+    }
+
+    /// A copy here serves from now on. These are the members.
+    pub(super) fn promoted(&mut self, members: impl Iterator<Item = Member>) {
+        self.clocks.promoted(members);
+    }
+
+    /// Another copy serves the shard: its pulls are sent there.
+    pub(super) fn stop_serving(&mut self, shard: ShardId, out: &mut Vec<ShardEffect>) {
+        self.waiting.retain(|pull| {
+            let stays = pull.frame.header.shard != shard;
+            if !stays {
+                out.push(pull.frame.frame().refusal(Status::WrongShard));
+            }
+            stays
+        });
         self.waiting_bytes = self.waiting.iter().map(|pull| pull.frame.bytes()).sum();
     }
 

@@ -12,14 +12,21 @@
 //! trainer is counted, the answer is the highest clock ever sent. Clocks do not fall: a lower one is refused.
 //!
 //! Clocks belong to an epoch and phase and are never saved. Frames and waiting pulls are in [`super::clocked_pulls`].
+//!
+//! **Backups.** Clocks are not replicated. A clock counts steps that every copy has, so a promoted copy has them too, but its
+//! thread may not know all trainers: some never had a connection to it. It grants nothing until each member of that moment
+//! has sent a clock, with or without a task, in this epoch and phase.
+//!
+//! A trainer with the new map closes its connection to the old primary, which may not know of its loss and still serves
+//! trainers with the old map. They would get values without the steps that the first trainer took since. So a closed
+//! connection does not end the counting where shards have backups: the ApplicationMaster does, when it takes the trainer out
+//! of the members. Then training waits for it when a trainer dies, also while there is none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::Sharing;
 use heddle_protocol::ids::Member;
 use heddle_protocol::mutation::Mutation;
-
-use crate::effect::Conn;
 
 /// The clocks that a data thread has received.
 #[derive(Debug, Default)]
@@ -29,11 +36,17 @@ pub(super) struct Clocks {
     /// The highest clock of each trainer, counted or not.
     sent: BTreeMap<Member, u64>,
     /// Clocks of counted trainers.
-    counted: BTreeMap<Conn, u64>,
+    counted: BTreeMap<Member, u64>,
     /// The same, the lowest first.
-    by_clock: BTreeSet<(u64, Conn)>,
+    by_clock: BTreeSet<(u64, Member)>,
     /// The highest clock ever sent.
     highest: u64,
+    /// Whether shards have backups.
+    has_backups: bool,
+    /// Trainers that have sent a clock on a connection that is open.
+    known: BTreeSet<Member>,
+    /// Trainers without which nothing is granted: those that were not known when a copy was promoted.
+    awaited: BTreeSet<Member>,
 }
 
 /// A clock below an earlier one of the same trainer.
@@ -42,8 +55,9 @@ pub(super) struct FallingClock;
 
 impl Clocks {
     /// A new epoch or phase begins: no trainer is counted.
-    pub(super) fn begin(&mut self, sharing: Sharing) {
-        *self = Self { staleness: sharing.staleness().map(u64::from), ..Self::default() };
+    pub(super) fn begin(&mut self, sharing: Sharing, has_backups: bool) {
+        let staleness = sharing.staleness().map(u64::from);
+        *self = Self { staleness, has_backups, ..Self::default() };
     }
 
     /// Whether pulls wait for clocks.
@@ -57,7 +71,6 @@ impl Clocks {
     /// The clock falls. Nothing has happened.
     pub(super) fn set(
         &mut self,
-        conn: Conn,
         member: Member,
         clock: u64,
         has_task: bool,
@@ -67,24 +80,50 @@ impl Clocks {
         }
         self.sent.insert(member, clock);
         self.highest = self.highest.max(clock);
-        self.remove(conn);
+        if self.has_backups {
+            self.known.insert(member);
+            self.awaited.remove(&member);
+        }
+        self.remove(member);
         if has_task || Mutation::IdleTrainerIsCounted.is_on() {
-            self.counted.insert(conn, clock);
-            self.by_clock.insert((clock, conn));
+            self.counted.insert(member, clock);
+            self.by_clock.insert((clock, member));
         }
         Ok(())
     }
 
-    /// The connection is closed.
-    pub(super) fn remove(&mut self, conn: Conn) {
-        if let Some(clock) = self.counted.remove(&conn) {
-            self.by_clock.remove(&(clock, conn));
+    fn remove(&mut self, member: Member) {
+        if let Some(clock) = self.counted.remove(&member) {
+            self.by_clock.remove(&(clock, member));
+        }
+    }
+
+    /// The trainer's connection is closed.
+    pub(super) fn disconnect(&mut self, member: Member) {
+        self.known.remove(&member);
+        if !self.has_backups || Mutation::ClosedTrainerIsNotCounted.is_on() {
+            self.remove(member);
         }
     }
 
     /// Trainers have left: their clocks are not needed any more.
     pub(super) fn retain(&mut self, is_member: impl Fn(Member) -> bool) {
         self.sent.retain(|member, _| is_member(*member));
+        self.counted.retain(|member, _| is_member(*member));
+        self.by_clock.retain(|(_, member)| is_member(*member));
+        self.awaited.retain(|member| is_member(*member));
+    }
+
+    /// A copy here serves from now on: nothing is granted without these trainers.
+    pub(super) fn promoted(&mut self, members: impl Iterator<Item = Member>) {
+        if self.are_on() && !Mutation::UnknownTrainerIsNotAwaited.is_on() {
+            self.awaited.extend(members.filter(|member| !self.known.contains(member)));
+        }
+    }
+
+    /// Whether the clock of a trainer is awaited.
+    pub(super) fn are_incomplete(&self) -> bool {
+        !self.awaited.is_empty()
     }
 
     /// The lowest clock of the counted trainers.
@@ -98,9 +137,9 @@ impl Clocks {
     }
 
     /// The gap of a pull that is granted now: its number minus the lowest clock. None: it waits.
-    pub(super) fn gap(&self, conn: Conn, number: u64) -> Option<u64> {
-        let staleness = self.staleness?;
-        let own = *self.counted.get(&conn)?;
+    pub(super) fn gap(&self, member: Member, number: u64) -> Option<u64> {
+        let staleness = self.staleness.filter(|_| !self.are_incomplete())?;
+        let own = *self.counted.get(&member)?;
         let lowest = self.lowest().filter(|_| !Mutation::OwnClockAlone.is_on()).unwrap_or(own);
         let gap = number.saturating_sub(lowest);
         (gap <= staleness).then_some(gap)

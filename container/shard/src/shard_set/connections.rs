@@ -38,13 +38,11 @@ impl TrainerConnections {
         Conn(self.opened)
     }
 
-    /// Removes a connection and its frames. False if it is not open.
-    pub(super) fn close(&mut self, conn: Conn) -> bool {
-        let Some(connection) = self.open.remove(&conn) else {
-            return false;
-        };
+    /// Removes a connection and its frames, and returns its trainer. None if it is not open.
+    pub(super) fn close(&mut self, conn: Conn) -> Option<Member> {
+        let connection = self.open.remove(&conn)?;
         self.held_bytes -= connection.held.iter().map(WaitingFrame::bytes).sum::<usize>();
-        true
+        Some(connection.member)
     }
 
     pub(super) fn member(&self, conn: Conn) -> Option<Member> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use heddle_protocol::frame::Status;
-use heddle_protocol::ids::{Incarnation, Member, Role};
+use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 
 /// Members, as the ApplicationMaster's last list has them.
 #[derive(Default)]
@@ -43,6 +43,12 @@ impl Members {
     /// Whether the trainer is not a member any more.
     pub(super) fn has_left(&self, member: Member) -> bool {
         self.check(member) == Err(Status::NotMember)
+    }
+
+    /// The members.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Member> {
+        let member = |(&index, &incarnation)| Member { slot: Slot::trainer(index), incarnation };
+        self.current.iter().map(member)
     }
 
     pub(super) fn contains(&self, member: Member) -> bool {

@@ -104,7 +104,11 @@ impl Replicas {
     /// # Errors
     /// The refusal of a copy that does not serve.
     pub(super) fn admit(&self, header: &Header) -> Result<Flow, Status> {
-        if header.kind != Kind::Clock && !self.copies.is_primary(header.shard) {
+        // A clock is for the data thread and changes no shard.
+        if header.kind == Kind::Clock {
+            return Ok(Flow::Taken);
+        }
+        if !self.copies.is_primary(header.shard) {
             return Err(self.copies.refusal(header.shard));
         }
         let waits = header.kind.is_held_by_cuts() && self.copies.is_full();
@@ -206,6 +210,9 @@ impl ShardSet {
         if served && !serves {
             self.stop_serving(id, out);
         }
+        if promoted {
+            self.clocked.promoted(self.members.iter());
+        }
         if promoted && let Some(shard) = self.shards.get_mut(&id) {
             // The ApplicationMaster ends each cut of a command that this pserver has received, also after a restart.
             let open = (self.highest_cut > self.ended_cut).then_some(self.highest_cut);
@@ -256,6 +263,7 @@ impl ShardSet {
             shard.disarm();
             shard.refuse_waiting(Status::WrongShard, out);
         }
+        self.clocked.stop_serving(id, out);
     }
 
     /// Numbers what changed since `from` effects, holds answers, and releases what waited.

@@ -1,6 +1,7 @@
 //! Copies of one shard: a primary, its backups, and a trainer, without sockets. What breaks simpler protocols has the number of
 //! its schedule in its name.
 
+mod clocks;
 mod fills;
 mod hand_over;
 mod hostile;

@@ -19,11 +19,6 @@ pub(super) fn check_replicas(spec: &JobSpec) -> Result<(), SpecError> {
             "is {replicas}, must be below pservers.count = {count}: the copies of a shard are on different pservers"
         )
     })?;
-    // Clocks are not replicated.
-    let ssp = spec.training.consistency == Consistency::Ssp;
-    rule(replicas == 0 || !ssp, KEY, || {
-        format!("is {replicas}, must be 0 with training.consistency = \"ssp\"")
-    })?;
     check_recovery(spec)?;
     let copies = spec.checkpoint.copies;
     rule(copies <= 1 + replicas, COPIES, || {
@@ -86,14 +81,12 @@ mod tests {
             refused(|spec| (spec.pservers.count, spec.pservers.replicas) = (4, 3))
                 .starts_with("pservers.replicas: is 3, must be from 0 to 2")
         );
-        assert_eq!(
-            refused(|spec| {
-                spec.pservers.replicas = 1;
-                spec.training.consistency = Consistency::Ssp;
-                spec.training.staleness = Some(1);
-            }),
-            "pservers.replicas: is 1, must be 0 with training.consistency = \"ssp\""
-        );
+        super::check_replicas(&job(|spec| {
+            spec.pservers.replicas = 1;
+            spec.training.consistency = Consistency::Ssp;
+            spec.training.staleness = Some(1);
+        }))
+        .expect("one backup with SSP");
     }
 
     #[test]

@@ -204,7 +204,7 @@ section! {
         /// Backups of each shard.
         #[serde(default, skip_serializing_if = "super::table::is_default")]
         key replicas: u32 = "pservers.replicas", Value("0"), OnResume, range(0, REPLICAS_MAX),
-            "Backups of each shard, on other pservers and other hosts: 0 to 2, below pservers.count. The loss of a pserver then costs no rollback, as long as a copy of each of its shards is left. Each copy needs the memory of its shard. A cluster needs one host more than backups, else submit ends with exit code 4. Not for training.consistency = \"ssp\".";
+            "Backups of each shard, on other pservers and other hosts: 0 to 2, below pservers.count. The loss of a pserver then costs no rollback, as long as a copy of each of its shards is left. Each copy needs the memory of its shard. A cluster needs one host more than backups, else submit ends with exit code 4.";
         #[serde(default = "default_replacement")]
         key replacement: DurationMs = "pservers.replacement", Value("\"30s\""), Freely + site, read(take.parse(key)),
             "How long to wait for the container that replaces a lost pserver's, 0s to 1h; then the others take over its shards where they fit into pservers.memory, until it comes.";

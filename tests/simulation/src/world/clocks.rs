@@ -2,22 +2,22 @@
 //!
 //! Counted again from the frames that arrive, by the rule alone: the number of a granted pull is at most the staleness above
 //! the clock of every trainer that is counted on that data thread. A trainer whose first clock arrives during a cut is left
-//! out, since the cut may hold the clock.
+//! out, since the cut may hold the clock. With backups the rule has more ([`KnownClocks`](super::super::known_clocks::KnownClocks)).
 
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::spec::Consistency;
 use heddle_shard::ShardEffect;
 
 use super::super::pserver;
-use super::World;
+use super::{Body, Container, Data, World};
 
 impl World {
-    /// A clock arrived; `out`: what came of it.
+    /// A clock arrived; `may_be_held`: a cut or earlier frames may hold it; `out`: what came of it.
     pub(super) fn clock_arrives(
         &mut self,
         data: u64,
         header: &Header,
-        is_cut_open: bool,
+        may_be_held: bool,
         out: &[pserver::Output],
     ) {
         let is_refusal = |want: &pserver::Output| {
@@ -27,21 +27,34 @@ impl World {
         if out.iter().any(is_refusal) {
             return;
         }
-        let data = self.data.get_mut(&data).filter(|data| !data.is_closed);
-        let Some(data) = data else { return };
+        let at = |data: &&Data| !data.is_closed;
+        let Some(&Data { member, pserver, thread, .. }) = self.data.get(&data).filter(at) else {
+            return;
+        };
+        let Some(pserver) = self.pserver(pserver) else { return };
+        let known = &mut pserver.clocks[thread];
+        known.arrives(member, header, may_be_held);
+        // It is kept for the list with its trainer.
+        if !known.has(member) {
+            return;
+        }
+        let Some(data) = self.data.get_mut(&data) else { return };
         let (epoch, phase) = (header.epoch, header.phase);
         let is_known = data.clock.is_some_and(|(e, p, _)| (e, p) == (epoch, phase));
         data.clock = match header.has(flags::EMPTY) {
-            false if is_known || !is_cut_open => Some((epoch, phase, header.step.0)),
+            false if is_known || !may_be_held => Some((epoch, phase, header.step.0)),
             _ => None,
         };
     }
 
     /// The pserver's end of a connection is closed.
     pub(super) fn stop_counting(&mut self, data: u64) {
-        if let Some(data) = self.data.get_mut(&data) {
-            data.is_closed = true;
-            data.clock = None;
+        let Some(data) = self.data.get_mut(&data).filter(|data| !data.is_closed) else { return };
+        data.is_closed = true;
+        data.clock = None;
+        let (member, pserver, thread) = (data.member, data.pserver, data.thread);
+        if let Some(pserver) = self.pserver(pserver) {
+            pserver.clocks[thread].closes(member);
         }
     }
 
@@ -55,6 +68,12 @@ impl World {
         let ShardEffect::Values { header, .. } = effect else { return Ok(()) };
         if self.job.consistency != Consistency::Ssp || header.has(flags::FREE) {
             return Ok(());
+        }
+        if self.job.replicas > 0
+            && let Some(Container { body: Body::Pserver(pserver), .. }) =
+                self.containers.get(&pserver)
+        {
+            return pserver.clocks[thread].check(header, self.job.staleness);
         }
         let here = self.data.values().filter(|d| d.pserver == pserver && d.thread == thread);
         let clocks = here.filter_map(|data| {

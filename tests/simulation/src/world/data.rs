@@ -45,8 +45,16 @@ impl World {
             Ok((pserver, thread, conn)) => {
                 let data = self.number();
                 self.connects(number, Some(endpoint));
-                let (trainer, is_closed, clock) = (number, false, None);
-                let opened = Data { trainer, pserver, thread, endpoint, conn, is_closed, clock };
+                let opened = Data {
+                    trainer: number,
+                    member,
+                    pserver,
+                    thread,
+                    endpoint,
+                    conn,
+                    is_closed: false,
+                    clock: None,
+                };
                 self.data.insert(data, opened);
                 self.pserver_wants(pserver, out)?;
                 if let Some(Container { body: Body::Trainer(trainer), .. }) =
@@ -86,10 +94,12 @@ impl World {
         };
         let is_cut_open = pserver.hosts[thread].deadline().is_some();
         let mut out = Vec::new();
-        if !pserver.frame(thread, conn, &frame, &mut out) {
+        let is_taken = pserver.frame(thread, conn, &frame, &mut out);
+        let may_be_held = is_cut_open || pserver.hosts[thread].has_held(conn);
+        if !is_taken {
             self.wires.entry(Wire::DataUp(data)).or_default().push_front(Item::Frame(frame));
         } else if h.kind == Kind::Clock {
-            self.clock_arrives(data, &h, is_cut_open, &out);
+            self.clock_arrives(data, &h, may_be_held, &out);
         }
         self.pserver_wants(number, out)
     }

@@ -139,6 +139,7 @@ struct Control {
 
 struct Data {
     trainer: u64,
+    member: Member,
     pserver: u64,
     thread: usize,
     endpoint: SocketAddr,

@@ -280,3 +280,30 @@ fn steps_that_pull_nothing_are_counted() {
     assert_eq!(world.clocks(), [(1, true); 2]);
     assert_eq!(world.pull_step(TASK, 1), [1, 1]);
 }
+
+/// S55: a promoted copy grants nothing before it has a clock of each trainer, so trainers without a task send theirs too.
+#[test]
+fn s55_with_backups_every_connection_and_map_brings_a_clock() {
+    let mut world = World::of(true);
+    let work = |world: &mut World| {
+        let phase = Phase { no: PhaseNo(1), sharing: Sharing::ClockedQueue { staleness: 1 } };
+        world.on(DataRequest::Work { epoch: epoch(0), phase, places: places(2, 0) });
+    };
+    work(&mut world);
+    assert!(matches!(world.event(), Some(ClientEvent::Begun { .. })));
+    assert_eq!(world.clocks(), [(0, false); 2], "the phase has begun, and it has no task");
+    world.machine.closed(endpoint(1), Closed::Broke, 0);
+    world.wait();
+    world.connect_all();
+    assert_eq!(world.clocks(), [(0, false)]);
+    world.hold(TASK);
+    let questions = world.questions();
+    work(&mut world);
+    assert_eq!(world.clocks(), [(0, false); 2], "it does not know yet where it starts");
+    for question in &questions {
+        world.lowest(question, 3);
+    }
+    assert_eq!(world.clocks(), [(3, true); 2]);
+    work(&mut world);
+    assert_eq!(world.clocks(), [(3, true); 2], "shards may have moved");
+}
