@@ -181,13 +181,14 @@ fn asp_counts_exactly_through_kills() {
 }
 
 #[test]
-fn asp_counts_exactly_through_failovers() {
-    for kind in [Kind::Dense, Kind::Sparse] {
-        let (rows, view) = count_with_kills("asp", kind, 8, &["--set", "pservers.replicas=1"]);
+fn counts_are_exact_through_failovers() {
+    for (consistency, kind) in [("asp", Kind::Dense), ("asp", Kind::Sparse), ("ssp", Kind::Dense)] {
+        let sets = ["--set", "pservers.replicas=1"];
+        let (rows, view) = count_with_kills(consistency, kind, 8, &sets);
         check_counts(&rows, kind);
         let is_failover = |it: &&RecoveryView| it.kind == RecoveryKind::Failover;
         let failovers: Vec<_> = view.recoveries.iter().filter(is_failover).collect();
-        println!("{kind:?}: {failovers:#?}");
+        println!("{consistency} {kind:?}: {failovers:#?}");
         assert!(!failovers.is_empty(), "{:?}", view.recoveries);
         assert!(failovers.iter().all(|it| it.epoch_before == it.epoch_after));
     }

@@ -156,3 +156,32 @@ fn trainer_that_dies_without_a_master_holds_up_nobody() {
     let view = ended(run);
     assert_eq!(granted(&view).gap_max, 0);
 }
+
+/// Each of three pservers is lost once. Its backup serves, and knows the clocks of all trainers before it grants a pull.
+#[test]
+fn staleness_holds_when_pservers_with_backups_are_lost() {
+    for staleness in [0, 1] {
+        let dir = folder(staleness, 3, 3);
+        let sets = ["--set", "pservers.count=3", "--set", "pservers.replicas=1"];
+        let slow = [("FAILPOINTS", "step-computed=sleep(10);step-slowed=return(sleep=30,slot=2)")];
+        let run = Run::start_with(dir.path(), "job.toml", &sets, &slow).expect("it starts");
+        let mut run = run.expecting(KILLS);
+        training(&mut run, 3);
+        for index in 0..3 {
+            let has_backups = |view: &JobView| {
+                let whole = view.replication.as_ref().is_some_and(|it| it.under_replicated == 0);
+                whole && view.recoveries.iter().all(|recovery| recovery.done)
+            };
+            let view = run.wait_for("backups of all shards", LIMIT, has_backups).expect("filled");
+            let known = view.recoveries.len();
+            kill9(pid_of(&view, Slot::pserver(index)).expect("it runs")).expect("it was alive");
+            run.wait_for("the loss is noticed", LIMIT, |view| view.recoveries.len() > known)
+                .expect("noticed");
+        }
+        let view = ended(run);
+        let pulls = granted(&view);
+        assert!(pulls.gap_max <= u64::from(staleness), "{pulls:?}");
+        assert_eq!(view.epoch.count, 0, "no rollback: {:?}", view.recoveries);
+        assert!(view.rows >= u64::from(3 * FILES * ROWS), "{} rows", view.rows);
+    }
+}
