@@ -185,7 +185,12 @@ impl ClockedPulls {
     pub(super) fn disconnect(&mut self, conn: Conn, member: Member) {
         self.clocks.disconnect(member);
         self.early.remove(&conn);
-        self.waiting.retain(|pull| pull.frame.conn != conn);
+        self.keep_waiting(|frame| frame.conn != conn);
+    }
+
+    /// Drops the pulls that do not wait any more.
+    fn keep_waiting(&mut self, mut stays: impl FnMut(&WaitingFrame) -> bool) {
+        self.waiting.retain(|pull| stays(&pull.frame));
         self.waiting_bytes = self.waiting.iter().map(|pull| pull.frame.bytes()).sum();
     }
 
@@ -196,14 +201,13 @@ impl ClockedPulls {
 
     /// Another copy serves the shard: its pulls are sent there.
     pub(super) fn stop_serving(&mut self, shard: ShardId, out: &mut Vec<ShardEffect>) {
-        self.waiting.retain(|pull| {
-            let stays = pull.frame.header.shard != shard;
+        self.keep_waiting(|frame| {
+            let stays = frame.header.shard != shard;
             if !stays {
-                out.push(pull.frame.frame().refusal(Status::WrongShard));
+                out.push(frame.frame().refusal(Status::WrongShard));
             }
             stays
         });
-        self.waiting_bytes = self.waiting.iter().map(|pull| pull.frame.bytes()).sum();
     }
 
     /// Trainers have left.

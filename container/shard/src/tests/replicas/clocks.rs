@@ -35,6 +35,29 @@ impl Clocks {
         assert_eq!(flow, Flow::Taken);
     }
 
+    /// In the second phase, the first trainer sends its clock and pulls for the step that follows.
+    fn pull_in_second_phase(&mut self, host: usize, request: u64, clock: u64) {
+        let header = Header::clock(epoch(1), PhaseNo(1), clock, true);
+        assert_eq!(self.copies.send(host, header, &[], &[]), Flow::Taken);
+        let header = self.copies.header(Kind::Pull, whole(0, clock));
+        let header = Header { request, count: 1, phase: PhaseNo(1), ..header };
+        assert_eq!(self.copies.send(host, header, &[], &[]), Flow::Taken);
+    }
+
+    /// The second phase begins.
+    fn begin_second_phase(&mut self, host: usize) {
+        let sharing = Sharing::ClockedQueue { staleness: 0 };
+        let begin = BeginPhase { epoch: epoch(1), phase: Phase { no: PhaseNo(1), sharing } };
+        self.copies.act(host, |set, _, out| set.begin(begin, out)).expect("this epoch");
+    }
+
+    /// The first trainer's pull at the primary waits for the second one.
+    fn pull_waits(&mut self) {
+        self.clock(0, 0, 1, true);
+        self.clock(0, 1, 0, true);
+        self.copies.pull(0, 1, 1);
+    }
+
     fn is_granted(&self, host: usize, request: u64) -> bool {
         matches!(self.copies.answer(host, request), Some((Kind::Values, _)))
     }
@@ -84,15 +107,8 @@ fn s55_closed_connections_are_awaited_and_lost_trainers_are_not() {
 fn s55_a_new_phase_waits_for_nobody() {
     let mut clocks = Clocks::new(2);
     clocks.copies.promote(1, 2);
-    let sharing = Sharing::ClockedQueue { staleness: 0 };
-    let phase = Phase { no: PhaseNo(1), sharing };
-    let begin = BeginPhase { epoch: epoch(1), phase };
-    clocks.copies.act(1, |set, _, out| set.begin(begin, out)).expect("this epoch");
-    let header = Header::clock(epoch(1), PhaseNo(1), 0, true);
-    assert_eq!(clocks.copies.send(1, header, &[], &[]), Flow::Taken);
-    let header = clocks.copies.header(Kind::Pull, whole(0, 0));
-    let header = Header { request: 1, count: 1, phase: PhaseNo(1), ..header };
-    assert_eq!(clocks.copies.send(1, header, &[], &[]), Flow::Taken);
+    clocks.begin_second_phase(1);
+    clocks.pull_in_second_phase(1, 1, 0);
     assert!(clocks.is_granted(1, 1));
 }
 
@@ -100,7 +116,6 @@ fn s55_a_new_phase_waits_for_nobody() {
 /// again.
 #[test]
 fn s55_clock_that_comes_before_its_phase_or_member_is_kept() {
-    let sharing = Sharing::ClockedQueue { staleness: 0 };
     let mut clocks = Clocks::new(2);
     let newer = Member { incarnation: Incarnation(2), ..member(1) };
     let conn = clocks.copies.act(1, |set, _, out| set.connect(newer, out)).expect("newer");
@@ -111,17 +126,11 @@ fn s55_clock_that_comes_before_its_phase_or_member_is_kept() {
         assert_eq!(flow, Flow::Taken);
     }
     clocks.copies.act(1, |set, _, out| set.members(&[member(0), newer], out));
-    let begin = BeginPhase { epoch: epoch(1), phase: Phase { no: PhaseNo(1), sharing } };
-    clocks.copies.act(1, |set, _, out| set.begin(begin, out)).expect("this epoch");
+    clocks.begin_second_phase(1);
     assert!(clocks.copies.answers.is_empty(), "{:?}", clocks.copies.answers);
     clocks.copies.promote(1, 2);
-    for (request, clock) in [(1, 4), (2, 5)] {
-        let header = Header::clock(epoch(1), PhaseNo(1), clock, true);
-        assert_eq!(clocks.copies.send(1, header, &[], &[]), Flow::Taken);
-        let header = clocks.copies.header(Kind::Pull, whole(0, clock));
-        let header = Header { request, count: 1, phase: PhaseNo(1), ..header };
-        assert_eq!(clocks.copies.send(1, header, &[], &[]), Flow::Taken);
-    }
+    clocks.pull_in_second_phase(1, 1, 4);
+    clocks.pull_in_second_phase(1, 2, 5);
     assert!(clocks.is_granted(1, 1), "the clock of the newer trainer is known");
     assert!(!clocks.is_granted(1, 2), "and it is 4");
 }
@@ -131,9 +140,7 @@ fn s55_clock_that_comes_before_its_phase_or_member_is_kept() {
 #[test]
 fn s56_trainer_that_has_left_an_old_primary_counts_there() {
     let mut clocks = Clocks::new(2);
-    clocks.clock(0, 0, 1, true);
-    clocks.clock(0, 1, 0, true);
-    clocks.copies.pull(0, 1, 1);
+    clocks.pull_waits();
     let conn = clocks.other[0].expect("a connection");
     clocks.copies.act(0, |set, _, out| set.disconnect(conn, out));
     assert!(!clocks.is_granted(0, 1), "a closed connection grants nothing");
@@ -151,15 +158,12 @@ fn s56_trainer_that_has_left_an_old_primary_counts_there() {
 #[test]
 fn s57_shard_that_is_handed_over_grants_nothing() {
     let mut clocks = Clocks::new(2);
-    clocks.clock(0, 0, 1, true);
-    clocks.clock(0, 1, 0, true);
-    clocks.copies.pull(0, 1, 1);
+    clocks.pull_waits();
     clocks.copies.stop(0, 1, 1);
     clocks.clock(0, 1, 1, true);
     clocks.copies.pull(0, 2, 1);
     assert!(!clocks.is_granted(0, 1) && !clocks.is_granted(0, 2), "it lacks step 0 of trainer 1");
-    let handed_over = ShardView { began_at: Some(0), ..view(2, 1, &[1, 0]) };
-    clocks.copies.view(0, handed_over.clone());
+    clocks.copies.view(0, hand_over::handed_over(2, &[1, 0], 0));
     let elsewhere = |status| matches!(status, Some((Kind::Refused, Status::WrongShard)));
     assert!(elsewhere(clocks.copies.answer(0, 1)) && elsewhere(clocks.copies.answer(0, 2)));
 }

@@ -12,7 +12,7 @@ fn asp(count: usize) -> Copies {
 }
 
 /// A view of a term that began with a hand-over.
-fn handed_over(term: u64, holders: &[usize], at: u64) -> ShardView {
+pub(super) fn handed_over(term: u64, holders: &[usize], at: u64) -> ShardView {
     ShardView { began_at: Some(at), ..view(term, 1, holders) }
 }
 
