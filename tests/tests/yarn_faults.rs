@@ -32,10 +32,8 @@ async fn five_containers(cluster: &Cluster, hello: &Hello<'_>) -> Result<()> {
 #[tokio::test]
 async fn a_job_survives_rm_restarts_a_new_key_and_a_lost_node() -> Result<()> {
     let cluster = Cluster::start(Options {
-        am_expiry_ms: 5000,
-        nm_expiry_ms: 6000,
-        // More than three times the expiry, or the ResourceManager does not start.
-        amrm_token_roll_s: Some(16),
+        // More than three times the expiry of ApplicationMasters, or the ResourceManager does not start.
+        amrm_token_roll_s: Some(31),
         ..Options::default()
     })?;
     let gate = cluster.dir().join("gate");

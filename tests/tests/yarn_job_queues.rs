@@ -214,14 +214,15 @@ fn left(job: &YarnJob<'_>) -> Result<BTreeSet<String>> {
 fn a_live_job_moves_and_keeps_its_files_when_others_go() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let dead = YarnJob::bsp(cluster, "clean-dead", Shape::passes(20))?;
-    let killed = dead.submit(&[], "step-computed=return(sleep=500,while={slow})")?;
+    let killed = dead.submit(&[], "step-computed=return(sleep=4000,while={slow})")?;
     // No process is left that would clean up.
     kill9(killed.client_pid())?;
     killed.kill()?;
     killed.wait_gone(LIMIT)?;
 
     let job = YarnJob::bsp(cluster, "clean-live", Shape { local_data: true, ..Shape::passes(2) })?;
-    let slow = "step-computed=return(sleep=500,while={slow})";
+    // Several minutes at this pace, so that it runs while the commands below do.
+    let slow = "step-computed=return(sleep=4000,while={slow})";
     make_dir(cluster, &format!("data/{UPLOAD}"))?;
     make_dir(cluster, "mine/notes")?;
     let mut live = job.submit(&[], slow)?;

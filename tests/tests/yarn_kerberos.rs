@@ -96,8 +96,9 @@ fn proxy_users() -> Vec<(String, String, String)> {
     values.map(set).into()
 }
 
-/// Steps of a fifth of a second, until the job is to hurry.
-const SLOW: &str = "step-computed=return(sleep=100,while={slow})";
+/// Steps of most of a second, until the job is to hurry. A job outlives what its test does meanwhile on a slow machine: 60
+/// passes would take a quarter of an hour.
+const SLOW: &str = "step-computed=return(sleep=400,while={slow})";
 
 #[test]
 fn a_job_ends_saved_before_its_tokens_do_and_continues() -> Result<()> {

@@ -24,7 +24,7 @@ use super::wait::wait_until;
 use super::{conf, http};
 
 /// How long a cluster may take to become ready: 5 to 8 s is usual; other builds and clusters share the cores.
-const READY: Duration = Duration::from_secs(120);
+const READY: Duration = Duration::from_secs(240);
 
 /// A running cluster; dropping it ends all of its processes, its containers too, and removes its directory.
 pub struct Cluster {

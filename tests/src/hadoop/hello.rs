@@ -16,7 +16,7 @@ use super::wait::wait_until;
 use crate::local::program;
 
 /// Longest wait for a step of an application.
-const STEP: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_secs(120);
 
 /// A submitted `hello-yarn`, whose client still watches it.
 pub struct Hello<'c> {

@@ -8,7 +8,7 @@ use heddle_tests::hadoop::{Cluster, Realm, wait_until};
 use heddle_tests::local::{Ended, program};
 use heddle_tests::secured_job::SecuredJob;
 
-use super::{SLOW, cluster, undisturbed};
+use super::{cluster, undisturbed};
 
 /// Values of `hadoop.rpc.protection`. The servers offer all of them; what a client selects goes to its containers.
 const PROTECTIONS: [&str; 3] = ["authentication", "integrity", "privacy"];
@@ -97,11 +97,14 @@ pub fn fetched_tokens(job: &SecuredJob<'_>, cluster: &Cluster, realm: &Realm) ->
     Ok(file)
 }
 
+/// Steps of a fifth of a second: the first checkpoint comes soon, and the job lives long enough to be killed.
+const SLOW: &str = "step-computed=return(sleep=100,while={slow})";
+
 /// The tokens of this cluster last three minutes, so that the jobs of a token file come first.
 #[test]
 fn each_login_trains_at_each_protection() -> Result<()> {
     let (cluster, realm) = cluster()?;
-    let job = SecuredJob::quick_start(cluster, "quick-start", 3)?;
+    let job = SecuredJob::quick_start(cluster, "quick-start", 6)?;
     let mut models = Vec::new();
     for protection in PROTECTIONS {
         let _daemons = undisturbed();

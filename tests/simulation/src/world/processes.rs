@@ -145,9 +145,9 @@ impl World {
     pub(super) fn end_badly(&mut self, number: u64, exit: Exit) -> Result<(), String> {
         if let Some(container) = self.containers.get(&number) {
             let member = container.member;
+            // What does not count when the cluster reports it counts as a kill while only the port refuses.
             let weight = match exit {
-                Exit::Signal(9) => 1,
-                Exit::OutOfMemory { .. } | Exit::ByCluster { .. } => 0,
+                Exit::Signal(9) | Exit::OutOfMemory { .. } | Exit::ByCluster { .. } => 1,
                 _ => 2,
             };
             *self.trouble.ends.entry(member.slot).or_default() += weight;

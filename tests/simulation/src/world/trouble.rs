@@ -43,8 +43,8 @@ pub(super) struct Trouble {
     pub(super) hungry: BTreeSet<Slot>,
     /// Slots whose processes end soon after they were started.
     pub(super) cursed: BTreeMap<Slot, Curse>,
-    /// Ends by slot that count against the job: two for one with a bad exit code, one for a kill or where
-    /// the ApplicationMaster gave a living process up.
+    /// Ends by slot that count against the job: two for one with a bad exit code, one for a kill, for one that the
+    /// ApplicationMaster may take for a kill, and where it gave a living process up.
     pub(super) ends: BTreeMap<Slot, u32>,
     /// Exit codes of the job that what happened accounts for.
     pub(super) excused: BTreeSet<ExitCode>,
