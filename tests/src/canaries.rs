@@ -43,6 +43,9 @@ impl Canaries {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
             let (path, name) = (entry.path(), entry.file_name());
             let name = name.to_string_lossy();
+            // A token file that is being replaced is written under `NAME.PID.tmp`.
+            let temporary = name.strip_suffix(".tmp").and_then(|name| name.rsplit_once('.'));
+            let name = temporary.map_or(&*name, |(name, _)| name);
             // Links of containers lead to files of the same NodeManager.
             let kind = entry.file_type();
             if kind.as_ref().is_ok_and(std::fs::FileType::is_dir) {

@@ -226,7 +226,7 @@ const FILES: u32 = 8;
 const SAMPLES: u32 = 150;
 
 impl<'c> Counting<'c> {
-    /// Puts the samples on HDFS and writes the job file. `consistency` is `asp` or `bsp`.
+    /// Puts the samples on HDFS and writes the job file. `consistency` is that of `training.consistency`.
     ///
     /// # Errors
     /// HDFS or the local disk refuse.

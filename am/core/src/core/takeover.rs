@@ -3,10 +3,10 @@
 //! How the reports of surviving containers are judged is in `stage::takeover`.
 
 use heddle_protocol::control::ShardState;
-use heddle_protocol::ids::{Epoch, Role, Slot};
+use heddle_protocol::ids::{Epoch, PhaseNo, Role, Slot};
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::KeptPass;
-use heddle_protocol::view::{self, JobState};
+use heddle_protocol::spec::{JobSpec, KeptPass};
+use heddle_protocol::view::{self, EvaluationView, JobState};
 
 use super::Core;
 use super::takeover_replicas::last_views;
@@ -43,6 +43,26 @@ fn last_epoch(journal: &[Record]) -> Option<(Epoch, Vec<Slot>)> {
     })
 }
 
+/// Scores that the base has and the journal lacks, if the end of training or the kept model follows from them. With a base that
+/// is damaged later its manifest is set aside, while the containers may still have what was trained since.
+fn unrecorded_scores(
+    spec: &JobSpec,
+    known: &[(PhaseNo, EvaluationView)],
+    journal: &[Record],
+) -> Vec<(PhaseNo, EvaluationView)> {
+    let training = &spec.training;
+    let may_end = training.early_stop > 0 || spec.model.tolerance > 0.0;
+    if !may_end && training.keep != KeptPass::Best {
+        return Vec::new();
+    }
+    let is_recorded = |of: PhaseNo| {
+        let same =
+            |record: &Record| matches!(record, Record::Evaluated { phase, .. } if *phase == of);
+        journal.iter().any(same)
+    };
+    known.iter().filter(|(phase, _)| !is_recorded(*phase)).cloned().collect()
+}
+
 impl Core {
     /// The attempt starts.
     pub(super) fn start(&mut self, startup: StartupState) {
@@ -58,6 +78,7 @@ impl Core {
         let config = self.ctx.config();
         let evaluations = known_evaluations(&config.spec, manifest, &journal);
         let passes = known_passes(&config.spec, manifest, &journal);
+        let unrecorded = unrecorded_scores(&config.spec, &evaluations, &journal);
         self.work.begin(manifest, evaluations, passes);
         self.saves.begin(&journal, self.ctx.time());
         if let Some(outcome) = finished_outcome(&journal) {
@@ -68,6 +89,10 @@ impl Core {
         self.fleet.begin(scaled_before(&journal, &self.ctx), &self.ctx);
         self.take_over_losses(&journal);
         self.claim(damaged);
+        for (phase, scores) in unrecorded {
+            let epoch = Epoch::first(generation);
+            self.ctx.journal(Record::Evaluated { epoch, phase, scores });
+        }
         match last_epoch(&journal).filter(|(_, holders)| self.can_adopt(holders, &kept)) {
             Some((epoch, holders)) => {
                 self.ctx.set_epoch(epoch);
@@ -123,7 +148,7 @@ impl Core {
             && let Some(best) = best.filter(|best| Some(*best) != self.checkpoints.kept_pass())
         {
             self.ctx.warn(format!(
-                "no whole checkpoint has pass {}, the best one so far: the model may be that of a later pass",
+                "no whole checkpoint has pass {}, the best one so far: the model may be that of another pass",
                 best + 1
             ));
         }

@@ -8,6 +8,7 @@ use heddle_protocol::metrics::{ClusterFigures, TaskMetrics};
 use heddle_protocol::spec::{AlgorithmKind, Consistency, Every, Optimizer};
 
 use crate::harness::{Job, spec};
+use crate::takeover::{held, registers_with, restart};
 
 fn evaluated_job(early_stop: u32) -> Job {
     let mut patient = spec(Consistency::Bsp);
@@ -118,6 +119,58 @@ fn training_without_early_stop_runs_on_while_the_journal_hangs() {
     evaluate(&mut job, 0.5);
     assert_eq!(begins(&job, from), [PhaseNo(2)]);
     job.on(Event::RecordDurable { record: RecordId(job.records.len() as u64) });
+}
+
+/// A job that continues from a checkpoint of an earlier submission. Its shards outlive an ApplicationMaster, its checkpoint
+/// is damaged meanwhile.
+#[test]
+fn scores_of_an_earlier_submission_outlive_their_checkpoint() {
+    let mut job = evaluated_job(2);
+    for loss in [0.5, 0.4] {
+        job.end_phase(3);
+        evaluate(&mut job, loss);
+    }
+    let mut resumed = Job::with(job.config.clone());
+    resumed.checkpoints = job.checkpoints.clone();
+    resumed.start();
+    let mut next = resumed.successor();
+    next.checkpoints.clear();
+    let kept = resumed.processes.values().filter_map(|process| process.container.clone());
+    next.recover(2, 2, kept.collect());
+    let scores = |job: &Job| job.core.view().evaluations;
+    assert!(!scores(&resumed).is_empty());
+    assert_eq!(scores(&next), scores(&resumed));
+}
+
+/// An ApplicationMaster dies between the last checkpoint and the outcome. Its containers still have the phase of the last
+/// evaluation, which the next attempt does again; meanwhile a pserver dies.
+#[test]
+fn scores_of_the_base_outlive_a_takeover_before_it() {
+    let mut job = evaluated_job(1);
+    job.auto.export = false;
+    for loss in [0.5, 0.6] {
+        job.end_phase(3);
+        evaluate(&mut job, loss);
+    }
+    job.pass(1_000);
+    let last = job.checkpoints.last().expect("the final one").manifest.clone();
+    assert_eq!((last.phase, last.evaluations.len()), (PhaseNo(4), 2));
+    let epoch = job.core.view().epoch;
+    let (p0, p1, trainers) = (job.pserver(0), job.pserver(1), job.trainers());
+    restart(&mut job, 2);
+    for (member, shards) in [(p0, [0, 2]), (p1, [1, 3])] {
+        let held = held(epoch, 3, &shards, |_| (0, false, Vec::new()));
+        registers_with(&mut job, member, Some(held), None);
+    }
+    for member in trainers {
+        job.registers(member);
+    }
+    assert_eq!(job.core.view().phase, PhaseNo(3));
+    job.auto.export = true;
+    job.kill(p0);
+    job.pass(60_000);
+    assert_eq!(job.core.view().evaluations.len(), 2);
+    assert!(job.outcome.is_some(), "training is over: {:?}", job.core.view().phase_text);
 }
 
 /// A manifest that lacks the score of the first pass: the others stay with their passes.

@@ -193,6 +193,7 @@ impl World {
     /// An attempt has decided how the job ends: whether containers are missing shows now, before it stops all.
     pub(super) fn decides(&mut self, attempt: u32, outcome: &Outcome) {
         self.tell(format_args!("attempt {attempt} decides: {outcome:?}"));
+        self.trouble.is_decided = true;
         if outcome.exit_code == ExitCode::Refused && !self.all_are_there(attempt) {
             self.trouble.excused.insert(ExitCode::Refused);
         }
@@ -300,16 +301,21 @@ impl World {
         let of = self.durable.checkpoints.iter().find(is_published);
         let manifest = &of.ok_or("the checkpoint of the model is removed")?.manifest;
         let pass = self.job.model_pass();
-        // The end of the pass: its evaluation is the last score, and no step of the next pass is in it.
-        let at_end = manifest.evaluations.last().is_some_and(|scores| scores.pass == pass)
-            && manifest.step() == Step(0)
-            && phase_kind(&self.job.spec(), PhaseNo(manifest.phase.0.saturating_sub(1)))
-                == Some(PhaseKind::Evaluate { pass });
-        let wrong = || format!("the model of {published}, not of the best pass {pass}");
-        let is_best = manifest.best_pass == Some(pass) && at_end;
-        // Training may have gone on when the only checkpoint of the best pass was damaged.
-        let is_last = published == last.manifest.cut && !self.has_whole_checkpoint_of(pass);
-        if is_best || is_last { Ok(()) } else { Err(wrong()) }
+        // The end of a pass: its evaluation is the last score, and no step of the next pass is in it.
+        let is_of = |pass| {
+            manifest.best_pass == Some(pass)
+                && manifest.evaluations.last().is_some_and(|scores| scores.pass == pass)
+                && manifest.step() == Step(0)
+                && phase_kind(&self.job.spec(), PhaseNo(manifest.phase.0.saturating_sub(1)))
+                    == Some(PhaseKind::Evaluate { pass })
+        };
+        // Training may have gone on when the only checkpoint of the best pass was damaged: then the model is the last one, or
+        // that of the pass that was the best before.
+        let is_left = || published == last.manifest.cut || manifest.best_pass.is_some_and(is_of);
+        match is_of(pass) || (!self.has_whole_checkpoint_of(pass) && is_left()) {
+            true => Ok(()),
+            false => Err(format!("the model of {published}, not of the best pass {pass}")),
+        }
     }
 
     /// Whether there was a checkpoint of the best pass without a damaged file.

@@ -37,6 +37,9 @@ impl World {
         }
         self.ams.insert(attempt, am);
         self.leader = Some(attempt);
+        // An outcome that was on its way has arrived or never will.
+        let is_outcome = |record: &Record| matches!(record, Record::Outcome(_));
+        self.trouble.is_decided = self.durable.journal.iter().any(is_outcome);
         if self.events > 0 {
             self.moment(Moment::AmStarts, None);
         }

@@ -46,6 +46,8 @@ pub(super) struct Trouble {
     /// Ends by slot that count against the job: two for one with a bad exit code, one for a kill, for one that the
     /// ApplicationMaster may take for a kill, and where it gave a living process up.
     pub(super) ends: BTreeMap<Slot, u32>,
+    /// The job's outcome is in the journal or on its way there.
+    pub(super) is_decided: bool,
     /// Exit codes of the job that what happened accounts for.
     pub(super) excused: BTreeSet<ExitCode>,
 }

@@ -1,6 +1,5 @@
 //! Storage that fails: single calls, all of it for a while, the journal for good, files that are damaged.
 
-use heddle_am_core::Record;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Role;
 use heddle_protocol::manifest::ShardFile;
@@ -56,8 +55,7 @@ impl World {
 
     /// A file of a checkpoint is not any more what was written.
     pub(super) fn corrupt_one(&mut self, chance: &mut Chance) -> bool {
-        let is_outcome = |record: &Record| matches!(record, Record::Outcome(_));
-        if self.durable.journal.iter().any(is_outcome) {
+        if self.trouble.is_decided {
             // A reader would detect it, but no job reads it.
             return false;
         }
