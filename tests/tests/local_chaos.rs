@@ -23,7 +23,7 @@ fn job(dir: &Path, name: &str, chaos: bool) -> String {
          [model]\nfeatures = 300\nl2 = 1e-4\n\
          [training]\nlanes = 4\nbatch = 8\nseed = 7\n\
          [pservers]\ncount = 2\n[trainers]\nmin = 2\nmax = 2\n\
-         [checkpoint]\ndir = \"ckpt-{name}\"\nevery = \"20 steps\"\n\
+         [checkpoint]\ndir = \"ckpt-{name}\"\nevery = \"20 steps\"\nkeep = 100\n\
          [output]\nmodel = \"model-{name}\"\n[run]\nchaos = {chaos}\n"
     );
     std::fs::write(dir.join(&file), text).expect("a job file");
@@ -85,6 +85,45 @@ fn seeded_faults_change_no_byte_and_are_reported() {
         .finish(LIMIT)
         .expect("the run ends");
     assert_eq!(code, Some(0));
+}
+
+/// A corrupted file stays unnoticed until the job needs it, here until all checkpoints are verified. Savers that are slow hold
+/// nobody up.
+#[test]
+fn corrupted_files_and_slow_savers_change_no_byte() {
+    let dir = folder();
+    let calm = job(dir.path(), "calm", false);
+    let ended = heddle(dir.path(), &["run", &calm]).expect("heddle starts");
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let (mut run, id) = started(dir.path(), &job(dir.path(), "damaged", true));
+    run.wait_for("an older checkpoint", LIMIT, |view| view.checkpoints.len() > 2)
+        .expect("it trains");
+    let ended =
+        chaos(dir.path(), &id, &["--kinds", "corrupt", "--for", "3s", "--every", "1s", "--json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("\"targets\":[\"checkpoint\"]"), "{ended:?}");
+    assert!(!ended.stderr.contains("no file was corrupted"), "{ended:?}");
+    let session =
+        ["--kinds", "slow-disk,kill", "--roles", "pserver", "--for", "30s", "--seed", "2"];
+    let planned = chaos(dir.path(), &id, &[&session[..], &["--every", "5s", "--dry-run"]].concat());
+    for kind in ["slow-disk by", "kill of"] {
+        assert!(planned.stdout.contains(kind), "another seed has both: {planned:?}");
+    }
+    let ended = chaos(
+        dir.path(),
+        &id,
+        &[&session[..], &["--every", "5s", "--reference", "model-calm"]].concat(),
+    );
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("the model has the bytes of the reference"), "{ended:?}");
+    let (code, ..) = run
+        .expecting(&[KILLS, &["an operator ordered a fault", "_by_order", "damaged"]].concat())
+        .finish(LIMIT)
+        .expect("the run ends");
+    assert_eq!(code, Some(0));
+    let verified = heddle(dir.path(), &["checkpoint", "verify", "ckpt-damaged"]).expect("it runs");
+    let was_set_aside = dir.path().join("ckpt-damaged/damaged").exists();
+    assert!(verified.code == Some(8) || was_set_aside, "{verified:?}");
 }
 
 #[test]

@@ -32,6 +32,7 @@ async fn five_containers(cluster: &Cluster, hello: &Hello<'_>) -> Result<()> {
 #[tokio::test]
 async fn a_job_survives_rm_restarts_a_new_key_and_a_lost_node() -> Result<()> {
     let cluster = Cluster::start(Options {
+        am_expiry_ms: 10_000,
         // More than three times the expiry of ApplicationMasters, or the ResourceManager does not start.
         amrm_token_roll_s: Some(31),
         ..Options::default()
@@ -108,7 +109,7 @@ async fn job_and_client_follow_a_resourcemanager_failover() -> Result<()> {
     let workers = hello.wait_workers(4)?;
 
     // It keeps its connections and answers nothing, for longer than one try of a call lasts (5 s) and for less than
-    // the expiry (10 s).
+    // the expiry.
     cluster.pause(Daemon::ResourceManager(1))?;
     tokio::time::sleep(Duration::from_secs(6)).await;
     cluster.resume(Daemon::ResourceManager(1))?;

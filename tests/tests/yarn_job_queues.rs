@@ -50,10 +50,10 @@ fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
                 preemption("total_preemption_per_round", "1.0"),
                 preemption("natural_termination_factor", "1.0"),
             ],
-            // Two clusters on two cores may keep an ApplicationMaster waiting for some seconds.
-            am_expiry_ms: 10_000,
+            // Several clusters on two cores may keep an ApplicationMaster waiting for some seconds.
+            am_expiry_ms: 15_000,
             // More than three times the expiry, or the ResourceManager does not start.
-            amrm_token_roll_s: Some(31),
+            amrm_token_roll_s: Some(46),
             ..Options::default()
         }
     };

@@ -49,6 +49,8 @@ impl FaultOrders {
             match target {
                 FaultTarget::Am => ctx.push(Action::Fault(fault)),
                 FaultTarget::Slot(slot) => fleet.send(slot, Command::Fault(fault), ctx),
+                // The command does it.
+                FaultTarget::Checkpoint => {}
             }
         }
         self.holder = match order.step {
@@ -79,6 +81,12 @@ fn check(target: FaultTarget, fault: OrderedFault, fleet: &Fleet) -> Result<(), 
     match (target, fault) {
         (FaultTarget::Am, OrderedFault::Kill | OrderedFault::Pause { .. }) => Ok(()),
         (FaultTarget::Am, _) => wrong("the ApplicationMaster takes kill and pause"),
+        (FaultTarget::Checkpoint, OrderedFault::Corrupt { .. }) => Ok(()),
+        (FaultTarget::Checkpoint, _) => wrong("a checkpoint takes corrupt"),
+        (FaultTarget::Slot(_), OrderedFault::Corrupt { .. }) => wrong("only a checkpoint takes it"),
+        (FaultTarget::Slot(slot), OrderedFault::SlowDisk { .. }) if slot.role == Role::Trainer => {
+            wrong("only a pserver saves shards")
+        }
         (FaultTarget::Slot(slot), OrderedFault::Slow { .. }) if slot.role == Role::Pserver => {
             wrong("only a trainer computes")
         }

@@ -16,6 +16,7 @@ use heddle_protocol::control::{BeginPhase, Command, EndCut, OrderedFault, Report
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, ShardId, Step};
+use heddle_self_faults::Slowness;
 use heddle_shard::ShardReport;
 use heddle_telemetry::descriptors::Limit;
 
@@ -51,6 +52,7 @@ pub(crate) struct Coordinator {
     copies: CopySnapshots,
     /// Number of shards that are being saved or loaded.
     busy: usize,
+    saver_slowness: Slowness,
 }
 
 impl Coordinator {
@@ -72,6 +74,7 @@ impl Coordinator {
             cut: None,
             copies: CopySnapshots::new(),
             busy: 0,
+            saver_slowness: Slowness::default(),
         }
     }
 
@@ -221,7 +224,14 @@ impl Coordinator {
         match fault {
             OrderedFault::Hang { ms } => self.threads.send(0, DataCommand::Hang { ms }),
             OrderedFault::Drop => self.threads.broadcast(|| DataCommand::Drop),
-            OrderedFault::Kill | OrderedFault::Pause { .. } | OrderedFault::Slow { .. } => {}
+            OrderedFault::SlowDisk { factor, ms } => {
+                tracing::warn!(factor, ms, "savers_slowed_by_order");
+                self.saver_slowness.set(factor, ms);
+            }
+            OrderedFault::Kill
+            | OrderedFault::Pause { .. }
+            | OrderedFault::Slow { .. }
+            | OrderedFault::Corrupt { .. } => {}
         }
     }
 
@@ -377,6 +387,7 @@ impl Coordinator {
             thread: thread.clone(),
             digest: job.digest,
             bandwidth: job.bandwidth.clone(),
+            slowness: self.saver_slowness.clone(),
             status: Arc::clone(&self.status),
         };
         self.busy += 1;

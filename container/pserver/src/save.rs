@@ -5,7 +5,7 @@
 //! saver.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytemuck::cast_slice;
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use crossbeam::channel::{Receiver, Sender, bounded};
 use heddle_backoff::Backoff;
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::spec::CheckpointDigest;
+use heddle_self_faults::Slowness;
 use heddle_shard::{ShardConfig, SnapshotGone, SnapshotHead};
 use heddle_storage::shard_file::{SaveError, ShardWriter};
 use heddle_storage::{Reason, StorageError, StorageUrl, StorageUrlError, chain};
@@ -44,6 +45,8 @@ pub(crate) struct SaveJob {
     pub(crate) digest: CheckpointDigest,
     /// None: no limit.
     pub(crate) bandwidth: Option<Arc<BandwidthLimit>>,
+    /// Ordered by an operator, to show that the job survives it.
+    pub(crate) slowness: Slowness,
     /// Counts what is written.
     pub(crate) status: Arc<PserverStatus>,
 }
@@ -184,12 +187,23 @@ async fn save_once(job: &SaveJob) -> Result<SavedShard, SaveFailure> {
         if let Some(limit) = &job.bandwidth {
             throttled = limit.wait(bytes).await;
         }
+        let begun = job.slowness.is_on().then(Instant::now);
         writer.write(piece).await?;
+        slow_down(&job.slowness, begun).await;
         saver.wrote(bytes, throttled);
     }
+    let begun = job.slowness.is_on().then(Instant::now);
     let file = writer.finish(&*storage).await?;
+    slow_down(&job.slowness, begun).await;
     drop(saver);
     Ok(SavedShard { file, tables: statistics.finish() })
+}
+
+/// Waits as long as a slower disk would have taken for what has begun then.
+async fn slow_down(slowness: &Slowness, begun: Option<Instant>) {
+    if let Some(extra) = begun.and_then(|begun| slowness.extra(begun.elapsed())) {
+        tokio::time::sleep(extra).await;
+    }
 }
 
 fn snapshot_head(job: &SaveJob) -> Result<SnapshotHead, SaveFailure> {

@@ -1,5 +1,5 @@
 //! Faults that a process brings upon itself by the order of an operator (`heddle chaos`): its end and its standstill by
-//! signals, and the slowness of a computation.
+//! signals, and the slowness of a computation or of a writer.
 //!
 //! A process needs no rights for them, on a cluster too: it signals itself. Connections and threads are the process's own
 //! affair, so `drop` and `hang` are carried out where they are.
@@ -25,9 +25,11 @@ pub fn signal_self(fault: OrderedFault) -> Option<OrderedFault> {
             report(kill(Pid::this(), Signal::SIGKILL));
         }
         OrderedFault::Pause { ms } => pause(ms),
-        OrderedFault::Hang { .. } | OrderedFault::Slow { .. } | OrderedFault::Drop => {
-            return Some(fault);
-        }
+        OrderedFault::Hang { .. }
+        | OrderedFault::Slow { .. }
+        | OrderedFault::SlowDisk { .. }
+        | OrderedFault::Corrupt { .. }
+        | OrderedFault::Drop => return Some(fault),
     }
     None
 }
@@ -65,7 +67,7 @@ fn report(signalled: nix::Result<()>) {
     }
 }
 
-/// How slow a computation is made. Clones share it. Without an order it costs one load of a number that never changes.
+/// How slow a computation or a writer is made. Clones share it. Without an order it costs one load of a number that never changes.
 #[derive(Clone, Debug, Default)]
 pub struct Slowness(Arc<SlownessState>);
 
@@ -79,11 +81,17 @@ struct SlownessState {
 }
 
 impl Slowness {
-    /// From now on computations take `factor` times as long, for `ms`.
+    /// From now on what is measured takes `factor` times as long, for `ms`.
     pub fn set(&self, factor: u32, ms: u64) {
         let until = self.0.elapsed_ms().saturating_add(ms);
         self.0.until_ms.store(until, Ordering::Relaxed);
         self.0.factor.store(factor, Ordering::Relaxed);
+    }
+
+    /// Whether an order may be in force: whether [`Self::extra`] is worth a measurement.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.0.factor.load(Ordering::Relaxed) != 0
     }
 
     /// How long to sleep after a computation that took `computed`.

@@ -15,7 +15,8 @@ pub struct Options {
     pub resourcemanagers: u8,
     /// Resources of type `yarn.io/gpu` that each NodeManager claims to have, default 0: then the type is unknown.
     pub gpus_per_node: u32,
-    /// After how long a silent ApplicationMaster is given up; milliseconds, default 10000.
+    /// After how long a silent ApplicationMaster is given up; milliseconds, default 60000: on a busy machine it may be kept
+    /// waiting for many seconds.
     pub am_expiry_ms: u32,
     /// After how long a silent NodeManager is lost; milliseconds, default 10000.
     pub nm_expiry_ms: u32,
@@ -46,7 +47,7 @@ impl Default for Options {
             nodemanagers: 3,
             resourcemanagers: 1,
             gpus_per_node: 0,
-            am_expiry_ms: 10_000,
+            am_expiry_ms: 60_000,
             nm_expiry_ms: 10_000,
             am_max_attempts: 4,
             amrm_token_roll_s: None,

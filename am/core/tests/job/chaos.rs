@@ -62,6 +62,9 @@ fn faults_that_a_process_cannot_have_are_refused() {
     let slot = FaultTarget::Slot;
     for (id, (target, fault, reason)) in (1..).zip([
         (FaultTarget::Am, OrderedFault::Drop, "takes kill and pause"),
+        (FaultTarget::Checkpoint, OrderedFault::Kill, "takes corrupt"),
+        (TRAINER, OrderedFault::Corrupt { draw: 0 }, "only a checkpoint"),
+        (TRAINER, OrderedFault::SlowDisk { factor: 2, ms: 1 }, "only a pserver"),
         (
             slot(Slot::pserver(0)),
             OrderedFault::Slow { factor: 2, ms: 1 },

@@ -1,5 +1,6 @@
 //! `heddle chaos`: orders seeded faults in a running job, and reports whether it survives them.
 
+mod corrupt;
 mod job;
 mod plan;
 mod reference;
@@ -104,7 +105,9 @@ async fn planned(args: &Args, job: &mut ChaosJob) -> Result<ChaosPlan, CommandFa
     let seed = args.seed.unwrap_or_else(|| u64::from(Uuid::new_v4().as_fields().0));
     ChaosPlan::new(seed, (&kinds, &roles), sizes, args.hard).ok_or_else(|| {
         CommandFailure::new(ExitCode::Usage, "no kind of --kinds applies to any role of --roles")
-            .next("slow is for trainers; hang and drop are for pservers and trainers")
+            .next(
+                "slow is for trainers, slow-disk and corrupt for pservers, hang and drop for both",
+            )
     })
 }
 

@@ -17,6 +17,10 @@ pub enum FaultKind {
     Slow,
     /// The process closes its connections
     Drop,
+    /// A parameter server takes 10 or 100 times as long to write checkpoints, for 20 s
+    SlowDisk,
+    /// A byte of a file of the newest checkpoint changes, if a good copy or an older checkpoint stays
+    Corrupt,
 }
 
 /// A role of processes.
@@ -36,6 +40,8 @@ impl FaultKind {
             Self::Kill | Self::Pause => true,
             Self::Hang | Self::Drop => role != FaultRole::Am,
             Self::Slow => role == FaultRole::Trainer,
+            // Pservers write the files.
+            Self::SlowDisk | Self::Corrupt => role == FaultRole::Pserver,
         }
     }
 }
@@ -84,6 +90,7 @@ impl ChaosPlan {
         let mut draw = FaultDraw(mix(self.seed ^ mix(number)));
         let (kind, role) = self.choices[draw.below(self.choices.len() as u64) as usize];
         let targets = match role {
+            _ if kind == FaultKind::Corrupt => vec![FaultTarget::Checkpoint],
             FaultRole::Am => vec![FaultTarget::Am],
             FaultRole::Pserver => self.slots(Role::Pserver, self.pservers, &mut draw),
             FaultRole::Trainer => self.slots(Role::Trainer, self.trainers, &mut draw),
@@ -94,6 +101,10 @@ impl ChaosPlan {
             FaultKind::Hang => OrderedFault::Hang { ms: draw.of(&[5_000, 15_000]) },
             FaultKind::Slow => OrderedFault::Slow { factor: draw.of(&[10, 100]), ms: 20_000 },
             FaultKind::Drop => OrderedFault::Drop,
+            FaultKind::SlowDisk => {
+                OrderedFault::SlowDisk { factor: draw.of(&[10, 100]), ms: 20_000 }
+            }
+            FaultKind::Corrupt => OrderedFault::Corrupt { draw: draw.below(1 << 16) as u32 },
         };
         PlannedFault { targets, fault }
     }
@@ -157,8 +168,9 @@ mod tests {
         assert_ne!(of(7), of(8));
         let text = |fault: &PlannedFault| format!("{} {:?}", fault.fault, fault.targets);
         let met: BTreeSet<String> = of(7).iter().map(text).collect();
-        // Pserver: 1 kill, 3 pauses, 2 hangs, 1 drop of 4; trainer: those and 2 slow ones of 3; ApplicationMaster: 1 and 3.
-        assert_eq!(met.len(), 7 * 4 + 9 * 3 + 4, "{met:#?}");
+        // Pserver: 1 kill, 3 pauses, 2 hangs, 1 drop, 2 slow disks of 4; trainer: those but for the disks and 2 slow ones of 3;
+        // ApplicationMaster: 1 and 3; the newest checkpoint.
+        assert_eq!(met.len(), 9 * 4 + 9 * 3 + 4 + 1, "{met:#?}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{JobState, JobView, RecoveryView};
 use uuid::Uuid;
 
+use super::corrupt::CorruptedFile;
 use super::job::ChaosJob;
 use super::plan::ChaosPlan;
 use super::reference::{self, ModelSums};
@@ -32,6 +33,8 @@ pub struct ChaosSession {
     times: SessionTimes,
     json: bool,
     faults: Vec<FaultReport>,
+    /// Directories of the checkpoints in which it has corrupted a file.
+    corrupted: Vec<String>,
 }
 
 /// When a session orders faults.
@@ -100,6 +103,7 @@ impl ChaosSession {
             times,
             json,
             faults: Vec::new(),
+            corrupted: Vec::new(),
         })
     }
 
@@ -130,6 +134,21 @@ impl ChaosSession {
             Err(end) => return Some(end),
         };
         let planned = self.plan.fault(number);
+        let damage = match planned.fault {
+            OrderedFault::Corrupt { draw } => {
+                match CorruptedFile::choose(&before, &self.job, &self.corrupted, draw).await {
+                    Ok(damage) => Some(damage),
+                    Err(reason) => {
+                        output::note(&format!(
+                            "{} was not ordered: {reason}",
+                            fault_text(&planned)
+                        ));
+                        return None;
+                    }
+                }
+            }
+            _ => None,
+        };
         let ordered = Instant::now();
         for target in &planned.targets {
             let step = ChaosStep::Inject { target: *target, fault: planned.fault };
@@ -141,6 +160,13 @@ impl ChaosSession {
                     failure.fact
                 ));
                 return self.job.ended().await.map(ended);
+            }
+        }
+        if let Some(damage) = damage {
+            match damage.corrupt().await {
+                Ok(dir) => self.corrupted.push(dir),
+                // The job may have deleted the checkpoint meanwhile.
+                Err(reason) => output::note(&format!("no file was corrupted: {reason}")),
             }
         }
         let baseline = Baseline::of(&before, planned.fault);

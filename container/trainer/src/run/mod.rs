@@ -297,7 +297,11 @@ impl Orders {
                 tracing::warn!(factor, ms, "slowed_by_order");
                 self.slowness.set(factor, ms);
             }
-            OrderedFault::Kill | OrderedFault::Pause { .. } | OrderedFault::Drop => {}
+            OrderedFault::Kill
+            | OrderedFault::Pause { .. }
+            | OrderedFault::SlowDisk { .. }
+            | OrderedFault::Corrupt { .. }
+            | OrderedFault::Drop => {}
         }
     }
 

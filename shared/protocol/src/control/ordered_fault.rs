@@ -15,10 +15,10 @@ use crate::ids::Slot;
 pub const SESSION_LAPSES_MS: u64 = 60_000;
 /// Longest duration of a fault, ms: beyond it a session would be over before its fault is.
 pub const FAULT_MS_MAX: u64 = 600_000;
-/// Highest factor by which a trainer is slowed.
+/// Highest factor by which a trainer or a saver is slowed.
 pub const SLOW_FACTOR_MAX: u32 = 1_000;
 
-/// A fault that a process brings upon itself.
+/// A fault that a process brings upon itself, or the command upon a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "fault")]
 pub enum OrderedFault {
@@ -43,6 +43,18 @@ pub enum OrderedFault {
     },
     /// It closes its control connection, a pserver also those of its data threads.
     Drop,
+    /// The savers of a pserver take `factor` times as long to write.
+    SlowDisk {
+        /// At least 2.
+        factor: u32,
+        /// How long they are slow, ms.
+        ms: u64,
+    },
+    /// A byte of a file of the newest checkpoint changes. The command does it, no process.
+    Corrupt {
+        /// Chooses the file.
+        draw: u32,
+    },
 }
 
 impl OrderedFault {
@@ -50,8 +62,11 @@ impl OrderedFault {
     #[must_use]
     pub fn lasts_ms(self) -> u64 {
         match self {
-            Self::Kill | Self::Drop => 0,
-            Self::Pause { ms } | Self::Hang { ms } | Self::Slow { ms, .. } => ms,
+            Self::Kill | Self::Drop | Self::Corrupt { .. } => 0,
+            Self::Pause { ms }
+            | Self::Hang { ms }
+            | Self::Slow { ms, .. }
+            | Self::SlowDisk { ms, .. } => ms,
         }
     }
 
@@ -59,8 +74,14 @@ impl OrderedFault {
     #[must_use]
     pub fn is_valid(self) -> bool {
         let factor = match self {
-            Self::Slow { factor, .. } => (2..=SLOW_FACTOR_MAX).contains(&factor),
-            Self::Kill | Self::Pause { .. } | Self::Hang { .. } | Self::Drop => true,
+            Self::Slow { factor, .. } | Self::SlowDisk { factor, .. } => {
+                (2..=SLOW_FACTOR_MAX).contains(&factor)
+            }
+            Self::Kill
+            | Self::Pause { .. }
+            | Self::Hang { .. }
+            | Self::Drop
+            | Self::Corrupt { .. } => true,
         };
         factor && self.lasts_ms() <= FAULT_MS_MAX
     }
@@ -75,15 +96,21 @@ impl fmt::Display for OrderedFault {
             Self::Hang { ms } => write!(f, "hang of {} s", seconds(ms)),
             Self::Slow { factor, ms } => write!(f, "slow by {factor} for {} s", seconds(ms)),
             Self::Drop => f.write_str("drop"),
+            Self::SlowDisk { factor, ms } => {
+                write!(f, "slow-disk by {factor} for {} s", seconds(ms))
+            }
+            Self::Corrupt { .. } => f.write_str("corrupt"),
         }
     }
 }
 
-/// The process that a fault is for. Written `am` or as its slot.
+/// What a fault is for. Written `am`, `checkpoint` or as a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FaultTarget {
     /// The ApplicationMaster. It takes [`OrderedFault::Kill`] and [`OrderedFault::Pause`].
     Am,
+    /// The newest checkpoint, for [`OrderedFault::Corrupt`].
+    Checkpoint,
     /// The container in this slot.
     Slot(Slot),
 }
@@ -92,6 +119,7 @@ impl fmt::Display for FaultTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Am => f.write_str("am"),
+            Self::Checkpoint => f.write_str("checkpoint"),
             Self::Slot(slot) => slot.fmt(f),
         }
     }
@@ -103,6 +131,7 @@ impl FromStr for FaultTarget {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "am" => Ok(Self::Am),
+            "checkpoint" => Ok(Self::Checkpoint),
             slot => slot.parse().map(Self::Slot),
         }
     }
@@ -160,8 +189,11 @@ mod tests {
             OrderedFault::Hang { ms: 6 },
             OrderedFault::Slow { factor: 100, ms: 7 },
             OrderedFault::Drop,
+            OrderedFault::SlowDisk { factor: 10, ms: 8 },
+            OrderedFault::Corrupt { draw: 9 },
         ];
-        let targets = [FaultTarget::Am, FaultTarget::Slot(Slot::trainer(3))];
+        let targets =
+            [FaultTarget::Am, FaultTarget::Checkpoint, FaultTarget::Slot(Slot::trainer(3))];
         let steps = faults.into_iter().zip(targets.into_iter().cycle());
         let steps = steps.map(|(fault, target)| ChaosStep::Inject { target, fault });
         for step in steps.chain([ChaosStep::Hold, ChaosStep::End]) {
@@ -181,6 +213,7 @@ mod tests {
             (OrderedFault::Slow { factor: 1, ms: 1 }, false),
             (OrderedFault::Slow { factor: SLOW_FACTOR_MAX + 1, ms: 1 }, false),
             (OrderedFault::Slow { factor: 2, ms: FAULT_MS_MAX }, true),
+            (OrderedFault::SlowDisk { factor: 1, ms: 1 }, false),
             (OrderedFault::Pause { ms: FAULT_MS_MAX + 1 }, false),
             (OrderedFault::Kill, true),
         ] {
