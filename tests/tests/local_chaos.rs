@@ -126,6 +126,36 @@ fn corrupted_files_and_slow_savers_change_no_byte() {
     assert!(verified.code == Some(8) || was_set_aside, "{verified:?}");
 }
 
+/// A cut of 5 s is no incident; after `liveness.dead` (10 s) the trainer is replaced, and nobody else.
+#[test]
+fn a_trainer_is_replaced_after_a_long_cut_alone() {
+    let dir = folder();
+    let (run, id) = started(dir.path(), &job(dir.path(), "cut", true));
+    for (length, replaced) in [("for 5 s", 0), ("for 15 s", 1)] {
+        let session = ["--kinds", "cut", "--for", "2s", "--every", "1s", "--seed"];
+        let drawn = |seed: &u32| {
+            let seed = seed.to_string();
+            let planned =
+                chaos(dir.path(), &id, &[&session[..], &[seed.as_str(), "--dry-run"]].concat());
+            planned.stdout.lines().next().is_some_and(|first| first.contains(length))
+        };
+        let seed = (0..40).find(drawn).expect("a seed whose first fault lasts that long");
+        let seed = seed.to_string();
+        let ended = chaos(dir.path(), &id, &[&session[..], &[seed.as_str(), "--json"]].concat());
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        let fault: serde_json::Value =
+            serde_json::from_str(ended.stdout.lines().next().expect("a fault")).expect("JSON");
+        let recoveries = fault["recoveries"].as_array().expect("a list");
+        assert_eq!(recoveries.len(), replaced, "{length}: {fault:#}");
+        let is_trainer = |it: &serde_json::Value| it["kind"] == "trainer";
+        assert!(recoveries.iter().all(is_trainer), "{length}: {fault:#}");
+    }
+    let expected = ["an operator ordered a fault", "_by_order", "warning_raised"];
+    let (code, ..) =
+        run.expecting(&[KILLS, &expected].concat()).finish(LIMIT).expect("the run ends");
+    assert_eq!(code, Some(0));
+}
+
 #[test]
 fn faults_need_the_jobs_consent_and_one_session() {
     let dir = folder();

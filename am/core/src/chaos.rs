@@ -84,6 +84,9 @@ fn check(target: FaultTarget, fault: OrderedFault, fleet: &Fleet) -> Result<(), 
         (FaultTarget::Checkpoint, OrderedFault::Corrupt { .. }) => Ok(()),
         (FaultTarget::Checkpoint, _) => wrong("a checkpoint takes corrupt"),
         (FaultTarget::Slot(_), OrderedFault::Corrupt { .. }) => wrong("only a checkpoint takes it"),
+        (FaultTarget::Slot(slot), OrderedFault::Cut { .. }) if slot.role == Role::Pserver => {
+            wrong("only a trainer has a path to pservers")
+        }
         (FaultTarget::Slot(slot), OrderedFault::SlowDisk { .. }) if slot.role == Role::Trainer => {
             wrong("only a pserver saves shards")
         }

@@ -231,7 +231,8 @@ impl Coordinator {
             OrderedFault::Kill
             | OrderedFault::Pause { .. }
             | OrderedFault::Slow { .. }
-            | OrderedFault::Corrupt { .. } => {}
+            | OrderedFault::Corrupt { .. }
+            | OrderedFault::Cut { .. } => {}
         }
     }
 

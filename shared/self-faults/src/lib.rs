@@ -2,7 +2,7 @@
 //! signals, and the slowness of a computation or of a writer.
 //!
 //! A process needs no rights for them, on a cluster too: it signals itself. Connections and threads are the process's own
-//! affair, so `drop` and `hang` are carried out where they are.
+//! affair, so `drop`, `hang` and `cut` are carried out where they are.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -29,6 +29,7 @@ pub fn signal_self(fault: OrderedFault) -> Option<OrderedFault> {
         | OrderedFault::Slow { .. }
         | OrderedFault::SlowDisk { .. }
         | OrderedFault::Corrupt { .. }
+        | OrderedFault::Cut { .. }
         | OrderedFault::Drop => return Some(fault),
     }
     None

@@ -106,7 +106,7 @@ async fn planned(args: &Args, job: &mut ChaosJob) -> Result<ChaosPlan, CommandFa
     ChaosPlan::new(seed, (&kinds, &roles), sizes, args.hard).ok_or_else(|| {
         CommandFailure::new(ExitCode::Usage, "no kind of --kinds applies to any role of --roles")
             .next(
-                "slow is for trainers, slow-disk and corrupt for pservers, hang and drop for both",
+                "slow and cut are for trainers, slow-disk and corrupt for pservers, hang and drop for both",
             )
     })
 }

@@ -21,6 +21,8 @@ pub enum FaultKind {
     SlowDisk,
     /// A byte of a file of the newest checkpoint changes, if a good copy or an older checkpoint stays
     Corrupt,
+    /// A trainer neither reads from nor writes to one of the parameter servers for 5 or 15 s
+    Cut,
 }
 
 /// A role of processes.
@@ -39,7 +41,7 @@ impl FaultKind {
         match self {
             Self::Kill | Self::Pause => true,
             Self::Hang | Self::Drop => role != FaultRole::Am,
-            Self::Slow => role == FaultRole::Trainer,
+            Self::Slow | Self::Cut => role == FaultRole::Trainer,
             // Pservers write the files.
             Self::SlowDisk | Self::Corrupt => role == FaultRole::Pserver,
         }
@@ -104,6 +106,10 @@ impl ChaosPlan {
             FaultKind::SlowDisk => {
                 OrderedFault::SlowDisk { factor: draw.of(&[10, 100]), ms: 20_000 }
             }
+            FaultKind::Cut => OrderedFault::Cut {
+                pserver: draw.below(u64::from(self.pservers)) as u32,
+                ms: draw.of(&[5_000, 15_000]),
+            },
             FaultKind::Corrupt => OrderedFault::Corrupt { draw: draw.below(1 << 16) as u32 },
         };
         PlannedFault { targets, fault }
@@ -168,9 +174,9 @@ mod tests {
         assert_ne!(of(7), of(8));
         let text = |fault: &PlannedFault| format!("{} {:?}", fault.fault, fault.targets);
         let met: BTreeSet<String> = of(7).iter().map(text).collect();
-        // Pserver: 1 kill, 3 pauses, 2 hangs, 1 drop, 2 slow disks of 4; trainer: those but for the disks and 2 slow ones of 3;
-        // ApplicationMaster: 1 and 3; the newest checkpoint.
-        assert_eq!(met.len(), 9 * 4 + 9 * 3 + 4 + 1, "{met:#?}");
+        // Pserver: 1 kill, 3 pauses, 2 hangs, 1 drop, 2 slow disks of 4; trainer: those but for the disks, 2 slow ones and 2 cuts
+        // from each of 4 pservers, of 3; ApplicationMaster: 1 and 3; the newest checkpoint.
+        assert_eq!(met.len(), 9 * 4 + 17 * 3 + 4 + 1, "{met:#?}");
     }
 
     #[test]

@@ -53,6 +53,11 @@ struct Endpoint {
 pub(super) struct Endpoints(BTreeMap<SocketAddr, Endpoint>);
 
 impl Endpoints {
+    /// The container at this address.
+    pub(super) fn holder(&self, endpoint: SocketAddr) -> Option<Member> {
+        self.0.get(&endpoint).map(|known| known.holder)
+    }
+
     /// Wants exactly these connections; new ones are due at once.
     pub(super) fn want(&mut self, wanted: &BTreeMap<SocketAddr, Member>, now_ms: u64) {
         self.0.retain(|endpoint, _| wanted.contains_key(endpoint));

@@ -260,6 +260,12 @@ impl ClientMachine {
         self.context.requests.connections.wants(endpoint)
     }
 
+    /// The pserver's container at this address, if a connection to it is wanted.
+    #[must_use]
+    pub fn holder(&self, endpoint: SocketAddr) -> Option<Member> {
+        self.context.requests.connections.holder(endpoint)
+    }
+
     /// Whether [`ClientMachine::next_frame`] may return a frame. The queue may contain dropped requests only.
     #[must_use]
     pub fn has_frames(&self, endpoint: SocketAddr) -> bool {

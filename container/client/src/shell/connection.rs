@@ -85,6 +85,10 @@ pub(super) async fn run(state: Rc<ClientState>, connection: NewConnection) {
 }
 
 async fn open(state: &ClientState, endpoint: SocketAddr) -> Result<ChannelStream, OpenError> {
+    if let Some(left) = state.cut_left(endpoint) {
+        // Longer than an attempt may take.
+        tokio::time::sleep(left).await;
+    }
     let stream = TcpStream::connect(endpoint).await?;
     state.settings.timeout.apply(&stream)?;
     let settings = &state.settings;
@@ -130,6 +134,9 @@ async fn serve(
     let mut incoming = Incoming::new(endpoint);
     let mut outgoing = Outgoing::default();
     loop {
+        if let Some(left) = state.cut_left(endpoint) {
+            tokio::time::sleep(left).await;
+        }
         // Without waiting for writability first: the socket nearly always has room.
         if let Err(error) = outgoing.write(state, endpoint, stream) {
             return error;

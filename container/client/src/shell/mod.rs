@@ -26,6 +26,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam::channel::Receiver;
+use heddle_protocol::ids::Slot;
 use tokio::sync::mpsc;
 
 use crate::machine::{ClientEvent, DataRequest};
@@ -50,6 +51,7 @@ pub struct Handle {
 #[derive(Debug)]
 enum ClientInput {
     Request(DataRequest),
+    Cut { pserver: Slot, ms: u64 },
     Stop,
 }
 
@@ -100,6 +102,13 @@ impl Handle {
         // The receiver is gone only after the client was dropped.
         let _ = self.requests.send(ClientInput::Request(request));
     }
+
+    /// Neither reads nor writes on connections to a pserver for `ms`, and opens none: a fault that an operator orders
+    /// (`heddle chaos`). A later order replaces it.
+    pub fn cut(&self, pserver: Slot, ms: u64) {
+        // As in `send`.
+        let _ = self.requests.send(ClientInput::Cut { pserver, ms });
+    }
 }
 
 /// Runs the thread until the client is dropped.
@@ -124,6 +133,7 @@ async fn run(state: Rc<ClientState>, mut inputs: mpsc::UnboundedReceiver<ClientI
                         ClientInput::Request(request) => {
                             state.machine.borrow_mut().on(request, state.now_ms());
                         }
+                        ClientInput::Cut { pserver, ms } => state.cut(pserver, ms),
                         ClientInput::Stop => return,
                     }
                     match inputs.try_recv() {

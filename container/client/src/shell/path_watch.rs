@@ -45,7 +45,11 @@ pub(super) async fn watch_path(
         if now_ms < next_ms {
             continue;
         }
-        match probe.probe(endpoint).await {
+        let answer = match state.cut_left(endpoint) {
+            Some(_) => ProbeAnswer::NoAnswer,
+            None => probe.probe(endpoint).await,
+        };
+        match answer {
             ProbeAnswer::Answered => {
                 wait_ms = (2 * wait_ms).min(WAIT_MAX_MS);
                 next_ms = state.now_ms() + wait_ms;

@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam::channel::Sender;
+use heddle_protocol::ids::Slot;
 use tokio::sync::Notify;
 
 use super::settings::Settings;
@@ -23,6 +24,8 @@ pub(super) struct ClientState {
     /// Wakes the main loop when a deadline is earlier than the one that it sleeps for.
     pub(super) earlier_deadline: Notify,
     sleeps_until: Cell<Option<u64>>,
+    /// A pserver to which the path is cut by order, and until when, ms of the client's clock.
+    cut: Cell<Option<(Slot, u64)>>,
 }
 
 /// The task of one connection.
@@ -51,7 +54,26 @@ impl ClientState {
             serial: Cell::new(0),
             earlier_deadline: Notify::new(),
             sleeps_until: Cell::new(None),
+            cut: Cell::new(None),
         }
+    }
+
+    /// Cuts the path to a pserver.
+    pub(super) fn cut(&self, pserver: Slot, ms: u64) {
+        self.cut.set(Some((pserver, self.now_ms().saturating_add(ms))));
+        // Tasks notice it before they read or write the next time.
+        self.connections.borrow().values().for_each(|task| task.wake.notify_one());
+    }
+
+    /// How long the path to this address stays cut by order.
+    pub(super) fn cut_left(&self, endpoint: SocketAddr) -> Option<Duration> {
+        let (pserver, until_ms) = self.cut.get()?;
+        let left_ms = until_ms.checked_sub(self.now_ms()).filter(|left| *left > 0);
+        if left_ms.is_none() {
+            self.cut.set(None);
+        }
+        let is_there = self.machine.borrow().holder(endpoint).is_some_and(|it| it.slot == pserver);
+        left_ms.filter(|_| is_there).map(Duration::from_millis)
     }
 
     pub(super) fn now_ms(&self) -> u64 {

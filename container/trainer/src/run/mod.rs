@@ -279,6 +279,7 @@ impl Orders {
             // Once per connection, and always the same value.
             Command::Welcome(_) => {}
             Command::Export(order) => self.export(order),
+            Command::Fault(OrderedFault::Cut { pserver, ms }) => trainer.cut(pserver, ms),
             Command::Fault(fault) => self.fault(fault),
             command => trainer.command(command),
         }
@@ -301,6 +302,7 @@ impl Orders {
             | OrderedFault::Pause { .. }
             | OrderedFault::SlowDisk { .. }
             | OrderedFault::Corrupt { .. }
+            | OrderedFault::Cut { .. }
             | OrderedFault::Drop => {}
         }
     }

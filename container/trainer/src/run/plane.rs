@@ -5,16 +5,24 @@ use heddle_client::machine::DataRequest;
 use heddle_client::shell::Handle;
 use heddle_fail_points::fail_value;
 use heddle_protocol::control::ShardPlace;
+use heddle_protocol::ids::Slot;
 
 /// Takes requests to the data plane. [`heddle_client::machine::ClientEvent`]s report the results.
 pub trait DataPlane: Send {
     /// Sends a request. Never blocks.
     fn send(&mut self, request: DataRequest);
+
+    /// Neither reads nor writes on connections to this pserver, for `ms`, and opens none.
+    fn cut(&mut self, pserver: Slot, ms: u64);
 }
 
 impl DataPlane for Handle {
     fn send(&mut self, request: DataRequest) {
         Handle::send(self, request);
+    }
+
+    fn cut(&mut self, pserver: Slot, ms: u64) {
+        Handle::cut(self, pserver, ms);
     }
 }
 

@@ -155,6 +155,8 @@ impl Shards {
 }
 
 impl DataPlane for Arc<Mutex<Shards>> {
+    fn cut(&mut self, _pserver: Slot, _ms: u64) {}
+
     fn send(&mut self, request: DataRequest) {
         let mut shards = self.lock().unwrap();
         match request {

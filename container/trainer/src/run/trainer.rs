@@ -12,7 +12,7 @@ use heddle_client::machine::{ClientEvent, DataRequest, Era, PullAt, PullId, Pull
 use heddle_protocol::control::{
     Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut,
 };
-use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Step, TaskAttempt, TaskId};
+use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Slot, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{JobSpec, NanPolicy, PhaseKind, phase_kind};
@@ -203,6 +203,12 @@ impl<P: DataPlane> Trainer<P> {
         tracing::info!(tasks = tasks.len(), "tasks_withdrawn");
         self.reports.send(Report::Withdrawn { tasks });
         self.begin_tasks();
+    }
+
+    /// An operator cuts the path to a pserver, to show that the job survives it.
+    pub(super) fn cut(&mut self, pserver: u32, ms: u64) {
+        tracing::warn!(pserver, ms, "cut_by_order");
+        self.plane.cut(Slot::pserver(pserver), ms);
     }
 
     /// Hands all work back. The ApplicationMaster responds with the order to stop.

@@ -55,6 +55,13 @@ pub enum OrderedFault {
         /// Chooses the file.
         draw: u32,
     },
+    /// A trainer neither reads nor writes on its connections to a pserver, and opens none.
+    Cut {
+        /// The number of the pserver.
+        pserver: u32,
+        /// How long the path is cut, ms.
+        ms: u64,
+    },
 }
 
 impl OrderedFault {
@@ -66,7 +73,8 @@ impl OrderedFault {
             Self::Pause { ms }
             | Self::Hang { ms }
             | Self::Slow { ms, .. }
-            | Self::SlowDisk { ms, .. } => ms,
+            | Self::SlowDisk { ms, .. }
+            | Self::Cut { ms, .. } => ms,
         }
     }
 
@@ -81,7 +89,8 @@ impl OrderedFault {
             | Self::Pause { .. }
             | Self::Hang { .. }
             | Self::Drop
-            | Self::Corrupt { .. } => true,
+            | Self::Corrupt { .. }
+            | Self::Cut { .. } => true,
         };
         factor && self.lasts_ms() <= FAULT_MS_MAX
     }
@@ -100,6 +109,9 @@ impl fmt::Display for OrderedFault {
                 write!(f, "slow-disk by {factor} for {} s", seconds(ms))
             }
             Self::Corrupt { .. } => f.write_str("corrupt"),
+            Self::Cut { pserver, ms } => {
+                write!(f, "cut from {} for {} s", Slot::pserver(pserver), seconds(ms))
+            }
         }
     }
 }
@@ -191,6 +203,7 @@ mod tests {
             OrderedFault::Drop,
             OrderedFault::SlowDisk { factor: 10, ms: 8 },
             OrderedFault::Corrupt { draw: 9 },
+            OrderedFault::Cut { pserver: 1, ms: 10 },
         ];
         let targets =
             [FaultTarget::Am, FaultTarget::Checkpoint, FaultTarget::Slot(Slot::trainer(3))];
