@@ -4,7 +4,7 @@
 Those of the whole system (tests/tests) wait most of their time for daemons and for processes to notice that others died:
 one after the other they would keep a machine idle for twenty minutes. Each program's output comes when it has ended.
 Arguments are names of test programs (`cargo test --test NAME`); without any all are run. HEDDLE_TEST_JOBS is the number of
-programs at once (default: two more than there are cores, since most of them wait).
+programs at once (default: one more than there are cores, since most of them wait).
 """
 import json
 import os
@@ -121,7 +121,7 @@ def main():
     left_out = set(os.environ.get("HEDDLE_TEST_SKIP", "").split())
     chosen = [program for program in all_programs
               if (not wanted or program[0] in wanted) and program[0] not in left_out]
-    jobs = int(os.environ.get("HEDDLE_TEST_JOBS") or (os.cpu_count() or 1) + 2)
+    jobs = int(os.environ.get("HEDDLE_TEST_JOBS") or (os.cpu_count() or 1) + 1)
     # Patient ones take no place of others.
     with ThreadPoolExecutor(len(PATIENT)) as beside, ThreadPoolExecutor(jobs) as pool:
         ended = [(beside if program[0] in PATIENT else pool).submit(run, program) for program in chosen]
