@@ -7,11 +7,9 @@ unchecked=$1
 
 say() { printf '\n== beside the tests, [%d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
 
-# First what has a target directory of its own: the test programs are listed by cargo meanwhile.
+# First what has a target directory of its own: cargo lists the test programs meanwhile.
 say "the release binary runs on old systems"
 scripts/test-release.sh
-say "benchmarks are built"
-cargo bench --locked --quiet --no-run $BENCHMARKS
 say "dependencies"
 # What cannot be installed is reported and does not hide what the other checks find.
 scripts/check-dependencies.sh || {
