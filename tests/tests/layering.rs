@@ -72,6 +72,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "heddle-channel",
                 "heddle-fail-points",
                 "heddle-protocol",
+                "heddle-self-faults",
                 "heddle-shard",
                 "heddle-storage",
                 "heddle-telemetry",

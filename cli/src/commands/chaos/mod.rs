@@ -85,15 +85,12 @@ pub fn chaos(args: &Args, json: bool) -> CommandResult {
 async fn planned(args: &Args, job: &mut ChaosJob) -> Result<ChaosPlan, CommandFailure> {
     let view = job.view().await?;
     let id = job.id();
-    let Some(chaos) = view.chaos else {
+    if view.chaos.is_none() {
         return Err(CommandFailure::new(
             ExitCode::Denied,
             format!("{id} takes no faults: run.chaos of its job is false"),
         )
         .next("start a job for the test with --set run.chaos=true"));
-    };
-    if let Some(other) = chaos.session.filter(|_| !args.dry_run) {
-        return Err(session::is_taken(&id, other));
     }
     let roles = roles(args, job.restarts_its_master())?;
     let kinds = match args.kinds.as_slice() {

@@ -19,6 +19,8 @@ use crate::stop_signals::StopSignals;
 
 /// How often the job is looked at.
 const LOOK: Duration = Duration::from_millis(250);
+/// How often the session that holds the job is looked for in its view.
+const VIEWS_OF_A_HOLDER: u32 = 8;
 /// How often the session gives a sign of life. It lapses after a minute.
 const SIGN: Duration = Duration::from_secs(10);
 
@@ -62,7 +64,7 @@ pub enum SessionEnd {
 }
 
 /// The failure of a session beside another one.
-pub fn is_taken(id: &str, other: Uuid) -> CommandFailure {
+fn is_taken(id: &str, other: Uuid) -> CommandFailure {
     let fact = format!("the chaos session {other} is under way on {id}");
     CommandFailure::new(ExitCode::Fenced, fact)
         .next("one session at a time; that one lapses a minute after its command has ended")
@@ -82,9 +84,14 @@ impl ChaosSession {
         let id = Uuid::new_v4();
         let begun = job.order(ChaosOrder { session: id, step: ChaosStep::Hold }).await;
         if let Err(refused) = begun {
-            // Another one may have begun since the job was looked at.
-            let holder = job.view().await.ok().and_then(|view| view.chaos?.session);
-            return Err(holder.map_or(refused, |other| is_taken(&job.id(), other)));
+            // The view may be older than the refusal.
+            for _ in 0..VIEWS_OF_A_HOLDER {
+                if let Some(other) = job.view().await.ok().and_then(|view| view.chaos?.session) {
+                    return Err(is_taken(&job.id(), other));
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+            return Err(refused);
         }
         output::note(&format!(
             "chaos session {id} with seed {} on {}: a fault every {} s",
