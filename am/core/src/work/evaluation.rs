@@ -14,6 +14,7 @@ use heddle_protocol::spec::{
 use heddle_protocol::view::{self, EvaluationView};
 
 use super::JobWork;
+use super::training_loss::known_passes;
 use crate::context::Context;
 use crate::failure::JobFailure;
 use crate::record::Record;
@@ -156,6 +157,28 @@ impl JobWork {
         };
         self.evaluations.push((phase, scores.clone()));
         ctx.notice(view::JobEvent::Evaluated(scores));
+    }
+
+    /// Adds losses and scores that the base has. A successor whose containers had not finished a phase lacks those of that
+    /// phase, while the base may be of its end.
+    pub(super) fn add_results_of(&mut self, base: Option<&Manifest>, ctx: &Context) {
+        let config = ctx.config();
+        for (of, scores) in known_evaluations(&config.spec, base, &[]) {
+            if let Err(at) = self.evaluations.binary_search_by_key(&of, |(phase, _)| *phase) {
+                self.evaluations.insert(at, (of, scores));
+            }
+        }
+        for (of, trained) in known_passes(&config.spec, base, &[]) {
+            if let Err(at) = self.passes.binary_search_by_key(&of, |(phase, _)| *phase) {
+                self.passes.insert(at, (of, trained));
+            }
+        }
+    }
+
+    /// Forgets the losses and scores of this phase and of later ones: they will be computed again.
+    pub(crate) fn keep_results_before(&mut self, phase: PhaseNo) {
+        self.evaluations.retain(|(of, _)| *of < phase);
+        self.passes.retain(|(of, _)| *of < phase);
     }
 
     /// Whether training ends before this phase: it is beyond the last, or it follows an evaluation and

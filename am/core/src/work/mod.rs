@@ -35,8 +35,6 @@ use crate::config::Config;
 use crate::context::Context;
 use crate::failure::JobFailure;
 use crate::fleet::Fleet;
-use crate::work::evaluation::known_evaluations;
-use crate::work::training_loss::known_passes;
 use data_statistics::DataStatistics;
 use lane_speed::LaneSpeeds;
 use locality::LocalityIndex;
@@ -235,28 +233,6 @@ impl JobWork {
         self.phase.step_rate.starts(step, ctx.now());
         self.keep_results_before(phase);
         self.add_results_of(base, ctx);
-    }
-
-    /// Adds losses and scores that the base has. A successor whose containers had not finished a phase lacks those of that
-    /// phase, while the base may be of its end.
-    fn add_results_of(&mut self, base: Option<&Manifest>, ctx: &Context) {
-        let config = ctx.config();
-        for (of, scores) in known_evaluations(&config.spec, base, &[]) {
-            if let Err(at) = self.evaluations.binary_search_by_key(&of, |(phase, _)| *phase) {
-                self.evaluations.insert(at, (of, scores));
-            }
-        }
-        for (of, trained) in known_passes(&config.spec, base, &[]) {
-            if let Err(at) = self.passes.binary_search_by_key(&of, |(phase, _)| *phase) {
-                self.passes.insert(at, (of, trained));
-            }
-        }
-    }
-
-    /// Forgets the losses and scores of this phase and of later ones: they will be computed again.
-    pub(crate) fn keep_results_before(&mut self, phase: PhaseNo) {
-        self.evaluations.retain(|(of, _)| *of < phase);
-        self.passes.retain(|(of, _)| *of < phase);
     }
 
     /// The job goes on in this phase, where an earlier attempt left it. `states`: of the shards that serve the phase.

@@ -1,6 +1,6 @@
 //! The fault `corrupt`: a byte of a shard's file of the newest checkpoint changes, as on a disk that returns other bytes than it got.
 //!
-//! The command writes the file anew, since neither HDFS nor the savers can change a file in place. Nothing happens until the job
+//! The command writes the file again, since neither HDFS nor the savers can change a file in place. Nothing happens until the job
 //! needs the checkpoint: then it must take a copy of the file, or an older checkpoint.
 
 use std::sync::Arc;

@@ -35,7 +35,13 @@ pub(super) async fn watch_path(
         tokio::time::sleep(TICK).await;
         let now_ms = state.now_ms();
         let is_silent = now_ms.saturating_sub(read_at.get()) >= SILENT_MS;
-        if !is_silent || !state.machine.borrow().awaits(endpoint) {
+        let is_cut = state.cut_left(endpoint).is_some();
+        let is_needed = {
+            let machine = state.machine.borrow();
+            // On a cut path nothing is sent, and so nothing awaited.
+            machine.awaits(endpoint) || is_cut && machine.has_frames(endpoint)
+        };
+        if !is_silent || !is_needed {
             (next_ms, wait_ms) = (now_ms + SILENT_MS, SILENT_MS);
             if lost_since_ms.take().is_some() {
                 report(state, endpoint, None);
@@ -45,9 +51,9 @@ pub(super) async fn watch_path(
         if now_ms < next_ms {
             continue;
         }
-        let answer = match state.cut_left(endpoint) {
-            Some(_) => ProbeAnswer::NoAnswer,
-            None => probe.probe(endpoint).await,
+        let answer = match is_cut {
+            true => ProbeAnswer::NoAnswer,
+            false => probe.probe(endpoint).await,
         };
         match answer {
             ProbeAnswer::Answered => {
