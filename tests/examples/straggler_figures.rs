@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each step takes 20 ms, of which the fail point `step-computed` waits nearly all: cores are not what is measured. The rate counts
-//! from 15 s after the start, by when the slow trainer is noticed, to the end. An undisturbed job precedes each disturbed one.
+//! from 15 s after the start, by when the slow trainer is noticed, until nine of ten records are computed. An undisturbed job precedes each disturbed one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Records a second from 15 s after the first one to the end.
+/// Records a second from 15 s after the first one until nine of ten are computed.
 fn rate(dir: &Path, consistency: &str, points: &str) -> Result<f64> {
     let text = format!(
         "name = \"stragglers\"\n[data]\ntrain = \"data/train-*.libsvm\"\npasses = 1\n\
@@ -92,8 +92,9 @@ fn rate(dir: &Path, consistency: &str, points: &str) -> Result<f64> {
     run.wait_for("training begins", LIMIT, |view| view.rows > 0)?;
     std::thread::sleep(NOTICED);
     let (from, rows) = (Instant::now(), run.view()?.rows);
-    let ended = |view: &JobView| view.rows >= 40_000 || view.state == JobState::Finished;
-    let last = run.wait_for("all records are computed", LIMIT, ended)?.rows;
+    // Not all 40,000: the page ends with the job.
+    let ended = |view: &JobView| view.rows >= 36_000 || view.state == JobState::Finished;
+    let last = run.wait_for("nearly all records are computed", LIMIT, ended)?.rows;
     let rate = (last - rows) as f64 / from.elapsed().as_secs_f64();
     run.end(dir, LIMIT)?;
     Ok(rate)
