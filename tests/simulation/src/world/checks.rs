@@ -309,20 +309,18 @@ impl World {
                 && phase_kind(&self.job.spec(), PhaseNo(manifest.phase.0.saturating_sub(1)))
                     == Some(PhaseKind::Evaluate { pass })
         };
+        let all = || self.earlier.iter().chain(&self.committed);
+        let mut of_best = all().filter(|one| one.manifest.best_pass == Some(pass)).peekable();
+        let was_taken = of_best.peek().is_some();
+        let has_whole = of_best.any(|one| self.durable.is_whole(one));
         // Training may have gone on when the only checkpoint of the best pass was damaged: then the model is the last one, or
         // that of the pass that was the best before.
-        let is_left = || published == last.manifest.cut || manifest.best_pass.is_some_and(is_of);
-        match is_of(pass) || (!self.has_whole_checkpoint_of(pass) && is_left()) {
+        let is_last = published == last.manifest.cut;
+        let was_best_before = was_taken && manifest.best_pass.is_some_and(is_of);
+        match is_of(pass) || (!has_whole && (is_last || was_best_before)) {
             true => Ok(()),
             false => Err(format!("the model of {published}, not of the best pass {pass}")),
         }
-    }
-
-    /// Whether there was a checkpoint of the best pass without a damaged file.
-    fn has_whole_checkpoint_of(&self, pass: u32) -> bool {
-        let is_whole = |checkpoint: &Checkpoint| self.durable.is_whole(checkpoint);
-        let mut all = self.earlier.iter().chain(&self.committed);
-        all.any(|one| one.manifest.best_pass == Some(pass) && is_whole(one))
     }
 
     /// Updates that the last checkpoint reports as lost.
