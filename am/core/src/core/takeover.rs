@@ -21,7 +21,7 @@ use crate::record::Record;
 use crate::stage::shard_map::ShardMap;
 use crate::stage::takeover::Takeover;
 use crate::stage::{JobStage, NextStep, StageKind};
-use crate::work::evaluation::known_evaluations;
+use crate::work::evaluation::{known_evaluations, scores_may_end};
 use crate::work::training_loss::known_passes;
 
 /// Once all shards are there, how long to wait for trainers: several heartbeats.
@@ -50,9 +50,7 @@ fn unrecorded_scores(
     known: &[(PhaseNo, EvaluationView)],
     journal: &[Record],
 ) -> Vec<(PhaseNo, EvaluationView)> {
-    let training = &spec.training;
-    let may_end = training.early_stop > 0 || spec.model.tolerance > 0.0;
-    if !may_end && training.keep != KeptPass::Best {
+    if !scores_may_end(spec) && spec.training.keep != KeptPass::Best {
         return Vec::new();
     }
     let is_recorded = |of: PhaseNo| {

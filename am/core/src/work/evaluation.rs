@@ -56,6 +56,11 @@ pub(crate) fn known_evaluations(
     known.into_iter().collect()
 }
 
+/// Whether the end of training follows from scores: a successor that lacks one would train another number of passes.
+pub(crate) fn scores_may_end(spec: &JobSpec) -> bool {
+    spec.training.early_stop > 0 || spec.model.tolerance > 0.0
+}
+
 /// The figure that early stopping watches.
 fn loss_of(scores: &EvaluationView) -> f64 {
     scores.figures.loss().map_or(f64::MAX, |(_, loss)| loss)
@@ -148,11 +153,9 @@ impl JobWork {
         let scores = EvaluationView { pass, rows: summary.rows, figures };
         let (epoch, phase) = (ctx.epoch(), self.phase.no);
         let record = Record::Evaluated { epoch, phase, scores: scores.clone() };
-        let may_end = config.spec.training.early_stop > 0 || config.spec.model.tolerance > 0.0;
-        match may_end {
+        match scores_may_end(&config.spec) {
             false => ctx.journal(record),
             _ if Mutation::ScoreNotDurable.is_on() => ctx.journal(record),
-            // The end of training follows from it: a successor that lacks it would train another number of passes.
             _ => ctx.journal_decision(record),
         };
         self.evaluations.push((phase, scores.clone()));
