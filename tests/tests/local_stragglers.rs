@@ -130,6 +130,9 @@ fn ends_exactly(run: Run, dir: &Path, passes: u32) -> JobView {
     let view = end_of(events).expect("the end is reported");
     assert!(view.slots.iter().all(|slot| slot.incarnation == Incarnation(1)), "{:?}", view.slots);
     assert_eq!(view.recoveries, [], "no work is lost");
+    let late = view.stragglers.expect("the loser of the first pass has stopped");
+    assert!(late.stopped > 0, "{late:?}");
+    println!("{}", late.text());
     view
 }
 

@@ -42,6 +42,14 @@ const TASKS_SET_ASIDE: Metric = Metric::gauge(
     "heddle_tasks_set_aside",
     "Tasks that passes went on without after errors, the newest 1,000 at the most.",
 );
+const STRAGGLER_TASKS_STOPPED: Metric = Metric::counter(
+    "heddle_straggler_tasks_stopped_total",
+    "Tasks that a trainer stopped computing because another one had finished them.",
+);
+const STRAGGLER_STOP: Metric = Metric::gauge(
+    "heddle_straggler_stop_seconds",
+    "The longest time from the order to stop a late task until its trainer had stopped.",
+);
 const BAD_RECORDS: Metric = Metric::counter("heddle_bad_records_total", "Records left out as bad.");
 const INPUT_WAIT: Metric = Metric::gauge(
     "heddle_input_wait_seconds",
@@ -273,6 +281,10 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     page.value(ROWS_PER_SECOND, view.rows_per_second)?;
     page.value(BAD_RECORDS, view.bad_records)?;
     page.value(TASKS_SET_ASIDE, view.set_aside.len())?;
+    if let Some(late) = view.stragglers {
+        page.value(STRAGGLER_TASKS_STOPPED, late.stopped)?;
+        page.value(STRAGGLER_STOP, late.slowest_stop_ms as f64 / 1000.0)?;
+    }
     if let Some(locality) = view.data_locality {
         let by = [
             ("node_local", locality.node_local),
@@ -412,7 +424,7 @@ mod tests {
     use super::*;
     use crate::report::samples::view;
     use heddle_protocol::control::SavedBytes;
-    use heddle_protocol::view::StorageWaitView;
+    use heddle_protocol::view::{StorageWaitView, StragglersView};
 
     #[test]
     fn figures_are_those_of_the_view() {
@@ -450,6 +462,17 @@ mod tests {
             "heddle_mirror_late_seconds{mirror=\"/backup\"} 1.5\n",
             "heddle_mirror_failures_total{mirror=\"/backup\"} 3\n",
         ] {
+            assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn stragglers_have_a_number_and_the_slowest_stop() {
+        let late = StragglersView { stopped: 3, slowest_stop_ms: 412 };
+        let text = render(&Arc::new(JobView { stragglers: Some(late), ..view() }));
+        for expected in
+            ["heddle_straggler_tasks_stopped_total 3\n", "heddle_straggler_stop_seconds 0.412\n"]
+        {
             assert!(text.contains(expected), "{expected:?} is missing in\n{text}");
         }
     }

@@ -86,6 +86,7 @@ fn headline(view: &JobView) -> Markup {
         }
         @if view.bad_records > 0 { p { (thousands(view.bad_records)) " bad records left out" } }
         @for task in &view.set_aside { p.m { "set aside: " (plain(&task.to_string())) } }
+        @if let Some(late) = view.stragglers { p { "late tasks: " (late.text()) } }
         @if let Some(locality) = view.data_locality { p { (data_locality(locality)) } }
         @if let Some(granted) = &view.granted_pulls { p { "staleness: " (granted_pulls(granted)) } }
         @if let Some(saved) = view.saved { p { "saving: " (saved_bytes(saved)) } }

@@ -97,6 +97,9 @@ fn records(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for task in &view.set_aside {
         row(f, "set aside", one_line(&task.to_string()))?;
     }
+    if let Some(late) = view.stragglers {
+        row(f, "late tasks", late.text())?;
+    }
     if let Some(locality) = view.data_locality {
         row(f, "data locality", format::data_locality(locality))?;
     }

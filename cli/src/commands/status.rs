@@ -291,6 +291,9 @@ fn under_way(view: &JobView) -> Result<(), CommandFailure> {
     for task in &view.set_aside {
         output::line(&format!("set aside: {task}"))?;
     }
+    if let Some(late) = view.stragglers {
+        output::line(&format!("late tasks: {}", late.text()))?;
+    }
     if let Some(locality) = view.data_locality {
         output::line(&format::data_locality(locality))?;
     }

@@ -25,6 +25,7 @@ mod model_saves;
 mod placement;
 mod spares;
 mod sparse_table;
+mod stragglers;
 mod training;
 
 pub use chaos::ChaosView;
@@ -41,6 +42,7 @@ pub use model_saves::{ModelSavesView, OpenSaveView, PublishedSaveView};
 pub use placement::{ApplicationView, AttemptView, Placement};
 pub use spares::{SpareCounts, SparesView};
 pub use sparse_table::SparseTableView;
+pub use stragglers::StragglersView;
 pub use training::TrainingPassView;
 
 /// Where a job stands.
@@ -345,6 +347,9 @@ pub struct JobView {
     /// Tasks that passes went on without (`data.failed-share`), oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set_aside: Vec<SetAsideTask>,
+    /// Late tasks that two trainers computed in this attempt; none before the first one was stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stragglers: Option<StragglersView>,
     /// Tasks dispatched by this attempt whose input is stored on hosts that are known; none while there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_locality: Option<DataLocality>,
@@ -446,6 +451,7 @@ impl JobView {
             kept_pass: None,
             bad_records: 0,
             set_aside: Vec::new(),
+            stragglers: None,
             data_locality: None,
             granted_pulls: None,
             saved: None,

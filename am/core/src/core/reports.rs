@@ -224,7 +224,7 @@ impl Core {
                     self.task_failed(member, (task, attempt), retryable, &error);
                 }
             }
-            Report::Withdrawn { tasks } => self.work.withdrawn(member, &tasks),
+            Report::Withdrawn { tasks } => self.work.withdrawn(member, &tasks, &self.ctx),
             Report::Drained { epoch, phase, tasks } => {
                 if self.work.is_current(epoch, phase, &self.ctx) {
                     self.work.task_progress(member, &tasks);

@@ -62,6 +62,7 @@ impl Core {
             kept_pass: self.checkpoints.kept_pass(),
             bad_records: self.work.bad_records(),
             set_aside: self.work.set_aside().to_vec(),
+            stragglers: self.work.stragglers(),
             data_locality: self.work.data_locality(),
             granted_pulls: self.fleet.granted_pulls(),
             saved: self.fleet.saved_bytes(),

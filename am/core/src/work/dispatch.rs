@@ -9,7 +9,6 @@ use heddle_protocol::spec::PhaseKind;
 
 use super::JobWork;
 use super::lane_speed::LaneDecision;
-use super::losers::Losers;
 use super::phases::PhaseWork;
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
@@ -48,7 +47,7 @@ impl JobWork {
         }
         self.phase.stepping.clear();
         self.doubtful.clear();
-        self.losers = Losers::default();
+        self.losers.forget_all();
         self.phase.step_rate.starts(Step(0), ctx.now());
         self.keep_results_before(self.phase.no);
     }

@@ -5,8 +5,9 @@
 //!
 //! **Rule.** Each heartbeat of a trainer has its own computing time for a record over its last 20 steps: waiting is not
 //! part of it. A trainer is *slow* if it takes more than twice the median of the trainers with lanes. When one has been slow
-//! for `late_ms` (10 s), lanes are divided in proportion to speeds (largest remainders) if that makes the predicted
-//! step at least 20 % shorter. The prediction is the longest product of lanes and computing time among the trainers. A
+//! for `late_ms` (10 s), lanes are divided by speed if that makes the predicted step at least 20 % shorter: each
+//! lane in turn goes to the trainer that would have computed it first, which gives the shortest step that there is (in
+//! proportion to speeds, rounded, a trainer four times slower would keep one of eight lanes, and each step wait for it). The prediction is the longest product of lanes and computing time among the trainers. A
 //! trainer that takes more than ten times the median for as long is drained, and replaced on another node. There is one
 //! decision at a time, and the next one at least 30 s later.
 //!
@@ -16,7 +17,7 @@
 //!
 //! Which trainer runs a lane changes no byte of the result (see [`super::lanes`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::ids::{Member, Slot};
 
@@ -231,27 +232,25 @@ fn step(loads: &BTreeMap<Member, usize>, times: impl Fn(&Member) -> u64) -> u64 
     longest.max().unwrap_or(0)
 }
 
-/// Lanes in proportion to speeds, the inverse of `times`. What is left goes to the largest remainders, of equal ones to
-/// the trainer that has more lanes now.
+/// Each lane in turn goes to the trainer that has computed it first, after those that it has by then: no other division has
+/// a shorter step. Of equal ones to a trainer that has it now.
 fn divide(
     lanes: usize,
     loads: &BTreeMap<Member, usize>,
     times: impl Fn(&Member) -> u64,
 ) -> BTreeMap<Member, usize> {
-    // Speeds with six digits below that of the median.
-    const UNIT: u128 = 1_000_000_000;
-    let speed = |member: &Member| UNIT / u128::from(times(member).max(1));
-    let all: u128 = loads.keys().map(speed).sum::<u128>().max(1);
-    let (mut divided, mut remainders) = (BTreeMap::new(), Vec::new());
-    for (member, load) in loads {
-        let product = lanes as u128 * speed(member);
-        divided.insert(*member, (product / all) as usize);
-        remainders.push((product % all, *load, std::cmp::Reverse(*member)));
-    }
-    let left = lanes.saturating_sub(divided.values().sum());
-    remainders.sort_unstable_by(|a, b| b.cmp(a));
-    for (_, _, std::cmp::Reverse(member)) in remainders.into_iter().take(left) {
-        *divided.entry(member).or_default() += 1;
+    let mut divided: BTreeMap<Member, usize> = loads.keys().map(|member| (*member, 0)).collect();
+    let cost = |member: Member, has: usize| {
+        let end = (has as u64 + 1).saturating_mul(times(&member).max(1));
+        let moves = loads.get(&member).is_none_or(|load| has >= *load);
+        (end, moves, member)
+    };
+    let mut next: BTreeSet<_> = loads.keys().map(|member| cost(*member, 0)).collect();
+    for _ in 0..lanes {
+        let Some((_, _, member)) = next.pop_first() else { break };
+        let has = divided.entry(member).or_default();
+        *has += 1;
+        next.insert(cost(member, *has));
     }
     divided
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::TaskHandOut;
 use heddle_protocol::ids::Member;
+use heddle_protocol::view::StragglersView;
 
 use crate::time::MonotonicMs;
 
@@ -16,6 +17,8 @@ use crate::time::MonotonicMs;
 pub(crate) struct Losers {
     /// By trainer: the hand-outs, and when the first order was sent.
     waiting: BTreeMap<Member, (MonotonicMs, BTreeSet<TaskHandOut>)>,
+    /// Orders that were answered.
+    answered: StragglersView,
 }
 
 impl Losers {
@@ -26,9 +29,15 @@ impl Losers {
     }
 
     /// A trainer has stopped work on these.
-    pub(crate) fn stopped(&mut self, trainer: Member, hand_outs: &[TaskHandOut]) {
-        if let Some((_, waiting)) = self.waiting.get_mut(&trainer) {
+    pub(crate) fn stopped(&mut self, trainer: Member, hand_outs: &[TaskHandOut], now: MonotonicMs) {
+        if let Some((since, waiting)) = self.waiting.get_mut(&trainer) {
+            let before = waiting.len();
             waiting.retain(|hand_out| !hand_outs.contains(hand_out));
+            let (stopped, ms) = ((before - waiting.len()) as u64, now.since(*since));
+            if stopped > 0 {
+                self.answered.stopped += stopped;
+                self.answered.slowest_stop_ms = self.answered.slowest_stop_ms.max(ms);
+            }
             if waiting.is_empty() {
                 self.waiting.remove(&trainer);
             }
@@ -38,6 +47,16 @@ impl Losers {
     /// A trainer has left the job, or has a new connection, on which its orders are sent again.
     pub(crate) fn forget(&mut self, trainer: Member) {
         self.waiting.remove(&trainer);
+    }
+
+    /// The orders that were answered; `None` before the first.
+    pub(crate) fn view(&self) -> Option<StragglersView> {
+        Some(self.answered).filter(|answered| answered.stopped > 0)
+    }
+
+    /// Forgets the orders of work that is given up. The figures of earlier ones stay.
+    pub(crate) fn forget_all(&mut self) {
+        self.waiting.clear();
     }
 
     /// Whether an answer is awaited.
@@ -69,12 +88,15 @@ mod tests {
         let mut losers = Losers::default();
         losers.ordered(trainer, &[hand_out(1)], MonotonicMs(0));
         losers.ordered(trainer, &[hand_out(2)], MonotonicMs(9_000));
-        losers.stopped(trainer, &[hand_out(2)]);
+        losers.stopped(trainer, &[hand_out(2)], MonotonicMs(9_400));
+        assert_eq!(losers.view(), Some(StragglersView { stopped: 1, slowest_stop_ms: 9_400 }));
         assert_eq!(losers.take_late(MonotonicMs(9_999), 10_000), []);
         assert_eq!(losers.take_late(MonotonicMs(10_000), 10_000), [trainer]);
         assert!(losers.is_empty());
         losers.ordered(trainer, &[hand_out(3)], MonotonicMs(10_000));
-        losers.stopped(trainer, &[hand_out(3), hand_out(4)]);
+        losers.stopped(trainer, &[hand_out(3), hand_out(4)], MonotonicMs(10_500));
+        losers.stopped(trainer, &[hand_out(3)], MonotonicMs(90_000));
+        assert_eq!(losers.view(), Some(StragglersView { stopped: 2, slowest_stop_ms: 9_400 }));
         assert_eq!(losers.take_late(MonotonicMs(90_000), 10_000), []);
     }
 }

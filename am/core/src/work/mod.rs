@@ -29,7 +29,7 @@ use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId, Step, TaskAtte
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::spec::PhaseKind;
-use heddle_protocol::view::{DataLocality, EvaluationView, TrainingPassView};
+use heddle_protocol::view::{DataLocality, EvaluationView, StragglersView, TrainingPassView};
 
 use crate::config::Config;
 use crate::context::Context;
@@ -365,8 +365,13 @@ impl JobWork {
     }
 
     /// A trainer has stopped work on these hand-outs.
-    pub(crate) fn withdrawn(&mut self, trainer: Member, tasks: &[TaskHandOut]) {
-        self.losers.stopped(trainer, tasks);
+    pub(crate) fn withdrawn(&mut self, trainer: Member, tasks: &[TaskHandOut], ctx: &Context) {
+        self.losers.stopped(trainer, tasks, ctx.now());
+    }
+
+    /// Late tasks of which a trainer has stopped the computation; `None` before the first.
+    pub(crate) fn stragglers(&self) -> Option<StragglersView> {
+        self.losers.view()
     }
 
     /// Trainers that were ordered to stop and have not answered; each is returned once.

@@ -51,12 +51,12 @@ fn lanes_move_away_from_a_slow_trainer_which_is_told_first() {
     assert_eq!(lanes(&job), [2, 2, 2, 2]);
     pass(&mut job, 10, [100, 100, 100, 100]);
     let from = job.sent.len();
-    pass(&mut job, 10, [100, 100, 400, 100]);
+    pass(&mut job, 10, [100, 100, 250, 100]);
     assert_eq!(sent_lanes(&job, from), []);
-    pass(&mut job, 3, [100, 100, 400, 100]);
+    pass(&mut job, 3, [100, 100, 250, 100]);
     assert_eq!(lanes(&job), [3, 2, 1, 2]);
     assert_eq!(sent_lanes(&job, from), [Slot::trainer(2), Slot::trainer(0)]);
-    assert!(job.warned("trainer-2 on node-2 needs 4.0 times as long for a record"));
+    assert!(job.warned("trainer-2 on node-2 needs 2.5 times as long for a record"));
     assert_eq!(job.stopped, [], "it works on");
     job.end_phase(9);
     assert_eq!(job.outcome.map(|outcome| outcome.state), Some(JobState::Finished));
@@ -65,7 +65,7 @@ fn lanes_move_away_from_a_slow_trainer_which_is_told_first() {
 #[test]
 fn a_trainer_that_joins_gets_lanes_beside_a_slow_one() {
     let mut job = started();
-    pass(&mut job, 13, [100, 100, 400, 100]);
+    pass(&mut job, 13, [100, 100, 250, 100]);
     job.kill(job.trainer(0));
     assert_eq!(lanes(&job).iter().sum::<usize>(), 8);
     assert_eq!(lanes(&job)[2], 1, "the division by speed stays: {:?}", lanes(&job));

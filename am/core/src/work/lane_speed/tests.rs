@@ -61,7 +61,7 @@ fn lanes_leave_a_trainer_that_is_slow_for_ten_seconds() {
     run.pass(1, &[100, 100, 100, 400]);
     let slowest = trainer(3);
     assert_eq!(run.decisions, [(71_000, LaneDecision::Divide { slowest, times: 4_000 })]);
-    assert_eq!(run.lanes(), [3, 2, 2, 1]);
+    assert_eq!(run.lanes(), [3, 3, 2, 0]);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_trainer_below_a_tenth_of_the_median_is_replaced_once() {
 #[test]
 fn s42_lanes_do_not_move_back_and_forth() {
     let mut run = Run::new(&[2, 2, 2, 2]);
-    run.pass(11, &[100, 100, 100, 400]);
+    run.pass(11, &[100, 100, 100, 250]);
     assert_eq!(run.lanes(), [3, 2, 2, 1]);
     run.pass(29, &[100, 100, 100, 100]);
     assert_eq!(run.decisions.len(), 1, "30 s between two decisions");
@@ -111,13 +111,13 @@ fn s42_lanes_do_not_move_back_and_forth() {
     let before = run.now;
     // Slow and fast in turn, each for less than ten seconds.
     for _ in 0..20 {
-        run.pass(6, &[100, 100, 100, 400]);
+        run.pass(6, &[100, 100, 100, 250]);
         run.pass(6, &[100, 100, 100, 100]);
     }
     assert_eq!(run.decisions.len(), 2, "{:?}", run.decisions);
     // Each for twenty: at most a decision in 30 s.
     for _ in 0..12 {
-        run.pass(20, &[100, 100, 100, 400]);
+        run.pass(20, &[100, 100, 100, 250]);
         run.pass(20, &[100, 100, 100, 100]);
     }
     let times: Vec<u64> =
@@ -139,7 +139,7 @@ fn a_trainer_without_lanes_is_tried_again_after_ten_minutes() {
 #[test]
 fn the_division_outlives_phases_and_ends_with_the_slow_trainer() {
     let mut run = Run::new(&[2, 2, 2, 2]);
-    run.pass(11, &[100, 100, 100, 400]);
+    run.pass(11, &[100, 100, 100, 250]);
     run.speeds.begin_phase();
     assert!(run.speeds.division(8, &run.loads).is_some());
     run.speeds.release(trainer(0));
@@ -148,20 +148,31 @@ fn the_division_outlives_phases_and_ends_with_the_slow_trainer() {
     assert_eq!(run.speeds.division(8, &run.loads), None);
 }
 
+#[test]
+fn a_trainer_keeps_the_lanes_that_it_computes_in_time() {
+    let times = |member: &Member| [1_000, 1_000, 1_000, 2_500][member.slot.index as usize];
+    assert_eq!(divide(8, &loads(&[2, 2, 2, 2]), times), loads(&[3, 2, 2, 1]));
+    // Of equal trainers the one that has more now keeps them.
+    assert_eq!(divide(8, &loads(&[2, 3, 2, 1]), times), loads(&[2, 3, 2, 1]));
+    assert_eq!(divide(8, &loads(&[]), times), loads(&[]));
+}
+
 proptest! {
     #[test]
-    fn every_lane_has_a_place_and_quotas_are_kept(
-        lanes in 0usize..100,
+    fn every_lane_has_a_place_and_no_division_has_a_shorter_step(
+        lanes in 1usize..100,
         times in prop::collection::vec(1u64..200_000, 1..12),
+        before in prop::collection::vec(0usize..10, 12),
     ) {
-        let loads = loads(&vec![0; times.len()]);
+        let loads = loads(&before[..times.len()]);
         let of = |member: &Member| times[member.slot.index as usize];
         let divided = divide(lanes, &loads, of);
         prop_assert_eq!(divided.values().sum::<usize>(), lanes);
-        let speeds: f64 = times.iter().map(|times| 1.0 / *times as f64).sum();
-        for (member, count) in divided {
-            let quota = lanes as f64 / of(&member) as f64 / speeds;
-            prop_assert!((quota - count as f64).abs() < 1.001, "{} for {}", count, quota);
-        }
+        prop_assert_eq!(divided.len(), times.len());
+        // The shortest time in which all trainers together compute this number of lanes.
+        let fits = |within: u64| times.iter().map(|ns| within / ns).sum::<u64>() >= lanes as u64;
+        let ends = (1..=lanes as u64).flat_map(|lane| times.iter().map(move |ns| lane * ns));
+        let shortest = ends.filter(|end| fits(*end)).min();
+        prop_assert_eq!(Some(step(&divided, of)), shortest);
     }
 }
