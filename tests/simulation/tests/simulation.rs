@@ -274,7 +274,14 @@ fn explore_all_jobs() {
     let mut failures = Vec::new();
     for name in Job::NAMES.iter().filter(is_wanted) {
         match explorer(name).explore(0..seeds(), &Fault::ALL, FAULTS_MAX) {
-            Ok(explored) => total.add(&explored),
+            Ok(explored) => {
+                println!(
+                    "{name}: {} runs, {:.0?} since the start",
+                    explored.runs,
+                    started.elapsed()
+                );
+                total.add(&explored);
+            }
             Err(failure) => {
                 println!("{failure}");
                 failures.push(*name);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use heddle_protocol::spec::OnCorrupt;
 use heddle_protocol::view::JobView;
+use heddle_storage::checkpoint::is_shard_file_name;
 use heddle_storage::{EntryKind, Mode, Storage, StorePath, chain};
 
 use super::job::ChaosJob;
@@ -54,7 +55,7 @@ impl CorruptedFile {
         let entries = storage.list(place.path()).await.map_err(|error| chain(&error))?;
         let files: Vec<_> = entries
             .into_iter()
-            .filter(|entry| entry.kind == EntryKind::File && entry.name().ends_with(".ckpt"))
+            .filter(|entry| entry.kind == EntryKind::File && is_shard_file_name(entry.name()))
             .collect();
         let at = draw as usize % files.len().max(1);
         let file = files.get(at).ok_or("the checkpoint has no file")?;

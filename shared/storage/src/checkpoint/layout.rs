@@ -134,7 +134,12 @@ pub(crate) fn summed_name(name: &str) -> &str {
 
 /// Whether a name in a staging directory may be that of a shard's file or sidecar.
 pub(crate) fn is_shard_name(name: &str) -> bool {
-    let name = summed_name(name);
+    is_shard_file_name(summed_name(name))
+}
+
+/// Whether a name in a checkpoint's directory is that of a shard's file. The sidecars have other names.
+#[must_use]
+pub fn is_shard_file_name(name: &str) -> bool {
     name.starts_with("shard-") && name.ends_with(".ckpt")
 }
 

@@ -47,6 +47,7 @@ pub use commit::{CommitError, CommitGate};
 pub use dir::CheckpointDir;
 pub use files::{Depth, good_copy};
 pub(crate) use layout::hidden_probe_name;
+pub use layout::is_shard_file_name;
 pub use lineage::{ClaimRecord, Lineage, Owner};
 pub use load::StoredCheckpoint;
 pub use remove::Swept;
