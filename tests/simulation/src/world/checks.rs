@@ -104,11 +104,10 @@ impl World {
             resubmitted = true;
             self.submit_again()?;
         };
-        let last = self.durable.checkpoints.last();
         let bits = match ended {
             Ended::NoCheckpointIsWhole => Bits::new(),
             Ended::Finished => {
-                let last = last.ok_or("no checkpoint at the end")?;
+                let last = self.last_checkpoint().ok_or("no checkpoint at the end")?;
                 self.check_published(last)?;
                 self.check_saves()?;
                 self.bits_of(last)?
@@ -194,6 +193,9 @@ impl World {
     pub(super) fn decides(&mut self, attempt: u32, outcome: &Outcome) {
         self.tell(format_args!("attempt {attempt} decides: {outcome:?}"));
         self.trouble.is_decided = true;
+        if outcome.state == JobState::Finished {
+            self.ended_at = self.all_committed().max_by_key(|one| one.manifest.cut).cloned();
+        }
         if outcome.exit_code == ExitCode::Refused && !self.all_are_there(attempt) {
             self.trouble.excused.insert(ExitCode::Refused);
         }
@@ -212,6 +214,7 @@ impl World {
     fn submit_again(&mut self) -> Result<(), String> {
         self.tell(format_args!("submitted again"));
         self.trouble = Trouble::default();
+        self.ended_at = None;
         self.durable.troubles.clear();
         self.wires.clear();
         self.ams.clear();
@@ -293,9 +296,14 @@ impl World {
             return if self.job.output { Err("no model".to_owned()) } else { Ok(()) };
         };
         if !self.job.keep_best {
-            let right = published == last.manifest.cut;
-            let wrong = || format!("the model of {published}, not of {}", last.manifest.cut);
-            return if right { Ok(()) } else { Err(wrong()) };
+            // Two of one position hold one model.
+            let same = |one: &&Checkpoint| {
+                one.manifest.phase == last.manifest.phase && one.manifest.work == last.manifest.work
+            };
+            let mut right = self.all_committed().filter(same).map(|one| one.manifest.cut);
+            let right = right.any(|cut| cut == published);
+            let wrong = || Err(format!("the model of {published}, not of {}", last.manifest.cut));
+            return if right { Ok(()) } else { wrong() };
         }
         let is_published = |checkpoint: &&Checkpoint| checkpoint.manifest.cut == published;
         let of = self.durable.checkpoints.iter().find(is_published);
@@ -309,8 +317,8 @@ impl World {
                 && phase_kind(&self.job.spec(), PhaseNo(manifest.phase.0.saturating_sub(1)))
                     == Some(PhaseKind::Evaluate { pass })
         };
-        let all = || self.earlier.iter().chain(&self.committed);
-        let mut of_best = all().filter(|one| one.manifest.best_pass == Some(pass)).peekable();
+        let mut of_best =
+            self.all_committed().filter(|one| one.manifest.best_pass == Some(pass)).peekable();
         let was_taken = of_best.peek().is_some();
         let has_whole = of_best.any(|one| self.durable.is_whole(one));
         // Training may have gone on when the only checkpoint of the best pass was damaged: then the model is the last one, or
@@ -323,22 +331,27 @@ impl World {
         }
     }
 
+    /// Every checkpoint that was committed, those of earlier runs included.
+    fn all_committed(&self) -> impl Iterator<Item = &Checkpoint> {
+        self.earlier.iter().chain(&self.committed)
+    }
+
+    /// The checkpoint with which the job ended, or the newest.
+    fn last_checkpoint(&self) -> Option<&Checkpoint> {
+        self.ended_at.as_ref().or_else(|| self.durable.checkpoints.last())
+    }
+
     /// Updates that the last checkpoint reports as lost.
     #[must_use]
     pub fn updates_lost(&self) -> u64 {
-        let last = self.durable.checkpoints.last();
-        last.map_or(0, |last| last.manifest.progress.updates_lost.values().sum())
+        self.last_checkpoint().map_or(0, |last| last.manifest.progress.updates_lost.values().sum())
     }
 
     /// Values of a table in the last checkpoint.
     #[must_use]
     pub fn final_counts(&self) -> Vec<f32> {
-        let bits = self
-            .durable
-            .checkpoints
-            .last()
-            .and_then(|last| self.bits_of(last).ok())
-            .unwrap_or_default();
+        let bits =
+            self.last_checkpoint().and_then(|last| self.bits_of(last).ok()).unwrap_or_default();
         let weights = self.job.weight_values();
         bits[weights.min(bits.len())..].iter().map(|bits| f32::from_bits(*bits)).collect()
     }

@@ -191,6 +191,8 @@ pub struct World {
     committed: Vec<Checkpoint>,
     /// Checkpoints of the earlier run, where there was one.
     earlier: Vec<Checkpoint>,
+    /// The newest checkpoint when an attempt decided that the job is finished. Damage after that changes no result.
+    ended_at: Option<Checkpoint>,
     cuts_seen: BTreeSet<CutId>,
     /// States of a run without faults by (phase, step), to hold every checkpoint against (BSP).
     reference: Option<Arc<Reference>>,
@@ -245,6 +247,7 @@ impl World {
             now_ms: 0,
             events: 0,
             earlier: durable.checkpoints.clone(),
+            ended_at: None,
             durable,
             ams: BTreeMap::new(),
             leader: None,
