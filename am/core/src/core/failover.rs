@@ -180,6 +180,11 @@ impl Core {
     /// A promoted shard may not serve the phase that begins: its pserver answers again.
     fn begin_again(&mut self, slot: Slot) {
         self.stage.must_begin_again(slot);
+        self.begin_on(slot);
+    }
+
+    /// Sends a pserver the present phase; one that is in it only answers.
+    pub(super) fn begin_on(&mut self, slot: Slot) {
         let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
         self.fleet.send(slot, Command::Begin(BeginPhase { epoch, phase }), &mut self.ctx);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_protocol::control::{BeginPhase, Command, PserverState, Registration, TrainerState};
+use heddle_protocol::control::{Command, PserverState, Registration, TrainerState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role, Slot};
 
@@ -95,9 +95,9 @@ impl Core {
             return self.save_before_return();
         }
         self.send_views_again(slot);
-        if self.stage.kind() == StageKind::Beginning {
-            let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
-            self.fleet.send(slot, Command::Begin(BeginPhase { epoch, phase }), &mut self.ctx);
+        // Also while others train: a phase begins without a pserver that serves no shard, and it may serve one later.
+        if matches!(self.stage.kind(), StageKind::Beginning | StageKind::Working) {
+            self.begin_on(slot);
         }
         if let Some(state) = &pserver_state {
             self.checkpoints.end_again(slot, state.cut, &self.fleet, &mut self.ctx);

@@ -312,6 +312,10 @@ impl Core {
         for slot in self.fleet.registered_slots(Role::Pserver) {
             // They are in the epoch and only answer; one without shards learns that it has none.
             self.load_shards(slot);
+            if !is_over && self.ctx.config().spec.pservers.replicas > 0 {
+                // The order of the earlier attempt may be lost: streams moved its copies into the phase, and it serves none yet.
+                self.begin_on(slot);
+            }
         }
         self.fleet.send_members(&mut self.ctx);
         self.stage.recoveries_mut().taken_over(&mut self.ctx);
