@@ -194,7 +194,7 @@ impl World {
         self.tell(format_args!("attempt {attempt} decides: {outcome:?}"));
         self.trouble.is_decided = true;
         if outcome.state == JobState::Finished {
-            self.ended_at = self.all_committed().max_by_key(|one| one.manifest.cut).cloned();
+            self.ended_at = self.durable.checkpoints.last().cloned();
         }
         if outcome.exit_code == ExitCode::Refused && !self.all_are_there(attempt) {
             self.trouble.excused.insert(ExitCode::Refused);
@@ -296,14 +296,9 @@ impl World {
             return if self.job.output { Err("no model".to_owned()) } else { Ok(()) };
         };
         if !self.job.keep_best {
-            // Two of one position hold one model.
-            let same = |one: &&Checkpoint| {
-                one.manifest.phase == last.manifest.phase && one.manifest.work == last.manifest.work
-            };
-            let mut right = self.all_committed().filter(same).map(|one| one.manifest.cut);
-            let right = right.any(|cut| cut == published);
-            let wrong = || Err(format!("the model of {published}, not of {}", last.manifest.cut));
-            return if right { Ok(()) } else { wrong() };
+            let right = published == last.manifest.cut;
+            let wrong = || format!("the model of {published}, not of {}", last.manifest.cut);
+            return if right { Ok(()) } else { Err(wrong()) };
         }
         let is_published = |checkpoint: &&Checkpoint| checkpoint.manifest.cut == published;
         let of = self.durable.checkpoints.iter().find(is_published);
@@ -332,12 +327,12 @@ impl World {
     }
 
     /// Every checkpoint that was committed, those of earlier runs included.
-    fn all_committed(&self) -> impl Iterator<Item = &Checkpoint> {
+    fn all_committed(&self) -> impl DoubleEndedIterator<Item = &Checkpoint> {
         self.earlier.iter().chain(&self.committed)
     }
 
     /// The checkpoint with which the job ended, or the newest.
-    fn last_checkpoint(&self) -> Option<&Checkpoint> {
+    pub(super) fn last_checkpoint(&self) -> Option<&Checkpoint> {
         self.ended_at.as_ref().or_else(|| self.durable.checkpoints.last())
     }
 
@@ -436,8 +431,7 @@ impl World {
             let is_best = |one: &&Checkpoint| {
                 one.manifest.best_pass.is_some() && one.manifest.cut < checkpoint.manifest.cut
             };
-            let before = self.earlier.iter().chain(&self.committed);
-            let best = before.rev().find(is_best).filter(|_| self.job.keep_best);
+            let best = self.all_committed().rev().find(is_best).filter(|_| self.job.keep_best);
             let checkpoints: Vec<_> = best.into_iter().chain([checkpoint]).cloned().collect();
             let files = checkpoints.iter().flat_map(|one| one.manifest.shards.iter());
             let files = files.flat_map(ShardFile::files).filter_map(|file| {

@@ -54,7 +54,7 @@ impl World {
     /// The job is finished: each save that was granted is published, of a cut after the request, or is given up.
     pub(super) fn check_saves(&self) -> Result<(), String> {
         let journal = &self.durable.journal;
-        let last = self.durable.checkpoints.last().map(|last| last.manifest.cut);
+        let last = self.last_checkpoint().map(|last| last.manifest.cut);
         for record in journal {
             let Record::SaveGranted(GrantedSave { save, after, .. }) = record else { continue };
             let is_end =
