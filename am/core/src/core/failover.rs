@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use heddle_protocol::control::{BeginPhase, Command, SetViews};
+use heddle_protocol::control::{Command, SetViews};
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot, Term};
 use heddle_protocol::view::{self, ReplicationView};
 
@@ -181,12 +181,6 @@ impl Core {
     fn begin_again(&mut self, slot: Slot) {
         self.stage.must_begin_again(slot);
         self.begin_on(slot);
-    }
-
-    /// Sends a pserver the present phase; one that is in it only answers.
-    pub(super) fn begin_on(&mut self, slot: Slot) {
-        let (epoch, phase) = (self.ctx.epoch(), self.work.wire());
-        self.fleet.send(slot, Command::Begin(BeginPhase { epoch, phase }), &mut self.ctx);
     }
 
     /// A primary serves a shard in its view.

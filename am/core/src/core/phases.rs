@@ -39,11 +39,18 @@ impl Core {
 
     fn begin_phase(&mut self, phase: PhaseNo) {
         self.work.begin_phase(phase, &self.ctx);
-        let command =
-            Command::Begin(BeginPhase { epoch: self.ctx.epoch(), phase: self.work.wire() });
-        self.fleet.send_to_all(Role::Pserver, command, &mut self.ctx);
+        self.fleet.send_to_all(Role::Pserver, self.begin_command(), &mut self.ctx);
         self.stage.go(JobStage::Beginning { begun: BTreeSet::new() });
         self.notice_phase();
+    }
+
+    /// Sends a pserver the present phase; one that is in it only answers.
+    pub(super) fn begin_on(&mut self, slot: Slot) {
+        self.fleet.send(slot, self.begin_command(), &mut self.ctx);
+    }
+
+    fn begin_command(&self) -> Command {
+        Command::Begin(BeginPhase { epoch: self.ctx.epoch(), phase: self.work.wire() })
     }
 
     fn notice_phase(&mut self) {

@@ -5,11 +5,12 @@
 //!
 //! **Rule.** Each heartbeat of a trainer has its own computing time for a record over its last 20 steps: waiting is not
 //! part of it. A trainer is *slow* if it takes more than twice the median of the trainers with lanes. When one has been slow
-//! for `late_ms` (10 s), lanes are divided by speed if that makes the predicted step at least 20 % shorter: each
-//! lane in turn goes to the trainer that would have computed it first, which gives the shortest step that there is (in
-//! proportion to speeds, rounded, a trainer four times slower would keep one of eight lanes, and each step wait for it). The prediction is the longest product of lanes and computing time among the trainers. A
-//! trainer that takes more than ten times the median for as long is drained, and replaced on another node. There is one
-//! decision at a time, and the next one at least 30 s later.
+//! for `late_ms` (10 s), lanes are divided by speed if that makes the predicted step at least 20 % shorter: each lane in
+//! turn goes to the trainer that would have computed it first, which gives the shortest step that there is. (In proportion
+//! to speeds, rounded, a trainer four times slower would keep one of eight lanes, and each step wait for it.) The prediction
+//! is the longest product of lanes and computing time among the trainers. A trainer that takes more than ten times the
+//! median for as long is drained, and replaced on another node. There is one decision at a time, and the next one at least
+//! 30 s later.
 //!
 //! **Limits.** While lanes are divided by speed, another division needs the same gain for the same time, so that a trainer
 //! that becomes fast again gets lanes back and noise moves nothing. A trainer without lanes cannot be measured: what it last
