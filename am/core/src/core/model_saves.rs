@@ -3,9 +3,11 @@
 use heddle_protocol::control::{Command, SaveAnswer, SaveRequest};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Member, Role};
+use heddle_protocol::manifest::Manifest;
 use heddle_protocol::view::JobEvent;
 
 use super::Core;
+use crate::action::Checkpoint;
 use crate::checkpoint::cut::CutReason;
 use crate::context::deadlines::Purpose;
 use crate::record::Record;
@@ -76,9 +78,12 @@ impl Core {
         if self.saves.source().is_some() {
             return self.advance_export(save);
         }
-        // Once training is over, the last checkpoint holds all of it.
-        let serves = |cut| cut > after || kind == StageKind::Exporting;
-        if let Some(base) = self.checkpoints.base().filter(|base| serves(base.manifest.cut)) {
+        // The last checkpoint of training holds all of it, also if it was open when the save was asked for.
+        let serves = |base: &Checkpoint| {
+            let Manifest { cut, phase, .. } = *base.manifest;
+            cut > after || self.work.is_over_before(phase, &self.ctx)
+        };
+        if let Some(base) = self.checkpoints.base().filter(|base| serves(base)) {
             let base = base.clone();
             self.checkpoints.hold(Some(base.manifest.cut));
             self.saves.set_source(base);

@@ -242,3 +242,37 @@ fn recorded_hand_overs_hold_at_a_takeover() {
     let places = last_places(&next, next.trainer(0));
     assert_eq!(places.iter().map(|it| it.holder).collect::<Vec<_>>(), primaries(&job));
 }
+
+/// The orders for a phase that one pserver was sent.
+fn begins(job: &Job, member: Member) -> usize {
+    let is_one = |(to, it): &&(Member, Command)| *to == member && matches!(it, Command::Begin(_));
+    job.sent.iter().filter(is_one).count()
+}
+
+/// Streams moved its copies into the phase, but the order may have been lost with the attempt that sent it. A shard that is
+/// handed to it later would refuse each cut of a phase that its pserver is not in.
+#[test]
+fn a_pserver_without_shards_gets_the_phase_at_a_takeover() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    job.auto.hand_over = false;
+    job.kill(job.pserver(0));
+    assert_eq!(served(&job).get(&Slot::pserver(0)), None, "nothing is handed over yet");
+    let next = taken_over(&job);
+    assert_eq!(next.core.view().state, JobState::Running);
+    for index in 0..3 {
+        assert_eq!(begins(&next, next.pserver(index)), 1, "pserver-{index}");
+    }
+}
+
+#[test]
+fn a_pserver_that_registers_again_gets_the_phase() {
+    let mut job = started(Consistency::Asp, 3, 1);
+    job.auto.hand_over = false;
+    job.kill(job.pserver(0));
+    let member = job.pserver(0);
+    job.sent.clear();
+    job.disconnect(member);
+    job.registers(member);
+    assert_eq!(begins(&job, member), 1);
+    assert_eq!(job.core.view().state, JobState::Running);
+}

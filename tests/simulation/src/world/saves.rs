@@ -1,6 +1,6 @@
 //! Saves of the model: only what the last elected trainer wrote is published, and every granted save ends.
 
-use heddle_am_core::{GrantedSave, Record, StoreCall};
+use heddle_am_core::{Checkpoint, GrantedSave, Record, StoreCall};
 use heddle_protocol::control::{Command, ExportOrder};
 use heddle_protocol::ids::{CutId, SaveNo};
 
@@ -51,10 +51,14 @@ impl World {
         Ok(())
     }
 
-    /// The job is finished: each save that was granted is published, of a cut after the request, or is given up.
+    /// The job is finished: each save that was granted is published, of a cut after the request or of what the job ended
+    /// with, or is given up.
     pub(super) fn check_saves(&self) -> Result<(), String> {
         let journal = &self.durable.journal;
-        let last = self.last_checkpoint().map(|last| last.manifest.cut);
+        let holds = |checkpoint: &Checkpoint| -> Result<_, String> {
+            Ok((checkpoint.manifest.phase, self.bits_of(checkpoint)?))
+        };
+        let last = self.last_checkpoint().map(holds).transpose()?;
         for record in journal {
             let Record::SaveGranted(GrantedSave { save, after, .. }) = record else { continue };
             let is_end =
@@ -68,7 +72,8 @@ impl World {
             let Some(cut) = self.durable.saves.get(save) else {
                 return Err(format!("save {save} was granted and is not there ({ends} ends)"));
             };
-            if cut <= after && Some(*cut) != last {
+            let made_from = self.committed.iter().find(|one| one.manifest.cut == *cut);
+            if cut <= after && made_from.map(holds).transpose()? != last {
                 return Err(format!("save {save} is of {cut}, asked for after {after}"));
             }
         }
