@@ -6,11 +6,12 @@ use heddle_protocol::control::{
     SaveRequest,
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{CutId, Incarnation, Member, SaveLease, SaveNo, Slot};
+use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, SaveLease, SaveNo, Slot};
 use heddle_protocol::spec::Consistency;
 use heddle_protocol::view::{JobEvent, JobState};
 
 use crate::harness::{Job, spec};
+use crate::takeover::{held, registers_with, restart};
 
 const BLOCK_MS: u64 = 5_000;
 const LEASE_MS: u64 = 60_000;
@@ -447,4 +448,32 @@ fn successor_of_the_asker_is_another_trainer() {
     assert!(successor.incarnation > Incarnation(1));
     assert!(matches!(ask(&mut job, successor, 1), SaveAnswer::Wait { .. }));
     assert_ne!(job.checkpoints.last().expect("one").manifest.cut, CutId::default());
+}
+
+/// The shards are where they ended, before the phase of the checkpoint. Another cut would hold the same again.
+#[test]
+fn save_that_is_asked_for_during_the_last_cut_is_made_from_it() {
+    let mut job = Job::bsp();
+    (job.auto.export, job.auto.save) = (false, false);
+    let phase = job.core.view().phase;
+    job.end_phase(9);
+    let t0 = job.trainer(0);
+    assert_eq!(ask(&mut job, t0, 1), granted(1));
+    let last = job.cut();
+    job.save_all(last);
+    assert_eq!(job.checkpoints.last().map(|it| it.manifest.cut), Some(last));
+    let (epoch, members) = (job.core.view().epoch, [job.pserver(0), job.pserver(1)]);
+    restart(&mut job, 2);
+    for member in members {
+        let shards: Vec<u32> = job.process(member).shards.iter().map(|it| it.0).collect();
+        let state = held(epoch, phase.0, &shards, |_| (9, true, Vec::new()));
+        registers_with(&mut job, member, Some(state), None);
+    }
+    for member in [job.trainer(0), job.trainer(1)] {
+        job.registers(member);
+    }
+    let (_, order) = last_order(&job);
+    assert_eq!((order.save, order.lease.generation), (SaveNo(1), Generation(2)));
+    assert_eq!(order.checkpoint, job.checkpoints.last().expect("the last").dir);
+    assert!(!job.calls.iter().any(|(_, call)| matches!(call, StoreCall::Stage { .. })));
 }
