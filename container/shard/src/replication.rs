@@ -8,7 +8,8 @@
 //!
 //! Terms fence: a copy that has received a higher term refuses the stream of the old primary, which then stops serving and can
 //! acknowledge nothing more, but keeps its copy until a view leaves it out. Only a view removes a backup from the set for
-//! which the primary waits. The primary asks for that (`Lagging`) and never does it.
+//! which the primary waits. The primary asks for that (`Lagging`) until it is done, and never does it. It reports a refill of
+//! which the backup takes nothing in the same way: another pserver may get the copy.
 //!
 //! A backup that is promoted may differ from the other copies of the set by changes that were never acknowledged. It changes
 //! nothing before each of them has answered with its number. One that has less gets the rest; if one has more, that one is promoted.
@@ -118,6 +119,12 @@ impl Replication {
     /// How long a refill may make no progress before it begins again: it costs more than a round trip.
     fn fill_lag(&self) -> Duration {
         self.lag.max(LAG)
+    }
+
+    /// How long a backup may take nothing of its refill before that is reported: as long as an unusable path is watched
+    /// elsewhere before anything is decided (`liveness.dead` over `liveness.lag` is five by default).
+    fn fill_silence(&self) -> Duration {
+        5 * self.fill_lag()
     }
 
     /// Whether this copy serves trainers.

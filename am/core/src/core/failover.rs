@@ -17,7 +17,7 @@ use heddle_protocol::view::{self, ReplicationView};
 use super::Core;
 use crate::record::Record;
 use crate::stage::placement::place_backups;
-use crate::stage::replicas::{ChangedViews, ReplicasLost};
+use crate::stage::replicas::{ChangedViews, FailedFill, ReplicasLost};
 use crate::stage::{JobStage, StageKind};
 
 impl Core {
@@ -199,7 +199,7 @@ impl Core {
         }
     }
 
-    /// A primary asks to leave out a backup that does not keep up.
+    /// A primary asks to leave out a backup that does not keep up, or that takes nothing of its refill.
     pub(super) fn backup_lags(
         &mut self,
         primary: Member,
@@ -211,11 +211,29 @@ impl Core {
         if epoch != self.ctx.epoch() || !settled {
             return;
         }
-        let left_out = self.stage.views_mut().leave_out(primary, (shard, term), backup);
+        let (now, at) = (self.ctx.now(), (shard, term));
+        let left_out = self.stage.views_mut().leave_out(primary, at, backup, now);
         if let Some(changed) = left_out {
             let cause = format!("{} does not keep up with {}", backup.slot, primary.slot);
             self.ctx.warn(format!("{cause}: {} lost a backup there", shards_text(&changed.shards)));
-            self.change_views(&changed, cause);
+            return self.change_views(&changed, cause);
+        }
+        let places = self.refill_places();
+        let failed = self.stage.views_mut().fill_fails(primary, at, backup, now, &places);
+        let path = (primary, backup);
+        let cause = format!("{} takes no copy of shard {shard} from {}", backup.slot, primary.slot);
+        match failed {
+            None => {}
+            Some(FailedFill::Ends(changed)) => {
+                self.ctx.warn(format!("{cause}: another pserver gets it"));
+                self.change_views(&changed, cause);
+            }
+            // Named once, as long as it goes on.
+            Some(FailedFill::GoesOn) if places.avoided.contains(&path) => {}
+            Some(FailedFill::GoesOn) => {
+                self.ctx
+                    .warn(format!("{cause}: no other pserver can get it, so it is tried again"));
+            }
         }
     }
 

@@ -136,6 +136,7 @@ impl Core {
             copies,
             in_use,
             senders: self.stage.map().iter().map(sender).collect(),
+            avoided: self.stage.views().avoided_paths(self.ctx.now()),
         }
     }
 

@@ -15,6 +15,7 @@
 //! Without replicas there are no views, and nothing here has an effect.
 
 mod hand_over;
+mod paths;
 mod refills;
 mod spread;
 
@@ -24,11 +25,12 @@ use heddle_protocol::control::{BackupPlace, FillOrder, ShardView};
 use heddle_protocol::ids::{Member, ShardId, Slot, Term, ViewVersion};
 
 pub(crate) use hand_over::{HandOverCause, HandedOver};
-pub(crate) use refills::{RefillPlace, RefillPlaces};
+pub(crate) use refills::{FailedFill, RefillPlace, RefillPlaces};
 
 use super::shard_map::ShardMap;
 use crate::fleet::Fleet;
 use crate::record::RecordedView;
+use crate::time::MonotonicMs;
 
 /// The views of the present epoch, by shard.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +50,7 @@ pub(crate) struct ShardViews {
     touched: BTreeSet<(Slot, ShardId)>,
     /// The shards that the last warning about missing backups named.
     told: Vec<ShardId>,
+    failed_paths: paths::FailedPaths,
 }
 
 /// What the loss of a pserver changes.
@@ -318,12 +321,14 @@ impl ShardViews {
         primary: Member,
         (shard, term): (ShardId, Term),
         backup: Member,
+        now: MonotonicMs,
     ) -> Option<ChangedViews> {
         let view = self.view(shard)?;
         let asks = view.primary == primary && view.term == term && backup != primary;
         if !asks || !view.in_sync.contains(&backup) {
             return None;
         }
+        self.failed_paths.fails(primary, backup, now);
         let of: BTreeSet<ShardId> = self
             .views
             .iter()

@@ -265,3 +265,51 @@ fn rows_that_no_frame_can_carry_are_named_at_the_start() {
     assert!(!warned(2));
     assert!(warned(2 << 20));
 }
+
+fn lagging(job: &Job, (shard, member, _): (ShardId, Member, ViewVersion)) -> Report {
+    Report::Lagging { epoch: epoch(job), shard, term: last_view(job, shard).term, member }
+}
+
+/// Two pservers that do not reach each other, but the ApplicationMaster and the trainers.
+#[test]
+fn s38_a_copy_that_its_primary_cannot_send_goes_to_another_pserver() {
+    let mut job = started(Consistency::Asp, 4, 1);
+    let before = epoch(&job);
+    job.kill(job.pserver(0));
+    let first = open(&job)[0];
+    let primary = last_view(&job, first.0).primary;
+    job.report(primary, lagging(&job, first));
+    let second = open(&job).into_iter().find(|fill| fill.0 == first.0).expect("another refill");
+    assert_ne!(second.1, first.1);
+    assert!(second.1 != primary && second.2 > first.2);
+    let warning = format!("{} takes no copy of shard {}", first.1.slot, first.0);
+    assert!(job.warned(&warning) && job.warned("another pserver gets it"), "{:?}", job.notices);
+    // What the first one reports of its refill after that does not count.
+    let before_late = last_view(&job, first.0);
+    job.report(primary, in_sync(&job, first));
+    assert_eq!(last_view(&job, first.0), before_late);
+    fill_all(&mut job);
+    let views = last_views(&job);
+    assert!(views.iter().all(|view| view.in_sync.len() == 2), "{views:?}");
+    assert!(!last_view(&job, first.0).in_sync.contains(&first.1));
+    assert_eq!((epoch(&job), restores(&job)), (before, 1));
+}
+
+#[test]
+fn a_refill_without_another_place_goes_on_and_is_named_once() {
+    let mut job = started(Consistency::Asp, 2, 1);
+    job.kill(job.pserver(0));
+    let fill = open(&job)[0];
+    let primary = last_view(&job, fill.0).primary;
+    for _ in 0..3 {
+        job.report(primary, lagging(&job, fill));
+        job.pass(10_000);
+    }
+    assert!(open(&job).contains(&fill), "it is the only place");
+    let named = |it: &&JobEvent| {
+        matches!(it, JobEvent::Warning { text } if text.contains("no other pserver can get it"))
+    };
+    assert_eq!(job.notices.iter().filter(named).count(), 1);
+    fill_all(&mut job);
+    assert!(last_views(&job).iter().all(|view| view.in_sync.len() == 2));
+}

@@ -23,9 +23,12 @@ pub(crate) struct BackupStream {
     pub(super) owes_since: Option<Duration>,
     /// It cannot follow any more, or needs changes that the tail does not have.
     pub(crate) lost: bool,
-    pub(super) is_reported: bool,
+    /// When it was last reported to lag.
+    pub(super) reported: Option<Duration>,
     /// It is brought up to date by a refill.
     pub(super) fill: Option<Box<OutgoingFill>>,
+    /// Since when it has taken nothing of its refill, though it was asked to or cannot be reached; or when that was reported.
+    pub(super) fill_silent_since: Option<Duration>,
     pub(super) alignment: Alignment,
 }
 
@@ -52,8 +55,9 @@ impl BackupStream {
             sent: number,
             owes_since: None,
             lost: false,
-            is_reported: false,
+            reported: None,
             fill: None,
+            fill_silent_since: None,
             alignment: Alignment::Known,
         }
     }
@@ -81,7 +85,7 @@ impl BackupStream {
         self.alignment = Alignment::Known;
         (self.acknowledged, self.sent) = (number, number);
         self.owes_since = None;
-        self.is_reported = false;
+        self.reported = None;
         if number < began {
             self.owes(now);
         }
@@ -131,7 +135,42 @@ impl BackupStream {
     pub(super) fn fill_again(&mut self, not_before: Duration) {
         if let Some(fill) = &mut self.fill {
             fill.restart(not_before);
-            self.owes_since = None;
+            let owed = self.owes_since.take();
+            self.fill_silent_since = self.fill_silent_since.or(owed);
+        }
+    }
+
+    /// Whether it is to be reported that the refill makes no progress, attempt after attempt: again after `limit`.
+    pub(super) fn reports_silent_fill(
+        &mut self,
+        is_connected: bool,
+        now: Duration,
+        limit: Duration,
+    ) -> bool {
+        if self.fill.as_ref().is_none_or(|fill| fill.is_caught_up()) {
+            self.fill_silent_since = None;
+            return false;
+        }
+        // One that waits for the shard is not asked yet.
+        let asked_since = if is_connected { self.owes_since } else { Some(now) };
+        self.fill_silent_since = self.fill_silent_since.or(asked_since);
+        let is_due = self.fill_silent_since.is_some_and(|since| now >= since + limit);
+        if is_due {
+            self.fill_silent_since = Some(now);
+        }
+        is_due
+    }
+
+    /// When [`Self::reports_silent_fill`] has to be asked at the latest.
+    pub(super) fn silent_fill_deadline(
+        &self,
+        is_connected: bool,
+        limit: Duration,
+    ) -> Option<Duration> {
+        self.fill.as_ref().filter(|fill| !fill.is_caught_up())?;
+        match self.fill_silent_since {
+            Some(since) => Some(since + limit),
+            None => (!is_connected).then_some(Duration::ZERO),
         }
     }
 
@@ -151,9 +190,15 @@ impl BackupStream {
         self.owes_since.get_or_insert(now);
     }
 
-    /// Whether it was slow for too long and is not reported yet.
-    pub(super) fn lags(&self, now: Duration, lag: Duration) -> bool {
+    /// Whether it is to be reported that it was slow for too long: again after `again`, since the report may be lost with the
+    /// ApplicationMaster before the view is durable.
+    pub(super) fn reports_lag(&mut self, now: Duration, lag: Duration, again: Duration) -> bool {
         let slow = self.owes_since.is_some_and(|since| now >= since + lag);
-        self.in_sync && !self.is_reported && (slow || self.lost)
+        let is_due = self.reported.is_none_or(|at| now >= at + again);
+        let reports = self.in_sync && (slow || self.lost) && is_due;
+        if reports {
+            self.reported = Some(now);
+        }
+        reports
     }
 }

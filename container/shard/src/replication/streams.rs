@@ -174,7 +174,7 @@ impl Replication {
                 if reply.request > follower.acknowledged {
                     follower.acknowledged = reply.request;
                     follower.owes_since = (reply.request < number).then_some(now);
-                    follower.is_reported = false;
+                    follower.reported = None;
                 }
                 if reply.kind == Kind::Position {
                     follower.sent = reply.request;
@@ -191,14 +191,21 @@ impl Replication {
     }
 
     /// Reports backups that are lost or slow, and those that a refill has brought up to date. A refill without progress begins
-    /// again.
-    pub(crate) fn report_lagging(&mut self, now: Duration, out: &mut Vec<ShardEffect>) {
-        let (lag, fill_lag) = (self.lag, self.fill_lag());
+    /// again, and is reported if that goes on. `connected`: backups to which a connection is open.
+    pub(crate) fn report_lagging(
+        &mut self,
+        connected: &BTreeSet<Peer>,
+        now: Duration,
+        out: &mut Vec<ShardEffect>,
+    ) {
+        let (lag, fill_lag, silence) = (self.lag, self.fill_lag(), self.fill_silence());
         for (&shard, copy) in &mut self.copies {
             let (term, number) = (copy.term(), copy.number());
             let CopyRole::Primary(serving) = &mut copy.role else { continue };
             let stands = serving.began == Some(number);
             for (&member, follower) in &mut serving.followers {
+                let is_connected = connected.contains(&follower.peer());
+                let is_silent = follower.reports_silent_fill(is_connected, now, silence);
                 if follower.is_stuck_in_fill(now, fill_lag) {
                     follower.fill_again(now + outgoing_fill::RETRY);
                 }
@@ -219,9 +226,11 @@ impl Replication {
                         follower.lost = true;
                     }
                 }
-                if follower.lags(now, lag) {
-                    follower.is_reported = true;
+                let lags = follower.reports_lag(now, lag, fill_lag);
+                if lags {
                     follower.in_sync &= !Mutation::PrimaryLeavesBackupOut.is_on();
+                }
+                if lags || is_silent {
                     let report = ShardReport::Lagging { shard, term, member };
                     out.push(ShardEffect::Report(report));
                 }
@@ -239,18 +248,23 @@ impl Replication {
     }
 
     /// When a backup has to be reported at the latest, or a refill begins again.
-    pub(crate) fn deadline(&self) -> Option<Duration> {
+    pub(crate) fn deadline(&self, connected: &BTreeSet<Peer>) -> Option<Duration> {
         let followers = self.copies.values().filter_map(ShardReplica::serving);
         let followers = followers.flat_map(|serving| serving.followers.values());
         let at = |follower: &BackupStream| {
             let fill = follower.fill.as_ref().and_then(|fill| fill.deadline(self.fill_lag()));
             let lag = match follower.in_sync {
-                true => Some(self.lag).filter(|_| !follower.is_reported),
+                true => Some(self.lag),
                 false => Some(self.fill_lag()).filter(|_| follower.fills_now()),
             };
             let owes = follower.owes_since.zip(lag).map(|(since, lag)| since + lag);
+            let again = follower.reported.filter(|_| follower.in_sync);
+            let again = again.map(|at| at + self.fill_lag());
+            let owes = if again.is_some() { again } else { owes };
             let ahead = follower.ahead_since().map(|at| at + self.fill_lag());
-            fill.into_iter().chain(owes).chain(ahead).min()
+            let is_connected = connected.contains(&follower.peer());
+            let silent = follower.silent_fill_deadline(is_connected, self.fill_silence());
+            [fill, owes, ahead, silent].into_iter().flatten().min()
         };
         followers.filter_map(at).chain(self.stop_deadline()).min()
     }
@@ -271,6 +285,7 @@ fn answered_fill(
         return follower.fill_again(now + outgoing_fill::RETRY);
     }
     let owes = fill.owes() || reply.request < number;
+    follower.fill_silent_since = None;
     follower.acknowledged = follower.acknowledged.max(reply.request);
     follower.owes_since = owes.then_some(now);
 }

@@ -80,12 +80,12 @@ impl Replicas {
 
     pub(super) fn deadline(&self) -> Option<Duration> {
         let waits = self.waits_since.map(|since| since + self.saver_wait);
-        self.copies.deadline().into_iter().chain(waits).min()
+        self.copies.deadline(&self.connected).into_iter().chain(waits).min()
     }
 
     /// Time has passed: reports backups that lag, and begins refills again.
     pub(super) fn tick(&mut self, now: Duration, out: &mut Vec<ShardEffect>) {
-        self.copies.report_lagging(now, out);
+        self.copies.report_lagging(&self.connected, now, out);
         if self.copies.fill_waits_end(now) {
             out.push(ShardEffect::Replicate);
         }
@@ -458,7 +458,7 @@ impl ShardSet {
         let was_full = replicas.copies.is_full();
         let was_aligning = replicas.copies.is_aligning(reply.shard);
         let deposed = replicas.copies.answered(peer, reply, now);
-        replicas.copies.report_lagging(now, out);
+        replicas.copies.report_lagging(&replicas.connected, now, out);
         let is_aligned = was_aligning && !replicas.copies.is_aligning(reply.shard);
         let releases = is_aligned || (was_full && !replicas.copies.is_full());
         let from = out.len();

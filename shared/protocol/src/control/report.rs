@@ -148,7 +148,8 @@ pub enum Report {
         version: ViewVersion,
     },
     /// Pserver, primary of the shard: a backup of the in-sync set is unreachable, or has not acknowledged for
-    /// `liveness.lag`. The primary waits for it until a view without it arrives.
+    /// `liveness.lag`. The primary waits for it until a view without it arrives. Or one that is being filled has taken
+    /// nothing for a while. Repeated as long as it holds.
     Lagging {
         /// The epoch.
         epoch: Epoch,

@@ -4,13 +4,16 @@
 //! fewest, if it has room. That is a spare, if there is one, until as many pservers hold copies as before the loss; then the
 //! spares stay idle. One refill at a time on a data thread, at both ends: a refill takes time from the pushes of its
 //! shard's thread, and two would take twice as much. Refills that wait for a thread are ordered when it is free.
+//!
+//! A pserver that the primary cannot reach, or that takes nothing of the copy, gets none while another one can.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::ids::{Member, ShardId, Slot, Term, ViewVersion};
 
-use super::{ChangedViews, ShardViews};
+use super::{ChangedViews, ReplicasLost, ShardViews};
 use crate::record::{RecordedFill, RecordedView};
+use crate::time::MonotonicMs;
 
 /// What a decision about refills depends on.
 pub(crate) struct RefillPlaces {
@@ -22,6 +25,16 @@ pub(crate) struct RefillPlaces {
     pub(crate) in_use: usize,
     /// By shard: the data thread of its primary.
     pub(crate) senders: Vec<(Slot, usize)>,
+    /// Paths that have failed, each from a primary to a backup.
+    pub(crate) avoided: BTreeSet<(Member, Member)>,
+}
+
+/// What becomes of a refill of which the receiver takes nothing.
+pub(crate) enum FailedFill {
+    /// Another pserver can get the copy.
+    Ends(ChangedViews),
+    /// There is no other: it is tried again and again.
+    GoesOn,
 }
 
 /// A pserver that can take copies.
@@ -36,6 +49,11 @@ pub(crate) struct RefillPlace {
 }
 
 impl RefillPlaces {
+    /// Whether the path from the primary of a shard to this pserver has failed.
+    pub(super) fn avoids(&self, view: &RecordedView, place: &RefillPlace) -> bool {
+        self.avoided.contains(&(view.primary, place.member))
+    }
+
     /// Copies that a shard has or is getting, but those on nodes that leave.
     pub(super) fn staying(&self, view: &RecordedView) -> usize {
         let leaves = |slot| self.pservers.get(&slot).is_some_and(|place| !place.stays);
@@ -137,7 +155,8 @@ impl ShardViews {
                 !receiving.contains(&(**slot, thread(place.threads)))
             };
             let open = places.open(view, &held).filter(is_free);
-            let fewest = open.min_by_key(|(slot, _)| (held_by(slot), **slot));
+            let fewest = open
+                .min_by_key(|(slot, place)| (places.avoids(view, place), held_by(slot), **slot));
             let Some((slot, place)) = fewest.map(|(slot, place)| (*slot, place)) else {
                 continue;
             };
@@ -168,6 +187,40 @@ impl ShardViews {
         ChangedViews { shards: vec![shard], ..ChangedViews::default() }
     }
 
+    /// A primary reports that the receiver of a refill takes nothing. The refill ends if another pserver can get the copy; otherwise
+    /// it goes on, and the path counts as failed.
+    pub(crate) fn fill_fails(
+        &mut self,
+        primary: Member,
+        (shard, term): (ShardId, Term),
+        receiver: Member,
+        now: MonotonicMs,
+        places: &RefillPlaces,
+    ) -> Option<FailedFill> {
+        let view = self.view(shard)?;
+        let is_current = view.primary == primary && view.term == term;
+        if !is_current || !view.open_fills().any(|fill| fill.member == receiver) {
+            return None;
+        }
+        let held = self.held_copies();
+        let mut others = places.open_without(view, &held, Some(receiver.slot));
+        let has_other =
+            others.any(|(_, place)| place.member != receiver && !places.avoids(view, place));
+        self.failed_paths.fails(primary, receiver, now);
+        if !has_other {
+            return Some(FailedFill::GoesOn);
+        }
+        match self.remove(|member, of| member == receiver && of == shard) {
+            ReplicasLost::Changed(changed) => Some(FailedFill::Ends(changed)),
+            ReplicasLost::Nothing | ReplicasLost::NoneLeft(_) => None,
+        }
+    }
+
+    /// The paths that have failed, each from a primary to a backup.
+    pub(crate) fn avoided_paths(&self, now: MonotonicMs) -> BTreeSet<(Member, Member)> {
+        self.failed_paths.avoided(now)
+    }
+
     /// Whether a shard is getting another copy, or can get one.
     pub(crate) fn can_be_filled(&self, view: &RecordedView, places: &RefillPlaces) -> bool {
         let held = self.held_copies();
@@ -189,6 +242,7 @@ impl ShardViews {
         }
         view.in_sync.push(member);
         view.version = view.version.next();
+        self.failed_paths.works(primary, member);
         // Its primary goes on with the view.
         self.hand_over.take_if(|order| order.has_any(&[shard]));
         Some(ChangedViews { shards: vec![shard], promoted: Vec::new(), sets: 1 })

@@ -42,8 +42,11 @@ impl ShardViews {
             let to = |view: &RecordedView| {
                 let open = places.open_without(view, &held, Some(*from));
                 let is_wanted = |slot: &Slot| held_by(slot) > 0 || places.needs_spares(&held);
-                let fewer =
-                    open.filter(|(slot, _)| held_by(slot) + 2 <= held_by(from) && is_wanted(slot));
+                let fewer = open.filter(|(slot, place)| {
+                    held_by(slot) + 2 <= held_by(from)
+                        && is_wanted(slot)
+                        && !places.avoids(view, place)
+                });
                 Some((view.shard, *fewer.min_by_key(|(slot, _)| (held_by(slot), **slot))?.0))
             };
             self.views.iter().filter(of).find_map(to)

@@ -114,6 +114,57 @@ fn report_in_sync_comes_again_until_a_view_answers_it() {
     assert_eq!(copies.hosts[0].deadline(), None);
 }
 
+/// Reports that the receiver of a refill takes nothing.
+fn silent(copies: &Copies) -> usize {
+    let lagging = ShardReport::Lagging { shard: ShardId(0), term: Term(1), member: pserver(1) };
+    copies.reports_of(0).into_iter().filter(|it| **it == lagging).count()
+}
+
+/// Time passes as the deadlines of the primary have it.
+fn pass(copies: &mut Copies, time: Duration) {
+    let end = copies.now + time;
+    while let Some(at) = copies.hosts[0].deadline().filter(|at| *at <= end) {
+        copies.now = copies.now.max(at);
+        copies.act(0, |set, now, out| set.tick(now, out));
+        // What is sent is lost.
+        copies.entries(0, 1, 8);
+    }
+    copies.now = end;
+}
+
+#[test]
+fn s38_receiver_that_takes_nothing_of_a_refill_is_reported_again_and_again() {
+    for is_connected in [true, false] {
+        let mut copies = asp();
+        if !is_connected {
+            copies.hosts[0].peer_disconnected(peer(1));
+        }
+        copies.view(0, filling(1, 2, &[0], 1, 2));
+        copies.entries(0, 1, 8);
+        pass(&mut copies, 5 * LAG - Duration::from_millis(1));
+        assert_eq!(silent(&copies), 0, "{is_connected}");
+        pass(&mut copies, Duration::from_millis(1));
+        assert_eq!(silent(&copies), 1, "{is_connected}");
+        pass(&mut copies, 5 * LAG);
+        assert_eq!(silent(&copies), 2, "{is_connected}");
+        copies.view(0, view(1, 3, &[0]));
+        pass(&mut copies, 20 * LAG);
+        assert_eq!(silent(&copies), 2, "another one gets the copy");
+        assert_eq!(copies.hosts[0].deadline(), None);
+    }
+}
+
+#[test]
+fn receiver_of_a_refill_that_waits_for_the_shard_is_not_reported() {
+    let mut copies = Copies::alone(2, Sharing::Lanes { lanes: 2 }, config(SGD));
+    // A step that is being applied: its state cannot be sent.
+    copies.push(0, 1, whole(0, 0), -1.0);
+    copies.view(0, filling(1, 2, &[0], 1, 2));
+    copies.entries(0, 1, 8);
+    pass(&mut copies, 20 * LAG);
+    assert_eq!(silent(&copies), 0);
+}
+
 /// The refill overtakes the view that orders it; a view from before changes nothing afterwards.
 #[test]
 fn s14_earlier_view_does_not_touch_a_refill() {

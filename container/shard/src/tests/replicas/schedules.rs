@@ -106,6 +106,17 @@ fn backup_is_reported_after_the_time_that_is_set() {
     copies.act(0, |set, now, out| set.tick(now, out));
     let lagging = ShardReport::Lagging { shard: ShardId(0), term: Term(1), member: pserver(1) };
     assert_eq!(copies.reports_of(0), [&lagging]);
+    // Until a view answers it: the ApplicationMaster may be lost before the record of the view is durable.
+    copies.now += LAG;
+    assert!(copies.hosts[0].deadline().is_some_and(|deadline| deadline <= copies.now));
+    copies.act(0, |set, now, out| set.tick(now, out));
+    copies.act(0, |set, now, out| set.tick(now, out));
+    assert_eq!(copies.reports_of(0), [&lagging; 2]);
+    copies.view(0, view(1, 2, &[0]));
+    copies.now += LAG;
+    copies.act(0, |set, now, out| set.tick(now, out));
+    assert_eq!(copies.reports_of(0).iter().filter(|it| **it == &lagging).count(), 2);
+    assert_eq!(copies.hosts[0].deadline(), None);
 }
 
 #[test]
