@@ -56,7 +56,7 @@ pub enum Fault {
     LagData,
     /// Nothing comes through between a container and the ApplicationMaster, in one direction or both.
     CutOffControl,
-    /// Nothing comes through between a trainer and a pserver, in one direction or both.
+    /// Nothing comes through between a trainer and a pserver, in one direction or both; nor between a primary and a backup.
     CutOffData,
     /// No probe of a port is answered for a while.
     SilentProbes,
@@ -72,11 +72,21 @@ pub enum Fault {
     Corrupt,
     /// A bit changes in the memory of a backup.
     FlipCopy,
+    /// The next asks are answered with two containers each.
+    GrantsTwice,
+    /// The next containers cannot be started.
+    LaunchesFail,
+    /// The next processes stand still for a while after their start.
+    StartsSlow,
+    /// The ends of the next containers are reported twice.
+    CompletionsTwice,
+    /// The ends of the next containers are never reported.
+    CompletionsLost,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 38] = [
         Self::KillTrainer,
         Self::KillPserver,
         Self::KillAm,
@@ -110,6 +120,11 @@ impl Fault {
         Self::JournalFails,
         Self::Corrupt,
         Self::FlipCopy,
+        Self::GrantsTwice,
+        Self::LaunchesFail,
+        Self::StartsSlow,
+        Self::CompletionsTwice,
+        Self::CompletionsLost,
     ];
 }
 

@@ -114,7 +114,27 @@ impl World {
             Fault::JournalFails => Ok(self.journal_fails()),
             Fault::Corrupt => Ok(self.corrupt_one(chance)),
             Fault::FlipCopy => Ok(self.flip_one(chance)),
+            Fault::GrantsTwice
+            | Fault::LaunchesFail
+            | Fault::StartsSlow
+            | Fault::CompletionsTwice
+            | Fault::CompletionsLost => Ok(self.cluster_errs(fault, chance)),
         }
+    }
+
+    /// The cluster does the next things of a kind otherwise than ordered.
+    fn cluster_errs(&mut self, fault: Fault, chance: &mut Chance) -> bool {
+        let errors = &mut self.trouble.cluster;
+        let left = match fault {
+            Fault::GrantsTwice => &mut errors.grants_twice,
+            Fault::LaunchesFail => &mut errors.launches_fail,
+            Fault::StartsSlow => &mut errors.starts_slow,
+            Fault::CompletionsTwice => &mut errors.completions_twice,
+            Fault::CompletionsLost => &mut errors.completions_lost,
+            _ => return false,
+        };
+        *left = 1 + chance.below(3) as u32;
+        true
     }
 
     /// One of these, each of which is a container's: half of the time one of the container that the last moment or fault was

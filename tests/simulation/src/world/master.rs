@@ -8,11 +8,13 @@ use heddle_am_core::{
 };
 use heddle_protocol::control::Command;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::ids::Member;
 
 use super::super::am::Am;
 use super::super::bursts::Moment;
 use super::super::job::LEASE_MS;
 use super::inject::node_of;
+use super::trouble::take_one;
 use super::{Body, Item, JOURNAL, PROBES, STORE, Wire, World};
 
 impl World {
@@ -217,14 +219,10 @@ impl World {
                 if let Some(memory) = memory {
                     self.asked.insert(member, memory);
                 }
-                let number = self.number();
-                let event = Event::Allocated {
-                    container: ContainerName(number.to_string()),
-                    slot: member.slot,
-                    incarnation: member.incarnation,
-                    node: node_of(number),
-                };
-                self.push(Wire::Cluster, Item::Event(Box::new(event)));
+                let twice = take_one(&mut self.trouble.cluster.grants_twice);
+                for _ in 0..1 + u32::from(twice) {
+                    self.allocate(member);
+                }
             }
             ContainerOrder::Launch { container, member } => {
                 self.launch(attempt, &container, member);
@@ -243,9 +241,22 @@ impl World {
                 }
             }
             ContainerOrder::Release(container) => self.release(attempt, container),
+            // Its container is on its way: it comes after the ask was withdrawn.
             ContainerOrder::CancelAsk(_) => {}
         }
         Ok(())
+    }
+
+    /// The cluster gives a container for an ask.
+    fn allocate(&mut self, member: Member) {
+        let number = self.number();
+        let event = Event::Allocated {
+            container: ContainerName(number.to_string()),
+            slot: member.slot,
+            incarnation: member.incarnation,
+            node: node_of(number),
+        };
+        self.push(Wire::Cluster, Item::Event(Box::new(event)));
     }
 
     /// The cluster takes a container back: its process, if it has one, ends some time.

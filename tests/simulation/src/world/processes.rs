@@ -14,6 +14,7 @@ use super::super::job::Job;
 use super::super::pserver::{self, Pserver};
 use super::super::trainer::{self, Trainer};
 use super::log::Brief;
+use super::trouble::take_one;
 use super::{Body, Container, Item, Wire, World};
 
 impl World {
@@ -31,6 +32,11 @@ impl World {
         };
         let agent = agent::ControlMachine::new(self.now_ms);
         let memory = self.asked.remove(&member);
+        if take_one(&mut self.trouble.cluster.launches_fail) {
+            return self.launch_fails(number, member);
+        }
+        let is_slow = take_one(&mut self.trouble.cluster.starts_slow);
+        let wait = if is_slow { self.chance.below(300) as u64 } else { 0 };
         self.containers.insert(
             number,
             Container {
@@ -40,13 +46,21 @@ impl World {
                 control: None,
                 body,
                 memory,
-                paused_until: 0,
+                paused_until: self.events + wait,
                 hangs_until: 0,
                 hangs_since_ms: 0,
                 computes_until_ms: 0,
             },
         );
         self.doom(number);
+    }
+
+    /// The NodeManager could not start a container.
+    fn launch_fails(&mut self, number: u64, member: Member) {
+        self.tell(format_args!("{member} cannot be started"));
+        *self.trouble.ends.entry(member.slot).or_default() += 2;
+        self.gone.insert(number);
+        self.cluster_reports_end(number, Exit::NotStarted { error: "a bad disk".to_owned() });
     }
 
     /// The process ends: what it had sent arrives in part, and the cluster reports it some time, often late.
@@ -86,20 +100,29 @@ impl World {
             }
         }
         if !self.lost.remove(&number) {
-            let event = Event::Exited {
-                container: ContainerName(number.to_string()),
-                exit,
-                text: String::new(),
-            };
+            self.cluster_reports_end(number, exit);
+        }
+        Ok(())
+    }
+
+    /// The cluster reports the end of a container: once, twice or, with an error of its own, never.
+    fn cluster_reports_end(&mut self, number: u64, exit: Exit) {
+        let errors = &mut self.trouble.cluster;
+        if take_one(&mut errors.completions_lost) {
+            return;
+        }
+        let twice = take_one(&mut errors.completions_twice);
+        let container = ContainerName(number.to_string());
+        let event = Event::Exited { container, exit, text: String::new() };
+        for _ in 0..1 + u32::from(twice) {
             // A NodeManager reports with its next heartbeat: the port refuses long before.
             if self.chance.one_in(2) {
                 let at = self.events + self.chance.below(80) as u64;
-                self.trouble.say_late(at, event);
+                self.trouble.say_late(at, event.clone());
             } else {
-                self.push(Wire::Cluster, Item::Event(Box::new(event)));
+                self.push(Wire::Cluster, Item::Event(Box::new(event.clone())));
             }
         }
-        Ok(())
     }
 
     /// Whether this process will not live long: its slot is short of memory, or its program fails.

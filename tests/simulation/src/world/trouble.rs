@@ -20,6 +20,28 @@ pub(super) struct Curse {
     pub(super) left: u32,
 }
 
+/// How often the cluster is still going to do something otherwise than ordered.
+#[derive(Debug, Default)]
+pub(super) struct ClusterErrors {
+    /// An ask is answered with two containers.
+    pub(super) grants_twice: u32,
+    /// A container cannot be started.
+    pub(super) launches_fail: u32,
+    /// A process stands still for a while before it does anything.
+    pub(super) starts_slow: u32,
+    /// The end of a container is reported twice.
+    pub(super) completions_twice: u32,
+    /// The end of a container is never reported.
+    pub(super) completions_lost: u32,
+}
+
+/// Takes one, if there is one.
+pub(super) fn take_one(left: &mut u32) -> bool {
+    let is_one = *left > 0;
+    *left = left.saturating_sub(1);
+    is_one
+}
+
 /// What is wrong at present.
 #[derive(Default)]
 pub(super) struct Trouble {
@@ -35,6 +57,8 @@ pub(super) struct Trouble {
     pub(super) probes_silent_until: u64,
     /// The next record cannot be written, ever.
     pub(super) journal_fails: bool,
+    /// What the cluster does otherwise than ordered, the next times.
+    pub(super) cluster: ClusterErrors,
     /// Events of the cluster at this time.
     late: Vec<(u64, Event)>,
     /// Processes that end when an event comes.

@@ -101,13 +101,17 @@ impl World {
         true
     }
 
-    /// Nothing comes through between a trainer and a pserver, in one direction or both.
+    /// Nothing comes through between a trainer and a pserver, in one direction or both; nor between a primary and a backup.
     pub(super) fn cut_off_data(&mut self, chance: &mut Chance) -> bool {
         let Some(data) = self.choose(&self.open_data_links(), chance) else {
             return false;
         };
         let (trainer, pserver) = (self.data[&data].trainer, self.data[&data].pserver);
         self.close_ways(trainer, pserver, chance);
+        if let Some(link) = self.choose(&self.open_peer_links(), chance) {
+            let (primary, backup) = (self.peers[&link].from, self.peers[&link].to);
+            self.close_ways(primary, backup, chance);
+        }
         true
     }
 
