@@ -11,6 +11,7 @@ use heddle_protocol::control::{Command, CommandEnvelope, Report, ReportEnvelope}
 use heddle_protocol::ids::{Attempt, Generation, Member, Role, Slot};
 use heddle_protocol::view::{SlotState, SlotView};
 
+use super::standstill::Standstill;
 use super::store::Durable;
 
 /// Simulated time starts here on the wall, so that a clock that is set back stays positive.
@@ -26,8 +27,8 @@ pub struct Am {
     pub generation: Generation,
     /// When the ResourceManager last answered it.
     pub cluster_heard_ms: u64,
-    /// It stands still before this event.
-    pub paused_until: u64,
+    /// It stands still.
+    pub pause: Standstill,
     /// How far its clocks are ahead of simulated time: the wall's, which may be behind, and its own.
     pub wall_offset_ms: i64,
     /// See above; never lowered.
@@ -71,7 +72,7 @@ impl Am {
             attempt,
             generation,
             cluster_heard_ms: now_ms,
-            paused_until: 0,
+            pause: Standstill::default(),
             wall_offset_ms: 0,
             mono_offset_ms: 0,
             paused_since_ms: None,
@@ -92,9 +93,9 @@ impl Am {
         (am, actions)
     }
 
-    /// It stands still before this event.
-    pub fn pause(&mut self, until: u64, now_ms: u64) {
-        self.paused_until = until;
+    /// It stands still from now on.
+    pub fn pause(&mut self, pause: Standstill, now_ms: u64) {
+        self.pause = pause;
         self.paused_since_ms.get_or_insert(now_ms);
     }
 

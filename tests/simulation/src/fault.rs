@@ -82,11 +82,15 @@ pub enum Fault {
     CompletionsTwice,
     /// The ends of the next containers are never reported.
     CompletionsLost,
+    /// The next calls to the storage find no room or quota.
+    NoRoom,
+    /// The calls to the storage that are under way get no answer for a while.
+    CallHangs,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 40] = [
         Self::KillTrainer,
         Self::KillPserver,
         Self::KillAm,
@@ -125,6 +129,8 @@ impl Fault {
         Self::StartsSlow,
         Self::CompletionsTwice,
         Self::CompletionsLost,
+        Self::NoRoom,
+        Self::CallHangs,
     ];
 }
 

@@ -25,6 +25,7 @@ mod known_clocks;
 mod pserver;
 mod scene;
 mod shrink;
+mod standstill;
 mod store;
 mod trainer;
 mod world;

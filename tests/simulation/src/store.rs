@@ -19,6 +19,8 @@ pub enum Trouble {
     Fails,
     /// Its outcome is unknown.
     Unknown,
+    /// There is no room or quota for it.
+    NoRoom,
 }
 
 /// An exported model.
@@ -120,6 +122,10 @@ impl Durable {
         match self.troubles.pop_front() {
             None => self.store(generation, call),
             Some(Trouble::Fails) => Stored::NotDone { failure: failure() },
+            Some(Trouble::NoRoom) => {
+                let failure = Failure::new(ErrorClass::Denied, "the quota is exceeded");
+                Stored::NotDone { failure }
+            }
             Some(Trouble::Unknown) => {
                 if chance.one_in(2) {
                     let _lost = self.store(generation, call);

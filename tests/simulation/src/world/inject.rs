@@ -10,6 +10,7 @@ use heddle_protocol::ids::Role;
 
 use super::super::chance::{Chance, mix};
 use super::super::fault::Fault;
+use super::super::standstill::Standstill;
 use super::{Item, Wire, World};
 
 /// The node that a container is on.
@@ -103,13 +104,16 @@ impl World {
                 Ok(self.leader.is_some())
             }
             Fault::Pause => {
-                let until = self.events + chance.below(300) as u64;
+                let pause = Standstill::random(self.events, self.now_ms, chance);
                 let chosen = self.choose(&self.all_containers(), chance);
                 let container = chosen.and_then(|n| self.containers.get_mut(&n));
-                Ok(container.map(|c| c.paused_until = until).is_some())
+                Ok(container.map(|c| c.pause = pause).is_some())
             }
             Fault::Hang => Ok(self.hang_one(chance)),
-            Fault::CallFails | Fault::CallUnknown => Ok(self.calls_go_wrong(fault, chance)),
+            Fault::CallFails | Fault::CallUnknown | Fault::NoRoom => {
+                Ok(self.calls_go_wrong(fault, chance))
+            }
+            Fault::CallHangs => Ok(self.calls_hang(chance)),
             Fault::StorageDown => Ok(self.storage_goes_down(chance)),
             Fault::JournalFails => Ok(self.journal_fails()),
             Fault::Corrupt => Ok(self.corrupt_one(chance)),

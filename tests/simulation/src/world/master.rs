@@ -122,11 +122,13 @@ impl World {
                     Body::Trainer(_) => false,
                 };
                 let there = self.containers.iter().find(|(_, c)| open(&c.body));
-                let events = self.events;
+                let (events, now_ms) = (self.events, self.now_ms);
                 let outcome = match there {
                     _ if self.trouble.probes_silent_until > events => Probe::Silent,
                     Some((n, _)) if self.trouble.cuts_off(super::AM, *n, events) => Probe::Silent,
-                    Some((_, c)) if c.paused_until > events || c.hangs_until > events => {
+                    Some((_, c))
+                        if c.pause.holds(events, now_ms) || c.hang.holds(events, now_ms) =>
+                    {
                         Probe::NoAnswer
                     }
                     Some(_) => Probe::Answered,

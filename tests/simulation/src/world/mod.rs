@@ -38,6 +38,7 @@ use super::coverage::Coverage;
 use super::fault::{Fault, Schedule};
 use super::job::{Job, SAVE_LEASE_MS};
 use super::pserver::{self, Pserver};
+use super::standstill::Standstill;
 use super::store::Durable;
 use super::trainer::{self, Trainer};
 
@@ -121,10 +122,10 @@ struct Container {
     body: Body,
     /// What it may use, if that is not what the spec gives.
     memory: Option<Bytes>,
-    /// Nothing of it moves before this event.
-    paused_until: u64,
-    /// Its agent alone moves before this event.
-    hangs_until: u64,
+    /// Nothing of it moves.
+    pause: Standstill,
+    /// Its agent alone moves.
+    hang: Standstill,
     /// Since when, simulated time.
     hangs_since_ms: u64,
     /// It computes until then, simulated time.
@@ -447,7 +448,8 @@ impl World {
         let is_control =
             matches!(wire, Wire::ControlDown(_) | Wire::Opening(..) | Wire::Looking(_));
         let stands = |c: &Container| {
-            c.paused_until > self.events || (c.hangs_until > self.events && !is_control)
+            c.pause.holds(self.events, self.now_ms)
+                || (c.hang.holds(self.events, self.now_ms) && !is_control)
         };
         !self.containers.get(&to).is_some_and(stands)
             && !self.trouble.cuts_off(from, to, self.events)
@@ -456,25 +458,29 @@ impl World {
     /// Whether an attempt does not stand still; one that is dead takes what comes without a word.
     fn am_moves(&self, attempt: u32) -> bool {
         let am = self.ams.get(&attempt);
-        am.is_none_or(|am| am.paused_until <= self.events)
+        am.is_none_or(|am| !am.pause.holds(self.events, self.now_ms))
     }
 
     fn let_time_pass(&mut self, idle: bool) {
+        let (events, now_ms) = (self.events, self.now_ms);
         let deadlines =
-            self.containers.values().filter(|c| c.paused_until <= self.events).flat_map(|c| {
+            self.containers.values().filter(|c| !c.pause.holds(events, now_ms)).flat_map(|c| {
                 let body = match &c.body {
-                    _ if c.hangs_until > self.events => None,
+                    _ if c.hang.holds(events, now_ms) => None,
                     Body::Pserver(p) => p.deadline(),
                     Body::Trainer(t) => t.machine.next_deadline(),
                 };
                 let computes = Some(c.computes_until_ms).filter(|until| *until > self.now_ms);
                 [Some(c.agent.deadline()), body, computes]
             });
-        let awake = self.ams.values().filter(|am| am.paused_until <= self.events);
+        let pauses = self.containers.values().flat_map(|c| [c.pause, c.hang]);
+        let pauses = pauses.chain(self.ams.values().map(|am| am.pause));
+        let pauses = pauses.map(|pause| pause.ends_ms(now_ms));
+        let awake = self.ams.values().filter(|am| !am.pause.holds(events, now_ms));
         let items = self.next_at_ms.values().map(|at_ms| Some(*at_ms));
         let items = items.filter(|at_ms| *at_ms > Some(self.now_ms));
         let own = awake.map(Am::deadline);
-        let next = deadlines.chain(own).chain(items).flatten().min();
+        let next = deadlines.chain(own).chain(items).chain(pauses).flatten().min();
         if let Some(next) = next.filter(|next| *next > self.now_ms) {
             // Only a quiet cluster lets time leap.
             self.now_ms = if idle { next } else { next.min(self.now_ms + 20) };
@@ -486,20 +492,21 @@ impl World {
     /// Fires every deadline that has come.
     fn fire(&mut self) -> Result<(), String> {
         let (now_ms, events) = (self.now_ms, self.events);
-        let due = |am: &Am| am.paused_until <= events && am.deadline().is_some_and(|d| d <= now_ms);
+        let due =
+            |am: &Am| !am.pause.holds(events, now_ms) && am.deadline().is_some_and(|d| d <= now_ms);
         let attempts: Vec<u32> =
             self.ams.iter().filter(|(_, am)| due(am)).map(|(&a, _)| a).collect();
         for attempt in attempts {
             self.am_event(attempt, Event::Timer)?;
         }
         let body_due = |c: &Container| match &c.body {
-            _ if c.hangs_until > events => None,
+            _ if c.hang.holds(events, now_ms) => None,
             Body::Pserver(pserver) => pserver.deadline(),
             Body::Trainer(trainer) => trainer.machine.next_deadline(),
         };
         let due = |c: &Container| {
             let deadline = c.agent.deadline();
-            c.paused_until <= events
+            !c.pause.holds(events, now_ms)
                 && body_due(c).map_or(deadline, |body| body.min(deadline)) <= now_ms
         };
         let numbers: Vec<u64> =

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::super::chance::mix;
 use super::super::job::Job;
 use super::super::pserver::{self, Pserver};
+use super::super::standstill::Standstill;
 use super::super::trainer::{self, Trainer};
 use super::log::Brief;
 use super::trouble::take_one;
@@ -36,7 +37,10 @@ impl World {
             return self.launch_fails(number, member);
         }
         let is_slow = take_one(&mut self.trouble.cluster.starts_slow);
-        let wait = if is_slow { self.chance.below(300) as u64 } else { 0 };
+        let pause = match is_slow {
+            true => Standstill::random(self.events, self.now_ms, &mut self.chance),
+            false => Standstill::default(),
+        };
         self.containers.insert(
             number,
             Container {
@@ -46,8 +50,8 @@ impl World {
                 control: None,
                 body,
                 memory,
-                paused_until: self.events + wait,
-                hangs_until: 0,
+                pause,
+                hang: Standstill::default(),
                 hangs_since_ms: 0,
                 computes_until_ms: 0,
             },
@@ -488,7 +492,7 @@ fn beat(container: &Container, events: u64, now_ms: u64) -> HeartbeatStats {
         Body::Pserver(_) => None,
         Body::Trainer(trainer) => trainer.exporter.progress(now_ms).map(Box::new),
     };
-    let hangs_ms = match container.hangs_until > events {
+    let hangs_ms = match container.hang.holds(events, now_ms) {
         true => now_ms - container.hangs_since_ms,
         false => 0,
     };

@@ -4,6 +4,7 @@ use heddle_am_core::{ContainerName, Event, Exit, StoreCall};
 use heddle_protocol::ids::{Role, Slot};
 
 use super::super::super::chance::Chance;
+use super::super::super::standstill::Standstill;
 use super::super::trouble::Curse;
 use super::super::{Am, Item, JOURNAL, STORE, Wire, World};
 
@@ -80,9 +81,9 @@ impl World {
         self.wires.remove(&Wire::Cluster);
         self.am_returns_at = self.events + chance.below(100) as u64;
         if chance.one_in(2) {
-            let until = self.events + chance.below(300) as u64;
+            let pause = Standstill::random(self.events, self.now_ms, chance);
             if let Some(am) = self.ams.get_mut(&leader) {
-                am.pause(until, self.now_ms);
+                am.pause(pause, self.now_ms);
             }
         }
         true
@@ -94,21 +95,21 @@ impl World {
 
     /// The threads of a process hang, but for the one that sends heartbeats.
     pub(super) fn hang_one(&mut self, chance: &mut Chance) -> bool {
-        let until = match chance.one_in(2) {
-            true => self.events + chance.below(300) as u64,
-            false => u64::MAX,
+        let hang = match chance.one_in(2) {
+            true => Standstill::random(self.events, self.now_ms, chance),
+            false => Standstill::ENDLESS,
         };
         let chosen = self.choose(&self.all_containers(), chance);
         let now_ms = self.now_ms;
         let container = chosen.and_then(|n| self.containers.get_mut(&n));
-        container.map(|c| (c.hangs_until, c.hangs_since_ms) = (until, now_ms)).is_some()
+        container.map(|c| (c.hang, c.hangs_since_ms) = (hang, now_ms)).is_some()
     }
 
     /// The ApplicationMaster stands still. The cluster does not notice.
     pub(super) fn pause_am(&mut self, chance: &mut Chance) -> bool {
-        let until = self.events + chance.below(300) as u64;
+        let pause = Standstill::random(self.events, self.now_ms, chance);
         let now_ms = self.now_ms;
-        self.led().map(|am| am.pause(until, now_ms)).is_some()
+        self.led().map(|am| am.pause(pause, now_ms)).is_some()
     }
 
     /// The wall clock of the ApplicationMaster's node is set, by up to two hours either way.

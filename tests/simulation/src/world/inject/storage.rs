@@ -7,19 +7,30 @@ use heddle_protocol::manifest::ShardFile;
 use super::super::super::chance::Chance;
 use super::super::super::fault::Fault;
 use super::super::super::store::Trouble;
-use super::super::World;
+use super::super::{STORE, Wire, World};
 use super::one;
 
 impl World {
     pub(super) fn calls_go_wrong(&mut self, fault: Fault, chance: &mut Chance) -> bool {
         let how = match fault {
             Fault::CallUnknown => Trouble::Unknown,
+            Fault::NoRoom => Trouble::NoRoom,
             _ => Trouble::Fails,
         };
         let count = 1 + chance.below(3);
         self.durable.troubles.extend(std::iter::repeat_n(how, count));
         // A search for an older checkpoint is not tried again, and several such faults outlast all tries.
-        self.trouble.excused.insert(ExitCode::Unreachable);
+        self.trouble.excused.insert(match how {
+            Trouble::NoRoom => ExitCode::Denied,
+            Trouble::Fails | Trouble::Unknown => ExitCode::Unreachable,
+        });
+        true
+    }
+
+    /// What the ApplicationMaster has asked the storage for is not answered for a while.
+    pub(super) fn calls_hang(&mut self, chance: &mut Chance) -> bool {
+        let Some(leader) = self.leader else { return false };
+        self.linger(Wire::Am(leader, STORE), chance);
         true
     }
 
