@@ -17,7 +17,7 @@ const COMMITS_KEPT: usize = 8;
 /// - `Restore`: the last, which has epoch, phase and map.
 /// - `Views`: after the last `Restore` the first, which has the placement, and those with the last view of a shard.
 /// - `UpdatesLost`: after the last `Restore`.
-/// - `Evaluated`, `PassTrained`: those that no later `Restore` went below.
+/// - `Evaluated`, `PassTrained`: those that no later `Restore` went below. `TasksSetAside`: of these the last of a phase.
 /// - `Commit`: the last few.
 /// - `SaveGranted`: the last, and the `SaveEnded` after it.
 /// - `Scaled`, `Outcome`: the last, a `Scaled` unless a first attempt was claimed after it.
@@ -29,7 +29,7 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
     let last_restore = records.iter().rposition(|it| matches!(it, Record::Restore { .. }));
     let mut after = records.iter().enumerate().skip(last_restore.unwrap_or(0));
     let placement = after.find_map(|(at, it)| matches!(it, Record::Views { .. }).then_some(at));
-    let mut viewed = BTreeSet::new();
+    let (mut viewed, mut lacking) = (BTreeSet::new(), BTreeSet::new());
     let mut kept: Vec<Record> = records
         .into_iter()
         .enumerate()
@@ -53,6 +53,9 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
             Record::Evaluated { phase, .. } | Record::PassTrained { phase, .. } => {
                 restored.is_none_or(|lowest| *phase < lowest)
             }
+            Record::TasksSetAside { phase, .. } => {
+                restored.is_none_or(|lowest| *phase < lowest) && lacking.insert(*phase)
+            }
             Record::Commit { .. } => {
                 commits += 1;
                 commits <= COMMITS_KEPT
@@ -74,8 +77,9 @@ mod tests {
     use heddle_protocol::figure::Figure;
     use heddle_protocol::ids::{
         Attempt, CutId, Epoch, Generation, Incarnation, Member, PhaseNo, SaveNo, ShardId, Slot,
-        Step, Term, ViewVersion,
+        Step, TaskId, Term, ViewVersion,
     };
+    use heddle_protocol::set_aside::SetAsideTask;
     use heddle_protocol::view::{EvaluationView, JobState, TrainingPassView};
     use proptest::prelude::*;
 
@@ -143,6 +147,17 @@ mod tests {
                 phase,
                 trained: TrainingPassView::new(0, rows, Some(1.0)),
             }),
+            (phase.clone(), 0u32..3).prop_map(|(phase, task)| Record::TasksSetAside {
+                phase,
+                tasks: vec![SetAsideTask {
+                    phase,
+                    task: TaskId(task),
+                    file: String::new(),
+                    start: 0,
+                    end: 1,
+                    error: String::new(),
+                }],
+            }),
             (phase, 1u32..100).prop_map(|(phase, number)| Record::Commit {
                 cut: CutId { generation: Generation(1), number },
                 dir: String::new(),
@@ -177,6 +192,7 @@ mod tests {
     fn answers(records: &[Record]) -> String {
         let last = |is: fn(&Record) -> bool| records.iter().rev().find(|record| is(record));
         let (mut scaled, mut scores, mut passes) = (None, Vec::new(), Vec::new());
+        let mut set_aside = BTreeMap::new();
         let (mut of_shards, mut lost) = (BTreeMap::new(), Vec::new());
         for record in records {
             match record {
@@ -184,7 +200,11 @@ mod tests {
                 Record::Scaled { trainers, .. } => scaled = Some(*trainers),
                 Record::Evaluated { phase, scores: of, .. } => scores.push((*phase, of.rows)),
                 Record::PassTrained { phase, trained } => passes.push((*phase, trained.rows)),
+                Record::TasksSetAside { phase, tasks } => {
+                    set_aside.insert(*phase, tasks.clone());
+                }
                 Record::Restore { phase, .. } => {
+                    set_aside.retain(|of, _| of < phase);
                     scores.retain(|(of, _)| of < phase);
                     passes.retain(|(of, _)| of < phase);
                     of_shards.clear();
@@ -202,7 +222,7 @@ mod tests {
         let saves = format!("{saves:?}");
         let ended = last(|record| matches!(record, Record::Outcome(_) | Record::Claim { .. }));
         format!(
-            "{:?} {:?} {:?} {:?} {ended:?} {scaled:?} {scores:?} {passes:?} {of_shards:?} {lost:?} {saves}",
+            "{:?} {:?} {:?} {:?} {ended:?} {scaled:?} {scores:?} {passes:?} {of_shards:?} {lost:?} {set_aside:?} {saves}",
             last(|record| matches!(record, Record::Claim { .. })),
             last(|record| matches!(record, Record::Restore { .. })),
             last(|record| matches!(record, Record::Commit { .. })),

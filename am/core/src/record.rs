@@ -8,6 +8,7 @@ use heddle_protocol::ids::{
     ViewVersion,
 };
 use heddle_protocol::mutation::Mutation;
+use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::view::{EvaluationView, TrainingPassView};
 use serde::{Deserialize, Serialize};
 
@@ -167,6 +168,15 @@ pub enum Record {
         /// Its loss.
         trained: TrainingPassView,
     },
+    /// A phase is over that may lack tasks (`data.failed-share`): those that it lacks, if any. Durable before the next phase
+    /// begins, since a takeover in a later phase finds them nowhere else. The last one of a phase counts; one with a `Restore`
+    /// to its phase or below after it is forgotten.
+    TasksSetAside {
+        /// Which phase.
+        phase: PhaseNo,
+        /// The tasks, in the order in which they were set aside.
+        tasks: Vec<SetAsideTask>,
+    },
     /// A trainer's request for a save of the model is granted. Durable before the trainer receives it.
     SaveGranted(GrantedSave),
     /// A save is over.
@@ -199,6 +209,7 @@ impl Record {
             Self::Claim { .. }
             | Self::Restore { .. }
             | Self::UpdatesLost(_)
+            | Self::TasksSetAside { .. }
             | Self::SaveGranted(_)
             | Self::Outcome(_) => true,
             Self::Views { .. } => !Mutation::ViewsBeforeRecord.is_on(),

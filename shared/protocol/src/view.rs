@@ -46,7 +46,7 @@ pub use stragglers::StragglersView;
 pub use training::TrainingPassView;
 
 /// Where a job stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
     /// Waiting for containers, or for shards to be loaded.

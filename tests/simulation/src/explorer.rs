@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use heddle_protocol::ids::TaskId;
 use heddle_protocol::spec::Consistency;
 
 use super::bursts::Bursts;
@@ -334,6 +335,9 @@ impl Explorer {
         if self.job.local {
             return self.check_lost_updates(world, &counts);
         }
+        if self.job.poisoned.is_some() {
+            return self.check_set_aside(world, &counts);
+        }
         if counts != self.job.counts() {
             return Err(format!("steps were counted {counts:?}, expected {:?}", self.job.counts()));
         }
@@ -342,6 +346,30 @@ impl Explorer {
             && *bits != report.bits
         {
             return Err(format!("the end differs from an undisturbed run's at {at:?}"));
+        }
+        Ok(())
+    }
+
+    /// Tasks that were set aside: the poisoned one in each pass in which it fails. Others may be where trainers died at the same
+    /// step of them; the passes before that step are counted in full.
+    fn check_set_aside(&self, world: &World, counts: &[f32]) -> Result<(), String> {
+        let listed = world.set_aside();
+        let expected = self.job.counts();
+        let mut rows = expected.iter().zip(counts);
+        for (task, steps) in (0..).map(TaskId).zip(&self.job.tasks) {
+            let of_task = listed.iter().filter(|one| one.task == task);
+            let (failing, others): (Vec<_>, Vec<_>) =
+                of_task.partition(|one| self.job.failure(one.phase, task).is_some());
+            let fails = self.job.poisoned.filter(|(poisoned, _)| *poisoned == task);
+            if failing.len() as u32 != fails.map_or(0, |(_, passes)| passes) {
+                return Err(format!("set aside are {listed:?}"));
+            }
+            for (expected, count) in rows.by_ref().take(*steps as usize) {
+                let most = *expected;
+                if *count > most || *count < most - others.len() as f32 {
+                    return Err(format!("steps were counted {counts:?}, set aside {listed:?}"));
+                }
+            }
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::spec::position::{position_of_key, shard_of_position};
 use heddle_protocol::spec::{
     AlgorithmKind, BatchSize, Consistency, DurationMs, Every, JobSpec, KeptPass, ModelSpec,
-    Optimizer, PhaseKind, RecoveryScope, TableKind, TableSpec, dense_table, phase_kind,
+    Optimizer, PhaseKind, RecoveryScope, TableKind, TableSpec, TaskShare, dense_table, phase_kind,
 };
 use heddle_shard::{ShardConfig, ShardSet, SparseLimits};
 
@@ -85,6 +85,8 @@ pub struct Job {
     pub compute_ms: u64,
     /// How many times as long as others the first container of trainer-0 computes, and a later one.
     pub slow: [u64; 2],
+    /// A task that cannot be computed in the passes before this one.
+    pub poisoned: Option<(TaskId, u32)>,
     /// Whether both tables are sparse: rows exist from the first push on, and a rollback removes them again.
     pub sparse: bool,
     /// What a shard may use for copies of snapshots, for gradients that come early and for frames that wait, bytes.
@@ -138,6 +140,7 @@ impl Job {
             asks_every: 0,
             compute_ms: 0,
             slow: [1, 1],
+            poisoned: None,
             sparse: false,
             room: Room::AMPLE,
         }
@@ -328,8 +331,25 @@ impl Job {
     /// What every row of `COUNTS` holds in the end.
     #[must_use]
     pub fn counts(&self) -> Vec<f32> {
-        let steps = self.tasks.iter().sum::<u64>();
-        vec![self.passes_run() as f32; (steps * self.counts_of_a_step()) as usize]
+        let tasks = (0..).map(TaskId).zip(&self.tasks);
+        let of_steps = tasks.flat_map(|(task, steps)| {
+            let fails = self.poisoned.filter(|(poisoned, _)| *poisoned == task);
+            let passes = self.passes_run() - fails.map_or(0, |(_, passes)| passes);
+            std::iter::repeat_n(passes as f32, *steps as usize)
+        });
+        of_steps.collect::<Vec<_>>().repeat(self.counts_of_a_step() as usize)
+    }
+
+    /// How the task cannot be computed in this phase, if it cannot: whether another try may help.
+    #[must_use]
+    pub fn failure(&self, phase: PhaseNo, task: TaskId) -> Option<bool> {
+        let (poisoned, passes) = self.poisoned?;
+        let pass = match phase_kind(&self.spec(), phase)? {
+            PhaseKind::Train { pass } => pass,
+            PhaseKind::Evaluate { .. } | PhaseKind::Measure(_) => return None,
+        };
+        // Storage that fails in the first pass, records that are wrong in the next ones.
+        (task == poisoned && pass < passes).then_some(pass == 0)
     }
 
     /// The tables as the job file would name them.
@@ -431,6 +451,9 @@ impl Job {
         }
         [spec.pservers.spares, spec.trainers.spares] = self.spares;
         spec.trainers.extra = self.extra;
+        if self.poisoned.is_some() {
+            (spec.data.failed_share, spec.data.task_errors) = (TaskShare(100), 2);
+        }
         spec.checkpoint.every = self.every;
         spec.checkpoint.timeout = DurationMs::secs(60);
         spec.output.save_lease = DurationMs(SAVE_LEASE_MS);

@@ -1,12 +1,13 @@
 //! The jobs that are explored, by name.
 
+use heddle_protocol::ids::TaskId;
 use heddle_protocol::spec::{Consistency, DurationMs, Every};
 
 use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 38] = [
+    pub const NAMES: [&'static str; 40] = [
         "bsp",
         "bsp-uneven",
         "bsp-evaluated",
@@ -45,6 +46,8 @@ impl Job {
         "asp-local",
         "asp-local-alone",
         "asp-local-spares",
+        "asp-poisoned",
+        "asp-poisoned-replicas",
     ];
 
     /// A job by its name.
@@ -367,6 +370,25 @@ impl Job {
                 spares: [1, 0],
                 shards: 4,
                 every: Every::Steps(4),
+                ..small(Consistency::Asp)
+            },
+            // A task is set aside in the first two passes, and computed in the third.
+            "asp-poisoned" => Self {
+                tasks: vec![2, 3, 1],
+                passes: 3,
+                poisoned: Some((TaskId(1), 2)),
+                test_tasks: 1,
+                ..small(Consistency::Asp)
+            },
+            "asp-poisoned-replicas" => Self {
+                tasks: vec![2, 3, 1],
+                passes: 2,
+                poisoned: Some((TaskId(0), 1)),
+                pservers: 3,
+                shards: 3,
+                trainers: 3,
+                replicas: 1,
+                every: Every::Steps(1),
                 ..small(Consistency::Asp)
             },
             _ => return None,

@@ -122,6 +122,17 @@ impl Durable {
         match self.troubles.pop_front() {
             None => self.store(generation, call),
             Some(Trouble::Fails) => Stored::NotDone { failure: failure() },
+            // Reading and removing need none.
+            Some(Trouble::NoRoom)
+                if matches!(
+                    call,
+                    StoreCall::OlderBase { .. }
+                        | StoreCall::Retain { .. }
+                        | StoreCall::Discard { .. }
+                ) =>
+            {
+                self.store(generation, call)
+            }
             Some(Trouble::NoRoom) => {
                 let failure = Failure::new(ErrorClass::Denied, "the quota is exceeded");
                 Stored::NotDone { failure }

@@ -398,6 +398,9 @@ impl Trainer {
                     }
                 }
             }
+            What::Task(task, _) if let Some(retryable) = self.job.failure(era.phase, task) => {
+                self.task_failed(era, task, retryable, out);
+            }
             What::Task(task, step) => {
                 if let Some(running) = self
                     .running
@@ -440,6 +443,24 @@ impl Trainer {
             What::Lane(..) => {}
         }
         self.listen(out)
+    }
+
+    /// The task cannot be computed: the ApplicationMaster decides about it.
+    fn task_failed(&mut self, era: Era, task: TaskId, retryable: bool, out: &mut Vec<Output>) {
+        let Some(running) = self.running.take_if(|running| running.grant.task == task) else {
+            return;
+        };
+        let attempt = running.grant.attempt;
+        self.send(DataRequest::ReleaseTask { era, task });
+        out.push(Output::Report(Report::TaskFailed {
+            epoch: era.epoch,
+            phase: era.phase,
+            task,
+            attempt,
+            retryable,
+            error: "its records cannot be read".to_owned(),
+        }));
+        self.go_on(era);
     }
 
     fn metrics(&self, task: TaskId) -> TaskMetrics {

@@ -7,6 +7,7 @@
 
 use std::process::Command;
 
+use heddle_protocol::view::JobState;
 use heddle_simulation::{Explorer, Fault, Job, Schedule, Summary, Trial};
 
 /// Seeds of each job in an exploration, unless `HEDDLE_SEEDS` is set.
@@ -300,6 +301,11 @@ fn explore_all_jobs() {
     assert!(total.withdrawn > 0, "no task was late");
     assert!(total.refills > 0, "no backup was filled");
     assert!(total.rollbacks > total.runs / 10, "too few of these faults cost anything");
+    for state in [JobState::Starting, JobState::Running, JobState::Recovering, JobState::Finishing]
+    {
+        let lacking = total.coverage.lacking(state, &Fault::ALL);
+        assert!(lacking.is_empty(), "never came while a job was {state:?}: {lacking:?}");
+    }
     let idle = total.coverage.idle(&Fault::ALL);
     assert!(idle.is_empty(), "these faults never changed the course of a job: {idle:?}");
 }

@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::control::{Command, CutAt, Sharing, TakeCut};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step};
+use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{EvaluationView, TrainingPassView};
 
@@ -118,6 +119,9 @@ pub(crate) struct OrderedCut {
     pub best_pass: Option<u32>,
     /// The training losses when it was ordered.
     pub passes: Vec<TrainingPassView>,
+    /// The tasks that were set aside when it was ordered, as `tasks` has them: one that is set aside later is tried again by a job
+    /// that continues from it.
+    pub set_aside: Vec<SetAsideTask>,
 }
 
 /// The open cut.

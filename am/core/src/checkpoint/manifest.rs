@@ -67,7 +67,7 @@ impl Checkpoints {
                 ran_ms: ctx.now().0.saturating_add(self.earlier.ran_ms),
                 rows: self.rows(work, fleet),
                 bad_records: work.bad_records(),
-                set_aside: work.set_aside().to_vec(),
+                set_aside: ordered.set_aside.clone(),
                 updates_lost: self.updates_lost.clone(),
                 bad_records_in_phase,
                 training: TrainingProgress { passes: ordered.passes.clone(), rows, loss },

@@ -120,6 +120,7 @@ impl Checkpoints {
             evaluations: work.scores(),
             best_pass: work.best_pass(ctx).filter(|_| phase_is_over),
             passes: work.passes(),
+            set_aside: work.set_aside().to_vec(),
         }));
         let copies = cut.ordered().map(|ordered| ordered.saved.awaited_slots()).unwrap_or_default();
         if let Some(command) = cut.command_without_copies().map(Arc::new) {

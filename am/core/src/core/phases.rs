@@ -145,6 +145,7 @@ impl Core {
         self.stage.recoveries_mut().phase_over(&mut self.ctx);
         self.leave_extra_trainers();
         self.checkpoints.count_phase(ended, &self.ctx);
+        self.work.record_set_aside(&mut self.ctx);
         if let Some(PhaseKind::Train { pass }) = ended.kind {
             self.work.pass_trained(pass, &mut self.ctx);
         }

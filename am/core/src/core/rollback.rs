@@ -28,9 +28,9 @@ use heddle_protocol::view;
 
 use super::Core;
 use crate::action::StoreCall;
-use crate::checkpoint::Checkpoints;
 use crate::checkpoint::cut::CutReason;
 use crate::checkpoint::manifest::task_positions;
+use crate::checkpoint::{Checkpoints, exit_after_tries};
 use crate::context::StoreCallPurpose;
 use crate::context::deadlines::Purpose;
 use crate::event::Stored;
@@ -330,7 +330,7 @@ impl Core {
                     "{cause}, and no earlier valid checkpoint exists; rerun with `--fresh` to start over"
                 ),
             )),
-            Stored::NotDone { failure } | Stored::Unknown { failure } => self.fail(JobFailure::new(ExitCode::Unreachable,
+            Stored::NotDone { failure } | Stored::Unknown { failure } => self.fail(JobFailure::new(exit_after_tries(&failure),
                 format!("{cause}, and older checkpoints cannot be read: {failure}"),
             )),
             other => self

@@ -22,6 +22,7 @@ use crate::stage::shard_map::ShardMap;
 use crate::stage::takeover::Takeover;
 use crate::stage::{JobStage, NextStep, StageKind};
 use crate::work::evaluation::{known_evaluations, scores_may_end};
+use crate::work::task_errors::known_set_aside;
 use crate::work::training_loss::known_passes;
 
 /// Once all shards are there, how long to wait for trainers: several heartbeats.
@@ -77,7 +78,8 @@ impl Core {
         let evaluations = known_evaluations(&config.spec, manifest, &journal);
         let passes = known_passes(&config.spec, manifest, &journal);
         let unrecorded = unrecorded_scores(&config.spec, &evaluations, &journal);
-        self.work.begin(manifest, evaluations, passes);
+        let set_aside = known_set_aside(manifest, &journal);
+        self.work.begin(manifest, evaluations, passes, set_aside);
         self.saves.begin(&journal, self.ctx.time());
         if let Some(outcome) = finished_outcome(&journal) {
             // The work is done; only the end of the application is missing.

@@ -47,6 +47,7 @@ pub(crate) fn known_evaluations(
             | Record::Views { .. }
             | Record::Commit { .. }
             | Record::PassTrained { .. }
+            | Record::TasksSetAside { .. }
             | Record::SaveGranted(_)
             | Record::SaveEnded { .. }
             | Record::Scaled { .. }
@@ -182,6 +183,8 @@ impl JobWork {
     pub(crate) fn keep_results_before(&mut self, phase: PhaseNo) {
         self.evaluations.retain(|(of, _)| *of < phase);
         self.passes.retain(|(of, _)| *of < phase);
+        // Tasks of the phase are tried again.
+        self.set_aside.retain(|entry| entry.phase < phase);
     }
 
     /// Whether training ends before this phase: it is beyond the last, or it follows an evaluation and

@@ -99,12 +99,13 @@ impl JobWork {
         base: Option<&Manifest>,
         evaluations: Vec<(PhaseNo, EvaluationView)>,
         passes: Vec<(PhaseNo, TrainingPassView)>,
+        set_aside: Vec<SetAsideTask>,
     ) {
         if let Some(base) = base {
             self.statistics.go_on(base.progress.bad_records);
             self.task_steps = base.task_steps.clone();
-            self.set_aside.clone_from(&base.progress.set_aside);
         }
+        self.set_aside = set_aside;
         (self.evaluations, self.passes) = (evaluations, passes);
     }
 
@@ -229,9 +230,10 @@ impl JobWork {
         }
         self.lane_speeds.begin_phase();
         self.add_earlier(base, progress, ctx);
-        self.set_aside = base.map(|base| base.progress.set_aside.clone()).unwrap_or_default();
         self.phase.step_rate.starts(step, ctx.now());
         self.keep_results_before(phase);
+        // With those of the phase that the base has.
+        self.set_aside = base.map(|base| base.progress.set_aside.clone()).unwrap_or_default();
         self.add_results_of(base, ctx);
     }
 

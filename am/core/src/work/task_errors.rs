@@ -1,8 +1,11 @@
 //! Tasks that fail: tried again, then set aside within `data.failed-share`, or the end of the job.
 
+use std::collections::BTreeMap;
+
 use heddle_protocol::control::LongStep;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::ids::{Member, TaskAttempt, TaskId};
+use heddle_protocol::ids::{Member, PhaseNo, TaskAttempt, TaskId};
+use heddle_protocol::manifest::Manifest;
 use heddle_protocol::set_aside::{SET_ASIDE_MAX, SetAsideTask};
 use heddle_protocol::spec::{PhaseKind, TaskShare};
 
@@ -11,8 +14,45 @@ use super::phases::PhaseWork;
 use super::queue::TaskErrors;
 use crate::context::Context;
 use crate::failure::JobFailure;
+use crate::record::Record;
+
+/// Tasks that phases before the present one went on without: those of the base, and those journaled since, unless a rollback
+/// made them false.
+pub(crate) fn known_set_aside(base: Option<&Manifest>, journal: &[Record]) -> Vec<SetAsideTask> {
+    let mut known: BTreeMap<PhaseNo, Vec<SetAsideTask>> = BTreeMap::new();
+    for record in journal {
+        match record {
+            Record::TasksSetAside { phase, tasks } => {
+                known.insert(*phase, tasks.clone());
+            }
+            Record::Restore { phase, .. } => known.retain(|of, _| of < phase),
+            _ => {}
+        }
+    }
+    if let Some(base) = base {
+        // It has all of the phases before its own.
+        known.retain(|of, _| *of >= base.phase);
+        for entry in base.progress.set_aside.iter().filter(|entry| entry.phase < base.phase) {
+            known.entry(entry.phase).or_default().push(entry.clone());
+        }
+    }
+    let all: Vec<SetAsideTask> = known.into_values().flatten().collect();
+    let excess = all.len().saturating_sub(SET_ASIDE_MAX);
+    all.into_iter().skip(excess).collect()
+}
 
 impl JobWork {
+    /// The phase is over: a successor needs to know what it lacks.
+    pub(crate) fn record_set_aside(&self, ctx: &mut Context) {
+        if ctx.config().spec.data.failed_share == TaskShare(0) || self.has_lanes() {
+            return;
+        }
+        let phase = self.phase.no;
+        let of_phase = self.set_aside.iter().filter(|entry| entry.phase == phase);
+        let tasks = of_phase.cloned().collect();
+        ctx.journal(Record::TasksSetAside { phase, tasks });
+    }
+
     /// A trainer could not compute a task. `retryable`: another try may help, as its storage failed. Returns whether the
     /// task can be dispatched again.
     ///

@@ -47,6 +47,7 @@ pub(crate) fn known_passes(
             | Record::Views { .. }
             | Record::Commit { .. }
             | Record::Evaluated { .. }
+            | Record::TasksSetAside { .. }
             | Record::SaveGranted(_)
             | Record::SaveEnded { .. }
             | Record::Scaled { .. }

@@ -8,6 +8,7 @@ use heddle_protocol::manifest::{TaskState, Work};
 use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::spec::{Consistency, TaskShare};
 
+use crate::failover::taken_over;
 use crate::harness::{Job, spec};
 
 /// An ASP job of two trainers whose passes may lack a part of the tasks.
@@ -202,4 +203,40 @@ fn s29_deaths_at_one_step_set_a_task_aside_within_the_share() {
         assert_eq!(is_well, is_set_aside, "{text}");
         assert_eq!(listed(&job).len(), usize::from(is_set_aside), "{text}");
     }
+}
+
+/// A takeover in a later pass: no checkpoint lists the task, and no shard does.
+#[test]
+fn set_aside_tasks_of_a_pass_outlive_the_am() {
+    let mut job = job(4, 25, 2);
+    fail_for_good(&mut job, TaskId(1));
+    finish_all(&mut job);
+    let before = listed(&job);
+    assert_eq!(before.len(), 1);
+    let next = taken_over(&job);
+    assert_eq!(next.core.view().phase, job.core.view().phase);
+    assert_eq!(listed(&next), before);
+}
+
+/// The pass was not over: its task is tried again, and would be listed twice.
+#[test]
+fn takeover_within_the_pass_tries_its_tasks_again() {
+    let mut job = job(4, 25, 2);
+    fail_for_good(&mut job, TaskId(1));
+    let next = taken_over(&job);
+    assert_eq!(listed(&next), []);
+    assert!(holder(&next, TaskId(1)).is_some());
+}
+
+#[test]
+fn task_that_is_set_aside_during_a_cut_is_not_in_it() {
+    let mut job = job(4, 25, 1);
+    job.operate(1, Operation::Checkpoint);
+    let cut = job.cut();
+    fail_for_good(&mut job, TaskId(1));
+    job.snap_all(cut, 0);
+    job.save_all(cut);
+    assert_eq!(listed(&job).len(), 1);
+    let manifest = &job.checkpoints.last().expect("committed").manifest;
+    assert_eq!(manifest.progress.set_aside, [], "{:?}", manifest.work);
 }

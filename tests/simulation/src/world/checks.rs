@@ -8,6 +8,7 @@ use heddle_protocol::control::{BeginPhase, Command, LoadShards, ShardState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{PhaseNo, Role, Slot, Step};
 use heddle_protocol::manifest::{Manifest, ShardFile, Work};
+use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::spec::position::POSITIONS;
 use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::view::{self, JobState};
@@ -340,6 +341,12 @@ impl World {
     #[must_use]
     pub fn updates_lost(&self) -> u64 {
         self.last_checkpoint().map_or(0, |last| last.manifest.progress.updates_lost.values().sum())
+    }
+
+    /// Tasks that the last checkpoint lists as set aside.
+    #[must_use]
+    pub fn set_aside(&self) -> &[SetAsideTask] {
+        self.last_checkpoint().map_or(&[], |last| &last.manifest.progress.set_aside)
     }
 
     /// Values of a table in the last checkpoint.

@@ -31,7 +31,9 @@ impl World {
         self.tell(format_args!("FAULT {fault:?}"));
         let mut chance = Chance::new(mix(self.seed ^ mix(at << 8 | fault as u64)));
         // Changes that follow at once count as its effect.
-        self.coverage.inject(fault);
+        let state =
+            self.leader.and_then(|leader| self.ams.get(&leader)).map(|am| am.core.view().state);
+        self.coverage.inject(fault, state);
         if !self.happen(fault, &mut chance)? {
             self.coverage.was_nothing(fault);
         }
