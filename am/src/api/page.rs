@@ -7,7 +7,7 @@
 use std::fmt::Display;
 
 use heddle_protocol::view::{JobState, JobView, Placement, SlotView};
-use heddle_telemetry::recovery::seconds;
+use heddle_telemetry::recovery::{RecoveryRow, seconds};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::curve;
@@ -217,6 +217,7 @@ fn ended(view: &JobView) -> Markup {
 fn recoveries(view: &JobView) -> Markup {
     let head = [
         "recovery",
+        "kind",
         "when",
         "epoch",
         "back to",
@@ -237,6 +238,7 @@ fn recoveries(view: &JobView) -> Markup {
         let five = phases(recovery);
         html! {
             (text(&recovery.cause))
+            (text(word(&recovery.kind)))
             (text(time(recovery.at_ms)))
             @if recovery.epoch_before == recovery.epoch_after {
                 (text(format_args!("{} stays", recovery.epoch_before)))
@@ -244,13 +246,21 @@ fn recoveries(view: &JobView) -> Markup {
                 (text(format_args!("{} → {}", recovery.epoch_before, recovery.epoch_after)))
             }
             (text(recovery.base.map_or_else(|| "–".to_owned(), |base| base.to_string())))
-            @for row in five.rows() { (ms(row.ms)) }
+            @for row in five.rows() { (share(row)) }
             @if recovery.done { (ms(Some(five.total_ms()))) } @else { (text("under way")) }
             (ms(recovery.checkpoint_ms))
             (recovery.steps_again.map_or_else(|| text("–"), figure))
         }
     });
     table(&title, &head, rows)
+}
+
+/// A row of a recovery: its duration, and its part of the sum of all five.
+fn share(row: RecoveryRow) -> Markup {
+    match (row.ms, row.percent) {
+        (Some(took), Some(percent)) => figure(format_args!("{} ({percent} %)", seconds(took))),
+        (took, _) => ms(took),
+    }
 }
 
 fn checkpoints(view: &JobView) -> Markup {
@@ -447,7 +457,7 @@ mod tests {
             "application_1700000000000_0005, user alice, queue default",
             "href=\"http://n1:8042/node/containerlogs/container_1700000000000_0005_01_000003/alice\"",
             "was killed by signal 9 (by an operator or by the kernel)",
-            "<td>0.040 s</td><td>0.009 s</td><td>0.700 s</td><td>0.040 s</td><td>0.011 s</td><td>0.760 s</td><td>1.200 s</td><td>2</td>",
+            "<td>0.040 s (5 %)</td><td>0.009 s (1 %)</td><td>0.700 s (88 %)</td><td>0.040 s (5 %)</td><td>0.011 s (1 %)</td><td>0.760 s</td><td>1.200 s</td><td>2</td>",
             "pserver-0 was lost before its shards were saved",
             "<td>0.2118</td><td>0.9729</td>",
             "<td>2</td><td>5,000</td><td>0.2304</td>",

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use heddle_protocol::view::JobView;
+use heddle_protocol::view::{JobView, RecoveryView};
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -24,6 +24,7 @@ use tokio::sync::watch;
 
 use super::{metrics, page};
 use crate::event_log::EventLog;
+use crate::report::format::phases;
 
 /// Shortest time between two renderings of the page and of the metrics.
 const RENDER_EVERY: Duration = Duration::from_secs(1);
@@ -179,11 +180,36 @@ fn render(path: &str, view: &Arc<JobView>) -> Rendered {
         "/metrics" => (StatusCode::OK, metrics::CONTENT_TYPE, metrics::render(view)),
         "/api/v1/slots" => json(&view.slots),
         "/api/v1/checkpoints" => json(&view.checkpoints),
-        "/api/v1/recoveries" => json(&view.recoveries),
+        "/api/v1/recoveries" => {
+            json(&view.recoveries.iter().map(RecoveryTable::new).collect::<Vec<_>>())
+        }
         "/api/v1/passes" => json(&view.passes),
         "/api/v1/evaluations" => json(&view.evaluations),
         "/api/v1/history" => json(&view.history),
         _ => json(view.as_ref()),
+    }
+}
+
+/// A recovery with the five rows of its table.
+#[derive(Serialize)]
+struct RecoveryTable<'a> {
+    #[serde(flatten)]
+    view: &'a RecoveryView,
+    rows: Vec<TableRow>,
+}
+
+#[derive(Serialize)]
+struct TableRow {
+    name: &'static str,
+    ms: Option<u64>,
+    percent: Option<u64>,
+}
+
+impl<'a> RecoveryTable<'a> {
+    fn new(view: &'a RecoveryView) -> Self {
+        let rows = phases(view).rows();
+        let rows = rows.map(|row| TableRow { name: row.name, ms: row.ms, percent: row.percent });
+        Self { view, rows: rows.into() }
     }
 }
 
@@ -237,6 +263,24 @@ mod tests {
         let mut next = view();
         next.rows = rows;
         sender.send_replace(Arc::new(next));
+    }
+
+    #[test]
+    fn recoveries_have_the_shares_of_their_phases() {
+        let (_sender, pages) = pages();
+        let body = read(&pages, "/api/v1/recoveries").body;
+        let all: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+        let recovery = &all[0];
+        assert_eq!(recovery["kind"], "rollback", "the fields of the view");
+        let rows = recovery["rows"].as_array().expect("rows");
+        let names: Vec<_> = rows.iter().map(|row| row["name"].as_str().unwrap_or("")).collect();
+        assert_eq!(names, ["checkpoint", "notice", "restart", "load", "resume"]);
+        assert_eq!(rows.iter().filter_map(|row| row["percent"].as_u64()).sum::<u64>(), 100);
+        assert_eq!(rows[1]["ms"], recovery["notice_ms"]);
+        let page = read(&pages, "/").body;
+        let page = String::from_utf8_lossy(&page);
+        let percent = rows[1]["percent"].as_u64().expect("a share");
+        assert!(page.contains(&format!("({percent} %)")) && page.contains("rollback"), "{page}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Makes the list of faults of a failing run as short as it can be made one fault at a time.
+//! Makes the list of faults of a failing run as short as it can be made one fault at a time, then moves each fault as early as it
+//! still fails there: a short run has a short log.
 
 use super::explorer::{Explorer, Failure, Trial};
 use super::fault::Schedule;
@@ -21,6 +22,9 @@ impl Explorer {
                 index += 1;
             }
         }
+        for index in 0..faults.0.len() {
+            self.move_ahead(seed, &mut faults, index);
+        }
         match self.replay(seed, &Trial::of(faults.clone())) {
             Err(failure) => failure,
             Ok(_) => Box::new(Failure {
@@ -32,6 +36,21 @@ impl Explorer {
                         .to_owned(),
                 trace: Vec::new(),
             }),
+        }
+    }
+
+    /// Halves the distance of a fault to the one before it, or to the begin, as long as the run still fails. Which process it hits
+    /// follows from its event, so a move may change more than the time.
+    fn move_ahead(&self, seed: u64, faults: &mut Schedule, index: usize) {
+        let before = index.checked_sub(1).map_or(0, |before| faults.0[before].0);
+        let mut step = faults.0[index].0.saturating_sub(before) / 2;
+        while step > 0 {
+            let mut earlier = faults.clone();
+            earlier.0[index].0 -= step;
+            if self.run(seed, &earlier).is_err() {
+                *faults = earlier;
+            }
+            step = step.min(faults.0[index].0.saturating_sub(before)) / 2;
         }
     }
 }

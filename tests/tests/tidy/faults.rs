@@ -1,4 +1,4 @@
-//! docs/faults.md names the tests that show each outcome: they exist, and no line is without one or a reason.
+//! docs/faults.md names the tests that show each outcome: they exist, no line is without one or a reason, and none is there twice.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,9 @@ pub fn check() {
         sources::all().iter().flat_map(|(_, text)| tests_of(text)).collect();
     let problems = problems(&page, &tests);
     assert!(problems.is_empty(), "docs/faults.md:\n{}", problems.join("\n"));
-    for (group, last) in [('A', 21), ('B', 12), ('C', 14), ('D', 25), ('G', 12)] {
+    for (group, last) in
+        [('A', 21), ('B', 12), ('C', 14), ('D', 25), ('E', 27), ('F', 15), ('G', 12), ('H', 7)]
+    {
         let ids = (1..=last).map(|number| format!("| {group}{number} |"));
         let missing: Vec<String> = ids.filter(|id| !page.contains(id.as_str())).collect();
         assert!(missing.is_empty(), "docs/faults.md lacks {missing:?}");
@@ -36,7 +38,7 @@ fn tests_of(text: &str) -> Vec<String> {
 
 /// What is wrong with the lines of the page's tables.
 fn problems(page: &str, tests: &BTreeSet<String>) -> Vec<String> {
-    let mut problems = Vec::new();
+    let (mut problems, mut seen) = (Vec::new(), BTreeSet::new());
     for row in page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| |")) {
         if row.starts_with("| ---") {
             continue;
@@ -46,6 +48,9 @@ fn problems(page: &str, tests: &BTreeSet<String>) -> Vec<String> {
             problems.push(format!("not four cells: {row}"));
             continue;
         };
+        if !seen.insert(id) {
+            problems.push(format!("{id}: a second line"));
+        }
         let names: Vec<&str> = shown.split('`').skip(1).step_by(2).collect();
         if names.is_empty() && !shown.starts_with("no test: ") {
             problems.push(format!("{id}: neither a test nor \"no test: \" and a reason"));
@@ -64,8 +69,9 @@ fn lines_without_a_test_or_a_reason_are_found() {
     assert_eq!(names, ["one", "three"]);
     let tests: BTreeSet<String> = names.into_iter().collect();
     let page = "| | fault | outcome | shown by |\n| --- | --- | --- | --- |\n| A1 | a | b | `one` |\n\
-                | A2 | a | b | `two` |\n| A3 | a | b | |\n| A4 | a | b | no test: YARN acts |\n| A5 | a |";
+                | A2 | a | b | `two` |\n| A3 | a | b | |\n| A4 | a | b | no test: YARN acts |\n| A1 | a | b | `three` |\n| A5 | a |";
     let found = problems(page, &tests);
-    assert_eq!(found.len(), 3, "{found:?}");
+    assert_eq!(found.len(), 4, "{found:?}");
     assert!(found[0].contains("A2: no test is named two") && found[1].starts_with("A3"));
+    assert_eq!(found[2], "A1: a second line");
 }
