@@ -202,6 +202,10 @@ const HEARTBEAT_AGE: Metric = Metric::gauge(
 );
 const PUSHES: Metric =
     Metric::counter("heddle_pushes_total", "Push frames taken by a parameter server.");
+const FRAMES_REFUSED: Metric = Metric::counter(
+    "heddle_frames_refused_total",
+    "Frames that a parameter server refused: of another epoch or term, or of a container that is no member any more.",
+);
 const TRAINER_ROWS: Metric =
     Metric::counter("heddle_trainer_rows_total", "Records computed by a trainer's container.");
 const PER_SECOND: Metric = Metric::gauge(
@@ -414,6 +418,8 @@ fn slots(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
     let age = |slot: &SlotView| Some(slot.heartbeat_age_ms? as f64 / 1000.0);
     page.values(HEARTBEAT_AGE, slots().filter_map(|(name, slot)| Some((name, age(slot)?))))?;
     page.values(PUSHES, of(Role::Pserver).map(|(name, slot)| (name, slot.total)))?;
+    let refused = |slot: &SlotView| slot.frames_refused;
+    page.values(FRAMES_REFUSED, slots().filter_map(|(name, slot)| Some((name, refused(slot)?))))?;
     page.values(TRAINER_ROWS, of(Role::Trainer).map(|(name, slot)| (name, slot.total)))
 }
 
@@ -443,6 +449,7 @@ mod tests {
             "heddle_container_incarnation{slot=\"pserver-0\"} 2\n",
             "heddle_container_heartbeat_age_seconds{slot=\"pserver-0\"} 0.7\n",
             "heddle_pushes_total{slot=\"pserver-0\"} 1000\n",
+            "heddle_frames_refused_total{slot=\"pserver-0\"} ",
             "# HELP heddle_rows Records computed, recomputed ones included.\n# TYPE heddle_rows counter\nheddle_rows_total ",
             "# TYPE heddle_phase gauge\nheddle_phase ",
         ] {

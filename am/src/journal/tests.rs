@@ -3,13 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use heddle_am_core::Record;
+use heddle_am_core::{Record, RecordedView};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::figure::Figure;
-use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, Slot, Step};
+use heddle_protocol::ids::{
+    Attempt, CutId, Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step, Term,
+    ViewVersion,
+};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::view::EvaluationView;
 use heddle_storage::checkpoint::{CheckpointDir, ClaimRecord, Owner};
+use heddle_storage::testing::{Faults, Faulty, MemoryStorage, run_interleaved};
 use heddle_storage::{LocalStorage, StorePath};
 use uuid::Uuid;
 
@@ -141,6 +145,75 @@ async fn superseded_owner_cannot_append() {
     assert!(journals.dir.write_claim(&claim).await.expect("claimed"));
     let error = journal.append(&records(0..1)).await.expect_err("refused");
     assert!(error.is_fenced(), "{error}");
+}
+
+/// A view that a primary and a backup of one shard are to have.
+fn views() -> Record {
+    let member = |index| Member { slot: Slot::pserver(index), incarnation: Incarnation(1) };
+    let view = RecordedView {
+        shard: ShardId(0),
+        term: Term(2),
+        version: ViewVersion(3),
+        primary: member(1),
+        in_sync: vec![member(1)],
+        fills: Vec::new(),
+        began_at: None,
+    };
+    let epoch = Epoch::first(Generation(1));
+    Record::Views { epoch, views: vec![view], cause: "pserver-0 was lost".to_owned(), at_ms: 0 }
+}
+
+/// An attempt writes a record while its successor claims the directory and reads the journal, which happens after `steps` calls of
+/// the attempt. Returns whether the record was confirmed, and whether the successor has read it.
+fn written_beside_a_claim(record: &Record, steps: usize) -> (bool, bool) {
+    let memory = MemoryStorage::new();
+    let storage = Faulty::over(Arc::new(memory), Faults::yielding());
+    let root = StorePath::parse("/ckpt").expect("absolute");
+    let claim = |generation: u32| ClaimRecord {
+        format_version: 1,
+        generation: Generation(generation),
+        run: heddle_protocol::ids::RunId(Uuid::from_u128(1)),
+        owner: Owner::Application {
+            application: "application_1_1".to_owned(),
+            attempt: Attempt(generation),
+        },
+        base: None,
+        salt: Salt(Uuid::from_u128(u128::from(generation))),
+        at_ms: 0,
+    };
+    let opening = async {
+        let dir = CheckpointDir::open_or_create(Arc::clone(&storage), root.clone()).await;
+        let dir = dir.expect("opened");
+        assert!(dir.write_claim(&claim(1)).await.expect("claimed"));
+        Journal::open(dir, Generation(1), &[]).await.expect("opened")
+    };
+    let (mut journal, ()) = run_interleaved(opening, async {}, || false);
+    let writes = async { journal.append(std::slice::from_ref(record)).await.is_ok() };
+    let dir = CheckpointDir::existing(Arc::clone(&storage), root.clone());
+    let successor = async {
+        assert!(dir.write_claim(&claim(2)).await.expect("claimed"));
+        read(&dir, Generation(2)).await.expect("read").contains(record)
+    };
+    let mut left = steps;
+    run_interleaved(writes, successor, || {
+        let is_over = left == 0;
+        left = left.saturating_sub(1);
+        is_over
+    })
+}
+
+/// A record that becomes durable after the successor has read is not confirmed: nobody would know of the view.
+#[test]
+fn s11_confirmed_views_are_read_by_a_successor_whenever_it_claims() {
+    for steps in 0..60 {
+        let (confirmed, is_read) = written_beside_a_claim(&views(), steps);
+        assert!(is_read || !confirmed, "confirmed and not read after {steps} steps");
+    }
+    let confirmed_at_last = written_beside_a_claim(&views(), 1_000);
+    assert_eq!(confirmed_at_last, (true, true));
+    // Without the second look at the claim there is such a moment.
+    let is_lost = |steps| written_beside_a_claim(&record(1), steps) == (true, false);
+    assert!((0..60).any(is_lost), "the test finds no moment between the look and the write");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use heddle_am_core::Outcome;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::figure::Figure;
-use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, Slot, Step};
+use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, Role, RunId, Slot, Step};
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
     AbortedCheckpointView, ApplicationView, CheckpointView, DamagedCheckpointView, EndedView,
@@ -43,6 +43,7 @@ fn slot(slot: Slot, incarnation: u32, n: u32) -> SlotView {
         total: 1000,
         heartbeat_age_ms: Some(700),
         spare: false,
+        frames_refused: (slot.role == Role::Pserver).then_some(u64::from(n)),
         placement: Some(placement(n)),
     }
 }

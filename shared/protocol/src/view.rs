@@ -108,6 +108,10 @@ pub struct SlotView {
     /// Registered and idle, to take the place of a lost one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spare: bool,
+    /// Parameter server: frames that it refused in its life, of trainers and of other parameter servers: of another epoch or term, of
+    /// a container that is no member any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames_refused: Option<u64>,
     /// Which container of the cluster it is; none locally, and while it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
@@ -128,6 +132,7 @@ impl SlotView {
             total: 0,
             heartbeat_age_ms: None,
             spare: false,
+            frames_refused: None,
             placement: None,
         }
     }

@@ -154,6 +154,7 @@ fn slot_view(slot: Slot, entry: &SlotEntry, now: MonotonicMs) -> SlotView {
                 Role::Pserver => holder.beat.pushes,
                 Role::Trainer => holder.beat.rows,
             },
+            frames_refused: (slot.role == Role::Pserver).then_some(holder.beat.refused),
             ..empty(SlotState::Running)
         },
     }

@@ -7,6 +7,7 @@
 mod allocation;
 mod best_pass;
 mod chaos;
+mod checkpoint_period;
 mod cluster;
 mod copies;
 mod cuts;

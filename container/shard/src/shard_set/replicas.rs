@@ -354,6 +354,9 @@ impl ShardSet {
         if snapped {
             self.copy_snapped(entry.shard, frame.header.cut, out);
         }
+        // The stream of a primary that was superseded, for example.
+        self.refused +=
+            u64::from(header.kind == Kind::Refused && header.status != Status::NotReady);
         out.push(ShardEffect::Reply { conn, header });
         Flow::Taken
     }

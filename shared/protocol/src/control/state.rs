@@ -112,7 +112,7 @@ pub struct HeartbeatStats {
     pub loss_rows: u64,
     /// Pserver: push frames applied or staged.
     pub pushes: u64,
-    /// Pserver: frames refused (other epoch, no member, …).
+    /// Pserver: frames refused (other epoch or term, no member, …), of trainers and of other pservers.
     pub refused: u64,
     /// Pserver, SSP: pulls granted; none before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
