@@ -90,11 +90,13 @@ pub enum Mutation {
     LostShardsTakeAll,
     /// Local recovery: a new attempt forgets the lost updates.
     LostUpdatesForgotten,
+    /// Tasks that a pass went on without are not recorded at its end.
+    SetAsideForgotten,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -135,6 +137,7 @@ impl Mutation {
         Self::SaveIsForgotten,
         Self::LostShardsTakeAll,
         Self::LostUpdatesForgotten,
+        Self::SetAsideForgotten,
     ];
 
     /// Whether this process has the defect.

@@ -77,6 +77,39 @@ fn preemption_and_silence_before_any_event() {
     at_every_event(["bsp-uneven", "asp-evaluated"], &faults);
 }
 
+/// The kinds that no other test here injects before every event, in the shortest jobs.
+#[test]
+fn any_other_fault_may_come_before_any_event() {
+    let faults = [
+        Fault::Crash,
+        Fault::CrashLoop,
+        Fault::OutOfMemory,
+        Fault::TwoAms,
+        Fault::PauseAm,
+        Fault::WallJumps,
+        Fault::ClockLeaps,
+        Fault::LagControl,
+        Fault::LagData,
+        Fault::CutOffControl,
+        Fault::CutOffData,
+        Fault::SilentProbes,
+        Fault::CallFails,
+        Fault::CallUnknown,
+        Fault::CallHangs,
+        Fault::NoRoom,
+        Fault::StorageDown,
+        Fault::JournalFails,
+        Fault::GrantsTwice,
+        Fault::LaunchesFail,
+        Fault::StartsSlow,
+        Fault::CompletionsTwice,
+        Fault::CompletionsLost,
+    ];
+    at_every_event(["bsp", "asp"], &faults);
+    at_every_event(["bsp-copies", "asp-copies"], &[Fault::Corrupt, Fault::FlipCopy]);
+    at_every_event(["asp-poisoned", "asp-poisoned-replicas"], &[Fault::KillAm, Fault::KillTrainer]);
+}
+
 #[test]
 fn clocks_wait_for_no_trainer_that_is_gone() {
     let faults = [Fault::KillTrainer, Fault::BreakData, Fault::Cut];

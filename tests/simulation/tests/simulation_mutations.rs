@@ -62,6 +62,8 @@ fn kinds_of_faults(mutation: Mutation) -> &'static [Fault] {
         Mutation::SaveIsForgotten => &[Fault::KillAm, Fault::TwoAms, Fault::PauseAm],
         // An attempt that dies between a local recovery and the next checkpoint.
         Mutation::LostUpdatesForgotten => &[Fault::KillPserver, Fault::LosePserver, Fault::KillAm],
+        // An attempt that dies between the end of a pass and the next checkpoint.
+        Mutation::SetAsideForgotten => &[Fault::KillAm, Fault::TwoAms],
         // A backup that is behind when its primary dies.
         Mutation::PrimaryLeavesBackupOut => {
             &[Fault::Pause, Fault::Hang, Fault::LagData, Fault::LosePserver, Fault::KillPserver]
@@ -106,6 +108,7 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         // Programs ask for saves.
         Mutation::AnySaveLease | Mutation::SaveIsForgotten => "asp-saves",
         Mutation::LostShardsTakeAll | Mutation::LostUpdatesForgotten => "asp-local",
+        Mutation::SetAsideForgotten => "asp-poisoned",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

@@ -60,7 +60,8 @@ fn a_viewer_sees_a_job_and_no_more() -> Result<()> {
     let (cluster, realm) = cluster()?;
     let _daemons = undisturbed();
     let job = SecuredJob::of_passes(cluster, "viewed", 60)?;
-    let mut submitted = job.submit(&["--set", "yarn.view-acl=bob"], SLOW)?;
+    let sets = ["--set", "yarn.view-acl=bob", "--set", "run.chaos=true"];
+    let mut submitted = job.submit(&sets, SLOW)?;
     let id = submitted.id.clone();
     wait_until("all containers run", Duration::from_secs(60), || {
         ensure!(submitted.processes().len() == 5, "{:?}", submitted.processes());
@@ -99,6 +100,7 @@ fn changes_nothing(
         &["scale", id, "trainers", "1"],
         &["checkpoint", "now", id],
         &["move", id, "default"],
+        &["chaos", id, "--for", "5s"],
     ] {
         let ended = job.heddle(arguments, tickets)?;
         ensure!(ended.code == Some(5), "{arguments:?}: {ended:?}");

@@ -6,6 +6,7 @@ use heddle_protocol::control::LongStep;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, PhaseNo, TaskAttempt, TaskId};
 use heddle_protocol::manifest::Manifest;
+use heddle_protocol::mutation::Mutation;
 use heddle_protocol::set_aside::{SET_ASIDE_MAX, SetAsideTask};
 use heddle_protocol::spec::{PhaseKind, TaskShare};
 
@@ -44,7 +45,8 @@ pub(crate) fn known_set_aside(base: Option<&Manifest>, journal: &[Record]) -> Ve
 impl JobWork {
     /// The phase is over: a successor needs to know what it lacks.
     pub(crate) fn record_set_aside(&self, ctx: &mut Context) {
-        if ctx.config().spec.data.failed_share == TaskShare(0) || self.has_lanes() {
+        let may_lack = ctx.config().spec.data.failed_share != TaskShare(0) && !self.has_lanes();
+        if !may_lack || Mutation::SetAsideForgotten.is_on() {
             return;
         }
         let phase = self.phase.no;

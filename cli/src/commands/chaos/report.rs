@@ -40,6 +40,8 @@ pub struct ChaosReport {
     pub outage_longest_ms: Option<u64>,
     /// BSP: steps that were done again after rollbacks.
     pub steps_again: u64,
+    /// Local recovery: updates that lost shards did not get again.
+    pub updates_lost: u64,
     /// Whether the model has the bytes of `--reference`; none without it, or if the job has no model.
     pub equals_reference: Option<bool>,
 }
@@ -86,6 +88,7 @@ impl ChaosReport {
             outage_median_ms: median(&mut outages),
             outage_longest_ms: outages.last().copied(),
             steps_again: recoveries().filter_map(|it| it.steps_again).sum(),
+            updates_lost: recoveries().filter_map(|it| it.updates_lost).sum(),
             equals_reference: None,
         }
     }
@@ -96,12 +99,13 @@ impl ChaosReport {
         let mut lines = vec![
             format!("seed {}: {} faults in {}", self.seed, self.faults, format::span(self.ran_ms)),
             format!(
-                "{} recoveries: noticed after {} (median), outage {} (median), {} (longest), {} steps done again",
+                "{} recoveries: noticed after {} (median), outage {} (median), {} (longest), {} steps done again, {} updates lost",
                 self.recoveries,
                 of(self.notice_median_ms),
                 of(self.outage_median_ms),
                 of(self.outage_longest_ms),
-                self.steps_again
+                self.steps_again,
+                self.updates_lost
             ),
         ];
         match self.equals_reference {
