@@ -35,10 +35,15 @@ struct CutJob {
 impl CutJob {
     /// A BSP job of two pservers, three trainers and this many steps that trains.
     fn training(steps: u32) -> Self {
+        Self::with_pservers("count = 2\nshards = 4", steps)
+    }
+
+    /// The same with other pservers, by lines of the job file.
+    fn with_pservers(pservers: &str, steps: u32) -> Self {
         // A test that failed leaves nothing that another one needs.
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().expect("a folder");
-        write_job(dir.path(), steps);
+        write_job(dir.path(), pservers, steps);
         let slow = [("FAILPOINTS", "step-computed=sleep(25)")];
         let run = Run::start_in_namespace(dir.path(), "job.toml", &[], &slow).expect("it starts");
         let trains = |event: &JobEvent| match event {
@@ -65,8 +70,12 @@ impl CutJob {
 
     /// The port that the first process of pserver-0 listens on.
     fn data_port(&self) -> u16 {
-        let pid = self.run.wait_event("pserver-0", LIMIT, |event| match event {
-            JobEvent::Registered { slot, pid, .. } if *slot == Slot::pserver(0) => Some(*pid),
+        self.data_port_of(Slot::pserver(0))
+    }
+
+    fn data_port_of(&self, pserver: Slot) -> u16 {
+        let pid = self.run.wait_event("a pserver", LIMIT, |event| match event {
+            JobEvent::Registered { slot, pid, .. } if *slot == pserver => Some(*pid),
             _ => None,
         });
         let pid = format!("pid={},", pid.expect("it has registered"));
@@ -74,6 +83,22 @@ impl CutJob {
         let line = sockets.lines().find(|line| line.contains(&pid)).expect("it listens");
         let address = line.split_whitespace().nth(3).expect("a local address");
         address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+    }
+
+    /// The local ports of the other pservers' streams to the pserver that listens on this port, as nftables writes a set.
+    fn stream_ports(&self, port: u16) -> String {
+        let sockets = self.run.in_namespace(&["ss", "-Htnep", "state", "established"]);
+        let sockets = sockets.expect("ss is there");
+        let mut ports = Vec::new();
+        for line in sockets.lines().filter(|line| !line.contains(" uid:")) {
+            let mut addresses = line.split_whitespace().filter(|word| word.contains(':'));
+            let (local, peer) = (addresses.next().unwrap_or(""), addresses.next().unwrap_or(""));
+            if peer.ends_with(&format!(":{port}")) {
+                ports.extend(local.rsplit(':').next().map(str::to_owned));
+            }
+        }
+        assert!(!ports.is_empty(), "no streams to {port} in {sockets}");
+        format!("{{ {} }}", ports.join(", "))
     }
 
     /// The port of the ApplicationMaster.
@@ -125,7 +150,7 @@ impl CutJob {
     }
 }
 
-fn write_job(dir: &Path, steps: u32) {
+fn write_job(dir: &Path, pservers: &str, steps: u32) {
     write_libsvm(&dir.join("data"), "train", 3, 8 * steps, 50, 5, 3).expect("data");
     let script = format!(
         "#!/bin/sh\n\
@@ -137,14 +162,16 @@ fn write_job(dir: &Path, steps: u32) {
     let path = dir.join("trainer.sh");
     std::fs::write(&path, script).expect("written");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a mode");
-    let text = "name = \"cut\"\n\
+    let text = format!(
+        "name = \"cut\"\n\
          [data]\ntrain = \"data/train-*.libsvm\"\npasses = 1\n\
          [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\n\
          [training]\nconsistency = \"bsp\"\nlanes = 3\nbatch = 8\n\
-         [pservers]\ncount = 2\nshards = 4\n\
+         [pservers]\n{pservers}\n\
          [trainers]\nmin = 3\nmax = 3\ncommand = [\"./trainer.sh\"]\n\
          [checkpoint]\ndir = \"ckpt\"\nevery = \"1s\"\n\
-         [output]\nmodel = \"model\"\n";
+         [output]\nmodel = \"model\"\n"
+    );
     std::fs::write(dir.join("job.toml"), text).expect("a job file");
 }
 
@@ -186,6 +213,33 @@ fn s38_pserver_that_trainers_cannot_reach_is_replaced() {
         assert_eq!(slot, Slot::pserver(0), "{direction}: {cause}");
         assert!(cause.contains("cannot reach the data port of pserver-0"), "{cause}");
         job.ends_with(Some(Slot::pserver(0)));
+    }
+}
+
+/// Trainers have user ids of their own, pservers have not: the others cannot reach pserver-1, which reaches them. The warnings name both
+/// ends, its copies of their shards are made elsewhere, and nothing is lost or rolled back.
+#[test]
+fn s38_backups_that_primaries_cannot_reach_are_replaced_by_copies_elsewhere() {
+    for direction in ["dport", "sport"] {
+        let job = CutJob::with_pservers("count = 3\nshards = 6\nreplicas = 1", STEPS);
+        let port = job.data_port_of(Slot::pserver(1));
+        // Answers to trainers go to ports of sockets that are not the root user's.
+        let packets = match direction {
+            "dport" => format!("meta skuid 0 tcp dport {port}"),
+            _ => format!("tcp sport {port} tcp dport {}", job.stream_ports(port)),
+        };
+        let begun = job.cut(&packets);
+        let warning = job.warning(begun, "does not keep up");
+        assert!(warning.contains("pserver-1 does not keep up with pserver-"), "{warning}");
+        let view = job.ended();
+        assert!(view.slots.iter().all(|slot| slot.incarnation == Incarnation(1)), "{view:#?}");
+        assert_eq!(view.recoveries.len(), 0, "{direction}: {:?}", view.recoveries);
+        let replication = view.replication.expect("it has backups");
+        assert_eq!(
+            (replication.in_sync, replication.under_replicated),
+            (6, 0),
+            "{direction}: {replication:?}"
+        );
     }
 }
 
