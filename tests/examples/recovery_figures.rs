@@ -1,5 +1,5 @@
-//! Measures recoveries on one machine: a parameter server of a large model is killed, with and without backups, and alone or
-//! together with a trainer. The figures of docs/performance.md.
+//! Measures recoveries on one machine: a parameter server of a large model is killed, with and without backups or a spare, and alone
+//! or together with a trainer. The figures of docs/performance.md.
 //!
 //! ```text
 //! cargo build --release --workspace --bins
@@ -35,7 +35,7 @@ struct Args {
     #[arg(long, default_value_t = 1000)]
     megabytes: u64,
     /// Jobs of each kind.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 10)]
     rounds: u32,
     /// Prints the values of every recovery as well.
     #[arg(long)]
@@ -46,17 +46,38 @@ struct Args {
 struct Kind {
     name: &'static str,
     replicas: u32,
+    spares: u32,
     /// Whether a trainer is killed at the same time.
     with_trainer: bool,
     expected: RecoveryKind,
 }
 
-const KINDS: [Kind; 3] = [
-    Kind { name: "rollback", replicas: 0, with_trainer: false, expected: RecoveryKind::Rollback },
-    Kind { name: "failover", replicas: 1, with_trainer: false, expected: RecoveryKind::Failover },
+const KINDS: [Kind; 4] = [
+    Kind {
+        name: "rollback",
+        replicas: 0,
+        spares: 0,
+        with_trainer: false,
+        expected: RecoveryKind::Rollback,
+    },
+    Kind {
+        name: "spare",
+        replicas: 0,
+        spares: 1,
+        with_trainer: false,
+        expected: RecoveryKind::Spare,
+    },
+    Kind {
+        name: "failover",
+        replicas: 1,
+        spares: 0,
+        with_trainer: false,
+        expected: RecoveryKind::Failover,
+    },
     Kind {
         name: "failover, with a trainer",
         replicas: 1,
+        spares: 0,
         with_trainer: true,
         expected: RecoveryKind::Failover,
     },
@@ -88,12 +109,13 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn job(dir: &Path, features: u32, replicas: u32) -> Result<()> {
+fn job(dir: &Path, features: u32, Kind { replicas, spares, .. }: &Kind) -> Result<()> {
     let text = format!(
         "name = \"recovery\"\n[data]\ntrain = \"data/train-*.libsvm\"\npasses = 1000\n\
          [model]\nfeatures = {features}\n\
          [training]\nconsistency = \"bsp\"\nlanes = 4\nbatch = 256\n\
-         [pservers]\ncount = 3\nmemory = \"6GiB\"\nreplicas = {replicas}\n[trainers]\nmin = 2\nmax = 2\n\
+         [pservers]\ncount = 3\nmemory = \"6GiB\"\nreplicas = {replicas}\nspares = {spares}\n\
+         [trainers]\nmin = 2\nmax = 2\n\
          [checkpoint]\ndir = \"checkpoints\"\n[output]\nmodel = \"model\"\n"
     );
     Ok(fs::write(dir.join("job.toml"), text)?)
@@ -101,7 +123,7 @@ fn job(dir: &Path, features: u32, replicas: u32) -> Result<()> {
 
 /// One job: its processes are killed in a step after the first checkpoint. With backups another one after the refill.
 fn measure(dir: &Path, features: u32, kind: &Kind, figures: &mut Figures) -> Result<()> {
-    job(dir, features, kind.replicas)?;
+    job(dir, features, kind)?;
     let mut run = Run::start(dir, "job.toml", &["--fresh"])?;
     run.wait_for("a checkpoint and steps after it", LIMIT, |view| {
         !view.checkpoints.is_empty() && is_training(view)
@@ -112,9 +134,11 @@ fn measure(dir: &Path, features: u32, kind: &Kind, figures: &mut Figures) -> Res
             true => vec![pserver, Slot::trainer(1)],
             false => vec![pserver],
         };
-        let before = run.wait_for("all copies are in sync", LIMIT, |view| {
+        let before = run.wait_for("all copies and spares are there", LIMIT, |view| {
+            let spares = view.spares.as_ref().map(|it| it.pservers);
+            let is_ready = spares.is_none_or(|it| it.ready == it.wanted);
             let whole = view.replication.as_ref().is_none_or(|it| it.under_replicated == 0);
-            whole && is_training(view) && view.slots.iter().all(|place| place.pid > 0)
+            whole && is_ready && is_training(view) && view.slots.iter().all(|place| place.pid > 0)
         })?;
         let known = before.recoveries.len();
         let pids: Vec<_> =

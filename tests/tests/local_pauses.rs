@@ -146,3 +146,66 @@ fn s37_zombie_that_wakes_changes_nothing_and_ends_by_itself() {
         assert_eq!(model(dir.path()), expected, "{slot}");
     }
 }
+
+/// The same job with a backup of each shard on the other pserver.
+fn replicated_job(dir: &Path, steps: u32) {
+    job(dir, steps);
+    let path = dir.join("job.toml");
+    let text = std::fs::read_to_string(&path).expect("a job file");
+    let more = text.replace("shards = 4\n", "shards = 4\nreplicas = 1\n");
+    assert_ne!(more, text);
+    std::fs::write(path, more).expect("written");
+}
+
+/// Its backups leave the sets after `liveness.lag` and are filled again; nothing is promoted, and nobody is replaced.
+#[test]
+fn s36_pause_of_5_s_of_a_pserver_with_backups_has_no_consequences() {
+    let dir = tempfile::tempdir().expect("a folder");
+    replicated_job(dir.path(), 1_200);
+    let mut run = started(dir.path(), "step-computed=sleep(25)");
+    let before = training(&mut run);
+    let pid = pid_of(&before, Slot::pserver(0)).expect("it runs");
+    stop(pid);
+    std::thread::sleep(PAUSE);
+    kill(pid, Signal::SIGCONT).expect("it is still there");
+    let after = run
+        .wait_for("backups of all shards", LIMIT, |view| {
+            view.replication.as_ref().is_some_and(|it| it.under_replicated == 0)
+        })
+        .expect("they are filled again");
+    assert_eq!((after.state, after.epoch), (JobState::Running, before.epoch));
+    let view = ended(run.expecting(SILENCE));
+    assert_eq!(view.recoveries, []);
+    assert!(view.slots.iter().all(|slot| slot.incarnation == Incarnation(1)), "{view:?}");
+    let replication = view.replication.expect("it has backups");
+    assert_eq!(replication.promotions, 0, "{replication:?}");
+    assert_eq!(model(dir.path()), undisturbed(1_200), "BSP gives the same bytes");
+}
+
+/// A primary that stands still for good, and wakes when its backups serve its shards: nobody could end it meanwhile.
+#[test]
+fn s37_primary_that_wakes_beside_its_successor_changes_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    replicated_job(dir.path(), 1_000);
+    let nobody_kills = "step-computed=sleep(25);container-stop=return(skip,container=pserver-0-1)";
+    let mut run = started(dir.path(), nobody_kills);
+    let before = training(&mut run);
+    let (_, pid) = stopped_for_good(&mut run, Slot::pserver(0));
+    let view = run
+        .wait_for("a failover", LIMIT, |view| {
+            view.recoveries.iter().all(|recovery| recovery.done)
+                && view.replication.as_ref().is_some_and(|it| it.promotions > 0)
+        })
+        .expect("backups serve its shards");
+    assert_eq!(view.epoch, before.epoch);
+    assert!(is_alive(pid), "its node is lost: the process still exists");
+    kill(pid, Signal::SIGCONT).expect("it exists");
+    wait_until("its end", Duration::from_secs(10), || match is_alive(pid) {
+        true => anyhow::bail!("{pid} lives"),
+        false => Ok(()),
+    })
+    .expect("it ends by itself");
+    let view = ended(run.expecting(SILENCE).expecting(KILLS));
+    assert_eq!((view.epoch, view.recoveries.len()), (before.epoch, 1), "{:?}", view.recoveries);
+    assert_eq!(model(dir.path()), undisturbed(1_000), "BSP gives the same bytes");
+}

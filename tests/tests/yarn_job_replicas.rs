@@ -14,9 +14,12 @@ use heddle_protocol::view::{
 use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::{kill9, program};
-use heddle_tests::yarn_job::{Counting, Process, Submitted, Watch, YarnJob};
+use heddle_tests::yarn_job::{Counting, Process, Submitted, Watch, YarnJob, exit_code_left};
+use nix::sys::signal::{Signal, kill};
 
 const LIMIT: Duration = Duration::from_secs(180);
+/// The exit code of a process that is not wanted any more.
+const REFUSED: i32 = 9;
 /// Enough steps for every fault: a test that has done its part lets the job run out.
 const SHAPE: Shape = Shape { passes: 30, every: "40 steps", local_data: false };
 
@@ -306,6 +309,68 @@ fn bytes_outlive_losses_without_a_rollback() -> Result<()> {
     job.hurry()?;
     let view = submitted.ends_well(LIMIT)?;
     ensure!(view.state == JobState::Finished, "{view:#?}");
+    job.same_as_local(SHAPE)
+}
+
+/// `heddle status` shows five rows for each recovery, whose shares add up to 100.
+fn tables_add_up(job: &YarnJob<'_>, submitted: &Submitted<'_>) -> Result<()> {
+    let status = job.heddle(&["status", &submitted.id])?;
+    ensure!(status.code == Some(0), "{status:?}");
+    let names = ["checkpoint", "notice", "restart", "load", "resume"];
+    let lines = status.stdout.lines().map(str::split_whitespace);
+    let rows: Vec<Vec<&str>> = lines.map(Iterator::collect).collect();
+    let tables: Vec<&[Vec<&str>]> = rows
+        .windows(5)
+        .filter(|rows| rows.iter().zip(names).all(|(row, name)| row.first() == Some(&name)))
+        .collect();
+    ensure!(!tables.is_empty(), "no recovery in {}", status.stdout);
+    for table in tables {
+        let share = |row: &Vec<&str>| {
+            let at = row.iter().position(|word| *word == "%")?;
+            row[at - 1].parse::<u64>().ok()
+        };
+        let sum: u64 = table.iter().filter_map(share).sum();
+        ensure!(sum == 100, "{sum} % in {table:?}");
+    }
+    Ok(())
+}
+
+/// A primary that stands still on a node whose NodeManager is dead, so that nobody can end it. Backups serve its shards; when it wakes,
+/// nothing that it holds or sends changes anything, and it ends by itself.
+#[test]
+fn stopped_primary_that_wakes_beside_its_successor_changes_nothing() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let job = YarnJob::bsp(cluster, "superseded", SHAPE)?;
+    let mut submitted = job.submit(&REPLICATED, "step-computed=return(sleep=80,while={slow})")?;
+    let watch = in_a_step(&mut submitted)?;
+    let (manager, there) = on_one_node(&watch)?;
+    let is_pserver = |process: &&Process| process.slot.is_some_and(|it| it.role == Role::Pserver);
+    let stale = there.iter().find(is_pserver).context("it has one")?.clone();
+    cluster.kill(manager)?;
+    kill(stale.pid, Signal::SIGSTOP)?;
+    survives(&mut submitted, &watch, &there, 1)?;
+    failed_over(&submitted, stale.slot.context("a slot")?)?;
+    tables_add_up(&job, &submitted)?;
+    let watch = in_a_step(&mut submitted)?;
+    kill(stale.pid, Signal::SIGCONT)?;
+    let code = wait_until("the old primary ends by itself", LIMIT, || {
+        exit_code_left(cluster, &submitted.id, &stale)
+    })?;
+    ensure!(code == REFUSED, "{stale:?} ended with {code}");
+    let view = submitted.wait_for("training goes on", LIMIT, |view| {
+        is_whole(view) && view.rows > watch.view.rows
+    })?;
+    ensure!(view.epoch == watch.view.epoch && rollbacks(&submitted).is_empty(), "{view:#?}");
+    ensure!(added(&watch.view, &view).is_empty(), "{:?}", added(&watch.view, &view));
+    let refused =
+        |view: &JobView| view.slots.iter().filter_map(|it| it.frames_refused).sum::<u64>();
+    println!("{} frames refused, {} of them since it woke", refused(&view), {
+        refused(&view).saturating_sub(refused(&watch.view))
+    });
+    cluster.restart(manager)?;
+    cluster.wait_ready()?;
+    job.hurry()?;
+    submitted.ends_well(LIMIT)?;
     job.same_as_local(SHAPE)
 }
 
