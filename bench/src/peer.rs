@@ -5,11 +5,14 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use heddle_protocol::control::{Command, LoadShards, Phase, Report, Sharing};
+use heddle_protocol::control::{
+    BackupPlace, Command, FillOrder, LoadShards, Phase, Report, SetViews, ShardView, Sharing,
+};
 use heddle_protocol::frame::{HEADER_BYTES, Header, Kind, PART_VALUES_MAX, Status, flags};
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Mechanism, Secret, Verdict};
 use heddle_protocol::ids::{
-    CutId, Epoch, Generation, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot, Step,
+    CutId, Epoch, Generation, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot, Step, Term,
+    ViewVersion,
 };
 use heddle_protocol::spec::{Optimizer, TableFull, TableKind, TableSpec, dense_table};
 use heddle_pserver::Options;
@@ -74,8 +77,75 @@ fn pserver_of(
     copy_bytes: u64,
     shards: u32,
 ) -> io::Result<Standalone> {
+    let pserver = started(0, table, sparse, copy_bytes, shards)?;
+    load(&pserver, (0..shards).map(ShardId).collect(), Vec::new())?;
+    Ok(pserver)
+}
+
+/// The pserver of a number.
+#[must_use]
+pub fn pserver_member(index: u32) -> Member {
+    Member { slot: Slot::pserver(index), incarnation: Incarnation(1) }
+}
+
+/// Two pservers of a job with one dense table of one column in one shard, in ASP, with backups: the first one serves the shard, the
+/// second one holds nothing.
+///
+/// # Errors
+/// As [`pserver`].
+pub fn pserver_and_receiver(rows: u64) -> io::Result<[Standalone; 2]> {
+    let table = || dense_table(0, "w", rows, 1, Optimizer::sgd(0.1));
+    let pservers = [
+        started(0, table(), SparseLimits::default(), 0, 1)?,
+        started(1, table(), SparseLimits::default(), 0, 1)?,
+    ];
+    let view = ShardView {
+        shard: ShardId(0),
+        term: Term(1),
+        version: ViewVersion(1),
+        primary: pserver_member(0),
+        in_sync: vec![pserver_member(0)],
+        backups: Vec::new(),
+        began_at: None,
+    };
+    load(&pservers[0], vec![ShardId(0)], vec![view.clone()])?;
+    load(&pservers[1], Vec::new(), vec![view])?;
+    Ok(pservers)
+}
+
+/// Orders the first of two pservers to fill a copy on the second one.
+pub fn order_fill(pservers: &[Standalone; 2]) {
+    let version = ViewVersion(2);
+    let backup = BackupPlace {
+        member: pserver_member(1),
+        endpoint: pservers[1].endpoints()[0],
+        fill: Some(FillOrder { version, thread: 0 }),
+    };
+    let view = ShardView {
+        shard: ShardId(0),
+        term: Term(1),
+        version,
+        primary: pserver_member(0),
+        in_sync: vec![pserver_member(0)],
+        backups: vec![backup],
+        began_at: None,
+    };
+    for pserver in pservers {
+        let views = vec![view.clone()];
+        pserver.command(Command::Views(SetViews { epoch: EPOCH, views }));
+    }
+}
+
+/// A pserver without shards, to which two trainers may connect.
+fn started(
+    index: u32,
+    table: TableSpec,
+    sparse: SparseLimits,
+    copy_bytes: u64,
+    shards: u32,
+) -> io::Result<Standalone> {
     let settings = StandaloneSettings {
-        member: Member { slot: Slot::pserver(0), incarnation: Incarnation(1) },
+        member: pserver_member(index),
         run: run(),
         secret: secret()?,
         tables: vec![table],
@@ -85,19 +155,23 @@ fn pserver_of(
         options: Options::default(),
     };
     let pserver = Standalone::start(settings)?;
-    let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
     pserver.command(Command::Members { trainers: vec![trainer(0), trainer(1)] });
+    Ok(pserver)
+}
+
+/// The pserver holds these shards with initial values.
+fn load(pserver: &Standalone, shards: Vec<ShardId>, views: Vec<ShardView>) -> io::Result<()> {
+    let phase = Phase { no: PhaseNo(0), sharing: Sharing::Queue };
     pserver.command(Command::LoadShards(LoadShards {
         epoch: EPOCH,
-        shards: (0..shards).map(ShardId).collect(),
+        shards,
         base: None,
         phase,
         step: Step(0),
         lost: None,
-        views: Vec::new(),
+        views,
     }));
-    wait(&pserver, |up| matches!(up, Report::ShardsReady { .. }))?;
-    Ok(pserver)
+    wait(pserver, |up| matches!(up, Report::ShardsReady { .. })).map(drop)
 }
 
 /// Takes reports until one is as wanted.

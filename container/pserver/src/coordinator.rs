@@ -169,8 +169,8 @@ impl Coordinator {
                 }
                 let job = PserverJob::new(&welcome);
                 self.status.set_memory_bytes(job.memory_bytes);
-                if let Some(lag) = job.lag {
-                    self.threads.broadcast(|| DataCommand::Lag(lag));
+                if let Some(limits) = job.replication {
+                    self.threads.broadcast(|| DataCommand::Replication(limits));
                 }
                 self.set_job(job);
             }

@@ -7,8 +7,10 @@ use heddle_protocol::control::{Base, Welcome};
 use heddle_protocol::frame::PART_VALUES_MAX;
 use heddle_protocol::ids::{PhaseNo, RunId, ShardId, TableId};
 use heddle_protocol::manifest::{CutIdentity, ShardFile};
-use heddle_protocol::spec::{CheckpointDigest, Location, PserverMemory, TableSpec, training_from};
-use heddle_shard::{ShardConfig, SparseLimits};
+use heddle_protocol::spec::{
+    CheckpointDigest, JobSpec, Location, PserverMemory, TableSpec, training_from,
+};
+use heddle_shard::{ReplicationLimits, ShardConfig, SparseLimits};
 use heddle_telemetry::descriptors::{Limit, TooFew};
 
 use crate::load::{LoadFrom, ShardSources};
@@ -27,8 +29,8 @@ pub(crate) struct PserverJob {
     pub(crate) shards: u32,
     /// Copies of shards that a pserver holds where all have as many.
     pub(crate) copies: usize,
-    /// With replicas: how long a backup may take to acknowledge.
-    pub(crate) lag: Option<Duration>,
+    /// What backups are allowed; none without backups.
+    pub(crate) replication: Option<ReplicationLimits>,
     /// Memory of this pserver.
     pub(crate) memory_bytes: u64,
     /// Part of it for copies of snapshots.
@@ -51,6 +53,16 @@ pub(crate) struct PserverJob {
     pub(crate) bandwidth: Option<Arc<BandwidthLimit>>,
 }
 
+/// By the spec: what waits for backups has to fit into the memory that is counted for it, in equal parts for the data threads.
+fn replication_limits(spec: &JobSpec) -> ReplicationLimits {
+    let threads = u64::from(spec.pservers.vcores.max(1));
+    let all = PserverMemory::unconfirmed_of(spec, spec.pservers.memory, threads);
+    ReplicationLimits {
+        lag: Duration::from_millis(spec.liveness.lag.0),
+        unacknowledged_bytes: usize::try_from(all.0 / threads).unwrap_or(usize::MAX),
+    }
+}
+
 impl PserverJob {
     pub(crate) fn new(welcome: &Welcome) -> Self {
         let spec = &welcome.spec;
@@ -60,7 +72,7 @@ impl PserverJob {
             shards: spec.pservers.shards,
             copies: (spec.pservers.shards * (1 + spec.pservers.replicas))
                 .div_ceil(spec.pservers.count.max(1)) as usize,
-            lag: (spec.pservers.replicas > 0).then(|| Duration::from_millis(spec.liveness.lag.0)),
+            replication: (spec.pservers.replicas > 0).then(|| replication_limits(spec)),
             sparse: SparseLimits {
                 // At most 2³² − 2 rows.
                 rows_max: PserverMemory::sparse_rows(spec).unwrap_or(0) as u32,
@@ -124,7 +136,7 @@ impl PserverJob {
             tables,
             shards,
             copies: shards as usize,
-            lag: None,
+            replication: None,
             sparse,
             seed: 0,
             training_from: PhaseNo(0),

@@ -13,7 +13,9 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, ViewVersion};
-use heddle_shard::{Shard, ShardReport, ShardSetError, SnapshotGone, SnapshotHead};
+use heddle_shard::{
+    ReplicationLimits, Shard, ShardReport, ShardSetError, SnapshotGone, SnapshotHead,
+};
 use tokio::sync::Notify;
 
 use crate::load::LoadedShard;
@@ -25,8 +27,8 @@ pub(crate) type Buffer = Vec<f32>;
 
 /// A command to a data thread.
 pub(crate) enum DataCommand {
-    /// `liveness.lag`, in epochs that begin from now on.
-    Lag(Duration),
+    /// What backups are allowed, in epochs that begin from now on.
+    Replication(ReplicationLimits),
     /// `shards`: the part of the command's that this thread serves. Answered by `Held`.
     LoadShards {
         command: Arc<LoadShards>,

@@ -63,7 +63,7 @@ pub use cut::WAIT_MAX;
 pub use dedup::{DedupError, applied_steps};
 pub use effect::{Conn, Flow, PulledRows, ShardEffect, ShardReport};
 pub use frame::Frame;
-pub use replication::{LAG, Peer, StreamEntry};
+pub use replication::{Peer, ReplicationLimits, StreamEntry};
 pub use shard::Shard;
 pub use shard_set::{ShardSet, ShardSetError};
 pub use sparse_rows::SparseLimits;

@@ -44,13 +44,26 @@ use hand_over::StoppedShard;
 pub(crate) use incoming_fill::FillTurn;
 pub(crate) use outgoing_fill::FillNeed;
 
-/// Bytes of changes of a data thread that the in-sync backups have not acknowledged, before frames of trainers wait: more
-/// than a link of 100 Gbit/s carries in two milliseconds.
-const UNACKNOWLEDGED_BYTES_MAX: usize = 32 << 20;
+/// How long a refill may make no progress at the least before it begins again.
+const FILL_LAG_MIN: Duration = Duration::from_secs(2);
+/// Bytes of changes that the backups of a data thread keep for other backups, of all its shards together.
+const TAIL_BYTES_MAX: usize = 64 << 20;
 
-/// How long a backup may take to acknowledge before the primary reports it, where [`crate::ShardSet::set_lag`] sets nothing
-/// else.
-pub const LAG: Duration = Duration::from_secs(2);
+/// What the primaries of a data thread allow their backups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicationLimits {
+    /// How long a backup may take to acknowledge before the primary reports it (`liveness.lag`).
+    pub lag: Duration,
+    /// Bytes of changes of the thread that the in-sync backups have not acknowledged, before frames of trainers wait.
+    pub unacknowledged_bytes: usize,
+}
+
+impl Default for ReplicationLimits {
+    /// 2 s; 32 MiB, which is more than a link of 100 Gbit/s carries in two milliseconds.
+    fn default() -> Self {
+        Self { lag: Duration::from_secs(2), unacknowledged_bytes: 32 << 20 }
+    }
+}
 
 /// The copies of a data thread.
 pub(crate) struct Replication {
@@ -63,7 +76,7 @@ pub(crate) struct Replication {
     asks: Vec<(u64, Vec<(ShardId, u64)>)>,
     /// Shards that another copy is to serve.
     stopped: BTreeMap<ShardId, StoppedShard>,
-    lag: Duration,
+    limits: ReplicationLimits,
     /// Tests only: answers do not wait.
     #[cfg(test)]
     pub(crate) ungated: bool,
@@ -96,7 +109,7 @@ impl Replication {
         own: Member,
         load: &LoadShards,
         shards: &[ShardId],
-        lag: Duration,
+        limits: ReplicationLimits,
     ) -> Option<Box<Self>> {
         if load.views.is_empty() {
             return None;
@@ -110,7 +123,7 @@ impl Replication {
             left: BTreeMap::new(),
             asks: Vec::new(),
             stopped: BTreeMap::new(),
-            lag,
+            limits,
             #[cfg(test)]
             ungated: false,
         }))
@@ -118,7 +131,7 @@ impl Replication {
 
     /// How long a refill may make no progress before it begins again: it costs more than a round trip.
     fn fill_lag(&self) -> Duration {
-        self.lag.max(LAG)
+        self.limits.lag.max(FILL_LAG_MIN)
     }
 
     /// How long a backup may take nothing of its refill before that is reported: as long as an unusable path is watched
@@ -166,7 +179,7 @@ impl Replication {
     pub(crate) fn is_full(&self) -> bool {
         let bytes =
             self.copies.values().filter(|copy| copy.is_primary()).map(ShardReplica::tail_bytes);
-        bytes.sum::<usize>() > UNACKNOWLEDGED_BYTES_MAX
+        bytes.sum::<usize>() > self.limits.unacknowledged_bytes
     }
 
     /// Whether a promoted copy does not know yet what the other copies of the set have: frames that change it wait.
@@ -317,9 +330,26 @@ impl Replication {
         match self.copies.get_mut(&entry.shard) {
             Some(copy) => {
                 copy.followed(entry, change);
-                copy.named(answer(copy.number()))
+                let answer = copy.named(answer(copy.number()));
+                self.trim_tails();
+                answer
             }
             None => answer(0),
+        }
+    }
+
+    /// Drops the oldest changes of the longest tails, until all tails of backups fit. A copy that is promoted without them sends no
+    /// others: backups that lack them are filled.
+    fn trim_tails(&mut self) {
+        let is_backup = |copy: &&mut ShardReplica| !copy.is_primary();
+        let tails = self.copies.values().filter(|copy| !copy.is_primary());
+        let mut bytes: usize = tails.map(ShardReplica::tail_bytes).sum();
+        while bytes > TAIL_BYTES_MAX {
+            let backups = self.copies.values_mut().filter(is_backup);
+            let Some(longest) = backups.max_by_key(|copy| copy.tail_bytes()) else { return };
+            let before = longest.tail_bytes();
+            longest.drop_oldest();
+            bytes -= before - longest.tail_bytes();
         }
     }
 

@@ -29,6 +29,7 @@ use heddle_protocol::mutation::Mutation;
 use crate::cut::OpenCut;
 use crate::effect::{Conn, Flow, ShardEffect};
 use crate::frame::Frame;
+use crate::replication::ReplicationLimits;
 use crate::shard::Shard;
 use clocked_pulls::{ClockedPulls, ServedShards};
 use connections::TrainerConnections;
@@ -62,8 +63,8 @@ pub struct ShardSet {
     own: Option<Member>,
     /// The thread, from 0.
     thread: u32,
-    /// How long a backup may take to acknowledge.
-    lag: Option<Duration>,
+    /// Of the replicas, in epochs that begin from now on.
+    limits: ReplicationLimits,
 }
 
 impl ShardSet {
@@ -162,8 +163,8 @@ impl ShardSet {
         self.epoch = epoch;
         (self.phase, self.step) = (Some(phase), step);
         let before = self.replicas.take();
-        let lag = self.lag.unwrap_or(crate::LAG);
-        self.replicas = self.own.and_then(|own| Replicas::of(own, load, shards, lag, before));
+        let limits = self.limits;
+        self.replicas = self.own.and_then(|own| Replicas::of(own, load, shards, limits, before));
         self.clocked.begin(phase, self.replicas.is_some());
         self.shards.retain(|id, _| shards.contains(id));
         if let Some(base) = base {

@@ -18,7 +18,8 @@ use heddle_protocol::frame::Header;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, ViewVersion};
 use heddle_protocol::manifest::{Md5, ShardFile};
 use heddle_shard::{
-    Conn, Flow, Frame, Peer, Shard, ShardEffect, ShardReport, ShardSet, SnapshotHead, StreamEntry,
+    Conn, Flow, Frame, Peer, ReplicationLimits, Shard, ShardEffect, ShardReport, ShardSet,
+    SnapshotHead, StreamEntry,
 };
 use uuid::Uuid;
 
@@ -198,9 +199,10 @@ impl Pserver {
     #[must_use]
     pub fn new(job: Job, own: Member, endpoints: Vec<SocketAddr>) -> Self {
         let lag = Duration::from_millis(job.spec().liveness.lag.0);
+        let limits = ReplicationLimits { lag, ..ReplicationLimits::default() };
         let host = |thread| {
             let mut host = ShardSet::of(own, thread);
-            host.set_lag(lag);
+            host.set_replication_limits(limits);
             host
         };
         Self {

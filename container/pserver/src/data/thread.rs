@@ -180,7 +180,9 @@ impl DataThread {
 
     pub(super) fn command(&self, command: DataCommand) {
         match command {
-            DataCommand::Lag(lag) => self.shards.borrow_mut().set_lag(lag),
+            DataCommand::Replication(limits) => {
+                self.shards.borrow_mut().set_replication_limits(limits);
+            }
             DataCommand::LoadShards { command, shards: own } => {
                 let missing =
                     self.with_shards(None, |shards, _, out| shards.hold(&command, &own, out));

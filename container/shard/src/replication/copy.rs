@@ -16,9 +16,6 @@ use crate::change::ShardChange;
 use crate::effect::ShardEffect;
 use crate::frame::Frame;
 
-/// Bytes of changes above the commit number that a backup keeps for the case that it is promoted.
-const TAIL_BYTES_MAX: usize = 64 << 20;
-
 /// A copy.
 pub(crate) struct ShardReplica {
     view: ShardView,
@@ -376,8 +373,10 @@ impl ShardReplica {
             self.tail.push_back(change);
         }
         self.trim(self.committed);
-        while self.tail_bytes > TAIL_BYTES_MAX {
-            self.trim(self.first());
-        }
+    }
+
+    /// Drops the oldest change of the tail.
+    pub(super) fn drop_oldest(&mut self) {
+        self.trim(self.first());
     }
 }

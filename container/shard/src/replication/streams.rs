@@ -198,7 +198,7 @@ impl Replication {
         now: Duration,
         out: &mut Vec<ShardEffect>,
     ) {
-        let (lag, fill_lag, silence) = (self.lag, self.fill_lag(), self.fill_silence());
+        let (lag, fill_lag, silence) = (self.limits.lag, self.fill_lag(), self.fill_silence());
         for (&shard, copy) in &mut self.copies {
             let (term, number) = (copy.term(), copy.number());
             let CopyRole::Primary(serving) = &mut copy.role else { continue };
@@ -254,7 +254,7 @@ impl Replication {
         let at = |follower: &BackupStream| {
             let fill = follower.fill.as_ref().and_then(|fill| fill.deadline(self.fill_lag()));
             let lag = match follower.in_sync {
-                true => Some(self.lag),
+                true => Some(self.limits.lag),
                 false => Some(self.fill_lag()).filter(|_| follower.fills_now()),
             };
             let owes = follower.owes_since.zip(lag).map(|(since, lag)| since + lag);

@@ -12,7 +12,7 @@ use super::{ShardSet, ShardSetError, serves};
 use crate::change::ShardChange;
 use crate::effect::{Conn, Flow, ShardEffect, ShardReport};
 use crate::frame::Frame;
-use crate::replication::{FillTurn, Peer, Replication, StreamEntry, Turn};
+use crate::replication::{FillTurn, Peer, Replication, ReplicationLimits, StreamEntry, Turn};
 use crate::shard::Shard;
 
 /// The copies of the set, and the connections of their primaries.
@@ -42,10 +42,10 @@ impl Replicas {
         own: Member,
         load: &LoadShards,
         shards: &[ShardId],
-        lag: Duration,
+        limits: ReplicationLimits,
         before: Option<Box<Self>>,
     ) -> Option<Box<Self>> {
-        let copies = Replication::of(own, load, shards, lag)?;
+        let copies = Replication::of(own, load, shards, limits)?;
         let (incoming, connected) =
             before.map(|before| (before.incoming, before.connected)).unwrap_or_default();
         Some(Box::new(Self {
@@ -55,7 +55,7 @@ impl Replicas {
             changes: Vec::new(),
             followed_cut: CutId::default(),
             waits_since: None,
-            saver_wait: lag / 2,
+            saver_wait: limits.lag / 2,
         }))
     }
 
@@ -127,10 +127,9 @@ impl ShardSet {
         Self { own: Some(own), thread, ..Self::default() }
     }
 
-    /// How long a backup may take to acknowledge before it is reported, in epochs that begin from now on; [`crate::LAG`] if
-    /// it is not called.
-    pub fn set_lag(&mut self, lag: Duration) {
-        self.lag = Some(lag);
+    /// What backups are allowed in epochs that begin from now on.
+    pub fn set_replication_limits(&mut self, limits: ReplicationLimits) {
+        self.limits = limits;
     }
 
     /// Whether this thread serves the shard to trainers.

@@ -19,7 +19,10 @@ use heddle_protocol::control::{
 use heddle_protocol::ids::{Term, ViewVersion};
 
 use super::*;
-use crate::{LAG, Peer, StreamEntry};
+use crate::{Peer, ReplicationLimits, StreamEntry};
+
+/// `liveness.lag`, and how long a refill may make no progress.
+const LAG: Duration = Duration::from_secs(2);
 
 fn pserver(index: usize) -> Member {
     Member { slot: Slot::pserver(index as u32), incarnation: Incarnation(1) }

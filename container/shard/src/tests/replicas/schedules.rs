@@ -98,7 +98,8 @@ fn s8_primary_waits_until_a_view_leaves_the_backup_out() {
 fn backup_is_reported_after_the_time_that_is_set() {
     let lag = Duration::from_millis(300);
     let mut copies = asp(2);
-    copies.hosts[0].set_lag(lag);
+    copies.hosts[0]
+        .set_replication_limits(ReplicationLimits { lag, ..ReplicationLimits::default() });
     copies.hold(2, Sharing::Queue, &[0, 1]);
     copies.push(0, 1, whole(0, 0), -1.0);
     assert_eq!(copies.hosts[0].deadline(), Some(copies.now + lag));
@@ -403,4 +404,25 @@ fn shards_without_views_have_no_replicas() {
     assert!(set.peers().is_empty() && set.deadline().is_none() && set.settle(1));
     assert_eq!(set.states()[0].replica, None);
     assert_eq!(set.connect(pserver(1), &mut out), Err(Status::NotMember));
+}
+
+/// What waits for backups has to fit into the memory that is counted for it.
+#[test]
+fn trainers_wait_when_backups_owe_more_than_is_set() {
+    let mut copies = Copies::new(2, Sharing::Queue, config(SGD));
+    let limits = ReplicationLimits { unacknowledged_bytes: 0, ..ReplicationLimits::default() };
+    copies.hosts[0].set_replication_limits(limits);
+    copies.hold(2, Sharing::Queue, &[0, 1]);
+    copies.push(0, 1, whole(0, 0), -1.0);
+    let header = Header {
+        request: 2,
+        count: 1,
+        rows: 1,
+        value_bytes: 4,
+        ..copies.header(Kind::Push, whole(0, 1))
+    };
+    assert_eq!(copies.send(0, header, &[], &[-1.0]), Flow::Wait, "the backup owes a change");
+    copies.replicate(0, 1);
+    assert_eq!(copies.answer(0, 1), OK);
+    assert_eq!(copies.send(0, header, &[], &[-1.0]), Flow::Taken);
 }
