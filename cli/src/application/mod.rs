@@ -302,6 +302,14 @@ impl Application {
         self.am().await.operate(*run, secret, operation).await
     }
 
+    /// Checks that the job takes operations of this user, before anything else of it is read.
+    ///
+    /// # Errors
+    /// Exit code 5 if it belongs to another one.
+    pub async fn check_key(&self) -> Result<(), CommandFailure> {
+        self.key().await.map(drop)
+    }
+
     /// What an operation needs: the run and the secret.
     async fn key(&self) -> Result<&(RunId, Secret), CommandFailure> {
         self.key.get_or_try_init(|| async { Ok((self.run().await?, self.secret().await?)) }).await

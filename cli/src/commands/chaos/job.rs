@@ -20,11 +20,15 @@ pub enum ChaosJob {
 
 impl ChaosJob {
     /// # Errors
-    /// The cluster does not know the application, or does not respond.
+    /// The cluster does not know the application, or does not respond; exit code 5 if it belongs to another user.
     pub async fn open(named: JobRef) -> Result<Self, CommandFailure> {
         Ok(match named {
             JobRef::Run(run) => Self::Run(run),
-            JobRef::Application(id) => Self::Application(Box::new(Application::find(id).await?)),
+            JobRef::Application(id) => {
+                let application = Application::find(id).await?;
+                application.check_key().await?;
+                Self::Application(Box::new(application))
+            }
         })
     }
 
