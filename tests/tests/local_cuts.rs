@@ -219,7 +219,7 @@ fn s38_pserver_that_trainers_cannot_reach_is_replaced() {
 /// Trainers have user ids of their own, pservers have not: the others cannot reach pserver-1, which reaches them. The warnings name both
 /// ends, its copies of their shards are made elsewhere, and nothing is lost or rolled back.
 #[test]
-fn s38_backups_that_primaries_cannot_reach_are_replaced_by_copies_elsewhere() {
+fn s38_backup_out_of_reach_is_replaced_by_a_copy_elsewhere() {
     for direction in ["dport", "sport"] {
         let job = CutJob::with_pservers("count = 3\nshards = 6\nreplicas = 1", STEPS);
         let port = job.data_port_of(Slot::pserver(1));

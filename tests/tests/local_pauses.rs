@@ -159,7 +159,7 @@ fn replicated_job(dir: &Path, steps: u32) {
 
 /// Its backups leave the sets after `liveness.lag` and are filled again; nothing is promoted, and nobody is replaced.
 #[test]
-fn s36_pause_of_5_s_of_a_pserver_with_backups_has_no_consequences() {
+fn s36_pause_of_a_pserver_with_backups_has_no_consequences() {
     let dir = tempfile::tempdir().expect("a folder");
     replicated_job(dir.path(), 1_200);
     let mut run = started(dir.path(), "step-computed=sleep(25)");

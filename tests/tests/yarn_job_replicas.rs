@@ -338,7 +338,7 @@ fn tables_add_up(job: &YarnJob<'_>, submitted: &Submitted<'_>) -> Result<()> {
 /// A primary that stands still on a node whose NodeManager is dead, so that nobody can end it. Backups serve its shards; when it wakes,
 /// nothing that it holds or sends changes anything, and it ends by itself.
 #[test]
-fn stopped_primary_that_wakes_beside_its_successor_changes_nothing() -> Result<()> {
+fn stopped_primary_that_wakes_changes_nothing() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let job = YarnJob::bsp(cluster, "superseded", SHAPE)?;
     let mut submitted = job.submit(&REPLICATED, "step-computed=return(sleep=80,while={slow})")?;

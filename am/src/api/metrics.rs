@@ -204,7 +204,7 @@ const PUSHES: Metric =
     Metric::counter("heddle_pushes_total", "Push frames taken by a parameter server.");
 const FRAMES_REFUSED: Metric = Metric::counter(
     "heddle_frames_refused_total",
-    "Frames that a parameter server refused: of another epoch or term, or of a container that is no member any more.",
+    "Frames that a parameter server refused: of another epoch or term, or of a container that was replaced.",
 );
 const TRAINER_ROWS: Metric =
     Metric::counter("heddle_trainer_rows_total", "Records computed by a trainer's container.");

@@ -204,7 +204,7 @@ fn written_beside_a_claim(record: &Record, steps: usize) -> (bool, bool) {
 
 /// A record that becomes durable after the successor has read is not confirmed: nobody would know of the view.
 #[test]
-fn s11_confirmed_views_are_read_by_a_successor_whenever_it_claims() {
+fn s11_views_that_are_confirmed_are_read_by_any_successor() {
     for steps in 0..60 {
         let (confirmed, is_read) = written_beside_a_claim(&views(), steps);
         assert!(is_read || !confirmed, "confirmed and not read after {steps} steps");

@@ -109,7 +109,7 @@ pub struct SlotView {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spare: bool,
     /// Parameter server: frames that it refused in its life, of trainers and of other parameter servers: of another epoch or term, of
-    /// a container that is no member any more.
+    /// a container that was replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames_refused: Option<u64>,
     /// Which container of the cluster it is; none locally, and while it is not known.

@@ -195,11 +195,6 @@ impl JobWork {
         (self.data_locality.tasks() > 0).then_some(self.data_locality)
     }
 
-    /// Tasks that phases went on without, oldest first.
-    pub(crate) fn set_aside(&self) -> &[SetAsideTask] {
-        &self.set_aside
-    }
-
     /// A phase begins.
     pub(crate) fn begin_phase(&mut self, phase: PhaseNo, ctx: &Context) {
         let mut step_rate = self.phase.step_rate;

@@ -43,6 +43,11 @@ pub(crate) fn known_set_aside(base: Option<&Manifest>, journal: &[Record]) -> Ve
 }
 
 impl JobWork {
+    /// Tasks that phases went on without, oldest first.
+    pub(crate) fn set_aside(&self) -> &[SetAsideTask] {
+        &self.set_aside
+    }
+
     /// The phase is over: a successor needs to know what it lacks.
     pub(crate) fn record_set_aside(&self, ctx: &mut Context) {
         let may_lack = ctx.config().spec.data.failed_share != TaskShare(0) && !self.has_lanes();

@@ -272,7 +272,7 @@ fn lagging(job: &Job, (shard, member, _): (ShardId, Member, ViewVersion)) -> Rep
 
 /// Two pservers that do not reach each other, but the ApplicationMaster and the trainers.
 #[test]
-fn s38_a_copy_that_its_primary_cannot_send_goes_to_another_pserver() {
+fn s38_copy_that_cannot_be_sent_goes_to_another_pserver() {
     let mut job = started(Consistency::Asp, 4, 1);
     let before = epoch(&job);
     job.kill(job.pserver(0));

@@ -133,7 +133,7 @@ fn pass(copies: &mut Copies, time: Duration) {
 }
 
 #[test]
-fn s38_receiver_that_takes_nothing_of_a_refill_is_reported_again_and_again() {
+fn s38_receiver_that_takes_nothing_is_reported_repeatedly() {
     for is_connected in [true, false] {
         let mut copies = asp();
         if !is_connected {
@@ -155,7 +155,7 @@ fn s38_receiver_that_takes_nothing_of_a_refill_is_reported_again_and_again() {
 }
 
 #[test]
-fn receiver_of_a_refill_that_waits_for_the_shard_is_not_reported() {
+fn receiver_that_waits_for_the_shard_is_not_reported() {
     let mut copies = Copies::alone(2, Sharing::Lanes { lanes: 2 }, config(SGD));
     // A step that is being applied: its state cannot be sent.
     copies.push(0, 1, whole(0, 0), -1.0);
