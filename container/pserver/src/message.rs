@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
