@@ -408,21 +408,16 @@ fn shards_without_views_have_no_replicas() {
 
 /// What waits for backups has to fit into the memory that is counted for it.
 #[test]
-fn trainers_wait_when_backups_owe_more_than_is_set() {
+fn frames_wait_when_backups_owe_more_than_is_set() {
     let mut copies = Copies::new(2, Sharing::Queue, config(SGD));
     let limits = ReplicationLimits { unacknowledged_bytes: 0, ..ReplicationLimits::default() };
     copies.hosts[0].set_replication_limits(limits);
     copies.hold(2, Sharing::Queue, &[0, 1]);
     copies.push(0, 1, whole(0, 0), -1.0);
-    let header = Header {
-        request: 2,
-        count: 1,
-        rows: 1,
-        value_bytes: 4,
-        ..copies.header(Kind::Push, whole(0, 1))
-    };
-    assert_eq!(copies.send(0, header, &[], &[-1.0]), Flow::Wait, "the backup owes a change");
+    copies.push(0, 2, whole(0, 1), -1.0);
+    assert_eq!(copies.state(0).number, 1, "the backup owes the first one");
     copies.replicate(0, 1);
-    assert_eq!(copies.answer(0, 1), OK);
-    assert_eq!(copies.send(0, header, &[], &[-1.0]), Flow::Taken);
+    assert_eq!((copies.answer(0, 1), copies.state(0).number), (OK, 2));
+    copies.replicate(0, 1);
+    assert_eq!(copies.answer(0, 2), OK);
 }
