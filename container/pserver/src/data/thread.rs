@@ -13,7 +13,7 @@ use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{Member, RunId};
-use heddle_shard::{Conn, ShardEffect, ShardReport, ShardSet, ShardSetError};
+use heddle_shard::{Conn, ReplicationLimits, ShardEffect, ShardReport, ShardSet, ShardSetError};
 use tokio::sync::Notify;
 
 use super::handshake::Expected;
@@ -178,11 +178,13 @@ impl DataThread {
         }
     }
 
+    fn limit_replication(&self, limits: ReplicationLimits) {
+        self.shards.borrow_mut().set_replication_limits(limits);
+    }
+
     pub(super) fn command(&self, command: DataCommand) {
         match command {
-            DataCommand::Replication(limits) => {
-                self.shards.borrow_mut().set_replication_limits(limits);
-            }
+            DataCommand::Replication(limits) => self.limit_replication(limits),
             DataCommand::LoadShards { command, shards: own } => {
                 let missing =
                     self.with_shards(None, |shards, _, out| shards.hold(&command, &own, out));
