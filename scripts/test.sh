@@ -115,7 +115,7 @@ fi
 say "benchmarks, a quick round"
 # That they run. Their figures count with the profile of benchmarks alone; this one has the dependencies of the tests.
 HEDDLE_BENCH_QUICK=1 cargo bench --profile dev --locked --quiet \
-    -p heddle-am-core -p heddle-bench -p heddle-shard -p heddle-trainer --bench containers --bench push --bench dense --bench snapshot --bench parse
+    -p heddle-am-core -p heddle-bench -p heddle-shard -p heddle-trainer --bench containers --bench push --bench dense --bench snapshot --bench refill --bench parse
 if [ ${#unchecked[@]} -gt 0 ]; then
     say "all passed, except what was not checked:"
     printf '   %s\n' "${unchecked[@]}"
