@@ -1,7 +1,7 @@
 //! The cost of a refill for pushing trainers: how long pushes take while a copy of their shard is sent to another pserver, beside how
 //! long they take otherwise, at 256 MB (16 MB with `HEDDLE_BENCH_QUICK=1`). Both pservers are in this process.
 //!
-//! Pushes of the two kinds alternate: calm ones before and after each refill.
+//! Calm pushes precede those of each refill, so that both kinds meet the same moments of a shared machine.
 
 use std::time::{Duration, Instant};
 

@@ -99,18 +99,24 @@ pub fn pserver_and_receiver(rows: u64) -> io::Result<[Standalone; 2]> {
         started(0, table(), SparseLimits::default(), 0, 1)?,
         started(1, table(), SparseLimits::default(), 0, 1)?,
     ];
-    let view = ShardView {
-        shard: ShardId(0),
-        term: Term(1),
-        version: ViewVersion(1),
-        primary: pserver_member(0),
-        in_sync: vec![pserver_member(0)],
-        backups: Vec::new(),
-        began_at: None,
-    };
+    let view = view_with(ViewVersion(1), Vec::new());
     load(&pservers[0], vec![ShardId(0)], vec![view.clone()])?;
     load(&pservers[1], Vec::new(), vec![view])?;
     Ok(pservers)
+}
+
+/// The view of the one shard, which the first pserver serves.
+fn view_with(version: ViewVersion, backups: Vec<BackupPlace>) -> ShardView {
+    let primary = pserver_member(0);
+    ShardView {
+        shard: ShardId(0),
+        term: Term(1),
+        version,
+        primary,
+        in_sync: vec![primary],
+        backups,
+        began_at: None,
+    }
 }
 
 /// Orders the first of two pservers to fill a copy on the second one.
@@ -121,15 +127,7 @@ pub fn order_fill(pservers: &[Standalone; 2]) {
         endpoint: pservers[1].endpoints()[0],
         fill: Some(FillOrder { version, thread: 0 }),
     };
-    let view = ShardView {
-        shard: ShardId(0),
-        term: Term(1),
-        version,
-        primary: pserver_member(0),
-        in_sync: vec![pserver_member(0)],
-        backups: vec![backup],
-        began_at: None,
-    };
+    let view = view_with(version, vec![backup]);
     for pserver in pservers {
         let views = vec![view.clone()];
         pserver.command(Command::Views(SetViews { epoch: EPOCH, views }));

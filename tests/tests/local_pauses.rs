@@ -135,16 +135,21 @@ fn s37_zombie_that_wakes_changes_nothing_and_ends_by_itself() {
             .expect("it is replaced");
         assert!(is_alive(pid), "its node is lost: the process still exists");
         kill(pid, Signal::SIGCONT).expect("it exists");
-        wait_until("its end", Duration::from_secs(10), || match is_alive(pid) {
-            true => anyhow::bail!("{pid} lives"),
-            false => Ok(()),
-        })
-        .expect("it ends by itself");
+        ends_by_itself(pid);
         assert_eq!(run.view().expect("it trains on").epoch, view.epoch);
         let view = ended(run.expecting(SILENCE).expecting(KILLS));
         assert_eq!(view.recoveries.len(), 1, "{:?}", view.recoveries);
         assert_eq!(model(dir.path()), expected, "{slot}");
     }
+}
+
+/// Waits for the end of a process that nobody ends.
+fn ends_by_itself(pid: Pid) {
+    wait_until("its end", Duration::from_secs(10), || match is_alive(pid) {
+        true => anyhow::bail!("{pid} lives"),
+        false => Ok(()),
+    })
+    .expect("it ends by itself");
 }
 
 /// The same job with a backup of each shard on the other pserver.
@@ -200,11 +205,7 @@ fn s37_primary_that_wakes_beside_its_successor_changes_nothing() {
     assert_eq!(view.epoch, before.epoch);
     assert!(is_alive(pid), "its node is lost: the process still exists");
     kill(pid, Signal::SIGCONT).expect("it exists");
-    wait_until("its end", Duration::from_secs(10), || match is_alive(pid) {
-        true => anyhow::bail!("{pid} lives"),
-        false => Ok(()),
-    })
-    .expect("it ends by itself");
+    ends_by_itself(pid);
     let view = ended(run.expecting(SILENCE).expecting(KILLS));
     assert_eq!((view.epoch, view.recoveries.len()), (before.epoch, 1), "{:?}", view.recoveries);
     assert_eq!(model(dir.path()), undisturbed(1_000), "BSP gives the same bytes");

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use heddle_protocol::view::{JobView, RecoveryView};
+use heddle_telemetry::recovery::RecoveryRow;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -195,21 +196,12 @@ fn render(path: &str, view: &Arc<JobView>) -> Rendered {
 struct RecoveryTable<'a> {
     #[serde(flatten)]
     view: &'a RecoveryView,
-    rows: Vec<TableRow>,
-}
-
-#[derive(Serialize)]
-struct TableRow {
-    name: &'static str,
-    ms: Option<u64>,
-    percent: Option<u64>,
+    rows: [RecoveryRow; 5],
 }
 
 impl<'a> RecoveryTable<'a> {
     fn new(view: &'a RecoveryView) -> Self {
-        let rows = phases(view).rows();
-        let rows = rows.map(|row| TableRow { name: row.name, ms: row.ms, percent: row.percent });
-        Self { view, rows: rows.into() }
+        Self { view, rows: phases(view).rows() }
     }
 }
 

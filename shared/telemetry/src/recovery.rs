@@ -22,7 +22,7 @@ pub struct RecoveryPhases {
 }
 
 /// A row of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RecoveryRow {
     /// The name of the phase.
     pub name: &'static str,
@@ -30,7 +30,8 @@ pub struct RecoveryRow {
     pub ms: Option<u64>,
     /// Its part of the sum of all rows, in per cent.
     pub percent: Option<u64>,
-    /// What it is, in words.
+    /// What it is, in words; not in JSON, whose readers have the name.
+    #[serde(skip)]
     pub meaning: &'static str,
 }
 

@@ -54,10 +54,13 @@ impl JobWork {
         if !may_lack || Mutation::SetAsideForgotten.is_on() {
             return;
         }
-        let phase = self.phase.no;
-        let of_phase = self.set_aside.iter().filter(|entry| entry.phase == phase);
-        let tasks = of_phase.cloned().collect();
-        ctx.journal(Record::TasksSetAside { phase, tasks });
+        let tasks = self.set_aside_in_phase().cloned().collect();
+        ctx.journal(Record::TasksSetAside { phase: self.phase.no, tasks });
+    }
+
+    /// Tasks that the present phase goes on without.
+    fn set_aside_in_phase(&self) -> impl Iterator<Item = &SetAsideTask> {
+        self.set_aside.iter().filter(|entry| entry.phase == self.phase.no)
     }
 
     /// A trainer could not compute a task. `retryable`: another try may help, as its storage failed. Returns whether the
@@ -210,12 +213,7 @@ impl JobWork {
 
     /// The message of the last failure, with the tasks of the phase that were set aside before it.
     fn with_those_before(&self, mut message: String, share: TaskShare, all: usize) -> String {
-        let earlier: Vec<String> = self
-            .set_aside
-            .iter()
-            .filter(|entry| entry.phase == self.phase.no)
-            .map(ToString::to_string)
-            .collect();
+        let earlier: Vec<String> = self.set_aside_in_phase().map(ToString::to_string).collect();
         if share != TaskShare(0) {
             message.push_str(&format!(
                 "; {} of {all} tasks of the pass failed, more than data.failed-share = {share}",

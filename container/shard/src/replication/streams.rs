@@ -260,11 +260,10 @@ impl Replication {
             let owes = follower.owes_since.zip(lag).map(|(since, lag)| since + lag);
             let again = follower.reported.filter(|_| follower.in_sync);
             let again = again.map(|at| at + self.fill_lag());
-            let owes = if again.is_some() { again } else { owes };
             let ahead = follower.ahead_since().map(|at| at + self.fill_lag());
             let is_connected = connected.contains(&follower.peer());
             let silent = follower.silent_fill_deadline(is_connected, self.fill_silence());
-            [fill, owes, ahead, silent].into_iter().flatten().min()
+            [fill, again.or(owes), ahead, silent].into_iter().flatten().min()
         };
         followers.filter_map(at).chain(self.stop_deadline()).min()
     }
