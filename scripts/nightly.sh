@@ -24,6 +24,6 @@ CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_TARGET_DIR="$CARGO_TARGET_DIR-unoptimised" e
 echo "$(wc -l <"$logs") event logs are equal in two builds"
 
 cargo test --locked -p heddle-tests --test local_soak -- --ignored
-cargo test --locked -p heddle-tests --test yarn_job_kills -- --ignored --nocapture
+cargo test --locked -p heddle-tests --test yarn_job_chaos -- --ignored --nocapture
 cargo test --locked -p heddle-tests --test local_warm_start -- --ignored
 scripts/check-publish.sh

@@ -72,7 +72,8 @@ fn a_namenode_failover_loses_no_checkpoint_and_no_byte() -> Result<()> {
     Ok(())
 }
 
-/// The file system of the checkpoints is gone for good; the job goes on from each of its mirrors, which lie on two others.
+/// A mirror whose NameNode responds to nothing delays neither the checkpoints nor the other mirror. Then the file system of the
+/// checkpoints is gone for good; the job goes on from each of its mirrors, which lie on two others.
 #[test]
 fn job_continues_from_mirrors_on_other_file_systems() -> Result<()> {
     let first = Cluster::start(Options::hdfs())?;
@@ -92,7 +93,21 @@ fn job_continues_from_mirrors_on_other_file_systems() -> Result<()> {
         Ok(())
     };
     let both = format!("checkpoint.mirrors=[\"{}\", \"{}\"]", mirrors[0], mirrors[1]);
-    run(&[], &[both, format!("output.model={here}/model")])?;
+    let model = format!("output.model={here}/model");
+    let settings = ["--set", &both, "--set", &model, "--set", "checkpoint.every=5 steps"];
+    let mut running = job.start(&settings, "step-computed=sleep(200)")?;
+    let before = running.wait_for("both mirrors have a checkpoint", LIMIT, |view| {
+        view.mirrors.len() == 2 && view.mirrors.iter().all(|mirror| mirror.checkpoint.is_some())
+    })?;
+    second.pause(Daemon::NameNode(1))?;
+    running.wait_for("checkpoints go on", LIMIT, |view| {
+        let [hung, other] = &view.mirrors[..] else { return false };
+        view.checkpoints_taken >= before.checkpoints_taken + 3
+            && hung.behind >= 2
+            && other.checkpoint > before.mirrors[1].checkpoint
+    })?;
+    second.resume(Daemon::NameNode(1))?;
+    ends_well(running, LIMIT)?;
     first.kill(Daemon::NameNode(1))?;
     for (number, mirror) in mirrors.iter().enumerate() {
         let verified = job.heddle(&["checkpoint", "verify", mirror])?;

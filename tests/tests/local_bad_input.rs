@@ -294,6 +294,9 @@ fn keys_that_do_not_fit_each_other_are_exit_7_with_the_key() {
         ),
         (&["pservers.recovery=some"], &["pservers.recovery", "some", "\"global\" or \"local\""]),
         (&["checkpoint.digest=sha1"], &["checkpoint.digest", "sha1", "md5+sha256"]),
+        (&["pservers.replacement=2h"], &["pservers.replacement", "2h, must be from 0s to 1h"]),
+        (&["output.save-lease=4s"], &["output.save-lease", "is 4s, must be from 5s to 1h"]),
+        (&["data.task-errors=0"], &["data.task-errors = 0", "a whole number from 1 to 1000"]),
     ] {
         let arguments: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
         let ended = run(dir.path(), &arguments);
@@ -325,6 +328,11 @@ fn mirrors_that_are_no_folders_of_their_own_are_exit_7() {
         refused(dir.path(), &ended, 7, &[&["checkpoint.mirrors"], words].concat());
         assert!(!dir.path().join("ckpt").exists(), "{mirrors}: something was written");
     }
+    // A file system that does not respond.
+    let away = "checkpoint.mirrors=[\"hdfs://127.0.0.1:1/m\"]";
+    let ended = run(dir.path(), &["--set", away]);
+    refused(dir.path(), &ended, 6, &["checkpoint.mirrors", "hdfs://127.0.0.1:1/m", "unavailable"]);
+    assert!(!dir.path().join("ckpt").exists(), "something was written");
     // The folder that a link leads to.
     std::fs::create_dir(dir.path().join("ckpt")).expect("a folder");
     let ended = run(dir.path(), &["--set", "checkpoint.mirrors=[\"link\"]"]);

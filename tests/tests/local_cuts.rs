@@ -73,12 +73,16 @@ impl CutJob {
         self.data_port_of(Slot::pserver(0))
     }
 
-    fn data_port_of(&self, pserver: Slot) -> u16 {
+    fn pid_of(&self, pserver: Slot) -> u32 {
         let pid = self.run.wait_event("a pserver", LIMIT, |event| match event {
             JobEvent::Registered { slot, pid, .. } if *slot == pserver => Some(*pid),
             _ => None,
         });
-        let pid = format!("pid={},", pid.expect("it has registered"));
+        pid.expect("it has registered")
+    }
+
+    fn data_port_of(&self, pserver: Slot) -> u16 {
+        let pid = format!("pid={},", self.pid_of(pserver));
         let sockets = self.run.in_namespace(&["ss", "-Hltnp"]).expect("ss is there");
         let line = sockets.lines().find(|line| line.contains(&pid)).expect("it listens");
         let address = line.split_whitespace().nth(3).expect("a local address");
@@ -98,6 +102,21 @@ impl CutJob {
             }
         }
         assert!(!ports.is_empty(), "no streams to {port} in {sockets}");
+        format!("{{ {} }}", ports.join(", "))
+    }
+
+    /// The local ports of connections to this port of all processes but one, as nftables writes a set. New connections have others.
+    fn ports_of_others(&self, pserver: Slot, port: u16) -> String {
+        let pid = format!("pid={},", self.pid_of(pserver));
+        let sockets = self.run.in_namespace(&["ss", "-Htnp", "state", "established"]);
+        let mut ports = Vec::new();
+        for line in sockets.expect("ss is there").lines().filter(|line| !line.contains(&pid)) {
+            let mut addresses = line.split_whitespace().filter(|word| word.contains(':'));
+            let (local, peer) = (addresses.next().unwrap_or(""), addresses.next().unwrap_or(""));
+            if peer.ends_with(&format!(":{port}")) {
+                ports.extend(local.rsplit(':').next().map(str::to_owned));
+            }
+        }
         format!("{{ {} }}", ports.join(", "))
     }
 
@@ -265,4 +284,27 @@ fn s38_trainer_whose_control_path_is_cut_is_replaced() {
     in_time(begun);
     assert_eq!(slot, Slot::trainer(1), "{cause}");
     job.ends_with(Some(Slot::trainer(1)));
+}
+
+/// Nothing that pserver-0 sends to the ApplicationMaster arrives, or nothing that is sent back. All others keep the connections that
+/// they have.
+#[test]
+fn s38_pserver_whose_control_path_is_cut_is_replaced() {
+    for direction in ["from", "to"] {
+        let job = CutJob::training(STEPS);
+        let port = job.am_port();
+        let others = job.ports_of_others(Slot::pserver(0), port);
+        let begun = match direction {
+            "from" => job.cut(&format!("tcp dport {port} tcp sport != {others}")),
+            _ => job.cut(&format!("tcp sport {port} tcp dport != {others}")),
+        };
+        let warning = job.warning(begun, "was not heard for 3 s");
+        assert!(warning.contains("pserver-0"), "{direction}: {warning}");
+        let (slot, cause) = job.lost();
+        in_time(begun);
+        assert_eq!(slot, Slot::pserver(0), "{direction}: {cause}");
+        // Its successor is to connect.
+        job.heal();
+        job.ends_with(Some(Slot::pserver(0)));
+    }
 }

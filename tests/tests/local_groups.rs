@@ -86,6 +86,15 @@ fn each_damage_is_named_and_repaired_from_a_mirror() {
         assert!(lost.stderr.contains("shard 1 has no good copy"), "{what}: {}", lost.stderr);
         let dry = checkpoint(dir, &["repair", "ckpt", "--from", "mirror", "--dry-run"]);
         assert_eq!(dry.code, Some(0), "{what}: {dry:?}");
+        let json = ["--json", "repair", "ckpt", "--from", "mirror", "--dry-run"];
+        let lines = checkpoint(dir, &json).stdout;
+        let line = lines.lines().find(|line| line.contains("\"was\"")).expect("its checkpoint");
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let replaced = &line["replaced"][0];
+        assert!(file.ends_with(replaced["file"].as_str().expect("a name")), "{what}: {line}");
+        let was = replaced["was"].as_str().expect("a text");
+        assert!(was.contains(&file.display().to_string()), "{what}: {line}");
+        assert!(line["dry_run"] == true && line["lost"] == serde_json::json!([]), "{line}");
         assert_eq!(checkpoint(dir, &["verify", "ckpt"]).code, Some(8), "{what}: nothing changed");
         let repaired = checkpoint(dir, &["repair", "ckpt", "--from", "mirror"]);
         assert_eq!(repaired.code, Some(0), "{what}: {repaired:?}");

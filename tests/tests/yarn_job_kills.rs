@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use heddle_protocol::ids::{Role, Slot};
-use heddle_protocol::view::{JobState, JobView};
+use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::kill9;
@@ -335,69 +335,109 @@ fn bytes_and_counts_outlive_nodes_and_the_resourcemanager() -> Result<()> {
     nodes_die(&cluster, &Job::counts(&cluster, "counts-nodes")?).context("counts")
 }
 
-/// Passes that take longer than a session with slow steps: 38 steps of more than a tenth of a second.
-const LONG: Shape = Shape { passes: 160, every: "20 steps", local_data: false };
+/// Three pservers, and a node has room for one: what a lost node had finds no room on the two others.
+const ONE_A_NODE: [&str; 8] = [
+    "--set",
+    "pservers.count=3",
+    "--set",
+    "pservers.shards=6",
+    "--set",
+    "pservers.memory=2200MiB",
+    "--set",
+    "pservers.replacement=3s",
+];
 
-/// A session of ten minutes in a running job, which then ends as it must. Returns the faults.
-fn session_of_faults(job: &Job<'_>) -> Result<Vec<String>> {
-    let slow = "step-computed=return(sleep=100,while={slow})";
-    let submitted = job.job().submit(&["--set", "run.chaos=true"], slow)?;
-    // Faults of every kind, in a cluster that is a single machine: people are told of silence, cuts, hangs and slowness.
-    let told = ["an operator ordered a fault", "_by_order", "warning_raised", "container_ended"];
-    let mut submitted = submitted.expecting(&told);
-    Watch::in_a_step(&mut submitted, 2)?;
-    let session = ["chaos", &submitted.id, "--seed", "7", "--for", "10m", "--json"];
-    let ended = job.job().heddle(&session)?;
-    ensure!(ended.code == Some(0), "{ended:?}");
-    let view = submitted.view()?;
-    ensure!(view.state == JobState::Running, "the job ended before its faults: {view:?}");
-    let mut faults = Vec::new();
-    for line in ended.stdout.lines() {
-        let line: serde_json::Value = serde_json::from_str(line)?;
-        if line["fault"].is_string() {
-            faults.push(format!("{} of {}", line["fault"], line["targets"]));
-        } else {
-            println!("{}: {line}", submitted.id);
-        }
-    }
-    let view = match job {
-        Job::Bytes(bytes) => {
-            bytes.hurry()?;
-            let view = submitted.ends_well(LIMIT)?;
-            bytes.same_as_local(LONG)?;
-            view
-        }
-        Job::Counts(_) => job.is_right(submitted)?,
+/// The causes of the rollbacks so far.
+fn rollbacks(job: &Submitted<'_>) -> Vec<String> {
+    let cause = |event| match event {
+        JobEvent::RollbackStarted { cause, .. } => Some(cause),
+        _ => None,
     };
-    println!("{} recoveries, epoch {:?}", view.recoveries.len(), view.epoch);
-    Ok(faults)
+    job.events().into_iter().filter_map(cause).collect()
 }
 
-/// The same seed orders the same faults; no update is lost or counted twice, and no byte changes.
+/// Waits until the client has printed the last rollback, which has this cause.
+fn rolled_back(job: &Submitted<'_>, cause: &str) -> Result<()> {
+    wait_until("the rollback is reported", LIMIT, || {
+        let causes = rollbacks(job);
+        ensure!(causes.last().is_some_and(|last| last == cause), "{causes:?}");
+        Ok(())
+    })
+}
+
+/// A node with a pserver and without the ApplicationMaster, with all that runs there, is lost. Returns the state before, the
+/// NodeManager and the pserver.
+fn loses_a_pserver(cluster: &Cluster, job: &mut Submitted<'_>) -> Result<(Watch, Daemon, Slot)> {
+    let watch = Watch::in_a_step(job, 2)?;
+    let leads = job.am(1)?.node;
+    let is_pserver = |process: &&Process| process.slot.is_some_and(|it| it.role == Role::Pserver);
+    let elsewhere = watch.processes.iter().filter(|process| process.node != leads);
+    let lost = elsewhere.clone().find(is_pserver).context("the ApplicationMaster has one node")?;
+    let (manager, slot) = (lost.node, lost.slot.context("filtered")?);
+    cluster.kill(manager)?;
+    for process in elsewhere.filter(|process| process.node == manager) {
+        kill9(process.pid)?;
+    }
+    Ok((watch, manager, slot))
+}
+
+fn runs(view: &JobView, slot: Slot) -> bool {
+    view.slots.iter().any(|place| place.slot == slot && place.state == SlotState::Running)
+}
+
 #[test]
-#[ignore = "twenty-five minutes; run by scripts/nightly.sh"]
-fn two_sessions_of_one_seed_order_the_same_faults() -> Result<()> {
+fn survivors_take_over_shards_and_return_them() -> Result<()> {
     let cluster = cluster()?;
-    let cluster: &Cluster = &cluster;
-    let mut sessions = Vec::new();
-    for number in 1..=2 {
-        let name = |kind: &str| format!("{kind}-chaos-{number}");
-        let pair = std::thread::scope(|scope| -> Result<_> {
-            let counts = scope.spawn(|| {
-                let job = Counting::new(cluster, &name("counts"), "asp", 160)?;
-                session_of_faults(&Job::Counts(job))
-            });
-            let job = YarnJob::bsp(cluster, &name("bytes"), LONG)?;
-            let bytes = session_of_faults(&Job::Bytes(job)).context("bytes")?;
-            Ok([bytes, counts.join().expect("no panic").context("counts")?])
-        })?;
-        println!("{number}: {pair:#?}");
-        sessions.push(pair);
-    }
-    // A session is a number of minutes: the last fault may fall behind its end.
-    for (first, second) in sessions[0].iter().zip(&sessions[1]) {
-        let both = first.len().min(second.len());
-        ensure!(both >= 10 && first[..both] == second[..both], "{first:?}, then {second:?}");
-    }
-    Ok(())
+    let job = Job::bytes(&cluster, "survivors")?;
+    let slow = "step-computed=return(sleep=80,while={slow})";
+    let mut submitted = job.job().submit(&ONE_A_NODE, slow)?;
+    let (watch, manager, lost) = loses_a_pserver(&cluster, &mut submitted)?;
+    let trains = |view: &JobView| view.state == JobState::Running && !runs(view, lost);
+    let without = submitted.wait_for("the survivors serve its shards", LIMIT, |view| {
+        trains(view) && view.epoch.count >= watch.view.epoch.count + 2
+    })?;
+    rolled_back(&submitted, &format!("no replacement came for {lost}: the others take over"))?;
+    submitted.wait_for("steps with two pservers", LIMIT, |view| {
+        trains(view) && view.rows > without.rows
+    })?;
+
+    cluster.restart(manager)?;
+    cluster.wait_ready()?;
+    let whole = submitted.wait_for("the shards are back", LIMIT, |view| {
+        settled(view) && view.epoch.count > without.epoch.count
+    })?;
+    rolled_back(&submitted, "shards go back to pservers that were replaced")?;
+    ensure!(whole.epoch.count == watch.view.epoch.count + 3, "{:?}", rollbacks(&submitted));
+    job.is_right(submitted).map(drop)
+}
+
+/// Sparse tables take what is left of the memory: no pserver has room for more shards than it began with.
+#[test]
+fn survivors_without_room_wait_and_say_so() -> Result<()> {
+    let cluster = cluster()?;
+    let job = YarnJob::bsp(&cluster, "no-survivors", SHAPE)?;
+    let arguments = [&ONE_A_NODE[..], &["--set", "model.features=\"any\""]].concat();
+    let mut submitted = job.submit(&arguments, "step-computed=return(sleep=80,while={slow})")?;
+    let (watch, manager, lost) = loses_a_pserver(&cluster, &mut submitted)?;
+    let waits = format!("waiting for a container for {lost}: the other pservers have no room");
+    let is_it = |event: &JobEvent| matches!(event, JobEvent::Warning { text } if text.starts_with(&waits) && text.ends_with("nothing is moved"));
+    wait_until("people are told", LIMIT, || {
+        ensure!(submitted.events().iter().any(is_it), "{:?}", submitted.events());
+        Ok(())
+    })?;
+    // It has been looked at three times more.
+    std::thread::sleep(Duration::from_secs(10));
+    let view = submitted.view()?;
+    ensure!(view.state == JobState::Recovering && !runs(&view, lost), "{view:#?}");
+    ensure!(submitted.events().iter().filter(|&it| is_it(it)).count() == 1, "said once");
+    ensure!(rollbacks(&submitted).len() == 1, "{:?}", rollbacks(&submitted));
+
+    cluster.restart(manager)?;
+    cluster.wait_ready()?;
+    let view = submitted.wait_for("it trains again", LIMIT, |view| {
+        view.state == JobState::Running && runs(view, lost)
+    })?;
+    ensure!(view.epoch.count == watch.view.epoch.count + 1, "{view:#?}");
+    job.hurry()?;
+    submitted.ends_well(LIMIT).map(drop)
 }

@@ -376,6 +376,28 @@ fn stopped_primary_that_wakes_changes_nothing() -> Result<()> {
     job.same_as_local(SHAPE)
 }
 
+/// The job goes back to a checkpoint, and waits for no container.
+#[test]
+fn spare_takes_the_place_of_a_pserver() -> Result<()> {
+    let (cluster, _turn) = cluster()?;
+    let job = YarnJob::bsp(cluster, "spared", SHAPE)?;
+    let spares = ["--set", "pservers.spares=1"];
+    let mut submitted = job.submit(&spares, "step-computed=return(sleep=80,while={slow})")?;
+    for slot in [Slot::pserver(1), Slot::pserver(0)] {
+        let ready = |view: &JobView| view.spares.is_some_and(|it| it.pservers.ready == 1);
+        submitted.wait_for("the spare is ready", LIMIT, ready)?;
+        let watch = Watch::in_a_step(&mut submitted, 2)?;
+        kill9(watch.process(slot)?.pid)?;
+        let after = watch.replaced(&mut submitted, &BTreeSet::from([slot]), 80)?;
+        let recovery = after.recoveries.last().context("it is listed")?;
+        let restarted = recovery.restart_ms.is_some_and(|ms| ms < 1_000);
+        ensure!(recovery.kind == RecoveryKind::Spare && restarted, "{recovery:#?}");
+    }
+    job.hurry()?;
+    submitted.ends_well(LIMIT)?;
+    job.same_as_local(SHAPE)
+}
+
 /// SSP: a promoted copy waits for the clocks of all trainers, and each loss leaves the counts exact.
 #[test]
 fn counts_of_an_ssp_job_outlive_losses_without_a_rollback() -> Result<()> {

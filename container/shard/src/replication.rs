@@ -39,6 +39,7 @@ use heddle_protocol::mutation::Mutation;
 use crate::change::ShardChange;
 use crate::effect::{ShardEffect, ShardReport};
 pub use backup_stream::Peer;
+use copy::Useless;
 pub(crate) use copy::{CopyRole, ShardReplica};
 use hand_over::StoppedShard;
 pub(crate) use incoming_fill::FillTurn;
@@ -281,7 +282,7 @@ impl Replication {
             return refuse(Status::WrongTerm, own);
         }
         match &copy.role {
-            CopyRole::Backup if copy.is_broken() => return refuse(Status::Unsupported, own),
+            CopyRole::Backup if copy.is_useless() => return refuse(Status::Unsupported, own),
             // Of a stream from before the refill.
             CopyRole::Backup if copy.awaits_fill() => return Err(Turn::Ignore),
             CopyRole::Backup => {}
@@ -356,7 +357,7 @@ impl Replication {
     /// A backup could not apply the entry: its copy is of no use.
     pub(crate) fn unfit(&mut self, entry: &Header) -> Header {
         if let Some(copy) = self.copies.get_mut(&entry.shard) {
-            copy.set_broken();
+            copy.set_useless(Useless::Unfit);
         }
         let head = Header::position(Kind::Refused, entry.epoch, entry.shard, entry.term(), 0);
         let head = self.copies.get(&entry.shard).map_or(head, |copy| copy.named(head));

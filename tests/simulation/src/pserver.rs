@@ -693,6 +693,13 @@ impl Pserver {
         self.carry_out(thread, effects, out);
     }
 
+    /// It is this time.
+    pub fn advance(&mut self, now_ms: u64) {
+        for host in &mut self.hosts {
+            host.advance(Duration::from_millis(now_ms));
+        }
+    }
+
     /// A trainer connects to a data thread.
     ///
     /// # Errors

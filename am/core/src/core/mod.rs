@@ -208,7 +208,7 @@ impl Core {
                 let loss = self.fleet.check_data_path(works, &mut self.ctx);
                 self.lose_all(loss);
             }
-            Purpose::Reconcile => self.fleet.pause_over(),
+            Purpose::Reconcile => self.fleet.look_at_slots(),
             // `advance` does what waited for it.
             Purpose::Join
             | Purpose::Figures
@@ -392,8 +392,8 @@ impl Core {
             CutReason::Due | CutReason::Ordered | CutReason::First => {
                 self.plan_next_cut(true, self.stage.is_working() && !rolls_back);
             }
-            // After a rollback the pass is evaluated again.
-            CutReason::Best if rolls_back => {}
+            // After a rollback the pass is evaluated again, and training ends again: the loss is no failure of the storage.
+            CutReason::Best | CutReason::Final if rolls_back => {}
             CutReason::Best => {
                 if let Err(failure) = self.checkpoints.best_cut_failed(&failure, &mut self.ctx) {
                     self.fail(failure);

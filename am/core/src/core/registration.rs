@@ -18,7 +18,9 @@ impl Core {
         if !self.stage.takes_containers() {
             return;
         }
-        if let Err(error) = self.fleet.reconcile(self.stage.has_started(), &mut self.ctx) {
+        let (map, started) = (self.stage.map(), self.stage.has_started());
+        let serves = |slot| !map.of(slot).is_empty();
+        if let Err(error) = self.fleet.reconcile(started, serves, &mut self.ctx) {
             self.fail(JobFailure::new(ExitCode::JobFailed, error));
         }
     }

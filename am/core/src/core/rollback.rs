@@ -394,6 +394,8 @@ impl Core {
             return self.look_again_for_replacement();
         };
         self.stage.set_map(map);
+        // The request for it may step back now.
+        self.fleet.look_at_slots();
         self.restore_all(format!("no replacement came for {missing}: the others take over"));
     }
 

@@ -14,7 +14,8 @@ mod outage_matrix;
 pub(crate) mod preemption;
 mod progress;
 pub(crate) mod registration;
-pub(crate) mod restart_policy;
+pub(crate) mod reservations;
+mod restart_policy;
 pub(crate) mod scale;
 pub(crate) mod slots;
 pub(crate) mod slow_nodes;
@@ -303,8 +304,8 @@ impl Fleet {
         self.slots.changed = true;
     }
 
-    /// The pause of an empty slot is over.
-    pub(crate) fn pause_over(&mut self) {
+    /// A slot may have to be asked for: the pause of an empty one is over, or another pserver has its shards.
+    pub(crate) fn look_at_slots(&mut self) {
         self.slots.changed = true;
     }
 

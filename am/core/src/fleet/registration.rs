@@ -42,11 +42,16 @@ pub(crate) enum ContainerEnd {
 impl Fleet {
     /// Asks for the containers that are wanted and missing. `gang_min`: until all pservers and this many trainers have
     /// containers, only those are asked for. (Otherwise two jobs that fill a cluster with trainers would wait for each
-    /// other's pservers without end.)
+    /// other's pservers without end.) `serves`: whether a pserver has shards.
     ///
     /// # Errors
     /// A slot has used up its incarnations.
-    pub(crate) fn reconcile(&mut self, started: bool, ctx: &mut Context) -> Result<(), String> {
+    pub(crate) fn reconcile(
+        &mut self,
+        started: bool,
+        serves: impl Fn(Slot) -> bool,
+        ctx: &mut Context,
+    ) -> Result<(), String> {
         if !self.slots.changed {
             return Ok(());
         }
@@ -54,6 +59,9 @@ impl Fleet {
             return Err(format!(
                 "this ApplicationMaster has no number left for another container of {slot}: run the job again to continue"
             ));
+        }
+        if started {
+            self.let_trainers_go_first(serves, ctx);
         }
         let gang_min = (!started).then(|| self.trainers_to_start(ctx));
         let (asks, next) = self.slots.ask(ctx.now(), gang_min);

@@ -7,6 +7,7 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot, Step, TaskId};
 use heddle_protocol::manifest::{TaskState, Work};
 use heddle_protocol::spec::{Consistency, Every};
+use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, position, saves, snaps, spec};
 
@@ -162,10 +163,7 @@ fn cut_that_exceeds_its_timeout_is_given_up_and_the_job_runs_on() {
     assert!(ended(&job, cut));
     job.auto.barrier = true;
     job.finish_all();
-    assert!(
-        job.outcome.is_some()
-            || job.core.view().state == heddle_protocol::view::JobState::Finishing
-    );
+    assert!(job.outcome.is_some() || job.core.view().state == JobState::Finishing);
 }
 
 #[test]
@@ -307,6 +305,23 @@ fn final_cut_is_retried_and_then_fails_the_job() {
         assert_eq!(outcome.exit_code, exit_code);
         assert!(outcome.message.contains(cause), "{}", outcome.message);
     }
+}
+
+/// It is followed by a rollback, after which the storage has all its tries again.
+#[test]
+fn loss_of_a_pserver_is_no_failed_try_of_the_final_cut() {
+    let mut job = Job::bsp();
+    job.auto.store = false;
+    job.end_phase(3);
+    for _ in 1..job.config.limits.store_tries {
+        let failure = Failure::new(ErrorClass::Denied, "the quota is exceeded");
+        job.answer_store(Stored::NotDone { failure });
+        job.pass(60_000);
+    }
+    job.answer_store(Stored::Staged("file:///ck/.staging/x".to_owned()));
+    job.kill(job.pserver(0));
+    assert_eq!(job.outcome, None);
+    assert_eq!(job.core.view().state, JobState::Recovering);
 }
 
 #[test]

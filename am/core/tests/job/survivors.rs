@@ -88,6 +88,33 @@ fn survivors_take_shards_at_once_without_a_wait() {
     assert_eq!(job.process(job.pserver(1)).shards.len(), 4);
 }
 
+/// A node with a pserver and all trainers is lost, and the others have no room for a pserver: its request would get reservations, which
+/// keep trainers from the room that there is.
+#[test]
+fn request_for_a_pserver_without_shards_awaits_the_trainers() {
+    let mut job = Job::bsp();
+    job.auto.cluster = false;
+    for member in [vec![job.pserver(0)], job.trainers()].concat() {
+        job.kill(member);
+    }
+    let asked = |job: &Job, slot: Slot| job.asks.iter().any(|(asked, _)| *asked == slot);
+    job.pass(20_000);
+    assert!(asked(&job, Slot::pserver(0)), "the job needs it: {:?}", job.asks);
+    job.pass(15_000);
+    assert_eq!(job.process(job.pserver(1)).shards.len(), 4, "the other one has taken over");
+    assert!(!asked(&job, Slot::pserver(0)), "{:?}", job.asks);
+    assert!(asked(&job, Slot::trainer(0)) && asked(&job, Slot::trainer(1)), "{:?}", job.asks);
+    job.pass(60_000);
+    assert!(!asked(&job, Slot::pserver(0)), "{:?}", job.asks);
+    for slot in [Slot::trainer(0), Slot::trainer(1)] {
+        let asks: Vec<_> = job.asks.iter().filter(|(asked, _)| *asked == slot).copied().collect();
+        job.grant(slot, asks[0].1);
+        job.on(Event::Timer);
+    }
+    job.pass(6_000);
+    assert!(asked(&job, Slot::pserver(0)), "{:?}", job.asks);
+}
+
 /// The schedule S54: one record, one order of work for each trainer, and all survivors take a share.
 #[test]
 fn s54_hundred_shards_of_a_pserver_are_one_record_and_one_list() {

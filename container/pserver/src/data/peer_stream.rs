@@ -45,7 +45,7 @@ async fn run(thread: Rc<DataThread>, peer: Peer, wake: Rc<Notify>) {
         match peer_dial::dial(peer.1, own, thread.expected(), timeout).await {
             Ok(stream) => {
                 tracing::debug!(member = %peer.0, endpoint = %peer.1, "backup_connected");
-                thread.shards.borrow_mut().peer_connected(peer);
+                thread.shards_now().peer_connected(peer);
                 let outgoing = OutgoingEntries::default();
                 let received = ReceiveBuffer::new();
                 let mut stream = EntryStream { thread: &thread, peer, stream, outgoing, received };
@@ -177,7 +177,7 @@ impl OutgoingEntries {
     }
 
     fn fill(&mut self, thread: &DataThread, peer: Peer) {
-        let mut shards = thread.shards.borrow_mut();
+        let mut shards = thread.shards_now();
         while self.entries.len() < ENTRIES_MAX
             && self.bytes < BYTES_MAX
             && let Some(entry) = shards.next_entry(peer, self.last)

@@ -1,6 +1,6 @@
 //! The state of a data thread: its shards, its connections, and the commands that change them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -112,6 +112,13 @@ impl DataThread {
         }
         self.effects.replace(effects);
         result
+    }
+
+    /// The shards, at the time of now.
+    pub(super) fn shards_now(&self) -> RefMut<'_, ShardSet> {
+        let mut shards = self.shards.borrow_mut();
+        shards.advance(self.started.elapsed());
+        shards
     }
 
     fn perform(&self, own: Option<Conn>, effect: ShardEffect) {

@@ -27,12 +27,23 @@ pub(crate) struct ShardReplica {
     /// The last changes; the newest has `number`.
     tail: VecDeque<Arc<ShardChange>>,
     tail_bytes: usize,
-    /// A change did not fit: the copy follows no more.
-    broken: bool,
+    /// Why the copy follows no more.
+    useless: Option<Useless>,
+    /// Answers that waited for backups when the copy stopped to serve.
+    unanswered: VecDeque<ShardEffect>,
     /// It was deposed without a change of its own since its promotion.
     stood: bool,
     /// A view has ordered to fill it, and none has it in the in-sync set yet.
     pub(super) filling: Option<IncomingFill>,
+}
+
+/// Why a copy cannot follow a primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Useless {
+    /// A change did not fit.
+    Unfit,
+    /// It went on by itself when another copy served already. Its content is right: nobody was answered.
+    OwnChanges,
 }
 
 /// What a copy does.
@@ -65,7 +76,8 @@ impl ShardReplica {
             committed: 0,
             tail: VecDeque::new(),
             tail_bytes: 0,
-            broken: false,
+            useless: None,
+            unanswered: VecDeque::new(),
             stood: false,
             filling: None,
             view,
@@ -100,18 +112,23 @@ impl ShardReplica {
         matches!(self.role, CopyRole::Primary(_))
     }
 
-    pub(crate) fn is_broken(&self) -> bool {
-        self.broken
+    pub(crate) fn is_useless(&self) -> bool {
+        self.useless.is_some()
     }
 
-    pub(crate) fn set_broken(&mut self) {
-        self.broken = true;
+    pub(crate) fn set_useless(&mut self, why: Useless) {
+        self.useless.get_or_insert(why);
+    }
+
+    /// Answers that will not be given, since the copy does not serve any more.
+    pub(crate) fn take_unanswered(&mut self) -> VecDeque<ShardEffect> {
+        std::mem::take(&mut self.unanswered)
     }
 
     pub(crate) fn state(&self, whole: bool) -> ReplicaState {
         let (term, version) = self.view.order();
         let is_filled = self.filling.as_ref().is_none_or(IncomingFill::is_whole);
-        let (primary, whole) = (self.is_primary(), whole && !self.broken && is_filled);
+        let (primary, whole) = (self.is_primary(), whole && !self.is_useless() && is_filled);
         ReplicaState { term, version, primary, number: self.number, whole }
     }
 
@@ -137,7 +154,7 @@ impl ShardReplica {
     /// A view orders to fill the copy: what it has does not count any more.
     pub(crate) fn fill(&mut self, order: ViewVersion) {
         self.role = CopyRole::Backup;
-        (self.number, self.committed, self.broken) = (0, 0, false);
+        (self.number, self.committed, self.useless) = (0, 0, None);
         self.tail.clear();
         self.tail_bytes = 0;
         self.filling = Some(IncomingFill::new(order));
@@ -168,7 +185,7 @@ impl ShardReplica {
 
     /// Starts at this number: the state of a refill has all changes up to it.
     pub(super) fn start_at(&mut self, number: u64) {
-        (self.number, self.committed, self.broken) = (number, 0, false);
+        (self.number, self.committed, self.useless) = (number, 0, None);
         self.tail.clear();
         self.tail_bytes = 0;
     }
@@ -187,11 +204,20 @@ impl ShardReplica {
             self.continue_from(own, number);
         }
         match (is_primary, was_primary) {
-            (true, true) => self.set_followers(),
+            (true, true) => {
+                self.set_followers();
+                if begins {
+                    // Another copy served in between, and nothing that it has was acknowledged without this one.
+                    self.followers_differ();
+                }
+            }
             (true, false) => {
                 let number = self.number;
                 let is_there = self.view.began_at == Some(number);
                 self.serve(Some(number).filter(|_| !is_there));
+                if self.useless.take_if(|why| *why == Useless::OwnChanges).is_some() {
+                    self.followers_differ();
+                }
             }
             (false, _) => self.give_way(own),
         }
@@ -214,20 +240,33 @@ impl ShardReplica {
         }
     }
 
+    /// Other copies of the set have other changes under the same numbers: they leave it.
+    fn followers_differ(&mut self) {
+        let followers = self.serving_mut().into_iter().flat_map(|it| it.followers.values_mut());
+        for follower in followers.filter(|one| one.in_sync) {
+            follower.lost = true;
+            follower.owes(Duration::ZERO);
+        }
+    }
+
     /// Stops serving. Held answers are never sent: the new primary answers the repeated requests.
     pub(crate) fn depose(&mut self) {
-        if let CopyRole::Primary(serving) = &self.role {
+        if let CopyRole::Primary(serving) = &mut self.role {
             self.stood = serving.began == Some(self.number);
+            let held = std::mem::take(&mut serving.held);
+            self.unanswered.extend(held.into_iter().map(|(_, answer)| answer));
             self.role = CopyRole::Deposed;
         }
     }
 
     /// Another copy of the set was promoted instead: a primary that has made no change of its own is its backup, and has what
-    /// both had before, or less. Any other copy is of no use.
+    /// both had before, or less. Any other copy cannot follow it.
     fn give_way(&mut self, own: Member) {
         if matches!(self.role, CopyRole::Deposed) && self.view.in_sync.contains(&own) {
             self.role = CopyRole::Backup;
-            self.broken |= !self.stood;
+            if !self.stood {
+                self.set_useless(Useless::OwnChanges);
+            }
         }
     }
 

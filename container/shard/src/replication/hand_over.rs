@@ -14,6 +14,7 @@ use heddle_protocol::control::ShardStop;
 use heddle_protocol::ids::{Member, ShardId};
 use heddle_protocol::mutation::Mutation;
 
+use super::copy::Useless;
 use super::{CopyRole, Replication, ShardReplica};
 use crate::effect::{ShardEffect, ShardReport};
 
@@ -98,7 +99,7 @@ impl ShardReplica {
             self.all_have(number);
         }
         if is_lost && !Mutation::HandOverWithoutDraining.is_on() {
-            self.set_broken();
+            self.set_useless(Useless::OwnChanges);
         }
         self.role = CopyRole::Backup;
     }

@@ -255,8 +255,17 @@ impl ShardSet {
         }
     }
 
-    /// A shard has another primary: waiting requests are sent to it.
+    /// A shard has another primary: requests that wait, or whose answer does, are sent to it. A trainer may have sent them here for a
+    /// later term than this copy knew of.
     fn stop_serving(&mut self, id: ShardId, out: &mut Vec<ShardEffect>) {
+        let copy = self.replicas.as_mut().and_then(|replicas| replicas.copies.copy_mut(id));
+        for effect in copy.map(|copy| copy.take_unanswered()).unwrap_or_default() {
+            if let ShardEffect::Reply { conn, header } = effect {
+                let status = Status::WrongShard;
+                let header = header.reply(Kind::Refused, status);
+                out.push(ShardEffect::Reply { conn, header });
+            }
+        }
         if let Some(shard) = self.shards.get_mut(&id) {
             shard.record_changes(false);
             shard.disarm();

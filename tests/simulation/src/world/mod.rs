@@ -519,6 +519,7 @@ impl World {
                 match &mut container.body {
                     Body::Pserver(pserver) => {
                         let mut out = Vec::new();
+                        pserver.advance(now_ms);
                         pserver.tick(now_ms, &mut out);
                         self.pserver_wants(number, out)?;
                     }

@@ -236,6 +236,7 @@ impl World {
         match &mut container.body {
             Body::Pserver(pserver) => {
                 let mut out = Vec::new();
+                pserver.advance(now_ms);
                 pserver.command(command, now_ms, &mut out)?;
                 self.pserver_wants(number, out)
             }
@@ -389,7 +390,10 @@ impl World {
 
     pub(super) fn pserver(&mut self, number: u64) -> Option<&mut Pserver> {
         match self.containers.get_mut(&number) {
-            Some(Container { body: Body::Pserver(pserver), .. }) => Some(pserver),
+            Some(Container { body: Body::Pserver(pserver), .. }) => {
+                pserver.advance(self.now_ms);
+                Some(pserver)
+            }
             _ => None,
         }
     }

@@ -191,7 +191,8 @@ fn copy_with_changes_of_its_own_leaves_the_set() {
     for host in [1, 0] {
         copies.view(host, handed_over(2, &[1, 0], 0));
     }
-    assert_eq!(copies.answer(0, 1), None, "it is not acknowledged, and applied once");
+    // It is not acknowledged, and applied once.
+    assert_eq!(copies.answer(0, 1), Some((Kind::Refused, Status::WrongShard)));
     assert!(!copies.state(0).whole, "the copy counts no more");
     copies.connect(&[1, 0]);
     copies.push(1, 2, whole(0, 0), -1.0);
@@ -200,6 +201,67 @@ fn copy_with_changes_of_its_own_leaves_the_set() {
     assert!(copies.reports_of(1).contains(&&lagging), "{:?}", copies.reports);
     copies.view(1, view(2, 2, &[1]));
     assert_eq!(copies.answer(1, 2), OK);
+}
+
+/// A primary whose orders are late goes on after its stop; meanwhile its backup was promoted and lost.
+fn went_on(mut copies: Copies) -> Copies {
+    copies.stop(0, 1, 1);
+    assert_eq!(copies.drained(0), [0]);
+    copies.now += LAG;
+    copies.act(0, |set, now, out| set.tick(now, out));
+    copies.push(0, 1, whole(0, 0), -1.0);
+    copies
+}
+
+/// The next term is its own again. Trainers may have sent their requests for that term before it knew of the one between: they are
+/// told to send them again.
+#[test]
+fn copy_that_went_on_and_is_the_last_one_serves_again() {
+    let mut copies = went_on(asp(2));
+    copies.view(0, handed_over(2, &[1, 0], 0));
+    assert_eq!(copies.answer(0, 1), Some((Kind::Refused, Status::WrongShard)));
+    copies.view(0, view(3, 2, &[0]));
+    assert!(copies.state(0).whole && copies.state(0).primary);
+    copies.push(0, 2, whole(0, 0), -1.0);
+    assert_eq!(copies.answer(0, 2), Some((Kind::Ack, Status::Already)), "it was applied once");
+}
+
+#[test]
+fn copy_that_did_not_notice_that_it_was_superseded_answers() {
+    let mut copies = went_on(asp(2));
+    assert_eq!(copies.answer(0, 1), None);
+    copies.view(0, view(3, 2, &[0]));
+    assert_eq!(copies.answer(0, 1), OK);
+}
+
+/// The third copy followed the one that was lost: the two have different changes under the same number.
+#[test]
+fn copies_that_followed_another_primary_leave_the_set() {
+    for notices in [true, false] {
+        let mut copies = went_on(asp(3));
+        copies.view(1, handed_over(2, &[1, 0, 2], 0));
+        copies.view(2, handed_over(2, &[1, 0, 2], 0));
+        copies.connect(&[1, 2]);
+        copies.push(1, 1, whole(0, 0), -2.0);
+        copies.replicate(1, 2);
+        assert_eq!(copies.state(2).number, 1);
+        if notices {
+            copies.view(0, handed_over(2, &[1, 0, 2], 0));
+        }
+        let set = view(3, 2, &[0, 2]);
+        for host in [0, 2] {
+            copies.view(host, set.clone());
+        }
+        copies.connect(&[0, 2]);
+        copies.act(0, |set, now, out| set.tick(now, out));
+        let lagging = ShardReport::Lagging { shard: ShardId(0), term: Term(3), member: pserver(2) };
+        assert!(copies.reports_of(0).contains(&&lagging), "{notices}: {:?}", copies.reports);
+        copies.push(0, 2, whole(0, 0), -1.0);
+        copies.replicate(0, 2);
+        assert_eq!(copies.answer(0, 2), None, "not without a view");
+        copies.view(0, view(3, 3, &[0]));
+        assert_eq!(copies.answer(0, 2), Some((Kind::Ack, Status::Already)), "{notices}");
+    }
 }
 
 #[test]

@@ -129,7 +129,8 @@ fn s9_superseded_primary_cannot_answer_a_question() {
     copies.promote(1, 2);
     copies.ask(0, 2, Kind::Query, whole(1, 0));
     copies.replicate(0, 1);
-    assert_eq!(copies.answer(0, 2), None, "the copy with the higher term does not follow");
+    // The copy with the higher term does not follow.
+    assert_eq!(copies.answer(0, 2), Some((Kind::Refused, Status::WrongShard)));
     copies.ask(0, 3, Kind::Query, whole(1, 0));
     assert_eq!(copies.answer(0, 3), Some((Kind::Refused, Status::WrongShard)));
 }
@@ -143,7 +144,8 @@ fn s12_copy_with_a_higher_term_refuses_the_stream() {
     let refused = copies.hosts[1].counts().1;
     copies.push(0, 2, whole(0, 1), -1.0);
     copies.replicate(0, 1);
-    assert_eq!(copies.answer(0, 2), None, "a superseded primary acknowledges nothing");
+    // A superseded primary acknowledges nothing.
+    assert_eq!(copies.answer(0, 2), Some((Kind::Refused, Status::WrongShard)));
     assert_eq!(copies.state(1).number, 1);
     assert_eq!(copies.hosts[1].counts().1, refused + 1, "its write is counted");
     assert!(!copies.state(0).primary, "the refusal stops it");
