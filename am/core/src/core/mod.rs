@@ -392,7 +392,7 @@ impl Core {
             CutReason::Due | CutReason::Ordered | CutReason::First => {
                 self.plan_next_cut(true, self.stage.is_working() && !rolls_back);
             }
-            // After a rollback the pass is evaluated again, and training ends again: the loss is no failure of the storage.
+            // After a rollback the pass is evaluated again, and training ends again. The storage has not failed.
             CutReason::Best | CutReason::Final if rolls_back => {}
             CutReason::Best => {
                 if let Err(failure) = self.checkpoints.best_cut_failed(&failure, &mut self.ctx) {

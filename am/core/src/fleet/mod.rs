@@ -14,7 +14,7 @@ mod outage_matrix;
 pub(crate) mod preemption;
 mod progress;
 pub(crate) mod registration;
-pub(crate) mod reservations;
+mod reservations;
 mod restart_policy;
 pub(crate) mod scale;
 pub(crate) mod slots;

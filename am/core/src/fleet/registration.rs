@@ -11,6 +11,7 @@ use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view;
 
+use super::reservations::{are_trainers_smaller, step_back};
 use super::restart_policy::{self, Cause, FailureClass};
 use super::slots::{Admission, ContainerInfo, RegisteredContainer, SlotStatus};
 use super::{Fleet, Loss};
@@ -60,8 +61,11 @@ impl Fleet {
                 "this ApplicationMaster has no number left for another container of {slot}: run the job again to continue"
             ));
         }
-        if started {
-            self.let_trainers_go_first(serves, ctx);
+        let spec = &ctx.config().spec;
+        if started && are_trainers_smaller(spec) {
+            for member in step_back(&mut self.slots, spec.trainers.min, serves, ctx.now()) {
+                ctx.order(ContainerOrder::CancelAsk(member));
+            }
         }
         let gang_min = (!started).then(|| self.trainers_to_start(ctx));
         let (asks, next) = self.slots.ask(ctx.now(), gang_min);

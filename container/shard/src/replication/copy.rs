@@ -42,7 +42,7 @@ pub(crate) struct ShardReplica {
 pub(crate) enum Useless {
     /// A change did not fit.
     Unfit,
-    /// It went on by itself when another copy served already. Its content is right: nobody was answered.
+    /// It went on by itself when another copy served already. Its content is right, since its answers were not given.
     OwnChanges,
 }
 
