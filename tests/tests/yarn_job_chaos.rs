@@ -13,8 +13,8 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// More passes than a session with slow steps has: 38 steps of more than a tenth of a second each.
 const PASSES: u32 = 160;
 const SHAPE: Shape = Shape { passes: PASSES, every: "20 steps", local_data: false };
-/// A backup of each shard.
-const REPLICATED: [&str; 8] = [
+/// A backup of each shard, and an attempt for each kill of an ApplicationMaster.
+const REPLICATED: [&str; 10] = [
     "--set",
     "run.chaos=true",
     "--set",
@@ -23,6 +23,8 @@ const REPLICATED: [&str; 8] = [
     "pservers.shards=6",
     "--set",
     "pservers.replicas=1",
+    "--set",
+    "yarn.max-attempts=10",
 ];
 
 /// A session of ten minutes in a running job, which then ends well. Returns the faults.
@@ -70,8 +72,13 @@ fn counts(cluster: &Cluster, name: &str) -> Result<Vec<String>> {
 #[test]
 #[ignore = "twenty-five minutes; run by scripts/nightly.sh"]
 fn two_sessions_of_one_seed_order_the_same_faults() -> Result<()> {
-    let options =
-        Options { datanodes: 3, nodemanagers: 4, nm_expiry_ms: 8_000, ..Options::default() };
+    let options = Options {
+        datanodes: 3,
+        nodemanagers: 4,
+        nm_expiry_ms: 8_000,
+        am_max_attempts: 10,
+        ..Options::default()
+    };
     let cluster = &Cluster::start(options)?;
     let mut sessions = Vec::new();
     for number in 1..=2 {

@@ -42,6 +42,8 @@ pub(crate) const TRIES_MAX: u32 = 6;
 pub(crate) struct CutEnded {
     pub reason: CutReason,
     pub failure: Failure,
+    /// A pserver was lost: the storage has not failed.
+    pub by_loss: bool,
 }
 
 /// The open cut has become a checkpoint.
@@ -302,10 +304,10 @@ impl Checkpoints {
     /// There were too many; the job ends.
     pub(crate) fn final_cut_failed(
         &mut self,
-        failure: &Failure,
+        ended: &CutEnded,
         ctx: &mut Context,
     ) -> Result<(), JobFailure> {
-        self.try_again_later("the final checkpoint", Purpose::FinalCutRetry, failure, ctx)
+        self.try_again_later("the final checkpoint", Purpose::FinalCutRetry, ended, ctx)
     }
 
     /// A try of the best pass's cut failed: the next one follows after a wait, before the next pass.
@@ -314,23 +316,27 @@ impl Checkpoints {
     /// There were too many; the job ends.
     pub(crate) fn best_cut_failed(
         &mut self,
-        failure: &Failure,
+        ended: &CutEnded,
         ctx: &mut Context,
     ) -> Result<(), JobFailure> {
         let what = "the checkpoint of the best pass (training.keep)";
-        self.try_again_later(what, Purpose::BestCutRetry, failure, ctx)?;
+        self.try_again_later(what, Purpose::BestCutRetry, ended, ctx)?;
         self.want(CutReason::Best);
         Ok(())
     }
 
-    /// Waits for the next try of a cut without which the job cannot go on.
+    /// Waits for the next try of a cut without which the job cannot go on. A loss is not counted: each has a limit elsewhere.
     fn try_again_later(
         &mut self,
         what: &str,
         purpose: Purpose,
-        failure: &Failure,
+        CutEnded { failure, by_loss, .. }: &CutEnded,
         ctx: &mut Context,
     ) -> Result<(), JobFailure> {
+        if *by_loss {
+            ctx.retry_later(purpose, 1);
+            return Ok(());
+        }
         self.final_failures += 1;
         if self.final_failures >= ctx.limits().store_tries {
             let message = format!("{what} could not be taken: {failure}");

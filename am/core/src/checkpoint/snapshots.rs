@@ -250,7 +250,9 @@ impl Checkpoints {
         saved.lose(slot);
         promoted.iter().for_each(|(shard, primary)| saved.promoted(*shard, *primary));
         if !snapped || saved.is_hopeless() {
-            return self.give_up(&format!("{slot} was lost before it was complete"), fleet, ctx);
+            let ended =
+                self.give_up(&format!("{slot} was lost before it was complete"), fleet, ctx);
+            return ended.map(|ended| CutEnded { by_loss: true, ..ended });
         }
         let unsaved = promoted.iter().filter(|(shard, _)| !saved.has(*shard));
         let savers: BTreeSet<Slot> = unsaved.map(|(_, primary)| *primary).collect();

@@ -382,11 +382,12 @@ impl Core {
     }
 
     fn cut_ended_by(&mut self, ended: Option<CutEnded>, rolls_back: bool) {
-        let Some(CutEnded { reason, failure }) = ended else {
+        let Some(ended) = ended else {
             return;
         };
+        let CutEnded { reason, failure, .. } = &ended;
         if !rolls_back {
-            self.save_cut_failed(&failure);
+            self.save_cut_failed(failure);
         }
         match reason {
             CutReason::Due | CutReason::Ordered | CutReason::First => {
@@ -395,13 +396,13 @@ impl Core {
             // After a rollback the pass is evaluated again, and training ends again. The storage has not failed.
             CutReason::Best | CutReason::Final if rolls_back => {}
             CutReason::Best => {
-                if let Err(failure) = self.checkpoints.best_cut_failed(&failure, &mut self.ctx) {
+                if let Err(failure) = self.checkpoints.best_cut_failed(&ended, &mut self.ctx) {
                     self.fail(failure);
                 }
             }
             CutReason::Stop => self.stop_cut_failed(&failure.text, rolls_back),
             CutReason::Final => {
-                if let Err(failure) = self.checkpoints.final_cut_failed(&failure, &mut self.ctx) {
+                if let Err(failure) = self.checkpoints.final_cut_failed(&ended, &mut self.ctx) {
                     self.fail(failure);
                 }
             }

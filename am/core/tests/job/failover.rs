@@ -4,11 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use heddle_am_core::{Event, Record, RecordedView};
+use heddle_am_core::{Event, Record, RecordedView, Stored};
 use heddle_protocol::control::{
     Command, LoadShards, Operation, Report, SetViews, ShardPlace, ShardView,
 };
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot, TaskId, Term};
 use heddle_protocol::spec::{Bytes, Consistency, JobSpec};
 use heddle_protocol::view::{JobEvent, JobState, RecoveryKind};
@@ -423,6 +424,28 @@ fn s11_recorded_promotions_hold_at_a_takeover() {
     assert_eq!(epoch(&next), before);
     let places = last_places(&next, next.trainer(0));
     assert!(!places.is_empty() && places.iter().all(|it| it.holder != lost), "{places:?}");
+}
+
+/// The storage keeps its tries: the cut is taken again.
+#[test]
+fn failover_is_no_failed_try_of_the_final_cut() {
+    let mut job = started(Consistency::Bsp, 3, 1);
+    (job.auto.store, job.auto.snap) = (false, false);
+    job.end_phase(3);
+    for _ in 1..job.config.limits.store_tries {
+        let failure = Failure::new(ErrorClass::Denied, "the quota is exceeded");
+        job.answer_store(Stored::NotDone { failure });
+        job.pass(60_000);
+    }
+    job.answer_store(Stored::Staged("file:///ck/.staging/x".to_owned()));
+    job.kill(job.pserver(1));
+    assert_eq!(job.outcome, None);
+    (job.auto.store, job.auto.snap) = (true, true);
+    let last = job.calls.last().expect("to discard").0;
+    job.store(last);
+    job.pass(60_000);
+    let outcome = job.outcome.clone().expect("it ends");
+    assert_eq!(outcome.state, JobState::Finished, "{outcome:?}");
 }
 
 #[test]
