@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs many more seeds of the simulation than CI does: 100,000 of each job, or the number in the argument. These take about 75
-# minutes on two cores. Prints the table of faults and the runs a minute; a failure prints the command that replays it.
+# Runs many more seeds of the simulation than CI does: 100,000 of each job, or the number in the argument. These take about three
+# hours on two cores; HEDDLE_JOBS chooses jobs. Prints the table of faults and the runs a minute; a failure prints the command that
+# replays it.
 # Then compares the event logs of two builds, disturbs jobs for minutes, restores ten million keys into other numbers of shards, and
 # packages the crates that can be published.
 set -euo pipefail
