@@ -29,7 +29,12 @@ pub(super) fn step_back(
 ) -> Vec<Member> {
     let mut withdrawn = Vec::new();
     let lacks = slots.entries.iter().any(|(slot, entry)| {
-        let waits = matches!(entry.place, SlotStatus::Empty { .. } | SlotStatus::Asked);
+        // One that waits before it is started again needs no room yet.
+        let waits = match entry.place {
+            SlotStatus::Empty { not_before } => not_before <= now,
+            SlotStatus::Asked => true,
+            SlotStatus::Starting { .. } | SlotStatus::Held(_) => false,
+        };
         slot.role == Role::Trainer && slot.index < trainers_min && entry.wanted && waits
     });
     if !lacks {
