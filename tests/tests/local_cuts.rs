@@ -44,7 +44,10 @@ impl CutJob {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().expect("a folder");
         write_job(dir.path(), pservers, steps);
-        let slow = [("FAILPOINTS", "step-computed=sleep(25)")];
+        let slow = dir.path().join("slow");
+        std::fs::write(&slow, "").expect("a file");
+        let points = format!("step-computed=return(sleep=25,while={})", slow.display());
+        let slow = [("FAILPOINTS", points.as_str())];
         let run = Run::start_in_namespace(dir.path(), "job.toml", &[], &slow).expect("it starts");
         let trains = |event: &JobEvent| match event {
             JobEvent::Progress { rows, .. } => (*rows > 100).then_some(()),
@@ -158,8 +161,18 @@ impl CutJob {
         end_of(events).expect("the end is reported")
     }
 
-    /// The job ends well, and this slot alone was replaced.
+    /// The job ends well, and this slot alone was replaced. What is left of the job needs no wait.
     fn ends_with(self, replaced: Option<Slot>) {
+        if let Some(replaced) = replaced {
+            let successor = |event: &JobEvent| match event {
+                JobEvent::Registered { slot, incarnation: Incarnation(2), .. } => {
+                    (*slot == replaced).then_some(())
+                }
+                _ => None,
+            };
+            self.run.wait_event("its successor", LIMIT, successor).expect("it registers");
+        }
+        std::fs::remove_file(self.dir.path().join("slow")).expect("it was there");
         let view = self.ended();
         for slot in &view.slots {
             let is_first = slot.incarnation == Incarnation(1);
