@@ -94,32 +94,29 @@ impl CutJob {
 
     /// The local ports of the other pservers' streams to the pserver that listens on this port, as nftables writes a set.
     fn stream_ports(&self, port: u16) -> String {
-        let sockets = self.run.in_namespace(&["ss", "-Htnep", "state", "established"]);
-        let sockets = sockets.expect("ss is there");
-        let mut ports = Vec::new();
-        for line in sockets.lines().filter(|line| !line.contains(" uid:")) {
-            let mut addresses = line.split_whitespace().filter(|word| word.contains(':'));
-            let (local, peer) = (addresses.next().unwrap_or(""), addresses.next().unwrap_or(""));
-            if peer.ends_with(&format!(":{port}")) {
-                ports.extend(local.rsplit(':').next().map(str::to_owned));
-            }
-        }
-        assert!(!ports.is_empty(), "no streams to {port} in {sockets}");
-        format!("{{ {} }}", ports.join(", "))
+        // Sockets of the root user are shown without one.
+        self.local_ports(port, |line| !line.contains(" uid:"))
     }
 
     /// The local ports of connections to this port of all processes but one, as nftables writes a set. New connections have others.
     fn ports_of_others(&self, pserver: Slot, port: u16) -> String {
         let pid = format!("pid={},", self.pid_of(pserver));
-        let sockets = self.run.in_namespace(&["ss", "-Htnp", "state", "established"]);
+        self.local_ports(port, |line| !line.contains(&pid))
+    }
+
+    /// The local ports of the connections to this port that `ss` shows in such lines, as nftables writes a set.
+    fn local_ports(&self, port: u16, is_meant: impl Fn(&str) -> bool) -> String {
+        let sockets = self.run.in_namespace(&["ss", "-Htnep", "state", "established"]);
+        let sockets = sockets.expect("ss is there");
         let mut ports = Vec::new();
-        for line in sockets.expect("ss is there").lines().filter(|line| !line.contains(&pid)) {
+        for line in sockets.lines().filter(|line| is_meant(line)) {
             let mut addresses = line.split_whitespace().filter(|word| word.contains(':'));
             let (local, peer) = (addresses.next().unwrap_or(""), addresses.next().unwrap_or(""));
             if peer.ends_with(&format!(":{port}")) {
                 ports.extend(local.rsplit(':').next().map(str::to_owned));
             }
         }
+        assert!(!ports.is_empty(), "no connections to {port} in {sockets}");
         format!("{{ {} }}", ports.join(", "))
     }
 

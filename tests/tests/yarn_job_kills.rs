@@ -347,19 +347,10 @@ const ONE_A_NODE: [&str; 8] = [
     "pservers.replacement=3s",
 ];
 
-/// The causes of the rollbacks so far.
-fn rollbacks(job: &Submitted<'_>) -> Vec<String> {
-    let cause = |event| match event {
-        JobEvent::RollbackStarted { cause, .. } => Some(cause),
-        _ => None,
-    };
-    job.events().into_iter().filter_map(cause).collect()
-}
-
 /// Waits until the client has printed the last rollback, which has this cause.
 fn rolled_back(job: &Submitted<'_>, cause: &str) -> Result<()> {
     wait_until("the rollback is reported", LIMIT, || {
-        let causes = rollbacks(job);
+        let causes = job.rollbacks();
         ensure!(causes.last().is_some_and(|last| last == cause), "{causes:?}");
         Ok(())
     })
@@ -407,7 +398,7 @@ fn survivors_take_over_shards_and_return_them() -> Result<()> {
         settled(view) && view.epoch.count > without.epoch.count
     })?;
     rolled_back(&submitted, "shards go back to pservers that were replaced")?;
-    ensure!(whole.epoch.count == watch.view.epoch.count + 3, "{:?}", rollbacks(&submitted));
+    ensure!(whole.epoch.count == watch.view.epoch.count + 3, "{:?}", submitted.rollbacks());
     job.is_right(submitted).map(drop)
 }
 
@@ -430,7 +421,7 @@ fn survivors_without_room_wait_and_say_so() -> Result<()> {
     let view = submitted.view()?;
     ensure!(view.state == JobState::Recovering && !runs(&view, lost), "{view:#?}");
     ensure!(submitted.events().iter().filter(|&it| is_it(it)).count() == 1, "said once");
-    ensure!(rollbacks(&submitted).len() == 1, "{:?}", rollbacks(&submitted));
+    ensure!(submitted.rollbacks().len() == 1, "{:?}", submitted.rollbacks());
 
     cluster.restart(manager)?;
     cluster.wait_ready()?;

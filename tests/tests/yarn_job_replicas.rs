@@ -160,7 +160,7 @@ fn survives(
             "{process:?} is gone: {alive:?}"
         );
     }
-    ensure!(rollbacks(job).is_empty(), "{:?}", rollbacks(job));
+    ensure!(job.rollbacks().is_empty(), "{:?}", job.rollbacks());
     println!(
         "{:?} lost and replaced after {:.1?}: {:?}",
         slots(lost),
@@ -168,16 +168,6 @@ fn survives(
         added(&before.view, &after)
     );
     Ok(after)
-}
-
-/// The causes of the rollbacks so far.
-fn rollbacks(job: &Submitted<'_>) -> Vec<String> {
-    let events = job.events().into_iter();
-    let cause = |event| match event {
-        JobEvent::RollbackStarted { cause, .. } => Some(cause),
-        _ => None,
-    };
-    events.filter_map(cause).collect()
 }
 
 /// An event tells that backups serve shards of this slot, and that other shards lost a backup there.
@@ -282,7 +272,7 @@ fn both_copies_die(job: &mut Submitted<'_>) -> Result<()> {
         rolled_back.iter().any(|recovery| recovery.kind == RecoveryKind::Rollback),
         "{rolled_back:#?}"
     );
-    let causes = rollbacks(job);
+    let causes = job.rollbacks();
     ensure!(
         causes.len() == 1 && causes[0].contains("no copy is left of shard"),
         "the shards are named: {causes:?}"
@@ -362,7 +352,7 @@ fn stopped_primary_that_wakes_changes_nothing() -> Result<()> {
     let view = submitted.wait_for("training goes on", LIMIT, |view| {
         is_whole(view) && view.rows > watch.view.rows
     })?;
-    ensure!(view.epoch == watch.view.epoch && rollbacks(&submitted).is_empty(), "{view:#?}");
+    ensure!(view.epoch == watch.view.epoch && submitted.rollbacks().is_empty(), "{view:#?}");
     ensure!(added(&watch.view, &view).is_empty(), "{:?}", added(&watch.view, &view));
     let refused =
         |view: &JobView| view.slots.iter().filter_map(|it| it.frames_refused).sum::<u64>();

@@ -121,6 +121,16 @@ impl<'c> Submitted<'c> {
         lock(&self.events).clone()
     }
 
+    /// The causes of the rollbacks that the client has printed.
+    #[must_use]
+    pub fn rollbacks(&self) -> Vec<String> {
+        let cause = |event| match event {
+            JobEvent::RollbackStarted { cause, .. } => Some(cause),
+            _ => None,
+        };
+        self.events().into_iter().filter_map(cause).collect()
+    }
+
     /// The client's standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {

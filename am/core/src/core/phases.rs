@@ -73,7 +73,7 @@ impl Core {
         self.ctx.clear_message();
         if !started {
             self.stage.set_started(true);
-            self.fleet.job_has_begun();
+            self.fleet.look_at_slots();
             self.notice_phase();
             self.plan_next_cut(false, true);
         }

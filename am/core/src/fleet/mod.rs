@@ -299,12 +299,8 @@ impl Fleet {
         self.progress += 1;
     }
 
-    /// The job has begun: the trainers that it does not need to begin can be asked for.
-    pub(crate) fn job_has_begun(&mut self) {
-        self.slots.changed = true;
-    }
-
-    /// A slot may have to be asked for: the pause of an empty one is over, or another pserver has its shards.
+    /// A slot may have to be asked for: the pause of an empty one is over, another pserver has its shards, or the job has begun, so
+    /// that trainers that it does not need to begin can be asked for.
     pub(crate) fn look_at_slots(&mut self) {
         self.slots.changed = true;
     }

@@ -313,12 +313,7 @@ fn loss_of_a_pserver_is_no_failed_try_of_the_final_cut() {
     let mut job = Job::bsp();
     job.auto.store = false;
     job.end_phase(3);
-    for _ in 1..job.config.limits.store_tries {
-        let failure = Failure::new(ErrorClass::Denied, "the quota is exceeded");
-        job.answer_store(Stored::NotDone { failure });
-        job.pass(60_000);
-    }
-    job.answer_store(Stored::Staged("file:///ck/.staging/x".to_owned()));
+    job.fail_final_cuts_but_the_last();
     job.kill(job.pserver(0));
     assert_eq!(job.outcome, None);
     assert_eq!(job.core.view().state, JobState::Recovering);

@@ -4,12 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use heddle_am_core::{Event, Record, RecordedView, Stored};
+use heddle_am_core::{Event, Record, RecordedView};
 use heddle_protocol::control::{
     Command, LoadShards, Operation, Report, SetViews, ShardPlace, ShardView,
 };
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot, TaskId, Term};
 use heddle_protocol::spec::{Bytes, Consistency, JobSpec};
 use heddle_protocol::view::{JobEvent, JobState, RecoveryKind};
@@ -432,12 +431,7 @@ fn failover_is_no_failed_try_of_the_final_cut() {
     let mut job = started(Consistency::Bsp, 3, 1);
     (job.auto.store, job.auto.snap) = (false, false);
     job.end_phase(3);
-    for _ in 1..job.config.limits.store_tries {
-        let failure = Failure::new(ErrorClass::Denied, "the quota is exceeded");
-        job.answer_store(Stored::NotDone { failure });
-        job.pass(60_000);
-    }
-    job.answer_store(Stored::Staged("file:///ck/.staging/x".to_owned()));
+    job.fail_final_cuts_but_the_last();
     job.kill(job.pserver(1));
     assert_eq!(job.outcome, None);
     (job.auto.store, job.auto.snap) = (true, true);

@@ -16,6 +16,7 @@ use heddle_protocol::control::{
     ReplicaState, Report, SetViews, ShardState, ShardStop, ShardView, TakeCut, TaskGrant,
     TaskPosition, TrainerState,
 };
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
     TaskId,
@@ -531,6 +532,16 @@ impl Job {
             StoreCall::PublishModel { dir, .. } => Stored::Published(dir),
         };
         self.events.push_back(Event::Stored { call: id, outcome });
+    }
+
+    /// All tries of the final cut but the last one fail, and the last one has its directory. The storage is to be answered by hand.
+    pub fn fail_final_cuts_but_the_last(&mut self) {
+        for _ in 1..self.config.limits.store_tries {
+            let failure = Failure::new(ErrorClass::Denied, "the quota is exceeded");
+            self.answer_store(Stored::NotDone { failure });
+            self.pass(60_000);
+        }
+        self.answer_store(Stored::Staged("file:///ck/.staging/x".to_owned()));
     }
 
     /// Answers the last call of a kind by hand.

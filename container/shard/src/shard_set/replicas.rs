@@ -261,8 +261,7 @@ impl ShardSet {
         let copy = self.replicas.as_mut().and_then(|replicas| replicas.copies.copy_mut(id));
         for effect in copy.map(|copy| copy.take_unanswered()).unwrap_or_default() {
             if let ShardEffect::Reply { conn, header } = effect {
-                let status = Status::WrongShard;
-                let header = header.reply(Kind::Refused, status);
+                let header = header.reply(Kind::Refused, Status::WrongShard);
                 out.push(ShardEffect::Reply { conn, header });
             }
         }
