@@ -3,6 +3,7 @@
 //! Needs root, `nft`, `ip`, `ss`, `unshare`, `nsenter` and `setpriv`. Each trainer has a user id of its own, by which its
 //! packets are told apart: 4000 + 10 × index + incarnation.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -104,10 +105,15 @@ impl CutJob {
         self.local_ports(port, |line| !line.contains(&pid))
     }
 
+    /// The connections of the namespace, one in each line.
+    fn sockets(&self) -> String {
+        let sockets = self.run.in_namespace(&["ss", "-Htneop", "state", "established"]);
+        sockets.expect("ss is there")
+    }
+
     /// The local ports of the connections to this port that `ss` shows in such lines, as nftables writes a set.
     fn local_ports(&self, port: u16, is_meant: impl Fn(&str) -> bool) -> String {
-        let sockets = self.run.in_namespace(&["ss", "-Htnep", "state", "established"]);
-        let sockets = sockets.expect("ss is there");
+        let sockets = self.sockets();
         let mut ports = Vec::new();
         for line in sockets.lines().filter(|line| is_meant(line)) {
             let mut addresses = line.split_whitespace().filter(|word| word.contains(':'));
@@ -208,6 +214,41 @@ fn write_job(dir: &Path, pservers: &str, steps: u32) {
 fn in_time(begun: Instant) {
     let seconds = begun.elapsed().as_secs_f64();
     assert!((8.0..16.0).contains(&seconds), "replaced after {seconds} s");
+}
+
+/// The kernel runs the timer of keep-alive of each connected socket on which nothing is on its way: of control, data and
+/// replication connections, at both ends.
+#[test]
+fn both_ends_of_each_connection_have_keep_alive() {
+    let job = CutJob::with_pservers("count = 2\nshards = 4\nreplicas = 1", STEPS);
+    let ports =
+        [job.am_port(), job.data_port_of(Slot::pserver(0)), job.data_port_of(Slot::pserver(1))];
+    // How often a socket was seen, by its two addresses, and how often with the timer.
+    let mut sockets: BTreeMap<(String, String), (u32, u32)> = BTreeMap::new();
+    for _ in 0..60 {
+        for line in job.sockets().lines() {
+            let mut addresses = line.split_whitespace().filter(|word| word.contains("127.0.0.1:"));
+            let name = (
+                addresses.next().unwrap_or("").to_owned(),
+                addresses.next().unwrap_or("").to_owned(),
+            );
+            let (seen, kept) = sockets.entry(name).or_default();
+            (*seen, *kept) = (*seen + 1, *kept + u32::from(line.contains("timer:(keepalive,")));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Probes and the questions of tests last for a moment.
+    sockets.retain(|_, (seen, _)| *seen > 30);
+    let without = sockets.iter().filter(|(_, (_, kept))| *kept == 0).collect::<Vec<_>>();
+    assert!(without.is_empty(), "{without:?} of {sockets:?}");
+    for port in ports {
+        let at = |address: &str| address.ends_with(&format!(":{port}"));
+        let here = sockets.keys().filter(|(own, _)| at(own)).count();
+        let there = sockets.keys().filter(|(_, peer)| at(peer)).count();
+        // Three trainers, and the other pserver or both.
+        assert!(here >= 4 && here == there, "{here} and {there} of {port}: {sockets:?}");
+    }
+    job.ends_with(None);
 }
 
 #[test]

@@ -53,6 +53,11 @@ pub enum ShardEffect {
     Report(ShardReport),
     /// Replicas: there are entries for backups. Send them ([`crate::ShardSet::next_entry`]).
     Replicate,
+    /// Replicas: this copy is to serve the shard and cannot, since a change of its primary did not fit. End the process.
+    CannotServe {
+        /// The shard.
+        shard: ShardId,
+    },
     /// Replicas: the backups have all that the command with this number changed ([`crate::ShardSet::settle`]).
     Settled {
         /// The number.

@@ -217,6 +217,7 @@ impl Replication {
             | ShardEffect::Values { .. }
             | ShardEffect::Close { .. }
             | ShardEffect::Replicate
+            | ShardEffect::CannotServe { .. }
             | ShardEffect::Settled { .. } => return Some(effect),
         };
         #[cfg(test)]

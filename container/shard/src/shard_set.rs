@@ -14,6 +14,7 @@ mod error;
 mod fills;
 mod hand_over;
 mod members;
+mod promotion;
 mod replicas;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -176,7 +176,9 @@ impl Node {
                 }
                 ShardEffect::Close { conn } => self.closed.push(conn),
                 ShardEffect::Report(report) => self.reports.push(report),
-                ShardEffect::Replicate | ShardEffect::Settled { .. } => {}
+                ShardEffect::Replicate
+                | ShardEffect::CannotServe { .. }
+                | ShardEffect::Settled { .. } => {}
             }
         }
     }
@@ -246,6 +248,7 @@ impl Node {
             ShardEffect::Close { .. }
             | ShardEffect::Report(_)
             | ShardEffect::Replicate
+            | ShardEffect::CannotServe { .. }
             | ShardEffect::Settled { .. } => false,
         };
         let answer = out.iter().position(is_answer).map(|at| match out.remove(at) {
@@ -253,6 +256,7 @@ impl Node {
             ShardEffect::Close { .. }
             | ShardEffect::Report(_)
             | ShardEffect::Replicate
+            | ShardEffect::CannotServe { .. }
             | ShardEffect::Settled { .. } => {
                 unreachable!("these are not replies")
             }

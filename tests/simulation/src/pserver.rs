@@ -805,6 +805,9 @@ impl Pserver {
                 }
                 ShardEffect::Report(report) => self.report(epoch, report, out),
                 ShardEffect::Replicate => out.push(Output::Replicate),
+                ShardEffect::CannotServe { shard } => {
+                    panic!("a change of shard {shard} did not fit its copy")
+                }
                 ShardEffect::Settled { ask } => self.answered(ask, true, out),
             }
         }

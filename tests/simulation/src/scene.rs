@@ -241,7 +241,9 @@ impl Scene {
                 }
                 ShardEffect::Report(report) => self.reports.push((shard, report.clone())),
                 // No scene has replicas.
-                ShardEffect::Replicate | ShardEffect::Settled { .. } => {}
+                ShardEffect::Replicate
+                | ShardEffect::CannotServe { .. }
+                | ShardEffect::Settled { .. } => {}
             }
         }
     }
@@ -278,6 +280,7 @@ impl Scene {
                 ShardEffect::Close { .. }
                 | ShardEffect::Report(_)
                 | ShardEffect::Replicate
+                | ShardEffect::CannotServe { .. }
                 | ShardEffect::Settled { .. } => continue,
             };
             self.client(number).machine.frame_with(endpoint(shard), &header, &values, now_ms);

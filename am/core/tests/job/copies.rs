@@ -13,7 +13,11 @@ use heddle_protocol::view::JobState;
 use crate::harness::{Job, saved, saves, saves_copies, snaps, spec};
 
 fn with_copies(pservers: u32, copies: u32) -> JobSpec {
-    let mut spec = spec(Consistency::Bsp);
+    with_copies_of(Consistency::Bsp, pservers, copies)
+}
+
+fn with_copies_of(consistency: Consistency, pservers: u32, copies: u32) -> JobSpec {
+    let mut spec = spec(consistency);
     (spec.pservers.count, spec.pservers.replicas) = (pservers, 1);
     (spec.pservers.shards, spec.pservers.memory) = (2 * pservers, Bytes::mib(256));
     spec.checkpoint.copies = copies;
@@ -261,4 +265,23 @@ fn s18_a_primary_lost_before_all_have_snapped_ends_the_cut() {
     let (mut job, cut, _) = cut_open(3, 1);
     job.kill(job.pserver(0));
     assert!(given_up(&job, cut));
+}
+
+/// The schedule S18, of ASP: barriers wait while the cut is open, nobody may join, and the tasks of a trainer that is lost
+/// have nobody. So the cut ends with the primary.
+#[test]
+fn s18_asp_cut_whose_primary_is_lost_lets_trainers_join() {
+    let mut job = Job::started(with_copies_of(Consistency::Asp, 3, 1), 40, 0);
+    (job.auto.snap, job.auto.save) = (false, false);
+    job.operate(1, Operation::Checkpoint);
+    let (cut, epoch) = (job.cut(), job.core.view().epoch);
+    let task = job.process(job.trainer(0)).tasks[0].task;
+    job.kill(job.trainer(0));
+    let joiner = job.trainer(0);
+    assert!(job.process(joiner).tasks.is_empty(), "the cut is open");
+    job.kill(job.pserver(0));
+    assert!(given_up(&job, cut));
+    assert_eq!(job.core.view().epoch, epoch, "no rollback");
+    let resumed = job.process(joiner).tasks.iter().any(|grant| grant.task == task);
+    assert!(resumed, "{:?}", job.process(joiner).tasks);
 }

@@ -171,24 +171,6 @@ fn s10_nothing_carries_a_view_before_its_record_is_durable() {
     assert_eq!(last_places(&job, job.trainer(0)).len(), 6);
 }
 
-/// The journal's file system hangs for a while: the promotion waits, and nothing returns to a checkpoint meanwhile.
-#[test]
-fn s53_promotion_waits_for_a_journal_that_hangs() {
-    let mut job = started(Consistency::Asp, 3, 1);
-    let (before, lost) = (epoch(&job), job.pserver(0));
-    job.auto.journal = false;
-    job.sent.clear();
-    job.kill(lost);
-    job.pass(8_000);
-    assert!(!job.sent.iter().any(|(_, command)| matches!(command, Command::Views(_))));
-    assert_eq!((restores(&job), job.core.view().state), (1, JobState::Running));
-    job.auto.journal = true;
-    job.all_durable();
-    assert_eq!((restores(&job), epoch(&job)), (1, before), "no rollback");
-    let places = last_places(&job, job.trainer(0));
-    assert!(places.len() == 6 && places.iter().all(|it| it.holder != lost), "{places:?}");
-}
-
 #[test]
 fn s8_a_copy_leaves_the_set_before_its_primary_stops_waiting() {
     let mut job = started(Consistency::Asp, 3, 1);

@@ -1,8 +1,11 @@
-//! Trainers that wait for the storage of their input.
+//! Storage that hangs: trainers wait for their input, a promotion for its record.
 
-use heddle_protocol::control::{HeartbeatStats, InputWait};
-use heddle_protocol::view::{JobEvent as Notice, StorageWaitView};
+use heddle_protocol::control::{Command, HeartbeatStats, InputWait};
+use heddle_protocol::ids::TaskId;
+use heddle_protocol::spec::Consistency;
+use heddle_protocol::view::{JobEvent as Notice, JobState, StorageWaitView};
 
+use crate::failover::{epoch, last_places, replicated, restores};
 use crate::harness::Job;
 
 fn waits(for_ms: u64, error: &str) -> impl FnOnce(&mut HeartbeatStats) {
@@ -62,4 +65,33 @@ fn wait_ends_with_the_container_that_waits() {
     job.kill(one);
     assert_eq!(job.core.view().storage_wait, None);
     assert_eq!(notices(&job).len(), 2);
+}
+
+/// The journal's file system hangs for a while: the promotion waits, and nothing returns to a checkpoint meanwhile. Trainers
+/// that finish tasks get others, and a trainer that is lost is replaced.
+#[test]
+fn s53_promotion_waits_for_a_journal_that_hangs() {
+    let mut job = Job::started(replicated(Consistency::Asp, 3, 1), 40, 0);
+    let (before, lost) = (epoch(&job), job.pserver(0));
+    job.auto.journal = false;
+    job.sent.clear();
+    job.kill(lost);
+    job.pass(8_000);
+    assert!(!job.sent.iter().any(|(_, command)| matches!(command, Command::Views(_))));
+    assert_eq!((restores(&job), job.core.view().state), (1, JobState::Running));
+    let trainer = job.trainer(0);
+    let done = job.process(trainer).tasks[0].task;
+    job.finish(trainer, done);
+    let next: Vec<TaskId> = job.process(trainer).tasks.iter().map(|grant| grant.task).collect();
+    assert!(!next.is_empty() && !next.contains(&done), "{next:?} after {done}");
+    job.kill(job.trainer(1));
+    let replacement = job.trainer(1);
+    assert_eq!(replacement.incarnation.0, 2, "its container is there");
+    job.auto.journal = true;
+    job.all_durable();
+    assert_eq!((restores(&job), epoch(&job)), (1, before), "no rollback");
+    for member in [trainer, replacement] {
+        let places = last_places(&job, member);
+        assert!(places.len() == 6 && places.iter().all(|it| it.holder != lost), "{places:?}");
+    }
 }

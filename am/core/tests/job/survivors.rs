@@ -3,10 +3,11 @@
 use heddle_am_core::{Event, Record};
 use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{Incarnation, Slot};
+use heddle_protocol::ids::{Incarnation, Slot, Term};
 use heddle_protocol::spec::{Bytes, Consistency, DurationMs, JobSpec, PserverMemory};
 use heddle_protocol::view::{JobEvent, JobState};
 
+use crate::failover::{replicated, views_of};
 use crate::harness::{Job, spec};
 
 /// Two pservers with just the memory that their own shards need: one cannot hold all of them.
@@ -139,6 +140,34 @@ fn s54_hundred_shards_of_a_pserver_are_one_record_and_one_list() {
     for pserver in (0..3).map(|index| job.pserver(index)) {
         let is_load = |command: &&&Command| matches!(command, Command::LoadShards(_));
         assert_eq!(job.told(pserver, from).iter().filter(is_load).count(), 1);
+    }
+}
+
+/// The same with backups: a hundred promotions are one record, their refills another, and each is one list for each receiver.
+#[test]
+fn s54_hundred_promotions_are_one_record_and_one_list() {
+    let mut many = replicated(Consistency::Bsp, 4, 1);
+    many.pservers.shards = 400;
+    let mut job = Job::started(many, 4, 0);
+    job.auto.cluster = false;
+    let (from, before) = (job.sent.len(), views_of(&job).len());
+    let lost = job.pserver(3);
+    job.kill(lost);
+    let records = views_of(&job);
+    let [promotions, refills] = &records[before..] else { panic!("{} records", records.len()) };
+    assert!(refills.iter().all(|view| !view.fills.is_empty()), "the second one orders refills");
+    let promoted = promotions.iter().filter(|view| view.term == Term(2));
+    assert_eq!(promoted.clone().count(), 100);
+    for pserver in (0..3).map(|index| job.pserver(index)) {
+        let new = promoted.clone().filter(|view| view.primary == pserver).count();
+        assert!((33..=34).contains(&new), "{pserver} serves {new} more");
+        let is_list = |command: &&&Command| matches!(command, Command::Views(_));
+        let lists = job.told(pserver, from).iter().filter(is_list).count();
+        assert_eq!(lists, 2, "one for each record");
+    }
+    for trainer in job.trainers() {
+        let is_map = |command: &&&Command| matches!(command, Command::Work { .. });
+        assert_eq!(job.told(trainer, from).iter().filter(is_map).count(), 1, "for {trainer}");
     }
 }
 

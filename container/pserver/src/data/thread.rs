@@ -142,6 +142,10 @@ impl DataThread {
                 self.report(DataReport::Answered(DataAnswer { ask, result: Ok(()) }));
             }
             ShardEffect::Close { conn } => to(conn, &|connection| connection.closed.set(true)),
+            ShardEffect::CannotServe { shard } => {
+                tracing::error!(%shard, "copy_does_not_fit");
+                std::process::exit(ContainerExitCode::Failed.number());
+            }
             ShardEffect::Report(ShardReport::FillOrdered { shard, order }) => {
                 let (thread, epoch) = (self.index, self.shards.borrow().epoch());
                 self.report(DataReport::FillOrdered { thread, epoch, shard, order });

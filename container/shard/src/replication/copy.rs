@@ -190,7 +190,7 @@ impl ShardReplica {
         self.tail_bytes = 0;
     }
 
-    /// Takes a later view. Returns whether this copy becomes the primary by it.
+    /// Takes a later view. Returns whether this copy becomes the primary by it; one that a change did not fit does not serve.
     pub(crate) fn take_view(&mut self, own: Member, view: ShardView) -> bool {
         debug_assert!(view.order() > self.view.order(), "views are ordered");
         let begins = view.term > self.view.term;
@@ -211,6 +211,7 @@ impl ShardReplica {
                     self.followers_differ();
                 }
             }
+            (true, false) if self.useless == Some(Useless::Unfit) => self.role = CopyRole::Deposed,
             (true, false) => {
                 let number = self.number;
                 let is_there = self.view.began_at == Some(number);

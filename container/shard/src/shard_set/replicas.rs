@@ -210,16 +210,7 @@ impl ShardSet {
             self.stop_serving(id, out);
         }
         if promoted {
-            self.clocked.promoted(self.members.iter());
-        }
-        if promoted && let Some(shard) = self.shards.get_mut(&id) {
-            // The ApplicationMaster ends each cut of a command that this pserver has received, also after a restart.
-            let open = (self.highest_cut > self.ended_cut).then_some(self.highest_cut);
-            shard.promote(open, out);
-            // The command to begin the phase may have come before this view.
-            if let Some(phase) = self.phase.filter(|phase| phase.no > shard.phase()) {
-                shard.begin(phase, out);
-            }
+            self.begin_serving(id, out);
         }
         if serves {
             let (term, version) = view.order();

@@ -70,6 +70,8 @@ struct Copies {
     answers: Vec<(usize, Header)>,
     reports: Vec<(usize, ShardReport)>,
     settled: Vec<u64>,
+    /// Copies that were to serve and cannot.
+    cannot_serve: Vec<(usize, ShardId)>,
     config: ShardConfig,
     now: Duration,
 }
@@ -108,6 +110,7 @@ impl Copies {
             answers: Vec::new(),
             reports: Vec::new(),
             settled: Vec::new(),
+            cannot_serve: Vec::new(),
             config,
             now: Duration::from_secs(100),
         };
@@ -172,6 +175,7 @@ impl Copies {
                 }
                 ShardEffect::Report(report) => self.reports.push((host, report)),
                 ShardEffect::Settled { ask } => self.settled.push(ask),
+                ShardEffect::CannotServe { shard } => self.cannot_serve.push((host, shard)),
                 ShardEffect::Close { .. } | ShardEffect::Replicate => {}
             }
         }

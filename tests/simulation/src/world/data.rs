@@ -117,6 +117,7 @@ impl World {
             ShardEffect::Close { .. }
             | ShardEffect::Report(_)
             | ShardEffect::Replicate
+            | ShardEffect::CannotServe { .. }
             | ShardEffect::Settled { .. } => {
                 return Err("not a reply".to_owned());
             }

@@ -122,3 +122,27 @@ fn s25_question_that_overtakes_the_view_waits() {
     copies.replicate(1, 2);
     assert_eq!(copies.values(1), copies.values(2));
 }
+
+/// It may have other content than was acknowledged. No primary makes such a change but by a defect.
+#[test]
+fn copy_that_a_change_did_not_fit_does_not_serve() {
+    let mut copies = Copies::new(2, Sharing::Queue, config(SGD));
+    copies.push(0, 1, whole(0, 0), -1.0);
+    let entry = copies.entries(0, 1, 1).pop().expect("a change");
+    let conn = copies.streams[0].2;
+    let change = entry.change.frame();
+    let far = Header { start: 1 << 20, ..change.header };
+    for frame in [
+        Frame { conn, header: entry.head, keys: &[], values: &[] },
+        Frame { conn, header: far, ..change },
+    ] {
+        assert_eq!(copies.act(1, |set, _, out| set.on_frame(&frame, out)), Flow::Taken);
+    }
+    assert!(!copies.state(1).whole);
+    // The primary is lost before a view has left the copy out.
+    copies.promote(1, 2);
+    assert_eq!(copies.cannot_serve, [(1, ShardId(0))]);
+    assert!(copies.reports_of(1).is_empty(), "it is in no view: {:?}", copies.reports);
+    copies.push(1, 2, whole(0, 0), -1.0);
+    assert_eq!(copies.answer(1, 2), Some((Kind::Refused, Status::WrongShard)));
+}
