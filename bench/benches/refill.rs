@@ -1,11 +1,12 @@
 //! The cost of a refill for pushing trainers: how long pushes take while a copy of their shard is sent to another pserver, beside how
-//! long they take otherwise, at 256 MB (16 MB with `HEDDLE_BENCH_QUICK=1`). Both pservers are in this process.
+//! long they take without a copy, and with one that is in sync, which is the usual state of a job with backups. At 256 MB (16 MB with
+//! `HEDDLE_BENCH_QUICK=1`); both pservers are in this process.
 //!
-//! Calm pushes precede those of each refill, so that both kinds meet the same moments of a shared machine.
+//! The pushes of all three kinds follow each other in each round, so that they meet the same moments of a shared machine.
 
 use std::time::{Duration, Instant};
 
-use heddle_bench::peer::{TrainerPeer, order_fill, pserver_and_receiver};
+use heddle_bench::peer::{TrainerPeer, order_fill, pserver_and_receiver, take_in};
 use heddle_bench::random::SplitMix;
 use heddle_protocol::control::Report;
 
@@ -14,13 +15,13 @@ const KEYS: usize = 10_000;
 
 fn main() {
     let is_quick = std::env::var_os("HEDDLE_BENCH_QUICK").is_some_and(|value| value != "0");
-    let (bytes, rounds, calm_pushes) =
-        if is_quick { (16 << 20, 1, 50) } else { (256 << 20, 7, 400) };
+    let (bytes, rounds, pushes) = if is_quick { (16 << 20, 1, 50) } else { (256 << 20, 7, 400) };
     let rows: u64 = bytes / 4;
     println!("{} MB of parameters, one data thread, {rounds} refills\n", bytes >> 20);
     for keyed in [true, false] {
         let name = if keyed { "10,000 random rows" } else { "1 MiB dense" };
-        let (mut calm, mut during, mut fills) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut alone, mut during, mut in_sync) = (Vec::new(), Vec::new(), Vec::new());
+        let mut fills = Vec::new();
         for _ in 0..rounds {
             let pservers = pserver_and_receiver(rows).expect("two pservers");
             let mut peer = TrainerPeer::connect(pservers[0].endpoints()[0], 0).expect("it listens");
@@ -41,7 +42,7 @@ fn main() {
                     timed(|| peer.push(start, &dense).expect("it is taken"))
                 }
             };
-            calm.extend((0..calm_pushes).map(|_| push(&mut peer)));
+            alone.extend((0..pushes).map(|_| push(&mut peer)));
             let started = Instant::now();
             order_fill(&pservers);
             let is_over =
@@ -50,18 +51,17 @@ fn main() {
                 during.push(push(&mut peer));
             }
             fills.push(started.elapsed().as_secs_f64());
+            take_in(&pservers);
+            in_sync.extend((0..pushes).map(|_| push(&mut peer)));
         }
         fills.sort_by(f64::total_cmp);
-        let [calm50, calm99] = quantiles(&mut calm);
-        let [during50, during99] = quantiles(&mut during);
-        println!(
-            "{name}: {} pushes, p50 {calm50:.0} us, p99 {calm99:.0} us; during refills {}, p50 {during50:.0} us, p99 {during99:.0} us \
-             ({:.2} times); a refill takes {:.2} s",
-            calm.len(),
-            during.len(),
-            during99 / calm99,
-            fills[fills.len() / 2]
-        );
+        println!("{name}; a refill takes {:.2} s", fills[fills.len() / 2]);
+        for (what, times) in
+            [("without a copy", &mut alone), ("refill", &mut during), ("in sync", &mut in_sync)]
+        {
+            let [p50, p99] = quantiles(times);
+            println!("  {what:>14}: {:>5} pushes, p50 {p50:.0} us, p99 {p99:.0} us", times.len());
+        }
     }
 }
 

@@ -99,21 +99,20 @@ pub fn pserver_and_receiver(rows: u64) -> io::Result<[Standalone; 2]> {
         started(0, table(), SparseLimits::default(), 0, 1)?,
         started(1, table(), SparseLimits::default(), 0, 1)?,
     ];
-    let view = view_with(ViewVersion(1), Vec::new());
+    let view = view_with(ViewVersion(1), &[0], Vec::new());
     load(&pservers[0], vec![ShardId(0)], vec![view.clone()])?;
     load(&pservers[1], Vec::new(), vec![view])?;
     Ok(pservers)
 }
 
 /// The view of the one shard, which the first pserver serves.
-fn view_with(version: ViewVersion, backups: Vec<BackupPlace>) -> ShardView {
-    let primary = pserver_member(0);
+fn view_with(version: ViewVersion, in_sync: &[u32], backups: Vec<BackupPlace>) -> ShardView {
     ShardView {
         shard: ShardId(0),
         term: Term(1),
         version,
-        primary,
-        in_sync: vec![primary],
+        primary: pserver_member(0),
+        in_sync: in_sync.iter().map(|index| pserver_member(*index)).collect(),
         backups,
         began_at: None,
     }
@@ -122,12 +121,23 @@ fn view_with(version: ViewVersion, backups: Vec<BackupPlace>) -> ShardView {
 /// Orders the first of two pservers to fill a copy on the second one.
 pub fn order_fill(pservers: &[Standalone; 2]) {
     let version = ViewVersion(2);
-    let backup = BackupPlace {
-        member: pserver_member(1),
-        endpoint: pservers[1].endpoints()[0],
-        fill: Some(FillOrder { version, thread: 0 }),
-    };
-    let view = view_with(version, vec![backup]);
+    give_view(pservers, version, &[0], Some(FillOrder { version, thread: 0 }));
+}
+
+/// The copy that the second pserver was filled with is one of the in-sync set.
+pub fn take_in(pservers: &[Standalone; 2]) {
+    give_view(pservers, ViewVersion(3), &[0, 1], None);
+}
+
+fn give_view(
+    pservers: &[Standalone; 2],
+    version: ViewVersion,
+    in_sync: &[u32],
+    fill: Option<FillOrder>,
+) {
+    let endpoint = pservers[1].endpoints()[0];
+    let backup = BackupPlace { member: pserver_member(1), endpoint, fill };
+    let view = view_with(version, in_sync, vec![backup]);
     for pserver in pservers {
         let views = vec![view.clone()];
         pserver.command(Command::Views(SetViews { epoch: EPOCH, views }));
