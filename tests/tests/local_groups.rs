@@ -1,11 +1,12 @@
 //! `heddle checkpoint groups` and `repair` on each kind of damage, with a copy of the folder as a mirror.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use heddle_am::claim::local_owner;
 use heddle_tests::checkpointed_job::{checkpoints_in, copy_tree, finished_job, shard_files};
-use heddle_tests::local::{Ended, heddle};
+use heddle_tests::local::{Ended, command, heddle};
 
 /// A finished job with checkpoints in `ckpt`, and a copy of them in `mirror`.
 fn mirrored_job() -> tempfile::TempDir {
@@ -141,6 +142,43 @@ fn s47_repair_while_an_owner_lives_is_exit_9() {
     }
     let repaired = checkpoint(dir, &["repair", "ckpt", "--from", "mirror"]);
     assert_eq!(repaired.code, Some(0), "{repaired:?}");
+}
+
+/// The process is killed at many moments of its work. The next one makes the folder whole, and nothing of the first is in its way.
+#[test]
+fn s47_repair_that_is_killed_is_completed_by_the_next_one() {
+    let dir = mirrored_job();
+    let dir = dir.path();
+    let (newest, before) = newest_two(dir);
+    let mut files = shard_files(&newest);
+    files.extend(shard_files(&before));
+    let bytes: Vec<_> = files.iter().map(|file| std::fs::read(file).expect("readable")).collect();
+    let repair = ["checkpoint", "repair", "ckpt", "--from", "mirror"];
+    let damage = || files.iter().for_each(|file| std::fs::write(file, "damaged").expect("written"));
+    damage();
+    let begun = Instant::now();
+    assert_eq!(heddle(dir, &repair).expect("heddle starts").code, Some(0));
+    let usual = begun.elapsed();
+    let mut killed_halfway = 0;
+    for n in 0..40 {
+        damage();
+        let mut child = command(dir).expect("it is built");
+        let child = child.args(repair).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = child.spawn().expect("heddle starts");
+        std::thread::sleep(usual * n / 40);
+        child.kill().expect("a child of this process");
+        child.wait().expect("a child of this process");
+        let is_good = |(file, bytes): &(&PathBuf, &Vec<u8>)| {
+            std::fs::read(file).ok().as_ref() == Some(*bytes)
+        };
+        let good = files.iter().zip(&bytes).filter(is_good).count();
+        killed_halfway += u32::from(good > 0 && good < files.len());
+        let again = heddle(dir, &repair).expect("heddle starts");
+        assert_eq!(again.code, Some(0), "{n}: {again:?}");
+        assert!(files.iter().zip(&bytes).all(|pair| is_good(&pair)), "{n}: {again:?}");
+        assert_eq!(checkpoint(dir, &["verify", "ckpt"]).code, Some(0), "{n}");
+    }
+    assert!(killed_halfway > 0, "no kill met the work, which takes {usual:?}");
 }
 
 #[test]

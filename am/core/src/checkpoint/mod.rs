@@ -42,8 +42,9 @@ pub(crate) const TRIES_MAX: u32 = 6;
 pub(crate) struct CutEnded {
     pub reason: CutReason,
     pub failure: Failure,
-    /// A pserver was lost: the storage has not failed.
-    pub by_loss: bool,
+    /// A pserver was lost, or copies of a shard differed: the storage has not failed, and if it happens again and again another
+    /// limit ends the job.
+    pub has_own_limit: bool,
 }
 
 /// The open cut has become a checkpoint.
@@ -325,15 +326,15 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Waits for the next try of a cut without which the job cannot go on. A loss is not counted: each has a limit elsewhere.
+    /// Waits for the next try of a cut without which the job cannot go on. What has a limit elsewhere is not counted.
     fn try_again_later(
         &mut self,
         what: &str,
         purpose: Purpose,
-        CutEnded { failure, by_loss, .. }: &CutEnded,
+        CutEnded { failure, has_own_limit, .. }: &CutEnded,
         ctx: &mut Context,
     ) -> Result<(), JobFailure> {
-        if *by_loss {
+        if *has_own_limit {
             ctx.retry_later(purpose, 1);
             return Ok(());
         }

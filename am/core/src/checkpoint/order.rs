@@ -220,7 +220,7 @@ impl Checkpoints {
         }
         let reason = failure.text.clone();
         ctx.notice(view::JobEvent::CheckpointGivenUp { cut: cut.id, reason });
-        Some(CutEnded { reason: cut.reason, failure, by_loss: false })
+        Some(CutEnded { reason: cut.reason, failure, has_own_limit: false })
     }
 
     /// BSP: takes the open cut again at once, with a step further ahead. Only the last of such tries is reported.

@@ -160,20 +160,24 @@ impl Core {
         let has =
             |shard: &ShardId| loaded.binary_search(shard).is_ok() || views.was_filled(slot, *shard);
         let held: Vec<ShardId> = shards.iter().copied().filter(has).collect();
-        if held.is_empty() {
-            return;
+        if !held.is_empty() {
+            self.send_views_of(slot, &held);
         }
+    }
+
+    fn send_views_of(&mut self, slot: Slot, shards: &[ShardId]) {
         let turn = |slot, shard| self.stage.map().turn(slot, shard);
-        let views = self.stage.views().wire(&held, turn, &self.fleet);
+        let views = self.stage.views().wire(shards, turn, &self.fleet);
         let epoch = self.ctx.epoch();
         self.fleet.send(slot, Command::Views(SetViews { epoch, views }), &mut self.ctx);
     }
 
-    /// A pserver's connection broke: views on the way may be lost.
+    /// A pserver's connection broke, or an earlier attempt had it: views on the way may be lost. It may also have copies that no
+    /// view names any more, which it drops by those of all shards.
     pub(super) fn send_views_again(&mut self, slot: Slot) {
         if self.stage.views().are_settled() {
             let all: Vec<ShardId> = self.stage.map().iter().map(|(shard, _)| shard).collect();
-            self.send_views(slot, &all);
+            self.send_views_of(slot, &all);
         }
     }
 

@@ -94,7 +94,12 @@ impl Core {
         }
         self.load_shards(slot);
         if !again {
-            return self.save_before_return();
+            self.save_before_return();
+        }
+        let is_here = |state: &PserverState| state.epoch == self.ctx.epoch();
+        if !again && !pserver_state.as_ref().is_some_and(is_here) {
+            // That order has all that holds. One that an earlier attempt has brought into the epoch only answers it.
+            return;
         }
         self.send_views_again(slot);
         // Also while others train: a phase begins without a pserver that serves no shard, and it may serve one later.

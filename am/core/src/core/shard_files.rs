@@ -10,6 +10,7 @@ use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::table_statistics::TableStatistics;
 
 use super::Core;
+use crate::checkpoint::CutEnded;
 use crate::checkpoint::saved_files::DifferingFiles;
 use crate::failure::JobFailure;
 
@@ -49,7 +50,7 @@ impl Core {
             let message = format!("{what}, for the {DIFFERED_MAX}rd time within an hour");
             return self.fail(JobFailure::new(ExitCode::Internal, message));
         }
-        self.cut_ended(ended);
+        self.cut_ended(ended.map(|ended| CutEnded { has_own_limit: true, ..ended }));
         let settled = self.stage.is_in_phase() && self.stage.views().are_settled();
         let backup = holders.into_iter().find(|slot| !self.stage.holds(*slot, shard));
         let Some(backup) = backup.filter(|_| settled) else {

@@ -204,6 +204,28 @@ fn copies_that_differ_for_the_third_time_in_an_hour_end_the_job() {
     assert!(outcome.message.contains("pserver-1 and pserver-0 saved other bytes"), "{outcome:?}");
 }
 
+/// The storage keeps its tries: another limit counts copies that differ.
+#[test]
+fn copies_that_differ_are_no_failed_try_of_the_final_cut() {
+    let mut job = Job::started(with_copies(2, 2), 4, 0);
+    (job.auto.store, job.auto.snap, job.auto.save) = (false, false, false);
+    job.end_phase(3);
+    job.fail_final_cuts_but_the_last();
+    let (cut, epoch) = (job.cut(), job.core.view().epoch);
+    snap(&mut job, cut, epoch);
+    save_primaries(&mut job, cut, epoch);
+    let shard = copies_of(&job, job.pserver(1))[0];
+    job.report(job.pserver(1), saved(cut, epoch, shard, 9, 1));
+    assert!(given_up(&job, cut));
+    assert_eq!(job.outcome, None, "it is taken again");
+    (job.auto.store, job.auto.snap, job.auto.save) = (true, true, true);
+    let last = job.calls.last().expect("to discard").0;
+    job.store(last);
+    job.pass(60_000);
+    let outcome = job.outcome.clone().expect("it ends");
+    assert_eq!(outcome.state, JobState::Finished, "{outcome:?}");
+}
+
 #[test]
 fn r18_a_new_primary_saves_what_is_snapped_and_not_saved() {
     let (mut job, cut, epoch) = snapped(3, 1);

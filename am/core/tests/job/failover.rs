@@ -407,6 +407,31 @@ fn s11_recorded_promotions_hold_at_a_takeover() {
     assert!(!places.is_empty() && places.iter().all(|it| it.holder != lost), "{places:?}");
 }
 
+/// It has served shards in the epoch and is no member of a view any more. A phase may have begun without it meanwhile, and it
+/// may serve a shard again.
+#[test]
+fn a_pserver_that_is_there_after_the_takeover_gets_what_holds() {
+    let job = started(Consistency::Asp, 3, 1);
+    let before = epoch(&job);
+    let absent = job.pserver(2);
+    let mut next = job.successor();
+    next.processes = job.processes.clone();
+    next.auto.cluster = false;
+    next.recover(2, 2, kept(&job));
+    let members: Vec<Member> = next.processes.keys().copied().filter(|it| *it != absent).collect();
+    members.into_iter().for_each(|member| next.registers(member));
+    next.pass(11_000);
+    assert_eq!(epoch(&next), before, "its copies are not needed");
+    let from = next.sent.len();
+    next.registers(absent);
+    let told = next.told(absent, from);
+    let phase = next.core.view().phase;
+    let begins = |it: &&&Command| matches!(it, Command::Begin(begin) if begin.phase.no == phase);
+    assert_eq!(told.iter().filter(begins).count(), 1, "{told:?}");
+    let views = |it: &&&Command| matches!(it, Command::Views(set) if set.views.len() == 6);
+    assert_eq!(told.iter().filter(views).count(), 1, "{told:?}");
+}
+
 /// The storage keeps its tries: the cut is taken again.
 #[test]
 fn failover_is_no_failed_try_of_the_final_cut() {

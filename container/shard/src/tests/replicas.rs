@@ -5,6 +5,7 @@ mod clocks;
 mod fills;
 mod hand_over;
 mod hostile;
+mod optimizers;
 mod random;
 mod schedules;
 mod snapshots;
