@@ -14,7 +14,6 @@ mod error;
 mod fills;
 mod hand_over;
 mod members;
-mod promotion;
 mod replicas;
 
 use std::collections::{BTreeMap, BTreeSet};

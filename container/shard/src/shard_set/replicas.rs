@@ -246,24 +246,6 @@ impl ShardSet {
         }
     }
 
-    /// A shard has another primary: requests that wait, or whose answer does, are sent to it. A trainer may have sent them here for a
-    /// later term than this copy knew of.
-    fn stop_serving(&mut self, id: ShardId, out: &mut Vec<ShardEffect>) {
-        let copy = self.replicas.as_mut().and_then(|replicas| replicas.copies.copy_mut(id));
-        for effect in copy.map(|copy| copy.take_unanswered()).unwrap_or_default() {
-            if let ShardEffect::Reply { conn, header } = effect {
-                let header = header.reply(Kind::Refused, Status::WrongShard);
-                out.push(ShardEffect::Reply { conn, header });
-            }
-        }
-        if let Some(shard) = self.shards.get_mut(&id) {
-            shard.record_changes(false);
-            shard.disarm();
-            shard.refuse_waiting(Status::WrongShard, out);
-        }
-        self.clocked.stop_serving(id, out);
-    }
-
     /// Numbers what changed since `from` effects, holds answers, and releases what waited.
     pub(super) fn replicate(&mut self, from: usize, out: &mut Vec<ShardEffect>) {
         let Some(replicas) = &mut self.replicas else { return };
