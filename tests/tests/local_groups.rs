@@ -190,7 +190,7 @@ fn a_place_without_checkpoints_is_exit_7_at_once() {
     nix::unistd::mkfifo(&dir.join("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     for place in ["empty", "file", "pipe", "./pipe", "/none/at/all"] {
         for command in ["groups", "repair"] {
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             let ended = checkpoint(dir, &[command, place]);
             assert_eq!(ended.code, Some(7), "{command} {place}: {ended:?}");
             assert!(begun.elapsed() < Duration::from_secs(20), "{command} {place} hung");
