@@ -153,6 +153,7 @@ impl Fleet {
             self.data_path.suspects.insert(pserver.slot);
         }
         let node = self.slots.node(given_up).unwrap_or_default().to_owned();
+        self.slow_nodes.leave(given_up, &node);
         let cause = Cause::plain(&format!("is given up: {words}"));
         Some(Loss { slot: given_up, cause, class: FailureClass::Killed, node })
     }

@@ -1,6 +1,6 @@
-//! Nodes whose trainers were slow, or could not compute tasks.
+//! Nodes whose trainers were slow, or could not compute tasks, or whose containers could not reach each other.
 //!
-//! A trainer that is replaced for its speed asks for another node. A node on which that happened twice within the window
+//! A container that is replaced for its speed, or for a broken path to another one, asks for another node. A node whose trainers were slow twice within the window
 //! in which failures are counted is avoided by all asks, and so is one whose trainers reported errors of four tasks: its
 //! disk or its network is to blame, not the tasks. At most a third of the nodes are avoided, the worst first.
 
@@ -30,6 +30,11 @@ pub(crate) struct SlowNodes {
 impl SlowNodes {
     fn note(&mut self, slot: Slot, node: &str, now: MonotonicMs) {
         self.trainers.entry(node.to_owned()).or_default().push(now);
+        self.leave(slot, node);
+    }
+
+    /// The next container of the slot is not wanted on this node.
+    pub(super) fn leave(&mut self, slot: Slot, node: &str) {
         self.left.insert(slot, node.to_owned());
     }
 

@@ -83,12 +83,14 @@ fn pserver_that_most_trainers_cannot_reach_is_replaced() {
 }
 
 #[test]
-fn trainer_that_alone_lacks_a_pserver_is_replaced_in_place() {
+fn trainer_that_alone_lacks_a_pserver_moves_to_another_node() {
     let mut job = job(3);
     let (epoch, trainer) = (job.core.view().epoch, job.trainer(1));
+    assert_eq!(job.avoided, Vec::<Vec<String>>::new());
     hold(&mut job, 12, &[1], Slot::pserver(0));
     assert!(job.trainer(1).incarnation > trainer.incarnation);
     assert_eq!(job.core.view().epoch, epoch);
+    assert_eq!(job.avoided, [["node"]], "its path is broken there");
 }
 
 #[test]
