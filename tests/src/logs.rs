@@ -29,7 +29,7 @@ const ACCEPTED: [&str; 4] = [
 ];
 
 /// What a job on YARN may report without a fault: the nodes of a test cluster are small.
-pub const SMALL_NODES: &[&str] = &["no other node had room"];
+pub const SMALL_NODES: &[&str] = &["the cluster granted no other node"];
 
 /// The log files of a process.
 pub const LOG_FILES: [&str; 3] = ["am.log", "pserver.log", "trainer.log"];

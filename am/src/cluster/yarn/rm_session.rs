@@ -389,7 +389,7 @@ impl RmSession {
                 self.place(id, member);
                 if crowded {
                     self.log.warn(format!(
-                        "{} shares the node {} with another pserver: no other node had room",
+                        "{} shares the node {} with another pserver: the cluster granted no other node",
                         member.slot, node.host
                     ));
                 }
