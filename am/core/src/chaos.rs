@@ -44,6 +44,7 @@ impl FaultOrders {
         }
         if let ChaosStep::Inject { target, fault } = order.step {
             check(target, fault, fleet)?;
+            check_attempts(target, fault, ctx)?;
             self.faults += 1;
             ctx.warn(format!("an operator ordered a fault: {fault} of {target}"));
             match target {
@@ -70,6 +71,17 @@ impl FaultOrders {
         let (session, sign) = self.holder?;
         (ctx.now().since(sign) < SESSION_LAPSES_MS).then_some(session)
     }
+}
+
+/// An ApplicationMaster that is killed needs another attempt.
+fn check_attempts(target: FaultTarget, fault: OrderedFault, ctx: &Context) -> Result<(), String> {
+    let (attempt, most) = (ctx.attempt().0, ctx.config().spec.yarn.max_attempts);
+    if (target, fault) == (FaultTarget::Am, OrderedFault::Kill) && attempt >= most {
+        return Err(format!(
+            "cannot order a {fault} of {target}: attempt {attempt} is the last of {most} (yarn.max-attempts)"
+        ));
+    }
+    Ok(())
 }
 
 /// Whether the process is there and can have the fault.

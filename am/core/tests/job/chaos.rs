@@ -57,6 +57,18 @@ fn an_ordered_fault_reaches_its_process_alone() {
 }
 
 #[test]
+fn the_last_attempt_of_the_applicationmaster_is_not_killed() {
+    let mut chaotic = spec(Consistency::Bsp);
+    chaotic.run.chaos = true;
+    chaotic.yarn.max_attempts = 1;
+    let mut job = Job::started(chaotic, 4, 0);
+    let refused = order(&mut job, 1, 7, inject(FaultTarget::Am, OrderedFault::Kill)).unwrap_err();
+    assert!(refused.contains("attempt 1 is the last of 1 (yarn.max-attempts)"), "{refused}");
+    assert!(job.faults.is_empty());
+    order(&mut job, 2, 7, inject(FaultTarget::Am, OrderedFault::Pause { ms: 5 })).unwrap();
+}
+
+#[test]
 fn faults_that_a_process_cannot_have_are_refused() {
     let mut job = job();
     let slot = FaultTarget::Slot;
