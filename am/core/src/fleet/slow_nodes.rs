@@ -1,8 +1,9 @@
 //! Nodes whose trainers were slow, or could not compute tasks, or whose containers could not reach each other.
 //!
-//! A container that is replaced for its speed, or for a broken path to another one, asks for another node. A node whose trainers were slow twice within the window
-//! in which failures are counted is avoided by all asks, and so is one whose trainers reported errors of four tasks: its
-//! disk or its network is to blame, not the tasks. At most a third of the nodes are avoided, the worst first.
+//! A container that is replaced for its speed, or for a broken path to another one, asks for another node. A node whose
+//! trainers were slow twice within the window in which failures are counted is avoided by all asks, and so is one whose
+//! trainers reported errors of four tasks: its disk or its network is to blame, not the tasks. At most a third of the nodes
+//! are avoided, the worst first.
 
 use std::collections::BTreeMap;
 
