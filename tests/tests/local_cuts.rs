@@ -116,8 +116,7 @@ impl CutJob {
         let sockets = self.sockets();
         let mut ports = Vec::new();
         for line in sockets.lines().filter(|line| is_meant(line)) {
-            let mut addresses = line.split_whitespace().filter(|word| word.contains(':'));
-            let (local, peer) = (addresses.next().unwrap_or(""), addresses.next().unwrap_or(""));
+            let [local, peer] = addresses(line);
             if peer.ends_with(&format!(":{port}")) {
                 ports.extend(local.rsplit(':').next().map(str::to_owned));
             }
@@ -185,6 +184,12 @@ impl CutJob {
     }
 }
 
+/// The local address and the peer's of a connection, as `ss` shows it in a line.
+fn addresses(line: &str) -> [&str; 2] {
+    let mut addresses = line.split_whitespace().filter(|word| word.contains(':'));
+    [(); 2].map(|()| addresses.next().unwrap_or(""))
+}
+
 fn write_job(dir: &Path, pservers: &str, steps: u32) {
     write_libsvm(&dir.join("data"), "train", 3, 8 * steps, 50, 5, 3).expect("data");
     let script = format!(
@@ -224,14 +229,10 @@ fn both_ends_of_each_connection_have_keep_alive() {
     let ports =
         [job.am_port(), job.data_port_of(Slot::pserver(0)), job.data_port_of(Slot::pserver(1))];
     // How often a socket was seen, by its two addresses, and how often with the timer.
-    let mut sockets: BTreeMap<(String, String), (u32, u32)> = BTreeMap::new();
+    let mut sockets: BTreeMap<[String; 2], (u32, u32)> = BTreeMap::new();
     for _ in 0..60 {
         for line in job.sockets().lines() {
-            let mut addresses = line.split_whitespace().filter(|word| word.contains("127.0.0.1:"));
-            let name = (
-                addresses.next().unwrap_or("").to_owned(),
-                addresses.next().unwrap_or("").to_owned(),
-            );
+            let name = addresses(line).map(str::to_owned);
             let (seen, kept) = sockets.entry(name).or_default();
             (*seen, *kept) = (*seen + 1, *kept + u32::from(line.contains("timer:(keepalive,")));
         }
@@ -243,8 +244,8 @@ fn both_ends_of_each_connection_have_keep_alive() {
     assert!(without.is_empty(), "{without:?} of {sockets:?}");
     for port in ports {
         let at = |address: &str| address.ends_with(&format!(":{port}"));
-        let here = sockets.keys().filter(|(own, _)| at(own)).count();
-        let there = sockets.keys().filter(|(_, peer)| at(peer)).count();
+        let here = sockets.keys().filter(|[own, _]| at(own)).count();
+        let there = sockets.keys().filter(|[_, peer]| at(peer)).count();
         // Three trainers, and the other pserver or both.
         assert!(here >= 4 && here == there, "{here} and {there} of {port}: {sockets:?}");
     }

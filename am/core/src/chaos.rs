@@ -43,8 +43,7 @@ impl FaultOrders {
             return Err(format!("the chaos session {other} is under way; one at a time"));
         }
         if let ChaosStep::Inject { target, fault } = order.step {
-            check(target, fault, fleet)?;
-            check_attempts(target, fault, ctx)?;
+            check(target, fault, fleet, ctx)?;
             self.faults += 1;
             ctx.warn(format!("an operator ordered a fault: {fault} of {target}"));
             match target {
@@ -73,24 +72,22 @@ impl FaultOrders {
     }
 }
 
-/// An ApplicationMaster that is killed needs another attempt.
-fn check_attempts(target: FaultTarget, fault: OrderedFault, ctx: &Context) -> Result<(), String> {
-    let (attempt, most) = (ctx.attempt().0, ctx.config().spec.yarn.max_attempts);
-    if (target, fault) == (FaultTarget::Am, OrderedFault::Kill) && attempt >= most {
-        return Err(format!(
-            "cannot order a {fault} of {target}: attempt {attempt} is the last of {most} (yarn.max-attempts)"
-        ));
-    }
-    Ok(())
-}
-
-/// Whether the process is there and can have the fault.
-fn check(target: FaultTarget, fault: OrderedFault, fleet: &Fleet) -> Result<(), String> {
+/// Whether the process is there and can have the fault. An ApplicationMaster that is killed needs another attempt.
+fn check(
+    target: FaultTarget,
+    fault: OrderedFault,
+    fleet: &Fleet,
+    ctx: &Context,
+) -> Result<(), String> {
     let wrong = |reason: &str| Err(format!("cannot order a {fault} of {target}: {reason}"));
     if !fault.is_valid() {
         return wrong("a number is out of its bounds");
     }
+    let (attempt, most) = (ctx.attempt().0, ctx.config().spec.yarn.max_attempts);
     match (target, fault) {
+        (FaultTarget::Am, OrderedFault::Kill) if attempt >= most => {
+            wrong(&format!("attempt {attempt} is the last of {most} (yarn.max-attempts)"))
+        }
         (FaultTarget::Am, OrderedFault::Kill | OrderedFault::Pause { .. }) => Ok(()),
         (FaultTarget::Am, _) => wrong("the ApplicationMaster takes kill and pause"),
         (FaultTarget::Checkpoint, OrderedFault::Corrupt { .. }) => Ok(()),

@@ -47,6 +47,13 @@ pub(crate) struct CutEnded {
     pub has_own_limit: bool,
 }
 
+impl CutEnded {
+    /// Another limit ends the job if this happens again and again.
+    pub(crate) fn with_own_limit(self) -> Self {
+        Self { has_own_limit: true, ..self }
+    }
+}
+
 /// The open cut has become a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Committed {

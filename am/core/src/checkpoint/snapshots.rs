@@ -252,7 +252,7 @@ impl Checkpoints {
         if !snapped || saved.is_hopeless() {
             let ended =
                 self.give_up(&format!("{slot} was lost before it was complete"), fleet, ctx);
-            return ended.map(|ended| CutEnded { has_own_limit: true, ..ended });
+            return ended.map(CutEnded::with_own_limit);
         }
         let unsaved = promoted.iter().filter(|(shard, _)| !saved.has(*shard));
         let savers: BTreeSet<Slot> = unsaved.map(|(_, primary)| *primary).collect();

@@ -97,7 +97,7 @@ impl Core {
             self.save_before_return();
         }
         let is_here = |state: &PserverState| state.epoch == self.ctx.epoch();
-        if !again && !pserver_state.as_ref().is_some_and(is_here) {
+        if !(again || pserver_state.as_ref().is_some_and(is_here)) {
             // That order has all that holds. One that an earlier attempt has brought into the epoch only answers it.
             return;
         }

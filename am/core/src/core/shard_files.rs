@@ -50,7 +50,7 @@ impl Core {
             let message = format!("{what}, for the {DIFFERED_MAX}rd time within an hour");
             return self.fail(JobFailure::new(ExitCode::Internal, message));
         }
-        self.cut_ended(ended.map(|ended| CutEnded { has_own_limit: true, ..ended }));
+        self.cut_ended(ended.map(CutEnded::with_own_limit));
         let settled = self.stage.is_in_phase() && self.stage.views().are_settled();
         let backup = holders.into_iter().find(|slot| !self.stage.holds(*slot, shard));
         let Some(backup) = backup.filter(|_| settled) else {

@@ -7,19 +7,18 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, Slot, Step};
 use heddle_protocol::manifest::ShardFile;
-use heddle_protocol::spec::{Bytes, Consistency, JobSpec};
+use heddle_protocol::spec::{Consistency, JobSpec};
 use heddle_protocol::view::JobState;
 
-use crate::harness::{Job, saved, saves, saves_copies, snaps, spec};
+use crate::failover::replicated;
+use crate::harness::{Job, saved, saves, saves_copies, snaps};
 
 fn with_copies(pservers: u32, copies: u32) -> JobSpec {
     with_copies_of(Consistency::Bsp, pservers, copies)
 }
 
 fn with_copies_of(consistency: Consistency, pservers: u32, copies: u32) -> JobSpec {
-    let mut spec = spec(consistency);
-    (spec.pservers.count, spec.pservers.replicas) = (pservers, 1);
-    (spec.pservers.shards, spec.pservers.memory) = (2 * pservers, Bytes::mib(256));
+    let mut spec = replicated(consistency, pservers, 1);
     spec.checkpoint.copies = copies;
     spec
 }
@@ -218,12 +217,7 @@ fn copies_that_differ_are_no_failed_try_of_the_final_cut() {
     job.report(job.pserver(1), saved(cut, epoch, shard, 9, 1));
     assert!(given_up(&job, cut));
     assert_eq!(job.outcome, None, "it is taken again");
-    (job.auto.store, job.auto.snap, job.auto.save) = (true, true, true);
-    let last = job.calls.last().expect("to discard").0;
-    job.store(last);
-    job.pass(60_000);
-    let outcome = job.outcome.clone().expect("it ends");
-    assert_eq!(outcome.state, JobState::Finished, "{outcome:?}");
+    job.takes_the_final_cut_again();
 }
 
 #[test]

@@ -441,12 +441,7 @@ fn failover_is_no_failed_try_of_the_final_cut() {
     job.fail_final_cuts_but_the_last();
     job.kill(job.pserver(1));
     assert_eq!(job.outcome, None);
-    (job.auto.store, job.auto.snap) = (true, true);
-    let last = job.calls.last().expect("to discard").0;
-    job.store(last);
-    job.pass(60_000);
-    let outcome = job.outcome.clone().expect("it ends");
-    assert_eq!(outcome.state, JobState::Finished, "{outcome:?}");
+    job.takes_the_final_cut_again();
 }
 
 #[test]

@@ -544,6 +544,16 @@ impl Job {
         self.answer_store(Stored::Staged("file:///ck/.staging/x".to_owned()));
     }
 
+    /// The storage is answered and all save again: the job takes another final cut and ends with it.
+    pub fn takes_the_final_cut_again(&mut self) {
+        (self.auto.store, self.auto.snap, self.auto.save) = (true, true, true);
+        let last = self.calls.last().expect("to discard").0;
+        self.store(last);
+        self.pass(60_000);
+        let outcome = self.outcome.clone().expect("it ends");
+        assert_eq!(outcome.state, view::JobState::Finished, "{outcome:?}");
+    }
+
     /// Answers the last call of a kind by hand.
     pub fn answer_store(&mut self, outcome: Stored) {
         let (call, _) =
