@@ -1,12 +1,13 @@
 //! Writes the model of a checkpoint in formats that other programs read. It needs the files of the job, not a running job.
 //!
-//! Values are streamed from the checkpoint's shard files to the files of the model, one table after the other. The MD5 of each
+//! Values are streamed from the checkpoint's shard files to the files of the model, one table after the other, each read once. The MD5 of each
 //! shard file is checked on the way; a model from a damaged file is not published. A standardised model is written in terms
 //! of raw values, with slope w/s and bias b − Σ w·m/s: its users need neither means nor scales.
 
 mod clusters;
 mod error;
 mod exported_bytes;
+mod files;
 mod linear;
 mod machine;
 mod model;
@@ -23,7 +24,7 @@ use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, save_dir, st
 use heddle_protocol::spec::{self, JobSpec, ModelFormat};
 use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{
-    Mode, Storage, StorageError, StorageUrl, StorePath, connect, make_dirs, write_whole,
+    Mode, Storage, StorageError, StorageUrl, StorePath, Summed, connect, make_dirs, write_whole,
 };
 
 pub(crate) use clusters::SCALES;
@@ -201,19 +202,12 @@ async fn export_into(
     let formats = if formats.is_empty() { spec.output.formats.clone() } else { formats.to_vec() };
     let origin = ModelOrigin { job: manifest.job.clone(), spec };
     let model = Model { from: &*from, checkpoint: &checkpoint, origin: &origin, mode, bytes };
-    let mut files = Vec::new();
-    for format in formats {
-        let summed = match format {
-            ModelFormat::Safetensors => safetensors::write(&model, storage, dir).await?,
-            ModelFormat::Text => text::write(&model, storage, dir).await?,
-        };
-        files.push(ExportedFile {
-            name: summed.name,
-            bytes: summed.bytes,
-            md5: summed.md5.to_string(),
-        });
-    }
-    Ok(files)
+    let written = files::write(&model, &formats, storage, dir).await?;
+    let exported = |file: Summed| {
+        let Summed { name, bytes, md5, .. } = file;
+        ExportedFile { name, bytes, md5: md5.to_string() }
+    };
+    Ok(written.into_iter().map(exported).collect())
 }
 
 #[cfg(test)]

@@ -49,6 +49,11 @@ impl Model<'_> {
         }
     }
 
+    /// Whether the tables are those of an algorithm of Heddle.
+    pub(super) fn is_built_in(&self) -> bool {
+        self.origin.spec.model.algorithm != AlgorithmKind::Custom
+    }
+
     pub(super) fn tables(&self) -> Vec<TableSpec> {
         self.origin.spec.tables()
     }
@@ -56,9 +61,8 @@ impl Model<'_> {
     /// The tables that a model file holds: those of a standardised model are written for raw values, without means and
     /// scales.
     pub(super) fn exported(&self) -> Vec<TableSpec> {
-        let custom = self.origin.spec.model.algorithm == AlgorithmKind::Custom;
         let all = self.tables().into_iter();
-        all.filter(|table| custom || table.name != STATS).collect()
+        all.filter(|table| !self.is_built_in() || table.name != STATS).collect()
     }
 
     /// The shape of a table in a model file: of the linear family vectors, otherwise rows and columns.

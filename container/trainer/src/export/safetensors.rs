@@ -7,19 +7,18 @@
 //! algorithm and the record format.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use heddle_protocol::spec::table::{BIAS, CENTRES, WEIGHTS};
-use heddle_protocol::spec::{AlgorithmKind, TableKind, TableSpec};
+use heddle_protocol::spec::table::CENTRES;
+use heddle_protocol::spec::{TableKind, TableSpec};
 use heddle_storage::{Storage, StorePath, Summed, SummedWriter};
 use serde::{Deserialize, Serialize};
 
 use super::clusters::{RawClusters, SCALES};
 use super::error::ExportError;
-use super::linear::Linear;
-use super::machine::RawMachine;
 use super::model::{Model, data_format_name};
-use super::source::{SparseTable, TableStream, sparse};
+use super::source::SparseTable;
 
 /// Name of the model in the format `safetensors`.
 pub const SAFETENSORS_FILE: &str = "model.safetensors";
@@ -131,20 +130,78 @@ impl TensorHeader {
     }
 }
 
-pub(super) async fn write(
-    model: &Model<'_>,
-    storage: &dyn Storage,
-    dir: &StorePath,
-) -> Result<Summed, ExportError> {
+/// The file of a model, table after table.
+pub(super) struct SafetensorsFile {
+    writer: SummedWriter,
+}
+
+impl SafetensorsFile {
+    /// Creates the file of these tables. `sparse_tables`: the rows of each sparse one, in order.
+    pub(super) async fn create(
+        model: &Model<'_>,
+        (tables, sparse_tables): (&[TableSpec], &[Arc<SparseTable>]),
+        storage: &dyn Storage,
+        dir: &StorePath,
+    ) -> Result<Self, ExportError> {
+        let mut header = TensorHeader { metadata: metadata(model), ..TensorHeader::default() };
+        let mut sparse_tables = sparse_tables.iter();
+        for table in tables {
+            if table.kind == TableKind::Dense {
+                header.push(&table.name, model.shape(table));
+            } else if let Some(rows) = sparse_tables.next() {
+                let count = rows.keys.len() as u64;
+                header.push_keys(&table.name, count);
+                let shape = model.shape(&TableSpec { rows: count, ..table.clone() });
+                header.push(&table.name, shape);
+            }
+        }
+        Self::begin(header, model, storage, dir).await
+    }
+
+    async fn begin(
+        header: TensorHeader,
+        model: &Model<'_>,
+        storage: &dyn Storage,
+        dir: &StorePath,
+    ) -> Result<Self, ExportError> {
+        let head = header.encode();
+        let data = header.tensors.values().map(|tensor| tensor.data_offsets[1]).max().unwrap_or(0);
+        let bytes = data.saturating_add(head.len() as u64);
+        let path = dir.join(SAFETENSORS_FILE)?;
+        let mut writer = SummedWriter::create_sized(storage, &path, model.mode, bytes).await?;
+        writer.write(Bytes::from(head)).await?;
+        Ok(Self { writer })
+    }
+
+    /// Appends values, each little-endian f32.
+    pub(super) async fn values(&mut self, values: Bytes) -> Result<(), ExportError> {
+        Ok(self.writer.write(values).await?)
+    }
+
+    /// Appends the keys of a sparse table, then its values.
+    pub(super) async fn sparse(&mut self, rows: &SparseTable) -> Result<(), ExportError> {
+        for keys in rows.keys.chunks(1 << 16) {
+            self.writer.write(keys.iter().flat_map(|key| key.to_le_bytes()).collect()).await?;
+        }
+        for values in rows.values.chunks(1 << 17) {
+            self.writer.write(bytes_of(values)).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn finish(self, storage: &dyn Storage) -> Result<Summed, ExportError> {
+        Ok(self.writer.finish(storage).await?)
+    }
+}
+
+/// Metadata without run and checkpoint: the same training gives the same bytes. `MODEL.json` names both.
+fn metadata(model: &Model<'_>) -> BTreeMap<String, String> {
     let origin = model.origin;
-    let mut header = TensorHeader::default();
-    let mut say = |name: &str, value: String| header.metadata.insert(name.to_owned(), value);
-    // Without run and checkpoint: the same training gives the same bytes. `MODEL.json` names both.
-    say("heddle.job", origin.job.clone());
     let spec = &origin.spec;
-    let tables = model.exported();
-    let built_in = spec.model.algorithm != AlgorithmKind::Custom;
-    if built_in {
+    let mut metadata = BTreeMap::new();
+    let mut say = |name: &str, value: String| metadata.insert(name.to_owned(), value);
+    say("heddle.job", origin.job.clone());
+    if model.is_built_in() {
         say("heddle.model", model.algorithm().to_owned());
         if let Some(loss) = model.loss() {
             say("heddle.loss", loss.to_owned());
@@ -152,82 +209,25 @@ pub(super) async fn write(
         say("heddle.data-format", data_format_name(spec.data.format).to_owned());
         say("heddle.index-base", spec.data.index_base.to_string());
     }
-    if let Some(clusters) = RawClusters::of(model).await? {
-        return write_clusters(&clusters, header, model, storage, dir).await;
-    }
-    let mut sparse_tables = list_tables(model, &tables, &mut header).await?.into_iter();
-    let head = header.encode();
-    let data = header.tensors.values().map(|tensor| tensor.data_offsets[1]).max().unwrap_or(0);
-    let bytes = data.saturating_add(head.len() as u64);
-    let path = dir.join(SAFETENSORS_FILE)?;
-    let mut writer = SummedWriter::create_sized(storage, &path, model.mode, bytes).await?;
-    writer.write(Bytes::from(head)).await?;
-    let machine = RawMachine::of(model).await?.filter(|_| built_in);
-    // A custom algorithm's tables are written as they are, whatever their names.
-    let mut linear = match built_in {
-        true => Some(Linear::of(model).await?),
-        false => None,
-    };
-    for table in &tables {
-        if table.kind == TableKind::Sparse {
-            let rows = sparse_tables.next().expect("one was read for each sparse table");
-            write_sparse(&rows, &mut writer).await?;
-            continue;
-        }
-        if let Some(machine) = &machine {
-            writer.write(bytes_of(machine.table(&table.name))).await?;
-            continue;
-        }
-        if let Some(linear) = linear.as_ref().filter(|_| table.name == BIAS) {
-            writer.write(bytes_of(&linear.biases())).await?;
-            continue;
-        }
-        let mut stream = TableStream::new(model, table);
-        let mut place = 0;
-        while let Some(mut piece) = stream.next().await? {
-            if let Some(linear) = linear.as_mut().filter(|_| table.name == WEIGHTS) {
-                for weight in &mut piece {
-                    *weight = linear.slope(place, *weight);
-                    place += 1;
-                }
-            }
-            writer.write(bytes_of(&piece)).await?;
-        }
-    }
-    Ok(writer.finish(storage).await?)
+    metadata
 }
 
-/// Lists the tensors of all tables, and returns the rows of the sparse ones.
-async fn list_tables(
+/// Writes the file of a k-means model.
+pub(super) async fn write_clusters(
+    clusters: &RawClusters,
     model: &Model<'_>,
-    tables: &[TableSpec],
-    header: &mut TensorHeader,
-) -> Result<Vec<SparseTable>, ExportError> {
-    let mut sparse_tables = Vec::new();
-    for table in tables {
-        if table.kind == TableKind::Dense {
-            header.push(&table.name, model.shape(table));
-            continue;
-        }
-        let rows = sparse(model, table).await?;
-        let count = rows.keys.len() as u64;
-        let shape = model.shape(&TableSpec { rows: count, ..table.clone() });
-        header.push_keys(&table.name, count);
-        header.push(&table.name, shape);
-        sparse_tables.push(rows);
+    storage: &dyn Storage,
+    dir: &StorePath,
+) -> Result<Summed, ExportError> {
+    let mut header = TensorHeader { metadata: metadata(model), ..TensorHeader::default() };
+    header.push(CENTRES, vec![clusters.clusters, clusters.features]);
+    if clusters.scales.is_some() {
+        header.push(SCALES, vec![clusters.features]);
     }
-    Ok(sparse_tables)
-}
-
-/// Writes keys, then values.
-async fn write_sparse(rows: &SparseTable, writer: &mut SummedWriter) -> Result<(), ExportError> {
-    for keys in rows.keys.chunks(1 << 16) {
-        writer.write(keys.iter().flat_map(|key| key.to_le_bytes()).collect()).await?;
-    }
-    for values in rows.values.chunks(1 << 17) {
-        writer.write(bytes_of(values)).await?;
-    }
-    Ok(())
+    let mut file = SafetensorsFile::begin(header, model, storage, dir).await?;
+    file.values(bytes_of(&clusters.centres)).await?;
+    file.values(bytes_of(clusters.scales.as_deref().unwrap_or_default())).await?;
+    file.finish(storage).await
 }
 
 /// The tensor of a sparse table's keys.
@@ -235,28 +235,7 @@ pub(crate) fn keys_of(table: &str) -> String {
     format!("{table}.keys")
 }
 
-/// Writes the file of a k-means model, with this metadata.
-async fn write_clusters(
-    clusters: &RawClusters,
-    mut header: TensorHeader,
-    model: &Model<'_>,
-    storage: &dyn Storage,
-    dir: &StorePath,
-) -> Result<Summed, ExportError> {
-    header.push(CENTRES, vec![clusters.clusters, clusters.features]);
-    if clusters.scales.is_some() {
-        header.push(SCALES, vec![clusters.features]);
-    }
-    let mut bytes = header.encode();
-    bytes.extend(bytes_of(&clusters.centres));
-    bytes.extend(bytes_of(clusters.scales.as_deref().unwrap_or_default()));
-    let path = dir.join(SAFETENSORS_FILE)?;
-    let mut writer =
-        SummedWriter::create_sized(storage, &path, model.mode, bytes.len() as u64).await?;
-    writer.write(Bytes::from(bytes)).await?;
-    Ok(writer.finish(storage).await?)
-}
-
-fn bytes_of(values: &[f32]) -> Bytes {
+/// Values as little-endian bytes.
+pub(super) fn bytes_of(values: &[f32]) -> Bytes {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }

@@ -1,0 +1,144 @@
+//! The files of a model, written side by side from one reading of the checkpoint.
+
+use std::sync::Arc;
+
+use heddle_protocol::spec::table::{BIAS, WEIGHTS};
+use heddle_protocol::spec::{ModelFormat, TableKind, TableSpec};
+use heddle_storage::{Storage, StorePath, Summed};
+
+use super::clusters::RawClusters;
+use super::error::ExportError;
+use super::linear::Linear;
+use super::machine::RawMachine;
+use super::model::Model;
+use super::safetensors::{SafetensorsFile, bytes_of, write_clusters};
+use super::source::{SparseTable, TableStream, sparse};
+use super::text::TextFile;
+
+/// Writes the model in `formats` into `dir`. Returns a file for each, in their order.
+pub(super) async fn write(
+    model: &Model<'_>,
+    formats: &[ModelFormat],
+    storage: &dyn Storage,
+    dir: &StorePath,
+) -> Result<Vec<Summed>, ExportError> {
+    let has = |format| formats.contains(&format);
+    if has(ModelFormat::Text) && !model.origin.spec.model.algorithm.is_linear() {
+        return Err(ExportError::Text);
+    }
+    if let Some(clusters) = RawClusters::of(model).await? {
+        return Ok(vec![write_clusters(&clusters, model, storage, dir).await?]);
+    }
+    let tables = model.exported();
+    let mut sparse_tables = Vec::new();
+    for table in tables.iter().filter(|table| table.kind == TableKind::Sparse) {
+        sparse_tables.push(Arc::new(sparse(model, table).await?));
+    }
+    let mut files = ModelFiles { safetensors: None, text: None };
+    if has(ModelFormat::Safetensors) {
+        let rows = (&*tables, &*sparse_tables);
+        files.safetensors = Some(SafetensorsFile::create(model, rows, storage, dir).await?);
+    }
+    if has(ModelFormat::Text) {
+        let keys = sparse_tables.first().map(|rows| rows.keys.len());
+        files.text = Some(TextFile::create(model, keys, storage, dir).await?);
+    }
+    let biases = files.tables(model, &tables, sparse_tables).await?;
+    let mut text = None;
+    if let Some(file) = files.text {
+        // A model with a text form has one score.
+        text = Some(file.finish(biases[0], storage).await?);
+    }
+    let mut safetensors = None;
+    if let Some(file) = files.safetensors {
+        safetensors = Some(file.finish(storage).await?);
+    }
+    let written = formats.iter().map(|format| match format {
+        ModelFormat::Safetensors => safetensors.clone(),
+        ModelFormat::Text => text.clone(),
+    });
+    Ok(written.flatten().collect())
+}
+
+struct ModelFiles {
+    safetensors: Option<SafetensorsFile>,
+    text: Option<TextFile>,
+}
+
+impl ModelFiles {
+    /// Appends all tables. Returns the biases.
+    async fn tables(
+        &mut self,
+        model: &Model<'_>,
+        tables: &[TableSpec],
+        sparse_tables: Vec<Arc<SparseTable>>,
+    ) -> Result<Vec<f32>, ExportError> {
+        // A custom algorithm's tables are written as they are, whatever their names.
+        let (mut machine, mut linear) = (None, None);
+        if model.is_built_in() {
+            machine = RawMachine::of(model).await?;
+            linear = Some(Linear::of(model).await?);
+        }
+        let mut sparse_tables = sparse_tables.into_iter();
+        for table in tables {
+            match (&machine, &mut linear) {
+                _ if table.kind == TableKind::Sparse => {
+                    let rows = sparse_tables.next();
+                    self.sparse(&rows.expect("one was read for each sparse table")).await?;
+                }
+                (Some(machine), _) => self.values(bytes_of(machine.table(&table.name))).await?,
+                (None, Some(linear)) if table.name == BIAS => {
+                    self.values(bytes_of(&linear.biases())).await?;
+                }
+                (None, linear) => {
+                    let linear = linear.as_mut().filter(|_| table.name == WEIGHTS);
+                    self.dense(model, table, linear).await?;
+                }
+            }
+        }
+        Ok(linear.map(|linear| linear.biases()).unwrap_or_default())
+    }
+
+    /// Appends a dense table. `linear`: its weights become slopes of raw values.
+    async fn dense(
+        &mut self,
+        model: &Model<'_>,
+        table: &TableSpec,
+        mut linear: Option<&mut Linear>,
+    ) -> Result<(), ExportError> {
+        let mut stream = TableStream::new(model, table);
+        let mut place = 0;
+        while let Some(mut piece) = stream.next().await? {
+            if let Some(linear) = &mut linear {
+                for weight in &mut piece {
+                    *weight = linear.slope(place, *weight);
+                    place += 1;
+                }
+            }
+            let piece = bytes_of(&piece);
+            if let Some(text) = self.text.as_mut().filter(|_| linear.is_some()) {
+                text.weights(piece.clone()).await?;
+            }
+            self.values(piece).await?;
+        }
+        Ok(())
+    }
+
+    async fn sparse(&mut self, rows: &Arc<SparseTable>) -> Result<(), ExportError> {
+        if let Some(text) = &mut self.text {
+            text.sparse(rows).await?;
+        }
+        match &mut self.safetensors {
+            Some(file) => file.sparse(rows).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Appends values that the text form does not have, or has already.
+    async fn values(&mut self, values: bytes::Bytes) -> Result<(), ExportError> {
+        match &mut self.safetensors {
+            Some(file) => file.values(values).await,
+            None => Ok(()),
+        }
+    }
+}
