@@ -118,6 +118,9 @@ pub async fn find(spec: &JobSpec) -> Result<Option<InitialCheckpoint>, FindError
         let damaged = newest.damaged.iter().map(|skipped| heddle_storage::chain(&skipped.error));
         (named.join(&checkpoint.manifest.cut.to_string()), checkpoint, damaged.collect())
     };
+    if checkpoint.manifest.initial {
+        return Err(CheckpointError::Untrained { dir: location.to_string() }.into());
+    }
     let start = job_of(&checkpoint.manifest.spec).and_then(|before| warm_start(spec, &before));
     match start {
         Ok(start) => Ok(Some(InitialCheckpoint { location, start, damaged })),

@@ -17,7 +17,7 @@ use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, PhaseNo, RunId, SaveNo, ShardId, Step,
 };
 use heddle_protocol::manifest::{
-    FORMAT_VERSION, InputPlan, Manifest, Progress, Salt, ShardFile, Work,
+    FORMAT_VERSION_WITH_FILES, InputPlan, Manifest, Progress, Salt, ShardFile, Work,
 };
 use heddle_storage::checkpoint::{
     CheckpointDir, ClaimRecord, CommitError, DamagePolicy, Depth, Owner,
@@ -79,7 +79,7 @@ async fn prepare(
 
 fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Manifest {
     Manifest {
-        format_version: FORMAT_VERSION,
+        format_version: FORMAT_VERSION_WITH_FILES,
         run: RUN,
         job: "test".to_owned(),
         cut,
@@ -90,6 +90,7 @@ fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Manife
         spec_digest: String::new(),
         spec: serde_json::Value::Null,
         plan: InputPlan::default(),
+        initial: false,
         shards,
         phase: PhaseNo(0),
         work: Work::Lanes { step: Step(0) },

@@ -102,6 +102,7 @@ fn take_cut(server: &Standalone, number: u32, dir: &std::path::Path) -> Duration
         at: CutAt::Barriers(Vec::new()),
         staging: staging.display().to_string(),
         copies: Vec::new(),
+        initial: false,
     });
     timed(|| {
         server.command(command);

@@ -113,6 +113,7 @@ pub(crate) fn take_cut(server: &Standalone, number: u32, dir: &Path) -> io::Resu
         at: CutAt::Barriers(Vec::new()),
         staging: staging.display().to_string(),
         copies: Vec::new(),
+        initial: false,
     }));
     Ok(staging)
 }

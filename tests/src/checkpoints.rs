@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use bytes::Bytes;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
 use heddle_protocol::manifest::{
-    FORMAT_VERSION, InputPlan, Manifest, Progress, Salt, ShardFile, Work,
+    FORMAT_VERSION_WITH_FILES, InputPlan, Manifest, Progress, Salt, ShardFile, Work,
 };
 use heddle_storage::StorePath;
 use heddle_storage::checkpoint::{CheckpointDir, ClaimRecord, CommitError, Depth, Owner};
@@ -108,7 +108,7 @@ pub async fn save(
 #[must_use]
 pub fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Manifest {
     Manifest {
-        format_version: FORMAT_VERSION,
+        format_version: FORMAT_VERSION_WITH_FILES,
         run: RUN,
         job: "test".to_owned(),
         cut,
@@ -119,6 +119,7 @@ pub fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Ma
         spec_digest: String::new(),
         spec: serde_json::Value::Null,
         plan: InputPlan::default(),
+        initial: false,
         shards,
         phase: PhaseNo(0),
         work: Work::Lanes { step: Step(cut.number.into()) },

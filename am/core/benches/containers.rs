@@ -35,7 +35,8 @@ use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Step, TaskId,
 };
 use heddle_protocol::manifest::{
-    FORMAT_VERSION, Manifest, Md5, Progress, QueuedTask, Salt, ShardFile, TaskState, Work,
+    FORMAT_VERSION_WITH_FILES, Manifest, Md5, Progress, QueuedTask, Salt, ShardFile, TaskState,
+    Work,
 };
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::plan_file::PlanFile;
@@ -694,7 +695,7 @@ fn lanes(size: Size) -> Vec<Figure> {
 fn manifest(size: Size, config: &Config) -> Vec<Figure> {
     let done = |task: u32| QueuedTask { task: TaskId(task), state: TaskState::Done };
     let manifest = Manifest {
-        format_version: FORMAT_VERSION,
+        format_version: FORMAT_VERSION_WITH_FILES,
         run: config.run,
         job: "job".to_owned(),
         cut: CutId { generation: Generation(1), number: 1 },
@@ -705,6 +706,7 @@ fn manifest(size: Size, config: &Config) -> Vec<Figure> {
         spec_digest: String::new(),
         spec: serde_json::Value::Null,
         plan: (*config.plan).clone(),
+        initial: false,
         shards: (0..size.containers / 10).map(|id| file(ShardId(id))).collect(),
         phase: PhaseNo(0),
         work: Work::Queue { tasks: (0..size.tasks).step_by(2).map(done).collect() },

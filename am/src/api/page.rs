@@ -12,8 +12,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::curve;
 use crate::report::format::{
-    self, credentials, data_locality, granted_pulls, heartbeat_age, phases, plain, rate,
-    replication, saved_bytes, size, slot_state, sparse_table, storage_wait, thousands, time, word,
+    self, checkpoint_size, credentials, data_locality, granted_pulls, heartbeat_age, phases, plain,
+    rate, replication, saved_bytes, size, slot_state, sparse_table, storage_wait, thousands, time,
+    word,
 };
 
 /// Most rows of a table: a longer page is slow and unreadable. JSON has all.
@@ -273,7 +274,7 @@ fn checkpoints(view: &JobView) -> Markup {
             (figure(taken.phase))
             (figure(taken.step))
             (ms(Some(taken.took_ms)))
-            (figure(size(taken.bytes)))
+            (figure(checkpoint_size(taken.bytes)))
             (text(&taken.dir))
         }
     });

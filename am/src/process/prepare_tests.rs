@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::Bytes;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
-use heddle_protocol::manifest::{FORMAT_VERSION, Manifest, Progress, Salt, Work};
+use heddle_protocol::manifest::{FORMAT_VERSION_WITH_FILES, Manifest, Progress, Salt, Work};
 use heddle_protocol::spec::file::{KeyOverride, ReadContext, read};
 use heddle_protocol::spec::{JobSpec, SpecDigest};
 use heddle_storage::checkpoint::{CheckpointDir, Owner};
@@ -99,7 +99,7 @@ async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
     let mut writer = ShardWriter::create(storage, &staging, header).await.expect("created");
     writer.write(content).await.expect("written");
     let manifest = Manifest {
-        format_version: FORMAT_VERSION,
+        format_version: FORMAT_VERSION_WITH_FILES,
         run: prepared.store.run,
         job: spec.name.clone(),
         cut,
@@ -110,6 +110,7 @@ async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
         spec_digest: SpecDigest::of(spec).0,
         spec: serde_json::to_value(spec).expect("JSON"),
         plan: prepared.plan.clone(),
+        initial: false,
         shards: vec![writer.finish(storage).await.expect("finished")],
         phase: PhaseNo(0),
         work: Work::Lanes { step: Step(0) },

@@ -155,9 +155,15 @@ pub fn checkpoint(taken: &CheckpointView) -> String {
         taken.cut,
         taken.phase,
         taken.step,
-        size(taken.bytes),
+        checkpoint_size(taken.bytes),
         seconds(taken.took_ms)
     )
+}
+
+/// The size of a checkpoint's files, or what it has without any.
+#[must_use]
+pub fn checkpoint_size(bytes: u64) -> String {
+    if bytes == 0 { "initial values".to_owned() } else { size(bytes) }
 }
 
 /// The figures of a table in a line: `table weights  1,000 rows  990 non-zero  norm 2.5000`.

@@ -121,6 +121,8 @@ struct CheckpointContent {
     step: u64,
     shards: usize,
     bytes: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    initial: bool,
     at_ms: u64,
 }
 
@@ -179,6 +181,7 @@ fn line(dir: &CheckpointDir, candidate: &Candidate) -> CheckpointLine {
                 step: manifest.step().0,
                 shards: manifest.shards.len(),
                 bytes: manifest.bytes(),
+                initial: manifest.initial,
                 at_ms: manifest.at_ms,
             };
             (None, Some(content))
@@ -213,7 +216,7 @@ fn row(line: &CheckpointLine, depth: Depth) -> Vec<String> {
         content.phase.to_string(),
         content.step.to_string(),
         content.shards.to_string(),
-        format::size(content.bytes),
+        format::checkpoint_size(content.bytes),
         format::time(content.at_ms),
         state,
     ]

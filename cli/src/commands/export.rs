@@ -98,9 +98,8 @@ fn refused(error: &ExportError) -> CommandFailure {
         ExportError::Checkpoint(CheckpointError::Storage(error)) | ExportError::Storage(error) => {
             return unusable(FACT, error);
         }
-        ExportError::Checkpoint(_) | ExportError::Spec(_) | ExportError::Rows { .. } => {
-            ExitCode::Checkpoint
-        }
+        ExportError::Checkpoint(error) => error.class().exit_code(),
+        ExportError::Spec(_) | ExportError::Rows { .. } => ExitCode::Checkpoint,
         ExportError::Runtime(_) | ExportError::Standard(_) => ExitCode::Internal,
         _ => ExitCode::Input,
     };

@@ -385,6 +385,7 @@ impl Coordinator {
             moment,
             config,
             staging,
+            initial: own.initial,
             thread: thread.clone(),
             digest: job.digest,
             bandwidth: job.bandwidth.clone(),

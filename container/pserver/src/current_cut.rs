@@ -12,6 +12,8 @@ pub(crate) struct CurrentCut {
     pub(crate) cut: CutId,
     pub(crate) phase: PhaseNo,
     pub(crate) staging: String,
+    /// See [`TakeCut::initial`].
+    pub(crate) initial: bool,
     /// Reports from before all threads had answered; none afterwards.
     pub(crate) early: Option<Vec<(Epoch, ShardReport)>>,
     /// Copies that this pserver saves beside the shards that it serves.
@@ -30,8 +32,9 @@ pub(crate) type CopySnapshots = BTreeMap<ShardId, CopySnapshot>;
 
 impl CurrentCut {
     pub(crate) fn new(command: &TakeCut) -> Self {
-        let (cut, phase, staging) = (command.cut, command.phase, command.staging.clone());
-        Self { cut, phase, staging, early: Some(Vec::new()), copies: BTreeSet::new() }
+        let &TakeCut { cut, phase, initial, .. } = command;
+        let (staging, early) = (command.staging.clone(), Some(Vec::new()));
+        Self { cut, phase, staging, initial, early, copies: BTreeSet::new() }
     }
 
     /// A repeated command may name further copies: this pserver serves their shards now.
@@ -74,6 +77,7 @@ mod tests {
             at: CutAt::Barriers(Vec::new()),
             staging: "/staging".to_owned(),
             copies: copies.iter().map(|&shard| ShardId(shard)).collect(),
+            initial: false,
         }
     }
 

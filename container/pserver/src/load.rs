@@ -33,7 +33,7 @@ pub(crate) struct LoadJob {
 
 /// Where the content of a shard comes from.
 pub(crate) enum LoadFrom {
-    /// The initialisers of its tables.
+    /// The initialisers of its tables, at the start or from a checkpoint of initial values.
     InitialValues,
     /// A checkpoint of another job, at the start of this one.
     OtherJob(Arc<OtherJob>),

@@ -15,8 +15,10 @@ use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::spec::CheckpointDigest;
 use heddle_self_faults::Slowness;
 use heddle_shard::{ShardConfig, SnapshotGone, SnapshotHead};
-use heddle_storage::shard_file::{SaveError, ShardWriter};
-use heddle_storage::{Reason, StorageError, StorageUrl, StorageUrlError, chain};
+use heddle_storage::shard_file::{SaveError, ShardHeader, ShardWriter};
+use heddle_storage::{
+    Reason, Storage, StorageError, StorageUrl, StorageUrlError, StorePath, chain, sidecar_name,
+};
 
 use crate::layout::{self, Moment};
 use crate::message::{Buffer, DataCommand, DataThreadHandle};
@@ -41,6 +43,8 @@ pub(crate) struct SaveJob {
     pub(crate) config: ShardConfig,
     /// URL of the directory.
     pub(crate) staging: String,
+    /// Nothing is saved: the saver only proves that it can.
+    pub(crate) initial: bool,
     pub(crate) thread: DataThreadHandle,
     pub(crate) digest: CheckpointDigest,
     /// None: no limit.
@@ -172,9 +176,12 @@ async fn save_once(job: &SaveJob) -> Result<SavedShard, SaveFailure> {
     let storage = heddle_storage::connect(&location)?;
     let head = snapshot_head(job)?;
     let header = layout::header(&job.config, job.moment, &head);
+    let mut pieces = SectionPieces::new(job, &head.sparse_rows);
+    if job.initial {
+        return probe(job, (&*storage, location.path()), header, pieces).await;
+    }
     let mut writer =
         ShardWriter::create_with(&*storage, location.path(), header, job.digest).await?;
-    let mut pieces = SectionPieces::new(job, &head.sparse_rows);
     writer.write(Bytes::from(head.dedup_state)).await?;
     let mut saver = job.status.saved.saver();
     let mut statistics = ShardStatistics::new(&job.config, &head.sparse_rows);
@@ -197,6 +204,26 @@ async fn save_once(job: &SaveJob) -> Result<SavedShard, SaveFailure> {
     slow_down(&job.slowness, begun).await;
     drop(saver);
     Ok(SavedShard { file, tables: statistics.finish() })
+}
+
+/// Proves that a file of the shard can be saved: one without values is made durable, and removed.
+async fn probe(
+    job: &SaveJob,
+    (storage, dir): (&dyn Storage, &StorePath),
+    header: ShardHeader,
+    mut pieces: SectionPieces<'_>,
+) -> Result<SavedShard, SaveFailure> {
+    let header = ShardHeader { tables: Vec::new(), sections: Vec::new(), ..header };
+    let writer = ShardWriter::create_with(storage, dir, header, job.digest).await?;
+    let file = writer.finish(storage).await?;
+    for name in [file.file.clone(), sidecar_name(&file.file)] {
+        // The commit removes what is left.
+        let _left = storage.delete_file(&dir.join(&name).map_err(StorageError::from)?).await;
+    }
+    // No write waits for copies of what is not saved.
+    pieces.skip_to_last();
+    pieces.next()?;
+    Ok(SavedShard { file, tables: Vec::new() })
 }
 
 /// Waits as long as a slower disk would have taken for what has begun then.
@@ -255,6 +282,14 @@ impl<'a> SectionPieces<'a> {
         }
         self.requested -= 1;
         Ok(Some(self.answers.1.recv().map_err(|_| SaveFailure::Gone)??))
+    }
+
+    /// Leaves out all values but the last piece's: the snapshot counts as read up to there.
+    fn skip_to_last(&mut self) {
+        if let Some(last) = self.sections.iter().rposition(|values| *values > 0) {
+            (self.section, self.at) =
+                (last, (self.sections[last] - 1) / PIECE_VALUES * PIECE_VALUES);
+        }
     }
 
     fn request(&mut self) -> Result<bool, SaveFailure> {

@@ -116,6 +116,10 @@ impl Rig {
     }
 
     fn cut(&self, number: u32, at: CutAt, staging: &std::path::Path) {
+        self.cut_of(number, at, staging, false);
+    }
+
+    fn cut_of(&self, number: u32, at: CutAt, staging: &std::path::Path, initial: bool) {
         let staging = staging.display().to_string();
         let phase = PhaseNo(0);
         self.command(Command::Cut(TakeCut {
@@ -125,6 +129,7 @@ impl Rig {
             at,
             staging,
             copies: Vec::new(),
+            initial,
         }));
     }
 
@@ -314,6 +319,7 @@ fn rollback_restores_from_memory_and_from_storage() {
         epoch: epoch(1),
         dir: dir.path().display().to_string(),
         files,
+        initial: false,
     };
     rig.hold(2, 2, LANES, Some(base.clone()), 1);
     assert_eq!(rig.holding(), (2, 0));
@@ -332,6 +338,62 @@ fn rollback_restores_from_memory_and_from_storage() {
         assert_eq!(peer.pull(shard, 2, start, 3), went_on[shard as usize]);
     }
     assert_eq!(other.endpoints[0].ip(), Ipv4Addr::LOCALHOST);
+}
+
+#[test]
+fn a_cut_of_initial_values_leaves_no_file_and_is_restored() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rows = 60_000;
+    // The memory for copies has room for a few of 1,875 units: no write waits for a saver.
+    let rig = Rig::with_copies(1, 1, rows, 1, SGD, 20_000);
+    rig.members(&[trainer(0, 1)]);
+    rig.hold(1, 1, LANES, None, 0);
+    rig.holding();
+    rig.cut_of(1, CutAt::Steps(Step(0)), dir.path(), true);
+    rig.saved(1);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0);
+    let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
+    peer.step(0, 0, 0, 0, &vec![-1.0; rows as usize]);
+    assert_eq!(peer.pull(0, 1, 0, 2), [1.0, 1.0]);
+    rig.command(Command::CutEnd(EndCut { cut: cut(1), committed: true }));
+
+    let base = Base {
+        cut: cut(1),
+        run: RUN,
+        epoch: epoch(1),
+        dir: dir.path().display().to_string(),
+        files: BTreeMap::new(),
+        initial: true,
+    };
+    let other = Rig::start(1, 1, rows, 1, SGD);
+    other.members(&[trainer(0, 1)]);
+    for (rig, sources) in [(rig, (0, 1)), (other, (0, 1))] {
+        rig.hold(2, 1, LANES, Some(base.clone()), 0);
+        assert_eq!(rig.holding(), sources, "its memory for copies was full, or it is new");
+        let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
+        peer.epoch = epoch(2);
+        assert_eq!(peer.pull(0, 0, 0, 2), [0.0, 0.0]);
+    }
+}
+
+#[test]
+fn initial_values_are_restored_from_memory() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let rig = Rig::start(1, 1, 1000, 1, SGD);
+    rig.members(&[trainer(0, 1)]);
+    rig.hold(1, 1, LANES, None, 0);
+    rig.holding();
+    rig.cut_of(1, CutAt::Steps(Step(0)), dir.path(), true);
+    rig.saved(1);
+    rig.command(Command::CutEnd(EndCut { cut: cut(1), committed: true }));
+    let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
+    peer.step(0, 0, 0, 0, &[-1.0]);
+    let (dir, files) = (dir.path().display().to_string(), BTreeMap::new());
+    let base = Base { cut: cut(1), run: RUN, epoch: epoch(1), dir, files, initial: true };
+    rig.hold(2, 1, LANES, Some(base), 0);
+    assert_eq!(rig.holding(), (1, 0));
+    peer.epoch = epoch(2);
+    assert_eq!(peer.pull(0, 0, 0, 1), [0.0]);
 }
 
 #[test]
@@ -361,7 +423,7 @@ fn another_copy_is_loaded_and_the_bad_ones_are_named() {
     bytes[last] ^= 1;
     std::fs::write(dir.path().join(&names[0]), bytes).expect("writable");
     let place = dir.path().display().to_string();
-    let base = Base { cut: cut(1), run: RUN, epoch: epoch(1), dir: place, files };
+    let base = Base { cut: cut(1), run: RUN, epoch: epoch(1), dir: place, files, initial: false };
     let other = Rig::start(1, 1, 1000, 1, SGD);
     other.hold(1, 1, Sharing::Queue, Some(base), 0);
     let passed = other.wait(|up| match up {
@@ -384,7 +446,7 @@ fn a_file_of_another_cut_is_another_version() {
     let files = rig.saved(1);
     let place = dir.path().display().to_string();
     // File, sidecar and sums fit; the manifest is of a later cut.
-    let base = Base { cut: cut(2), run: RUN, epoch: epoch(1), dir: place, files };
+    let base = Base { cut: cut(2), run: RUN, epoch: epoch(1), dir: place, files, initial: false };
     let other = Rig::start(1, 1, 1000, 1, SGD);
     other.hold(1, 1, Sharing::Queue, Some(base), 0);
     let failure = other.wait(|up| match up {
@@ -416,6 +478,7 @@ fn damaged_file_is_reported_as_corrupt_with_its_name() {
         epoch: epoch(1),
         dir: dir.path().display().to_string(),
         files,
+        initial: false,
     };
     let other = Rig::start(1, 1, 1000, 1, SGD);
     other.hold(1, 1, Sharing::Queue, Some(base), 0);
@@ -560,6 +623,7 @@ fn file_has_the_state_at_the_cut() {
         epoch: epoch(1),
         dir: dir.path().display().to_string(),
         files,
+        initial: false,
     };
     rig.hold(2, 1, Sharing::Queue, Some(base), 0);
     assert_eq!(rig.holding(), (0, 1), "the snapshot in memory had to make room");

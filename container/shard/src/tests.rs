@@ -53,6 +53,7 @@ fn load(count: u32, (no, sharing): (u32, Sharing), step: u64, base: Option<CutId
             epoch: Epoch::default(),
             dir: String::new(),
             files: BTreeMap::new(),
+            initial: false,
         }),
         phase: Phase { no: PhaseNo(no), sharing },
         step: Step(step),
@@ -63,7 +64,8 @@ fn load(count: u32, (no, sharing): (u32, Sharing), step: u64, base: Option<CutId
 
 /// The command to take a cut of phase 0.
 fn take(cut: CutId, epoch: Epoch, at: CutAt) -> TakeCut {
-    TakeCut { cut, epoch, phase: PhaseNo(0), at, staging: String::new(), copies: Vec::new() }
+    let (phase, staging, copies) = (PhaseNo(0), String::new(), Vec::new());
+    TakeCut { cut, epoch, phase, at, staging, copies, initial: false }
 }
 
 fn cut(number: u32) -> CutId {

@@ -26,12 +26,16 @@ pub use progress::{Progress, TrainingProgress};
 pub use sha256::{Sha256, Sha256Error};
 pub use shard_file::{COPIES_MAX, CutIdentity, ShardCopy, ShardFile};
 
-/// Version of the manifest that this program writes, and the highest that it reads. Fields are only
-/// added within a version; unknown ones are ignored.
+/// The highest version of the manifest that this program reads, and the one of a checkpoint of initial values. Fields are
+/// only added within a version; unknown ones are ignored.
 ///
 /// - 1: one object for each task of the plan and of the queue.
 /// - 2: runs of tasks and ranges of done ones, see [`InputPlan::train`] and [`Work::Queue`].
-pub const FORMAT_VERSION: u32 = 2;
+/// - 3: [`Manifest::initial`].
+pub const FORMAT_VERSION: u32 = 3;
+
+/// The version of the manifest of a checkpoint with shard files: programs of version 2 read it.
+pub const FORMAT_VERSION_WITH_FILES: u32 = 2;
 
 /// Longest manifest that is written and read: a million tasks take about 40 MB, each input file its name and 80 bytes
 /// more.
@@ -202,7 +206,7 @@ pub enum Work {
 /// A checkpoint: its files, and where the job stood when they were cut.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// [`FORMAT_VERSION`] of the writer.
+    /// [`FORMAT_VERSION_WITH_FILES`], or [`FORMAT_VERSION`] where it is `initial`.
     pub format_version: u32,
     /// The run.
     pub run: RunId,
@@ -224,7 +228,11 @@ pub struct Manifest {
     pub spec: serde_json::Value,
     /// Its input.
     pub plan: InputPlan,
-    /// One file per shard, ordered by shard, from 0 without a gap.
+    /// The cut was taken before the first step of a job without `model.init`: no shard has a file, and each makes its values
+    /// again from the spec.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub initial: bool,
+    /// One file per shard, ordered by shard, from 0 without a gap. Empty if it is `initial`.
     pub shards: Vec<ShardFile>,
     /// The phase of the cut.
     pub phase: PhaseNo,
@@ -277,6 +285,9 @@ pub enum ManifestError {
     /// No shards at all.
     #[error("no shards listed")]
     NoShards,
+    /// A checkpoint of initial values with files, or after the first step.
+    #[error("initial values with shard files, or after the first step")]
+    Initial,
     /// A file's name does not follow from its shard and uuid, so it may lie anywhere.
     #[error("shard {shard}: file name {file:?}, expected {expected:?}")]
     FileName {
@@ -383,6 +394,14 @@ impl Manifest {
         }
     }
 
+    /// Whether no work of its phase is done.
+    fn is_at_start_of_phase(&self) -> bool {
+        match &self.work {
+            Work::Lanes { step } => step.0 == 0,
+            Work::Queue { tasks } => tasks.is_empty(),
+        }
+    }
+
     /// Whether the checkpoint is before the first training step, so that nothing is lost without it.
     #[must_use]
     pub fn is_untrained(&self) -> bool {
@@ -391,17 +410,18 @@ impl Manifest {
         };
         match phase_kind(&spec, self.phase) {
             Some(PhaseKind::Measure(_)) => true,
-            Some(PhaseKind::Train { pass: 0 }) => match &self.work {
-                Work::Lanes { step } => step.0 == 0,
-                Work::Queue { tasks } => tasks.is_empty(),
-            },
+            Some(PhaseKind::Train { pass: 0 }) => self.is_at_start_of_phase(),
             Some(PhaseKind::Train { .. } | PhaseKind::Evaluate { .. }) | None => false,
         }
     }
 
     fn check(&self) -> Result<(), ManifestError> {
-        if self.shards.is_empty() {
+        if self.shards.is_empty() && !self.initial {
             return Err(ManifestError::NoShards);
+        }
+        let is_first = self.shards.is_empty() && self.phase.0 == 0 && self.is_at_start_of_phase();
+        if self.initial && !is_first {
+            return Err(ManifestError::Initial);
         }
         for (expected, file) in (0..).zip(&self.shards) {
             if file.shard.0 != expected {
@@ -467,7 +487,7 @@ mod tests {
             compression: Compression::None,
         };
         Manifest {
-            format_version: FORMAT_VERSION,
+            format_version: FORMAT_VERSION_WITH_FILES,
             run: RunId(Uuid::from_u128(1)),
             job: "spam".to_owned(),
             cut: CutId { generation: Generation(2), number: 3 },
@@ -482,6 +502,7 @@ mod tests {
                 train: vec![task(0, 0, 60), task(0, 60, 100)],
                 test: vec![task(1, 0, 100)],
             },
+            initial: false,
             shards: vec![shard(0), shard(1)],
             phase: PhaseNo(4),
             work: Work::Queue {
@@ -498,6 +519,18 @@ mod tests {
             best_pass: None,
             progress: Progress { rows: 10, ..Progress::default() },
             tables: Vec::new(),
+        }
+    }
+
+    fn initial() -> Manifest {
+        let work = Work::Queue { tasks: Vec::new() };
+        Manifest {
+            format_version: FORMAT_VERSION,
+            initial: true,
+            shards: Vec::new(),
+            phase: PhaseNo(0),
+            work,
+            ..manifest()
         }
     }
 
@@ -580,6 +613,9 @@ mod tests {
         let sample = include_bytes!("../testdata/manifest-v2.json");
         assert_eq!(Manifest::from_json(sample).expect("read"), manifest());
         assert_eq!(manifest().to_json().expect("written"), sample, "the format changed");
+        let sample = include_bytes!("../testdata/manifest-v3.json");
+        assert_eq!(Manifest::from_json(sample).expect("read"), initial());
+        assert_eq!(initial().to_json().expect("written"), sample, "the format changed");
     }
 
     /// Programs before copies existed read the first copy of each shard and ignore the list.
@@ -618,7 +654,7 @@ mod tests {
             Manifest::from_json(br#"{"format_version": 7, "new": []}"#).expect_err("refused");
         assert_eq!(
             error.to_string(),
-            "format version 7 is newer than 2, the newest that this program reads"
+            "format version 7 is newer than 3, the newest that this program reads"
         );
     }
 
@@ -627,6 +663,19 @@ mod tests {
         let twice = refused(|m| m.shards[1] = shard(0));
         assert_eq!(twice, "shard 1 expected in the list of files, found 0");
         assert_eq!(refused(|m| m.shards.clear()), "no shards listed");
+        let wrong: [fn(&mut Manifest); 4] = [
+            |m| m.shards = manifest().shards,
+            |m| m.phase = PhaseNo(1),
+            |m| m.work = Work::Lanes { step: Step(1) },
+            |m| m.work = manifest().work,
+        ];
+        for change in wrong {
+            let refused = refused(|m| {
+                *m = initial();
+                change(m);
+            });
+            assert_eq!(refused, "initial values with shard files, or after the first step");
+        }
         assert!(
             refused(|m| m.shards[1].file = "../../etc/passwd".to_owned()).contains("file name")
         );

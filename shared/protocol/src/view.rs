@@ -151,7 +151,7 @@ pub struct CheckpointView {
     pub at_ms: u64,
     /// From the order to the commit.
     pub took_ms: u64,
-    /// Bytes of its shard files.
+    /// Bytes of its shard files; 0 if it has initial values.
     pub bytes: u64,
     /// Where.
     pub dir: String,

@@ -105,6 +105,7 @@ impl Scene {
             epoch: Epoch::default(),
             dir: String::new(),
             files: BTreeMap::new(),
+            initial: false,
         });
         let (epoch, phase) = (self.era.epoch, self.phase);
         let load = LoadShards {
@@ -483,7 +484,7 @@ impl Scene {
         let mut out = Vec::new();
         let (cut, epoch, phase) = (self.cut_id(number), self.era.epoch, self.era.phase);
         let (at, staging, copies) = (at.clone(), String::new(), Vec::new());
-        let command = TakeCut { cut, epoch, phase, at, staging, copies };
+        let command = TakeCut { cut, epoch, phase, at, staging, copies, initial: false };
         let result = self.hosts[shard].cut(&command, std::time::Duration::ZERO, &mut out);
         assert_eq!(result, Ok(()));
         self.take(shard, out);

@@ -254,6 +254,7 @@ impl Cut {
             at: at.clone(),
             staging: staging.clone(),
             copies,
+            initial: false,
         }))
     }
 }

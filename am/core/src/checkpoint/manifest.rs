@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use heddle_protocol::control::Sharing;
 use heddle_protocol::ids::{PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::manifest::{
-    FORMAT_VERSION, Manifest, Progress, QueuedTask, Salt, TaskState, TrainingProgress, Work,
+    FORMAT_VERSION_WITH_FILES, Manifest, Progress, QueuedTask, Salt, TaskState, TrainingProgress,
+    Work,
 };
 use heddle_protocol::spec::{PhaseKind, SpecDigest, phase_kind};
 use heddle_protocol::table_statistics::TableStatistics;
@@ -44,7 +45,7 @@ impl Checkpoints {
             false => (0, 0.0),
         };
         let manifest = Manifest {
-            format_version: FORMAT_VERSION,
+            format_version: FORMAT_VERSION_WITH_FILES,
             run: config.run,
             job: spec.name.clone(),
             cut: cut.id,
@@ -56,6 +57,7 @@ impl Checkpoints {
             spec_digest: SpecDigest::of(spec).0,
             spec: serde_json::to_value(&**spec).unwrap_or_default(),
             plan: (*config.plan).clone(),
+            initial: false,
             shards: ordered.saved.listed(),
             phase,
             work: position,

@@ -218,7 +218,10 @@ impl Core {
         let base = self.checkpoints.base().map(|base| {
             let file = |shard: &ShardId| {
                 let file = base.manifest.shards.get(shard.0 as usize);
-                debug_assert!(file.is_some(), "a base has a file of each shard of the job");
+                debug_assert!(
+                    file.is_some() || base.manifest.initial,
+                    "a base with files has one of each shard of the job"
+                );
                 Some((*shard, file?.clone()))
             };
             Base {
@@ -227,6 +230,7 @@ impl Core {
                 epoch: base.manifest.epoch,
                 dir: base.dir.clone(),
                 files: shards.iter().filter_map(file).collect(),
+                initial: base.manifest.initial,
             }
         });
         // In a later stage it has answered for this epoch before: it changes nothing and only answers again.

@@ -128,7 +128,7 @@ pub async fn groups(args: &GroupsArgs, json: bool) -> CommandResult {
     let (mut notes, mut worst) = (Vec::new(), ExitCode::Ok);
     for cut in args.cuts(&dir).await? {
         let read = waiting::on(dir.show(dir.root()), dir.groups(cut, Depth::Full)).await;
-        let (_, groups): (Manifest, Vec<ShardGroup>) = match read {
+        let (manifest, groups): (Manifest, Vec<ShardGroup>) = match read {
             Ok(read) => read,
             Err(error @ CheckpointError::Unknown { .. }) => {
                 return Err(failure("cannot read the checkpoint", &error));
@@ -143,6 +143,13 @@ pub async fn groups(args: &GroupsArgs, json: bool) -> CommandResult {
                 continue;
             }
         };
+        if manifest.initial {
+            let [name, what] = [cut.to_string(), format::checkpoint_size(manifest.bytes())];
+            match json {
+                true => output::json(&serde_json::json!({ "checkpoint": name, "initial": true }))?,
+                false => rows.push(vec![name, String::new(), String::new(), String::new(), what]),
+            }
+        }
         for group in &groups {
             worst = worse(worst, exit_of_group(group));
             let line = line(cut, group);

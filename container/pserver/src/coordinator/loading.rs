@@ -11,7 +11,7 @@ use heddle_shard::ShardSetError;
 use heddle_storage::chain;
 
 use super::Coordinator;
-use crate::load::{LoadJob, LoadedShard};
+use crate::load::{LoadFrom, LoadJob, LoadedShard};
 use crate::load_error::{LoadError, class_of};
 use crate::message::DataCommand;
 use crate::workers::WorkerJob;
@@ -109,6 +109,7 @@ impl Coordinator {
             let config = job.shard(shard, here);
             let from = match &base {
                 None => job.initial_values(),
+                Some(base) if base.initial => LoadFrom::InitialValues,
                 Some(base) => match base.files.get(&shard) {
                     Some(file) => job.shard_sources(base, file),
                     None => {

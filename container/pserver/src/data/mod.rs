@@ -251,6 +251,7 @@ mod tests {
             at: CutAt::Barriers(vec![silent]),
             staging: String::new(),
             copies: Vec::new(),
+            initial: false,
         };
         give(DataCommand::Cut { ask: 1, command: Arc::new(command) });
         let limit = Instant::now() + Duration::from_secs(40);

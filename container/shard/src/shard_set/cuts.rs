@@ -22,7 +22,7 @@ impl ShardSet {
         now: Duration,
         out: &mut Vec<ShardEffect>,
     ) -> Result<(), ShardSetError> {
-        let TakeCut { cut, epoch, phase, at, staging: _, copies: _ } = command;
+        let TakeCut { cut, epoch, phase, at, .. } = command;
         let (cut, epoch, phase) = (*cut, *epoch, *phase);
         self.check_epoch(epoch)?;
         let from = out.len();

@@ -10,7 +10,7 @@ use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, PhaseNo, RunId, SaveLease, ShardId, Slot, Step,
 };
 use heddle_protocol::manifest::{
-    FORMAT_VERSION, InputPlan, Manifest, Md5, Progress, Salt, ShardFile, Work,
+    FORMAT_VERSION_WITH_FILES, InputPlan, Manifest, Md5, Progress, Salt, ShardFile, Work,
 };
 use heddle_protocol::model::{MODEL_FILE, ModelFile};
 use heddle_protocol::spec::shard_rows;
@@ -56,7 +56,7 @@ fn checkpoint(spec: &JobSpec, tables: &[Vec<f32>]) -> Rig {
             shards.push(write_shard(&*storage, &staging, shard, cut, spec, tables).await);
         }
         let manifest = Manifest {
-            format_version: FORMAT_VERSION,
+            format_version: FORMAT_VERSION_WITH_FILES,
             run: RunId(Uuid::from_u128(1)),
             job: spec.name.clone(),
             cut,
@@ -67,6 +67,7 @@ fn checkpoint(spec: &JobSpec, tables: &[Vec<f32>]) -> Rig {
             spec_digest: "0".repeat(64),
             spec: serde_json::to_value(spec).expect("JSON"),
             plan: InputPlan::default(),
+            initial: false,
             shards,
             phase: PhaseNo(0),
             work: Work::Lanes { step: Step(0) },

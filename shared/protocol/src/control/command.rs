@@ -89,9 +89,12 @@ pub struct Base {
     pub epoch: Epoch,
     /// The checkpoint's directory, as a URL that `heddle-storage` reads.
     pub dir: String,
-    /// Files of the shards that this pserver must hold.
+    /// Files of the shards that this pserver must hold. Empty if the checkpoint is `initial`.
     #[serde(with = "pairs")]
     pub files: BTreeMap<ShardId, ShardFile>,
+    /// The cut has the initial values: shards without its snapshot make them again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub initial: bool,
 }
 
 /// Where a cut is taken.
@@ -241,6 +244,10 @@ pub struct TakeCut {
     /// (`checkpoint.copies`), and those promoted after their snapshot was taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<ShardId>,
+    /// The shards have their initial values. In place of each one's file the pserver writes one without values, to prove that
+    /// it can save, and removes it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub initial: bool,
 }
 
 /// See [`Command::CutEnd`].
@@ -428,6 +435,7 @@ mod tests {
             epoch: Epoch::first(Generation(1)),
             dir: "/ckpt/g1-c2".into(),
             files: BTreeMap::from([(ShardId(1), file)]),
+            initial: false,
         };
         let hold = Command::LoadShards(LoadShards {
             epoch: Epoch::first(Generation(1)),

@@ -40,7 +40,7 @@ pub enum Report {
         epoch: Epoch,
         /// Shards restored from the snapshot in memory.
         from_memory: u32,
-        /// Shards loaded from storage.
+        /// Shards loaded from storage, or made again with their initial values.
         from_storage: u32,
         /// `pservers.recovery = "local"`: the states in which shards that went back alone were loaded.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -113,7 +113,7 @@ pub enum Report {
         /// Why.
         reason: String,
     },
-    /// Pserver: data and sidecar are durable in the staging directory.
+    /// Pserver: data and sidecar are durable in the staging directory. Of a cut of initial values they were, and are removed.
     Saved {
         /// The cut.
         cut: CutId,

@@ -56,13 +56,13 @@ impl StoredCheckpoint {
     /// its copies are read up to there. Other files are checked as at [`Depth::Shallow`].
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// As [`load`](Self::load); `Untrained`.
     pub async fn readable(
         location: &StorageUrl,
     ) -> Result<(Arc<dyn Storage>, Self), CheckpointError> {
         let storage = crate::connect(location)?;
         let dir = location.path();
-        let mut manifest = read_manifest(&*storage, dir).await?;
+        let mut manifest = Self::manifest_at(location).await?;
         let identity = manifest.identity();
         for shard in &mut manifest.shards {
             *shard = good_copy(&*storage, dir, shard, &identity).await?;
@@ -75,9 +75,13 @@ impl StoredCheckpoint {
     /// Reads the manifest of a checkpoint alone. A reader of its files checks each of them.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// As [`load`](Self::load); `Untrained`.
     pub async fn manifest_at(location: &StorageUrl) -> Result<Manifest, CheckpointError> {
-        read_manifest(&*crate::connect(location)?, location.path()).await
+        let manifest = read_manifest(&*crate::connect(location)?, location.path()).await?;
+        match manifest.initial {
+            true => Err(CheckpointError::Untrained { dir: location.to_string() }),
+            false => Ok(manifest),
+        }
     }
 }
 

@@ -170,6 +170,14 @@ pub enum CheckpointError {
         /// The one that was continued from.
         cut: CutId,
     },
+    /// It was taken before the first step and has no values to read.
+    #[error(
+        "{dir} has the initial values of its job: nothing was trained; continue the job, or name a later checkpoint"
+    )]
+    Untrained {
+        /// Its directory.
+        dir: String,
+    },
     /// There is no checkpoint of that name.
     #[error("{dir} has no checkpoint {cut}")]
     Unknown {
@@ -223,6 +231,7 @@ impl CheckpointError {
             Self::Storage(error) => error.class(),
             Self::Foreign { .. }
             | Self::NotOurs { .. }
+            | Self::Untrained { .. }
             | Self::OtherRun { .. }
             | Self::MirrorOfItself { .. } => ErrorClass::Input,
             Self::Fenced { .. } => ErrorClass::Fenced,

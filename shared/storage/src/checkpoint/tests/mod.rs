@@ -3,6 +3,7 @@
 mod copies;
 mod crash;
 mod foreign;
+mod initial;
 mod mirror;
 mod restore;
 mod scratch;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, PhaseNo, RunId, ShardId, Step};
 use heddle_protocol::manifest::{
-    FORMAT_VERSION, InputPlan, Manifest, Progress, Salt, ShardFile, Work,
+    FORMAT_VERSION_WITH_FILES, InputPlan, Manifest, Progress, Salt, ShardFile, Work,
 };
 use uuid::Uuid;
 
@@ -83,7 +84,7 @@ fn header(cut: CutId, shard: u32, shards: u32) -> ShardHeader {
 
 pub(super) fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>) -> Manifest {
     Manifest {
-        format_version: FORMAT_VERSION,
+        format_version: FORMAT_VERSION_WITH_FILES,
         run: RUN,
         job: "test".to_owned(),
         cut,
@@ -94,6 +95,7 @@ pub(super) fn manifest(cut: CutId, parent: Option<CutId>, shards: Vec<ShardFile>
         spec_digest: String::new(),
         spec: serde_json::Value::Null,
         plan: InputPlan::default(),
+        initial: false,
         shards,
         phase: PhaseNo(0),
         work: Work::Lanes { step: Step(u64::from(cut.number)) },
