@@ -28,6 +28,7 @@ SECONDS = {
     "yarn_job_hdfs_faults": 136,
     "yarn_job_sites": 205,
     "local_counting": 120,
+    "local_initial_values": 80,
     "local_model_saves": 45,
     "local_soak": 50,
     "yarn_job_operations": 81,

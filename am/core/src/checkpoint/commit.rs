@@ -9,7 +9,7 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view;
 
-use super::cut::{Cut, OrderedCut};
+use super::cut::{Cut, CutReason, OrderedCut};
 use super::{Checkpoints, Committed, CutEnded, checkpoint_view};
 use crate::action::{CallId, Checkpoint, StoreCall};
 use crate::context::deadlines::Purpose;
@@ -166,7 +166,8 @@ impl Checkpoints {
 /// Warns that a checkpoint has fewer copies than the job wants.
 fn warn_of_shortage(cut: &Cut, ctx: &mut Context) {
     let wanted = ctx.config().spec.checkpoint.copies;
-    let shortage = cut.ordered().and_then(|ordered| ordered.saved.shortage(wanted));
+    let ordered = cut.ordered().filter(|_| cut.reason != CutReason::Initial);
+    let shortage = ordered.and_then(|ordered| ordered.saved.shortage(wanted));
     if let Some((shards, cause)) = shortage {
         let (id, count, all) = (cut.id, shards.len(), cut.shards);
         let first = shards.first().copied().unwrap_or_default();

@@ -40,7 +40,10 @@ pub(crate) enum CutReason {
     Due,
     /// An operator's order.
     Ordered,
-    /// Before the first step of training: the result of measuring is safe, and there is a checkpoint to return to.
+    /// Before the first step of the job: there is a checkpoint to return to. Without `model.init` shards make its values again,
+    /// and it needs no files.
+    Initial,
+    /// Before the first step of training, after measuring or with `model.init`: what was measured or inherited is safe.
     First,
     /// `training.keep = "best"`: a pass is better than all before.
     Best,
@@ -254,7 +257,7 @@ impl Cut {
             at: at.clone(),
             staging: staging.clone(),
             copies,
-            initial: false,
+            initial: self.reason == CutReason::Initial,
         }))
     }
 }

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use heddle_protocol::control::Sharing;
 use heddle_protocol::ids::{PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::manifest::{
-    FORMAT_VERSION_WITH_FILES, Manifest, Progress, QueuedTask, Salt, TaskState, TrainingProgress,
-    Work,
+    FORMAT_VERSION, FORMAT_VERSION_WITH_FILES, Manifest, Progress, QueuedTask, Salt, TaskState,
+    TrainingProgress, Work,
 };
 use heddle_protocol::spec::{PhaseKind, SpecDigest, phase_kind};
 use heddle_protocol::table_statistics::TableStatistics;
 use uuid::Uuid;
 
 use super::Checkpoints;
-use super::cut::{Cut, OrderedCut};
+use super::cut::{Cut, CutReason, OrderedCut};
 use crate::context::Context;
 use crate::fleet::Fleet;
 use crate::work::JobWork;
@@ -44,8 +44,13 @@ impl Checkpoints {
             true => work.trained_in_phase(ordered.step(), &ordered.tasks, ctx),
             false => (0, 0.0),
         };
+        let initial = cut.reason == CutReason::Initial;
+        let (format_version, shards) = match initial {
+            true => (FORMAT_VERSION, Vec::new()),
+            false => (FORMAT_VERSION_WITH_FILES, ordered.saved.listed()),
+        };
         let manifest = Manifest {
-            format_version: FORMAT_VERSION_WITH_FILES,
+            format_version,
             run: config.run,
             job: spec.name.clone(),
             cut: cut.id,
@@ -57,8 +62,8 @@ impl Checkpoints {
             spec_digest: SpecDigest::of(spec).0,
             spec: serde_json::to_value(&**spec).unwrap_or_default(),
             plan: (*config.plan).clone(),
-            initial: false,
-            shards: ordered.saved.listed(),
+            initial,
+            shards,
             phase,
             work: position,
             task_steps: work.task_steps().clone(),

@@ -276,7 +276,7 @@ impl Checkpoints {
             }
             // Were the next pass trained meanwhile, a failure to save would lose the best one.
             Some(cut) if cut.reason == CutReason::Best => !Mutation::BestPassIsNotHeld.is_on(),
-            Some(cut) => !cut.all_snapped() || self.wanted >= Some(CutReason::First),
+            Some(cut) => !cut.all_snapped() || self.wanted >= Some(CutReason::Initial),
             None => self.wanted.is_some(),
         }
     }

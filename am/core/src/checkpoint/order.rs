@@ -103,6 +103,10 @@ impl Checkpoints {
             CutAt::Barriers(trainers) => trainers.iter().map(|member| (*member, false)).collect(),
             CutAt::Steps(_) => BTreeMap::new(),
         };
+        let copies = match cut.reason {
+            CutReason::Initial => 1,
+            _ => ctx.config().spec.checkpoint.copies,
+        };
         let phase_is_over = matches!(point, CutPoint::Idle { phase_is_over: true });
         let positions = work.positions().filter(|_| work.sharing().is_queue_of_pushes());
         cut.state = CutState::Ordered(Box::new(OrderedCut {
@@ -115,7 +119,7 @@ impl Checkpoints {
             trainers,
             tasks: positions.unwrap_or_default(),
             snapped: BTreeMap::new(),
-            saved: SavedFiles::expecting(views.savers(ctx.config().spec.checkpoint.copies)),
+            saved: SavedFiles::expecting(views.savers(copies)),
             tables: BTreeMap::new(),
             evaluations: work.scores(),
             best_pass: work.best_pass(ctx).filter(|_| phase_is_over),

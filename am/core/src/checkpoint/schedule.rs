@@ -213,6 +213,10 @@ impl Checkpoints {
         let Some(took_ms) = self.saved_ms.take() else { return };
         let steps = total_steps(self, work, fleet, ctx);
         let lost = self.save_loss.save_ended(ctx.now(), steps, rate_ms(ctx));
+        if self.base_manifest().is_some_and(|base| base.initial) {
+            // Later ones are saved with values.
+            return;
+        }
         // Where the rate is not known, the whole time counts.
         self.auto.saved(took_ms as f64 * lost.unwrap_or(1.0), took_ms);
         let is_limited = ctx.config().spec.checkpoint.bandwidth.is_some();

@@ -390,7 +390,7 @@ impl Core {
             self.save_cut_failed(failure);
         }
         match reason {
-            CutReason::Due | CutReason::Ordered | CutReason::First => {
+            CutReason::Due | CutReason::Ordered | CutReason::Initial | CutReason::First => {
                 self.plan_next_cut(true, self.stage.is_working() && !rolls_back);
             }
             // After a rollback the pass is evaluated again, and training ends again. The storage has not failed.
@@ -414,7 +414,11 @@ impl Core {
         self.fleet.made_progress();
         self.plan_tokens_end();
         match reason {
-            CutReason::Due | CutReason::Ordered | CutReason::First | CutReason::Best => {
+            CutReason::Due
+            | CutReason::Ordered
+            | CutReason::Initial
+            | CutReason::First
+            | CutReason::Best => {
                 self.plan_next_cut(false, self.stage.is_working());
                 self.move_leaving_pservers();
                 self.return_shards();

@@ -80,8 +80,8 @@ impl Core {
         }
         // The last checkpoint of training holds all of it, also if it was open when the save was asked for.
         let serves = |base: &Checkpoint| {
-            let Manifest { cut, phase, .. } = *base.manifest;
-            cut > after || self.work.is_over_before(phase, &self.ctx)
+            let Manifest { cut, phase, initial, .. } = *base.manifest;
+            (cut > after && !initial) || self.work.is_over_before(phase, &self.ctx)
         };
         if let Some(base) = self.checkpoints.base().filter(|base| serves(base)) {
             let base = base.clone();

@@ -358,7 +358,8 @@ impl Core {
         self.stage.recoveries_mut().loaded(&self.ctx);
         let started = self.stage.has_started();
         if self.checkpoints.base().is_none() && !started {
-            self.checkpoints.want(CutReason::First);
+            let inherits = self.ctx.config().spec.model.init.is_some();
+            self.checkpoints.want(if inherits { CutReason::First } else { CutReason::Initial });
         }
         self.stage.go(JobStage::Idle(NextStep::StartWork));
         if started {

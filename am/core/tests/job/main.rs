@@ -18,6 +18,7 @@ mod failover;
 mod hand_over;
 mod happy;
 mod harness;
+mod initial_values;
 mod local_recovery;
 mod memory;
 mod model_saves;

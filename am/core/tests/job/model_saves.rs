@@ -39,7 +39,7 @@ fn answer_to(job: &Job, from: usize, of: u64) -> Option<SaveAnswer> {
     })
 }
 
-fn ask(job: &mut Job, member: Member, request: u64) -> SaveAnswer {
+pub fn ask(job: &mut Job, member: Member, request: u64) -> SaveAnswer {
     ask_for(job, member, request, BLOCK_MS).expect("an answer")
 }
 
@@ -52,19 +52,19 @@ fn begin(job: &mut Job, member: Member) -> (Member, ExportOrder) {
 }
 
 /// The open cut becomes a checkpoint.
-fn commit(job: &mut Job) {
+pub fn commit(job: &mut Job) {
     let cut = job.cut();
     job.snap_all(cut, 0);
     job.save_all(cut);
     assert_eq!(job.checkpoints.last().map(|last| last.manifest.cut), Some(cut));
 }
 
-fn granted(save: u32) -> SaveAnswer {
+pub fn granted(save: u32) -> SaveAnswer {
     SaveAnswer::Granted { save: SaveNo(save) }
 }
 
 /// All orders to export so far.
-fn orders(job: &Job) -> Vec<(Member, ExportOrder)> {
+pub fn orders(job: &Job) -> Vec<(Member, ExportOrder)> {
     let order = |(member, command): &(Member, Command)| match command {
         Command::Export(order) => Some((*member, order.clone())),
         _ => None,

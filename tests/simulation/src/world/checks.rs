@@ -428,7 +428,8 @@ impl World {
                 bits.extend(values);
             }
         }
-        Ok(if self.job.sparse { self.job.saved_bits_by_key(&rows) } else { bits })
+        let by_key = self.job.sparse || checkpoint.manifest.initial;
+        Ok(if by_key { self.job.saved_bits_by_key(&rows) } else { bits })
     }
 
     /// Every checkpoint that was committed, and what is needed to continue from it.
@@ -458,6 +459,9 @@ impl World {
     pub(super) fn check_commit(&mut self, manifest: &Manifest) -> Result<(), String> {
         if !self.cuts_seen.insert(manifest.cut) {
             return Err(format!("cut {} is committed twice", manifest.cut));
+        }
+        if manifest.initial && manifest.parent.is_some() {
+            return Err(format!("{} has initial values and is not the first", manifest.cut));
         }
         for file in manifest.shards.iter().flat_map(ShardFile::files) {
             let saved = self

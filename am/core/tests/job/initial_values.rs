@@ -1,0 +1,117 @@
+//! The first checkpoint of a job has its initial values and no files, unless it has something to save.
+
+use std::path::Path;
+
+use heddle_protocol::control::{Base, Command, LoadShards, Operation, TakeCut};
+use heddle_protocol::ids::{CutId, Generation, PhaseNo};
+use heddle_protocol::manifest::Manifest;
+use heddle_protocol::spec::{Consistency, Location};
+
+use crate::failover::replicated;
+use crate::harness::{Job, spec};
+use crate::model_saves::{ask, commit, granted, orders};
+
+/// Version, whether it has initial values, and the number of shards with files.
+fn kind(manifest: &Manifest) -> (u32, bool, usize) {
+    (manifest.format_version, manifest.initial, manifest.shards.len())
+}
+
+fn checkpoints(job: &Job) -> Vec<(u32, bool, usize)> {
+    job.checkpoints.iter().map(|checkpoint| kind(&checkpoint.manifest)).collect()
+}
+
+/// The orders of a cut.
+fn ordered(job: &Job, number: u32) -> Vec<TakeCut> {
+    let order = |command: &Command| match command {
+        Command::Cut(order) if order.cut.number == number => Some(order.clone()),
+        _ => None,
+    };
+    job.sent.iter().filter_map(|(_, command)| order(command)).collect()
+}
+
+fn bases(job: &Job, from: usize) -> Vec<Base> {
+    let base = |command: &Command| match command {
+        Command::LoadShards(LoadShards { base, .. }) => base.clone(),
+        _ => None,
+    };
+    job.sent[from..].iter().filter_map(|(_, command)| base(command)).collect()
+}
+
+fn checkpoint_now(job: &mut Job) {
+    job.operate(1, Operation::Checkpoint);
+    commit(job);
+}
+
+#[test]
+fn the_first_checkpoint_has_no_files_and_a_later_one_has() {
+    for consistency in [Consistency::Bsp, Consistency::Asp] {
+        let mut job = Job::started(spec(consistency), 40, 0);
+        assert_eq!(checkpoints(&job), [(3, true, 0)]);
+        assert!(ordered(&job, 1).iter().all(|order| order.initial));
+        if consistency == Consistency::Bsp {
+            continue;
+        }
+        checkpoint_now(&mut job);
+        assert_eq!(checkpoints(&job), [(3, true, 0), (2, false, 4)]);
+        assert!(ordered(&job, 2).iter().all(|order| !order.initial));
+    }
+}
+
+#[test]
+fn no_copy_of_initial_values_is_awaited() {
+    let mut copied = replicated(Consistency::Bsp, 2, 1);
+    copied.checkpoint.copies = 2;
+    let job = Job::started(copied, 4, 0);
+    assert_eq!(checkpoints(&job), [(3, true, 0)]);
+    assert!(ordered(&job, 1).iter().all(|order| order.copies.is_empty()));
+    assert!(!job.warned("fewer than"));
+}
+
+#[test]
+fn inherited_and_measured_values_are_saved() {
+    let mut inherits = spec(Consistency::Asp);
+    inherits.model.init = Location::resolve("/other/g1-c4", Path::new("/")).ok();
+    assert_eq!(checkpoints(&Job::started(inherits, 4, 0)), [(2, false, 4)]);
+
+    let mut measures = spec(Consistency::Asp);
+    measures.model.standardise = true;
+    let mut job = Job::started(measures, 4, 0);
+    assert_eq!(checkpoints(&job), [(3, true, 0)]);
+    job.finish_all();
+    let all: Vec<_> =
+        job.checkpoints.iter().map(|it| (it.manifest.phase, kind(&it.manifest))).collect();
+    assert_eq!(all[1], (PhaseNo(2), (2, false, 4)), "after both measurements");
+}
+
+#[test]
+fn a_rollback_to_initial_values_names_no_file() {
+    let mut job = Job::asp(40);
+    let from = job.sent.len();
+    job.kill(job.pserver(0));
+    let loaded = bases(&job, from);
+    assert_eq!(loaded.len(), 2);
+    assert!(loaded.iter().all(|base| base.initial && base.files.is_empty()), "{loaded:?}");
+    checkpoint_now(&mut job);
+    let from = job.sent.len();
+    job.kill(job.pserver(0));
+    let loaded = bases(&job, from);
+    assert!(loaded.iter().all(|base| !base.initial && base.files.len() == 2), "{loaded:?}");
+}
+
+/// An attempt that finds no checkpoint and a save that is not over saves the model after the first step.
+#[test]
+fn no_model_is_saved_from_initial_values() {
+    let mut before = Job::asp(40);
+    let trainer = before.trainer(0);
+    assert_eq!(ask(&mut before, trainer, 1), granted(1));
+    let mut job = before.successor();
+    job.checkpoints.clear();
+    job.recover(2, 2, Vec::new());
+    let cut = |number| CutId { generation: Generation(2), number };
+    assert_eq!(job.checkpoints[0].manifest.cut, cut(1));
+    assert!(job.checkpoints[0].manifest.initial && orders(&job).is_empty());
+    commit(&mut job);
+    assert_eq!(job.checkpoints[1].manifest.cut, cut(2));
+    let (_, order) = orders(&job).pop().expect("an order");
+    assert!(order.checkpoint.ends_with(&cut(2).to_string()), "{}", order.checkpoint);
+}
