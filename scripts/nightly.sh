@@ -1,30 +1,119 @@
 #!/usr/bin/env bash
-# Runs many more seeds of the simulation than CI does: 100,000 of each job, or the number in the argument. These take about three
-# hours on two cores; HEDDLE_JOBS chooses jobs. Prints the table of faults and the runs a minute; a failure prints the command that
-# replays it.
-# Then compares the event logs of two builds, disturbs jobs for minutes, restores ten million keys into other numbers of shards, and
-# packages the crates that can be published.
+# Long checks, in parts of at most an hour on two idle cores. A part that passes gets its line in docs/measurements/nightly.txt, with a
+# digest of the sources that it tests, and is due again when these change. Commit that file: the history shows which sources were checked.
+#
+#     scripts/nightly.sh            runs the parts that are due
+#     scripts/nightly.sh NAME…      runs these parts
+#     scripts/nightly.sh --list     shows each part: done or due, and the minutes that it takes
 set -euo pipefail
+shopt -s inherit_errexit
 cd "$(dirname "$0")/.."
 
-# Optimised, with the assertions of a debug build: a broken assertion is a finding.
-export CARGO_PROFILE_DEV_OPT_LEVEL=2
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/nightly"
-HEDDLE_SEEDS="${1:-100000}" cargo test --locked -p heddle-simulation --test simulation -- --nocapture explore_all_jobs
-cargo build --locked --workspace --bins
+record=docs/measurements/nightly.txt
+logs="${CARGO_TARGET_DIR:-target}/nightly-logs"
+
+names=()
+declare -A minutes tested commands
+# part NAME MINUTES simulation|workspace COMMAND…: what the command tests are the packages of the simulation, or all sources.
+part() {
+    names+=("$1")
+    minutes[$1]=$2
+    tested[$1]=$3
+    commands[$1]="${*:4}"
+}
+for n in 1 2 3 4; do
+    part "simulation-$n" 50 simulation explore "$n/4"
+done
+part event-logs 5 simulation compare_event_logs
+part soak 10 workspace ignored_tests local_soak
+part chaos 30 workspace ignored_tests yarn_job_chaos
+part warm-start 10 workspace ignored_tests local_warm_start
+part publish 5 workspace scripts/check-publish.sh
+# Test programs with tests that are too long for scripts/test.sh: #[ignore = "nightly"].
+nightly_tests=()
+[ ${#nightly_tests[@]} = 0 ] || part system 40 workspace ignored_tests "${nightly_tests[@]}"
+
+cargo_test() { cargo test --profile nightly --locked "$@"; }
+
+explore() {
+    HEDDLE_JOBS=$1 HEDDLE_SEEDS=100000 cargo_test -p heddle-simulation --test simulation -- --nocapture --exact explore_all_jobs
+}
 
 # The same seed gives the same events in every build.
-event_logs() {
-    HEDDLE_LOG_HASHES=1 cargo test --locked --quiet -p heddle-simulation --test simulation -- --nocapture --test-threads 1 --exact \
-        a_seed_gives_the_same_event_log_in_another_process | grep -o 'LOG .*'
+compare_event_logs() {
+    local test=(--quiet -p heddle-simulation --test simulation --
+        --nocapture --test-threads 1 --exact a_seed_gives_the_same_event_log_in_another_process)
+    local optimised other
+    optimised=$(HEDDLE_LOG_HASHES=1 cargo_test "${test[@]}" | grep -o 'LOG .*')
+    other=$(HEDDLE_LOG_HASHES=1 cargo test --locked "${test[@]}" | grep -o 'LOG .*')
+    diff <(echo "$optimised") <(echo "$other")
+    echo "$(echo "$other" | wc -l) event logs are equal in two builds"
 }
-logs="$(mktemp)"
-trap 'rm -f "$logs"' EXIT
-event_logs >"$logs"
-CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_TARGET_DIR="$CARGO_TARGET_DIR-unoptimised" event_logs | diff "$logs" -
-echo "$(wc -l <"$logs") event logs are equal in two builds"
 
-cargo test --locked -p heddle-tests --test local_soak -- --ignored
-cargo test --locked -p heddle-tests --test yarn_job_chaos -- --ignored --nocapture
-cargo test --locked -p heddle-tests --test local_warm_start -- --ignored
-scripts/check-publish.sh
+ignored_tests() {
+    local programs=("${@/#/--test=}")
+    cargo build --profile nightly --locked --workspace --bins "${programs[@]}"
+    cargo_test --workspace --no-fail-fast "${programs[@]}" -- --ignored --nocapture
+}
+
+# Of the sources that a part tests.
+digest() {
+    local packages paths=('*.rs' '*Cargo.toml' Cargo.lock)
+    if [ "$1" = simulation ]; then
+        packages=$(cargo tree --locked --package heddle-simulation --edges normal --prefix none)
+        mapfile -t paths < <(sed -n "s|.*($(pwd -P)/\([^)]*\)).*|\1/src\n\1/Cargo.toml|p" <<<"$packages")
+        paths+=(tests/simulation)
+    fi
+    git ls-files -z -- "${paths[@]}" | xargs -0 sha256sum | sha256sum | cut -c 1-12
+}
+
+# done_line NAME: the rest of the part's line, if it passed for the present sources.
+done_line() { sed -n "s/^$1  *\(.* $(digest "${tested[$1]}") .*\)/done \1/p" "$record"; }
+
+list() {
+    local name line
+    for name in "${names[@]}"; do
+        line=$(done_line "$name")
+        printf '%-14s %2d minutes, %s\n' "$name" "${minutes[$name]}" "${line:-due}"
+    done
+}
+
+# Leaves names in $failed.
+run() {
+    local name=$1 digest log="$logs/$1.txt" begun=$SECONDS status others result
+    digest=$(digest "${tested[$name]}")
+    printf '\n== %s, %s minutes on two idle cores\n' "$name" "${minutes[$name]}"
+    set +e
+    (set -e; ${commands[$name]}) 2>&1 | tee "$log"
+    status=${PIPESTATUS[0]}
+    set -e
+    others=$(grep -v "^$name " "$record")
+    result=$(grep -E 'runs a minute$|equal in two builds$|^test result' "$log" | tail -n 1) || true
+    {
+        echo "$others"
+        [ "$status" != 0 ] || printf '%-14s %s %6d %s %s\n' \
+            "$name" "$(date --utc +%Y-%m-%dT%H:%MZ)" $((SECONDS - begun)) "$digest" "${result:-passed}"
+    } | LC_ALL=C sort >"$record"
+    [ "$status" = 0 ] || failed+=("$name")
+}
+
+case "${1-}" in
+--help | -h) sed -n '2,/^set/{/^#/s/^# \?//p}' "$0" && exit ;;
+--list) list && exit ;;
+esac
+for name in "$@"; do
+    [ -n "${commands[$name]-}" ] || { echo "no such part: $name; they are ${names[*]}" >&2 && exit 2; }
+done
+mkdir -p "$logs"
+failed=()
+for name in "${@:-${names[@]}}"; do
+    if [ $# -gt 0 ] || [ -z "$(done_line "$name")" ]; then
+        run "$name"
+    fi
+done
+for name in "${failed[@]}"; do
+    printf '\n== %s failed; all that it printed: %s\n' "$name" "$logs/$name.txt"
+    grep '^to replay:' "$logs/$name.txt" || true
+    tail -n 15 "$logs/$name.txt"
+done
+[ ${#failed[@]} = 0 ]
