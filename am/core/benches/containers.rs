@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 
 use heddle_am_core::{
     Action, Checkpoint, Config, ConnectionId, ContainerName, ContainerOrder, Core, Event, Exit,
-    Limits, MonotonicMs, Now, Record, StartupState, StoreCall, Stored, SurvivingContainer,
+    Limits, MonotonicMs, Now, Record, RecordedSpec, StartupState, StoreCall, Stored,
+    SurvivingContainer,
 };
 use heddle_protocol::control::{
     BeginPhase, Command, HeartbeatStats, LoadShards, PserverState, Registration, Report,
@@ -109,6 +110,7 @@ impl Rig {
         let config = Config {
             run: heddle_protocol::ids::RunId(Uuid::nil()),
             spec: Arc::new(spec),
+            recorded: RecordedSpec::default(),
             plan: Arc::new(harness::plan(tasks, 0)),
             plan_file: PlanFile::default(),
             address: String::new(),

@@ -1,11 +1,11 @@
 //! Configuration: the job, its input and its limits.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::plan_file::PlanFile;
-use heddle_protocol::spec::{JobSpec, LivenessSpec, LivenessTimes};
+use heddle_protocol::spec::{JobSpec, LivenessSpec, LivenessTimes, SpecDigest};
 
 /// Everything the core is built from. Shared, since a simulation clones cores by the thousand.
 #[derive(Clone, Debug)]
@@ -14,6 +14,8 @@ pub struct Config {
     pub run: RunId,
     /// The job.
     pub spec: Arc<JobSpec>,
+    /// The same for manifests.
+    pub recorded: RecordedSpec,
     /// Files and tasks, training and test.
     pub plan: Arc<InputPlan>,
     /// The file that containers read the plan from.
@@ -31,6 +33,19 @@ pub struct Config {
     pub locality: Arc<Locality>,
     /// Directory for the exported model, as a URL; none: no model is exported.
     pub output: Option<String>,
+}
+
+/// Digest and JSON form of the spec, made when the first manifest is written: they do not change while the job runs.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedSpec(OnceLock<(SpecDigest, serde_json::Value)>);
+
+impl Config {
+    /// The spec as manifests have it.
+    pub(crate) fn recorded_spec(&self) -> &(SpecDigest, serde_json::Value) {
+        let spec = &*self.spec;
+        let made = || (SpecDigest::of(spec), serde_json::to_value(spec).unwrap_or_default());
+        self.recorded.0.get_or_init(made)
+    }
 }
 
 /// Where the input lies: by task, the hosts that hold it. Hosts are numbered, since there are few of them and

@@ -45,7 +45,7 @@ pub use action::{
     OperationId, RecordId, StoreCall,
 };
 pub use compaction::compact;
-pub use config::{Config, InputHost, Limits, Locality};
+pub use config::{Config, InputHost, Limits, Locality, RecordedSpec};
 pub use core::Core;
 pub use event::{DamagedCheckpoint, Event, Exit, Probe, StartupState, Stored, SurvivingContainer};
 pub use outcome::Outcome;

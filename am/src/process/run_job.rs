@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_am_core::{Config, Core, Event, Limits, Outcome, StartupState, SurvivingContainer};
+use heddle_am_core::{
+    Config, Core, Event, Limits, Outcome, RecordedSpec, StartupState, SurvivingContainer,
+};
 use heddle_channel::{PeerProbe, PeerTimeout};
 use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::{Mechanism, Secret};
@@ -77,6 +79,7 @@ pub(super) async fn run_job<C: ContainerSource>(
     let core = Core::new(Config {
         run: file.run,
         spec: Arc::new(started_spec(spec, prepared.init)),
+        recorded: RecordedSpec::default(),
         plan: Arc::new(prepared.plan),
         plan_file: prepared.plan_file,
         address: context.address,

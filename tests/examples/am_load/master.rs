@@ -22,7 +22,7 @@ use heddle_am::lease::Lease;
 use heddle_am::store::Store;
 use heddle_am_core::{
     Config, ContainerName, ContainerOrder, ContainerRequest, Core, Event, Exit, Limits,
-    StartupState, SurvivingContainer,
+    RecordedSpec, StartupState, SurvivingContainer,
 };
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::{Mechanism, Secret};
@@ -152,6 +152,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
     let core = Core::new(Config {
         run: RUN,
         spec: Arc::new(spec.clone()),
+        recorded: RecordedSpec::default(),
         plan: Arc::new(plan),
         plan_file,
         address: String::new(),

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use heddle_am_core::{Config, Limits};
+use heddle_am_core::{Config, Limits, RecordedSpec};
 use heddle_client::gradient::{Gradient, TableGradient};
 use heddle_client::layout::{Layout, Rows, TableShape};
 use heddle_protocol::frame::{Header, Kind, flags};
@@ -467,6 +467,7 @@ impl Job {
         Config {
             run: RunId(uuid::Uuid::from_u128(7)),
             spec: Arc::new(self.spec()),
+            recorded: RecordedSpec::default(),
             plan: Arc::new(self.plan()),
             plan_file: heddle_protocol::plan_file::PlanFile::default(),
             address: String::new(),

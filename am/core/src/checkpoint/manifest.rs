@@ -8,7 +8,7 @@ use heddle_protocol::manifest::{
     FORMAT_VERSION, FORMAT_VERSION_WITH_FILES, Manifest, Progress, QueuedTask, Salt, TaskState,
     TrainingProgress, Work,
 };
-use heddle_protocol::spec::{PhaseKind, SpecDigest, phase_kind};
+use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::table_statistics::TableStatistics;
 use uuid::Uuid;
 
@@ -33,7 +33,7 @@ impl Checkpoints {
         let cut = self.open.as_ref()?;
         let ordered = cut.ordered()?;
         let config = ctx.config();
-        let spec = &config.spec;
+        let (spec_digest, spec) = config.recorded_spec();
         let (phase, position) = self.position(cut, ordered, ctx);
         let bad_records_in_phase = match &position {
             Work::Queue { .. } if phase == work.phase() => work.bad_records_of(&ordered.tasks),
@@ -52,15 +52,15 @@ impl Checkpoints {
         let manifest = Manifest {
             format_version,
             run: config.run,
-            job: spec.name.clone(),
+            job: config.spec.name.clone(),
             cut: cut.id,
             epoch: cut.epoch,
             parent: self.base_manifest().map(|base| base.cut),
             // The commit puts its own in.
             salt: Salt(Uuid::nil()),
             at_ms: ctx.wall_ms(),
-            spec_digest: SpecDigest::of(spec).0,
-            spec: serde_json::to_value(&**spec).unwrap_or_default(),
+            spec_digest: spec_digest.0.clone(),
+            spec: spec.clone(),
             plan: (*config.plan).clone(),
             initial,
             shards,

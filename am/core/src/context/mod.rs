@@ -60,9 +60,9 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(config: Arc<Config>) -> Self {
         Self {
-            config: Arc::new(config),
+            config,
             now: Now::default(),
             attempt: Attempt(0),
             generation: Generation(1),

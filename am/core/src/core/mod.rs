@@ -67,8 +67,8 @@ pub struct Core {
 impl Core {
     /// A job without any event; the first one is [`Event::Startup`].
     #[must_use]
-    pub fn new(config: Config) -> Self {
-        let ctx = Context::new(config);
+    pub fn new(config: impl Into<Arc<Config>>) -> Self {
+        let ctx = Context::new(config.into());
         let config = ctx.config();
         let locality = Arc::new(LocalityIndex::of(&config.locality));
         Self {

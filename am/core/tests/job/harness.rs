@@ -8,7 +8,7 @@ use std::sync::Arc;
 use heddle_am_core::{
     Action, CallId, Checkpoint, Config, ConnectionId, ContainerName, ContainerOrder,
     ContainerRequest, Core, Event, Exit, InputHost, Limits, MonotonicMs, Now, OperationId, Outcome,
-    Probe, Record, RecordId, StartupState, StoreCall, Stored, SurvivingContainer,
+    Probe, Record, RecordId, RecordedSpec, StartupState, StoreCall, Stored, SurvivingContainer,
 };
 use heddle_protocol::control::{
     BeginPhase, Command, CutAt, ExportOrder, ExportedFile, ExportedModel, HandOver, HeartbeatStats,
@@ -160,6 +160,7 @@ impl Job {
             run: RunId(Uuid::nil()),
             limits: Limits::of_job(&spec, 120_000),
             spec: Arc::new(spec),
+            recorded: RecordedSpec::default(),
             plan: Arc::new(plan(train, test)),
             plan_file: PlanFile::default(),
             address: "127.0.0.1:1".to_owned(),
