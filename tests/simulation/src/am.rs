@@ -2,6 +2,7 @@
 //! remembers ([`Durable`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use heddle_am_core::{
     Action, Config, ConnectionId, ContainerName, Core, Event, MonotonicMs, Now, ReceivedReports,
@@ -54,7 +55,7 @@ struct Session {
 impl Am {
     /// Claims the lineage and starts. `looks_deep`: whether damaged files are noticed now or when they are read.
     pub fn start(
-        config: Config,
+        config: Arc<Config>,
         durable: &mut Durable,
         kept: Vec<SurvivingContainer>,
         now_ms: u64,

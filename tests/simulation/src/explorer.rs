@@ -183,7 +183,7 @@ impl Trial {
 #[derive(Clone, Debug)]
 pub struct Explorer {
     name: String,
-    job: Job,
+    job: Arc<Job>,
     reference: Arc<Reference>,
     /// Checkpoints of runs without faults.
     starts: Arc<Vec<Durable>>,
@@ -211,7 +211,7 @@ impl Explorer {
         let job = Job::named(name).ok_or_else(|| failure(0, "no such job".to_owned()))?;
         let mut explorer = Self {
             name: name.to_owned(),
-            job,
+            job: Arc::new(job),
             reference: Arc::default(),
             starts: Arc::default(),
             proven: Arc::default(),
@@ -283,7 +283,7 @@ impl Explorer {
         mut watch: impl FnMut(&World),
         trace: bool,
     ) -> Result<Report, Box<Failure>> {
-        let mut world = World::resumed(self.job.clone(), seed, self.start(seed));
+        let mut world = World::resumed(Arc::clone(&self.job), seed, self.start(seed));
         if trace {
             world.keep_trace();
         }
@@ -409,7 +409,7 @@ impl Explorer {
                 continue;
             }
             let cut = durable.checkpoints.last().map(|c| c.manifest.cut);
-            let mut clone = World::resumed(self.job.clone(), seed ^ print, durable.clone());
+            let mut clone = World::resumed(Arc::clone(&self.job), seed ^ print, durable.clone());
             self.expect_of(&mut clone);
             if world.keeps_trace() {
                 clone.keep_trace();

@@ -5,7 +5,7 @@
 //! is lost or counted twice is named by its row.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use heddle_am_core::{Config, Limits, RecordedSpec};
 use heddle_client::gradient::{Gradient, TableGradient};
@@ -91,6 +91,8 @@ pub struct Job {
     pub sparse: bool,
     /// What a shard may use for copies of snapshots, for gradients that come early and for frames that wait, bytes.
     pub room: Room,
+    /// Of all this, for [`Job::config`].
+    pub made: OnceLock<Arc<Config>>,
 }
 
 /// Room of a shard, bytes.
@@ -143,13 +145,14 @@ impl Job {
             poisoned: None,
             sparse: false,
             room: Room::AMPLE,
+            made: OnceLock::new(),
         }
     }
 
     /// The loss that the evaluation of this phase finds.
     #[must_use]
     pub fn loss(&self, phase: PhaseNo) -> f64 {
-        match phase_kind(&self.spec(), phase) {
+        match phase_kind(self.spec(), phase) {
             Some(PhaseKind::Evaluate { pass }) => self.loss_after(pass),
             _ => 0.0,
         }
@@ -344,7 +347,7 @@ impl Job {
     #[must_use]
     pub fn failure(&self, phase: PhaseNo, task: TaskId) -> Option<bool> {
         let (poisoned, passes) = self.poisoned?;
-        let pass = match phase_kind(&self.spec(), phase)? {
+        let pass = match phase_kind(self.spec(), phase)? {
             PhaseKind::Train { pass } => pass,
             PhaseKind::Evaluate { .. } | PhaseKind::Measure(_) => return None,
         };
@@ -423,7 +426,11 @@ impl Job {
 
     /// The job in the ApplicationMaster.
     #[must_use]
-    pub fn spec(&self) -> JobSpec {
+    pub fn spec(&self) -> &JobSpec {
+        &self.config().spec
+    }
+
+    fn new_spec(&self) -> JobSpec {
         let mut spec = heddle_protocol::spec::job::sample();
         if self.test_tasks > 0 {
             spec.data.test = vec!["/test".parse().expect("an absolute path is a location")];
@@ -461,12 +468,12 @@ impl Job {
     }
 
     /// What the core is built from. The limits on failed containers are those of real jobs; the allocation timeout is that
-    /// of an impatient one.
+    /// of an impatient one. Made once: the defaults of a spec are read like a job file.
     #[must_use]
-    pub fn config(&self) -> Config {
-        Config {
+    pub fn config(&self) -> &Arc<Config> {
+        let made = || Config {
             run: RunId(uuid::Uuid::from_u128(7)),
-            spec: Arc::new(self.spec()),
+            spec: Arc::new(self.new_spec()),
             recorded: RecordedSpec::default(),
             plan: Arc::new(self.plan()),
             plan_file: heddle_protocol::plan_file::PlanFile::default(),
@@ -476,6 +483,7 @@ impl Job {
             cluster_lease_ms: Some(LEASE_MS),
             locality: Arc::default(),
             output: self.output.then(|| "file:///model".to_owned()),
-        }
+        };
+        self.made.get_or_init(|| Arc::new(made()))
     }
 }

@@ -183,7 +183,7 @@ pub struct Pserver {
     pub clocks: Vec<KnownClocks>,
     /// Data ports, by data thread.
     pub endpoints: Vec<SocketAddr>,
-    job: Job,
+    job: Arc<Job>,
     epoch: Epoch,
     owners: BTreeMap<ShardId, usize>,
     hold: Option<Hold>,
@@ -199,7 +199,7 @@ pub struct Pserver {
 impl Pserver {
     /// A process that has just started, with these data ports.
     #[must_use]
-    pub fn new(job: Job, own: Member, endpoints: Vec<SocketAddr>) -> Self {
+    pub fn new(job: Arc<Job>, own: Member, endpoints: Vec<SocketAddr>) -> Self {
         let lag = Duration::from_millis(job.spec().liveness.lag.0);
         let limits = ReplicationLimits { lag, ..ReplicationLimits::default() };
         let host = |thread| {

@@ -1,6 +1,7 @@
 //! A simulated trainer: the real client machine under a training loop of a few lines.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use heddle_client::gradient::Gradient;
 use heddle_client::machine::{
@@ -62,7 +63,7 @@ struct Running {
 pub struct Trainer {
     /// Its side of the data plane.
     pub machine: ClientMachine,
-    job: Job,
+    job: Arc<Job>,
     phase: Option<Phase>,
     /// The next step of each lane that is to be computed.
     lanes: BTreeMap<Lane, u64>,
@@ -83,7 +84,7 @@ pub struct Trainer {
 impl Trainer {
     /// A process that has just started.
     #[must_use]
-    pub fn new(job: Job) -> Self {
+    pub fn new(job: Arc<Job>) -> Self {
         Self {
             machine: ClientMachine::of(job.layout(), job.replicas > 0),
             job,

@@ -310,7 +310,7 @@ impl World {
             manifest.best_pass == Some(pass)
                 && manifest.evaluations.last().is_some_and(|scores| scores.pass == pass)
                 && manifest.step() == Step(0)
-                && phase_kind(&self.job.spec(), PhaseNo(manifest.phase.0.saturating_sub(1)))
+                && phase_kind(self.job.spec(), PhaseNo(manifest.phase.0.saturating_sub(1)))
                     == Some(PhaseKind::Evaluate { pass })
         };
         let mut of_best =

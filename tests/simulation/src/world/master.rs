@@ -28,7 +28,7 @@ impl World {
             })
             .collect();
         let looks_deep = self.chance.one_in(2);
-        let config = self.job.config();
+        let config = Arc::clone(self.job.config());
         let (mut am, actions) = Am::start(config, &mut self.durable, kept, self.now_ms, looks_deep);
         // Another machine, another clock.
         am.wall_offset_ms = self.chance.below(600_000) as i64 - 300_000;

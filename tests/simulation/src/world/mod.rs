@@ -153,7 +153,7 @@ struct Data {
 
 /// A simulated cluster with one job.
 pub struct World {
-    job: Job,
+    job: Arc<Job>,
     seed: u64,
     chance: Chance,
     /// Half of the runs have connections of different speeds.
@@ -233,13 +233,13 @@ pub struct World {
 impl World {
     /// A cluster on which the job was just submitted.
     #[must_use]
-    pub fn new(job: Job, seed: u64) -> Self {
+    pub fn new(job: Arc<Job>, seed: u64) -> Self {
         Self::resumed(job, seed, Durable::default())
     }
 
     /// A cluster on which the job is submitted again with what is left of an earlier run.
     #[must_use]
-    pub fn resumed(job: Job, seed: u64, durable: Durable) -> Self {
+    pub fn resumed(job: Arc<Job>, seed: u64, durable: Durable) -> Self {
         let mut world = Self {
             job,
             seed,

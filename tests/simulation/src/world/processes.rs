@@ -1,6 +1,7 @@
 //! Containers: their agents, their orders and their reports.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use heddle_agent::machine as agent;
 use heddle_am_core::{ContainerName, Event, Exit};
@@ -25,11 +26,11 @@ impl World {
         };
         let body = match member.slot.role {
             Role::Pserver => Body::Pserver(Box::new(Pserver::new(
-                self.job.clone(),
+                Arc::clone(&self.job),
                 member,
                 endpoints(&self.job, number),
             ))),
-            Role::Trainer => Body::Trainer(Box::new(Trainer::new(self.job.clone()))),
+            Role::Trainer => Body::Trainer(Box::new(Trainer::new(Arc::clone(&self.job)))),
         };
         let agent = agent::ControlMachine::new(self.now_ms);
         let memory = self.asked.remove(&member);
