@@ -7,7 +7,7 @@ use heddle_am_core::{Action, Checkpoint, Outcome, Record};
 use heddle_protocol::control::{BeginPhase, Command, LoadShards, ShardState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{PhaseNo, Role, Slot, Step};
-use heddle_protocol::manifest::{Manifest, ShardFile, Work};
+use heddle_protocol::manifest::{ShardFile, Work};
 use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::spec::position::POSITIONS;
 use heddle_protocol::spec::{PhaseKind, phase_kind};
@@ -456,7 +456,11 @@ impl World {
         self.committed.iter().map(of).collect()
     }
 
-    pub(super) fn check_commit(&mut self, manifest: &Manifest) -> Result<(), String> {
+    /// Checks the newest checkpoint, if there are more than `before`.
+    pub(super) fn check_commit(&mut self, before: usize) -> Result<(), String> {
+        let newest = self.durable.checkpoints.get(before..).and_then(<[_]>::last);
+        let Some(checkpoint) = newest.cloned() else { return Ok(()) };
+        let manifest = &checkpoint.manifest;
         if !self.cuts_seen.insert(manifest.cut) {
             return Err(format!("cut {} is committed twice", manifest.cut));
         }
@@ -485,12 +489,8 @@ impl World {
             "checkpoint {} of phase {} is committed: {:?}",
             manifest.cut, manifest.phase, manifest.work
         ));
-        let checkpoint = Checkpoint {
-            dir: format!("/checkpoints/{}", manifest.cut),
-            manifest: Arc::new(manifest.clone()),
-        };
         let bits = self.bits_of(&checkpoint)?;
-        self.committed.push(checkpoint);
+        self.committed.push(checkpoint.clone());
         if let (Work::Lanes { step }, Some(reference)) = (&manifest.work, &self.reference) {
             // A phase that training ended before begins with what the phase before it ended with.
             let at = (manifest.phase, *step);

@@ -152,11 +152,7 @@ impl World {
         let published = self.published_of(call);
         let outcome = self.durable.call(attempt, call, is_down, &mut self.chance);
         self.check_publication(call, published)?;
-        if let StoreCall::Commit { manifest, .. } = call
-            && self.durable.checkpoints.len() > before
-        {
-            self.check_commit(manifest)?;
-        }
+        self.check_commit(before)?;
         Ok(outcome)
     }
 

@@ -1,6 +1,6 @@
 //! Processes that end, are given up, stand still, or whose clocks jump.
 
-use heddle_am_core::{ContainerName, Event, Exit, StoreCall};
+use heddle_am_core::{ContainerName, Event, Exit};
 use heddle_protocol::ids::{Role, Slot};
 
 use super::super::super::chance::Chance;
@@ -136,11 +136,7 @@ impl World {
                     Item::Call(_, call) => {
                         let before = self.durable.checkpoints.len();
                         self.durable.store(attempt, &call);
-                        if let StoreCall::Commit { manifest, .. } = &*call
-                            && self.durable.checkpoints.len() > before
-                        {
-                            self.check_commit(manifest)?;
-                        }
+                        self.check_commit(before)?;
                     }
                     _ => {}
                 }
