@@ -268,7 +268,7 @@ impl Explorer {
         self.run_watched(seed, trial, |_| {}, false)
     }
 
-    /// One run again, with all that happens in the failure.
+    /// One run again, with its event log: in the failure, and as a hash in the report.
     ///
     /// # Errors
     /// It broke a promise.
@@ -284,8 +284,9 @@ impl Explorer {
         trace: bool,
     ) -> Result<Report, Box<Failure>> {
         let mut world = World::resumed(Arc::clone(&self.job), seed, self.start(seed));
-        if trace {
-            world.keep_trace();
+        match trace {
+            true => world.keep_trace(),
+            false => world.end_log(),
         }
         if let Some(bursts) = &trial.bursts {
             world.burst(bursts.clone());
@@ -411,8 +412,9 @@ impl Explorer {
             let cut = durable.checkpoints.last().map(|c| c.manifest.cut);
             let mut clone = World::resumed(Arc::clone(&self.job), seed ^ print, durable.clone());
             self.expect_of(&mut clone);
-            if world.keeps_trace() {
-                clone.keep_trace();
+            match world.keeps_trace() {
+                true => clone.keep_trace(),
+                false => clone.end_log(),
             }
             let ran = clone.run(&[], |_| {});
             ran.and_then(|report| self.check(&clone, &report)).map_err(|what| {

@@ -359,7 +359,7 @@ fn log_hashes() -> String {
         let explorer = explorer(name);
         for seed in 0..5 {
             let trial = explorer.trial(seed, &Fault::ALL, FAULTS_MAX);
-            let ran = explorer.try_out(seed, &trial);
+            let ran = explorer.replay(seed, &trial);
             let hash = ran.unwrap_or_else(|failure| panic!("{failure}")).log_hash;
             hashes += &format!("LOG {name} {seed} {hash:016x}\n");
         }

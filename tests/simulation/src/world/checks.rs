@@ -70,7 +70,7 @@ pub struct Report {
     pub saves: u64,
     /// Copies that refills have brought up to date.
     pub refills: usize,
-    /// Hash of the event log.
+    /// Hash of the event log, if it was written to the end: [`World::end_log`].
     pub log_hash: u64,
     /// What its faults did.
     pub coverage: Coverage,

@@ -313,6 +313,11 @@ impl World {
         self.log.keep_lines();
     }
 
+    /// Writes no event log from now on.
+    pub fn end_log(&mut self) {
+        self.log.end();
+    }
+
     /// What happened so far.
     pub fn take_trace(&mut self) -> Vec<String> {
         self.log.take_lines()
@@ -329,7 +334,7 @@ impl World {
         self.log.append(lines);
     }
 
-    /// A hash of all that happened so far, in its order.
+    /// A hash of all that happened so far, in its order, or until the log ended.
     #[must_use]
     pub fn log_hash(&self) -> u64 {
         self.log.hash()
