@@ -183,7 +183,8 @@ impl Shard {
     }
 
     /// BSP: job steps applied in the phase.
-    pub(crate) fn step(&self) -> Step {
+    #[must_use]
+    pub fn step(&self) -> Step {
         self.progress.step()
     }
 

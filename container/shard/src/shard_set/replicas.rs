@@ -141,7 +141,9 @@ impl ShardSet {
         self.replicas.is_none() || self.shards.keys().any(|&shard| self.serves(shard))
     }
 
-    pub(super) fn replica(&self, shard: ShardId) -> Option<ReplicaState> {
+    /// What this thread is as a copy of a shard; none without `pservers.replicas`.
+    #[must_use]
+    pub fn replica(&self, shard: ShardId) -> Option<ReplicaState> {
         let whole = self.shards.contains_key(&shard);
         self.replicas.as_ref().and_then(|replicas| replicas.copies.state(shard, whole))
     }

@@ -179,6 +179,8 @@ pub struct World {
     peers: BTreeMap<u64, PeerLink>,
     /// By container and shard of a backup: epoch and term of the last change that it took.
     followed: BTreeMap<(u64, ShardId), (Epoch, Term)>,
+    /// Pservers that did something since their copies were compared.
+    active: Vec<u64>,
     /// Pairs that had a connection: another one is a reconnection.
     connected: BTreeSet<(u64, Option<SocketAddr>)>,
     wires: BTreeMap<Wire, VecDeque<Item>>,
@@ -262,6 +264,7 @@ impl World {
             data: BTreeMap::new(),
             peers: BTreeMap::new(),
             followed: BTreeMap::new(),
+            active: Vec::new(),
             connected: BTreeSet::new(),
             wires: BTreeMap::new(),
             next_at_ms: BTreeMap::new(),

@@ -1,11 +1,11 @@
 //! Connections between pservers, from primaries to backups of their shards.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use heddle_am_core::{Record, RecordedFill};
 use heddle_protocol::frame::Header;
-use heddle_protocol::ids::ShardId;
-use heddle_shard::{Conn, Peer, ShardSet, StreamEntry};
+use heddle_protocol::ids::{ShardId, TableId};
+use heddle_shard::{Conn, Peer, Shard, StreamEntry};
 
 use super::super::job::{COUNTS, WEIGHTS};
 use super::super::pserver::Pserver;
@@ -171,41 +171,57 @@ impl World {
         self.pump_peers(from)
     }
 
-    /// Copies of a shard that have the same changes have the same content, and so the same bytes in a checkpoint.
-    pub(super) fn check_copies(&self) -> Result<(), String> {
-        if self.job.replicas == 0 {
-            return Ok(());
-        }
-        let mut copies: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    /// Copies of a shard that have the same changes have the same content, and so the same bytes in a checkpoint: compares those
+    /// of the pservers that did something with all others.
+    pub(super) fn check_copies(&mut self) -> Result<(), String> {
+        let mut active = std::mem::take(&mut self.active);
+        let checked = match self.job.replicas > 0 && !active.is_empty() {
+            true => self.compare_copies(&active),
+            false => Ok(()),
+        };
+        active.clear();
+        self.active = active;
+        checked
+    }
+
+    fn compare_copies(&self, active: &[u64]) -> Result<(), String> {
+        let (pservers, shards) = (self.job.pservers as usize, self.job.shards as usize);
+        let mut copies = Vec::with_capacity(pservers * shards);
         for (&number, container) in &self.containers {
             let super::Body::Pserver(pserver) = &container.body else { continue };
             for host in &pserver.hosts {
-                for state in host.states() {
-                    let Some(copy) = state.replica.filter(|copy| copy.whole) else { continue };
+                for shard in host.shards() {
+                    let id = shard.id();
+                    let Some(copy) = host.replica(id).filter(|copy| copy.whole) else { continue };
                     // One that has heard of a new term and nothing else in it may have more of the term before than the new
                     // primary: it will be left out (`Ahead`), whatever the number.
-                    let last = self.followed.get(&(number, state.shard));
+                    let last = self.followed.get(&(number, id));
                     let last =
                         last.filter(|(epoch, _)| *epoch == host.epoch()).map(|(_, term)| *term);
                     let term = if copy.primary { copy.term } else { last.unwrap_or(copy.term) };
                     // While a step is being applied at one of them their steps differ.
-                    let at = (state.shard, host.epoch(), term, copy.number, state.step);
-                    copies.entry(at).or_default().push((container.member, host, state));
+                    let at = (id, host.epoch(), term, copy.number, shard.step());
+                    copies.push((container.member, number, at, shard));
                 }
             }
         }
-        for ((id, ..), copies) in copies {
-            let [(one, first, state), rest @ ..] = &copies[..] else { continue };
-            for (other, host, theirs) in rest {
-                let equal = (state.phase, &state.tasks, &state.done)
+        for (one, number, at, first) in &copies {
+            if !active.contains(number) {
+                continue;
+            }
+            let own = first.state();
+            for (other, _, _, second) in
+                copies.iter().filter(|copy| copy.1 != *number && copy.2 == *at)
+            {
+                let theirs = second.state();
+                let equal = (own.phase, &own.tasks, &own.done)
                     == (theirs.phase, &theirs.tasks, &theirs.done);
-                let values = |host: &ShardSet, table| {
-                    let values = host.shard(id).and_then(|shard| shard.table_values(table))?;
-                    Some(values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>())
-                };
-                let same = |table| values(first, table) == values(host, table);
+                let same = |table| have_same_values(first, second, table);
                 if !equal || ![WEIGHTS, COUNTS].into_iter().all(same) {
-                    return Err(format!("copies of shard {id} at {one} and {other} differ"));
+                    return Err(format!(
+                        "copies of shard {} at {one} and {other} differ",
+                        own.shard
+                    ));
                 }
             }
         }
@@ -288,5 +304,13 @@ impl World {
     pub(super) fn break_peer(&mut self, link: u64) {
         self.cut_short(Wire::PeerUp(link));
         self.cut_short(Wire::PeerDown(link));
+    }
+}
+
+fn have_same_values(one: &Shard, other: &Shard, table: TableId) -> bool {
+    let bits = |value: &f32| value.to_bits();
+    match (one.table_values(table), other.table_values(table)) {
+        (Some(one), Some(other)) => one.iter().map(bits).eq(other.iter().map(bits)),
+        (one, other) => one.is_none() && other.is_none(),
     }
 }

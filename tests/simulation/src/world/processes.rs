@@ -265,6 +265,7 @@ impl World {
         number: u64,
         wants: Vec<pserver::Output>,
     ) -> Result<(), String> {
+        self.active.push(number);
         for want in wants {
             match want {
                 pserver::Output::Report(report) => self.report(number, *report)?,
