@@ -3,6 +3,7 @@
 //! Its coordinator follows the rules of `heddle-pserver`: what concerns all data threads is reported when the last of
 //! them has answered, and a cut is armed before anything of it is reported.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -194,6 +195,8 @@ pub struct Pserver {
     copies: BTreeMap<ShardId, (CutId, Epoch)>,
     /// Copies whose next file is not what the snapshot was: a bit of the memory changed.
     pub flips: u32,
+    /// What [`Pserver::deadline`] has found since something last happened to the process.
+    deadline: Cell<Option<Option<u64>>>,
 }
 
 impl Pserver {
@@ -220,6 +223,7 @@ impl Pserver {
             cut: None,
             copies: BTreeMap::new(),
             flips: 0,
+            deadline: Cell::default(),
         }
     }
 
@@ -255,8 +259,12 @@ impl Pserver {
     /// When [`Pserver::tick`] has something to do.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
-        let deadlines = self.hosts.iter().filter_map(ShardSet::deadline);
-        deadlines.min().map(|deadline| deadline.as_millis() as u64)
+        self.deadline.get().unwrap_or_else(|| {
+            let deadlines = self.hosts.iter().filter_map(ShardSet::deadline);
+            let deadline = deadlines.min().map(|deadline| deadline.as_millis() as u64);
+            self.deadline.set(Some(deadline));
+            deadline
+        })
     }
 
     /// Carries out a command of the ApplicationMaster.
@@ -563,6 +571,7 @@ impl Pserver {
         now_ms: u64,
         out: &mut Vec<Output>,
     ) -> Result<(), String> {
+        self.deadline.set(None);
         match labour {
             Labour::Save { cut, epoch, shard, sections } => {
                 if is_down {
@@ -704,6 +713,7 @@ impl Pserver {
 
     /// It is this time.
     pub fn advance(&mut self, now_ms: u64) {
+        self.deadline.set(None);
         for host in &mut self.hosts {
             host.advance(Duration::from_millis(now_ms));
         }
@@ -719,6 +729,7 @@ impl Pserver {
         member: Member,
         out: &mut Vec<Output>,
     ) -> Result<Conn, ()> {
+        self.deadline.set(None);
         let mut effects = Vec::new();
         let conn = self.hosts[thread].connect(member, &mut effects);
         self.carry_out(thread, effects, out);
