@@ -112,14 +112,18 @@ impl Core {
         let copies = 1 + spec.pservers.replicas as usize;
         let mut hosts = self.pserver_hosts();
         let leaving = self.fleet.leaving_pservers();
+        // All but a few have what the spec gives them.
+        let room_of = |memory| PserverMemory::shards_that_fit(spec, memory) as usize * copies;
+        let room = room_of(spec.pservers.memory);
         let place = |slot| {
             let holder = self.fleet.holder(slot)?;
-            let memory = self.fleet.memory_of(slot, &self.ctx).unwrap_or(spec.pservers.memory);
+            let memory = self.fleet.memory_of(slot, &self.ctx);
+            let other = memory.filter(|memory| *memory != spec.pservers.memory);
             let place = RefillPlace {
                 member: holder.member,
                 host: hosts.remove(&slot)?,
                 threads: holder.endpoints.len(),
-                room: PserverMemory::shards_that_fit(spec, memory) as usize * copies,
+                room: other.map_or(room, room_of),
                 stays: !leaving.contains(&slot),
             };
             Some((slot, place))
