@@ -37,7 +37,7 @@ impl Encoded {
         if let Some((_, bytes)) = self.kept.iter().find(|(kept, _)| Arc::ptr_eq(kept, command)) {
             return Ok(bytes.clone());
         }
-        let bytes = Bytes::from(serde_json::to_vec(&**command)?);
+        let bytes = Bytes::from(command.to_json()?);
         if bytes.len() >= LINE_BYTES_MAX {
             return Err(EncodeError::TooLong(bytes.len()));
         }

@@ -69,7 +69,7 @@ impl EventRing {
     }
 
     fn add(&mut self, numbered: NumberedEvent) {
-        let json = serde_json::to_string(&numbered).expect("plain fields are JSON");
+        let json = numbered.to_json().expect("plain fields are JSON");
         let entry = RingEntry { numbered, json };
         if entry.is_progress()
             && let Some(at) = self.kept.iter().rposition(RingEntry::is_progress)

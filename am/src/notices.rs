@@ -106,7 +106,7 @@ impl LineQueue {
                 "{} events are not shown: the output was not read for a while",
                 std::mem::take(&mut self.dropped)
             );
-            return serde_json::to_string(&JobEvent::Warning { text }).ok();
+            return JobEvent::Warning { text }.to_json().ok();
         }
         let (weight, line) = self.lines.pop_front()?;
         if weight != Weight::Kept {
@@ -190,7 +190,7 @@ static STDOUT: OnceLock<Arc<Notices>> = OnceLock::new();
 
 /// Writes an event to the log and queues it as one line of JSON on standard output. Never blocks.
 pub fn notice(event: &JobEvent) {
-    match serde_json::to_string(event) {
+    match event.to_json() {
         Ok(line) => {
             STDOUT.get_or_init(|| Notices::start(std::io::stdout())).push(weight(event), line)
         }

@@ -18,7 +18,6 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::LOCATION;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
 use crate::failure::CommandFailure;
@@ -62,7 +61,7 @@ impl Am {
     /// # Errors
     /// Exit code 6 if it does not respond.
     pub async fn view(&self) -> Result<JobView, CommandFailure> {
-        parsed(&self.page("/api/v1/status").await?, "the view of a job")
+        parsed(JobView::from_json(&self.page("/api/v1/status").await?), "the view of a job")
     }
 
     /// Reads the events of the job from number `from` on, as [`view`](Self::view) does.
@@ -70,7 +69,8 @@ impl Am {
     /// # Errors
     /// Exit code 6 if it does not respond.
     pub async fn events(&self, from: u64) -> Result<EventPage, CommandFailure> {
-        parsed(&self.page(&format!("/api/v1/events?from={from}")).await?, "events of a job")
+        let page = self.page(&format!("/api/v1/events?from={from}")).await?;
+        parsed(EventPage::from_json(&page), "events of a job")
     }
 
     async fn page(&self, path: &str) -> Result<Bytes, CommandFailure> {
@@ -93,7 +93,8 @@ impl Am {
     /// # Errors
     /// Exit code 6 if it does not respond, 5 if it rejects the secret.
     pub async fn view_with(&self, run: RunId, secret: &Secret) -> Result<JobView, CommandFailure> {
-        parsed(&self.page_with(run, secret, "/v1/status").await?, "the view of a job")
+        let page = self.page_with(run, secret, "/v1/status").await?;
+        parsed(JobView::from_json(&page), "the view of a job")
     }
 
     /// Reads the events of the job from number `from` on, as [`view_with`](Self::view_with) does.
@@ -107,7 +108,7 @@ impl Am {
         from: u64,
     ) -> Result<EventPage, CommandFailure> {
         let path = format!("/v1/events?from={from}");
-        parsed(&self.page_with(run, secret, &path).await?, "events of a job")
+        parsed(EventPage::from_json(&self.page_with(run, secret, &path).await?), "events of a job")
     }
 
     async fn page_with(
@@ -325,8 +326,8 @@ async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<Strin
     Ok(hex::encode(proof))
 }
 
-fn parsed<T: DeserializeOwned>(body: &[u8], what: &str) -> Result<T, CommandFailure> {
-    serde_json::from_slice(body).map_err(|error| {
+fn parsed<T>(read: Result<T, serde_json::Error>, what: &str) -> Result<T, CommandFailure> {
+    read.map_err(|error| {
         let fact = format!("cannot read the ApplicationMaster's answer as {what}");
         CommandFailure::caused(ExitCode::Unreachable, fact, &error)
     })

@@ -393,7 +393,7 @@ fn quoted(word: &str) -> String {
 
 /// The event of a line of the ApplicationMaster, if this version can parse it.
 fn parse_event(line: &str) -> Option<JobEvent> {
-    serde_json::from_str(line).ok()
+    JobEvent::from_json(line.as_bytes()).ok()
 }
 
 /// A row for each task that passes went on without.

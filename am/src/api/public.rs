@@ -187,7 +187,7 @@ fn render(path: &str, view: &Arc<JobView>) -> Rendered {
         "/api/v1/passes" => json(&view.passes),
         "/api/v1/evaluations" => json(&view.evaluations),
         "/api/v1/history" => json(&view.history),
-        _ => json(view.as_ref()),
+        _ => rendered(view.to_json()),
     }
 }
 
@@ -206,7 +206,11 @@ impl<'a> RecoveryTable<'a> {
 }
 
 fn json<T: Serialize + ?Sized>(value: &T) -> Rendered {
-    match serde_json::to_string(value) {
+    rendered(serde_json::to_string(value))
+}
+
+fn rendered(json: Result<String, serde_json::Error>) -> Rendered {
+    match json {
         Ok(body) => (StatusCode::OK, "application/json", body),
         Err(error) => {
             (StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", format!("{error}\n"))

@@ -295,7 +295,7 @@ async fn read_lines(
             break error.to_string();
         }
         while let Some(line) = buffer.next_line() {
-            match serde_json::from_slice::<ReportEnvelope>(&line) {
+            match ReportEnvelope::from_json(&line) {
                 Ok(line) => {
                     let input = ApiInput::SessionLine { connection, member, line: Box::new(line) };
                     if shared.inputs.send(input).await.is_err() {

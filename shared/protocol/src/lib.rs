@@ -22,6 +22,7 @@ pub mod fill_frame;
 pub mod frame;
 pub mod handshake;
 pub mod ids;
+mod json;
 pub mod lanes;
 pub mod lines;
 pub mod manifest;

@@ -85,7 +85,7 @@ pub(super) async fn connect(
         };
         buffer.push(&data).map_err(|error| ConnectionError::Protocol(error.to_string()))?;
         while let Some(line) = buffer.next_line() {
-            let down: CommandEnvelope = serde_json::from_slice(&line)
+            let down = CommandEnvelope::from_json(&line)
                 .map_err(|error| ConnectionError::Protocol(format!("unknown command: {error}")))?;
             let _gone = events.send((connection, ConnectionEvent::Line(Box::new(down))));
         }

@@ -175,7 +175,7 @@ impl CommandEnvelope {
         if self.command.is_some() {
             return None;
         }
-        let mut line = serde_json::to_vec(self).ok()?;
+        let mut line = self.to_json().ok()?.into_bytes();
         line.pop();
         line.extend_from_slice(b",\"command\":");
         Some(line)
