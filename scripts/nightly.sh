@@ -33,19 +33,19 @@ part publish 5 workspace scripts/check-publish.sh
 nightly_tests=()
 [ ${#nightly_tests[@]} = 0 ] || part system 40 workspace ignored_tests "${nightly_tests[@]}"
 
-cargo_test() { cargo test --profile nightly --locked "$@"; }
+simulation() { cargo test --locked -p heddle-simulation --test simulation "$@"; }
 
 explore() {
-    HEDDLE_JOBS=$1 HEDDLE_SEEDS=100000 cargo_test -p heddle-simulation --test simulation -- --nocapture --exact explore_all_jobs
+    HEDDLE_JOBS=$1 HEDDLE_SEEDS=100000 simulation --profile simulation -- --nocapture --exact explore_all_jobs
 }
 
 # The same seed gives the same events in every build.
 compare_event_logs() {
-    local test=(--quiet -p heddle-simulation --test simulation --
-        --nocapture --test-threads 1 --exact a_seed_gives_the_same_event_log_in_another_process)
+    export HEDDLE_LOG_HASHES=1
     local optimised other
-    optimised=$(HEDDLE_LOG_HASHES=1 cargo_test "${test[@]}" | grep -o 'LOG .*')
-    other=$(HEDDLE_LOG_HASHES=1 cargo test --locked "${test[@]}" | grep -o 'LOG .*')
+    local test=(-- --nocapture --test-threads 1 --exact a_seed_gives_the_same_event_log_in_another_process)
+    optimised=$(simulation --profile simulation "${test[@]}" | grep -o 'LOG .*')
+    other=$(simulation "${test[@]}" | grep -o 'LOG .*')
     diff <(echo "$optimised") <(echo "$other")
     echo "$(echo "$other" | wc -l) event logs are equal in two builds"
 }
@@ -53,7 +53,7 @@ compare_event_logs() {
 ignored_tests() {
     local programs=("${@/#/--test=}")
     cargo build --profile nightly --locked --workspace --bins "${programs[@]}"
-    cargo_test --workspace --no-fail-fast "${programs[@]}" -- --ignored --nocapture
+    cargo test --profile nightly --locked --workspace --no-fail-fast "${programs[@]}" -- --ignored --nocapture
 }
 
 # Of the sources that a part tests.
@@ -88,7 +88,7 @@ run() {
     status=${PIPESTATUS[0]}
     set -e
     others=$(grep -v "^$name " "$record")
-    result=$(grep -E 'runs a minute$|equal in two builds$|^test result' "$log" | tail -n 1) || true
+    result=$({ grep -E 'runs a minute$|equal in two builds$' "$log" || grep '^test result' "$log"; } | tail -n 1) || true
     {
         echo "$others"
         [ "$status" != 0 ] || printf '%-14s %s %6d %s %s\n' \
