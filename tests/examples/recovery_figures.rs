@@ -19,7 +19,7 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{JobState, JobView, RecoveryKind, RecoveryView};
-use heddle_tests::local::{Run, kill9, pid_of, write_libsvm};
+use heddle_tests::local::{Run, heddle, kill9, pid_of, write_libsvm};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Bytes of a feature's value and state with FTRL.
@@ -121,13 +121,13 @@ fn job(dir: &Path, features: u32, Kind { replicas, spares, .. }: &Kind) -> Resul
     Ok(fs::write(dir.join("job.toml"), text)?)
 }
 
-/// One job: its processes are killed in a step after the first checkpoint. With backups another one after the refill.
+/// One job: its processes are killed in a step after the first checkpoint with files. With backups another one after the refill.
 fn measure(dir: &Path, features: u32, kind: &Kind, figures: &mut Figures) -> Result<()> {
     job(dir, features, kind)?;
     let mut run = Run::start(dir, "job.toml", &["--fresh"])?;
-    run.wait_for("a checkpoint and steps after it", LIMIT, |view| {
-        !view.checkpoints.is_empty() && is_training(view)
-    })?;
+    let view = run.wait_for("steps", LIMIT, is_training)?;
+    let taken = heddle(dir, &["checkpoint", "now", &view.run.short()])?;
+    ensure!(taken.code == Some(0), "{taken:?}");
     for number in 0..=kind.replicas {
         let pserver = Slot::pserver(1 + number);
         let killed: Vec<Slot> = match kind.with_trainer {
