@@ -2,7 +2,8 @@
 """Runs all test programs of the workspace, several side by side, and then the examples in the documentation.
 
 Those of the whole system (tests/tests) wait most of their time for daemons and for processes to notice that others died:
-one after the other they would keep a machine idle for twenty minutes. Each program's output comes when it has ended.
+one after the other they would keep a machine idle for twenty minutes. Each program's output comes when it has ended, and at the end
+the seconds of each: on the clock, of the processors (daemons too), and of Java and of `heddle` among these.
 Arguments are names of test programs (`cargo test --test NAME`); without any all are run. HEDDLE_TEST_JOBS is the number of
 programs at once (default: one more than there are cores, since most of them wait).
 """
@@ -11,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -70,6 +72,9 @@ CLUSTER_SECONDS = 120
 # Programs that keep the cores busy for minutes and measure no time. They run beside the others at the lowest priority, which
 # gives them what the others leave.
 PATIENT = {"simulation"}
+MEASURE = Path(__file__).with_name("measured.py").resolve()
+MEASURED = tempfile.TemporaryDirectory()
+COLUMNS = ("clock", "cpu", "java", "heddle")
 # Tests of one program at once, where that is more than one for each core: they wait for the ends of tokens and tickets.
 THREADS = {"yarn_kerberos": 4}
 
@@ -105,13 +110,25 @@ def run(program):
     name, executable, home = program
     started = time.monotonic()
     command = [*LOWEST_PRIORITY, executable] if name in PATIENT else [executable]
+    report = Path(MEASURED.name) / Path(executable).name
     environment = {**os.environ, "CARGO_MANIFEST_DIR": str(home)}
     if name in THREADS:
         environment.setdefault("RUST_TEST_THREADS", str(THREADS[name]))
-    done = subprocess.run(command, cwd=home, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    done = subprocess.run([MEASURE, report, *command], cwd=home, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace")
-    print(f"\n== {name}, {time.monotonic() - started:.0f} s\n{done.stdout}", flush=True)
-    return done.returncode == 0
+    seconds = {"clock": time.monotonic() - started, **json.loads(report.read_text())}
+    print(f"\n== {name}, {seconds['clock']:.0f} s\n{done.stdout}", flush=True)
+    return name, done.returncode == 0, seconds
+
+
+def print_seconds(rows, clock):
+    """The table of all programs, and what these processors need at least."""
+    total = {column: sum(seconds[column] for _, seconds in rows) for column in COLUMNS}
+    print(f"\n{'seconds':32}" + "".join(f"{column:>8}" for column in COLUMNS))
+    for name, seconds in [*sorted(rows, key=lambda row: -row[1]["cpu"]), ("all", total)]:
+        print(f"{name:32}" + "".join(f"{seconds[column]:8.1f}" for column in COLUMNS))
+    cores = os.cpu_count() or 1
+    print(f"{clock:.0f} s on the clock; {cores} cores need {total['cpu'] / cores:.0f} s at least")
 
 
 def main():
@@ -124,11 +141,13 @@ def main():
     chosen = [program for program in all_programs
               if (not wanted or program[0] in wanted) and program[0] not in left_out]
     jobs = int(os.environ.get("HEDDLE_TEST_JOBS") or (os.cpu_count() or 1) + 1)
+    started = time.monotonic()
     # Patient ones take no place of others.
     with ThreadPoolExecutor(len(PATIENT)) as beside, ThreadPoolExecutor(jobs) as pool:
         ended = [(beside if program[0] in PATIENT else pool).submit(run, program) for program in chosen]
-        passed = [one.result() for one in ended]
-    failed = [name for (name, _, _), ok in zip(chosen, passed) if not ok]
+        results = [one.result() for one in ended]
+    print_seconds([(name, seconds) for name, _, seconds in results], time.monotonic() - started)
+    failed = [name for name, passed, _ in results if not passed]
     if not wanted:
         documented = subprocess.run(["cargo", "test", "--workspace", "--locked", "--doc", "--quiet"], check=False)
         failed += ["documentation"] if documented.returncode else []

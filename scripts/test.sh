@@ -5,8 +5,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# A time as minutes and seconds.
+clock() { printf "%d:%02d" $(($1 / 60)) $(($1 % 60)); }
 # With the time since the start, so that a slow part is seen.
-say() { printf '\n== [%d:%02d] %s\n' $((SECONDS / 60)) $((SECONDS % 60)) "$*"; }
+say() { printf "\n== [%s] %s\n" "$(clock $SECONDS)" "$*"; }
 
 missing=()
 need() { command -v "$1" >/dev/null 2>&1 || missing+=("$2"); }
@@ -103,6 +105,7 @@ beside_pid=$!
 set +m
 trap 'kill -- -$beside_pid 2>/dev/null || true; rm -rf "$beside"' EXIT
 say "tests"
+built=$SECONDS
 scripts/run-tests.py
 say "what was checked beside them"
 others=0
@@ -116,6 +119,7 @@ say "benchmarks, a quick round"
 # That they run. Their figures count with the profile of benchmarks alone; this one has the dependencies of the tests.
 HEDDLE_BENCH_QUICK=1 cargo bench --profile dev --locked --quiet \
     -p heddle-am-core -p heddle-bench -p heddle-shard -p heddle-trainer --bench containers --bench push --bench dense --bench snapshot --bench refill --bench parse
+say "builds and lints took $(clock $built), tests $(clock $((SECONDS - built)))"
 if [ ${#unchecked[@]} -gt 0 ]; then
     say "all passed, except what was not checked:"
     printf '   %s\n' "${unchecked[@]}"
