@@ -17,6 +17,9 @@ use crate::hadoop::http::request_ok;
 use crate::hadoop::wait::wait_until;
 use crate::logs;
 
+/// How often a job is asked for its state: each answer costs milliseconds of the processors in a debug build.
+pub const LOOK_EVERY: Duration = Duration::from_millis(20);
+
 /// A program of this workspace, built before the tests run (`cargo build --workspace --bins`).
 ///
 /// # Errors
@@ -233,13 +236,13 @@ impl Run {
     /// # Errors
     /// When it has not started or does not answer.
     pub fn view(&self) -> Result<JobView> {
-        let address: SocketAddr = self
-            .events()
-            .iter()
-            .find_map(|event| match event {
-                JobEvent::Started { address, .. } => Some(address.clone()),
-                _ => None,
-            })
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = events.iter().find_map(|event| match event {
+            JobEvent::Started { address, .. } => Some(address.clone()),
+            _ => None,
+        });
+        drop(events);
+        let address: SocketAddr = started
             .with_context(|| format!("the job has not started: {}", self.stderr()))?
             .trim_start_matches("http://")
             .trim_end_matches('/')
@@ -272,7 +275,7 @@ impl Run {
             if Instant::now() >= end {
                 bail!("{what}: not within {limit:?}; last seen {last:#?}; {}", self.stderr());
             }
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(LOOK_EVERY);
         }
     }
 
@@ -286,12 +289,8 @@ impl Run {
         limit: Duration,
         mut wanted: impl FnMut(&JobEvent) -> Option<T>,
     ) -> Result<T> {
-        wait_until(what, limit, || {
-            self.events()
-                .iter()
-                .find_map(&mut wanted)
-                .with_context(|| format!("events so far: {:?}; {}", self.events(), self.stderr()))
-        })
+        wait_until(what, limit, || self.events().iter().find_map(&mut wanted).context("none"))
+            .with_context(|| format!("events so far: {:?}; {}", self.events(), self.stderr()))
     }
 
     /// Kills the command line, and waits until the ApplicationMaster of the newest run in `dir` has ended: the next run may have the

@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 use super::processes::{Process, processes};
 use crate::hadoop::http::request_ok;
 use crate::hadoop::{Cluster, wait_until};
+use crate::local::LOOK_EVERY;
 use crate::logs;
 
 /// Longest wait for an application id: a copy of the program goes to HDFS before.
@@ -31,7 +32,8 @@ pub struct Submitted<'c> {
     stderr: Arc<Mutex<String>>,
     runtime: Runtime,
     yarn: YarnClient,
-    address: Mutex<Option<SocketAddr>>,
+    /// The last one known, and when the ResourceManager was asked.
+    address: Mutex<(Option<SocketAddr>, Option<Instant>)>,
     /// Texts of WARN and ERROR lines that the logs may have; `None` for no check.
     expected: Option<Vec<String>>,
     /// The application's id.
@@ -172,22 +174,29 @@ impl<'c> Submitted<'c> {
         Ok(self.runtime.block_on(self.yarn.kill(id, "by the test"))?)
     }
 
-    /// The address of the ApplicationMaster that leads, and the last one known while the ResourceManager is away.
+    /// The address of the ApplicationMaster that leads, as it was within the last second, and the last one known while the
+    /// ResourceManager is away.
     ///
     /// # Errors
     /// None has registered.
     pub fn address(&self) -> Result<SocketAddr> {
+        let mut known = lock(&self.address);
+        if let (Some(address), Some(asked)) = *known
+            && asked.elapsed() < Duration::from_secs(1)
+        {
+            return Ok(address);
+        }
         let report = within(&self.runtime, Duration::from_secs(2), async {
             self.yarn.report(self.id.parse().ok()?).await.ok()
         });
-        let mut known = lock(&self.address);
+        known.1 = Some(Instant::now());
         if let Some(report) = report
             && let (Ok(host), Ok(port @ 1..)) =
                 (report.host.parse::<IpAddr>(), u16::try_from(report.port))
         {
-            *known = Some(SocketAddr::new(host, port));
+            known.0 = Some(SocketAddr::new(host, port));
         }
-        known.context("no ApplicationMaster has registered")
+        known.0.context("no ApplicationMaster has registered")
     }
 
     /// What the ApplicationMaster's pages answer to GET `path`.
@@ -244,7 +253,7 @@ impl<'c> Submitted<'c> {
                 "{what}: not within {limit:?}; last seen {last}; {}",
                 self.story()
             );
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(LOOK_EVERY);
         }
     }
 
