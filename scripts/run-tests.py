@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Runs all test programs of the workspace, several side by side, and then the examples in the documentation.
+"""Runs all test programs of the workspace and the examples in the documentation, several side by side.
 
 Those of the whole system (tests/tests) wait most of their time for daemons and for processes to notice that others died:
 one after the other they would keep a machine idle for twenty minutes. Each program's output comes when it has ended, and at the end
 the seconds of each: on the clock, of the processors (daemons too), and of Java and of `heddle` among these.
-Arguments are names of test programs (`cargo test --test NAME`); without any all are run. HEDDLE_TEST_JOBS is the number of
-programs at once (default: one more than there are cores, since most of them wait).
+Arguments are names of test programs (`cargo test --test NAME`); without any all are run. `--beside FILE` runs
+scripts/test-beside.sh FILE too. HEDDLE_TEST_JOBS is the number of programs at once (default: one more than there are cores,
+since most of them wait).
 """
+import argparse
 import json
 import os
 import shutil
@@ -71,7 +73,7 @@ SECONDS = {
 CLUSTER_SECONDS = 120
 # Programs that keep the cores busy for minutes and measure no time. They run beside the others at the lowest priority, which
 # gives them what the others leave.
-PATIENT = {"simulation"}
+PATIENT = {"simulation", "documentation", "beside"}
 MEASURE = Path(__file__).with_name("measured.py").resolve()
 MEASURED = tempfile.TemporaryDirectory()
 COLUMNS = ("clock", "cpu", "java", "heddle")
@@ -79,14 +81,18 @@ COLUMNS = ("clock", "cpu", "java", "heddle")
 THREADS = {"yarn_kerberos": 4}
 
 
+ROOT = Path(__file__).resolve().parent.parent
+
+
 def programs():
-    """The workspace's test programs: name, executable, directory that cargo would run them in."""
+    """The workspace's test programs: name, command, directory that cargo would run them in."""
     command = ["cargo", "test", "--workspace", "--locked", "--no-run", "--message-format", "json-render-diagnostics"]
     built = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     for line in built.splitlines():
         message = json.loads(line)
         if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
-            yield message["target"]["name"], message["executable"], Path(message["manifest_path"]).parent
+            yield message["target"]["name"], [message["executable"]], Path(message["manifest_path"]).parent
+    yield "documentation", ["cargo", "test", "--workspace", "--locked", "--doc", "--quiet"], ROOT
 
 
 def lowest_priority():
@@ -107,16 +113,16 @@ def rank(program):
 
 
 def run(program):
-    name, executable, home = program
+    name, command, home = program
     started = time.monotonic()
-    command = [*LOWEST_PRIORITY, executable] if name in PATIENT else [executable]
-    report = Path(MEASURED.name) / Path(executable).name
+    command = [*LOWEST_PRIORITY, *command] if name in PATIENT else command
+    report = tempfile.mktemp(dir=MEASURED.name)
     environment = {**os.environ, "CARGO_MANIFEST_DIR": str(home)}
     if name in THREADS:
         environment.setdefault("RUST_TEST_THREADS", str(THREADS[name]))
     done = subprocess.run([MEASURE, report, *command], cwd=home, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace")
-    seconds = {"clock": time.monotonic() - started, **json.loads(report.read_text())}
+    seconds = {"clock": time.monotonic() - started, **json.loads(Path(report).read_text())}
     print(f"\n== {name}, {seconds['clock']:.0f} s\n{done.stdout}", flush=True)
     return name, done.returncode == 0, seconds
 
@@ -132,7 +138,11 @@ def print_seconds(rows, clock):
 
 
 def main():
-    wanted = set(sys.argv[1:])
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--beside", metavar="FILE")
+    arguments.add_argument("names", nargs="*")
+    arguments = arguments.parse_args()
+    wanted = set(arguments.names)
     all_programs = sorted(programs(), key=rank)
     unknown = wanted - {name for name, _, _ in all_programs}
     if unknown:
@@ -140,6 +150,8 @@ def main():
     left_out = set(os.environ.get("HEDDLE_TEST_SKIP", "").split())
     chosen = [program for program in all_programs
               if (not wanted or program[0] in wanted) and program[0] not in left_out]
+    if arguments.beside:
+        chosen.append(("beside", ["scripts/test-beside.sh", arguments.beside], ROOT))
     jobs = int(os.environ.get("HEDDLE_TEST_JOBS") or (os.cpu_count() or 1) + 1)
     started = time.monotonic()
     # Patient ones take no place of others.
@@ -148,12 +160,9 @@ def main():
         results = [one.result() for one in ended]
     print_seconds([(name, seconds) for name, _, seconds in results], time.monotonic() - started)
     failed = [name for name, passed, _ in results if not passed]
-    if not wanted:
-        documented = subprocess.run(["cargo", "test", "--workspace", "--locked", "--doc", "--quiet"], check=False)
-        failed += ["documentation"] if documented.returncode else []
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
-    print(f"\n{len(chosen)} test programs passed")
+    print(f"\n{len(chosen)} programs passed")
 
 
 if __name__ == "__main__":

@@ -86,39 +86,18 @@ say "format"
 cargo fmt --all --check
 say "lints"
 cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
-say "documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 say "programs"
 # The system tests start these as real processes. Building them with the tests gives dependencies one set of features,
 # so that they are compiled once.
 cargo build --workspace --bins --tests --locked --quiet
 
-# The system tests leave the cores idle for most of their time: all else is built and checked beside them, with what they leave.
-beside=$(mktemp -d)
-at_idle=(nice -n 19)
-if chrt -i 0 true 2>/dev/null; then at_idle+=(chrt -i 0); fi
-# A process group of its own, so that a signal ends all that it has started; not a session: Linux gives each session an equal share of
-# the cores, whatever its priority (sched(7), autogroup).
-set -m
-"${at_idle[@]}" scripts/test-beside.sh "$beside/unchecked" >"$beside/log" 2>&1 &
-beside_pid=$!
-set +m
-trap 'kill -- -$beside_pid 2>/dev/null || true; rm -rf "$beside"' EXIT
+beside=$(mktemp)
+trap 'rm -f "$beside"' EXIT
 say "tests"
 built=$SECONDS
-scripts/run-tests.py
-say "what was checked beside them"
-others=0
-wait "$beside_pid" || others=$?
-cat "$beside/log"
-[ "$others" = 0 ] || exit 1
-if [ -e "$beside/unchecked" ]; then
-    mapfile -t -O "${#unchecked[@]}" unchecked <"$beside/unchecked"
-fi
-say "benchmarks, a quick round"
-# That they run. Their figures count with the profile of benchmarks alone; this one has the dependencies of the tests.
-HEDDLE_BENCH_QUICK=1 cargo bench --profile dev --locked --quiet \
-    -p heddle-am-core -p heddle-bench -p heddle-shard -p heddle-trainer --bench containers --bench push --bench dense --bench snapshot --bench refill --bench parse
+# The system tests leave the cores idle for most of their time: all else is built and checked beside them, with what they leave.
+scripts/run-tests.py --beside "$beside"
+mapfile -t -O "${#unchecked[@]}" unchecked <"$beside"
 say "builds and lints took $(clock $built), tests $(clock $((SECONDS - built)))"
 if [ ${#unchecked[@]} -gt 0 ]; then
     say "all passed, except what was not checked:"

@@ -11,7 +11,7 @@ use heddle_protocol::view::JobState;
 use heddle_simulation::{Explorer, Fault, Job, Schedule, Summary, Trial};
 
 /// Seeds of each job in an exploration, unless `HEDDLE_SEEDS` is set.
-const SEEDS: u64 = 2_000;
+const SEEDS: u64 = 300;
 /// Faults of a run, at the most.
 const FAULTS_MAX: usize = 6;
 
