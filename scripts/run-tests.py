@@ -4,11 +4,13 @@
 Those of the whole system (tests/tests) wait most of their time for daemons and for processes to notice that others died:
 one after the other they would keep a machine idle for twenty minutes. Each program's output comes when it has ended, and at the end
 the seconds of each: on the clock, of the processors (daemons too), and of Java and of `heddle` among these.
-Arguments are names of test programs (`cargo test --test NAME`); without any all are run. `--beside FILE` runs
+Arguments are names of test programs (`cargo test --test NAME`), or of modules of the three large ones, such as `local::recovery`;
+without any all are run. Each module is a process of its own. `--beside FILE` runs
 scripts/test-beside.sh FILE too. HEDDLE_TEST_JOBS is the number of programs at once (default: one more than there are cores,
 since most of them wait).
 """
 import argparse
+import itertools
 import json
 import os
 import shutil
@@ -22,54 +24,56 @@ from pathlib import Path
 # Seconds on two busy cores, as this script prints them. The longest are begun first, so that none of them runs alone at
 # the end; only the order counts. Programs that are not listed take a few seconds.
 SECONDS = {
-    "local_recovery": 340,
+    "local::recovery": 340,
     "yarn_kerberos": 390,
-    "local_cuts": 330,
-    "hdfs_faults": 240,
-    "yarn_job_kills": 330,
-    "yarn_job_stale": 140,
-    "yarn_job_queues": 178,
-    "yarn_job_hdfs_faults": 136,
-    "yarn_job_sites": 205,
-    "local_counting": 120,
-    "local_initial_values": 80,
-    "local_model_saves": 45,
-    "local_soak": 50,
-    "yarn_job_operations": 81,
-    "yarn_job": 77,
+    "local::cuts": 330,
+    "hdfs::faults": 240,
+    "yarn::job_kills": 330,
+    "yarn::job_stale": 140,
+    "yarn::job_queues": 178,
+    "yarn::job_hdfs_faults": 136,
+    "yarn::job_sites": 205,
+    "local::counting": 120,
+    "local::initial_values": 80,
+    "local::model_saves": 45,
+    "local::soak": 50,
+    "yarn::job_operations": 81,
+    "yarn::job": 77,
     "simulation": 350,
-    "yarn_job_replicas": 300,
-    "yarn_faults": 76,
-    "hdfs_damage": 72,
-    "hdfs_commit": 67,
-    "local_outage": 20,
-    "yarn_job_refusals": 62,
-    "local_warm_start": 80,
+    "yarn::job_replicas": 300,
+    "yarn::faults": 76,
+    "hdfs::damage": 72,
+    "hdfs::commit": 67,
+    "local::outage": 20,
+    "yarn::job_refusals": 62,
+    "local::warm_start": 80,
     "quality": 55,
-    "local_pauses": 130,
-    "local_chaos": 55,
-    "local_failover": 50,
-    "local_stragglers": 20,
-    "local_stop": 49,
-    "hdfs_jobs": 85,
-    "yarn_job_chaos": 0,
-    "yarn_protocol": 39,
-    "local_policies": 38,
-    "local_hangs": 37,
-    "launcher": 35,
-    "yarn_jobs": 22,
-    "local_strangers": 22,
-    "local_output": 50,
-    "yarn_single_node": 19,
-    "hdfs_files": 16,
-    "yarn_cluster": 16,
-    "local_best_pass": 15,
-    "local_ssp": 15,
-    "local_no_hang": 13,
+    "local::pauses": 130,
+    "local::chaos": 55,
+    "local::failover": 50,
+    "local::stragglers": 20,
+    "local::stop": 49,
+    "hdfs::jobs": 85,
+    "yarn::job_chaos": 0,
+    "yarn::protocol": 39,
+    "local::policies": 38,
+    "local::hangs": 37,
+    "local::launcher": 35,
+    "yarn::jobs": 22,
+    "local::strangers": 22,
+    "local::output": 50,
+    "yarn::single_node": 19,
+    "hdfs::files": 16,
+    "yarn::cluster": 16,
+    "local::best_pass": 15,
+    "local::ssp": 15,
+    "local::no_hang": 13,
     "heddle_storage": 10,
     "heddle_pserver": 10,
 }
-# A program with a cluster that is not listed yet.
+# Test programs whose modules run as processes of their own: each has its daemons.
+SPLIT = {"local", "hdfs", "yarn"}
+# A module with a cluster that is not listed yet.
 CLUSTER_SECONDS = 120
 # Programs that keep the cores busy for minutes and measure no time. They run beside the others at the lowest priority, which
 # gives them what the others leave.
@@ -91,8 +95,20 @@ def programs():
     for line in built.splitlines():
         message = json.loads(line)
         if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
-            yield message["target"]["name"], [message["executable"]], Path(message["manifest_path"]).parent
+            name, command, home = message["target"]["name"], [message["executable"]], Path(message["manifest_path"]).parent
+            if name in SPLIT:
+                yield from modules(name, command, home)
+            else:
+                yield name, command, home
     yield "documentation", ["cargo", "test", "--workspace", "--locked", "--doc", "--quiet"], ROOT
+
+
+def modules(name, command, home):
+    """The same for each module of a test program. The tests' names are exact: one module's name may end as another's."""
+    tests = subprocess.run([*command, "--list", "--format", "terse"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    tests = [line.removesuffix(": test") for line in tests.splitlines() if line.endswith(": test")]
+    for module, of_module in itertools.groupby(sorted(tests), lambda test: test.split("::")[0]):
+        yield f"{name}::{module}", [*command, "--exact", *of_module], home
 
 
 def lowest_priority():
@@ -108,7 +124,7 @@ LOWEST_PRIORITY = lowest_priority()
 def rank(program):
     """Longest first."""
     name = program[0]
-    unlisted = CLUSTER_SECONDS if name.startswith(("hdfs_", "yarn_")) else 0
+    unlisted = CLUSTER_SECONDS if name.startswith(("hdfs::", "yarn::")) else 0
     return -SECONDS.get(name, unlisted), name
 
 
@@ -144,12 +160,12 @@ def main():
     arguments = arguments.parse_args()
     wanted = set(arguments.names)
     all_programs = sorted(programs(), key=rank)
-    unknown = wanted - {name for name, _, _ in all_programs}
+    unknown = wanted - {wanted_name for name, _, _ in all_programs for wanted_name in (name, name.split("::")[0])}
     if unknown:
         sys.exit(f"no such test program: {', '.join(sorted(unknown))}")
     left_out = set(os.environ.get("HEDDLE_TEST_SKIP", "").split())
     chosen = [program for program in all_programs
-              if (not wanted or program[0] in wanted) and program[0] not in left_out]
+              if (not wanted or wanted & {program[0], program[0].split("::")[0]}) and program[0] not in left_out]
     if arguments.beside:
         chosen.append(("beside", ["scripts/test-beside.sh", arguments.beside], ROOT))
     jobs = int(os.environ.get("HEDDLE_TEST_JOBS") or (os.cpu_count() or 1) + 1)

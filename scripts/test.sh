@@ -75,9 +75,9 @@ COMMANDS=(krb5kdc kadmin.local kinit faketime)
 optional yarn_kerberos "jobs on a Kerberised cluster" krb5-kdc krb5-admin-server krb5-user faketime
 if [ "$(id -u)" = 0 ]; then
     COMMANDS=(nft ip ss unshare nsenter setpriv)
-    optional local_cuts "network paths that are cut" iproute2 nftables util-linux
+    optional local::cuts "network paths that are cut" iproute2 nftables util-linux
 else
-    skipped+=(local_cuts)
+    skipped+=(local::cuts)
     unchecked+=("network paths that are cut: only root may make network namespaces")
 fi
 export HEDDLE_TEST_SKIP="${skipped[*]}"

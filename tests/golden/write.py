@@ -4,7 +4,7 @@
     tests/golden/write.py PROGRAM FOLDER
 
 PROGRAM is a `heddle` with fail points (`cargo build --workspace --bins`); FOLDER is new, such as tests/golden/manifest-2. The jobs run
-in PLACE, whose path stands in what they write; `tests/tests/golden.rs` moves them elsewhere.
+in PLACE, whose path stands in what they write; `tests/tests/local/golden.rs` moves them elsewhere.
 """
 import json
 import os

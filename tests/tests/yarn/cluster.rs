@@ -43,7 +43,7 @@ fn processes(dir: &Path) -> Result<usize> {
 #[test]
 fn daemons_end_when_the_test_is_killed() -> Result<()> {
     let mut victim = Command::new(env::current_exe()?)
-        .args(["--exact", "victim", "--nocapture"])
+        .args(["--exact", "cluster::victim", "--nocapture"])
         .env(VICTIM, "1")
         .stdout(Stdio::piped())
         .spawn()?;

@@ -1,0 +1,35 @@
+//! Jobs on this machine alone: processes are started, killed, stopped and cut off, and results are compared with what is known beforehand.
+
+mod algorithms;
+mod bad_input;
+mod best_pass;
+mod chaos;
+mod clusters;
+mod copies;
+mod counting;
+mod custom;
+mod cuts;
+mod damage;
+mod failover;
+mod golden;
+mod groups;
+mod hangs;
+mod initial_values;
+mod launcher;
+mod mirrors;
+mod model_saves;
+mod no_hang;
+mod outage;
+mod output;
+mod pauses;
+mod policies;
+mod protection;
+mod recovery;
+mod soak;
+mod sparse;
+mod ssp;
+mod stop;
+mod stragglers;
+mod strangers;
+mod warm_start;
+mod weights;
