@@ -4,13 +4,11 @@
 Those of the whole system (tests/tests) wait most of their time for daemons and for processes to notice that others died:
 one after the other they would keep a machine idle for twenty minutes. Each program's output comes when it has ended, and at the end
 the seconds of each: on the clock, of the processors (daemons too), and of Java and of `heddle` among these.
-Arguments are names of test programs (`cargo test --test NAME`), or of modules of the three large ones, such as `local::recovery`;
-without any all are run. Each module is a process of its own. `--beside FILE` runs
-scripts/test-beside.sh FILE too. HEDDLE_TEST_JOBS is the number of programs at once (default: one more than there are cores,
-since most of them wait).
+Arguments are names of test programs (`cargo test --test NAME`), or of modules that are processes of their own, such as `local::recovery`;
+without any all are run. `--no-run` only builds them. `--beside FILE` runs scripts/test-beside.sh FILE too. HEDDLE_TEST_JOBS is the
+number of programs at once (default: one more than there are cores, since most of them wait).
 """
 import argparse
-import itertools
 import json
 import os
 import shutil
@@ -71,8 +69,10 @@ SECONDS = {
     "heddle_storage": 10,
     "heddle_pserver": 10,
 }
-# Test programs whose modules run as processes of their own: each has its daemons.
-SPLIT = {"local", "hdfs", "yarn"}
+# Examples that tests start.
+EXAMPLES = ["blocks", "fetch_tokens", "probe"]
+# Modules of test programs that run as processes of their own, since they have daemons of their own; without names each one.
+APART = {"local": None, "hdfs": None, "yarn": None}
 # A module with a cluster that is not listed yet.
 CLUSTER_SECONDS = 120
 # Programs that keep the cores busy for minutes and measure no time. They run beside the others at the lowest priority, which
@@ -90,25 +90,32 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def programs():
     """The workspace's test programs: name, command, directory that cargo would run them in."""
-    command = ["cargo", "test", "--workspace", "--locked", "--no-run", "--message-format", "json-render-diagnostics"]
+    # With what the system tests start, in one build, so that dependencies have one set of features.
+    command = ["cargo", "build", "--workspace", "--locked", "--bins", "--tests", "--message-format", "json-render-diagnostics"]
+    command += [flag for example in EXAMPLES for flag in ("--example", example)]
     built = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     for line in built.splitlines():
         message = json.loads(line)
         if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
             name, command, home = message["target"]["name"], [message["executable"]], Path(message["manifest_path"]).parent
-            if name in SPLIT:
-                yield from modules(name, command, home)
+            if name in APART:
+                yield from processes_of(name, command, home)
             else:
                 yield name, command, home
     yield "documentation", ["cargo", "test", "--workspace", "--locked", "--doc", "--quiet"], ROOT
 
 
-def modules(name, command, home):
-    """The same for each module of a test program. The tests' names are exact: one module's name may end as another's."""
+def processes_of(name, command, home):
+    """The same for each process of a test program. The tests' names are exact: one module's name may end as another's."""
     tests = subprocess.run([*command, "--list", "--format", "terse"], check=True, stdout=subprocess.PIPE, text=True).stdout
     tests = [line.removesuffix(": test") for line in tests.splitlines() if line.endswith(": test")]
-    for module, of_module in itertools.groupby(sorted(tests), lambda test: test.split("::")[0]):
-        yield f"{name}::{module}", [*command, "--exact", *of_module], home
+    processes = {}
+    for test in tests:
+        module = test.split("::")[0]
+        is_apart = APART[name] is None or module in APART[name]
+        processes.setdefault(f"{name}::{module}" if is_apart else name, []).append(test)
+    for process, of_process in processes.items():
+        yield process, [*command, "--exact", *of_process], home
 
 
 def lowest_priority():
@@ -156,10 +163,13 @@ def print_seconds(rows, clock):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--beside", metavar="FILE")
+    arguments.add_argument("--no-run", action="store_true")
     arguments.add_argument("names", nargs="*")
     arguments = arguments.parse_args()
     wanted = set(arguments.names)
     all_programs = sorted(programs(), key=rank)
+    if arguments.no_run:
+        return
     unknown = wanted - {wanted_name for name, _, _ in all_programs for wanted_name in (name, name.split("::")[0])}
     if unknown:
         sys.exit(f"no such test program: {', '.join(sorted(unknown))}")

@@ -87,9 +87,7 @@ cargo fmt --all --check
 say "lints"
 cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 say "programs"
-# The system tests start these as real processes. Building them with the tests gives dependencies one set of features,
-# so that they are compiled once.
-cargo build --workspace --bins --tests --locked --quiet
+scripts/run-tests.py --no-run
 
 beside=$(mktemp)
 trap 'rm -f "$beside"' EXIT
