@@ -22,16 +22,17 @@ part() {
     commands[$1]="${*:4}"
 }
 for n in 1 2 3 4; do
-    part "simulation-$n" 50 simulation explore "$n/4"
+    part "simulation-$n" 20 simulation explore "$n/4"
 done
-part event-logs 5 simulation compare_event_logs
-part soak 10 workspace ignored_tests local_soak
-part chaos 30 workspace ignored_tests yarn_job_chaos
-part warm-start 10 workspace ignored_tests local_warm_start
-part publish 5 workspace scripts/check-publish.sh
-# Test programs with tests that are too long for scripts/test.sh: #[ignore = "nightly"].
-nightly_tests=()
-[ ${#nightly_tests[@]} = 0 ] || part system 40 workspace ignored_tests "${nightly_tests[@]}"
+part event-logs 10 simulation compare_event_logs
+part defects 20 simulation find_defects
+# Test programs with tests that are too long for scripts/test.sh: #[ignore = "nightly: …"].
+nightly_tests=(local yarn yarn_kerberos)
+part local 45 workspace ignored_tests local
+part yarn 45 workspace ignored_tests yarn
+part yarn_kerberos 30 workspace ignored_tests yarn_kerberos
+part beside 30 workspace check_beside
+part publish 10 workspace scripts/check-publish.sh
 
 simulation() { cargo test --locked -p heddle-simulation --test simulation "$@"; }
 
@@ -50,10 +51,22 @@ compare_event_logs() {
     echo "$(echo "$other" | wc -l) event logs are equal in two builds"
 }
 
+# Defects that are put back must be found by the simulation.
+find_defects() {
+    cargo test --profile nightly --locked -p heddle-simulation --features mutations --test simulation_mutations -- --nocapture
+}
+
 ignored_tests() {
-    local programs=("${@/#/--test=}")
-    cargo build --profile nightly --locked --workspace --bins "${programs[@]}"
-    cargo test --profile nightly --locked --workspace --no-fail-fast "${programs[@]}" -- --ignored --nocapture
+    scripts/run-tests.py --no-run
+    cargo test --locked --workspace --test "$1" --no-fail-fast -- --ignored --nocapture
+}
+
+# All that scripts/test.sh checks once for the same files.
+check_beside() {
+    local unchecked
+    unchecked=$(mktemp)
+    scripts/test-beside.sh --all "$unchecked"
+    cat "$unchecked"
 }
 
 # Of the sources that a part tests.

@@ -12,6 +12,8 @@ mod exceptions;
 mod faults;
 #[path = "tidy/map.rs"]
 mod map;
+#[path = "tidy/nightly.rs"]
+mod nightly;
 #[path = "tidy/sizes.rs"]
 mod sizes;
 #[path = "tidy/sources.rs"]
@@ -96,6 +98,11 @@ fn paths_of_the_map_exist() {
 #[test]
 fn outcomes_of_faults_name_tests_that_exist() {
     faults::check();
+}
+
+#[test]
+fn tests_that_are_left_out_are_run_nightly() {
+    nightly::check();
 }
 
 #[test]

@@ -229,7 +229,18 @@ fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
     );
 }
 
+/// Dense tables of several columns with sums of a pass, and sparse ones with two kinds of values.
 #[test]
+fn kills_change_no_byte_of_clusters_and_sparse_factors() {
+    let dir = folder();
+    let mut lot = Lot(33);
+    for model in MODELS.iter().filter(|(name, _)| ["kmeans", "sparse-machine"].contains(name)) {
+        kill_ten_times(dir.path(), *model, &[], &mut lot);
+    }
+}
+
+#[test]
+#[ignore = "nightly: seven jobs of a minute"]
 fn kills_change_no_byte_of_any_algorithm() {
     let dir = folder();
     let mut lot = Lot(33);

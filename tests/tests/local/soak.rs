@@ -156,7 +156,7 @@ fn trainers_that_come_and_go_each_second_change_no_byte() {
 }
 
 #[test]
-#[ignore = "two minutes; run by scripts/nightly.sh"]
+#[ignore = "nightly: two minutes"]
 fn trainers_that_come_and_go_for_two_minutes_change_no_byte() {
     trainers_come_and_go(120);
 }
@@ -230,7 +230,7 @@ fn each_checkpoint_is_whole_while_primaries_die() {
 }
 
 #[test]
-#[ignore = "three minutes; run by scripts/nightly.sh"]
+#[ignore = "nightly: three minutes"]
 fn checkpoints_are_whole_while_primaries_die_for_three_minutes() {
     primaries_die_while_checkpoints_are_saved(36);
 }

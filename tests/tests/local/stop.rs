@@ -12,7 +12,6 @@ use heddle_tests::local::{Lot, Run, am_pid, heddle, is_alive, write_libsvm};
 use nix::sys::signal::{Signal, kill};
 
 const LIMIT: Duration = Duration::from_secs(120);
-const STOPS: u64 = 20;
 
 /// Steps of well under a millisecond: a step that is named ahead is passed soon.
 fn job(dir: &Path) {
@@ -90,12 +89,23 @@ fn stop(dir: &Path, wait: Duration, how: &dyn Fn(&Run)) -> (Option<CutId>, CutId
 
 #[test]
 fn every_stop_under_load_leaves_a_checkpoint_to_resume() {
+    stops(6);
+}
+
+#[test]
+#[ignore = "nightly: a minute of all cores"]
+fn twenty_stops_under_load_leave_checkpoints_to_resume() {
+    stops(20);
+}
+
+/// Stops a job this many times while all cores are busy.
+fn stops(count: u64) {
     let dir = tempfile::tempdir().expect("a folder");
     job(dir.path());
     let _load = Load::new(4);
     let mut lot = Lot(20);
     let mut last = None;
-    for n in 0..STOPS {
+    for n in 0..count {
         let wait = Duration::from_millis(lot.below(1_500));
         let signal = match n % 2 {
             0 => Signal::SIGINT,

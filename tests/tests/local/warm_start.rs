@@ -288,7 +288,7 @@ fn a_million_keys_of_8_shards_restore_into_3_and_20() {
 
 /// `cargo test --release -p heddle-tests --test local_warm_start -- --ignored`
 #[test]
-#[ignore = "takes minutes without optimisation; run by scripts/nightly.sh"]
+#[ignore = "nightly: takes minutes without optimisation"]
 fn ten_million_keys_restore_into_3_and_20() {
     restore_distinct_keys(10_000_000);
 }

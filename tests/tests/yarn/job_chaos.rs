@@ -70,7 +70,7 @@ fn counts(cluster: &Cluster, name: &str) -> Result<Vec<String>> {
 
 /// The same seed orders the same faults; no update is lost or counted twice, and no byte changes.
 #[test]
-#[ignore = "twenty-five minutes; run by scripts/nightly.sh"]
+#[ignore = "nightly: twenty-five minutes"]
 fn two_sessions_of_one_seed_order_the_same_faults() -> Result<()> {
     let options = Options {
         datanodes: 3,
