@@ -22,8 +22,9 @@ from pathlib import Path
 # Seconds on two busy cores, as this script prints them. The longest are begun first, so that none of them runs alone at
 # the end; only the order counts. Programs that are not listed take a few seconds.
 SECONDS = {
-    "local::recovery": 340,
-    "yarn_kerberos": 390,
+    "local::recovery": 350,
+    "yarn_kerberos": 360,
+    "yarn_kerberos::expiry": 240,
     "local::cuts": 330,
     "hdfs::faults": 240,
     "yarn::job_kills": 330,
@@ -50,7 +51,7 @@ SECONDS = {
     "local::chaos": 55,
     "local::failover": 50,
     "local::stragglers": 20,
-    "local::stop": 49,
+    "local::stop": 26,
     "hdfs::jobs": 85,
     "yarn::job_chaos": 0,
     "yarn::protocol": 39,
@@ -72,7 +73,7 @@ SECONDS = {
 # Examples that tests start.
 EXAMPLES = ["blocks", "fetch_tokens", "probe"]
 # Modules of test programs that run as processes of their own, since they have daemons of their own; without names each one.
-APART = {"local": None, "hdfs": None, "yarn": None}
+APART = {"local": None, "hdfs": None, "yarn": None, "yarn_kerberos": {"expiry"}}
 # A module with a cluster that is not listed yet.
 CLUSTER_SECONDS = 120
 # Programs that keep the cores busy for minutes and measure no time. They run beside the others at the lowest priority, which

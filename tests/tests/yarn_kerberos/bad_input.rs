@@ -10,7 +10,7 @@ use heddle_tests::hadoop::{Cluster, Realm};
 use heddle_tests::local::Ended;
 use heddle_tests::secured_job::SecuredJob;
 
-use super::{bad_sites, cluster, failed_logins, undisturbed};
+use super::{bad_sites, cluster, failed_logins};
 
 /// The rows, with their exit codes.
 const ROWS: [(&str, i32); 44] = [
@@ -189,7 +189,6 @@ fn each_bad_input_has_a_text_of_its_own() -> Result<()> {
         ("jar", &|| bad_sites::jars(&table)),
     ];
     for (name, section) in sections {
-        let _daemons = undisturbed();
         section().context(name)?;
     }
     table.are_complete()?;

@@ -9,14 +9,13 @@ use heddle_tests::hadoop::{Cluster, Daemon, Realm};
 use heddle_tests::local::{Ended, program};
 use heddle_tests::secured_job::SecuredJob;
 
-use super::{cluster, undisturbed};
+use super::cluster;
 
 /// A run on this machine whose data, checkpoints and model are on HDFS, and the commands that read them: its processes have
 /// tokens and no ticket.
 #[test]
 fn a_local_run_uses_a_secured_hdfs() -> Result<()> {
     let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
     let job = SecuredJob::of_passes(cluster, "local-run", 1)?;
     let cache = realm.cache("alice");
     let succeeds = |arguments: &[&str]| -> Result<Ended> {
@@ -45,7 +44,6 @@ fn a_local_run_uses_a_secured_hdfs() -> Result<()> {
 fn a_command_cancels_the_tokens_that_it_fetched() -> Result<()> {
     const PRINCIPAL: &str = "alice/checking";
     let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
     let job = SecuredJob::of_passes(cluster, "checked", 1)?;
     let keytab = job.path().join("checking.keytab");
     realm.administer(&format!(
@@ -77,7 +75,6 @@ fn a_command_cancels_the_tokens_that_it_fetched() -> Result<()> {
 #[test]
 fn a_user_submits_for_another_one() -> Result<()> {
     let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
     let job = SecuredJob::of_passes(cluster, "for-another", 1)?;
     let cache = realm.cache("bob");
     let tickets = ("KRB5CCNAME", cache.as_str());
@@ -102,7 +99,6 @@ fn a_user_submits_for_another_one() -> Result<()> {
 #[test]
 fn caches_in_directories_and_keyrings_serve() -> Result<()> {
     let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
     let job = SecuredJob::without_data(cluster)?;
     let folder = job.path().join("caches");
     std::fs::create_dir(&folder)?;
@@ -137,7 +133,6 @@ fn example(cluster: &Cluster, realm: &Realm, name: &str, arguments: &[&str]) -> 
 #[test]
 fn the_examples_of_the_crates_log_in() -> Result<()> {
     let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
     let rm = format!("{}:8032", cluster.host(Daemon::ResourceManager(1)));
     let protocol = "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB";
     // 200 connections at once, each with a login of its own.
@@ -160,7 +155,6 @@ fn the_examples_of_the_crates_log_in() -> Result<()> {
 fn only_a_submission_asks_the_kdc() -> Result<()> {
     const PRINCIPAL: &str = "alice/audited";
     let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
     let job = SecuredJob::of_passes(cluster, "audited", 1)?;
     let keytab = job.path().join("audited.keytab");
     realm.administer(&format!(

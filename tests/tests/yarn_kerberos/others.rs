@@ -9,7 +9,7 @@ use heddle_tests::hadoop::{Cluster, Daemon, Realm, wait_until};
 use heddle_tests::secured_job::SecuredJob;
 use heddle_tests::secured_submission::SecuredSubmission;
 
-use super::{SLOW, cluster, undisturbed};
+use super::{SLOW, cluster};
 
 /// Bob neither sees nor changes a job of alice's that runs.
 pub fn gain_nothing(
@@ -54,11 +54,22 @@ pub fn gain_nothing(
     Ok(())
 }
 
+#[test]
+fn strangers_gain_nothing_of_a_job_that_runs() -> Result<()> {
+    let (cluster, realm) = cluster()?;
+    let job = SecuredJob::of_passes(cluster, "private", 60)?;
+    let mut submitted = job.submit(&[], SLOW)?;
+    gain_nothing(cluster, realm, &job, &submitted)?;
+    job.hurry()?;
+    let ended = submitted.ended(Duration::from_secs(120))?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    Ok(())
+}
+
 /// Bob may view a job of alice's (`yarn.view-acl`), and nothing more.
 #[test]
 fn a_viewer_sees_a_job_and_no_more() -> Result<()> {
     let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
     let job = SecuredJob::of_passes(cluster, "viewed", 60)?;
     let sets = ["--set", "yarn.view-acl=bob", "--set", "run.chaos=true"];
     let mut submitted = job.submit(&sets, SLOW)?;

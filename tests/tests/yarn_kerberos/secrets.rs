@@ -10,7 +10,7 @@ use heddle_tests::secured_job::{SecuredJob, copy_with};
 
 use super::others::page;
 use super::token_files::token_file;
-use super::{SLOW, cluster, undisturbed};
+use super::{SLOW, cluster};
 
 /// What the client's configuration hides: keys that Hadoop calls sensitive (`hadoop.security.sensitive-config-keys`).
 const SENSITIVE: [&str; 12] = [
@@ -33,7 +33,6 @@ const USER_SECRET: &str = "canary-of-a-users-secret";
 #[test]
 fn secrets_are_in_token_files_and_the_keytab_alone() -> Result<()> {
     let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
     let job = SecuredJob::of_passes(cluster, "canaries", 60)?;
     let conf = job.conf("core-site.xml", SENSITIVE[0], Some(HIDDEN))?;
     let hidden = SENSITIVE.map(|key| (key, HIDDEN));

@@ -10,13 +10,12 @@ use heddle_tests::secured_job::{SecuredJob, copy_with};
 use heddle_tests::secured_submission::SecuredSubmission;
 
 use super::protections::fetched_tokens;
-use super::{SLOW, cluster, undisturbed};
+use super::{SLOW, cluster};
 
 /// The example of a trainer, with data that is uploaded: its containers log in to HDFS by their token files alone.
 #[test]
 fn a_custom_trainer_has_the_scores_of_a_local_run() -> Result<()> {
     let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
     let job = SecuredJob::without_data(cluster)?;
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/custom-trainer/job.toml");
     let command = format!("trainers.command=[\"{}\"]", program("custom-trainer")?.display());
@@ -40,7 +39,6 @@ fn a_custom_trainer_has_the_scores_of_a_local_run() -> Result<()> {
 #[test]
 fn a_job_reads_a_name_service_that_the_resourcemanager_lacks() -> Result<()> {
     let (cluster, realm) = cluster()?;
-    let _daemons = undisturbed();
     let job = SecuredJob::of_passes(cluster, "foreign", 1)?;
     let conf = job.conf("hdfs-site.xml", "dfs.nameservices", Some("far"))?;
     let url = cluster.hdfs();
@@ -94,36 +92,15 @@ pub fn token_file(session: &SecuredJob<'_>, launcher: &SecuredSubmission<'_>) ->
 /// launcher of a scheduler has. The jobs do not cancel them.
 #[test]
 fn three_jobs_in_a_row_use_one_token_file() -> Result<()> {
-    for number in 1.. {
-        let (cluster, _) = cluster()?;
-        let _daemons = undisturbed();
-        let session = SecuredJob::of_passes(cluster, &format!("session-{number}"), 60)?;
-        let mut launcher = session.submit(&[], SLOW)?;
-        let tokens = token_file(&session, &launcher)?;
-        match three_jobs(&tokens, &format!("by-tokens-{number}")) {
-            // Its tokens are good for three minutes, and it ends with a checkpoint well before, as any job: three jobs may take
-            // longer on a busy machine. The cluster cancels the tokens then.
-            Err(error) if number < SESSIONS && launcher.ended(Duration::from_secs(30)).is_ok() => {
-                println!("the session {number} has ended: {error:#}");
-            }
-            Err(error) => return Err(error),
-            Ok(()) => {
-                session.hurry()?;
-                let ended = launcher.ended(Duration::from_secs(120))?;
-                if number < SESSIONS && ended.stdout.contains(TOKENS_END) {
-                    continue;
-                }
-                ensure!(ended.code == Some(0), "{ended:?}");
-                return session.same_as_local();
-            }
-        }
-    }
-    Ok(())
+    let (cluster, _) = cluster()?;
+    let session = SecuredJob::of_passes(cluster, "session", 60)?;
+    let mut launcher = session.submit(&[], SLOW)?;
+    three_jobs(&token_file(&session, &launcher)?, "by-tokens")?;
+    session.hurry()?;
+    let ended = launcher.ended(Duration::from_secs(120))?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    session.same_as_local()
 }
-
-const SESSIONS: u32 = 4;
-/// Says a job that ended since its tokens were about to.
-const TOKENS_END: &str = "the job's HDFS tokens are about to end";
 
 /// Runs three jobs of a session with this token file.
 fn three_jobs(tokens: &str, folder: &str) -> Result<()> {
