@@ -243,7 +243,7 @@ fn local_recovery_reports_the_updates_that_the_counts_lack() {
     }
     let view = run.wait_for("work goes on", LIMIT, works).expect("a running step");
     lose(&mut run, &view, Slot::trainer(1));
-    let expected = [KILLS[0], "returned to step "];
+    let expected = [KILLS[0], "returned to step ", "returned to the initial values"];
     let (code, events, stderr) = run.expecting(&expected).finish(LIMIT).expect("the run ends");
     assert_eq!(code, Some(0), "{stderr}");
     let (rows, view) = (counts(dir.path()), ended(&events));

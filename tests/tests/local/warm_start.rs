@@ -286,7 +286,7 @@ fn a_million_keys_of_8_shards_restore_into_3_and_20() {
     restore_distinct_keys(1_000_000);
 }
 
-/// `cargo test --release -p heddle-tests --test local_warm_start -- --ignored`
+/// `cargo test --release -p heddle-tests --test local warm_start -- --ignored`
 #[test]
 #[ignore = "nightly: takes minutes without optimisation"]
 fn ten_million_keys_restore_into_3_and_20() {
@@ -453,10 +453,13 @@ fn tables_that_do_not_fit_are_refused_by_name() {
 fn damaged_files_are_refused_by_name_or_passed_over() {
     let dir = folder();
     let at = dir.path();
-    // The checkpoint before the first step is kept: where training ends before it is saved, the final one replaces it.
-    JobFile::new("other").complete_with(at, &[("FAILPOINTS", "step-computed=sleep(300)")]);
+    // That of the first pass is kept: where training ends before it is saved, the final one replaces it.
+    let slow = [("FAILPOINTS", "step-computed=sleep(100)")];
+    JobFile::new("other").write(at);
+    let twice = ["run", "other.toml", "--set", "data.passes=2", "--set", "checkpoint.every=1 pass"];
+    assert_eq!(heddle_with(at, &twice, &slow).expect("heddle starts").code, Some(0));
     let mut all = checkpoints(at, "other");
-    let (newest, older) = (all.pop().expect("the last"), all.pop().expect("the first"));
+    let (newest, older) = (all.pop().expect("the last"), all.pop().expect("the first pass"));
     let mut files: Vec<PathBuf> = std::fs::read_dir(&newest)
         .expect("files")
         .map(|entry| entry.expect("readable").path())
