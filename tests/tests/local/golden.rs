@@ -169,24 +169,24 @@ fn reads(version: &str, job: &str, checkpoints: &str) {
 }
 
 #[test]
-fn unfinished_bsp_run_of_manifest_2_is_continued() {
+fn bsp_run_of_manifest_2_is_continued() {
     continues("manifest-2", "bsp-standardised");
 }
 
 #[test]
-fn unfinished_sparse_bsp_run_with_backups_of_manifest_2_is_continued() {
+fn sparse_bsp_run_with_backups_of_manifest_2_is_continued() {
     continues("manifest-2", "bsp-sparse-backups");
     reads("manifest-2", "bsp-sparse-backups", "ckpt");
 }
 
 #[test]
-fn unfinished_asp_run_with_backups_of_manifest_2_is_continued() {
+fn asp_run_with_backups_of_manifest_2_is_continued() {
     continues("manifest-2", "asp-counts-backups");
     reads("manifest-2", "asp-counts-backups", "ckpt");
 }
 
 #[test]
-fn unfinished_sparse_asp_run_of_manifest_2_is_continued() {
+fn sparse_asp_run_of_manifest_2_is_continued() {
     continues("manifest-2", "asp-sparse-counts");
     reads("manifest-2", "asp-sparse-counts", "ckpt");
 }
