@@ -232,7 +232,8 @@ fn local_recovery_reports_the_updates_that_the_counts_lack() {
     let mut before = None;
     for slot in [Slot::pserver(0), Slot::pserver(1), Slot::pserver(0)] {
         let saved = |view: &JobView| {
-            let in_pass = |saved: &CheckpointView| saved.phase == view.phase;
+            // The first one has initial values.
+            let in_pass = |saved: &CheckpointView| saved.phase == view.phase && saved.bytes > 0;
             Some(view.phase) > before && view.checkpoints.last().is_some_and(in_pass)
         };
         let view = run.wait_for("a checkpoint", LIMIT, |view| works(view) && saved(view));
@@ -243,7 +244,7 @@ fn local_recovery_reports_the_updates_that_the_counts_lack() {
     }
     let view = run.wait_for("work goes on", LIMIT, works).expect("a running step");
     lose(&mut run, &view, Slot::trainer(1));
-    let expected = [KILLS[0], "returned to step ", "returned to the initial values"];
+    let expected = [KILLS[0], "returned to step "];
     let (code, events, stderr) = run.expecting(&expected).finish(LIMIT).expect("the run ends");
     assert_eq!(code, Some(0), "{stderr}");
     let (rows, view) = (counts(dir.path()), ended(&events));
