@@ -11,6 +11,7 @@ use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict};
 use heddle_protocol::ids::{Incarnation, Member, RunId, Slot};
 use heddle_protocol::view::{JobEvent, JobState};
+use heddle_tests::hadoop::wait::wait_until;
 use heddle_tests::local::{Run, kill9, pid_of, write_libsvm};
 use heddle_tests::logs::KILLS;
 use heddle_tests::ports::listening;
@@ -193,11 +194,15 @@ fn control_connections_are_encrypted_too() {
     })
     .expect("it recovers");
     std::fs::write(run_dir.join("am.json"), text).expect("written");
-    let carried = relay.carried();
-    assert!(carried.len() > changes.len(), "{} connections", carried.len());
+    let carried = wait_until("heartbeats", LIMIT, || {
+        let carried = relay.carried();
+        let last = carried.last().map(|last| (last.to_server.len(), last.ended));
+        anyhow::ensure!(carried.len() > changes.len(), "{} connections", carried.len());
+        anyhow::ensure!(last.is_some_and(|(bytes, ended)| bytes > 1000 && !ended), "{last:?}");
+        Ok(carried)
+    });
+    let carried = carried.expect("a connection that goes on");
     assert!(carried[0].ended && carried[1].ended);
-    let last = carried.last().expect("some");
-    assert!(last.to_server.len() > 1000 && !last.ended, "{} bytes", last.to_server.len());
     for bytes in both_ways(&carried) {
         for text in ["heddle-hello", "POST ", "trainer", "register", "HTTP/1.1"] {
             assert!(!contains(bytes, text.as_bytes()), "{text} is readable");
