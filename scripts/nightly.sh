@@ -28,9 +28,9 @@ part event-logs 10 simulation compare_event_logs
 part defects 20 simulation find_defects
 # Test programs with tests that are too long for scripts/test.sh: #[ignore = "nightly: …"].
 nightly_tests=(local yarn yarn_kerberos)
-part local 45 workspace ignored_tests local
-part yarn 45 workspace ignored_tests yarn
-part yarn_kerberos 30 workspace ignored_tests yarn_kerberos
+for program in "${nightly_tests[@]}"; do
+    part "$program" 45 workspace ignored_tests "$program"
+done
 part beside 30 workspace check_beside
 part publish 10 workspace scripts/check-publish.sh
 

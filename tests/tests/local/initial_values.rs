@@ -1,7 +1,6 @@
 //! The first checkpoint of a job has no shard files: jobs whose processes die before the second one make their initial values
 //! again, and end with the bytes of an undisturbed run.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,8 +9,9 @@ use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::checkpointed_job::checkpoints_in;
 use heddle_tests::local::{Ended, Run, am_pid, heddle, kill9, pid_of, program, write_libsvm};
 use heddle_tests::logs::KILLS;
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+
+use crate::recovery::{RULES, model};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// Steps take long enough to kill processes between them.
@@ -33,15 +33,7 @@ const MODELS: [(&str, &str); 9] = [
     ("sparse", "algorithm = \"logistic-regression\"\nfeatures = \"any\"\n"),
     ("sparse-machine", "algorithm = \"factorization-machine\"\nrank = 4\nfeatures = \"any\"\n"),
     ("kmeans", "algorithm = \"kmeans\"\nclusters = 8\nfeatures = 300\nstandardise = true\n"),
-    (
-        "rules",
-        "algorithm = \"custom\"\n\
-         [[model.table]]\nname = \"vectors\"\nkind = \"sparse\"\ncols = 3\ninit = { normal = [0.0, 0.1] }\n\
-         optimizer = { kind = \"adagrad\" }\n\
-         [[model.table]]\nname = \"counts\"\nrows = 16\ncols = 1\noptimizer = { kind = \"add\" }\n\
-         [[model.table]]\nname = \"means\"\nrows = 16\ncols = 2\noptimizer = { kind = \"mean\" }\n\
-         [[model.table]]\nname = \"firsts\"\nrows = 16\ncols = 2\noptimizer = { kind = \"least\" }\n",
-    ),
+    ("rules", RULES),
 ];
 
 fn folder() -> TempDir {
@@ -69,18 +61,6 @@ fn job(dir: &Path, name: &str, model: &str) -> String {
 
 fn machine(dir: &Path, name: &str) -> String {
     job(dir, name, MODELS[4].1)
-}
-
-/// SHA-256 of the published model's files, by name.
-fn model(dir: &Path, name: &str) -> BTreeMap<String, String> {
-    let root = dir.join(format!("model-{name}"));
-    let published = std::fs::read(root.join("MODEL.json")).expect("a published model");
-    let published = heddle_protocol::model::ModelFile::from_json(&published).expect("a model file");
-    let sums = published.files.iter().map(|file| {
-        let bytes = std::fs::read(root.join(&published.dir).join(&file.name)).expect("a file");
-        (file.name.clone(), hex::encode(Sha256::digest(bytes)))
-    });
-    sums.collect()
 }
 
 fn finished(run: Run) -> Vec<JobEvent> {

@@ -62,7 +62,7 @@ const MODELS: [(&str, &str); 7] = [
 ];
 
 /// A trainer of one's own: a sparse table with normal initial values, and one table for each rule without gradients.
-const RULES: &str = "algorithm = \"custom\"\n\
+pub const RULES: &str = "algorithm = \"custom\"\n\
     [[model.table]]\nname = \"vectors\"\nkind = \"sparse\"\ncols = 3\ninit = { normal = [0.0, 0.1] }\n\
     optimizer = { kind = \"adagrad\" }\n\
     [[model.table]]\nname = \"counts\"\nrows = 16\ncols = 1\noptimizer = { kind = \"add\" }\n\
@@ -95,7 +95,7 @@ fn job_of(dir: &Path, name: &str, trainers: u32, model: &str) -> String {
 }
 
 /// SHA-256 of the published model's files, by name.
-fn model(dir: &Path, name: &str) -> BTreeMap<String, String> {
+pub fn model(dir: &Path, name: &str) -> BTreeMap<String, String> {
     let root = dir.join(format!("model-{name}"));
     let published = std::fs::read(root.join("MODEL.json")).expect("a published model");
     let published = heddle_protocol::model::ModelFile::from_json(&published).expect("a model file");
