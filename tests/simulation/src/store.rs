@@ -43,6 +43,8 @@ pub struct Durable {
     pub files: BTreeMap<Uuid, Arc<Saved>>,
     /// Files whose content is not what was written.
     pub damaged: BTreeSet<Uuid>,
+    /// Cuts of initial values that a shard took when its values had changed.
+    pub changed_before: BTreeSet<CutId>,
     /// The highest claim.
     pub generation: u32,
     /// Exported folders in the output directory, by name.

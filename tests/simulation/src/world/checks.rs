@@ -467,6 +467,9 @@ impl World {
         if manifest.initial && manifest.parent.is_some() {
             return Err(format!("{} has initial values and is not the first", manifest.cut));
         }
+        if manifest.initial && self.durable.changed_before.contains(&manifest.cut) {
+            return Err(format!("{} is not initial", manifest.cut));
+        }
         for file in manifest.shards.iter().flat_map(ShardFile::files) {
             let saved = self
                 .durable
