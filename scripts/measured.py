@@ -5,7 +5,7 @@
 
 Orphans come to this process (PR_SET_CHILD_SUBREAPER), which waits for them: what a test leaves to be ended by others counts as the
 test's. FILE gets JSON: seconds of `cpu` (user and system), and those of `java` and `heddle` among them. These two are read from
-/proc once a second, so that the last second of each process is missing there. The exit code is the command's.
+/proc every three seconds, so that the last ones of each process are missing there. The exit code is the command's.
 """
 import ctypes
 import json
@@ -18,6 +18,8 @@ import time
 PR_SET_CHILD_SUBREAPER = 36
 # What outlives the command by this many seconds is not waited for: it is named.
 OUTLIVES = 60
+# A look reads files of all processes of the machine.
+LOOK_EVERY = 3
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -59,7 +61,7 @@ def main():
             code, ended = os.waitstatus_to_exitcode(status), time.monotonic()
         if pid == 0:
             time.sleep(0.05)
-        if time.monotonic() - looked >= 1:
+        if time.monotonic() - looked >= LOOK_EVERY:
             looked = time.monotonic()
             seen |= descendants()
     else:

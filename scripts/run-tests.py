@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs all test programs of the workspace and the examples in the documentation, several side by side.
+"""Runs all test programs of the workspace, several side by side.
 
 Those of the whole system (tests/tests) wait most of their time for daemons and for processes to notice that others died:
 one after the other they would keep a machine idle for twenty minutes. Each program's output comes when it has ended, and at the end
@@ -22,53 +22,53 @@ from pathlib import Path
 # Seconds on two busy cores, as this script prints them. The longest are begun first, so that none of them runs alone at
 # the end; only the order counts. Programs that are not listed take a few seconds.
 SECONDS = {
-    "local::recovery": 350,
-    "yarn_kerberos": 360,
+    "yarn_kerberos": 300,
     "yarn_kerberos::expiry": 240,
-    "local::cuts": 330,
     "hdfs::faults": 240,
-    "yarn::job_kills": 330,
-    "yarn::job_stale": 140,
-    "yarn::job_queues": 178,
-    "yarn::job_hdfs_faults": 136,
-    "yarn::job_sites": 205,
-    "local::counting": 120,
-    "local::initial_values": 80,
-    "local::model_saves": 45,
-    "local::soak": 50,
-    "yarn::job_operations": 81,
-    "yarn::job": 77,
+    "local::cuts": 220,
+    "local::recovery": 200,
+    "yarn::job_sites": 200,
+    "yarn::job_replicas": 180,
+    "yarn::job_kills": 180,
+    "yarn::job_queues": 150,
     "simulation": 350,
-    "yarn::job_replicas": 300,
-    "yarn::faults": 76,
-    "hdfs::damage": 72,
-    "hdfs::commit": 67,
-    "local::outage": 20,
-    "yarn::job_refusals": 62,
-    "local::warm_start": 80,
-    "quality": 55,
+    "local::counting": 130,
     "local::pauses": 130,
-    "local::chaos": 55,
-    "local::failover": 50,
-    "local::stragglers": 20,
-    "local::stop": 26,
-    "hdfs::jobs": 85,
-    "yarn::job_chaos": 0,
-    "yarn::protocol": 39,
-    "local::policies": 38,
-    "local::hangs": 37,
-    "local::launcher": 35,
-    "yarn::jobs": 22,
-    "local::strangers": 22,
+    "yarn::job_operations": 120,
+    "yarn::job_refusals": 110,
+    "yarn::job": 100,
+    "hdfs::jobs": 90,
+    "local::initial_values": 90,
+    "local::warm_start": 80,
+    "yarn::faults": 80,
+    "hdfs::damage": 75,
+    "hdfs::commit": 70,
+    "local::chaos": 60,
+    "local::failover": 60,
+    "quality": 55,
     "local::output": 50,
-    "yarn::single_node": 19,
-    "hdfs::files": 16,
-    "yarn::cluster": 16,
+    "local::soak": 50,
+    "local::model_saves": 50,
+    "yarn::protocol": 40,
+    "local::policies": 40,
+    "local::hangs": 40,
+    "local::launcher": 40,
+    "local::stop": 30,
+    "yarn::jobs": 25,
+    "local::strangers": 25,
+    "local::outage": 20,
+    "local::stragglers": 20,
+    "yarn::single_node": 20,
+    "hdfs::files": 20,
+    "yarn::cluster": 20,
     "local::best_pass": 15,
     "local::ssp": 15,
-    "local::no_hang": 13,
+    "local::no_hang": 15,
     "heddle_storage": 10,
     "heddle_pserver": 10,
+    "yarn::job_chaos": 0,
+    "yarn::job_hdfs_faults": 0,
+    "yarn::job_stale": 0,
 }
 # Examples that tests start.
 EXAMPLES = ["blocks", "fetch_tokens", "probe"]
@@ -78,7 +78,7 @@ APART = {"local": None, "hdfs": None, "yarn": None, "yarn_kerberos": {"expiry"}}
 CLUSTER_SECONDS = 120
 # Programs that keep the cores busy for minutes and measure no time. They run beside the others at the lowest priority, which
 # gives them what the others leave.
-PATIENT = {"simulation", "documentation", "beside"}
+PATIENT = {"simulation", "beside"}
 MEASURE = Path(__file__).with_name("measured.py").resolve()
 MEASURED = tempfile.TemporaryDirectory()
 COLUMNS = ("clock", "cpu", "java", "heddle")
@@ -103,7 +103,6 @@ def programs():
                 yield from processes_of(name, command, home)
             else:
                 yield name, command, home
-    yield "documentation", ["cargo", "test", "--workspace", "--locked", "--doc", "--quiet"], ROOT
 
 
 def processes_of(name, command, home):

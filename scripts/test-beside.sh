@@ -33,7 +33,11 @@ unless_passed() {
     [ -s "$unchecked" ] || echo "$digest" >"$passed/$name"
 }
 
-documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet; }
+# Links and examples. Each takes as long as a build of the workspace.
+documentation() {
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+    cargo test --workspace --locked --doc --quiet
+}
 # What cannot be installed is reported and does not hide what the other checks find.
 dependencies() {
     scripts/check-dependencies.sh || {
@@ -49,8 +53,10 @@ benchmarks() {
 }
 
 manifests=(Cargo.lock Cargo.toml '*/Cargo.toml')
-say "documentation"
-documentation
+if [ "$all" = yes ]; then
+    say "documentation"
+    documentation
+fi
 unless_passed "the release binary runs on old systems" scripts/test-release.sh \
     "${manifests[@]}" launcher scripts/test-release.sh scripts/release.sh scripts/launcher.sh
 unless_passed "fuzz targets" fuzz_targets fuzz Cargo.lock shared/channel/src shared/hadoop/src shared/protocol/src

@@ -4,10 +4,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Unoptimised, which takes a third of the time and changes none of this; in a directory of its own, so that nobody takes it for the
-# program to install.
-export CARGO_PROFILE_RELEASE_OPT_LEVEL=0
-export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/release-test"
 binary=$(scripts/release.sh)
 python3 - "$binary" <<'PYTHON'
 import re

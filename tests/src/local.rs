@@ -20,11 +20,17 @@ use crate::logs;
 /// How often a job is asked for its state: each answer costs milliseconds of the processors in a debug build.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A program of this workspace, built before the tests run (`cargo build --workspace --bins`).
+/// A program of this workspace, built before the tests run (`cargo build --workspace --bins`). `heddle` is the file of the variable
+/// `HEDDLE_PROGRAM` where that is set: the figures of docs/performance.md are those of the program that clusters get.
 ///
 /// # Errors
 /// When it is not there.
 pub fn program(name: &str) -> Result<PathBuf> {
+    if name == "heddle"
+        && let Some(file) = std::env::var_os("HEDDLE_PROGRAM")
+    {
+        return Path::new(&file).canonicalize().with_context(|| format!("{}", file.display()));
+    }
     let here = std::env::current_exe()?;
     // <target>/<profile>/deps/<test> → <target>/<profile>/<name>
     let path = here

@@ -238,19 +238,19 @@ impl<'c> Submitted<'c> {
         mut wanted: impl FnMut(&JobView) -> bool,
     ) -> Result<JobView> {
         let end = Instant::now() + limit;
-        let mut last = String::from("no view");
+        let (mut last, mut failure) = (None, None);
         loop {
             match self.view() {
                 Ok(view) if wanted(&view) => return Ok(view),
-                Ok(view) => last = format!("{view:#?}"),
-                Err(error) => last = format!("{error:#}; before: {last:.4000}"),
+                Ok(view) => (last, failure) = (Some(view), None),
+                Err(error) => failure = Some(error),
             }
             if let Some(status) = self.client.try_wait()? {
                 bail!("{what}: {} ended before ({status}): {}", self.id, self.story());
             }
             ensure!(
                 Instant::now() < end,
-                "{what}: not within {limit:?}; last seen {last}; {}",
+                "{what}: not within {limit:?}; last seen {last:#?}, then {failure:?}; {}",
                 self.story()
             );
             std::thread::sleep(LOOK_EVERY);

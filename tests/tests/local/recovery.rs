@@ -231,6 +231,7 @@ fn twenty_kills_of_trainers_and_pservers_change_no_byte() {
 
 /// Dense tables of several columns with sums of a pass, and sparse ones with two kinds of values.
 #[test]
+#[ignore = "nightly: two jobs of a minute"]
 fn kills_change_no_byte_of_clusters_and_sparse_factors() {
     let dir = folder();
     let mut lot = Lot(33);
@@ -298,6 +299,7 @@ fn a_protected_job_recovers_to_the_same_bytes() {
 }
 
 #[test]
+#[ignore = "nightly: three jobs of half a minute"]
 fn one_two_and_three_trainers_give_the_same_clusters() {
     let dir = folder();
     for trainers in [1, 2, 3] {
@@ -309,6 +311,7 @@ fn one_two_and_three_trainers_give_the_same_clusters() {
 }
 
 #[test]
+#[ignore = "nightly: a job of a minute"]
 fn kills_while_candidates_are_drawn_change_no_byte() {
     let dir = folder();
     let file = job_of(dir.path(), "drawn-calm", 2, KMEANS);
@@ -344,6 +347,7 @@ fn kills_while_candidates_are_drawn_change_no_byte() {
 
 /// One data thread has made new centres of the sums when its process dies, the other threads have or have not.
 #[test]
+#[ignore = "nightly: jobs of two minutes"]
 fn deaths_at_the_end_of_a_pass_change_no_byte() {
     let dir = folder();
     let file = job_of(dir.path(), "ends-calm", 2, KMEANS);

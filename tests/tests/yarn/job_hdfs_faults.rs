@@ -172,6 +172,7 @@ fn datanodes_hang(
 }
 
 #[test]
+#[ignore = "nightly: two minutes of outages"]
 fn a_hung_namenode_and_a_dead_datanode_only_delay_checkpoints() -> Result<()> {
     let cluster = Cluster::start(Options { datanodes: 3, ..Options::default() })?;
     let jobs = Jobs::new(&cluster)?;

@@ -329,6 +329,7 @@ fn leader_dies_with_its_node(cluster: &Cluster, submitted: &mut Submitted<'_>) -
 }
 
 #[test]
+#[ignore = "nightly: two jobs, which lose three nodes and the ResourceManager each"]
 fn bytes_and_counts_outlive_nodes_and_the_resourcemanager() -> Result<()> {
     let cluster = cluster()?;
     nodes_die(&cluster, &Job::bytes(&cluster, "bytes-nodes")?).context("bytes")?;
@@ -377,6 +378,7 @@ fn runs(view: &JobView, slot: Slot) -> bool {
 }
 
 #[test]
+#[ignore = "nightly: a job that waits for a lost node"]
 fn survivors_take_over_shards_and_return_them() -> Result<()> {
     let cluster = cluster()?;
     let job = Job::bytes(&cluster, "survivors")?;
@@ -404,6 +406,7 @@ fn survivors_take_over_shards_and_return_them() -> Result<()> {
 
 /// Sparse tables take what is left of the memory: no pserver has room for more shards than it began with.
 #[test]
+#[ignore = "nightly: a job that waits for a lost node"]
 fn survivors_without_room_wait_and_say_so() -> Result<()> {
     let cluster = cluster()?;
     let job = YarnJob::bsp(&cluster, "no-survivors", SHAPE)?;

@@ -115,6 +115,7 @@ fn a_preempted_job_counts_exactly() -> Result<()> {
 }
 
 #[test]
+#[ignore = "nightly: waits for the key of the ResourceManager"]
 fn renewed_token_opens_new_connections_without_the_old_one() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let rm = Daemon::ResourceManager(1);
@@ -211,6 +212,7 @@ fn left(job: &YarnJob<'_>) -> Result<BTreeSet<String>> {
 }
 
 #[test]
+#[ignore = "nightly: a job of a minute"]
 fn a_live_job_moves_and_keeps_its_files_when_others_go() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let dead = YarnJob::bsp(cluster, "clean-dead", Shape::passes(20))?;
@@ -310,6 +312,7 @@ fn backups_without_a_host_are_refused(job: &YarnJob<'_>) -> Result<()> {
 
 /// Pools of a FairScheduler that no administrator declared: what the ResourceManager takes runs, and a refusal has its words.
 #[test]
+#[ignore = "nightly: a cluster of its own"]
 fn a_fair_scheduler_decides_about_undeclared_pools() -> Result<()> {
     let set = |key: &str, value: &str| {
         ("yarn-site.xml".to_owned(), format!("yarn.{key}"), value.to_owned())

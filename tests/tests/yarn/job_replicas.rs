@@ -368,6 +368,7 @@ fn stopped_primary_that_wakes_changes_nothing() -> Result<()> {
 
 /// The job goes back to a checkpoint, and waits for no container.
 #[test]
+#[ignore = "nightly: the local test of spares is in scripts/test.sh"]
 fn spare_takes_the_place_of_a_pserver() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let job = YarnJob::bsp(cluster, "spared", SHAPE)?;
@@ -389,6 +390,7 @@ fn spare_takes_the_place_of_a_pserver() -> Result<()> {
 
 /// SSP: a promoted copy waits for the clocks of all trainers, and each loss leaves the counts exact.
 #[test]
+#[ignore = "nightly: a job of minutes"]
 fn counts_of_an_ssp_job_outlive_losses_without_a_rollback() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let counting = Counting::new(cluster, "clocks", "ssp", 30)?;
@@ -424,6 +426,7 @@ fn wait_saved(job: &Submitted<'_>, save: SaveNo) -> Result<()> {
 
 /// The trainers that write the first save exit; the ApplicationMaster exits when it is about to publish the second.
 #[test]
+#[ignore = "nightly: a job of a minute"]
 fn saves_and_counts_outlive_savers_and_masters() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let counting = Counting::new(cluster, "saves", "asp", 30)?;

@@ -228,6 +228,7 @@ fn on_a_site(
 }
 
 #[test]
+#[ignore = "nightly: a job of a minute"]
 fn job_runs_where_viewfs_is_the_default_file_system() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let job = YarnJob::bsp(cluster, "viewed", SHAPE)?;
@@ -278,6 +279,7 @@ fn job_runs_where_viewfs_is_the_default_file_system() -> Result<()> {
 }
 
 #[test]
+#[ignore = "nightly: a job of a minute"]
 fn commands_work_where_the_default_is_a_cloud_store() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let job = YarnJob::bsp(cluster, "cloudy", SHAPE)?;
@@ -330,6 +332,7 @@ fn nodes(submitted: &Submitted<'_>) -> Vec<Daemon> {
 }
 
 #[test]
+#[ignore = "nightly: a job of minutes"]
 fn job_leaves_a_node_that_is_taken_out_of_service() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let shape = Shape { passes: 18, ..SHAPE };
@@ -428,6 +431,7 @@ const NEEDS_SECRET: &str = "secret=$(cat \"$API_KEY_FILE\") && test ${#secret} =
      ! grep -rqsF \"$secret\" launch_container.sh conf && exec kit/bin/count";
 
 #[test]
+#[ignore = "nightly: a job of a minute"]
 fn trainers_run_a_program_of_an_archive_with_a_secret() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let counting = Counting::new(cluster, "archive", "bsp", 1)?;

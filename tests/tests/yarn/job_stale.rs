@@ -221,6 +221,7 @@ fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Resul
 }
 
 #[test]
+#[ignore = "nightly: three jobs, some ends of leases and nodes"]
 fn a_stale_applicationmaster_commits_and_deletes_nothing() -> Result<()> {
     let cluster = cluster()?;
     // All jobs are of one shape, so one run without a cluster gives the expected result of each.
