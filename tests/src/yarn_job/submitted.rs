@@ -238,13 +238,16 @@ impl<'c> Submitted<'c> {
         mut wanted: impl FnMut(&JobView) -> bool,
     ) -> Result<JobView> {
         let end = Instant::now() + limit;
-        let (mut last, mut failure) = (None, None);
+        let mut last = None;
         loop {
-            match self.view() {
+            let failure = match self.view() {
                 Ok(view) if wanted(&view) => return Ok(view),
-                Ok(view) => (last, failure) = (Some(view), None),
-                Err(error) => failure = Some(error),
-            }
+                Ok(view) => {
+                    last = Some(view);
+                    None
+                }
+                Err(error) => Some(error),
+            };
             if let Some(status) = self.client.try_wait()? {
                 bail!("{what}: {} ended before ({status}): {}", self.id, self.story());
             }
