@@ -27,7 +27,7 @@ done
 part event-logs 10 simulation compare_event_logs
 part defects 20 simulation find_defects
 # Test programs with tests that are too long for scripts/test.sh: #[ignore = "nightly: …"].
-nightly_tests=(local yarn yarn_kerberos)
+nightly_tests=(hdfs local yarn yarn_kerberos)
 for program in "${nightly_tests[@]}"; do
     part "$program" 45 workspace ignored_tests "$program"
 done

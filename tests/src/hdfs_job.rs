@@ -279,7 +279,7 @@ impl<'c> HdfsJob<'c> {
     /// to be right.
     ///
     /// # Errors
-    /// A file is damaged or missing.
+    /// A file is damaged or missing, or has no sidecar.
     pub fn md5sum(&self) -> Result<usize> {
         let to = self.path().join("downloaded");
         std::fs::create_dir_all(&to)?;
@@ -299,7 +299,10 @@ impl<'c> HdfsJob<'c> {
                 .output()?;
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             ensure!(output.status.success(), "{name}: {said}");
-            right += said.lines().filter(|line| line.ends_with(": OK")).count();
+            let sums = said.lines().filter(|line| line.ends_with(": OK")).count();
+            let all = std::fs::read_dir(to.join(&name))?.count();
+            ensure!(all == 2 * sums, "{name}: {sums} of {all} files with their sidecars: {said}");
+            right += sums;
         }
         std::fs::remove_dir_all(to)?;
         Ok(right)

@@ -151,6 +151,7 @@ fn trainers_come_and_go(seconds: u64) {
 }
 
 #[test]
+#[ignore = "nightly: half a minute of all cores"]
 fn trainers_that_come_and_go_each_second_change_no_byte() {
     trainers_come_and_go(10);
 }
@@ -225,6 +226,7 @@ fn continues_from(job: &SoakJob, saved: &[PathBuf], position: usize, expected: &
 }
 
 #[test]
+#[ignore = "nightly: half a minute of all cores"]
 fn each_checkpoint_is_whole_while_primaries_die() {
     primaries_die_while_checkpoints_are_saved(2);
 }

@@ -30,6 +30,7 @@ async fn five_containers(cluster: &Cluster, hello: &Hello<'_>) -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "nightly: a cluster of its own"]
 async fn a_job_survives_rm_restarts_a_new_key_and_a_lost_node() -> Result<()> {
     let cluster = Cluster::start(Options {
         am_expiry_ms: 10_000,
@@ -101,6 +102,7 @@ async fn a_job_survives_rm_restarts_a_new_key_and_a_lost_node() -> Result<()> {
 }
 
 #[tokio::test]
+#[ignore = "nightly: a cluster of its own"]
 async fn job_and_client_follow_a_resourcemanager_failover() -> Result<()> {
     let cluster =
         Cluster::start(Options { nodemanagers: 2, resourcemanagers: 2, ..Options::default() })?;

@@ -55,6 +55,7 @@ fn audited_tokens(cluster: &Cluster, dir: &str) -> Result<BTreeSet<String>> {
 }
 
 #[test]
+#[ignore = "nightly: waits two minutes for the ends of tokens"]
 fn a_job_ends_saved_before_its_tokens_do_and_continues() -> Result<()> {
     let (cluster, _) = cluster()?;
     let _daemons = DAEMONS.read().unwrap_or_else(PoisonError::into_inner);
