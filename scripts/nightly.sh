@@ -14,7 +14,7 @@ logs="${CARGO_TARGET_DIR:-target}/nightly-logs"
 
 names=()
 declare -A minutes tested commands
-# part NAME MINUTES simulation|workspace COMMAND…: what the command tests are the packages of the simulation, or all sources.
+# part NAME MINUTES simulation|workspace COMMAND…: what the command tests are the packages of the simulation, or all others.
 part() {
     names+=("$1")
     minutes[$1]=$2
@@ -25,13 +25,14 @@ for n in 1 2 3 4; do
     part "simulation-$n" 20 simulation explore "$n/4"
 done
 part event-logs 10 simulation compare_event_logs
-part defects 20 simulation find_defects
+part defects 2 simulation find_defects
 # Test programs with tests that are too long for scripts/test.sh: #[ignore = "nightly: …"].
 nightly_tests=(hdfs local yarn yarn_kerberos)
+declare -A test_minutes=([hdfs]=2 [local]=15 [yarn]=60 [yarn_kerberos]=10)
 for program in "${nightly_tests[@]}"; do
-    part "$program" 45 workspace ignored_tests "$program"
+    part "$program" "${test_minutes[$program]}" workspace ignored_tests "$program"
 done
-part beside 30 workspace check_beside
+part beside 8 workspace check_beside
 part publish 10 workspace scripts/check-publish.sh
 
 simulation() { cargo test --locked -p heddle-simulation --test simulation "$@"; }
@@ -71,7 +72,7 @@ check_beside() {
 
 # Of the sources that a part tests.
 digest() {
-    local packages paths=('*.rs' '*Cargo.toml' Cargo.lock)
+    local packages paths=('*.rs' ':!tests/simulation' '*Cargo.toml' Cargo.lock)
     if [ "$1" = simulation ]; then
         packages=$(cargo tree --locked --package heddle-simulation --edges normal --prefix none)
         mapfile -t paths < <(sed -n "s|.*($(pwd -P)/\([^)]*\)).*|\1/src\n\1/Cargo.toml|p" <<<"$packages")
