@@ -173,9 +173,15 @@ impl World {
     pub(super) fn end_badly(&mut self, number: u64, exit: Exit) -> Result<(), String> {
         if let Some(container) = self.containers.get(&number) {
             let member = container.member;
-            // What does not count when the cluster reports it counts as a kill while only the port refuses.
+            // What does not count when the cluster reports it counts as a kill while only the port refuses; and where no report comes
+            // either, as a failure of one that did not register in time.
+            let is_reported = self.trouble.cluster.completions_lost == 0;
             let weight = match exit {
-                Exit::Signal(9) | Exit::OutOfMemory { .. } | Exit::ByCluster { .. } => 1,
+                Exit::Signal(9) | Exit::OutOfMemory { .. } | Exit::ByCluster { .. }
+                    if is_reported =>
+                {
+                    1
+                }
                 _ => 2,
             };
             *self.trouble.ends.entry(member.slot).or_default() += weight;
