@@ -46,8 +46,10 @@ fn the_quick_start_on_hdfs_gives_the_result_of_a_local_run() -> Result<()> {
     ensure!(here == there, "{here} here, {there} on HDFS");
 
     ensure!(job.verify()?.len() == 3, "checkpoint.keep is 3");
-    // 8 shards and a manifest, of one checkpoint at least: that of pass 5 may be left out for one that takes its time.
-    ensure!(job.md5sum()? >= 9, "md5sum takes the sidecars");
+    // 8 shards and a manifest, twice, and of the third the same, or the manifest alone where it is still the first checkpoint, which
+    // has initial values: that depends on time.
+    let files = job.md5sum()?;
+    ensure!(matches!(files, 19 | 27), "md5sum takes the sidecars of {files} files");
     Ok(())
 }
 
