@@ -21,7 +21,7 @@ use crate::logs;
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A program of this workspace, built before the tests run (`cargo build --workspace --bins`). `heddle` is the file of the variable
-/// `HEDDLE_PROGRAM` where that is set: the figures of docs/performance.md are those of the program that clusters get.
+/// `HEDDLE_PROGRAM` where that is set: figures of docs/performance.md that need no fail points are those of the program that clusters get.
 ///
 /// # Errors
 /// When it is not there.
