@@ -42,7 +42,8 @@ fn session_of_faults(job: &YarnJob<'_>) -> Result<Vec<String>> {
     let mut faults = Vec::new();
     for line in ended.stdout.lines() {
         let line: serde_json::Value = serde_json::from_str(line)?;
-        if line["fault"].is_string() {
+        // A file is changed only if a good copy or an older checkpoint stays, which depends on the time of the order.
+        if line["fault"].is_string() && line["fault"] != "corrupt" {
             faults.push(format!("{} of {}", line["fault"], line["targets"]));
         } else {
             println!("{}: {line}", submitted.id);
