@@ -6,10 +6,10 @@ use std::io::Write;
 
 use flate2::write::MultiGzDecoder;
 use heddle_am_core::{InputHost, Locality};
-use heddle_input::{TaskLength, auto_batch, compression_of, plan_input, workers};
+use heddle_input::{TaskLength, compression_of, plan_input, workers};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::plan_file::{self, PlanFileError};
-use heddle_protocol::spec::{BatchSize, JobSpec, Location, TaskSize};
+use heddle_protocol::spec::{JobSpec, Location, TaskSize};
 use heddle_storage::{BlockHost, BlockPlace, StorageError, chain, connect, find_files};
 use tracing::warn;
 
@@ -17,7 +17,7 @@ use tracing::warn;
 const FILES_ASKED_AT_ONCE: usize = 16;
 /// Files up to which anything is asked: some ten seconds of the NameNode's time.
 const FILES_ASKED_MAX: usize = 20_000;
-/// Bytes at the beginning of the training data from which the length of a record is estimated.
+/// Bytes at the beginning of the training data by which automatic values are decided.
 const SAMPLE_BYTES: u64 = 256 << 10;
 /// Hosts that are remembered of a task: as many as a block has copies, as a rule.
 const HOSTS_OF_A_TASK: usize = 3;
@@ -74,22 +74,21 @@ pub async fn plan(spec: &JobSpec) -> Result<InputPlan, InputError> {
     Ok(plan)
 }
 
-/// Sets `training.batch = "auto"` to the number of rows that suits the records of the plan.
-///
-/// # Errors
-/// The sample of the training data cannot be read.
-pub async fn resolve_batch(spec: &mut JobSpec, plan: &InputPlan) -> Result<(), InputError> {
-    if spec.training.batch == BatchSize::Auto {
-        let records = estimated_records(spec, plan).await?;
-        spec.training.batch = BatchSize::Rows(auto_batch(records, workers(spec)));
-    }
-    Ok(())
+/// The beginning of the training data.
+pub struct Head {
+    /// Text, unpacked; the last line may be cut.
+    pub text: Vec<u8>,
+    /// Bytes of all training data by those that the text was read from.
+    pub share: f64,
 }
 
-/// About the records of a pass: bytes of the training data by the length of the records at its beginning.
-async fn estimated_records(spec: &JobSpec, plan: &InputPlan) -> Result<u64, InputError> {
+/// Reads the beginning of the first training file.
+///
+/// # Errors
+/// It cannot be read.
+pub async fn head(spec: &JobSpec, plan: &InputPlan) -> Result<Head, InputError> {
     let Some(file) = plan.train.first().and_then(|task| plan.files.get(task.file as usize)) else {
-        return Ok(0);
+        return Ok(Head { text: Vec::new(), share: 0.0 });
     };
     let key = "data.train";
     let shown = || spec.data.train.first().map_or_else(String::new, ToString::to_string);
@@ -98,23 +97,39 @@ async fn estimated_records(spec: &JobSpec, plan: &InputPlan) -> Result<u64, Inpu
     let failed = |source| InputError::Storage { key, location: shown(), source };
     let storage = connect(&location).map_err(failed)?;
     let len = file.bytes.min(SAMPLE_BYTES) as usize;
-    let head = storage.read_range(location.path(), 0, len).await.map_err(failed)?;
-    let records = match file.compression {
-        Compression::None => lines(&head),
+    let packed = storage.read_range(location.path(), 0, len).await.map_err(failed)?;
+    let text = match file.compression {
+        Compression::None => packed.to_vec(),
         Compression::Gzip => {
             let mut unpacked = MultiGzDecoder::new(Vec::new());
             // The sample ends within the stream, and a damaged file is reported when it is read.
-            let _cut_off = unpacked.write_all(&head).and_then(|()| unpacked.flush());
-            lines(unpacked.get_ref())
+            let _cut_off = unpacked.write_all(&packed).and_then(|()| unpacked.flush());
+            std::mem::take(unpacked.get_mut())
         }
     };
-    Ok(u64::try_from(u128::from(plan.train_bytes()) * u128::from(records) / len.max(1) as u128)
-        .unwrap_or(u64::MAX))
+    Ok(Head { text, share: plan.train_bytes() as f64 / len.max(1) as f64 })
 }
 
-/// Records of a text, at least one.
-fn lines(text: &[u8]) -> u64 {
-    (text.iter().filter(|&&byte| byte == b'\n').count() as u64).max(1)
+/// The plan of a checkpoint, if the files are unchanged.
+///
+/// # Errors
+/// Names the first file that is not, and the next step.
+pub fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, String> {
+    let (before, now) = (&planned.files, &found.files);
+    let same = before.len() == now.len()
+        && before.iter().zip(now).all(|(a, b)| a.url == b.url && a.bytes == b.bytes);
+    if same {
+        return Ok(planned);
+    }
+    let changed = before
+        .iter()
+        .find(|file| !now.iter().any(|other| other.url == file.url && other.bytes == file.bytes))
+        .or_else(|| now.iter().find(|file| !before.iter().any(|other| other.url == file.url)));
+    let which = changed.map_or("a file", |file| file.url.as_str());
+    Err(format!(
+        "data.train, data.test: {which} was added, removed or has another length since the checkpoint was made: restore it, \
+             or rerun with --fresh to start over"
+    ))
 }
 
 /// Where the bytes of a plan's tasks are, so that tasks run near them. Files without known block

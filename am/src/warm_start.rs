@@ -1,6 +1,7 @@
 //! Finds the checkpoint that a job begins with (`model.init`), and checks whether it fits, before anything is claimed.
 //!
-//! `model.init` names one checkpoint, or the folder of a job's checkpoints, whose newest complete one counts. A damaged one is
+//! `model.init` names one checkpoint, or the folder of a job's checkpoints, whose newest complete one counts, or that of its best
+//! pass where the job keeps it. A damaged one is
 //! passed over with a warning, by `checkpoint.on-corrupt`. The job then names the checkpoint that was found, so that each
 //! later start from initial values takes the same one. Pservers read its files and check their sums.
 
@@ -20,6 +21,8 @@ const MANIFEST: &str = "MANIFEST.json";
 pub struct InitialCheckpoint {
     /// Its directory.
     pub location: Location,
+    /// Its job.
+    pub job: JobSpec,
     /// What the job takes over.
     pub start: WarmStart,
     /// Newer ones that are damaged, in words.
@@ -121,9 +124,10 @@ pub async fn find(spec: &JobSpec) -> Result<Option<InitialCheckpoint>, FindError
     if checkpoint.manifest.initial {
         return Err(CheckpointError::Untrained { dir: location.to_string() }.into());
     }
-    let start = job_of(&checkpoint.manifest.spec).and_then(|before| warm_start(spec, &before));
+    let start = job_of(&checkpoint.manifest.spec)
+        .and_then(|before| Ok((warm_start(spec, &before)?, before)));
     match start {
-        Ok(start) => Ok(Some(InitialCheckpoint { location, start, damaged })),
+        Ok((start, job)) => Ok(Some(InitialCheckpoint { location, job, start, damaged })),
         Err(source) => Err(FindError::Tables { location, source }),
     }
 }

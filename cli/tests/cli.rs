@@ -248,16 +248,24 @@ fn config_show_prints_value_origin_and_resolution() {
 }
 
 #[test]
-fn automatic_batch_follows_the_records_of_the_data() {
+fn automatic_values_follow_the_data() {
     let bench = Bench::new(JOB);
     let data = "1 1:1 7:0.5\n".repeat(40_000);
     let path = bench.path().join("data.libsvm");
     std::fs::write(&path, data).unwrap();
     let set = format!("data.train={}", path.display());
     let shown = bench.ok(&["config", "show", "job.toml", "--set", &set]);
-    // 40,000 / 64 = 625 rows a step, over 4 lanes: 156, and the power of two below.
-    let line = shown.lines().find(|line| line.starts_with("training.batch ")).unwrap();
-    assert!(line.contains("\"auto\" → 128"), "{line}");
+    for (key, value, reason) in [
+        // 40,000 / 64 = 625 rows a step, over 4 lanes: 156, and the power of two below.
+        ("training.batch", "128", "about 40000 records, 4 lanes"),
+        ("model.standardise", "true", "20.000 % of the cells are present"),
+        ("data.passes", "12", "about 40000 records, standardised"),
+        ("model.l2", "0.000025", "1 / 40000"),
+        ("training.keep", "last", "there is no test data"),
+    ] {
+        let line = shown.lines().find(|line| line.starts_with(&format!("{key} "))).unwrap();
+        assert!(line.contains(&format!("\"auto\" → {value} ")) && line.contains(reason), "{line}");
+    }
     assert!(shown.ends_with("effective batch: 512 rows an update (4 lanes × 128)\n"), "{shown}");
 }
 
@@ -286,6 +294,7 @@ fn dry_run_prints_the_plan_and_does_nothing() {
     let plan = bench.ok(&["run", "job.toml", "--dry-run"]);
     assert!(plan.contains("2 pservers, 1 to 2 trainers"), "{plan}");
     assert!(plan.contains("12 B in 1 file, "), "{plan}");
+    assert!(plan.contains("model.standardise") && plan.contains("all values 0 or 1"), "{plan}");
     assert!(!bench.path().join("state").exists() && !bench.path().join("out").exists());
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-const JOB: &str = "name = \"small\"\n[data]\ntrain = \"train.libsvm\"\n[model]\nfeatures = 2\n\
+const JOB: &str = "name = \"small\"\n[data]\ntrain = \"train.libsvm\"\npasses = 1\n[model]\nfeatures = 2\nstandardise = false\n\
     [training]\nlanes = 2\nbatch = 4\n[pservers]\ncount = 1\nshards = 2\n[trainers]\nmax = 1\n";
 
 /// A folder with a job of forty records, of which the third may be another.
@@ -163,6 +163,12 @@ fn finished_job_with_own_folders_starts_over_only_with_fresh() {
     assert_eq!(exit, Some(0), "{stderr}");
     let (exit, stderr) = again(&["--resume", "--set", "data.passes=2"]);
     assert_eq!(exit, Some(0), "{stderr}");
+    let (exit, stderr) = again(&["--resume", "--set", "data.passes=1"]);
+    assert_eq!(exit, Some(7), "{stderr}");
+    assert!(
+        stderr.contains("the passes that the run in checkpoint.dir has begun, 2 (got 1"),
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub fn checkpointed_job(more: &str) -> tempfile::TempDir {
     let text = format!(
         "name = \"checkpointed\"\n\
          [data]\ntrain = \"data/*.libsvm\"\npasses = 3\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 40\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 40\nstandardise = false\n\
          [training]\nlanes = 2\nbatch = 10\n\
          [pservers]\ncount = 2\nshards = 4\n[trainers]\nmin = 1\nmax = 2\n\
          [checkpoint]\ndir = \"ckpt\"\nevery = \"1 pass\"\n{more}\

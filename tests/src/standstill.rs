@@ -17,7 +17,7 @@ pub fn write_job(dir: &Path, name: &str, records: u32) -> Result<()> {
     let text = format!(
         "name = \"{name}\"\n\
          [data]\ntrain = \"data/train-*.libsvm\"\npasses = 1\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\nstandardise = false\n\
          [training]\nconsistency = \"bsp\"\nlanes = 2\nbatch = 8\n\
          [pservers]\ncount = 2\nshards = 4\n\
          [trainers]\nmin = 2\nmax = 2\n\

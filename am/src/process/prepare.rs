@@ -91,7 +91,7 @@ pub(super) async fn prepare(
     announce: impl Future<Output = Result<(), StartFailure>>,
 ) -> Result<Prepared, StartFailure> {
     let PreparationInputs { file, spec, owner, lease, run_dir, events } = inputs;
-    check_batch(spec)?;
+    check_decided(spec)?;
     let on_a_cluster = matches!(owner, Owner::Application { .. });
     let location = checkpoint_location(spec)?;
     let checkpoints = open_of_job(&spec.checkpoint, &location, events).await?;
@@ -168,14 +168,14 @@ async fn initial_checkpoint(
     Ok(init.map(|init| init.location))
 }
 
-/// The batch of a job that runs is a number: commands resolve an automatic one.
-fn check_batch(spec: &JobSpec) -> Result<(), StartFailure> {
-    if spec.training.batch != spec::BatchSize::Auto {
-        return Ok(());
-    }
+/// A job that runs has no automatic values: commands decide them.
+fn check_decided(spec: &JobSpec) -> Result<(), StartFailure> {
+    let Some(key) = spec.undecided.first() else { return Ok(()) };
     Err(StartFailure::new(
         ExitCode::Input,
-        "training.batch must be a number when a job starts (got \"auto\"); start it by `heddle run` or `heddle submit`",
+        format!(
+            "{key} must be decided when a job starts (got \"auto\"); start it by `heddle run` or `heddle submit`"
+        ),
     ))
 }
 
@@ -301,7 +301,8 @@ impl Resumption<'_> {
         carried.extend(ended.clone().map(Record::Outcome));
         let plan = match base {
             // Task numbers mean the same input as when the checkpoint was made.
-            Some(base) => unchanged(base.plan.clone(), self.found)?,
+            Some(base) => input::unchanged(base.plan.clone(), self.found)
+                .map_err(|changed| StartFailure::new(ExitCode::Input, changed))?,
             None => self.found.clone(),
         };
         Ok(Continuation { carried, plan, ended })
@@ -417,7 +418,17 @@ fn may_continue(
                 ),
             ));
         }
-        longer = differences.iter().any(|difference| difference.key == "data.passes");
+        let begun = base.passes_begun(&before);
+        if spec.data.passes < begun {
+            return Err(StartFailure::new(
+                ExitCode::Input,
+                format!(
+                    "data.passes must not be lower than the passes that the run in checkpoint.dir has begun, {begun} (got {}, checkpoint {})",
+                    spec.data.passes, base.cut
+                ),
+            ));
+        }
+        longer = spec.data.passes > before.data.passes;
     }
     let last = history.iter().rev().find_map(|record| match record {
         Record::Outcome(outcome) => Some(outcome.clone()),
@@ -428,28 +439,6 @@ fn may_continue(
     let carried =
         history.into_iter().filter(|record| !matches!(record, Record::Outcome(_))).collect();
     Ok((carried, finished))
-}
-
-/// The plan of the checkpoint, if the files are unchanged.
-fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, StartFailure> {
-    let (before, now) = (&planned.files, &found.files);
-    let same = before.len() == now.len()
-        && before.iter().zip(now).all(|(a, b)| a.url == b.url && a.bytes == b.bytes);
-    if same {
-        return Ok(planned);
-    }
-    let changed = before
-        .iter()
-        .find(|file| !now.iter().any(|other| other.url == file.url && other.bytes == file.bytes))
-        .or_else(|| now.iter().find(|file| !before.iter().any(|other| other.url == file.url)));
-    let which = changed.map_or("a file", |file| file.url.as_str());
-    Err(StartFailure::new(
-        ExitCode::Input,
-        format!(
-            "data.train, data.test: {which} was added, removed or has another length since the checkpoint was made: restore it, \
-             or rerun with --fresh to start over"
-        ),
-    ))
 }
 
 /// Moves damaged checkpoints aside, so that the retention of superseded generations does not delete them. A checkpoint that

@@ -6,10 +6,10 @@ use clap::Subcommand;
 use heddle_hadoop::configuration::StatedValue;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::file::{KeyOverride, Shown, template};
-use heddle_protocol::spec::{BatchSize, JobSpec, Location, SpecDigest};
+use heddle_protocol::spec::{JobSpec, Location, SpecDigest};
 use serde::Serialize;
 
-use super::effective_batch::effective_batch;
+use super::decisions::{self, effective_batch};
 use super::submit::{self, Keys};
 use crate::am_client;
 use crate::cluster::{self, ClusterContext};
@@ -70,6 +70,9 @@ struct KeyView<'a> {
     origin: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     resolved: Option<String>,
+    /// Why the data has decided so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
     /// Whether it is a key of Hadoop's configuration.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hadoop: bool,
@@ -91,9 +94,10 @@ fn show_site(json: bool) -> CommandResult {
                 value: &shown.value,
                 origin: shown.origin.to_string(),
                 resolved: shown.resolved.clone(),
+                reason: None,
                 hadoop: false,
             })?,
-            false => columns.push(row(shown, shown.resolved.as_deref())),
+            false => columns.push(row(shown, shown.resolved.as_deref(), None)),
         }
     }
     if !json {
@@ -102,13 +106,14 @@ fn show_site(json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// Key, value and origin as cells.
-fn row(shown: &Shown, resolved: Option<&str>) -> Vec<String> {
+/// Key, value and origin as cells; `reason`: why the data has decided so.
+fn row(shown: &Shown, resolved: Option<&str>, reason: Option<&str>) -> Vec<String> {
     let value = match resolved {
         Some(resolved) => format!("{} → {resolved}", shown.value),
         None => shown.value.clone(),
     };
-    vec![shown.key.to_owned(), value, format!("({})", shown.origin)]
+    let reason = reason.map_or_else(String::new, |reason| format!("; {reason}"));
+    vec![shown.key.to_owned(), value, format!("({}{reason})", shown.origin)]
 }
 
 /// Prints a job as `heddle run` would run it, or as `heddle submit` would with these flags.
@@ -118,22 +123,22 @@ fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
     let unknown_outputs = flags.is_some() && outputs.is_none();
     // The run's uuid is drawn when it starts.
     let mut job = args.read_with("<run>", outputs, &stated.job)?;
-    let given = job.spec.training.batch;
-    if given == BatchSize::Auto {
-        // Data that is not there yet does not hide the rest.
-        let _unresolved = am_client::runtime()?.block_on(async {
-            let plan = heddle_am::input::plan(&job.spec).await?;
-            heddle_am::input::resolve_batch(&mut job.spec, &plan).await
-        });
-    }
-    let init = init(&job.spec)?;
+    let init = am_client::runtime()?.block_on(heddle_am::warm_start::find(&job.spec));
+    let init = init.ok().flatten();
+    // Data that is not there yet does not hide the rest.
+    let decisions = am_client::runtime()?.block_on(async {
+        let plan = heddle_am::input::plan(&job.spec).await.ok()?;
+        decisions::resolve(&mut job.spec, &plan, init.as_ref(), &mut Vec::new()).await.ok()
+    });
+    let decisions = decisions.unwrap_or_default();
+    let init = init.map(|init| init.location.to_string());
     let mut rows = Vec::new();
     for shown in &job.shown {
+        let decided = decisions.iter().find(|decided| decided.key == shown.key);
+        let reason = decided.map(|decided| decided.reason.as_str());
         let resolved = match (shown.key, &shown.resolved) {
             ("run.work-dir", None) => Some(work_dir(&job.spec)?),
-            ("training.batch", None) if given == BatchSize::Auto => {
-                job.spec.training.batch.rows().map(|rows| rows.to_string())
-            }
+            (_, None) if let Some(decided) = decided => Some(decided.value.clone()),
             ("model.init", _) if init.is_some() => init.clone(),
             // Without a cluster the home on HDFS is unknown.
             ("checkpoint.dir", _) if job.default_checkpoint_dir && unknown_outputs => None,
@@ -146,11 +151,12 @@ fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
                 value: &shown.value,
                 origin: shown.origin.to_string(),
                 resolved,
+                reason,
                 hadoop: false,
             })?;
             continue;
         }
-        rows.push(row(shown, resolved.as_deref()));
+        rows.push(row(shown, resolved.as_deref(), reason));
     }
     for StatedValue { key, value, from } in stated.hadoop {
         match json {
@@ -159,6 +165,7 @@ fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
                 value: &value,
                 origin: from,
                 resolved: None,
+                reason: None,
                 hadoop: true,
             })?,
             false => rows.push(vec![key, value, format!("({from}, for Hadoop's configuration)")]),
@@ -166,7 +173,7 @@ fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
     }
     if json {
         output::json(&serde_json::json!({
-            "effective_batch": job.spec.training.effective_batch(),
+            "effective_batch": job.spec.effective_batch(),
             "digest": SpecDigest::of(&job.spec),
         }))?;
         return Ok(ExitCode::Ok);
@@ -189,12 +196,6 @@ fn outputs(
     let staging = args.read_with("<run>", None, flags)?.spec.submit.staging;
     let outputs = async { submit::outputs(&ClusterContext::with_staging(staging)?) };
     am_client::runtime()?.block_on(outputs).map(Some)
-}
-
-/// The checkpoint that `model.init` names at the moment, if it can be used.
-fn init(spec: &JobSpec) -> Result<Option<String>, CommandFailure> {
-    let found = am_client::runtime()?.block_on(heddle_am::warm_start::find(spec));
-    Ok(found.ok().flatten().map(|init| init.location.to_string()))
 }
 
 fn work_dir(spec: &JobSpec) -> Result<String, CommandFailure> {

@@ -9,7 +9,7 @@ pub mod clean;
 pub mod completions;
 pub mod config;
 pub mod containers;
-mod effective_batch;
+mod decisions;
 pub mod export;
 pub mod install;
 pub mod kill;

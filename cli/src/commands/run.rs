@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use heddle_am::report::format;
 use heddle_am::run_dir::{ResumeMode, RunDir, RunFile};
 use heddle_am::wall_clock::wall_ms;
-use heddle_input::{parallelism_warning, workers};
+use heddle_input::{ValueDecision, parallelism_warning, workers};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
@@ -17,7 +17,7 @@ use heddle_protocol::spec::file::Job;
 use heddle_protocol::spec::{JobSpec, SpecDigest, identity};
 use uuid::Uuid;
 
-use super::effective_batch::effective_batch;
+use super::decisions::{self, effective_batch};
 use super::warm_start;
 use crate::am_client;
 use crate::failure::{CommandFailure, CommandResult};
@@ -70,6 +70,8 @@ struct RunPlan {
     /// URL of the mirror that it continues from.
     from: Option<String>,
     input: InputPlan,
+    /// Values that the data has decided.
+    decisions: Vec<ValueDecision>,
     /// Notes that are printed before it starts.
     notes: Vec<String>,
 }
@@ -83,6 +85,7 @@ pub fn run(args: Args, json: bool) -> CommandResult {
         for note in &plan.notes {
             eprintln!("{note}");
         }
+        decisions::print(&plan.decisions);
     }
     let run = create(&args, &plan)?;
     let runtime =
@@ -137,19 +140,24 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     };
     let from = super::checkpoint::mirror_to_continue(args.from.as_deref(), args.take_over);
     let from = am_client::runtime()?.block_on(from)?;
+    if !args.fresh {
+        let dir = from.clone().unwrap_or_else(|| job.spec.checkpoint.dir.url());
+        am_client::runtime()?.block_on(decisions::keep(&mut job, &dir));
+    }
     let input = if args.dry_run {
         preflight::look(&job.spec, args.overwrite)?
     } else {
         preflight::check(&job.spec, args.overwrite)?
     };
-    am_client::runtime()?
-        .block_on(heddle_am::input::resolve_batch(&mut job.spec, &input))
-        .map_err(|error| preflight::unreadable(&error))?;
-    notes.extend(am_client::runtime()?.block_on(warm_start::resolve(&mut job.spec, args.fresh))?);
+    let (init, init_notes) =
+        am_client::runtime()?.block_on(warm_start::resolve(&mut job.spec, args.fresh))?;
+    notes.extend(init_notes);
+    let decisions = decisions::resolve(&mut job.spec, &input, init.as_ref(), &mut notes);
+    let decisions = am_client::runtime()?.block_on(decisions)?;
     notes.extend(parallelism_warning(&input, workers(&job.spec)));
     let request =
         RunRequest { job_file, label, default_checkpoint_dir: job.default_checkpoint_dir };
-    Ok(RunPlan { id, job, work_dir, request, earlier, from, input, notes })
+    Ok(RunPlan { id, job, work_dir, request, earlier, from, input, decisions, notes })
 }
 
 fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
@@ -158,11 +166,12 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
         output::json(&serde_json::json!({
             "run_dir": runs::path_of(&plan.work_dir, plan.id.0),
             "digest": SpecDigest::of(spec),
-            "effective_batch": spec.training.effective_batch(),
+            "effective_batch": spec.effective_batch(),
             "files": plan.input.files.len(),
             "train_bytes": plan.input.train_bytes(),
             "train_tasks": plan.input.train.len(),
             "test_tasks": plan.input.test.len(),
+            "decisions": plan.decisions,
             "spec": spec,
         }))?;
         return Ok(ExitCode::Ok);
@@ -203,6 +212,9 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
     ];
     let rows: Vec<_> = rows.map(|(name, value)| vec![name.to_owned(), value]).into();
     output::line(&output::columns(&rows))?;
+    if !plan.decisions.is_empty() {
+        output::line(&decisions::in_words(&plan.decisions))?;
+    }
     Ok(ExitCode::Ok)
 }
 

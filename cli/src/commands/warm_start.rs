@@ -7,14 +7,17 @@ use heddle_storage::{StorageUrl, connect};
 
 use crate::failure::CommandFailure;
 
-/// Replaces `model.init` by the checkpoint that it names, and returns notes about it. A job that continues its own
+/// Replaces `model.init` by the checkpoint that it names, and returns it with notes about it. A job that continues its own
 /// checkpoints does not read another job's, which may be gone by then.
 ///
 /// # Errors
 /// Exit code 7 for a checkpoint that does not fit the job, 8 for a damaged or incomplete one; 5 or 6 if it cannot be read.
-pub async fn resolve(spec: &mut JobSpec, fresh: bool) -> Result<Vec<String>, CommandFailure> {
+pub async fn resolve(
+    spec: &mut JobSpec,
+    fresh: bool,
+) -> Result<(Option<InitialCheckpoint>, Vec<String>), CommandFailure> {
     if spec.model.init.is_none() || (!fresh && has_checkpoints(&spec.checkpoint.dir).await) {
-        return Ok(Vec::new());
+        return Ok((None, Vec::new()));
     }
     let found = find(spec).await;
     let found = found.map_err(|error| {
@@ -25,7 +28,7 @@ pub async fn resolve(spec: &mut JobSpec, fresh: bool) -> Result<Vec<String>, Com
         )
     })?;
     let Some(init) = found else {
-        return Ok(Vec::new());
+        return Ok((None, Vec::new()));
     };
     let mut notes: Vec<String> = init
         .damaged
@@ -33,8 +36,8 @@ pub async fn resolve(spec: &mut JobSpec, fresh: bool) -> Result<Vec<String>, Com
         .map(|error| format!("model.init: an older checkpoint is used, since {error}"))
         .collect();
     notes.push(in_words(spec, &init));
-    spec.model.init = Some(init.location);
-    Ok(notes)
+    spec.model.init = Some(init.location.clone());
+    Ok((Some(init), notes))
 }
 
 /// Whether a checkpoint is there. The ApplicationMaster decides what the job does with it.

@@ -1,4 +1,4 @@
-//! The input plan of a job: its files, cut into the tasks that trainers read.
+//! The input of a job: its files, cut into the tasks that trainers read, and the values of keys that follow from it.
 //!
 //! The ApplicationMaster computes it once; it is recorded in checkpoints and does not change in the life of a job. Listing
 //! files is the storage's, reading records the trainer's.
@@ -14,7 +14,8 @@
 //! ```
 
 mod batch;
+mod decision;
 mod plan;
 
-pub use batch::auto_batch;
+pub use decision::{InitialJob, Sample, ValueDecision, decide};
 pub use plan::{TaskLength, compression_of, parallelism_warning, plan_input, plan_tasks, workers};

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TaskAttempt, TaskId};
-use crate::spec::{JobSpec, PhaseKind, phase_kind};
+use crate::spec::{JobSpec, PhaseKind, passes_begun, phase_kind};
 use crate::table_statistics::TableStatistics;
 use crate::view::EvaluationView;
 
@@ -413,6 +413,12 @@ impl Manifest {
             Some(PhaseKind::Train { pass: 0 }) => self.is_at_start_of_phase(),
             Some(PhaseKind::Train { .. } | PhaseKind::Evaluate { .. }) | None => false,
         }
+    }
+
+    /// The passes that its job has begun.
+    #[must_use]
+    pub fn passes_begun(&self, spec: &JobSpec) -> u32 {
+        passes_begun(spec, self.phase, self.is_at_start_of_phase())
     }
 
     fn check(&self) -> Result<(), ManifestError> {

@@ -15,8 +15,8 @@ use heddle_protocol::ids::{Lane, PhaseNo, RunId, ShardId, TableId, TaskId};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::spec::position::{position_of_key, shard_of_position};
 use heddle_protocol::spec::{
-    AlgorithmKind, BatchSize, Consistency, DurationMs, Every, JobSpec, KeptPass, ModelSpec,
-    Optimizer, PhaseKind, RecoveryScope, TableKind, TableSpec, TaskShare, dense_table, phase_kind,
+    AlgorithmKind, Consistency, DurationMs, Every, JobSpec, KeptPass, ModelSpec, Optimizer,
+    PhaseKind, RecoveryScope, TableKind, TableSpec, TaskShare, dense_table, phase_kind,
 };
 use heddle_shard::{ShardConfig, ShardSet, SparseLimits};
 
@@ -446,7 +446,7 @@ impl Job {
         spec.training.consistency = self.consistency;
         spec.training.staleness = (self.consistency == Consistency::Ssp).then_some(self.staleness);
         spec.training.lanes = self.lanes;
-        spec.training.batch = BatchSize::Rows(1);
+        spec.training.batch = 1;
         spec.training.early_stop = self.early_stop;
         spec.training.keep = if self.keep_best { KeptPass::Best } else { KeptPass::Last };
         (spec.pservers.count, spec.pservers.shards) = (self.pservers, self.shards);

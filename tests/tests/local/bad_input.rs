@@ -19,7 +19,7 @@ fn job(dir: &Path, more: &str) {
     let text = format!(
         "name = \"bad\"\n\
          [data]\ntrain = \"data/train-*.libsvm\"\ntest = \"data/test-*.libsvm\"\npasses = 1\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 20\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 20\nstandardise = false\n\
          [training]\nlanes = 2\nbatch = 10\n\
          [pservers]\ncount = 1\nshards = 2\n[trainers]\nmin = 1\nmax = 1\n\
          [checkpoint]\ndir = \"ckpt\"\n[output]\nmodel = \"model\"\n{more}"

@@ -17,7 +17,7 @@ fn folder() -> TempDir {
         .collect();
     std::fs::write(dir.path().join("train.libsvm"), records).expect("written");
     let text = "name = \"groups\"\n[data]\ntrain = \"train.libsvm\"\npasses = 10\n\
-         [model]\nalgorithm = \"kmeans\"\nclusters = 3\nfeatures = 2\n\
+         [model]\nalgorithm = \"kmeans\"\nclusters = 3\nfeatures = 2\nstandardise = false\n\
          [training]\nlanes = 2\nbatch = 10\n\
          [pservers]\ncount = 1\nshards = 2\n[trainers]\nmin = 1\nmax = 1\n\
          [checkpoint]\ndir = \"ckpt\"\n[output]\nmodel = \"model\"\n";

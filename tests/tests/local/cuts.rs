@@ -147,7 +147,7 @@ impl CutJob {
     /// The text of the warning about the outage.
     fn warning(&self, begun: Instant, words: &str) -> String {
         let text = self.run.wait_event("a warning", LIMIT, |event| match event {
-            JobEvent::Warning { text } if text.contains(words) => Some(text.clone()),
+            JobEvent::Warning { text, .. } if text.contains(words) => Some(text.clone()),
             _ => None,
         });
         let seconds = begun.elapsed().as_secs_f64();
@@ -205,7 +205,7 @@ fn write_job(dir: &Path, pservers: &str, steps: u32) {
     let text = format!(
         "name = \"cut\"\n\
          [data]\ntrain = \"data/train-*.libsvm\"\npasses = 1\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\nstandardise = false\n\
          [training]\nconsistency = \"bsp\"\nlanes = 3\nbatch = 8\n\
          [pservers]\n{pservers}\n\
          [trainers]\nmin = 3\nmax = 3\ncommand = [\"./trainer.sh\"]\n\

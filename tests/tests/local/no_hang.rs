@@ -14,7 +14,7 @@ fn job(dir: &Path, consistency: &str, lanes: u32, trainers: u32) {
     let text = format!(
         "name = \"shape\"\n\
          [data]\ntrain = \"data/*.libsvm\"\npasses = 2\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\nstandardise = false\n\
          [training]\nconsistency = \"{consistency}\"\nlanes = {lanes}\nbatch = 4\n\
          [pservers]\ncount = 2\nshards = 4\n\
          [trainers]\nmin = 1\nmax = {trainers}\n\

@@ -16,7 +16,7 @@ fn pserver_out_of_reach_of_trainers_is_replaced() {
     write_libsvm(&dir.path().join("data"), "train", 2, 200, 50, 5, 3).expect("data");
     let text = "name = \"outage\"\n\
          [data]\ntrain = \"data/train-*.libsvm\"\npasses = 3\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\nstandardise = false\n\
          [training]\nconsistency = \"bsp\"\nlanes = 2\nbatch = 8\n\
          [pservers]\ncount = 2\nshards = 4\n\
          [trainers]\nmin = 2\nmax = 2\n\
@@ -32,7 +32,7 @@ fn pserver_out_of_reach_of_trainers_is_replaced() {
         .expect("it starts");
     let warning = run
         .wait_event("a warning", LIMIT, |event| match event {
-            JobEvent::Warning { text } if text.contains("cannot reach") => Some(text.clone()),
+            JobEvent::Warning { text, .. } if text.contains("cannot reach") => Some(text.clone()),
             _ => None,
         })
         .expect("the outage is reported");

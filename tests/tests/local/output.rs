@@ -23,7 +23,7 @@ fn folder(passes: u32, more: &str) -> TempDir {
     let text = format!(
         "name = \"short\"\n\
          [data]\ntrain = \"data/*.libsvm\"\ntest = \"data/*.libsvm\"\npasses = {passes}\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 20\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 20\nstandardise = false\n\
          [training]\nlanes = 1\nbatch = 8\n\
          [pservers]\ncount = 1\nshards = 1\n\
          [trainers]\nmin = 1\nmax = 1\n{more}\

@@ -54,17 +54,18 @@ fn test_line(ended: &Ended) -> String {
 /// A row of a sparse table has the bits of the same row of a dense one, whatever holds it.
 #[test]
 fn sparse_rows_have_the_bits_of_dense_ones() {
-    let [dense, sparse] = ["features = 40\n", "features = \"any\"\n"].map(|model| {
-        let dir = folder(model, |feature| feature);
-        let ended = run(dir.path(), &[]);
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let scored = heddle(dir.path(), &["predict", "model", "train.libsvm"]).expect("starts");
-        assert_eq!(scored.code, Some(0), "{}", scored.stderr);
-        let text = ["predict", "model/model.txt", "train.libsvm"];
-        let by_text = heddle(dir.path(), &text).expect("starts");
-        assert_eq!(by_text.stdout, scored.stdout);
-        (weights(dir.path()), test_line(&ended), scored.stdout)
-    });
+    let [dense, sparse] =
+        ["features = 40\nstandardise = false\n", "features = \"any\"\n"].map(|model| {
+            let dir = folder(model, |feature| feature);
+            let ended = run(dir.path(), &[]);
+            assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+            let scored = heddle(dir.path(), &["predict", "model", "train.libsvm"]).expect("starts");
+            assert_eq!(scored.code, Some(0), "{}", scored.stderr);
+            let text = ["predict", "model/model.txt", "train.libsvm"];
+            let by_text = heddle(dir.path(), &text).expect("starts");
+            assert_eq!(by_text.stdout, scored.stdout);
+            (weights(dir.path()), test_line(&ended), scored.stdout)
+        });
     assert_eq!(dense.0.len(), 33, "32 features and the bias");
     assert_eq!(dense, sparse);
 }

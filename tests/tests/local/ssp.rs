@@ -24,7 +24,7 @@ fn folder(staleness: u32, trainers: u32, passes: u32) -> tempfile::TempDir {
     let text = format!(
         "name = \"ssp\"\n\
          [data]\ntrain = \"data/train-*.libsvm\"\npasses = {passes}\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\nstandardise = false\n\
          [training]\nconsistency = \"ssp\"\nstaleness = {staleness}\nbatch = 4\nseed = 3\n\
          [pservers]\ncount = 2\nshards = 4\n\
          [trainers]\nmin = 1\nmax = {trainers}\n\

@@ -18,7 +18,7 @@ fn bsp(dir: &Path, steps: u32) {
     write_libsvm(&dir.join("data"), "train", 8, 8 * steps, 50, 5, 3).expect("data");
     let text = "name = \"stragglers\"\n\
          [data]\ntrain = \"data/train-*.libsvm\"\npasses = 1\n\
-         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\n\
+         [model]\nalgorithm = \"logistic-regression\"\nfeatures = 50\nstandardise = false\n\
          [training]\nconsistency = \"bsp\"\nlanes = 8\nbatch = 8\n\
          [pservers]\ncount = 1\nshards = 2\n\
          [trainers]\nmin = 4\nmax = 4\n\
@@ -38,7 +38,7 @@ fn undisturbed(write: impl Fn(&Path)) -> Vec<u8> {
 
 fn warning(run: &Run, words: &str) -> String {
     run.wait_event("a warning", LIMIT, |event| match event {
-        JobEvent::Warning { text } if text.contains(words) => Some(text.clone()),
+        JobEvent::Warning { text, .. } if text.contains(words) => Some(text.clone()),
         _ => None,
     })
     .expect("it is noticed")
@@ -125,7 +125,7 @@ fn ends_exactly(run: Run, dir: &Path, passes: u32) -> JobView {
     let counts = published_counts(&dir.join("model"));
     let wrong: Vec<_> = counts.iter().filter(|count| **count != passes as f32).collect();
     assert!(wrong.is_empty(), "{} of {} rows are wrong: {wrong:?}", wrong.len(), counts.len());
-    let stays = |event: &JobEvent| matches!(event, JobEvent::Warning { text } if text.contains("does not stop"));
+    let stays = |event: &JobEvent| matches!(event, JobEvent::Warning { text, .. } if text.contains("does not stop"));
     assert!(!events.iter().any(stays), "{events:?}");
     let view = end_of(events).expect("the end is reported");
     assert!(view.slots.iter().all(|slot| slot.incarnation == Incarnation(1)), "{:?}", view.slots);

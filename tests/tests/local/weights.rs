@@ -14,7 +14,7 @@ fn folder(labels: impl Iterator<Item = &'static str>) -> TempDir {
         .collect();
     std::fs::write(dir.path().join("train.libsvm"), records).expect("written");
     let text = "name = \"weights\"\n[data]\ntrain = \"train.libsvm\"\ntest = \"train.libsvm\"\npasses = 3\n\
-         [model]\nfeatures = 5\n[training]\nlanes = 2\nbatch = 10\n\
+         [model]\nfeatures = 5\nstandardise = false\n[training]\nlanes = 2\nbatch = 10\n\
          [pservers]\ncount = 1\nshards = 2\n[trainers]\nmin = 1\nmax = 1\n\
          [checkpoint]\ndir = \"ckpt\"\n[output]\nmodel = \"model\"\n";
     std::fs::write(dir.path().join("job.toml"), text).expect("a job file");

@@ -30,7 +30,7 @@ impl JobWork {
         let all = self.rows_of_phase(ctx);
         let share = match &self.phase.work {
             PhaseWork::Lanes(_) => {
-                let step = ctx.config().spec.training.effective_batch()?;
+                let step = ctx.config().spec.effective_batch()?;
                 self.frontier().0 as f64 * step as f64 / all?
             }
             PhaseWork::Queue(queue) => {

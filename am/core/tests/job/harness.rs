@@ -24,9 +24,7 @@ use heddle_protocol::ids::{
 use heddle_protocol::manifest::{InputFile, InputPlan, Manifest, Md5, ShardFile, TaskRange};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::plan_file::PlanFile;
-use heddle_protocol::spec::{
-    BatchSize, Bytes, Consistency, DurationMs, Every, JobSpec, ModelFormat,
-};
+use heddle_protocol::spec::{Bytes, Consistency, DurationMs, Every, JobSpec, ModelFormat};
 use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view;
 use uuid::Uuid;
@@ -36,7 +34,7 @@ pub fn spec(consistency: Consistency) -> JobSpec {
     let mut spec = heddle_protocol::spec::job::sample();
     spec.data.shuffle = false;
     spec.training.consistency = consistency;
-    spec.training.batch = BatchSize::Rows(1);
+    spec.training.batch = 1;
     spec.trainers.min = 2;
     (spec.pservers.memory, spec.trainers.memory) = (Bytes::mib(64), Bytes::mib(64));
     spec.checkpoint.every = Every::Time(DurationMs::secs(600));

@@ -23,7 +23,8 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use super::checkpoint;
-use super::run::preflight::{on_storage, outputs_take, unreadable};
+use super::decisions;
+use super::run::preflight::{on_storage, outputs_take};
 use super::warm_start;
 use crate::am_client;
 use crate::application::{self, Application};
@@ -50,7 +51,7 @@ mod preflight;
 mod program_source;
 mod properties;
 mod renewal;
-mod resume;
+pub mod resume;
 mod shipped;
 mod staging;
 mod staging_gc;
@@ -138,6 +139,7 @@ fn submit_job(args: &Args, json: bool) -> CommandResult {
             for note in &ready.plan.notes {
                 output::note(note);
             }
+            decisions::print(&ready.plan.decisions);
         }
         let taken = match &args.submit_token {
             Some(token) => Some(token::place(&cluster, token)?),
@@ -211,17 +213,16 @@ async fn ready(
     let binary = spec.submit.binary.clone();
     let program = tokio::task::spawn_blocking(move || program::read(binary.as_deref()));
     let mut future = spec.clone();
+    let from = checkpoint::mirror_to_continue(args.from.as_deref(), args.take_over).await?;
     let JobChecks { cleared, input, data, base } =
-        check(cluster, args, &spec, &mut future, trying).await?;
+        check(cluster, args, from.as_deref(), (&spec, &mut future), trying).await?;
     if let Some(base) = &base {
         if let Some(before) = base.spec() {
             identity::keep_defaults(&mut future, &before, &job.optimizer_fields);
         }
         resume::check_resume(base, &future)?;
     }
-    heddle_am::input::resolve_batch(&mut future, &input)
-        .await
-        .map_err(|error| unreadable(&error))?;
+    let (init, init_notes) = warm_start::resolve(&mut future, args.fresh).await?;
     let program = program.await.map_err(|error| {
         CommandFailure::caused(ExitCode::Internal, "cannot read the program", &error)
     })??;
@@ -233,9 +234,9 @@ async fn ready(
             "continues run {name}-{label}, which is unfinished; --fresh starts over"
         ));
     }
-    notes.extend(warm_start::resolve(&mut future, args.fresh).await?);
+    notes.extend(init_notes);
+    let decisions = decisions::resolve(&mut future, &input, init.as_ref(), &mut notes).await?;
     notes.extend(parallelism_warning(&input, workers(&spec)));
-    let from = checkpoint::mirror_to_continue(args.from.as_deref(), args.take_over).await?;
     notes.extend(program.note.clone().into_iter().chain(cluster.short_ticket_note()));
     let uploads = Uploads { program, source, data, files: preflight::local_files(&future)? };
     if !uploads.data.is_empty() {
@@ -258,6 +259,7 @@ async fn ready(
             uploads,
             base: base.map(|base| base.cut.to_string()),
             tokens: credentials::in_words(cluster)?,
+            decisions,
             notes,
         },
     })
@@ -315,12 +317,13 @@ struct JobChecks {
     base: Option<ResumePoint>,
 }
 
-/// Makes the checks of cluster, data and outputs in parallel. Writes the locations of uploaded data into `future`.
+/// Makes the checks of cluster, data and outputs in parallel. Writes the locations of uploaded data into `future`. `mirror`: the
+/// URL of the folder that the job continues from instead of its own.
 async fn check(
     cluster: &ClusterContext,
     args: &Args,
-    spec: &JobSpec,
-    future: &mut JobSpec,
+    mirror: Option<&str>,
+    (spec, future): (&JobSpec, &mut JobSpec),
     trying: &mut Option<OutputTrial>,
 ) -> Result<JobChecks, CommandFailure> {
     // Runs in parallel and to its end, because it removes the files that it creates.
@@ -334,9 +337,10 @@ async fn check(
             waiting::on("HDFS: data and outputs", on_storage(spec, args.overwrite, false)),
             upload::local_data(cluster, future),
             async {
+                let own = spec.checkpoint.dir.url();
                 match args.fresh {
                     true => Ok(None),
-                    false => waiting::on(HDFS, resume::base(&spec.checkpoint.dir)).await,
+                    false => waiting::on(HDFS, resume::base(mirror.unwrap_or(&own))).await,
                 }
             },
         )

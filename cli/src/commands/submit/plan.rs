@@ -1,13 +1,14 @@
 //! The size of a submission: containers before and after YARN's rounding, and uploads.
 
 use heddle_am::report::format;
+use heddle_input::ValueDecision;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::{Bytes, JobSpec, SpecDigest};
 use heddle_yarn::{Amount, Memory, Resources, VCores};
 use serde::Serialize;
 
 use super::upload::Uploads;
-use crate::commands::effective_batch::effective_batch;
+use crate::commands::decisions::{self, effective_batch};
 use crate::commands::run::data_in_words;
 use crate::failure::CommandFailure;
 use crate::output;
@@ -84,6 +85,8 @@ pub struct SubmitPlan {
     pub base: Option<String>,
     /// The tokens that the submission carries; none without security.
     pub tokens: Vec<String>,
+    /// Values that the data has decided.
+    pub decisions: Vec<ValueDecision>,
     /// Notes that are printed before the submission.
     pub notes: Vec<String>,
 }
@@ -116,7 +119,11 @@ impl SubmitPlan {
                 for note in &self.notes {
                     output::line(note)?;
                 }
-                output::line(&output::columns(&self.rows(spec)))
+                output::line(&output::columns(&self.rows(spec)))?;
+                match self.decisions.is_empty() {
+                    true => Ok(()),
+                    false => output::line(&decisions::in_words(&self.decisions)),
+                }
             }
         }
     }
@@ -154,12 +161,13 @@ impl SubmitPlan {
             "uploads": self.uploads.as_json(),
             "installed_program": self.uploads.installed_program(),
             "base_checkpoint": self.base,
-            "effective_batch": spec.training.effective_batch(),
+            "effective_batch": spec.effective_batch(),
             "files": self.input.files.len(),
             "train_bytes": self.input.train_bytes(),
             "train_tasks": self.input.train.len(),
             "test_tasks": self.input.test.len(),
             "tokens": self.tokens,
+            "decisions": self.decisions,
             "notes": self.notes,
             "spec": spec,
         })

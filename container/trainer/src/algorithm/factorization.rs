@@ -15,9 +15,9 @@ use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::table::{BIAS, FACTORS, WEIGHTS};
-use heddle_protocol::spec::{JobSpec, LossFunction, PhaseKind, Stage};
+use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
 
-use super::loss::count;
+use super::loss::{Objective, count};
 use super::standard::{Columns, Standard, means};
 use super::{Algorithm, StepWork};
 use crate::batch::Batch;
@@ -25,7 +25,7 @@ use crate::batch::Batch;
 /// The built-in algorithm `factorization-machine`.
 #[derive(Debug)]
 pub struct FactorizationMachine {
-    loss: LossFunction,
+    objective: Objective,
     features: u64,
     rank: usize,
     weights: TableId,
@@ -138,7 +138,7 @@ impl MachineValues {
 
     fn train(
         &self,
-        loss: LossFunction,
+        objective: Objective,
         (batch, positions): (&Batch, &[u32]),
         sums: &mut MachineSums,
         metrics: &mut TaskMetrics,
@@ -149,7 +149,7 @@ impl MachineValues {
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, x) = entries(batch, positions, row);
             let z = self.score(positions, x, &mut products);
-            let slope = count(loss, z, (*label, batch.weight(row)), false, metrics);
+            let slope = count(objective, z, (*label, batch.weight(row)), false, metrics);
             sums.offset += slope;
             for (sum, product) in sums.all_products.iter_mut().zip(&products) {
                 *sum += slope * product;
@@ -169,7 +169,7 @@ impl MachineValues {
 
     fn evaluate(
         &self,
-        loss: LossFunction,
+        objective: Objective,
         (batch, positions): (&Batch, &[u32]),
         metrics: &mut TaskMetrics,
     ) {
@@ -177,7 +177,7 @@ impl MachineValues {
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, x) = entries(batch, positions, row);
             let z = self.score(positions, x, &mut products);
-            count(loss, z, (*label, batch.weight(row)), true, metrics);
+            count(objective, z, (*label, batch.weight(row)), true, metrics);
         }
     }
 
@@ -231,7 +231,7 @@ impl FactorizationMachine {
         let tables = spec.tables();
         let id = |name: &str| tables.iter().find(|table| table.name == name).map(|table| table.id);
         Self {
-            loss: spec.model.objective(),
+            objective: spec.model.objective().into(),
             features: spec.model.features,
             rank: spec.model.rank as usize,
             weights: id(WEIGHTS).expect("a factorization machine has a table of weights"),
@@ -273,9 +273,9 @@ impl FactorizationMachine {
         let positions = if standard.is_some() { &work.batch.indices } else { &work.local };
         let records = (&work.batch, positions.as_slice());
         if score {
-            return values.evaluate(self.loss, records, metrics);
+            return values.evaluate(self.objective, records, metrics);
         }
-        values.train(self.loss, records, &mut self.sums, metrics);
+        values.train(self.objective, records, &mut self.sums, metrics);
         let inverse = standard.map_or(&[][..], |standard| &standard.inverse);
         let (weights, factors) = values.gradients(&self.sums, inverse);
         let rows = std::mem::replace(&mut pulls[0].rows, Rows::Range(0..0));
@@ -301,7 +301,9 @@ impl Algorithm for FactorizationMachine {
 
     fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), Failure> {
         let score = matches!(phase, PhaseKind::Evaluate { .. });
-        self.mode = match (phase, constants.as_slice()) {
+        let (labels, constants) = self.columns.labels(&constants)?;
+        self.objective.labels = labels;
+        self.mode = match (phase, constants) {
             (PhaseKind::Measure(Stage::Centre), []) => MachineMode::Centre,
             (PhaseKind::Measure(Stage::Spread), [stats]) => {
                 MachineMode::Spread { mean: means(&stats.values)? }
@@ -339,13 +341,15 @@ impl Algorithm for FactorizationMachine {
         let mode = std::mem::replace(&mut self.mode, MachineMode::Centre);
         match &mode {
             MachineMode::Centre => self.columns.centre(work, metrics),
-            MachineMode::Spread { mean } => self.columns.spread(mean, work, metrics),
+            MachineMode::Spread { mean } => {
+                self.columns.spread((mean, self.objective.labels), work, metrics);
+            }
             MachineMode::Pulled { score, standard } => {
                 self.step(work, *score, standard.as_ref(), metrics);
             }
             MachineMode::Fixed { values } => {
                 let positions = work.batch.indices.as_slice();
-                values.evaluate(self.loss, (&work.batch, positions), metrics);
+                values.evaluate(self.objective, (&work.batch, positions), metrics);
             }
         }
         self.mode = mode;
@@ -354,7 +358,7 @@ impl Algorithm for FactorizationMachine {
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::spec::AlgorithmKind;
+    use heddle_protocol::spec::{AlgorithmKind, LossFunction};
 
     use super::*;
     use crate::algorithm::KeyIndex;

@@ -19,8 +19,9 @@ use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::table::{BIAS, WEIGHTS};
-use heddle_protocol::spec::{JobSpec, LossFunction, PhaseKind, Stage};
+use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
 
+use super::loss::Objective;
 use super::passes::{PassSums, PassValues};
 use super::standard::{Columns, Standard, means};
 use super::{Algorithm, StepWork};
@@ -28,7 +29,7 @@ use super::{Algorithm, StepWork};
 /// The built-in algorithms whose scores are linear in the features.
 #[derive(Debug)]
 pub struct LinearAlgorithm {
-    loss: LossFunction,
+    objective: Objective,
     features: u64,
     /// Scores of a record.
     cols: usize,
@@ -95,7 +96,7 @@ impl LinearAlgorithm {
         let table = |name: &str| tables.iter().find(|table| table.name == name);
         let bias = table(BIAS).expect("the linear family has a table for the bias");
         Self {
-            loss: spec.model.objective(),
+            objective: spec.model.objective().into(),
             features: spec.model.features,
             cols: bias.cols as usize,
             weights: table(WEIGHTS).expect("the linear family has a table of weights").id,
@@ -125,9 +126,9 @@ impl LinearAlgorithm {
         let values =
             PassValues { positions: &work.local, weights: &weights.values, offsets: &offsets };
         if score {
-            return values.evaluate(self.loss, &work.batch, metrics);
+            return values.evaluate(self.objective, &work.batch, metrics);
         }
-        values.train(self.loss, &work.batch, &mut self.sums, metrics);
+        values.train(self.objective, &work.batch, &mut self.sums, metrics);
         // The pulled rows are the pushed ones: keys and buffers are moved.
         let rows = std::mem::replace(&mut weights.rows, Rows::Range(0..0));
         let mut values = std::mem::take(&mut weights.values);
@@ -142,7 +143,7 @@ impl LinearAlgorithm {
         };
         let model = Shifted::of(&weights.values, &bias.values, standard);
         let positions = &work.batch.indices;
-        model.values(positions).train(self.loss, &work.batch, &mut self.sums, metrics);
+        model.values(positions).train(self.objective, &work.batch, &mut self.sums, metrics);
         let mut values = std::mem::take(&mut weights.values);
         let sums = self.sums.weights.chunks_exact(self.cols);
         let columns = standard.mean.iter().zip(&standard.inverse);
@@ -175,7 +176,9 @@ impl Algorithm for LinearAlgorithm {
     }
 
     fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), Failure> {
-        self.mode = match (phase, constants.as_slice()) {
+        let (labels, constants) = self.columns.labels(&constants)?;
+        self.objective.labels = labels;
+        self.mode = match (phase, constants) {
             (PhaseKind::Measure(Stage::Centre), []) => ComputeMode::Centre,
             (PhaseKind::Measure(Stage::Spread), [stats]) => {
                 ComputeMode::Spread { mean: means(&stats.values)? }
@@ -212,11 +215,13 @@ impl Algorithm for LinearAlgorithm {
         let mode = std::mem::replace(&mut self.mode, ComputeMode::Centre);
         match &mode {
             ComputeMode::Centre => self.columns.centre(work, metrics),
-            ComputeMode::Spread { mean } => self.columns.spread(mean, work, metrics),
+            ComputeMode::Spread { mean } => {
+                self.columns.spread((mean, self.objective.labels), work, metrics);
+            }
             ComputeMode::Sparse { score } => self.sparse(work, *score, metrics),
             ComputeMode::Dense { standard } => self.dense(work, standard, metrics),
             ComputeMode::Fixed { model } => {
-                model.values(&work.batch.indices).evaluate(self.loss, &work.batch, metrics);
+                model.values(&work.batch.indices).evaluate(self.objective, &work.batch, metrics);
             }
         }
         self.mode = mode;

@@ -4,7 +4,22 @@
 //! exponential. A score is z; the labels 0 and 1 of two classes mean y = −1 and y = +1 in margins.
 
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::LossFunction;
+use heddle_protocol::spec::{LabelScale, LossFunction};
+
+/// What a job minimises.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Objective {
+    /// Of a record.
+    pub loss: LossFunction,
+    /// The scale of scores and their derivatives with a squared loss. Losses and figures are in units of the labels.
+    pub labels: LabelScale,
+}
+
+impl From<LossFunction> for Objective {
+    fn from(loss: LossFunction) -> Self {
+        Self { loss, labels: LabelScale::NONE }
+    }
+}
 
 /// 1 / (1 + e^−z) without overflow.
 #[must_use]
@@ -62,23 +77,21 @@ fn lacking(z: f64, label: f64) -> (f64, f64) {
 /// `None`. `score`: also for the area under the ROC curve.
 #[inline]
 pub(crate) fn count(
-    loss: LossFunction,
+    objective: Objective,
     z: f64,
     (label, weight): (f32, Option<f32>),
     score: bool,
     metrics: &mut TaskMetrics,
 ) -> f64 {
-    let (value, slope) = loss_and_slope(loss, z, label);
     metrics.rows += 1;
+    if objective.loss == LossFunction::Squared {
+        return count_number(objective.labels, z, f64::from(label), weight, metrics);
+    }
+    let (value, slope) = loss_and_slope(objective.loss, z, label);
     if let Some(weight) = weight {
-        let weight = f64::from(weight);
-        return count_weighted(loss, z, label, (weight, value, slope), score, metrics);
+        return count_weighted(z, label, (f64::from(weight), value, slope), score, metrics);
     }
     metrics.loss_sum += value;
-    if loss == LossFunction::Squared {
-        metrics.regression.count(slope, f64::from(label));
-        return slope;
-    }
     metrics.correct += u64::from((z >= 0.0) == (label > 0.5));
     if score {
         metrics.scores.count(z, label > 0.5);
@@ -86,9 +99,36 @@ pub(crate) fn count(
     slope
 }
 
-/// Counts the rest of a record with a weight, a loss and its derivative.
+/// Counts the rest of a record with a squared loss, and returns the derivative by the score.
+#[inline]
+fn count_number(
+    scale: LabelScale,
+    z: f64,
+    label: f64,
+    weight: Option<f32>,
+    metrics: &mut TaskMetrics,
+) -> f64 {
+    // Without scaling each of these is exact.
+    let residual = z - (label - scale.mean) / scale.deviation;
+    let of_label = residual * scale.deviation;
+    let value = 0.5 * of_label * of_label;
+    let Some(weight) = weight.map(f64::from) else {
+        metrics.loss_sum += value;
+        metrics.regression.count(of_label, label);
+        return residual;
+    };
+    metrics.weights.count(weight, false);
+    // A record of weight 0 is not there, even where its loss is not finite.
+    if weight == 0.0 {
+        return 0.0;
+    }
+    metrics.loss_sum += weight * value;
+    metrics.regression.count_weighted(weight, of_label, label);
+    weight * residual
+}
+
+/// Counts the rest of a record of two classes with a weight, a loss and its derivative.
 fn count_weighted(
-    loss: LossFunction,
     z: f64,
     label: f32,
     (weight, value, slope): (f64, f64, f64),
@@ -96,7 +136,7 @@ fn count_weighted(
     metrics: &mut TaskMetrics,
 ) -> f64 {
     let one = label > 0.5;
-    let correct = loss != LossFunction::Squared && (z >= 0.0) == one;
+    let correct = (z >= 0.0) == one;
     metrics.correct += u64::from(correct);
     metrics.weights.count(weight, correct);
     // A record of weight 0 is not there, even where its loss is not finite.
@@ -104,9 +144,7 @@ fn count_weighted(
         return 0.0;
     }
     metrics.loss_sum += weight * value;
-    if loss == LossFunction::Squared {
-        metrics.regression.count_weighted(weight, slope, f64::from(label));
-    } else if score {
+    if score {
         metrics.weights.score(weight, z, one);
     }
     weight * slope
@@ -203,6 +241,19 @@ mod tests {
     }
 
     #[test]
+    fn figures_of_scaled_labels_are_in_units_of_the_labels() {
+        let labels = LabelScale { mean: 100.0, deviation: 8.0 };
+        let objective = Objective { loss: LossFunction::Squared, labels };
+        for weight in [None, Some(2.0)] {
+            let (mut scaled, mut plain) = (TaskMetrics::default(), TaskMetrics::default());
+            // A score of 0.5 is 104.
+            let slope = count(objective, 0.5, (98.0, weight), false, &mut scaled);
+            let raw = count(LossFunction::Squared.into(), 104.0, (98.0, weight), false, &mut plain);
+            assert_eq!((scaled, slope), (plain, raw / 8.0));
+        }
+    }
+
+    #[test]
     fn softmax_takes_the_highest_score_out() {
         let mut scores = [1000.0, 1000.0, -1000.0];
         let (best, log_sum) = softmax(&mut scores);
@@ -221,6 +272,7 @@ mod tests {
         for loss in SCALAR {
             for (z, label) in [(0.25, 1.0), (-1.5, 1.0), (0.7, 0.0)] {
                 let (mut once, mut twice) = (TaskMetrics::default(), TaskMetrics::default());
+                let loss = Objective::from(loss);
                 let weighted = count(loss, z, (label, Some(2.0)), true, &mut once);
                 let slopes: f64 =
                     (0..2).map(|_| count(loss, z, (label, None), true, &mut twice)).sum();

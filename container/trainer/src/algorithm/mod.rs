@@ -30,6 +30,7 @@ pub use kmeans::Kmeans;
 pub(crate) use kmeans::{PassCentres, previous_rows};
 pub use linear::LinearAlgorithm;
 pub use standard::Standard;
+pub(crate) use standard::label_scale;
 
 use crate::batch::Batch;
 

@@ -7,7 +7,7 @@
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::LossFunction;
 
-use super::loss::{count, count_classes};
+use super::loss::{Objective, count, count_classes};
 use crate::batch::Batch;
 
 /// The values that a step computes with.
@@ -44,20 +44,20 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
     /// Adds the derivatives of all records to `sums` and their losses to `metrics`.
     pub(super) fn train(
         &self,
-        loss: LossFunction,
+        objective: Objective,
         batch: &Batch,
         sums: &mut PassSums,
         metrics: &mut TaskMetrics,
     ) {
         sums.clear(self.weights.len(), self.offsets.len());
-        if loss == LossFunction::Softmax {
+        if objective.loss == LossFunction::Softmax {
             return self.train_classes(batch, sums, metrics);
         }
         let mut offset_sum = 0.0;
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, values) = self.row(batch, row);
             let z = self.score(positions, values);
-            let slope = count(loss, z, (*label, batch.weight(row)), false, metrics);
+            let slope = count(objective, z, (*label, batch.weight(row)), false, metrics);
             offset_sum += slope;
             for (at, x) in positions.iter().zip(values) {
                 sums.weights[*at as usize] += slope * f64::from(*x);
@@ -67,16 +67,16 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
     }
 
     /// Adds the losses and scores of all records to `metrics`.
-    pub(super) fn evaluate(&self, loss: LossFunction, batch: &Batch, metrics: &mut TaskMetrics) {
+    pub(super) fn evaluate(&self, objective: Objective, batch: &Batch, metrics: &mut TaskMetrics) {
         let mut scores = Vec::new();
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, values) = self.row(batch, row);
             let record = (*label, batch.weight(row));
-            if loss == LossFunction::Softmax {
+            if objective.loss == LossFunction::Softmax {
                 self.scores(positions, values, &mut scores);
                 count_classes(&mut scores, record, metrics);
             } else {
-                count(loss, self.score(positions, values), record, true, metrics);
+                count(objective, self.score(positions, values), record, true, metrics);
             }
         }
     }
@@ -155,7 +155,7 @@ mod tests {
         let (weights, offsets) = (vec![0.25f32; 2 * scores], vec![0.125; scores]);
         let values = PassValues { positions: &batch.indices, weights: &weights, offsets: &offsets };
         let (mut sums, mut metrics) = (PassSums::default(), TaskMetrics::default());
-        values.train(loss, &batch, &mut sums, &mut metrics);
+        values.train(loss.into(), &batch, &mut sums, &mut metrics);
         (sums, metrics)
     }
 

@@ -6,6 +6,9 @@
 //! text omits are zeros: their share of the variance is `(records − entries) · mean²`, which is added here and never
 //! pushed. The mean is known before distances are summed (two phases), because Σx² − (Σx)²/n loses all digits if the mean
 //! is large relative to the standard deviation.
+//!
+//! Table `label` `[1 × 3]` has the same of the labels, if a squared loss scales them: their sum, the records' weights and the
+//! squared distances.
 
 use std::ops::Range;
 
@@ -14,8 +17,8 @@ use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::table::STATS;
-use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
+use heddle_protocol::spec::table::{LABEL, STATS};
+use heddle_protocol::spec::{JobSpec, LabelScale, LabelScaling, PhaseKind, Stage};
 
 use super::StepWork;
 
@@ -29,15 +32,26 @@ pub(super) struct Columns {
     table: TableId,
     features: u64,
     standardise: bool,
+    labels: LabelScaling,
+    /// Used if labels are measured.
+    label_table: TableId,
 }
 
 impl Columns {
     /// The table of a job.
     pub(super) fn of(spec: &JobSpec) -> Self {
         let tables = spec.tables();
-        let stats = tables.iter().find(|table| table.name == STATS);
-        let table = stats.map(|table| table.id).unwrap_or_default();
-        Self { table, features: spec.model.features, standardise: spec.model.standardise }
+        let id = |name: &str| {
+            let table = tables.iter().find(|table| table.name == name);
+            table.map(|table| table.id).unwrap_or_default()
+        };
+        Self {
+            table: id(STATS),
+            features: spec.model.features,
+            standardise: spec.model.standardise,
+            labels: spec.model.scale_labels,
+            label_table: id(LABEL),
+        }
     }
 
     /// The constants of a phase (see [`super::Algorithm::constants`]). `model` are all rows of a standardised model, which an
@@ -52,11 +66,36 @@ impl Columns {
             PhaseKind::Measure(Stage::Centre | Stage::Candidates { .. } | Stage::Counts) => {
                 Vec::new()
             }
-            PhaseKind::Measure(Stage::Spread) => vec![self.pull()],
             PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } if !self.standardise => Vec::new(),
-            PhaseKind::Train { .. } => vec![self.pull()],
-            PhaseKind::Evaluate { .. } => std::iter::once(self.pull()).chain(model()).collect(),
+            PhaseKind::Measure(Stage::Spread) | PhaseKind::Train { .. } => self.measured(),
+            PhaseKind::Evaluate { .. } => self.measured().into_iter().chain(model()).collect(),
         }
+    }
+
+    /// The scale of the labels, and the constants without that of the labels.
+    pub(super) fn labels(
+        self,
+        constants: &[PullItem],
+    ) -> Result<(LabelScale, &[PullItem]), String> {
+        match (self.labels, constants) {
+            (LabelScaling::Measured, [label, others @ ..]) => {
+                Ok((label_scale(&label.values)?, others))
+            }
+            (LabelScaling::By(scale), _) => Ok((scale, constants)),
+            // Before the labels are measured nothing depends on their scale.
+            (LabelScaling::Measured | LabelScaling::Off, _) => Ok((LabelScale::NONE, constants)),
+        }
+    }
+
+    /// The tables of what was measured, that of the labels first.
+    fn measured(self) -> Vec<PullItem> {
+        let label = PullItem {
+            table: self.label_table,
+            rows: Rows::Range(0..1),
+            values: vec![0.0; STATS_COLS],
+        };
+        let label = (self.labels == LabelScaling::Measured).then_some(label);
+        label.into_iter().chain([self.pull()]).collect()
     }
 
     /// Whether the steps of a phase need the distinct features of their batch: not those of a standardised model, which has
@@ -82,17 +121,41 @@ impl Columns {
         let records = work.batch.rows() as f64 + beyond;
         let of_all = [work.batch.rows() as f64, records, 0.0];
         self.push(work, |_, x| [f64::from(x), 1.0, 0.0], of_all);
+        self.push_labels(work, |label| [label, 1.0, 0.0]);
         metrics.rows += work.batch.rows() as u64;
     }
 
     /// A step of the second phase: squared distances from the means.
-    pub(super) fn spread(self, mean: &[f64], work: &mut StepWork, metrics: &mut TaskMetrics) {
+    pub(super) fn spread(
+        self,
+        (mean, labels): (&[f64], LabelScale),
+        work: &mut StepWork,
+        metrics: &mut TaskMetrics,
+    ) {
         let square = |index: u32, x: f32| {
             let distance = f64::from(x) - mean[index as usize];
             [0.0, 0.0, distance * distance]
         };
         self.push(work, square, [0.0; STATS_COLS]);
+        self.push_labels(work, |label| [0.0, 0.0, (label - labels.mean) * (label - labels.mean)]);
         metrics.rows += work.batch.rows() as u64;
+    }
+
+    /// Adds the row of the labels, if they are measured.
+    fn push_labels(self, work: &mut StepWork, value: impl Fn(f64) -> [f64; STATS_COLS]) {
+        if self.labels != LabelScaling::Measured {
+            return;
+        }
+        let mut sums = [0.0; STATS_COLS];
+        for (row, label) in work.batch.labels.iter().enumerate() {
+            let weight = work.batch.weight(row).map_or(1.0, f64::from);
+            for (sum, term) in sums.iter_mut().zip(value(f64::from(*label))) {
+                *sum += weight * term;
+            }
+        }
+        let (table, rows) = (self.label_table, Rows::Range(0..1));
+        let values = sums.map(narrow).to_vec();
+        work.gradient.tables.push(TableGradient { table, rows, values });
     }
 
     /// Adds one row of `stats` per feature of the batch, and counts its records.
@@ -127,11 +190,59 @@ impl Columns {
         sums[keys.len() * STATS_COLS..].copy_from_slice(&of_all);
         // Row `features` is after all features, so the keys stay sorted. `features` is below 2³² − 1.
         keys.push(self.features as u32);
-        let values = sums.iter().map(|sum| *sum as f32).collect();
+        let values = sums.into_iter().map(narrow).collect();
         let (table, rows) = (self.table, Rows::Keys(keys));
         work.gradient.tables.push(TableGradient { table, rows, values });
     }
 }
+
+/// As an f32, which shards add up. A sum that is not 0 stays so: a column that varies must not look like one that does not.
+/// One beyond the range stays in it, so that the phase ends and [`too_large`] finds the column.
+fn narrow(sum: f64) -> f32 {
+    match sum as f32 {
+        0.0 if sum != 0.0 => f32::MIN_POSITIVE.copysign(sum as f32),
+        narrow => narrow.clamp(-f32::MAX, f32::MAX),
+    }
+}
+
+/// Whether sums of [`narrow`] may have left the range.
+fn too_large(sum: f32) -> bool {
+    !sum.is_finite() || sum.abs() >= f32::MAX / 4.0
+}
+
+/// Mean and deviation of the labels from table `label`.
+///
+/// # Errors
+/// No record was counted, or they cannot be scaled.
+pub(crate) fn label_scale(values: &[f32]) -> Result<LabelScale, String> {
+    let &[sum, weight, squares] = values else {
+        return Err(format!("table {LABEL} has {} values, not {STATS_COLS}", values.len()));
+    };
+    let weight = f64::from(weight);
+    if weight <= 0.0 {
+        return Err(NO_RECORDS.to_owned());
+    }
+    let variance = f64::from(squares) / weight;
+    if let Some(reason) = why_not(sum, squares, variance) {
+        return Err(format!(
+            "the labels cannot be scaled in 32 bits (table {LABEL}): {reason}; set model.scale-labels = false, or give the labels in another unit"
+        ));
+    }
+    let deviation = if variance > 0.0 { variance.sqrt() } else { 1.0 };
+    Ok(LabelScale { mean: f64::from(sum) / weight, deviation })
+}
+
+/// Why values with these sums cannot be scaled, if so.
+fn why_not(sum: f32, squares: f32, variance: f64) -> Option<&'static str> {
+    if too_large(sum) || too_large(squares) || !variance.is_finite() {
+        return Some("they are too large");
+    }
+    // 0: they do not vary.
+    let is_small = variance != 0.0 && variance < f64::from(f32::MIN_POSITIVE);
+    is_small.then_some("they differ too little")
+}
+
+const NO_RECORDS: &str = "the training data has no records to standardise by";
 
 /// Means and scales of all columns: standardised `x` is `(x − mean) · inverse`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -152,13 +263,12 @@ impl Standard {
     pub fn of(stats: &[f32]) -> Result<Self, String> {
         let (columns, records) = split(stats)?;
         let mut standard = Self { mean: means(stats)?, inverse: Vec::new(), variance: Vec::new() };
-        for (column, mean) in columns.chunks_exact(STATS_COLS).zip(&standard.mean) {
+        for (n, (column, mean)) in columns.chunks_exact(STATS_COLS).zip(&standard.mean).enumerate()
+        {
             let zeros = (records - f64::from(column[1])).max(0.0);
             let variance = (f64::from(column[2]) + zeros * mean * mean) / records;
-            if !variance.is_finite() {
-                return Err(
-                    "the spread of a feature is not finite: its values are too large".to_owned()
-                );
+            if let Some(reason) = why_not(column[0], column[2], variance) {
+                return Err(not_scalable(n, reason));
             }
             standard.variance.push(variance);
             standard.inverse.push(if variance > 0.0 { 1.0 / variance.sqrt() } else { 1.0 });
@@ -175,13 +285,17 @@ pub(crate) fn records(stats: &[f32]) -> f64 {
 /// The means alone, after the first phase of standardisation.
 pub(crate) fn means(stats: &[f32]) -> Result<Vec<f64>, String> {
     let (columns, records) = split(stats)?;
-    let means: Vec<f64> =
-        columns.chunks_exact(STATS_COLS).map(|column| f64::from(column[0]) / records).collect();
-    if means.iter().all(|mean| mean.is_finite()) {
-        Ok(means)
-    } else {
-        Err("the sum of a feature is not finite: its values are too large".to_owned())
-    }
+    let mean = |(n, column): (usize, &[f32])| match too_large(column[0]) {
+        false => Ok(f64::from(column[0]) / records),
+        true => Err(not_scalable(n, "they are too large")),
+    };
+    columns.chunks_exact(STATS_COLS).enumerate().map(mean).collect()
+}
+
+fn not_scalable(column: usize, reason: &str) -> String {
+    format!(
+        "the values of column {column} (from 0) cannot be scaled in 32 bits (table {STATS}): {reason}; set model.standardise = false, or give the column in another unit"
+    )
 }
 
 fn split(stats: &[f32]) -> Result<(&[f32], f64), String> {
@@ -190,7 +304,7 @@ fn split(stats: &[f32]) -> Result<(&[f32], f64), String> {
     if records > 0.0 && stats.len().is_multiple_of(STATS_COLS) {
         Ok((&stats[..columns], records))
     } else {
-        Err("the training data has no records to standardise by".to_owned())
+        Err(NO_RECORDS.to_owned())
     }
 }
 
@@ -237,5 +351,31 @@ mod tests {
         assert!(Standard::of(&[0.0; 6]).is_err());
         assert!(Standard::of(&[f32::INFINITY, 1.0, 0.0, 0.0, 1.0, 0.0]).is_err());
         assert!(Standard::of(&[1.0, 1.0, f32::NAN, 0.0, 1.0, 0.0]).is_err());
+    }
+
+    #[test]
+    fn column_that_varies_beyond_32_bits_is_named() {
+        for (squares, why) in
+            [(narrow(1e-60), "differ too little"), (narrow(1e60), "are too large")]
+        {
+            let stats = [4.0, 2.0, 4.0, 2.0, 4.0, squares, 4.0, 4.0, 0.0];
+            let error = Standard::of(&stats).expect_err("the second column");
+            assert!(
+                error.starts_with("the values of column 1 (from 0) cannot be scaled in 32 bits"),
+                "{error}"
+            );
+            assert!(error.contains(why), "{error}");
+            let error = label_scale(&[4.0, 4.0, squares]).expect_err("not scalable");
+            assert!(error.contains("(table label)") && error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn labels_have_mean_and_population_deviation() {
+        // Labels 1, 3, 3, 5 about 3.
+        let scale = label_scale(&[12.0, 4.0, 8.0]).expect("four records");
+        assert_eq!(scale, LabelScale { mean: 3.0, deviation: 2f64.sqrt() });
+        assert_eq!(label_scale(&[12.0, 4.0, 0.0]).expect("equal").deviation, 1.0);
+        assert!(label_scale(&[0.0; 3]).is_err());
     }
 }

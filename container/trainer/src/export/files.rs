@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use heddle_protocol::spec::table::{BIAS, WEIGHTS};
-use heddle_protocol::spec::{ModelFormat, TableKind, TableSpec};
+use heddle_protocol::spec::table::{BIAS, FACTORS, WEIGHTS};
+use heddle_protocol::spec::{LabelScale, ModelFormat, TableKind, TableSpec};
 use heddle_storage::{Storage, StorePath, Summed};
 
 use super::clusters::RawClusters;
 use super::error::ExportError;
+use super::labels::labels;
 use super::linear::Linear;
 use super::machine::RawMachine;
 use super::model::Model;
@@ -30,9 +31,12 @@ pub(super) async fn write(
         return Ok(vec![write_clusters(&clusters, model, storage, dir).await?]);
     }
     let tables = model.exported();
+    let labels = labels(model).await?;
     let mut sparse_tables = Vec::new();
     for table in tables.iter().filter(|table| table.kind == TableKind::Sparse) {
-        sparse_tables.push(Arc::new(sparse(model, table).await?));
+        let mut rows = sparse(model, table).await?;
+        scale(&mut rows.values, factor(table, labels));
+        sparse_tables.push(Arc::new(rows));
     }
     let mut files = ModelFiles { safetensors: None, text: None };
     if has(ModelFormat::Safetensors) {
@@ -43,7 +47,7 @@ pub(super) async fn write(
         let keys = sparse_tables.first().map(|rows| rows.keys.len());
         files.text = Some(TextFile::create(model, keys, storage, dir).await?);
     }
-    let biases = files.tables(model, &tables, sparse_tables).await?;
+    let biases = files.tables((model, labels), &tables, sparse_tables).await?;
     let mut text = None;
     if let Some(file) = files.text {
         // A model with a text form has one score.
@@ -60,6 +64,22 @@ pub(super) async fn write(
     Ok(written.flatten().collect())
 }
 
+/// What the values of a table are multiplied by, so that scores are in units of the labels.
+fn factor(table: &TableSpec, labels: LabelScale) -> f64 {
+    match &*table.name {
+        WEIGHTS => labels.deviation,
+        // A score has products of two.
+        FACTORS => labels.deviation.sqrt(),
+        _ => 1.0,
+    }
+}
+
+fn scale(values: &mut [f32], factor: f64) {
+    if factor != 1.0 {
+        values.iter_mut().for_each(|value| *value = (f64::from(*value) * factor) as f32);
+    }
+}
+
 struct ModelFiles {
     safetensors: Option<SafetensorsFile>,
     text: Option<TextFile>,
@@ -69,15 +89,15 @@ impl ModelFiles {
     /// Appends all tables. Returns the biases.
     async fn tables(
         &mut self,
-        model: &Model<'_>,
+        (model, labels): (&Model<'_>, LabelScale),
         tables: &[TableSpec],
         sparse_tables: Vec<Arc<SparseTable>>,
     ) -> Result<Vec<f32>, ExportError> {
         // A custom algorithm's tables are written as they are, whatever their names.
         let (mut machine, mut linear) = (None, None);
         if model.is_built_in() {
-            machine = RawMachine::of(model).await?;
-            linear = Some(Linear::of(model).await?);
+            machine = RawMachine::of(model, labels).await?;
+            linear = Some(Linear::of(model, labels).await?);
         }
         let mut sparse_tables = sparse_tables.into_iter();
         for table in tables {
@@ -92,18 +112,19 @@ impl ModelFiles {
                 }
                 (None, linear) => {
                     let linear = linear.as_mut().filter(|_| table.name == WEIGHTS);
-                    self.dense(model, table, linear).await?;
+                    let factor = if linear.is_some() { 1.0 } else { factor(table, labels) };
+                    self.dense(model, (table, factor), linear).await?;
                 }
             }
         }
         Ok(linear.map(|linear| linear.biases()).unwrap_or_default())
     }
 
-    /// Appends a dense table. `linear`: its weights become slopes of raw values.
+    /// Appends a dense table, times this factor. `linear`: its weights become slopes of raw values.
     async fn dense(
         &mut self,
         model: &Model<'_>,
-        table: &TableSpec,
+        (table, factor): (&TableSpec, f64),
         mut linear: Option<&mut Linear>,
     ) -> Result<(), ExportError> {
         let mut stream = TableStream::new(model, table);
@@ -115,6 +136,7 @@ impl ModelFiles {
                     place += 1;
                 }
             }
+            scale(&mut piece, factor);
             let piece = bytes_of(&piece);
             if let Some(text) = self.text.as_mut().filter(|_| linear.is_some()) {
                 text.weights(piece.clone()).await?;

@@ -1,5 +1,6 @@
 //! A linear model in terms of raw feature values.
 
+use heddle_protocol::spec::LabelScale;
 use heddle_protocol::spec::table::{BIAS, STATS};
 
 use super::error::ExportError;
@@ -10,12 +11,14 @@ use crate::algorithm::Standard;
 /// A linear model in terms of raw values, computed as a stream.
 pub(super) struct Linear {
     pub(super) standard: Option<Standard>,
+    /// Of the labels.
+    deviation: f64,
     /// One for each score, in f64; each weight subtracts its share of the mean.
     pub(super) bias: Vec<f64>,
 }
 
 impl Linear {
-    pub(super) async fn of(model: &Model<'_>) -> Result<Self, ExportError> {
+    pub(super) async fn of(model: &Model<'_>, labels: LabelScale) -> Result<Self, ExportError> {
         let standard = match model.table(STATS) {
             None => None,
             Some(table) => {
@@ -25,20 +28,24 @@ impl Linear {
         };
         let bias = match model.table(BIAS) {
             None => vec![0.0],
-            Some(table) => whole(model, &table).await?.into_iter().map(f64::from).collect(),
+            Some(table) => {
+                let scaled = whole(model, &table).await?.into_iter();
+                scaled.map(|bias| f64::from(bias) * labels.deviation + labels.mean).collect()
+            }
         };
-        Ok(Self { standard, bias })
+        Ok(Self { standard, deviation: labels.deviation, bias })
     }
 
     /// The slope of raw values for the weight at `place` of the table, row-major; moves the bias.
     pub(super) fn slope(&mut self, place: u64, weight: f32) -> f32 {
+        let weight = f64::from(weight) * self.deviation;
         let Some(standard) = &self.standard else {
-            return weight;
+            return weight as f32;
         };
         // Files have exactly the table's rows, one per mean, and a column per bias.
         let (place, cols) = (place as usize, self.bias.len());
         let (feature, col) = (place / cols, place % cols);
-        let slope = f64::from(weight) * standard.inverse[feature];
+        let slope = weight * standard.inverse[feature];
         self.bias[col] -= slope * standard.mean[feature];
         slope as f32
     }

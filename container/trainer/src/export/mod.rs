@@ -8,6 +8,7 @@ mod clusters;
 mod error;
 mod exported_bytes;
 mod files;
+mod labels;
 mod linear;
 mod machine;
 mod model;
@@ -21,7 +22,7 @@ use bytes::Bytes;
 use heddle_protocol::control::{ExportOrder, ExportedFile};
 use heddle_protocol::ids::{Member, SaveNo};
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, save_dir, staging_prefix};
-use heddle_protocol::spec::{self, JobSpec, ModelFormat};
+use heddle_protocol::spec::{self, JobSpec, LabelScale, LabelScaling, ModelFormat};
 use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{
     Mode, Storage, StorageError, StorageUrl, StorePath, Summed, connect, make_dirs, write_whole,
@@ -88,6 +89,20 @@ pub fn export_for(
         let files = or_remove(written, &*storage, &path).await?;
         Ok(Exported { dir: name, files })
     })
+}
+
+/// By what the labels of a checkpoint's job are scaled, if they are.
+///
+/// # Errors
+/// See [`ExportError`].
+pub async fn label_scale_of(checkpoint: &StorageUrl) -> Result<Option<LabelScale>, ExportError> {
+    let (from, checkpoint) = StoredCheckpoint::readable(checkpoint).await?;
+    let bytes = ExportedBytes::default();
+    let origin = origin(&checkpoint)?;
+    let (mode, is_scaled) = (Mode::DIR, origin.spec.model.scale_labels != LabelScaling::Off);
+    let model =
+        Model { from: &*from, checkpoint: &checkpoint, origin: &origin, mode, bytes: &bytes };
+    if is_scaled { labels::labels(&model).await.map(Some) } else { Ok(None) }
 }
 
 /// The mode of the model's files.
@@ -187,6 +202,13 @@ async fn new_dir(
     Err(ExportError::Exists(storage.show(&dir.join(name)?)))
 }
 
+fn origin(checkpoint: &StoredCheckpoint) -> Result<ModelOrigin, ExportError> {
+    let manifest = &checkpoint.manifest;
+    let spec = spec::from_json(manifest.spec.to_string().as_bytes());
+    let spec = spec.map_err(|error| ExportError::Spec(error.to_string()))?;
+    Ok(ModelOrigin { job: manifest.job.clone(), spec })
+}
+
 async fn export_into(
     // The MD5 is checked while files are read; here names and lengths suffice.
     (from, checkpoint): (Arc<dyn Storage>, StoredCheckpoint),
@@ -195,12 +217,9 @@ async fn export_into(
     mode: Mode,
     dir: &StorePath,
 ) -> Result<Vec<ExportedFile>, ExportError> {
-    let manifest = &checkpoint.manifest;
-    let spec = manifest.spec.to_string();
-    let spec =
-        spec::from_json(spec.as_bytes()).map_err(|error| ExportError::Spec(error.to_string()))?;
-    let formats = if formats.is_empty() { spec.output.formats.clone() } else { formats.to_vec() };
-    let origin = ModelOrigin { job: manifest.job.clone(), spec };
+    let origin = origin(&checkpoint)?;
+    let of_job = &origin.spec.output.formats;
+    let formats = if formats.is_empty() { of_job.clone() } else { formats.to_vec() };
     let model = Model { from: &*from, checkpoint: &checkpoint, origin: &origin, mode, bytes };
     let written = files::write(&model, &formats, storage, dir).await?;
     let exported = |file: Summed| {

@@ -1,6 +1,6 @@
 //! A checkpoint as the source of a model: its job and its tables.
 
-use heddle_protocol::spec::table::{BIAS, FACTORS, STATS, WEIGHTS};
+use heddle_protocol::spec::table::{BIAS, FACTORS, LABEL, STATS, WEIGHTS};
 use heddle_protocol::spec::{AlgorithmKind, DataFormat, JobSpec, LossFunction, TableSpec};
 use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{Mode, Storage};
@@ -62,7 +62,8 @@ impl Model<'_> {
     /// scales.
     pub(super) fn exported(&self) -> Vec<TableSpec> {
         let all = self.tables().into_iter();
-        all.filter(|table| !self.is_built_in() || table.name != STATS).collect()
+        let is_measured = |table: &TableSpec| matches!(&*table.name, STATS | LABEL);
+        all.filter(|table| !self.is_built_in() || !is_measured(table)).collect()
     }
 
     /// The shape of a table in a model file: of the linear family vectors, otherwise rows and columns.

@@ -152,11 +152,11 @@ impl<'a> Scorer<'a> {
                 count_classes(&mut scores, (label, weight), &mut self.metrics);
             }
             LossFunction::Squared => {
-                count(loss, self.scores[0], (label, weight), true, &mut self.metrics);
+                count(loss.into(), self.scores[0], (label, weight), true, &mut self.metrics);
             }
             LossFunction::Logistic | LossFunction::Hinge | LossFunction::SquaredHinge => {
                 let record = (label.max(0.0), weight);
-                count(loss, self.scores[0], record, true, &mut self.metrics);
+                count(loss.into(), self.scores[0], record, true, &mut self.metrics);
             }
         }
     }

@@ -65,7 +65,7 @@ impl Feeds {
             phase,
             format,
             index_features,
-            rows: spec.training.batch_rows(),
+            rows: spec.training.batch as usize,
             class_weights: ClassWeights::of(spec),
             bad_records: spec.data.bad_records,
             quarantine: self.quarantine.clone(),

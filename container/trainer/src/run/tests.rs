@@ -642,7 +642,7 @@ pub(crate) fn sample() -> JobSpec {
     spec.data.test = spec.data.train.clone();
     spec.data.index_base = 0;
     spec.model.features = 1000;
-    (spec.training.lanes, spec.training.batch) = (3, BatchSize::Rows(2));
+    (spec.training.lanes, spec.training.batch) = (3, 2);
     (spec.pservers.count, spec.pservers.shards) = (1, 1);
     spec
 }

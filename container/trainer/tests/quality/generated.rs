@@ -11,22 +11,22 @@ use crate::harness::{Job, Mixed, job_file};
 const ROWS: usize = 4_000;
 const FEATURES: usize = 20;
 
-/// Records of columns of different size, and labels linear in them with noise of 0.5: the columns with a 1 for the bias,
-/// and the labels.
-fn linear_rows(random: &mut Mixed) -> Vec<([f64; FEATURES + 1], f64)> {
+/// Records of columns of different size, and labels linear in them with noise of 0.5, about `mean` and times `unit`: the
+/// columns with a 1 for the bias, and the labels.
+fn linear_rows(random: &mut Mixed, mean: f64, unit: f64) -> Vec<([f64; FEATURES + 1], f64)> {
     let truth: Vec<f64> = (0..FEATURES).map(|_| random.normal()).collect();
     let size = |column: usize| 10f64.powi(column as i32 % 5 - 2);
     (0..ROWS)
         .map(|_| {
             let mut x = [1.0; FEATURES + 1];
-            let mut label = 3.0;
+            let mut label = 0.0;
             for (column, truth) in truth.iter().enumerate() {
                 let value = random.normal() + 1.0;
                 // As the reader sees it.
                 x[column] = f64::from((value * size(column)) as f32);
                 label += truth * x[column] / size(column);
             }
-            (x, f64::from((label + 0.5 * random.normal()) as f32))
+            (x, f64::from((mean + unit * (label + 0.5 * random.normal())) as f32))
         })
         .collect()
 }
@@ -74,13 +74,13 @@ fn write_rows(file: &Path, rows: &[([f64; FEATURES + 1], f64)]) {
 #[test]
 fn linear_regression_reaches_least_squares() {
     let dir = tempfile::tempdir().expect("a folder");
-    let rows = linear_rows(&mut Mixed(1));
+    let rows = linear_rows(&mut Mixed(1), 3.0, 1.0);
     write_rows(&dir.path().join("train.libsvm"), &rows);
     let file = dir.path().join("job.toml");
     let text = format!(
         "name = \"linear\"\n[data]\ntrain = \"train.libsvm\"\ntest = \"train.libsvm\"\npasses = 20\n\
          [model]\nalgorithm = \"linear-regression\"\nfeatures = {FEATURES}\nstandardise = true\n\
-         optimizer = {{ kind = \"ftrl\", alpha = 0.3 }}\n[training]\nlanes = 4\nbatch = 16\n"
+         l2 = 0\nscale-labels = false\noptimizer = {{ kind = \"ftrl\", alpha = 0.3 }}\n[training]\nlanes = 4\nbatch = 16\n"
     );
     std::fs::write(&file, text).expect("written");
     let mut job = Job::new(job_file(&file, &[]));
@@ -90,6 +90,29 @@ fn linear_regression_reaches_least_squares() {
     let rmse = figures.get(Figure::Rmse).expect("a residual");
     assert!(rmse >= reference * 0.999_999 && rmse <= 1.01 * reference, "{rmse} of {reference}");
     assert!(figures.get(Figure::R2).is_some_and(|share| share > 0.95), "{figures}");
+}
+
+/// The required keys alone fit labels of any mean and unit, over columns of any size.
+#[test]
+fn defaults_reach_least_squares_in_any_unit() {
+    for (mean, unit) in [(152.0, 20.0), (-4e6, 1e5), (1e-3, 1e-5)] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let rows = linear_rows(&mut Mixed(2), mean, unit);
+        write_rows(&dir.path().join("train.libsvm"), &rows);
+        let file = dir.path().join("job.toml");
+        let text = format!(
+            "name = \"linear\"\n[data]\ntrain = \"train.libsvm\"\n\
+             [model]\nalgorithm = \"linear-regression\"\nfeatures = {FEATURES}\n"
+        );
+        std::fs::write(&file, text).expect("written");
+        let mut job = Job::new(job_file(&file, &[]));
+        job.run();
+        let figures = job.on_training_data().figures(LossFunction::Squared).expect("records");
+        let rmse = figures.get(Figure::Rmse).expect("a residual");
+        let reference = least_squares(&rows);
+        println!("mean {mean}, unit {unit}: {figures}, least squares {reference:.4}");
+        assert!(rmse <= 1.03 * reference, "{mean} {unit}: {rmse} of {reference}");
+    }
 }
 
 /// Ratings of users for items as `examples/ratings/generate.py` makes them, a quarter of its size: as many for each user.

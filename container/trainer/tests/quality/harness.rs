@@ -1,23 +1,26 @@
 //! A whole job in one thread: the real readers, lane order, algorithm and merging of scores, with a plain loop instead of
 //! the processes. A poor figure of the real job is therefore not caused by the settings.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use flate2::read::MultiGzDecoder;
 use heddle_client::layout::Rows;
-use heddle_input::{TaskLength, compression_of, plan_input};
+use heddle_input::{TaskLength, compression_of, decide, plan_input};
 use heddle_metrics::{PhaseMetrics, Summary};
-use heddle_optimizer::{Rule, is_less};
+use heddle_optimizer::{Optimizer, Rule, is_less};
 use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
-use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
+use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::file::{KeyOverride, ReadContext, read};
 use heddle_protocol::spec::table::WEIGHTS;
-use heddle_protocol::spec::{JobSpec, PhaseKind, TableSpec, phase_count, phase_kind};
+use heddle_protocol::spec::{JobSpec, KeptPass, PhaseKind, TableSpec, phase_count, phase_kind};
 use heddle_storage::{LocalStorage, StorageUrl, find_files};
 use heddle_trainer::algorithm::{Algorithm, KeyIndex, StepWork, built_in};
 use heddle_trainer::reader::{BadPolicy, Labels, RecordFormat, TaskReader};
+use heddle_trainer::sample::sample;
 
 fn wait<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
@@ -135,13 +138,35 @@ pub struct Job {
     index: KeyIndex,
 }
 
+/// Decides what the job file leaves to the data.
+fn decided(mut spec: JobSpec, plan: &InputPlan) -> JobSpec {
+    let file = &plan.files[plan.train[0].file as usize];
+    let packed = std::fs::read(file.url.trim_start_matches("file://")).expect("a file");
+    let head = &packed[..packed.len().min(256 << 10)];
+    let mut text = Vec::new();
+    match file.compression {
+        Compression::None => text.extend(head),
+        // Cut within the stream.
+        Compression::Gzip => {
+            let _cut = MultiGzDecoder::new(head).read_to_end(&mut text);
+        }
+    }
+    let share = plan.train_bytes() as f64 / head.len() as f64;
+    let sample = sample(&spec, &text, share);
+    let decisions = decide(&mut spec, &sample, None);
+    decisions.iter().for_each(|one| println!("{} = {} ({})", one.key, one.value, one.reason));
+    spec
+}
+
 impl Job {
     pub fn new(spec: JobSpec) -> Self {
         let find =
             |places: &[heddle_protocol::spec::Location]| places.iter().flat_map(files).collect();
         let length = TaskLength::Auto { workers: spec.training.lanes };
+        let plan = plan_input(find(&spec.data.train), find(&spec.data.test), length);
+        let spec = decided(spec, &plan);
         Self {
-            plan: plan_input(find(&spec.data.train), find(&spec.data.test), length),
+            plan,
             tables: spec
                 .tables()
                 .into_iter()
@@ -179,7 +204,7 @@ impl Job {
         metrics: &mut TaskMetrics,
     ) -> bool {
         work.clear();
-        wait(open.reader.next_batch(self.spec.training.batch_rows(), &mut work.batch))
+        wait(open.reader.next_batch(self.spec.training.batch as usize, &mut work.batch))
             .expect("read");
         if work.batch.is_empty() {
             return false;
@@ -256,14 +281,27 @@ impl Job {
         self.algorithm.begin(kind, constants).expect("sound constants");
     }
 
-    /// All phases; the last evaluation.
+    /// All phases, until the test loss has not fallen for `training.early-stop` passes. The evaluation of the model that
+    /// comes out.
     pub fn run(&mut self) -> Summary {
-        let mut last = Summary::default();
+        let (mut last, mut best, mut worse) = (Summary::default(), f64::INFINITY, 0);
+        let (early_stop, keep) = (self.spec.training.early_stop, self.spec.training.keep);
+        let mut kept = Summary::default();
         for no in (0..phase_count(&self.spec)).map(PhaseNo) {
             let kind = phase_kind(&self.spec, no).expect("below the count");
             self.begin(kind);
             match kind {
-                PhaseKind::Evaluate { .. } => last = self.evaluate(self.plan.test.clone()),
+                PhaseKind::Evaluate { .. } => {
+                    last = self.evaluate(self.plan.test.clone());
+                    let loss = last.mean_loss().expect("records");
+                    worse = if loss < best { 0 } else { worse + 1 };
+                    if loss < best {
+                        (best, kept) = (loss, last);
+                    }
+                    if early_stop > 0 && worse >= early_stop {
+                        break;
+                    }
+                }
                 PhaseKind::Measure(_) | PhaseKind::Train { .. } => {
                     self.collective(no);
                     if matches!(kind, PhaseKind::Train { .. }) {
@@ -272,7 +310,7 @@ impl Job {
                 }
             }
         }
-        last
+        if keep == KeptPass::Best { kept } else { last }
     }
 
     /// The figures of the training data at the present values.
@@ -312,6 +350,21 @@ pub fn job_file(file: &Path, sets: &[&str]) -> JobSpec {
         ..ReadContext::default()
     };
     read(&text, &context).expect("a sound job file").spec
+}
+
+/// Leaves every key that can be automatic to the data, and the optimizer to its default.
+pub fn leave_to_the_data(spec: &mut JobSpec) {
+    let keys = [
+        "data.passes",
+        "model.l2",
+        "model.scale-labels",
+        "model.standardise",
+        "training.batch",
+        "training.early-stop",
+        "training.keep",
+    ];
+    spec.undecided = keys.map(str::to_owned).into();
+    spec.model.optimizer = Optimizer::default();
 }
 
 /// The job file of an example.

@@ -4,7 +4,7 @@
 
 use heddle_protocol::figure::Figure;
 
-use crate::harness::{Job, example, example_file};
+use crate::harness::{Job, example, example_file, leave_to_the_data};
 
 #[test]
 fn softmax_reaches_the_objective_of_a_converged_solver() {
@@ -17,6 +17,17 @@ fn softmax_reaches_the_objective_of_a_converged_solver() {
     assert!(objective <= 0.8545, "objective {objective}");
     assert!(figures.get(Figure::LogLoss).is_some_and(|loss| loss <= 0.881), "{figures}");
     assert!(figures.get(Figure::Accuracy).is_some_and(|share| share >= 0.768), "{figures}");
+}
+
+/// Bar: 4 % of the converged test log-loss.
+#[test]
+fn required_keys_alone_reach_the_log_loss_of_a_converged_solver() {
+    let mut spec = example("letter", &[]);
+    leave_to_the_data(&mut spec);
+    let summary = Job::new(spec).run();
+    let loss = summary.mean_loss().expect("records");
+    println!("log-loss {loss:.4}");
+    assert!(loss <= 1.04 * 0.87511, "log-loss {loss}");
 }
 
 #[test]

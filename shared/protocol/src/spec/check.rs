@@ -7,18 +7,18 @@ use std::collections::BTreeSet;
 
 use heddle_optimizer::{Optimizer, Schedule};
 
-use super::algorithm::{AlgorithmKind, LabelRange};
+use super::algorithm::{AlgorithmKind, LabelRange, LossFunction};
 use super::check_cluster::check_cluster;
 use super::check_replicas::check_replicas;
 use super::file::section::SpecSection;
 use super::job::JobSpec;
 use super::limits::{
-    BATCH_MAX, COLS_MAX, MIRRORS_MAX, ROWS_MAX, SPARSE_ROWS_MIN, STALENESS_MAX, SpecError,
-    VALUES_MAX, rule, within,
+    COLS_MAX, MIRRORS_MAX, ROWS_MAX, SPARSE_ROWS_MIN, STALENESS_MAX, SpecError, VALUES_MAX, rule,
+    within,
 };
 use super::liveness::check_liveness;
 use super::objective::check_keys;
-use super::options::{Consistency, KeptPass, ModelFormat, TaskSize};
+use super::options::{Consistency, KeptPass, LabelScale, LabelScaling, ModelFormat, TaskSize};
 use super::pserver_memory::PserverMemory;
 use super::sections::ModelSpec;
 use super::table::TableKind;
@@ -123,6 +123,7 @@ fn check_model(spec: &JobSpec) -> Result<(), SpecError> {
     })?;
     check_optimizer("model.optimizer", &model.optimizer)?;
     check_schedule(model)?;
+    check_label_scaling(model)?;
     if custom {
         rule(!model.tables.is_empty(), "model.table", || {
             "algorithm \"custom\" needs at least one [[model.table]]".to_owned()
@@ -146,6 +147,20 @@ fn check_model(spec: &JobSpec) -> Result<(), SpecError> {
         })?;
     }
     check_tables(spec)
+}
+
+fn check_label_scaling(model: &ModelSpec) -> Result<(), SpecError> {
+    let squared = model.objective() == LossFunction::Squared;
+    let holds = match model.scale_labels {
+        LabelScaling::Off => true,
+        LabelScaling::Measured => squared && model.standardise,
+        LabelScaling::By(LabelScale { mean, deviation }) => {
+            squared && mean.is_finite() && deviation.is_finite() && deviation > 0.0
+        }
+    };
+    rule(holds, "model.scale-labels", || {
+        format!("is {:?}, which does not fit the algorithm", model.scale_labels)
+    })
 }
 
 fn check_tables(spec: &JobSpec) -> Result<(), SpecError> {
@@ -190,10 +205,6 @@ fn check_tables(spec: &JobSpec) -> Result<(), SpecError> {
 
 fn check_training(spec: &JobSpec) -> Result<(), SpecError> {
     let training = &spec.training;
-    let batch = training.batch.rows();
-    rule(batch.is_none_or(|rows| (1..=BATCH_MAX).contains(&rows)), "training.batch", || {
-        format!("is {}, must be from 1 to {BATCH_MAX}", batch.unwrap_or(0))
-    })?;
     let ssp = training.consistency == Consistency::Ssp;
     rule(training.staleness.is_some() == ssp, "training.staleness", || match ssp {
         true => "is missing; training.consistency = \"ssp\" needs it".to_owned(),
@@ -489,11 +500,11 @@ mod tests {
 
     #[test]
     fn the_effective_batch_is_of_all_lanes_in_bsp() {
-        let mut training = sample().training;
-        assert_eq!(training.effective_batch(), Some(16));
+        let mut spec = sample();
+        assert_eq!(spec.effective_batch(), Some(16));
         for consistency in [Consistency::Ssp, Consistency::Asp] {
-            training.consistency = consistency;
-            assert_eq!(training.effective_batch(), Some(8));
+            spec.training.consistency = consistency;
+            assert_eq!(spec.effective_batch(), Some(8));
         }
     }
 }

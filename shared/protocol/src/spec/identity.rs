@@ -14,11 +14,12 @@ use sha2::{Digest, Sha256};
 use super::file::key::ResumeRule;
 use super::file::keys as key_table;
 use super::job::JobSpec;
-use super::options::BatchSize;
 use super::warm_start;
 
 /// The field of the JSON form with the keys of the site's defaults.
 const SITE_KEYS: &str = "site-keys";
+/// The field of the JSON form with the keys that the data decides.
+const UNDECIDED: &str = "undecided";
 
 /// SHA-256 over the keys of a spec that make it the job it is. Prints as 64 hex digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -82,6 +83,7 @@ fn keys(spec: &JobSpec) -> BTreeMap<String, String> {
         }
     }
     keys.remove(SITE_KEYS);
+    keys.remove(UNDECIDED);
     // A run that began with the newest checkpoint of a folder is the same job whichever is the newest by now.
     if let Some(init) = &spec.model.init {
         keys.insert("model.init".to_owned(), warm_start::folder(init).to_string());
@@ -90,11 +92,28 @@ fn keys(spec: &JobSpec) -> BTreeMap<String, String> {
     keys
 }
 
+/// Takes the value of a key over from another spec.
+pub(super) type TakeOver = fn(&mut JobSpec, &JobSpec);
+
+/// The keys that the data decides.
+pub(super) const DECIDED_KEYS: &[(&str, TakeOver)] = &[
+    ("data.passes", |spec, before| spec.data.passes = before.data.passes),
+    ("model.l2", |spec, before| spec.model.l2 = before.model.l2),
+    ("model.scale-labels", |spec, before| spec.model.scale_labels = before.model.scale_labels),
+    ("model.standardise", |spec, before| spec.model.standardise = before.model.standardise),
+    ("training.batch", |spec, before| spec.training.batch = before.training.batch),
+    ("training.early-stop", |spec, before| spec.training.early_stop = before.training.early_stop),
+    ("training.keep", |spec, before| spec.training.keep = before.training.keep),
+];
+
 /// Takes over what a spec leaves to defaults from the run that it continues: defaults depend on the program's version, and
-/// an automatic batch on the data. `stated` are the fields of `model.optimizer` that the job file states.
+/// automatic values on the data. `stated` are the fields of `model.optimizer` that the job file states.
 pub fn keep_defaults(spec: &mut JobSpec, before: &JobSpec, stated: &BTreeSet<String>) {
-    if spec.training.batch == BatchSize::Auto {
-        spec.training.batch = before.training.batch;
+    let undecided = std::mem::take(&mut spec.undecided);
+    for (key, take_over) in DECIDED_KEYS {
+        if undecided.contains(*key) {
+            take_over(spec, before);
+        }
     }
     spec.model.optimizer = spec.model.optimizer.with_unstated(stated, &before.model.optimizer);
 }
@@ -116,14 +135,7 @@ pub fn differences(spec: &JobSpec, before: &JobSpec) -> Vec<Difference> {
         .map(|key| {
             let before = before.get(key).unwrap_or(&absent).clone();
             let now = now.get(key).unwrap_or(&absent).clone();
-            let allowed_on_resume = match rule(key) {
-                ResumeRule::Never => false,
-                ResumeRule::OnResume | ResumeRule::Freely => true,
-                ResumeRule::Upwards => match (before.parse::<u64>(), now.parse::<u64>()) {
-                    (Ok(before), Ok(now)) => now >= before,
-                    _ => false,
-                },
-            };
+            let allowed_on_resume = rule(key) != ResumeRule::Never;
             Difference { key: key.clone(), before, now, allowed_on_resume }
         })
         .collect()
@@ -152,7 +164,6 @@ mod tests {
     use heddle_optimizer::Optimizer;
 
     use super::*;
-    use crate::spec::BatchSize;
     use crate::spec::job::sample;
     use crate::spec::value::{Bytes, PortRange};
 
@@ -192,7 +203,7 @@ mod tests {
     #[test]
     fn keys_that_define_positions_never_change() {
         for change in [
-            (|spec| spec.training.batch = BatchSize::Rows(9)) as fn(&mut JobSpec),
+            (|spec| spec.training.batch = 9) as fn(&mut JobSpec),
             |spec| spec.training.lanes = 3,
             |spec| spec.training.seed = 1,
             |spec| spec.pservers.shards = 8,
@@ -210,12 +221,13 @@ mod tests {
         // As a program wrote it that knew means alone.
         let json = r#"{"kind":"ftrl","alpha":0.1,"beta":1.0,"l1":0.0,"l2":0.0}"#;
         before.model.optimizer = serde_json::from_str(json).expect("an optimizer");
-        before.training.batch = BatchSize::Rows(256);
+        (before.training.batch, before.data.passes, before.model.standardise) = (256, 12, true);
         let mut now = sample();
-        now.training.batch = BatchSize::Auto;
+        now.undecided = DECIDED_KEYS.iter().map(|(key, _)| (*key).to_owned()).collect();
         now.model.optimizer = Optimizer::ftrl(0.2, 1.0, 0.0, 0.0);
         let mut stated = now.clone();
         keep_defaults(&mut now, &before, &BTreeSet::new());
+        assert_eq!(now.undecided, BTreeSet::new());
         assert_eq!(differences(&now, &before), []);
         assert_eq!(SpecDigest::of(&now), SpecDigest::of(&before));
         keep_defaults(&mut stated, &before, &BTreeSet::from(["alpha".to_owned()]));
@@ -240,15 +252,5 @@ mod tests {
             changed(|spec| spec.model.init = at("/other")).1,
             [("model.init".to_owned(), false)]
         );
-    }
-
-    #[test]
-    fn passes_may_grow_but_not_shrink() {
-        let mut ten = sample();
-        ten.data.passes = 10;
-        let mut twelve = sample();
-        twelve.data.passes = 12;
-        assert!(differences(&twelve, &ten)[0].allowed_on_resume);
-        assert!(!differences(&ten, &twelve)[0].allowed_on_resume);
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::algorithm::AlgorithmKind;
 use super::limits::task_errors;
 use super::options::{
-    BadRecords, BatchSize, CheckpointDigest, Consistency, DataFormat, KeptPass, ModelFormat,
+    BadRecords, CheckpointDigest, Consistency, DataFormat, KeptPass, LabelScaling, ModelFormat,
     NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull, TaskSize,
 };
 use super::sections::{
@@ -16,8 +16,8 @@ use super::sections::{
     PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 use super::table::{
-    BIAS, CANDIDATE_COUNTS, CANDIDATES, CENTRES, FACTORS, PREVIOUS_CENTRES, STATS, TableKind,
-    TableSpec, WEIGHTS, dense_table,
+    BIAS, CANDIDATE_COUNTS, CANDIDATES, CENTRES, FACTORS, LABEL, PREVIOUS_CENTRES, STATS,
+    TableKind, TableSpec, WEIGHTS, dense_table,
 };
 use super::value::{Bytes, DurationMs, Every, Share, TaskShare};
 use super::yarn::{SubmitSpec, YarnSpec};
@@ -64,6 +64,9 @@ pub struct JobSpec {
     /// The keys whose values are the site's defaults (`section.key`). Such values are not part of the job.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub site_keys: BTreeSet<String>,
+    /// The keys that are `"auto"` (`section.key`) until the data decides them; their fields hold placeholders. Empty in a job that runs.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub undecided: BTreeSet<String>,
 }
 
 impl JobSpec {
@@ -76,10 +79,21 @@ impl JobSpec {
         serde_json::to_vec_pretty(self).expect("numbers, strings and lists always serialise")
     }
 
+    /// Rows whose gradient makes one update: lanes × batch in BSP, batch otherwise; `None` while the batch is not decided.
+    #[must_use]
+    pub fn effective_batch(&self) -> Option<u64> {
+        let rows = u64::from(self.training.batch);
+        let rows = match self.training.consistency {
+            Consistency::Bsp => u64::from(self.training.lanes) * rows,
+            Consistency::Ssp | Consistency::Asp => rows,
+        };
+        (!self.undecided.contains("training.batch")).then_some(rows)
+    }
+
     /// The tables of the job in the order of their ids.
     ///
     /// The linear family has `weights` [features × 1], `bias` [1 × 1] (free of l2) and, if it
-    /// standardises, `stats` [(features + 1) × 3] whose pushes are added up. Softmax regression has a column for each
+    /// standardises, `stats` [(features + 1) × 3] whose pushes are added up, and `label` [1 × 3] if labels are scaled. Softmax regression has a column for each
     /// class in the first two. Tables of features are sparse if the features are any u64. A factorization machine has `factors` [features × rank] beside. A custom algorithm has the tables its job file lists.
     #[must_use]
     pub fn tables(&self) -> Vec<TableSpec> {
@@ -115,6 +129,9 @@ impl JobSpec {
                 if model.standardise {
                     let id = tables.len() as u16;
                     tables.push(dense_table(id, STATS, model.features + 1, 3, Optimizer::add()));
+                }
+                if model.scale_labels == LabelScaling::Measured {
+                    tables.push(dense_table(tables.len() as u16, LABEL, 1, 3, Optimizer::add()));
                 }
                 tables
             }
@@ -176,7 +193,7 @@ pub fn sample() -> JobSpec {
             consistency: Consistency::Bsp,
             staleness: None,
             lanes: 2,
-            batch: BatchSize::Rows(8),
+            batch: 8,
             seed: 42,
             nan: NanPolicy::Fail,
             early_stop: 0,
@@ -204,6 +221,7 @@ pub fn sample() -> JobSpec {
         submit: SubmitSpec::default(),
         yarn: YarnSpec::default(),
         site_keys: BTreeSet::new(),
+        undecided: BTreeSet::new(),
     }
 }
 
@@ -257,6 +275,7 @@ fn sample_model() -> ModelSpec {
         table_full: TableFull::Fail,
         l2: 0.0,
         standardise: false,
+        scale_labels: LabelScaling::Off,
         optimizer: Optimizer::sgd(1.0),
         schedule: Schedule::CONSTANT,
         init: None,

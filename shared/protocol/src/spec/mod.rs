@@ -42,10 +42,12 @@ pub use liveness::LivenessTimes;
 pub use location::Location;
 pub use memory_retry::MemoryRetry;
 pub use options::{
-    BadRecords, BatchSize, CheckpointDigest, Consistency, DataFormat, KeptPass, ModelFormat,
-    NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull, TaskSize,
+    BadRecords, CheckpointDigest, Consistency, DataFormat, KeptPass, LabelScale, LabelScaling,
+    ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull, TaskSize,
 };
-pub use phase::{PhaseKind, Stage, phase_count, phase_kind, scored_pass, training_from};
+pub use phase::{
+    PhaseKind, Stage, passes_begun, phase_count, phase_kind, scored_pass, training_from,
+};
 pub use pserver_memory::PserverMemory;
 pub use secret_source::SecretSource;
 pub use sections::{

@@ -29,58 +29,6 @@ pub enum TaskSize {
     Bytes(Bytes),
 }
 
-/// Rows of a minibatch. Its JSON form is a number or `"auto"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "BatchSizeJson", into = "BatchSizeJson")]
-pub enum BatchSize {
-    /// By the number of records; resolved before a job starts.
-    Auto,
-    /// This number, at least 1.
-    Rows(u32),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum BatchSizeJson {
-    Rows(u32),
-    Auto(AutoWord),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum AutoWord {
-    Auto,
-}
-
-impl From<BatchSizeJson> for BatchSize {
-    fn from(json: BatchSizeJson) -> Self {
-        match json {
-            BatchSizeJson::Rows(rows) => Self::Rows(rows),
-            BatchSizeJson::Auto(AutoWord::Auto) => Self::Auto,
-        }
-    }
-}
-
-impl From<BatchSize> for BatchSizeJson {
-    fn from(size: BatchSize) -> Self {
-        match size {
-            BatchSize::Rows(rows) => Self::Rows(rows),
-            BatchSize::Auto => Self::Auto(AutoWord::Auto),
-        }
-    }
-}
-
-impl BatchSize {
-    /// The number of rows; `None` while it is not resolved.
-    #[must_use]
-    pub fn rows(self) -> Option<u32> {
-        match self {
-            Self::Rows(rows) => Some(rows),
-            Self::Auto => None,
-        }
-    }
-}
-
 /// What to do with a record that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -152,6 +100,33 @@ pub enum KeptPass {
 /// The words of `training.keep`.
 pub(super) const KEPT_PASSES: &[(&str, KeptPass)] =
     &[("last", KeptPass::Last), ("best", KeptPass::Best)];
+
+/// How the labels of a squared loss are scaled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LabelScaling {
+    /// Not at all.
+    #[default]
+    Off,
+    /// By the table [`LABEL`](super::table::LABEL), which is measured with the columns.
+    Measured,
+    /// By these figures.
+    By(LabelScale),
+}
+
+/// A scaled label is `(label − mean) / deviation`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LabelScale {
+    /// In units of the labels.
+    pub mean: f64,
+    /// In units of the labels; above 0.
+    pub deviation: f64,
+}
+
+impl LabelScale {
+    /// Labels as they are.
+    pub const NONE: Self = Self { mean: 0.0, deviation: 1.0 };
+}
 
 /// What a checkpoint that is proven damaged leads to. A checkpoint that cannot be read at present never leads to an older
 /// one.

@@ -125,6 +125,14 @@ pub fn phase_kind(spec: &JobSpec, phase: PhaseNo) -> Option<PhaseKind> {
     }
 }
 
+/// The passes that have begun where `phase` is the present one; `is_at_start`: nothing of it was done.
+#[must_use]
+pub fn passes_begun(spec: &JobSpec, phase: PhaseNo, is_at_start: bool) -> u32 {
+    let after = phase.0.saturating_sub(measures(spec));
+    let trains = phase.0 >= measures(spec) && after.is_multiple_of(per_pass(spec));
+    after.div_ceil(per_pass(spec)) + u32::from(trains && !is_at_start)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +179,20 @@ mod tests {
         spec.model.algorithm = AlgorithmKind::LogisticRegression;
         spec.data.test = Vec::new();
         assert!(scored(&spec).is_empty());
+    }
+
+    #[test]
+    fn pass_has_begun_with_its_first_step() {
+        let mut spec = sample();
+        spec.model.standardise = true;
+        let begun = |spec: &JobSpec| -> Vec<(u32, u32)> {
+            (0..7)
+                .map(|no| [true, false].map(|at| passes_begun(spec, PhaseNo(no), at)).into())
+                .collect()
+        };
+        assert_eq!(begun(&spec), [(0, 0), (0, 0), (0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]);
+        spec.data.test = spec.data.train.clone();
+        assert_eq!(begun(&spec), [(0, 0), (0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 3)]);
     }
 
     #[test]

@@ -8,15 +8,15 @@ use heddle_optimizer::{Optimizer, Schedule};
 use super::algorithm::{ALGORITHMS, AlgorithmKind, LossFunction};
 use super::file::key::{Fallback, Key, ResumeRule};
 use super::file::section::section;
-use super::file::{parameters, paths, values};
+use super::file::{parameters, paths, scalar, values};
 use super::limits::{
-    CHECKPOINTS_MAX, COLS_MAX, COPIES_MAX, PASSES_MAX, REPLICAS_MAX, SEED_MAX, SHARDS_MAX,
-    SLOTS_MAX, VCORES_MAX,
+    BATCH_MAX, CHECKPOINTS_MAX, COLS_MAX, COPIES_MAX, PASSES_MAX, REPLICAS_MAX, SEED_MAX,
+    SHARDS_MAX, SLOTS_MAX, VCORES_MAX,
 };
 use super::location::Location;
 use super::options::{
-    BadRecords, BatchSize, CHECKPOINT_DIGESTS, CONSISTENCIES, CheckpointDigest, Consistency,
-    DATA_FORMATS, DataFormat, KEPT_PASSES, KeptPass, ModelFormat, NAN_POLICIES,
+    BadRecords, CHECKPOINT_DIGESTS, CONSISTENCIES, CheckpointDigest, Consistency, DATA_FORMATS,
+    DataFormat, KEPT_PASSES, KeptPass, LabelScaling, ModelFormat, NAN_POLICIES,
     NETWORK_PROTECTIONS, NanPolicy, NetworkProtection, ON_CORRUPT, OnCorrupt, RECOVERY_SCOPES,
     RecoveryScope, TABLE_FULL, TableFull, TaskSize,
 };
@@ -44,8 +44,8 @@ section! {
         /// 0 or 1: `auto` of the job file is resolved.
         key index_base: u32 = "data.index-base", Value("\"auto\""), Never, read(values::index_base(take, key, format)),
             "The lowest feature index in the files: 0, 1 or \"auto\" (libsvm 1, dummy 0).";
-        key passes: u32 = "data.passes", Value("1"), Upwards, range(1, PASSES_MAX),
-            "Passes over the training data, at least 1.";
+        key passes: u32 = "data.passes", Value("\"auto\""), OnResume, range_or_auto(1, PASSES_MAX),
+            "Passes over the training data, at least 1; or \"auto\", by about how many records R there are. With data.test at most 2,500,000 / R, from 1 to 40, with training.early-stop = 2 and training.keep = \"best\" where these are \"auto\" and there are more than one; without data.test 500,000 / R, from 1 to 20, where model.standardise is on, else 1; with \"kmeans\" 20.";
         key task_size: TaskSize = "data.task-size", Value("\"auto\""), Never, read(take.with(key, values::task_size)),
             "Bytes of a task, the piece of input that a trainer takes at a time: a size, or \"auto\" (at least 4 tasks per lane or trainer, at most 32MiB each).";
         key shuffle: bool = "data.shuffle", Value("true"), Never, read(take.boolean(key)),
@@ -106,10 +106,14 @@ section! {
         key table_full: TableFull = "model.table-full", Value("\"fail\""), OnResume, read(take.choice(key, TABLE_FULL, &[])),
             "A row of a sparse table that finds no room in pservers.memory: \"fail\", or \"drop\" its gradients and count them.";
         /// Strength of the objective's ½·l2·‖w‖², at least 0.
-        key l2: f64 = "model.l2", Value("0.0"), Never, read(take.real(key)),
-            "Strength of the objective's l2 term; the bias is free of it.";
-        key standardise: bool = "model.standardise", Value("false"), Never, read(take.boolean(key)),
-            "Scale each column to mean 0 and variance 1 first. This takes two more passes over the training data.";
+        key l2: f64 = "model.l2", Value("\"auto\""), Never, read(take.or_auto(key, 0.0, scalar::at_least_0)),
+            "Strength of the objective's l2 term; the bias is free of it. \"auto\": 1 / the number of records where model.standardise is on, else 0.";
+        key standardise: bool = "model.standardise", Value("\"auto\""), Never, read(take.or_auto(key, false, scalar::boolean)),
+            "Scale each column to mean 0 and variance 1 first. This takes two more passes over the training data. \"auto\": if model.features is a number of at most 4096 and, in the first 256 KiB of the training data, at least a tenth of the cells are present and some value is neither 0 nor 1; with model.init as in that job.";
+        /// Of squared losses alone.
+        #[serde(default, skip_serializing_if = "super::table::is_default")]
+        key scale_labels: LabelScaling = "model.scale-labels", Value("\"auto\""), Never, read(take.or_auto(key, LabelScaling::Off, values::no_scaling)),
+            "\"auto\": \"linear-regression\" and \"factorization-machine\" with squared loss scale the labels to mean 0 and deviation 1, measured with the columns where model.standardise is on, else by the first 256 KiB of the training data; with model.init as in that job. Figures, predictions and models are in units of the data. false: labels as they are.";
         key optimizer: Optimizer = "model.optimizer", Value("{ kind = \"ftrl\", alpha = 0.2, beta = 1.0, l1 = 0.0, l2 = 0.0 }"), Never, read(take.with(key, |raw| parameters::optimizer(raw, false))),
             "{ kind = …, its parameters, gradient = \"sum\" or \"mean\" }; kinds, parameters and defaults are listed below. gradient: whether the rule uses the sum of a step's gradients or their mean over its records.";
         #[serde(default, skip_serializing_if = "super::table::is_default")]
@@ -136,19 +140,19 @@ section! {
             "ssp: how many steps the values that a trainer reads may lack of the slowest trainer; 0: none. 2 unless given; only with training.consistency = \"ssp\".";
         key lanes: u32 = "training.lanes", Value("4"), Never, range(1, SLOTS_MAX),
             "bsp: number of logical workers, whatever the trainers. The result depends on it, not on trainers.*.";
-        key batch: BatchSize = "training.batch", Value("\"auto\""), Never, read(take.with(key, values::batch)),
-            "Rows of a minibatch. In bsp each lane has one a step: the effective batch is lanes × batch. \"auto\": the largest power of two with which a pass has at least 64 steps, over all lanes (ssp, asp: trainers) 64 to 16384 rows.";
+        key batch: u32 = "training.batch", Value("\"auto\""), Never, range_or_auto(1, BATCH_MAX),
+            "Rows of a minibatch. In bsp each lane has one a step: the effective batch is lanes × batch. \"auto\": the largest power of two with which a pass has at least 64 steps, over all lanes 8 to 16384 rows (ssp, asp: over all trainers 8 to 4096, and at least 512 each from a million records on).";
         key seed: u64 = "training.seed", Value("42"), Never, range(0, SEED_MAX),
             "Seed of all random choices; at least 0.";
         key nan: NanPolicy = "training.nan", Value("\"fail\""), OnResume, read(take.choice(key, NAN_POLICIES, &[])),
             "A gradient that holds NaN or an infinity: \"fail\", or \"skip\" it.";
         stub "training.throttle" = "\"\"",
             "Limit the rows per second of each trainer.";
-        key early_stop: u32 = "training.early-stop", Value("0"), Never, range(0, PASSES_MAX),
-            "End after this number of passes without a lower first figure (log-loss, hinge, rmse) on the test data; 0: never.";
+        key early_stop: u32 = "training.early-stop", Value("\"auto\""), Never, range_or_auto(0, PASSES_MAX),
+            "End after this number of passes without a lower first figure (log-loss, hinge, rmse) on the test data; 0: never; \"auto\": see data.passes.";
         #[serde(default, skip_serializing_if = "super::table::is_default")]
-        key keep: KeptPass = "training.keep", Value("\"last\""), Never, read(take.choice(key, KEPT_PASSES, &[])),
-            "The model that comes out: \"last\", that of the last pass, or \"best\", that of the pass with the lowest first figure on the test data. A checkpoint is taken after each pass that is better than all before, and the best one is kept beyond checkpoint.keep.";
+        key keep: KeptPass = "training.keep", Value("\"auto\""), Never, read(take.or_auto(key, KeptPass::Last, |raw| scalar::choice(raw, KEPT_PASSES, &[]))),
+            "The model that comes out: \"last\", that of the last pass, or \"best\", that of the pass with the lowest first figure on the test data; \"auto\": see data.passes. A checkpoint is taken after each pass that is better than all before, and the best one is kept beyond checkpoint.keep.";
     }
 }
 
@@ -167,26 +171,6 @@ impl ModelSpec {
     #[must_use]
     pub fn any_features(&self) -> bool {
         self.features == super::limits::ANY_FEATURES
-    }
-}
-
-impl TrainingSpec {
-    /// Rows of a minibatch in a job that runs: the ApplicationMaster refuses one whose batch is not resolved.
-    #[must_use]
-    pub fn batch_rows(&self) -> usize {
-        debug_assert!(self.batch.rows().is_some(), "the batch is resolved before a job starts");
-        self.batch.rows().map_or(1, |rows| rows as usize)
-    }
-
-    /// Rows whose gradient makes one update: lanes × batch in BSP, batch otherwise; `None` while the batch is not
-    /// resolved.
-    #[must_use]
-    pub fn effective_batch(&self) -> Option<u64> {
-        let rows = u64::from(self.batch.rows()?);
-        Some(match self.consistency {
-            Consistency::Bsp => u64::from(self.lanes) * rows,
-            Consistency::Ssp | Consistency::Asp => rows,
-        })
     }
 }
 

@@ -6,13 +6,15 @@
 //! belong to its state.
 //!
 //! The table of measured means and spreads is not taken over. The job measures its own data, and adding to the other job's
-//! sums would count both.
+//! sums would count both. Labels are scaled by the mean and the deviation of the other job, so that scores begin as they were
+//! there.
 
 use serde::Deserialize as _;
 
 use super::algorithm::AlgorithmKind;
 use super::job::JobSpec;
 use super::location::Location;
+use super::options::LabelScaling;
 use super::table::{STATS, TableKind, TableSpec};
 use crate::ids::{CutId, Generation};
 
@@ -79,6 +81,12 @@ pub enum WarmStartError {
         "its job has model.standardise = {0}, and its values are on that scale; set the same here"
     )]
     Standardise(bool),
+    /// Values of scaled labels beside values of labels as they are.
+    #[error(
+        "its job {}, and its values are on that scale; leave model.scale-labels out",
+        if *.0 { "scales its labels" } else { "does not scale its labels" }
+    )]
+    ScaleLabels(bool),
     /// FTRL cannot represent a value without gradients.
     #[error(
         "table \"{0}\": ftrl with beta = 0 cannot begin with plain values; set beta above 0, or the optimizer of that job"
@@ -112,8 +120,19 @@ pub fn job_of(spec: &serde_json::Value) -> Result<JobSpec, WarmStartError> {
 /// The first table that does not fit.
 pub fn warm_start(spec: &JobSpec, before: &JobSpec) -> Result<WarmStart, WarmStartError> {
     let built_in = |spec: &JobSpec| spec.model.algorithm != AlgorithmKind::Custom;
-    if built_in(spec) && built_in(before) && spec.model.standardise != before.model.standardise {
-        return Err(WarmStartError::Standardise(before.model.standardise));
+    if built_in(spec) && built_in(before) {
+        let (model, other) = (&spec.model, &before.model);
+        // A value that is not decided yet will be the other job's.
+        let is_decided = |key: &str| !spec.undecided.contains(key);
+        if is_decided("model.standardise") && model.standardise != other.standardise {
+            return Err(WarmStartError::Standardise(other.standardise));
+        }
+        let is_scaled = |scaling| scaling != LabelScaling::Off;
+        if is_decided("model.scale-labels")
+            && is_scaled(model.scale_labels) != is_scaled(other.scale_labels)
+        {
+            return Err(WarmStartError::ScaleLabels(is_scaled(other.scale_labels)));
+        }
     }
     let found = before.tables();
     let tables = spec.tables();

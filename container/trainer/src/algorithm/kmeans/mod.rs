@@ -21,7 +21,7 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::{ClusterFigures, TaskMetrics};
 use heddle_protocol::spec::table::{CANDIDATE_COUNTS, CANDIDATES, CENTRES, PREVIOUS_CENTRES};
-use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
+use heddle_protocol::spec::{JobSpec, LabelScale, PhaseKind, Stage};
 
 use super::standard::{Columns, means, records};
 use super::{Algorithm, StepWork};
@@ -339,7 +339,9 @@ impl Algorithm for Kmeans {
         let rows = work.batch.rows() as u64;
         match &self.mode {
             KmeansMode::Centre => self.columns.centre(work, metrics),
-            KmeansMode::Spread { mean } => self.columns.spread(mean, work, metrics),
+            KmeansMode::Spread { mean } => {
+                self.columns.spread((mean, LabelScale::NONE), work, metrics)
+            }
             KmeansMode::Candidates { round, space, candidates } => {
                 self.draw(*round, space, candidates, work);
                 metrics.rows += rows;

@@ -54,8 +54,6 @@ pub enum ResumeRule {
     Never,
     /// With `--resume`.
     OnResume,
-    /// With `--resume`, to a higher value.
-    Upwards,
     /// Always: the key is not part of the job.
     Freely,
 }

@@ -15,7 +15,7 @@ pub(super) mod paths;
 pub mod problem;
 pub mod raw;
 pub mod read;
-mod scalar;
+pub(super) mod scalar;
 pub(super) mod section;
 pub mod site;
 pub(super) mod take;

@@ -61,13 +61,14 @@ pub fn read(text: &str, context: &ReadContext) -> Result<Job, Problems> {
     };
     let mut take = Take::new(context, given, problems);
     let spec = spec(&mut take);
-    let Taken { mut shown, problems, defaulted, origins } = take.finish();
+    let Taken { mut shown, problems, defaulted, undecided, origins } = take.finish();
     let shown: Vec<Shown> = keys().filter_map(|key| shown.remove(key.path)).collect();
     let (Some(mut spec), true) = (spec, problems.is_empty()) else {
         return Err(Problems(problems));
     };
     let of_site = origins.iter().filter(|(_, origin)| matches!(origin, Origin::Site { .. }));
     spec.site_keys = of_site.map(|(key, _)| (*key).to_owned()).collect();
+    spec.undecided = undecided;
     check(&spec).map_err(|error| Problems(vec![placed(error, &shown, &origins)]))?;
     Ok(Job {
         spec,
@@ -139,5 +140,6 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
         submit: submit?,
         yarn: yarn?,
         site_keys: BTreeSet::new(),
+        undecided: BTreeSet::new(),
     })
 }

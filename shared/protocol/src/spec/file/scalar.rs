@@ -30,3 +30,52 @@ pub(super) fn real_of(raw: &Raw) -> Result<f64, String> {
         _ => Err(format!("expected a number, not {}", raw.kind())),
     }
 }
+
+/// A number of at least 0.
+pub(in crate::spec) fn at_least_0(raw: &Raw) -> Result<f64, String> {
+    match real_of(raw)? {
+        n if n >= 0.0 => Ok(n),
+        _ => Err("expected a number of at least 0".to_owned()),
+    }
+}
+
+/// `true` or `false`.
+pub(in crate::spec) fn boolean(raw: &Raw) -> Result<bool, String> {
+    match raw.value {
+        RawValue::Bool(b) => Ok(b),
+        _ => Err(format!("expected true or false, not {}", raw.kind())),
+    }
+}
+
+/// One of some words; `later` are words that are not available yet.
+pub(in crate::spec) fn choice<T: Copy>(
+    raw: &Raw,
+    choices: &[(&str, T)],
+    later: &[&str],
+) -> Result<T, String> {
+    let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
+    let text =
+        text_of(raw).map_err(|_| format!("expected {}, not {}", names.join(" or "), raw.kind()))?;
+    match choices.iter().find(|(name, _)| *name == text) {
+        Some((_, value)) => Ok(*value),
+        None if later.contains(&text) => Err("is not available yet".to_owned()),
+        None => Err(format!("expected {}", names.join(" or "))),
+    }
+}
+
+/// Takes a whole number within bounds.
+pub(super) fn whole<T: TryFrom<i128> + Into<u64>>(
+    min: T,
+    max: T,
+) -> impl FnOnce(&Raw) -> Result<T, String> {
+    let (min, max): (u64, u64) = (min.into(), max.into());
+    move |raw| {
+        let expected = || format!("expected a whole number from {min} to {max}");
+        match raw.value {
+            RawValue::Integer(n) if (i128::from(min)..=i128::from(max)).contains(&n) => {
+                T::try_from(n).map_err(|_| expected())
+            }
+            _ => Err(expected()),
+        }
+    }
+}

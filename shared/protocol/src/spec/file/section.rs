@@ -10,11 +10,13 @@
 //!
 //! ```text
 //! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE, range(MIN, MAX), "documentation";
+//! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE, range_or_auto(MIN, MAX), "documentation";
 //! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE + site, read(EXPRESSION), "documentation";
 //! stub "section.key" = "the only value that is accepted", "documentation";
 //! ```
 //!
-//! `+ site` marks the keys that the site's defaults may set.
+//! `+ site` marks the keys that the site's defaults may set. A number of `range_or_auto` may be `"auto"`: see
+//! [`JobSpec::undecided`](crate::spec::JobSpec::undecided).
 //!
 //! An expression of `read` sees the two names that the table begins with (the reader and the key), the inputs beside them,
 //! and as `Option`s the fields above its row.
@@ -48,7 +50,7 @@ macro_rules! section {
             $(
                 $(#[$field_attribute:meta])*
                 key $field:ident: $type:ty = $path:literal, $fallback:ident($text:literal), $resume:ident $(+ $site:ident)?,
-                    $(range($min:expr, $max:expr))? $(read($read:expr))?,
+                    $(range($min:expr, $max:expr))? $(range_or_auto($auto_min:expr, $auto_max:expr))? $(read($read:expr))?,
                     $doc:literal;
                 $( stub $stub_path:literal = $stub_text:literal, $stub_doc:literal; )*
             )+
@@ -91,7 +93,10 @@ macro_rules! section {
             };
 
             fn check_ranges(&self) -> Result<(), $crate::spec::limits::SpecError> {
-                $($( $crate::spec::limits::within($path, self.$field, $min, $max)?; )?)+
+                $(
+                    $( $crate::spec::limits::within($path, self.$field, $min, $max)?; )?
+                    $( $crate::spec::limits::within($path, self.$field, $auto_min, $auto_max)?; )?
+                )+
                 Ok(())
             }
         }
@@ -113,6 +118,7 @@ macro_rules! section {
                         };
                         let $key: &'static $crate::spec::file::key::Key = &KEY;
                         $( $take.number($key, $min, $max) )?
+                        $( $take.number_or_auto($key, $auto_min, $auto_max) )?
                         $( $read )?
                     };
                 )+

@@ -10,7 +10,7 @@ use super::key::{Fallback, Key};
 use super::origin::{KeyOverride, Origin};
 use super::problem::Problem;
 use super::raw::{self, Raw, RawValue};
-use super::scalar::{real_of, text_of};
+use super::scalar::{at_least_0, boolean, choice, text_of, whole};
 
 /// Takes keys. Each method notes a problem and returns `None` where the value is not accepted.
 pub(in crate::spec) struct Take<'c> {
@@ -20,6 +20,7 @@ pub(in crate::spec) struct Take<'c> {
     shown: BTreeMap<&'static str, Shown>,
     problems: Vec<Problem>,
     pub(super) defaulted: BTreeSet<&'static str>,
+    undecided: BTreeSet<String>,
 }
 
 /// The result of taking all keys.
@@ -29,6 +30,8 @@ pub(super) struct Taken {
     pub(super) problems: Vec<Problem>,
     /// Keys of outputs that were not given.
     pub(super) defaulted: BTreeSet<&'static str>,
+    /// Keys that are `"auto"` until the data is known.
+    pub(super) undecided: BTreeSet<String>,
     pub(super) origins: BTreeMap<&'static str, Origin>,
 }
 
@@ -45,6 +48,7 @@ impl<'c> Take<'c> {
             shown: BTreeMap::new(),
             problems,
             defaulted: BTreeSet::new(),
+            undecided: BTreeSet::new(),
         }
     }
 
@@ -64,8 +68,8 @@ impl<'c> Take<'c> {
 
     pub(super) fn finish(self) -> Taken {
         let origins = self.shown.iter().map(|(key, shown)| (*key, shown.origin.clone())).collect();
-        let Self { shown, problems, defaulted, .. } = self;
-        Taken { shown, problems, defaulted, origins }
+        let Self { shown, problems, defaulted, undecided, .. } = self;
+        Taken { shown, problems, defaulted, undecided, origins }
     }
 
     /// The job's name, a part of default folders.
@@ -194,32 +198,48 @@ impl<'c> Take<'c> {
         min: T,
         max: T,
     ) -> Option<T> {
-        let (min, max): (u64, u64) = (min.into(), max.into());
-        self.with(key, |raw| {
-            let expected = || format!("expected a whole number from {min} to {max}");
-            match raw.value {
-                RawValue::Integer(n) if (i128::from(min)..=i128::from(max)).contains(&n) => {
-                    T::try_from(n).map_err(|_| expected())
-                }
-                _ => Err(expected()),
+        self.with(key, whole(min, max))
+    }
+
+    /// A value that this function takes, or `"auto"`: the placeholder, until the data is known.
+    pub(in crate::spec) fn or_auto<T>(
+        &mut self,
+        key: &'static Key,
+        placeholder: T,
+        read: impl FnOnce(&Raw) -> Result<T, String>,
+    ) -> Option<T> {
+        let mut is_auto = false;
+        let value = self.with(key, |raw| match &raw.value {
+            RawValue::Text(text) if text == "auto" => {
+                is_auto = true;
+                Ok(placeholder)
             }
-        })
+            _ => read(raw).map_err(|expected| format!("{expected}, or \"auto\"")),
+        });
+        if is_auto {
+            self.undecided.insert(key.path.to_owned());
+        }
+        value
+    }
+
+    /// A whole number within bounds, or `"auto"`.
+    pub(in crate::spec) fn number_or_auto<T: TryFrom<i128> + Into<u64> + Copy>(
+        &mut self,
+        key: &'static Key,
+        min: T,
+        max: T,
+    ) -> Option<T> {
+        self.or_auto(key, min, whole(min, max))
     }
 
     /// A number of at least 0.
     pub(in crate::spec) fn real(&mut self, key: &'static Key) -> Option<f64> {
-        self.with(key, |raw| match real_of(raw)? {
-            n if n >= 0.0 => Ok(n),
-            _ => Err("expected a number of at least 0".to_owned()),
-        })
+        self.with(key, at_least_0)
     }
 
     /// `true` or `false`.
     pub(in crate::spec) fn boolean(&mut self, key: &'static Key) -> Option<bool> {
-        self.with(key, |raw| match raw.value {
-            RawValue::Bool(b) => Ok(b),
-            _ => Err(format!("expected true or false, not {}", raw.kind())),
-        })
+        self.with(key, boolean)
     }
 
     /// One of some words; `later` are words that are not available yet.
@@ -229,16 +249,7 @@ impl<'c> Take<'c> {
         choices: &[(&str, T)],
         later: &[&str],
     ) -> Option<T> {
-        self.with(key, |raw| {
-            let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
-            let text = text_of(raw)
-                .map_err(|_| format!("expected {}, not {}", names.join(" or "), raw.kind()))?;
-            match choices.iter().find(|(name, _)| *name == text) {
-                Some((_, value)) => Ok(*value),
-                None if later.contains(&text) => Err("is not available yet".to_owned()),
-                None => Err(format!("expected {}", names.join(" or "))),
-            }
-        })
+        self.with(key, |raw| choice(raw, choices, later))
     }
 }
 

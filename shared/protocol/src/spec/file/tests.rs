@@ -2,11 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use heddle_optimizer::{Initialiser, Optimizer, Schedule, ScheduleKind};
 
 use super::super::algorithm::AlgorithmKind;
+use super::super::identity::DECIDED_KEYS;
 use super::super::options::{BadRecords, Consistency, ModelFormat};
 use super::super::table::TableKind;
 use super::super::value::{Bytes, Every};
@@ -40,6 +43,26 @@ fn refused_with(more: &str) -> String {
 
 fn shown(job: &Job, key: &str) -> Shown {
     job.shown.iter().find(|shown| shown.key == key).unwrap().clone()
+}
+
+#[test]
+fn keys_that_the_data_decides_are_undecided_until_then() {
+    let undecided = job(SMALL, &[]).spec.undecided;
+    let decided: BTreeSet<String> = DECIDED_KEYS.iter().map(|(key, _)| (*key).to_owned()).collect();
+    assert_eq!(undecided, decided);
+    let sets = ["model.l2=0.5", "model.standardise=false", "model.scale-labels=false"];
+    let spec = job(SMALL, &sets).spec;
+    assert_eq!((spec.undecided.len(), spec.model.l2), (decided.len() - sets.len(), 0.5));
+    for (set, expected) in [
+        ("model.l2=-1", "expected a number of at least 0, or \"auto\""),
+        ("model.standardise=1", "expected true or false, not a whole number, or \"auto\""),
+        ("model.scale-labels=true", "expected false, or \"auto\""),
+        ("data.passes=0", "expected a whole number from 1 to 1000000, or \"auto\""),
+        ("training.keep=\"first\"", "expected \"last\" or \"best\", or \"auto\""),
+    ] {
+        let problems = refused(SMALL, &[set]);
+        assert!(problems.contains(expected), "{set}: {problems}");
+    }
 }
 
 #[test]

@@ -6,12 +6,11 @@ use heddle_optimizer::{Optimizer, Schedule};
 
 use super::super::algorithm::{AlgorithmKind, LossFunction};
 use super::super::limits::{
-    ANY_FEATURES, BATCH_MAX, INIT_ROUNDS, INIT_ROUNDS_MAX, ROWS_MAX, STALENESS, STALENESS_MAX,
-    TOLERANCE,
+    ANY_FEATURES, INIT_ROUNDS, INIT_ROUNDS_MAX, ROWS_MAX, STALENESS, STALENESS_MAX, TOLERANCE,
 };
 use super::super::memory_retry::MemoryRetry;
 use super::super::options::{
-    BadRecords, BatchSize, Consistency, DataFormat, ModelFormat, TaskSize,
+    BadRecords, Consistency, DataFormat, LabelScaling, ModelFormat, TaskSize,
 };
 use super::super::table::TableSpec;
 use super::super::value::{Bytes, BytesPerSecond};
@@ -51,15 +50,11 @@ pub(in crate::spec) fn task_size(raw: &Raw) -> Result<TaskSize, String> {
     }
 }
 
-/// Rows of a minibatch, or `auto`.
-pub(in crate::spec) fn batch(raw: &Raw) -> Result<BatchSize, String> {
-    match &raw.value {
-        RawValue::Text(text) if text == "auto" => Ok(BatchSize::Auto),
-        RawValue::Integer(n) if (1..=i128::from(BATCH_MAX)).contains(n) => {
-            // Below the bound, which is a u32.
-            Ok(BatchSize::Rows(*n as u32))
-        }
-        _ => Err(format!("expected \"auto\" or a whole number from 1 to {BATCH_MAX}")),
+/// `false`: labels as they are.
+pub(in crate::spec) fn no_scaling(raw: &Raw) -> Result<LabelScaling, String> {
+    match raw.value {
+        RawValue::Bool(false) => Ok(LabelScaling::Off),
+        _ => Err("expected false".to_owned()),
     }
 }
 

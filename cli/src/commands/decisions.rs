@@ -1,0 +1,104 @@
+//! Automatic values of a job, decided by its data, and how commands show them.
+
+use heddle_am::input;
+use heddle_am::warm_start::InitialCheckpoint;
+use heddle_input::{InitialJob, ValueDecision, decide};
+use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::manifest::InputPlan;
+use heddle_protocol::spec::file::Job;
+use heddle_protocol::spec::{AlgorithmKind, Consistency, JobSpec, check, identity};
+use heddle_storage::StorageUrl;
+use heddle_trainer::export::label_scale_of;
+use heddle_trainer::sample::sample;
+
+use super::run::preflight::unreadable;
+use super::submit::resume;
+use crate::failure::CommandFailure;
+use crate::output;
+
+/// Takes over the automatic values of the run that a job continues, in `dir` (a URL), if there is one.
+pub async fn keep(job: &mut Job, dir: &str) {
+    // What is wrong with the folder the ApplicationMaster reports.
+    let base = resume::base(dir).await.ok().flatten();
+    if let Some(before) = base.and_then(|base| base.spec()) {
+        identity::keep_defaults(&mut job.spec, &before, &job.optimizer_fields);
+    }
+}
+
+/// Decides every automatic value of a job that is undecided. `init`: the checkpoint that it begins with. `notes` gets what is
+/// odd about the data.
+///
+/// # Errors
+/// The data or that checkpoint cannot be read, or the values break a rule together.
+pub async fn resolve(
+    spec: &mut JobSpec,
+    plan: &InputPlan,
+    init: Option<&InitialCheckpoint>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<ValueDecision>, CommandFailure> {
+    if spec.undecided.is_empty() {
+        return Ok(Vec::new());
+    }
+    let head = input::head(spec, plan).await.map_err(|error| unreadable(&error))?;
+    let sample = sample(spec, &head.text, head.share);
+    let uses_labels =
+        !matches!(spec.model.algorithm, AlgorithmKind::Kmeans | AlgorithmKind::Custom);
+    if uses_labels && sample.records > 1 && sample.label_deviation == 0.0 {
+        notes.push(format!(
+            "warning: the first {} records of data.train have the same label, {}; if the data is sorted by label, shuffle it",
+            sample.records, sample.label_mean
+        ));
+    }
+    let init = match init {
+        Some(init) => Some(initial_job(init).await?),
+        None => None,
+    };
+    let decisions = decide(spec, &sample, init.as_ref());
+    check(spec).map_err(|error| {
+        CommandFailure::caused(ExitCode::Input, "the job with its automatic values", &error)
+    })?;
+    Ok(decisions)
+}
+
+async fn initial_job(init: &InitialCheckpoint) -> Result<InitialJob, CommandFailure> {
+    let of_init = |error: &dyn std::error::Error, exit| {
+        CommandFailure::caused(exit, format!("model.init = {}", init.location), error)
+    };
+    let location = StorageUrl::parse(&init.location.url())
+        .map_err(|error| of_init(&error, ExitCode::Input))?;
+    let label_scale = label_scale_of(&location)
+        .await
+        .map_err(|error| of_init(&error, error.class().exit_code()))?;
+    Ok(InitialJob { standardise: init.job.model.standardise, label_scale })
+}
+
+/// Prints the decisions of a job that begins.
+pub fn print(decisions: &[ValueDecision]) {
+    if !decisions.is_empty() {
+        eprintln!("{}", in_words(decisions));
+    }
+}
+
+/// A line for each decision.
+pub fn in_words(decisions: &[ValueDecision]) -> String {
+    let row = |decision: &ValueDecision| {
+        vec![decision.key.to_owned(), decision.value.clone(), format!("({})", decision.reason)]
+    };
+    output::columns(&decisions.iter().map(row).collect::<Vec<_>>())
+}
+
+/// The number of rows of one update, as text.
+#[must_use]
+pub fn effective_batch(spec: &JobSpec) -> String {
+    let training = &spec.training;
+    let Some(rows) = spec.effective_batch() else {
+        return "effective batch: by the number of records, when the job starts".to_owned();
+    };
+    match training.consistency {
+        Consistency::Bsp => format!(
+            "effective batch: {rows} rows an update ({} lanes × {})",
+            training.lanes, training.batch
+        ),
+        Consistency::Ssp | Consistency::Asp => format!("effective batch: {rows} rows an update"),
+    }
+}

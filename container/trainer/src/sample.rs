@@ -1,0 +1,97 @@
+//! What the beginning of the training data shows: the figures by which automatic values are decided.
+
+use heddle_input::Sample;
+use heddle_protocol::spec::JobSpec;
+use heddle_protocol::spec::limits::ANY_FEATURES;
+
+use crate::batch::Batch;
+use crate::reader::{Labels, RecordFormat};
+
+/// Looks at text at the beginning of the training data, of which there is `share` times as much. What is not a record is left
+/// out: it is reported where it is read.
+#[must_use]
+pub fn sample(spec: &JobSpec, text: &[u8], share: f64) -> Sample {
+    let format = RecordFormat {
+        format: spec.data.format,
+        index_base: spec.data.index_base,
+        features: if spec.model.features == 0 { ANY_FEATURES } else { spec.model.features },
+        labels: Labels::Within(spec.model.labels()),
+    };
+    let mut batch = Batch::default();
+    let (mut at, mut lines) = (0, 0u64);
+    while text[at..].contains(&b'\n') {
+        match format.read_line(&text[at..], &mut batch) {
+            Ok((len, has_record)) => {
+                at += len;
+                lines += u64::from(has_record);
+            }
+            Err(_) => {
+                at += text[at..].iter().position(|byte| *byte == b'\n').map_or(0, |feed| feed + 1);
+                lines += 1;
+            }
+        }
+    }
+    let (mean, deviation) = mean_and_deviation(&batch);
+    // The last line may be cut.
+    let share = if at > 0 { share * text.len() as f64 / at as f64 } else { share };
+    Sample {
+        // One at least: the text may be a part of one line.
+        all_records: (lines.max(1) as f64 * share).round() as u64,
+        records: batch.rows() as u64,
+        cells: batch.values.len() as u64,
+        has_numbers: batch.values.iter().any(|value| *value != 0.0 && *value != 1.0),
+        label_mean: mean,
+        label_deviation: deviation,
+    }
+}
+
+/// Of the labels, by weight; zeros without records.
+fn mean_and_deviation(batch: &Batch) -> (f64, f64) {
+    let labels = || {
+        let of = |(row, label): (usize, &f32)| {
+            (batch.weight(row).map_or(1.0, f64::from), f64::from(*label))
+        };
+        batch.labels.iter().enumerate().map(of)
+    };
+    let weight: f64 = labels().map(|(weight, _)| weight).sum();
+    if weight <= 0.0 {
+        return (0.0, 0.0);
+    }
+    let mean = labels().map(|(weight, label)| weight * label).sum::<f64>() / weight;
+    let squares = labels().map(|(weight, label)| weight * (label - mean) * (label - mean));
+    (mean, (squares.sum::<f64>() / weight).sqrt())
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::spec::AlgorithmKind;
+    use heddle_protocol::spec::job;
+
+    use super::*;
+
+    fn of(text: &str, share: f64) -> Sample {
+        let mut spec = job::sample();
+        spec.model.algorithm = AlgorithmKind::LinearRegression;
+        sample(&spec, text.as_bytes(), share)
+    }
+
+    #[test]
+    fn records_cells_and_labels_are_counted() {
+        let found = of("# a comment\n1 1:0 2:1\n3:2 1:0.5\nx 1:1\n\n5 10:1\n7 1:", 10.0);
+        assert_eq!((found.records, found.cells, found.has_numbers), (3, 4, true));
+        // 50 bytes, 4 of them beyond the last line; the record that cannot be read counts.
+        assert_eq!(found.all_records, 43);
+        // Labels 1, 3, 3 and 5.
+        assert_eq!((found.label_mean, found.label_deviation), (3.0, 2f64.sqrt()));
+        assert!(!of("1 1:0 2:1\n", 1.0).has_numbers);
+    }
+
+    #[test]
+    fn text_without_a_record_is_one_record_at_least() {
+        for text in ["", "1 1:1", "\n", "x\n"] {
+            let found = of(text, 1.0);
+            assert_eq!((found.all_records, found.records, found.cells), (1, 0, 0), "{text:?}");
+            assert_eq!((found.label_mean, found.label_deviation), (0.0, 0.0));
+        }
+    }
+}
