@@ -9,7 +9,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::warm_start::{WarmStart, WarmStartError, job_of, warm_start};
 use heddle_protocol::spec::{JobSpec, Location, OnCorrupt};
 use heddle_storage::checkpoint::{
-    CheckpointDir, CheckpointError, DamagePolicy, Depth, StoredCheckpoint,
+    CheckpointDir, CheckpointError, DamagePolicy, Depth, KeptCheckpoint, StoredCheckpoint,
 };
 use heddle_storage::{StorageError, StorageUrl, StorageUrlError, connect};
 
@@ -119,7 +119,12 @@ pub async fn find(spec: &JobSpec) -> Result<Option<InitialCheckpoint>, FindError
         let newest = dir.newest(&dir.lineage().await?, Depth::Shallow, on_corrupt).await?;
         let checkpoint = newest.checkpoint.ok_or_else(|| FindError::Empty(named.clone()))?;
         let damaged = newest.damaged.iter().map(|skipped| heddle_storage::chain(&skipped.error));
-        (named.join(&checkpoint.manifest.cut.to_string()), checkpoint, damaged.collect())
+        let mut damaged: Vec<String> = damaged.collect();
+        let KeptCheckpoint { checkpoint, missing } = dir.kept(checkpoint).await?;
+        damaged.extend(missing.map(|pass| {
+            format!("pass {} was the best (training.keep), and has no whole checkpoint", pass + 1)
+        }));
+        (named.join(&checkpoint.manifest.cut.to_string()), checkpoint, damaged)
     };
     if checkpoint.manifest.initial {
         return Err(CheckpointError::Untrained { dir: location.to_string() }.into());

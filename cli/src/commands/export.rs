@@ -6,7 +6,9 @@ use heddle_am::wall_clock::wall_ms;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::ModelFormat;
 use heddle_storage::StorageUrl;
-use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, DamagePolicy, Depth};
+use heddle_storage::checkpoint::{
+    CheckpointDir, CheckpointError, DamagePolicy, Depth, KeptCheckpoint,
+};
 use heddle_trainer::export::{ExportError, export as write};
 
 use super::WorkDirArgs;
@@ -18,7 +20,8 @@ use crate::waiting;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A checkpoint's folder (…/g1-c4), or a folder of checkpoints, a run or an application: its newest checkpoint
+    /// A checkpoint's folder (…/g1-c4), or a folder of checkpoints, a run or an application: its newest checkpoint, or that of
+    /// its best pass where the job keeps it
     #[arg(value_name = "CHECKPOINT|DIR|RUN|APPLICATION")]
     checkpoint: String,
     /// The folder to write into; empty or not there yet
@@ -75,17 +78,29 @@ pub fn export(args: &Args, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// The newest complete checkpoint of a folder or run. A damaged one is an error, not skipped.
+/// The newest complete checkpoint of a folder or run, or that of its best pass where the job keeps it. A damaged one is an
+/// error, not skipped.
 async fn newest(what: &CheckpointSource) -> Result<StorageUrl, CommandFailure> {
     let place = what.location().await?;
     let dir: CheckpointDir = what.open().await?;
     let find = async {
         let lineage = dir.lineage().await?;
         let newest = dir.newest(&lineage, Depth::Shallow, DamagePolicy::Fail);
-        Ok::<_, CheckpointError>(newest.await?.checkpoint)
+        match newest.await?.checkpoint {
+            Some(newest) => dir.kept(newest).await.map(Some),
+            None => Ok::<_, CheckpointError>(None),
+        }
     };
     match waiting::on(&place, find).await {
-        Ok(Some(checkpoint)) => Ok(place.with_path(checkpoint.dir)),
+        Ok(Some(KeptCheckpoint { checkpoint, missing })) => {
+            if let Some(pass) = missing {
+                output::note(&format!(
+                    "pass {} was the best (training.keep), and has no whole checkpoint: this model is that of the newest one",
+                    pass + 1
+                ));
+            }
+            Ok(place.with_path(checkpoint.dir))
+        }
         Ok(None) => Err(CommandFailure::new(ExitCode::Input, format!("no checkpoints in {place}"))),
         Err(error) => Err(failure("the newest checkpoint cannot be used", &error)
             .next("name another one by its folder; `heddle checkpoint ls` lists them")),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{JobEvent, JobView};
-use heddle_tests::local::{Run, kill9, pid_of, write_libsvm};
+use heddle_tests::local::{Run, heddle, kill9, pid_of, write_libsvm};
 use heddle_tests::logs::KILLS;
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -67,6 +67,9 @@ fn model_is_that_of_the_best_pass_to_the_byte() {
     let short = end(Run::start(path, &short, &[]).expect("it starts"));
     assert_eq!(losses(&short), all[..=best]);
     assert_eq!(model(path, "kept"), model(path, "short"));
+    let exported = heddle(path, &["export", "ckpt-kept", "model-exported"]).expect("it starts");
+    assert_eq!(exported.code, Some(0), "{}", exported.stderr);
+    assert_eq!(model(path, "exported"), model(path, "short"), "without naming the checkpoint");
 
     let file = write_job(path, "killed", PASSES, "best");
     let mut run = Run::start_with(path, &file, &[], &SLOW).expect("it starts");

@@ -16,7 +16,7 @@ use super::load::StoredCheckpoint;
 use super::mirror;
 use super::remove::{self, Swept};
 use super::repair::{self, Repair, RepairMode};
-use super::restore::{self, Candidate, DamagePolicy, Newest};
+use super::restore::{self, Candidate, DamagePolicy, KeptCheckpoint, Newest};
 use super::root::DirRoot;
 use super::scratch::probe_root;
 use super::shard_group::{self, ShardGroup};
@@ -301,6 +301,14 @@ impl CheckpointDir {
         on_corrupt: DamagePolicy,
     ) -> Result<Newest, CheckpointError> {
         self.newest_below(lineage, None, depth, on_corrupt).await
+    }
+
+    /// The checkpoint whose model a run publishes that has come to `newest`: that of the best pass where the job keeps it.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub async fn kept(&self, newest: StoredCheckpoint) -> Result<KeptCheckpoint, CheckpointError> {
+        restore::kept(&self.root, newest).await
     }
 
     /// The same among those older than `below`. In the order of the lineage: generation, then number, never by time.

@@ -52,7 +52,7 @@ pub use lineage::{ClaimRecord, Lineage, Owner};
 pub use load::StoredCheckpoint;
 pub use remove::Swept;
 pub use repair::{LostShard, Repair, RepairMode, ReplacedFile};
-pub use restore::{Candidate, DamagePolicy, Health, Newest, SkippedCheckpoint};
+pub use restore::{Candidate, DamagePolicy, Health, KeptCheckpoint, Newest, SkippedCheckpoint};
 pub use shard_group::{CheckedCopy, CopyState, PassedOver, ShardGroup};
 
 /// How a file differs from what was written.

@@ -7,6 +7,8 @@
 
 use crate::error::chain;
 use heddle_protocol::ids::CutId;
+use heddle_protocol::spec::{JobSpec, KeptPass};
+use heddle_protocol::view::EvaluationView;
 use tracing::{error, warn};
 use uuid::Uuid;
 
@@ -83,6 +85,45 @@ pub struct Candidate {
     pub in_lineage: bool,
     /// Its state.
     pub health: Health,
+}
+
+/// The checkpoint whose model is published.
+#[derive(Debug)]
+pub struct KeptCheckpoint {
+    /// It.
+    pub checkpoint: StoredCheckpoint,
+    /// The pass, from 0, that was better and has no whole checkpoint.
+    pub missing: Option<u32>,
+}
+
+/// See [`CheckpointDir::kept`](super::CheckpointDir::kept).
+pub(super) async fn kept(
+    root: &DirRoot,
+    newest: StoredCheckpoint,
+) -> Result<KeptCheckpoint, CheckpointError> {
+    let Some(best) = best_pass(&newest) else {
+        return Ok(KeptCheckpoint { checkpoint: newest, missing: None });
+    };
+    for candidate in listing(root, Depth::Shallow).await? {
+        if let (true, Health::Good(checkpoint)) = (candidate.in_lineage, candidate.health)
+            && checkpoint.manifest.best_pass == Some(best)
+        {
+            return Ok(KeptCheckpoint { checkpoint: *checkpoint, missing: None });
+        }
+    }
+    let is_best = newest.manifest.evaluations.last().is_some_and(|last| last.pass == best);
+    Ok(KeptCheckpoint { checkpoint: newest, missing: (!is_best).then_some(best) })
+}
+
+/// The best pass so far of a run that keeps it.
+fn best_pass(newest: &StoredCheckpoint) -> Option<u32> {
+    let spec: JobSpec = serde_json::from_value(newest.manifest.spec.clone()).ok()?;
+    if spec.training.keep != KeptPass::Best {
+        return None;
+    }
+    let loss = |scores: &&EvaluationView| scores.figures.loss().map_or(f64::MAX, |(_, loss)| loss);
+    let by_loss = |a: &&EvaluationView, b: &&EvaluationView| loss(a).total_cmp(&loss(b));
+    newest.manifest.evaluations.iter().min_by(by_loss).map(|best| best.pass)
 }
 
 /// All checkpoints, oldest first, each with its state. The listing continues after one that cannot be read.
