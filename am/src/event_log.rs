@@ -78,7 +78,7 @@ impl EventLog {
 
     /// Publishes something unexpected that the job survives.
     pub fn warn(&self, text: String) {
-        self.publish(JobEvent::Warning { text }, |_, _| None);
+        self.publish(JobEvent::warning(text), |_, _| None);
     }
 
     /// Past losses, aborted checkpoints and warnings.
@@ -126,7 +126,7 @@ mod tests {
             .recent()
             .into_iter()
             .map(|numbered| {
-                let JobEvent::Warning { text } = numbered.event else { panic!("{numbered:?}") };
+                let JobEvent::Warning { text, .. } = numbered.event else { panic!("{numbered:?}") };
                 (numbered.seq, numbered.in_attempt.0, text)
             })
             .collect();

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     fn warning(text: impl Into<String>) -> JobEvent {
-        JobEvent::Warning { text: text.into() }
+        JobEvent::warning(text)
     }
 
     fn progress(rows: u64) -> JobEvent {

@@ -231,7 +231,7 @@ impl Journal {
                 Err(_) => None,
             };
             if let Some(text) = warning {
-                let _driver_is_gone = notices.send(view::JobEvent::Warning { text });
+                let _driver_is_gone = notices.send(view::JobEvent::warning(text));
             }
             if !retry {
                 return result;

@@ -189,7 +189,7 @@ impl Mirror {
                     }
                 };
                 if let Some(text) = warning {
-                    let _driver_is_gone = notices.send(JobEvent::Warning { text });
+                    let _driver_is_gone = notices.send(JobEvent::warning(text));
                 }
                 if !self.is_behind() {
                     break;

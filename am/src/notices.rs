@@ -106,7 +106,7 @@ impl LineQueue {
                 "{} events are not shown: the output was not read for a while",
                 std::mem::take(&mut self.dropped)
             );
-            return JobEvent::Warning { text }.to_json().ok();
+            return JobEvent::warning(text).to_json().ok();
         }
         let (weight, line) = self.lines.pop_front()?;
         if weight != Weight::Kept {
@@ -272,7 +272,7 @@ pub fn log(event: &JobEvent) {
             let epoch = recovery.epoch_after;
             tracing::info!(cause = recovery.cause, %epoch, duration_ms, "recovery_finished");
         }
-        JobEvent::Warning { text } => tracing::warn!(text, "warning_raised"),
+        JobEvent::Warning { text, .. } => tracing::warn!(text, "warning_raised"),
         JobEvent::Ended { state, exit_code, message, model, .. } => {
             tracing::info!(?state, %exit_code, message, model, "job_ended");
         }

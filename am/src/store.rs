@@ -186,7 +186,7 @@ impl Store {
                 match self.dir.repair(cut, Some(shard), RepairMode::Replace { own }).await {
                     Ok(repair) => {
                         for text in repair.texts() {
-                            let _driver_is_gone = notices.send(view::JobEvent::Warning { text });
+                            let _driver_is_gone = notices.send(view::JobEvent::warning(text));
                         }
                         Stored::Done
                     }
@@ -223,7 +223,7 @@ impl Store {
                 _ => delay.over(Instant::now()),
             };
             if let Some(text) = warning {
-                let _driver_is_gone = notices.send(view::JobEvent::Warning { text });
+                let _driver_is_gone = notices.send(view::JobEvent::warning(text));
             }
             match result {
                 Ok(path) => return Stored::Staged(self.location.with_path(path).to_string()),

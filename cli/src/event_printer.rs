@@ -19,6 +19,8 @@ use crate::runs::LocalRun;
 pub struct JobFacts {
     /// Passes of the job file, for jobs without evaluations.
     pub passes: Option<u32>,
+    /// Why there may be fewer.
+    pub ends_by: &'static str,
     /// The folder of checkpoints.
     pub checkpoint_dir: String,
     /// The folder of the model.
@@ -41,6 +43,10 @@ impl JobFacts {
         let data = spec.data.test.first().or(spec.data.train.first());
         Self {
             passes: Some(spec.data.passes),
+            ends_by: match spec.model.algorithm {
+                AlgorithmKind::Kmeans => "the centres hardly moved (model.tolerance)",
+                _ => "the loss on the test data did not improve (training.early-stop)",
+            },
             checkpoint_dir: spec.checkpoint.dir.to_string(),
             model: spec.output.model.to_string(),
             quarantine: spec.data.bad_records == BadRecords::Quarantine,
@@ -244,7 +250,7 @@ impl EventPrinter {
                 self.say(&format::handed_over(slot, shards, &cause));
             }
             JobEvent::StoppedEarly { text } => self.say(&text),
-            JobEvent::Warning { text } => self.say(&format!("warning: {text}")),
+            JobEvent::Warning { text, .. } => self.say(&format!("warning: {text}")),
             // Only the first end counts.
             JobEvent::Ended { .. } if self.ended.is_some() => {}
             JobEvent::Ended { state, exit_code, message, model, view } => {
@@ -309,15 +315,12 @@ impl EventPrinter {
         let passes = last.or(self.facts.passes);
         let mut rows = Vec::new();
         if let Some(passes) = passes {
-            rows.push(vec!["passes".to_owned(), passes_in_words(passes, self.facts.passes)]);
+            rows.push(vec!["passes".to_owned(), self.passes_in_words(passes)]);
         }
         if let Some(loss) = view.passes.last().and_then(|trained| trained.loss) {
             rows.push(vec!["train loss".to_owned(), format!("{loss:.4}")]);
         }
-        if let Some(kept) = view.kept_pass {
-            let text = format!("that of pass {}, the best (training.keep)", kept.saturating_add(1));
-            rows.push(vec!["model of".to_owned(), text]);
-        }
+        rows.extend(view.kept_pass.map(kept_pass));
         rows.extend([
             vec!["rows".to_owned(), rows_text],
             vec![
@@ -359,6 +362,16 @@ impl EventPrinter {
         output::line(&output::columns(&rows))
     }
 
+    /// The trained passes, and the reason if they are fewer than the job's most.
+    fn passes_in_words(&self, trained: u32) -> String {
+        match self.facts.passes {
+            Some(wanted) if trained < wanted => {
+                format!("{trained} of {wanted}: {}", self.facts.ends_by)
+            }
+            _ => trained.to_string(),
+        }
+    }
+
     /// A useful next command: scoring the test data, or else the training data.
     fn next_command(&self, model: &str) -> String {
         let Some(data) = &self.facts.data else {
@@ -372,14 +385,11 @@ impl EventPrinter {
     }
 }
 
-/// The trained passes, and the reason if they are fewer than requested.
-fn passes_in_words(trained: u32, wanted: Option<u32>) -> String {
-    match wanted {
-        Some(wanted) if trained < wanted => format!(
-            "{trained} of {wanted}: the loss on the test data did not improve (training.early-stop)"
-        ),
-        _ => trained.to_string(),
-    }
+/// The row of the pass that the model is of.
+fn kept_pass(pass: u32) -> Vec<String> {
+    let pass = pass.saturating_add(1);
+    let text = format!("that of pass {pass}, chosen on the test data (training.keep)");
+    vec!["model of".to_owned(), text]
 }
 
 /// A word quoted for a shell if needed. Globs are quoted too; `heddle predict` expands them.
@@ -409,6 +419,7 @@ mod tests {
     fn json_has_progress_every_ten_seconds_and_all_other_events() {
         let facts = JobFacts {
             passes: None,
+            ends_by: "",
             checkpoint_dir: String::new(),
             model: String::new(),
             quarantine: false,
@@ -426,7 +437,7 @@ mod tests {
             done: None,
             left_ms: None,
         };
-        let warning = JobEvent::Warning { text: "late".to_owned() };
+        let warning = JobEvent::warning("late");
         let begun = Instant::now();
         // An hour of polls, two per second.
         let (mut lines, mut warnings) = (0, 0);
@@ -439,10 +450,16 @@ mod tests {
     }
 
     #[test]
-    fn early_stop_is_reported() {
-        assert_eq!(passes_in_words(5, Some(5)), "5");
-        assert_eq!(passes_in_words(5, None), "5");
-        assert!(passes_in_words(3, Some(5)).starts_with("3 of 5: "));
+    fn passes_name_what_ended_them() {
+        let mut spec = heddle_protocol::spec::job::sample();
+        spec.data.passes = 5;
+        let printer = |spec: &JobSpec| {
+            EventPrinter::with(true, JobFacts::of(spec, String::new(), String::new()))
+        };
+        assert_eq!(printer(&spec).passes_in_words(5), "5");
+        assert!(printer(&spec).passes_in_words(3).ends_with("(training.early-stop)"));
+        spec.model.algorithm = AlgorithmKind::Kmeans;
+        assert!(printer(&spec).passes_in_words(3).starts_with("3 of 5: the centres hardly moved"));
     }
 
     #[test]

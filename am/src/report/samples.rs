@@ -149,6 +149,7 @@ fn add_history(view: &mut JobView) {
     view.history.warnings.push_back(WarningView {
         at_ms: 1_700_000_012_000,
         text: "the journal is 7 s late and tried again: safe mode".into(),
+        code: None,
     });
     view.history.warnings_total = 1;
     view.history.first_figures = Some(FirstFigures { rows: 0, at_ms: 1_700_000_005_000 });

@@ -46,10 +46,9 @@ impl EventCursor {
         let mut events = Vec::new();
         // What is missing at the beginning of a later attempt's stream may have been printed.
         if asked < page.first && (asked > 0 || self.printed.is_empty()) {
-            events.push(JobEvent::Warning {
-                text: "earlier events are not shown: the ApplicationMaster keeps the newest ones"
-                    .to_owned(),
-            });
+            events.push(JobEvent::warning(
+                "earlier events are not shown: the ApplicationMaster keeps the newest ones",
+            ));
         }
         events.extend(self.unprinted(page.events));
         Some(events)
@@ -70,9 +69,10 @@ impl EventCursor {
 
     fn in_words_of_a_follower(&mut self, event: JobEvent) -> Option<JobEvent> {
         match event {
-            JobEvent::Started { attempt, .. } if self.started => Some(JobEvent::Warning {
-                text: format!("the ApplicationMaster was started again, attempt {}", attempt.0),
-            }),
+            JobEvent::Started { attempt, .. } if self.started => Some(JobEvent::warning(format!(
+                "the ApplicationMaster was started again, attempt {}",
+                attempt.0
+            ))),
             JobEvent::Started { .. } => {
                 self.started = true;
                 Some(event)
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn warning(seq: u64, attempt: u32, text: &str) -> NumberedEvent {
-        let event = JobEvent::Warning { text: text.to_owned() };
+        let event = JobEvent::warning(text);
         NumberedEvent { seq, in_attempt: Attempt(attempt), event }
     }
 
@@ -133,7 +133,7 @@ mod tests {
     fn words(events: Vec<JobEvent>) -> Vec<String> {
         let word = |event| match event {
             JobEvent::Started { .. } => "started".to_owned(),
-            JobEvent::Warning { text } => text,
+            JobEvent::Warning { text, .. } => text,
             other => panic!("{other:?}"),
         };
         events.into_iter().map(word).collect()

@@ -132,6 +132,7 @@ fn facts(application: &Application) -> JobFacts {
         Some(spec) => JobFacts::of(spec, logs, status),
         None => JobFacts {
             passes: None,
+            ends_by: "",
             checkpoint_dir: String::new(),
             model: String::new(),
             quarantine: false,

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use heddle_protocol::figure::{EvaluationFigures, Figure};
 use heddle_protocol::ids::TaskId;
 use heddle_protocol::metrics::{
-    BAD_EXAMPLES_MAX, ClusterFigures, RegressionSums, ScoreCounts, TaskMetrics, WeightSums,
+    BAD_EXAMPLES_MAX, ClusterFigures, RegressionSums, ScoreCounts, TaskMetrics, WEIGHT_UNITS,
+    WeightSums,
 };
 use heddle_protocol::spec::LossFunction;
 
@@ -164,11 +165,21 @@ impl PhaseMetrics {
             loss_sum: self.losses.values().fold(0.0, |sum, task| sum + task.loss),
             regression,
             weight: self.rows as f64 + beyond(0),
+            positives: self.positives(),
             correct: self.correct as f64 + beyond(1),
             bad_records: self.bad_total,
             clusters: self.clusters,
             auc: Auc::of_weighted(&self.scores, &self.weighted_scores),
         }
+    }
+
+    /// The weight of the records of label 1 among those whose scores were counted.
+    fn positives(&self) -> Option<f64> {
+        let sum = |scores: &ScoreCounts| {
+            scores.bins().map(|(_, [_, positives])| positives as f64).sum::<f64>()
+        };
+        let is_counted = !self.scores.is_empty() || !self.weighted_scores.is_empty();
+        is_counted.then(|| sum(&self.scores) + sum(&self.weighted_scores) / WEIGHT_UNITS)
     }
 
     /// Places of bad records, at most `count`, in the order of task numbers.
@@ -190,6 +201,8 @@ pub struct Summary {
     pub regression: RegressionSums,
     /// The records' weights, which are 1 unless the data has others.
     pub weight: f64,
+    /// Weights of the records of label 1, in evaluations of two classes.
+    pub positives: Option<f64>,
     /// Weights of the records whose class has the highest score.
     pub correct: f64,
     /// Records skipped as bad.
@@ -239,10 +252,35 @@ impl Summary {
         Some(loss.figures().iter().filter_map(value).collect())
     }
 
+    /// The first figure of the best model without features on the same records: the mean of the labels, the share of label
+    /// 1 (a half where it was not counted), or the same score for all classes. `None` without records, and for losses
+    /// without such a model.
+    #[must_use]
+    pub fn constant(&self, loss: LossFunction, classes: u32) -> Option<f64> {
+        let share = self.positives.map_or(0.5, |positives| positives / self.weight);
+        let entropy = |share: f64| if share > 0.0 { -share * share.ln() } else { 0.0 };
+        (self.weight > 0.0).then_some(())?;
+        match loss {
+            LossFunction::Logistic => Some(entropy(share) + entropy(1.0 - share)),
+            // A score of 1 or −1 for the larger class.
+            LossFunction::Hinge => Some(2.0 * share.min(1.0 - share)),
+            // The score 2p − 1.
+            LossFunction::SquaredHinge => Some(4.0 * share * (1.0 - share)),
+            LossFunction::Squared => Some((self.around_mean().max(0.0) / self.weight).sqrt()),
+            LossFunction::Softmax => Some(f64::from(classes.max(1)).ln()),
+            LossFunction::Distance => None,
+        }
+    }
+
+    /// Σ(y − mean)².
+    fn around_mean(&self) -> f64 {
+        let RegressionSums { labels, label_squares, .. } = self.regression;
+        label_squares - labels * labels / self.weight
+    }
+
     /// R²: 1 − Σ(z − y)² / Σ(y − mean)².
     fn explained(&self) -> Option<f64> {
-        let RegressionSums { labels, label_squares, .. } = self.regression;
-        let around_mean = label_squares - labels * labels / self.weight;
+        let around_mean = self.around_mean();
         (around_mean > 0.0).then(|| 1.0 - 2.0 * self.loss_sum / around_mean)
     }
 }

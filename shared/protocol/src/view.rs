@@ -35,7 +35,7 @@ pub use event::JobEvent;
 pub use event_stream::{EventPage, NumberedEvent, readable_events};
 pub use history::{
     AbortedCheckpointView, DamagedCheckpointView, EndedView, FirstFigures, History,
-    StorageWaitView, WarningView,
+    StorageWaitView, WarningCode, WarningView,
 };
 pub use mirror::MirrorView;
 pub use model_saves::{ModelSavesView, OpenSaveView, PublishedSaveView};

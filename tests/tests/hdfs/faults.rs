@@ -94,7 +94,7 @@ fn warnings(run: &Run) -> Vec<String> {
     run.events()
         .iter()
         .filter_map(|event| match event {
-            JobEvent::Warning { text } => Some(text.clone()),
+            JobEvent::Warning { text, .. } => Some(text.clone()),
             JobEvent::CheckpointGivenUp { cut, reason } => Some(format!("{cut}: {reason}")),
             _ => None,
         })

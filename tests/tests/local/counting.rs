@@ -270,7 +270,7 @@ fn local_recovery_reports_the_updates_that_the_counts_lack() {
     assert_eq!(view.updates_lost, Some(missing as u64));
     let end = format!(": {} updates are lost. To lose fewer,", first.unwrap_or(0));
     let told = events.iter().any(|event| match event {
-        JobEvent::Warning { text } => {
+        JobEvent::Warning { text, .. } => {
             text.starts_with("shard 0 returned to step ") && text.contains(&end)
         }
         _ => false,

@@ -81,7 +81,7 @@ fn trainer_whose_algorithm_never_ends_a_step_is_replaced() {
         .expect("it starts");
     let warning = run
         .wait_event("the error of the task", LIMIT, |event| match event {
-            JobEvent::Warning { text } if text.contains("failed on trainer-1") => {
+            JobEvent::Warning { text, .. } if text.contains("failed on trainer-1") => {
                 Some(text.clone())
             }
             _ => None,

@@ -10,6 +10,7 @@ mod counting;
 mod custom;
 mod cuts;
 mod damage;
+mod defaults;
 mod failover;
 mod golden;
 mod groups;

@@ -310,6 +310,6 @@ impl Context {
 
     /// Reports something unexpected that the job survives.
     pub(crate) fn warn(&mut self, text: String) {
-        self.notice(view::JobEvent::Warning { text });
+        self.notice(view::JobEvent::warning(text));
     }
 }

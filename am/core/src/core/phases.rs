@@ -162,6 +162,9 @@ impl Core {
         if training_is_over && phase_kind(&self.ctx.config().spec, next).is_some() {
             self.work.report_early_stop(&mut self.ctx);
         }
+        if training_is_over {
+            self.work.warn_if_worse_than_constant(&mut self.ctx);
+        }
         let next = if training_is_over { NextStep::End } else { NextStep::Begin(next) };
         self.stage.go(JobStage::Idle(next));
     }

@@ -9,9 +9,10 @@ use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{
-    AlgorithmKind, BadRecords, JobSpec, KeptPass, LabelRange, PhaseKind, phase_kind, scored_pass,
+    AlgorithmKind, BadRecords, JobSpec, KeptPass, LabelRange, LabelScaling, LossFunction,
+    PhaseKind, phase_kind, scored_pass,
 };
-use heddle_protocol::view::{self, EvaluationView};
+use heddle_protocol::view::{self, EvaluationView, WarningCode};
 
 use super::JobWork;
 use super::training_loss::known_passes;
@@ -249,6 +250,45 @@ impl JobWork {
             model.pass + 1,
             loss_of(model),
         )});
+    }
+
+    /// Warns if the model that comes out is worse than one without features on the records of the present phase, the last
+    /// of training.
+    pub(crate) fn warn_if_worse_than_constant(&self, ctx: &mut Context) {
+        let config = ctx.config();
+        let model = &config.spec.model;
+        if model.algorithm == AlgorithmKind::Custom {
+            return;
+        }
+        let summary = self.phase.metrics.summary();
+        let evaluation = match config.spec.training.keep {
+            KeptPass::Last => self.evaluations.last().map(|(_, scores)| scores),
+            KeptPass::Best => self.lowest_loss(),
+        };
+        let scores = match evaluation {
+            Some(scores) => Some(scores.figures.clone()),
+            None => summary.figures(model.objective()),
+        };
+        let figure = scores.and_then(|scores| scores.loss());
+        let constant = summary.constant(model.objective(), model.classes);
+        let (Some((figure, value)), Some(constant)) = (figure, constant) else { return };
+        // A model that diverged is worse too.
+        if value <= constant {
+            return;
+        }
+        let data = if evaluation.is_some() { "test data" } else { "training data" };
+        let key = match (model.objective(), model.scale_labels) {
+            (LossFunction::Squared, LabelScaling::Off) => "model.scale-labels = \"auto\"",
+            _ if !model.standardise && !model.any_features() => "model.standardise = true",
+            _ => "a lower rate in model.optimizer",
+        };
+        ctx.notice(view::JobEvent::Warning {
+            text: format!(
+                "the model is worse than one without features: {} {value:.4} on the {data}, {constant:.4} for the same answer to every record; try {key}",
+                figure.name()
+            ),
+            code: Some(WarningCode::WorseThanConstant),
+        });
     }
 
     fn report_convergence(&self, ctx: &mut Context) {

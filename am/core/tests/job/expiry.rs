@@ -248,8 +248,7 @@ fn failed_fetches_are_counted_and_reported_once() {
     }
     let view = job.core.view().credentials.unwrap();
     assert_eq!((view.failures, view.error.as_str(), view.is_refreshed), (3, "no KDC", true));
-    let told =
-        |notice: &&Notice| matches!(notice, Notice::Warning { text } if text.contains("no KDC"));
+    let told = |notice: &&Notice| matches!(notice, Notice::Warning { text, .. } if text.contains("no KDC"));
     assert_eq!(job.notices.iter().filter(told).count(), 1);
     fetched(&mut job, 2);
     let view = job.core.view().credentials.unwrap();

@@ -31,7 +31,7 @@ fn hold(job: &mut Job, seconds: u64, trainers: &[u32], pserver: Slot) {
 
 fn warnings(job: &Job) -> Vec<String> {
     let text = |notice: &Notice| match notice {
-        Notice::Warning { text } => Some(text.clone()),
+        Notice::Warning { text, .. } => Some(text.clone()),
         _ => None,
     };
     job.notices.iter().filter_map(text).collect()

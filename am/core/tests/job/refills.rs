@@ -306,7 +306,7 @@ fn a_refill_without_another_place_goes_on_and_is_named_once() {
         job.pass(10_000);
     }
     assert!(open(&job).contains(&fill), "it is the only place");
-    let named = |it: &&JobEvent| matches!(it, JobEvent::Warning { text } if text.contains("no other pserver can get it"));
+    let named = |it: &&JobEvent| matches!(it, JobEvent::Warning { text, .. } if text.contains("no other pserver can get it"));
     assert_eq!(job.notices.iter().filter(named).count(), 1);
     fill_all(&mut job);
     assert!(last_views(&job).iter().all(|view| view.in_sync.len() == 2));

@@ -67,7 +67,7 @@ fn s52_survivors_without_room_take_nothing_without_a_wait() {
                 .contains("no room for 2 of its shards; 60 MiB are missing (pservers.memory)"),
         "{message}"
     );
-    let is_warning = |notice: &&JobEvent| matches!(notice, JobEvent::Warning { text } if text.contains("are missing"));
+    let is_warning = |notice: &&JobEvent| matches!(notice, JobEvent::Warning { text, .. } if text.contains("are missing"));
     assert_eq!(
         job.notices.iter().filter(is_warning).count(),
         1,

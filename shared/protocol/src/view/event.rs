@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     AbortedCheckpointView, CheckpointPeriodView, CheckpointView, DamagedCheckpointView, EndedView,
     EvaluationView, FirstFigures, History, JobState, JobView, Placement, RecoveryView,
-    StorageWaitView, TrainingPassView, WarningView,
+    StorageWaitView, TrainingPassView, WarningCode, WarningView,
 };
 use crate::exit_code::ExitCode;
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, SaveNo, Slot};
@@ -166,6 +166,9 @@ pub enum JobEvent {
     Warning {
         /// What.
         text: String,
+        /// For programs; most have none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<WarningCode>,
     },
     /// The job is over; the last line.
     Ended {
@@ -183,6 +186,12 @@ pub enum JobEvent {
 }
 
 impl JobEvent {
+    /// A warning without a code.
+    #[must_use]
+    pub fn warning(text: impl Into<String>) -> Self {
+        Self::Warning { text: text.into(), code: None }
+    }
+
     /// Records the event, which happened at `at_ms` (milliseconds since 1970). `placement` is the container of the event's
     /// slot and incarnation, where there is one and it is known.
     pub fn record(
@@ -209,8 +218,11 @@ impl JobEvent {
                 history.add_damaged(DamagedCheckpointView { cut: *cut, at_ms, dir, error });
             }
             // Reports and pages list it with the warnings: it explains why passes are missing.
-            Self::Warning { text } | Self::StoppedEarly { text } => {
-                history.add_warning(WarningView { at_ms, text: text.clone() });
+            Self::Warning { text, code } => {
+                history.add_warning(WarningView { at_ms, text: text.clone(), code: *code });
+            }
+            Self::StoppedEarly { text } => {
+                history.add_warning(WarningView { at_ms, text: text.clone(), code: None });
             }
             Self::Progress { rows, .. } => {
                 history.first_figures.get_or_insert(FirstFigures { rows: *rows, at_ms });

@@ -88,6 +88,20 @@ pub struct WarningView {
     pub at_ms: u64,
     /// Fact, cause and next step.
     pub text: String,
+    /// For programs; most have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<WarningCode>,
+}
+
+/// Which warning it is, where a program may act on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WarningCode {
+    /// The model is worse than one without features.
+    WorseThanConstant,
+    /// Of a later version.
+    #[serde(other)]
+    Unknown,
 }
 
 /// The start of the measurement of speed.
@@ -216,10 +230,11 @@ mod tests {
     #[test]
     fn warnings_are_kept_with_their_time() {
         let mut history = History::default();
-        let event = JobEvent::Warning { text: "the journal is 5 s late".into() };
+        let event = JobEvent::warning("the journal is 5 s late");
         event.record(&mut history, 7, |_, _| None);
         assert_eq!(history.warnings_total, 1);
-        let expected = WarningView { at_ms: 7, text: "the journal is 5 s late".into() };
+        let text = "the journal is 5 s late".into();
+        let expected = WarningView { at_ms: 7, text, code: None };
         assert_eq!(history.warnings.front(), Some(&expected));
     }
 

@@ -246,7 +246,7 @@ impl World {
             | view::JobEvent::FailedOver { .. }
             | view::JobEvent::HandedOver { .. }
             | view::JobEvent::Recovered(_) => self.coverage.changed(),
-            view::JobEvent::Warning { text } => {
+            view::JobEvent::Warning { text, .. } => {
                 self.divisions += u64::from(text.contains("lanes are divided"));
                 self.replaced_slow += u64::from(text.ends_with("it is replaced"));
                 self.coverage.changed();

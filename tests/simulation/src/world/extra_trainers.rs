@@ -99,5 +99,5 @@ impl World {
 
 /// Whether an extra trainer is asked for.
 fn is_started(event: &JobEvent) -> bool {
-    matches!(event, JobEvent::Warning { text } if text.contains("trainers.extra"))
+    matches!(event, JobEvent::Warning { text, .. } if text.contains("trainers.extra"))
 }
