@@ -258,7 +258,7 @@ fn automatic_values_follow_the_data() {
     for (key, value, reason) in [
         // 40,000 / 64 = 625 rows a step, over 4 lanes: 156, and the power of two below.
         ("training.batch", "128", "about 40000 records, 4 lanes"),
-        ("model.standardise", "true", "20.000 % of the cells are present"),
+        ("model.standardise", "true", "20.0 % of the cells are present"),
         ("data.passes", "12", "about 40000 records, standardised"),
         ("model.l2", "0.000025", "1 / 40000"),
         ("training.keep", "last", "there is no test data"),

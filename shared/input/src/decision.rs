@@ -170,13 +170,12 @@ impl Decided {
         if is_auto {
             spec.data.passes = passes;
         }
-        let ends_by_test = is_auto
-            && has_test
-            && passes > 1
-            && !matches!(spec.model.algorithm, AlgorithmKind::Custom | AlgorithmKind::Kmeans);
-        let reason = match ends_by_test {
-            true => "with data.passes",
-            false => "data.passes is stated, or 1, or there is no test data",
+        let (ends_by_test, reason) = match spec.model.algorithm {
+            _ if !has_test => (false, "there is no test data"),
+            AlgorithmKind::Custom | AlgorithmKind::Kmeans => (false, "not with this algorithm"),
+            _ if !is_auto => (false, "data.passes is stated"),
+            _ if passes == 1 => (false, "there is one pass"),
+            _ => (true, "by the test data, with data.passes"),
         };
         let (early_stop, keep, word) = match ends_by_test {
             true => (EARLY_STOP, KeptPass::Best, "best"),
@@ -238,7 +237,7 @@ fn suits_scaling(spec: &JobSpec, sample: &Sample) -> (bool, String) {
     }
     let share = sample.cells as f64 / (sample.records as f64 * features as f64);
     let mut reason = format!(
-        "in the first {} records {:.3} % of the cells are present",
+        "in the first {} records {:.1} % of the cells are present",
         sample.records,
         100.0 * share
     );
@@ -400,10 +399,10 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "model.standardise = true: in the first 100 records 100.000 % of the cells are present, with values other than 0 and 1",
+                "model.standardise = true: in the first 100 records 100.0 % of the cells are present, with values other than 0 and 1",
                 "data.passes = 40: at most: about 180 records, and test data to end by",
-                "training.early-stop = 2: with data.passes",
-                "training.keep = best: with data.passes",
+                "training.early-stop = 2: by the test data, with data.passes",
+                "training.keep = best: by the test data, with data.passes",
                 "model.l2 = 0.005556: 1 / 180",
                 "training.batch = 4: about 180 records, 2 lanes",
             ]
