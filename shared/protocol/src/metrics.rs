@@ -232,7 +232,7 @@ impl From<ScoreCounts> for Vec<[u64; 3]> {
 
 /// Floats as JSON numbers where JSON has them, else as text; JSON has no NaN and no infinity, and a
 /// diverging model's loss is both in time.
-mod any_float {
+pub(crate) mod any_float {
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     #[derive(Deserialize)]
@@ -242,7 +242,7 @@ mod any_float {
         Text(String),
     }
 
-    pub(super) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
         if value.is_finite() {
             serializer.serialize_f64(*value)
         } else {
@@ -250,7 +250,7 @@ mod any_float {
         }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
         match Either::deserialize(deserializer)? {
             Either::Number(value) => Ok(value),
             Either::Text(text) => text.parse().map_err(de::Error::custom),

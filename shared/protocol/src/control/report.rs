@@ -353,4 +353,16 @@ mod tests {
             assert_eq!(arrived.loss_sum.to_bits(), bits);
         }
     }
+
+    /// A heartbeat that cannot be read ends the connection, and the next one too.
+    #[test]
+    fn heartbeat_of_a_diverging_trainer_arrives() {
+        for loss_sum in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let beat = HeartbeatStats { loss_sum, ..HeartbeatStats::default() };
+            let sent = serde_json::to_string(&Report::Heartbeat(beat)).expect("JSON");
+            let arrived = serde_json::from_str(&sent).expect("what was sent arrives");
+            let Report::Heartbeat(arrived) = arrived else { panic!("another report") };
+            assert_eq!(arrived.loss_sum.to_string(), loss_sum.to_string());
+        }
+    }
 }

@@ -106,7 +106,8 @@ pub struct HeartbeatStats {
     /// Trainer: own computing time for a record, the mean of its last 20 steps of this phase, ns; 0 before the first one.
     #[serde(default)]
     pub record_ns: u64,
-    /// Trainer: sum of training losses over `rows` of this phase, for progress only.
+    /// Trainer: sum of training losses over `rows` of this phase, for progress only. Not finite where training diverges.
+    #[serde(with = "crate::metrics::any_float")]
     pub loss_sum: f64,
     /// Trainer: records behind `loss_sum`.
     pub loss_rows: u64,
