@@ -99,7 +99,7 @@ pub async fn head(spec: &JobSpec, plan: &InputPlan) -> Result<Head, InputError> 
     let len = file.bytes.min(SAMPLE_BYTES) as usize;
     let packed = storage.read_range(location.path(), 0, len).await.map_err(failed)?;
     let text = match file.compression {
-        Compression::None => packed.to_vec(),
+        Compression::None => packed.into(),
         Compression::Gzip => {
             let mut unpacked = MultiGzDecoder::new(Vec::new());
             // The sample ends within the stream, and a damaged file is reported when it is read.

@@ -418,15 +418,9 @@ fn may_continue(
                 ),
             ));
         }
-        let begun = base.passes_begun(&before);
-        if spec.data.passes < begun {
-            return Err(StartFailure::new(
-                ExitCode::Input,
-                format!(
-                    "data.passes must not be lower than the passes that the run in checkpoint.dir has begun, {begun} (got {}, checkpoint {})",
-                    spec.data.passes, base.cut
-                ),
-            ));
+        if let Some(refusal) = identity::too_few_passes(spec, base.passes_begun(&before), base.cut)
+        {
+            return Err(StartFailure::new(ExitCode::Input, refusal));
         }
         longer = spec.data.passes > before.data.passes;
     }

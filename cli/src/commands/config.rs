@@ -127,6 +127,9 @@ fn show(args: &JobArgs, flags: Option<&Keys>, json: bool) -> CommandResult {
     let init = init.ok().flatten();
     // Data that is not there yet does not hide the rest.
     let decisions = am_client::runtime()?.block_on(async {
+        if job.spec.undecided.is_empty() {
+            return None;
+        }
         let plan = heddle_am::input::plan(&job.spec).await.ok()?;
         decisions::resolve(&mut job.spec, &plan, init.as_ref(), &mut Vec::new()).await.ok()
     });

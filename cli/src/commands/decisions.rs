@@ -6,7 +6,7 @@ use heddle_input::{InitialJob, ValueDecision, decide};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::file::Job;
-use heddle_protocol::spec::{AlgorithmKind, Consistency, JobSpec, check, identity};
+use heddle_protocol::spec::{AlgorithmKind, Consistency, JobSpec, LabelScaling, check, identity};
 use heddle_storage::StorageUrl;
 use heddle_trainer::export::label_scale_of;
 use heddle_trainer::sample::sample;
@@ -20,7 +20,7 @@ use crate::output;
 pub async fn keep(job: &mut Job, dir: &str) {
     // What is wrong with the folder the ApplicationMaster reports.
     let base = resume::base(dir).await.ok().flatten();
-    if let Some(before) = base.and_then(|base| base.spec()) {
+    if let Some(before) = base.and_then(|base| base.before) {
         identity::keep_defaults(&mut job.spec, &before, &job.optimizer_fields);
     }
 }
@@ -64,11 +64,16 @@ async fn initial_job(init: &InitialCheckpoint) -> Result<InitialJob, CommandFail
     let of_init = |error: &dyn std::error::Error, exit| {
         CommandFailure::caused(exit, format!("model.init = {}", init.location), error)
     };
-    let location = StorageUrl::parse(&init.location.url())
-        .map_err(|error| of_init(&error, ExitCode::Input))?;
-    let label_scale = label_scale_of(&location)
-        .await
-        .map_err(|error| of_init(&error, error.class().exit_code()))?;
+    let label_scale = match init.job.model.scale_labels {
+        LabelScaling::Off => None,
+        LabelScaling::By(scale) => Some(scale),
+        LabelScaling::Measured => {
+            let location = StorageUrl::parse(&init.location.url())
+                .map_err(|error| of_init(&error, ExitCode::Input))?;
+            let scale = label_scale_of(&location).await;
+            Some(scale.map_err(|error| of_init(&error, error.class().exit_code()))?)
+        }
+    };
     Ok(InitialJob { standardise: init.job.model.standardise, label_scale })
 }
 

@@ -140,8 +140,10 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     };
     let from = super::checkpoint::mirror_to_continue(args.from.as_deref(), args.take_over);
     let from = am_client::runtime()?.block_on(from)?;
-    if !args.fresh {
-        let dir = from.clone().unwrap_or_else(|| job.spec.checkpoint.dir.url());
+    // A default folder is new, or its run is the one that was found above.
+    let stated =
+        (!args.fresh && !job.default_checkpoint_dir).then(|| job.spec.checkpoint.dir.url());
+    if let Some(dir) = from.clone().or(stated) {
         am_client::runtime()?.block_on(decisions::keep(&mut job, &dir));
     }
     let input = if args.dry_run {

@@ -5,18 +5,14 @@ use heddle_protocol::spec::JobSpec;
 use heddle_protocol::spec::limits::ANY_FEATURES;
 
 use crate::batch::Batch;
-use crate::reader::{Labels, RecordFormat};
+use crate::reader::RecordFormat;
 
 /// Looks at text at the beginning of the training data, of which there is `share` times as much. What is not a record is left
 /// out: it is reported where it is read.
 #[must_use]
 pub fn sample(spec: &JobSpec, text: &[u8], share: f64) -> Sample {
-    let format = RecordFormat {
-        format: spec.data.format,
-        index_base: spec.data.index_base,
-        features: if spec.model.features == 0 { ANY_FEATURES } else { spec.model.features },
-        labels: Labels::Within(spec.model.labels()),
-    };
+    let features = if spec.model.features == 0 { ANY_FEATURES } else { spec.model.features };
+    let format = RecordFormat::of(spec, features);
     let mut batch = Batch::default();
     let (mut at, mut lines) = (0, 0u64);
     while text[at..].contains(&b'\n') {

@@ -285,6 +285,19 @@ pub struct EvaluationView {
     pub figures: EvaluationFigures,
 }
 
+impl EvaluationView {
+    /// The first figure, which early stopping watches and by which the best pass is chosen; lower is better.
+    #[must_use]
+    pub fn loss(&self) -> f64 {
+        self.figures.loss().map_or(f64::MAX, |(_, loss)| loss)
+    }
+
+    /// The one with the lowest loss; of equal ones the first.
+    pub fn best<'e>(all: impl IntoIterator<Item = &'e Self>) -> Option<&'e Self> {
+        all.into_iter().min_by(|a, b| a.loss().total_cmp(&b.loss()))
+    }
+}
+
 /// Recoveries that a view holds. A page of 500 rows is still readable.
 pub const RECOVERIES_MAX: usize = 500;
 

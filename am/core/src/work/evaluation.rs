@@ -63,11 +63,6 @@ pub(crate) fn scores_may_end(spec: &JobSpec) -> bool {
     spec.training.early_stop > 0 || spec.model.tolerance > 0.0
 }
 
-/// The figure that early stopping watches.
-fn loss_of(scores: &EvaluationView) -> f64 {
-    scores.figures.loss().map_or(f64::MAX, |(_, loss)| loss)
-}
-
 impl JobWork {
     /// Takes in what the records of a task add up to.
     ///
@@ -213,15 +208,14 @@ impl JobWork {
             return None;
         }
         let (last, before) = self.evaluations.split_last()?;
-        let loss = loss_of(&last.1);
-        let is_best = before.iter().all(|(_, scores)| loss < loss_of(scores));
+        let loss = last.1.loss();
+        let is_best = before.iter().all(|(_, scores)| loss < scores.loss());
         (last.0 == self.phase.no && is_best).then_some(last.1.pass)
     }
 
     /// The evaluation with the lowest loss; of equal ones the first.
     pub(crate) fn lowest_loss(&self) -> Option<&EvaluationView> {
-        let by_loss = |a: &&EvaluationView, b: &&EvaluationView| loss_of(a).total_cmp(&loss_of(b));
-        self.evaluations.iter().map(|(_, scores)| scores).min_by(by_loss)
+        EvaluationView::best(self.evaluations.iter().map(|(_, scores)| scores))
     }
 
     /// Reports that training ends before its last pass. Called once, when an evaluation has decided it.
@@ -245,10 +239,10 @@ impl JobWork {
             last.pass + 1,
             config.spec.data.passes,
             config.spec.model.objective().figures()[0].name(),
-            loss_of(best),
+            best.loss(),
             best.pass + 1,
             model.pass + 1,
-            loss_of(model),
+            model.loss(),
         )});
     }
 
@@ -265,11 +259,10 @@ impl JobWork {
             KeptPass::Last => self.evaluations.last().map(|(_, scores)| scores),
             KeptPass::Best => self.lowest_loss(),
         };
-        let scores = match evaluation {
-            Some(scores) => Some(scores.figures.clone()),
-            None => summary.figures(model.objective()),
+        let figure = match evaluation {
+            Some(scores) => scores.figures.loss(),
+            None => summary.figures(model.objective()).and_then(|figures| figures.loss()),
         };
-        let figure = scores.and_then(|scores| scores.loss());
         let constant = summary.constant(model.objective(), model.classes);
         let (Some((figure, value)), Some(constant)) = (figure, constant) else { return };
         // A model that diverged is worse too.
@@ -311,7 +304,7 @@ impl JobWork {
         let early_stop = spec.training.early_stop as usize;
         let all = Mutation::LaterScoreEndsTraining.is_on();
         let earlier = self.evaluations.iter().filter(|(of, _)| *of < before || all);
-        let losses: Vec<f64> = earlier.map(|(_, scores)| loss_of(scores)).collect();
+        let losses: Vec<f64> = earlier.map(|(_, scores)| scores.loss()).collect();
         if early_stop == 0 || losses.len() <= early_stop {
             return false;
         }

@@ -217,8 +217,8 @@ async fn ready(
     let JobChecks { cleared, input, data, base } =
         check(cluster, args, from.as_deref(), (&spec, &mut future), trying).await?;
     if let Some(base) = &base {
-        if let Some(before) = base.spec() {
-            identity::keep_defaults(&mut future, &before, &job.optimizer_fields);
+        if let Some(before) = &base.before {
+            identity::keep_defaults(&mut future, before, &job.optimizer_fields);
         }
         resume::check_resume(base, &future)?;
     }

@@ -7,7 +7,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::CutId;
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::model::MODEL_FILE;
-use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::spec::{JobSpec, Location, identity};
 use heddle_storage::checkpoint::{Candidate, CheckpointDir, Depth, Health};
 use heddle_storage::{Entry, EntryKind, connect};
 use heddle_yarn::ApplicationState;
@@ -93,13 +93,11 @@ pub async fn base(dir: &str) -> Result<Option<ResumePoint>, CommandFailure> {
     let listing = checkpoints.listing(Depth::Shallow).await;
     let listing = listing.map_err(|error| checkpoint_source::failure(&fact, &error))?;
     let sound = |candidate: Candidate| match candidate.health {
-        Health::Good(checkpoint) if candidate.in_lineage => {
-            Some(ResumePoint { cut: candidate.cut, manifest: checkpoint.manifest })
-        }
+        Health::Good(checkpoint) if candidate.in_lineage => Some(checkpoint.manifest),
         _ => None,
     };
-    let newest = listing.into_iter().filter_map(sound);
-    Ok(newest.max_by_key(|base| base.cut))
+    let newest = listing.into_iter().filter_map(sound).max_by_key(|manifest| manifest.cut);
+    Ok(newest.map(|manifest| ResumePoint::of(&manifest)))
 }
 
 /// A checkpoint that training would continue from.
@@ -107,13 +105,17 @@ pub async fn base(dir: &str) -> Result<Option<ResumePoint>, CommandFailure> {
 pub struct ResumePoint {
     /// Its name.
     pub cut: CutId,
-    manifest: Manifest,
+    /// The job in its manifest; `None` for one that another version wrote and this one cannot read.
+    pub before: Option<JobSpec>,
+    /// The passes that the job has begun.
+    passes_begun: u32,
 }
 
 impl ResumePoint {
-    /// The job in its manifest; `None` for one that another version wrote and this one cannot read.
-    pub fn spec(&self) -> Option<JobSpec> {
-        serde_json::from_value(self.manifest.spec.clone()).ok()
+    fn of(manifest: &Manifest) -> Self {
+        let before: Option<JobSpec> = serde_json::from_value(manifest.spec.clone()).ok();
+        let passes_begun = before.as_ref().map_or(0, |before| manifest.passes_begun(before));
+        Self { cut: manifest.cut, before, passes_begun }
     }
 }
 
@@ -124,21 +126,11 @@ impl ResumePoint {
 /// Exit code 7 naming the key with both values.
 pub fn check_resume(base: &ResumePoint, spec: &JobSpec) -> Result<(), CommandFailure> {
     // The ApplicationMaster decides about a checkpoint of another version.
-    let Some(before) = base.spec() else {
-        return Ok(());
-    };
-    let begun = base.manifest.passes_begun(&before);
-    if spec.data.passes >= begun {
-        return Ok(());
+    match identity::too_few_passes(spec, base.passes_begun, base.cut) {
+        None => Ok(()),
+        Some(refusal) => Err(CommandFailure::new(ExitCode::Input, refusal)
+            .next("raise data.passes, or pass --fresh to start over")),
     }
-    Err(CommandFailure::new(
-        ExitCode::Input,
-        format!(
-            "data.passes must not be lower than the passes that the run in checkpoint.dir has begun, {begun} (got {}, checkpoint {})",
-            spec.data.passes, base.cut
-        ),
-    )
-    .next("raise data.passes, or pass --fresh to start over"))
 }
 
 #[cfg(test)]
@@ -155,6 +147,22 @@ mod tests {
             bytes: 0,
             modified_ms,
         }
+    }
+
+    #[test]
+    fn fewer_passes_than_the_run_has_begun_are_rejected() {
+        let mut spec = heddle_protocol::spec::job::sample();
+        let before = Some(spec.clone());
+        let base = ResumePoint { cut: CutId::default(), before, passes_begun: 5 };
+        spec.data.passes = 5;
+        check_resume(&base, &spec).unwrap();
+        spec.data.passes = 6;
+        check_resume(&base, &spec).unwrap();
+        spec.data.passes = 4;
+        let refused = check_resume(&base, &spec).unwrap_err();
+        assert_eq!(refused.exit, ExitCode::Input);
+        assert!(refused.fact.contains("got 4"), "{}", refused.fact);
+        assert!(refused.fact.contains('5'), "{}", refused.fact);
     }
 
     #[test]

@@ -21,6 +21,20 @@ impl From<LossFunction> for Objective {
     }
 }
 
+impl Objective {
+    /// The loss of a record in units of its label, and its derivative by the score, on the scale of scores.
+    #[inline]
+    fn loss_and_slope(self, z: f64, label: f32) -> (f64, f64) {
+        if self.loss != LossFunction::Squared {
+            return loss_and_slope(self.loss, z, label);
+        }
+        // Without scaling each of these is exact.
+        let residual = z - (f64::from(label) - self.labels.mean) / self.labels.deviation;
+        let of_label = residual * self.labels.deviation;
+        (0.5 * of_label * of_label, residual)
+    }
+}
+
 /// 1 / (1 + e^−z) without overflow.
 #[must_use]
 pub fn sigmoid(z: f64) -> f64 {
@@ -84,14 +98,16 @@ pub(crate) fn count(
     metrics: &mut TaskMetrics,
 ) -> f64 {
     metrics.rows += 1;
-    if objective.loss == LossFunction::Squared {
-        return count_number(objective.labels, z, f64::from(label), weight, metrics);
-    }
-    let (value, slope) = loss_and_slope(objective.loss, z, label);
+    let (value, slope) = objective.loss_and_slope(z, label);
     if let Some(weight) = weight {
-        return count_weighted(z, label, (f64::from(weight), value, slope), score, metrics);
+        let weight = f64::from(weight);
+        return count_weighted(objective, z, label, (weight, value, slope), score, metrics);
     }
     metrics.loss_sum += value;
+    if objective.loss == LossFunction::Squared {
+        metrics.regression.count(slope * objective.labels.deviation, f64::from(label));
+        return slope;
+    }
     metrics.correct += u64::from((z >= 0.0) == (label > 0.5));
     if score {
         metrics.scores.count(z, label > 0.5);
@@ -99,36 +115,9 @@ pub(crate) fn count(
     slope
 }
 
-/// Counts the rest of a record with a squared loss, and returns the derivative by the score.
-#[inline]
-fn count_number(
-    scale: LabelScale,
-    z: f64,
-    label: f64,
-    weight: Option<f32>,
-    metrics: &mut TaskMetrics,
-) -> f64 {
-    // Without scaling each of these is exact.
-    let residual = z - (label - scale.mean) / scale.deviation;
-    let of_label = residual * scale.deviation;
-    let value = 0.5 * of_label * of_label;
-    let Some(weight) = weight.map(f64::from) else {
-        metrics.loss_sum += value;
-        metrics.regression.count(of_label, label);
-        return residual;
-    };
-    metrics.weights.count(weight, false);
-    // A record of weight 0 is not there, even where its loss is not finite.
-    if weight == 0.0 {
-        return 0.0;
-    }
-    metrics.loss_sum += weight * value;
-    metrics.regression.count_weighted(weight, of_label, label);
-    weight * residual
-}
-
-/// Counts the rest of a record of two classes with a weight, a loss and its derivative.
+/// Counts the rest of a record with a weight, a loss and its derivative.
 fn count_weighted(
+    objective: Objective,
     z: f64,
     label: f32,
     (weight, value, slope): (f64, f64, f64),
@@ -136,7 +125,7 @@ fn count_weighted(
     metrics: &mut TaskMetrics,
 ) -> f64 {
     let one = label > 0.5;
-    let correct = (z >= 0.0) == one;
+    let correct = objective.loss != LossFunction::Squared && (z >= 0.0) == one;
     metrics.correct += u64::from(correct);
     metrics.weights.count(weight, correct);
     // A record of weight 0 is not there, even where its loss is not finite.
@@ -144,7 +133,10 @@ fn count_weighted(
         return 0.0;
     }
     metrics.loss_sum += weight * value;
-    if score {
+    if objective.loss == LossFunction::Squared {
+        let residual = slope * objective.labels.deviation;
+        metrics.regression.count_weighted(weight, residual, f64::from(label));
+    } else if score {
         metrics.weights.score(weight, z, one);
     }
     weight * slope

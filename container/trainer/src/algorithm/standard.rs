@@ -89,12 +89,8 @@ impl Columns {
 
     /// The tables of what was measured, that of the labels first.
     fn measured(self) -> Vec<PullItem> {
-        let label = PullItem {
-            table: self.label_table,
-            rows: Rows::Range(0..1),
-            values: vec![0.0; STATS_COLS],
-        };
-        let label = (self.labels == LabelScaling::Measured).then_some(label);
+        let is_measured = self.labels == LabelScaling::Measured;
+        let label = is_measured.then(|| pull_first(self.label_table, 1));
         label.into_iter().chain([self.pull()]).collect()
     }
 
@@ -109,9 +105,7 @@ impl Columns {
 
     /// The whole table.
     pub(super) fn pull(self) -> PullItem {
-        let rows = 0..self.features + 1;
-        let values = vec![0.0; rows.end as usize * STATS_COLS];
-        PullItem { table: self.table, rows: Rows::Range(rows), values }
+        pull_first(self.table, self.features + 1)
     }
 
     /// A step of the first phase: sums and counts of the columns, and the number of records.
@@ -194,6 +188,11 @@ impl Columns {
         let (table, rows) = (self.table, Rows::Keys(keys));
         work.gradient.tables.push(TableGradient { table, rows, values });
     }
+}
+
+/// The first rows of a table of sums.
+fn pull_first(table: TableId, rows: u64) -> PullItem {
+    PullItem { table, rows: Rows::Range(0..rows), values: vec![0.0; rows as usize * STATS_COLS] }
 }
 
 /// As an f32, which shards add up. A sum that is not 0 stays so: a column that varies must not look like one that does not.

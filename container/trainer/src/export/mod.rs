@@ -22,7 +22,7 @@ use bytes::Bytes;
 use heddle_protocol::control::{ExportOrder, ExportedFile};
 use heddle_protocol::ids::{Member, SaveNo};
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, save_dir, staging_prefix};
-use heddle_protocol::spec::{self, JobSpec, LabelScale, LabelScaling, ModelFormat};
+use heddle_protocol::spec::{self, JobSpec, LabelScale, ModelFormat};
 use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{
     Mode, Storage, StorageError, StorageUrl, StorePath, Summed, connect, make_dirs, write_whole,
@@ -91,18 +91,17 @@ pub fn export_for(
     })
 }
 
-/// By what the labels of a checkpoint's job are scaled, if they are.
+/// By what the labels of a checkpoint's job are scaled.
 ///
 /// # Errors
 /// See [`ExportError`].
-pub async fn label_scale_of(checkpoint: &StorageUrl) -> Result<Option<LabelScale>, ExportError> {
+pub async fn label_scale_of(checkpoint: &StorageUrl) -> Result<LabelScale, ExportError> {
     let (from, checkpoint) = StoredCheckpoint::readable(checkpoint).await?;
     let bytes = ExportedBytes::default();
     let origin = origin(&checkpoint)?;
-    let (mode, is_scaled) = (Mode::DIR, origin.spec.model.scale_labels != LabelScaling::Off);
-    let model =
-        Model { from: &*from, checkpoint: &checkpoint, origin: &origin, mode, bytes: &bytes };
-    if is_scaled { labels::labels(&model).await.map(Some) } else { Ok(None) }
+    let (mode, bytes) = (Mode::DIR, &bytes);
+    let model = Model { from: &*from, checkpoint: &checkpoint, origin: &origin, mode, bytes };
+    labels::labels(&model).await
 }
 
 /// The mode of the model's files.

@@ -11,7 +11,7 @@ use std::fmt;
 
 use heddle_protocol::spec::limits::ANY_FEATURES;
 use heddle_protocol::spec::position::position_of_key;
-use heddle_protocol::spec::{DataFormat, LabelRange};
+use heddle_protocol::spec::{DataFormat, JobSpec, LabelRange};
 
 use super::number;
 use crate::batch::Batch;
@@ -60,6 +60,13 @@ impl fmt::Display for LineError {
 }
 
 impl RecordFormat {
+    /// Of the data of a job whose feature indices have this bound.
+    #[must_use]
+    pub fn of(spec: &JobSpec, features: u64) -> Self {
+        let labels = Labels::Within(spec.model.labels());
+        Self { format: spec.data.format, index_base: spec.data.index_base, features, labels }
+    }
+
     /// Parses the line at the start of `text` into `batch`. Returns its length with the line feed, and whether it has a
     /// record (otherwise it is blank or a comment).
     ///

@@ -12,7 +12,7 @@ use heddle_protocol::spec::JobSpec;
 
 use crate::class_weights::ClassWeights;
 use crate::feed::{Feed, FeedId, FeedItem, FeedSettings, retry_start};
-use crate::reader::{Labels, RecordFormat};
+use crate::reader::RecordFormat;
 use crate::storage_wait::StorageWaits;
 
 /// State that all feeds of this process share. Numbers them, and keeps the error of a feed that could not start.
@@ -53,12 +53,7 @@ impl Feeds {
         features: u64,
         index_features: bool,
     ) -> FeedSettings {
-        let format = RecordFormat {
-            format: spec.data.format,
-            index_base: spec.data.index_base,
-            features,
-            labels: Labels::Within(spec.model.labels()),
-        };
+        let format = RecordFormat::of(spec, features);
         FeedSettings {
             plan: Arc::clone(&self.plan),
             training,

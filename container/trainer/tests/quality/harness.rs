@@ -15,11 +15,12 @@ use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::file::{KeyOverride, ReadContext, read};
+use heddle_protocol::spec::identity::decided_keys;
 use heddle_protocol::spec::table::WEIGHTS;
 use heddle_protocol::spec::{JobSpec, KeptPass, PhaseKind, TableSpec, phase_count, phase_kind};
 use heddle_storage::{LocalStorage, StorageUrl, find_files};
 use heddle_trainer::algorithm::{Algorithm, KeyIndex, StepWork, built_in};
-use heddle_trainer::reader::{BadPolicy, Labels, RecordFormat, TaskReader};
+use heddle_trainer::reader::{BadPolicy, RecordFormat, TaskReader};
 use heddle_trainer::sample::sample;
 
 fn wait<F: Future>(future: F) -> F::Output {
@@ -179,12 +180,7 @@ impl Job {
     }
 
     fn open(&self, task: TaskRange) -> TaskReader {
-        let format = RecordFormat {
-            format: self.spec.data.format,
-            index_base: self.spec.data.index_base,
-            features: self.spec.model.features,
-            labels: Labels::Within(self.spec.model.labels()),
-        };
+        let format = RecordFormat::of(&self.spec, self.spec.model.features);
         let file = &self.plan.files[task.file as usize];
         wait(TaskReader::open(Arc::new(LocalStorage), file, task, format, BadPolicy::Fail))
             .expect("opened")
@@ -352,19 +348,14 @@ pub fn job_file(file: &Path, sets: &[&str]) -> JobSpec {
     read(&text, &context).expect("a sound job file").spec
 }
 
-/// Leaves every key that can be automatic to the data, and the optimizer to its default.
-pub fn leave_to_the_data(spec: &mut JobSpec) {
-    let keys = [
-        "data.passes",
-        "model.l2",
-        "model.scale-labels",
-        "model.standardise",
-        "training.batch",
-        "training.early-stop",
-        "training.keep",
-    ];
-    spec.undecided = keys.map(str::to_owned).into();
+/// The test loss of an example with every key that can be automatic left to the data, and the optimizer to its default.
+pub fn loss_of_required_keys(name: &str) -> f64 {
+    let mut spec = example(name, &[]);
+    spec.undecided = decided_keys();
     spec.model.optimizer = Optimizer::default();
+    let loss = Job::new(spec).run().mean_loss().expect("records");
+    println!("{name}, required keys: loss {loss:.4}");
+    loss
 }
 
 /// The job file of an example.

@@ -15,6 +15,7 @@ use super::file::key::ResumeRule;
 use super::file::keys as key_table;
 use super::job::JobSpec;
 use super::warm_start;
+use crate::ids::CutId;
 
 /// The field of the JSON form with the keys of the site's defaults.
 const SITE_KEYS: &str = "site-keys";
@@ -93,10 +94,10 @@ fn keys(spec: &JobSpec) -> BTreeMap<String, String> {
 }
 
 /// Takes the value of a key over from another spec.
-pub(super) type TakeOver = fn(&mut JobSpec, &JobSpec);
+type TakeOver = fn(&mut JobSpec, &JobSpec);
 
 /// The keys that the data decides.
-pub(super) const DECIDED_KEYS: &[(&str, TakeOver)] = &[
+const DECIDED_KEYS: &[(&str, TakeOver)] = &[
     ("data.passes", |spec, before| spec.data.passes = before.data.passes),
     ("model.l2", |spec, before| spec.model.l2 = before.model.l2),
     ("model.scale-labels", |spec, before| spec.model.scale_labels = before.model.scale_labels),
@@ -116,6 +117,23 @@ pub fn keep_defaults(spec: &mut JobSpec, before: &JobSpec, stated: &BTreeSet<Str
         }
     }
     spec.model.optimizer = spec.model.optimizer.with_unstated(stated, &before.model.optimizer);
+}
+
+/// Why a spec may not continue a run that has begun this many passes by its checkpoint `cut`, if so.
+#[must_use]
+pub fn too_few_passes(spec: &JobSpec, begun: u32, cut: CutId) -> Option<String> {
+    let passes = spec.data.passes;
+    (passes < begun).then(|| {
+        format!(
+            "data.passes must not be lower than the passes that the run in checkpoint.dir has begun, {begun} (got {passes}, checkpoint {cut})"
+        )
+    })
+}
+
+/// The keys that a job file leaves to the data unless it states them.
+#[must_use]
+pub fn decided_keys() -> BTreeSet<String> {
+    DECIDED_KEYS.iter().map(|(key, _)| (*key).to_owned()).collect()
 }
 
 /// The keys in which a spec differs from the one a checkpoint was made with, sorted. Keys that may differ freely are left
@@ -223,7 +241,7 @@ mod tests {
         before.model.optimizer = serde_json::from_str(json).expect("an optimizer");
         (before.training.batch, before.data.passes, before.model.standardise) = (256, 12, true);
         let mut now = sample();
-        now.undecided = DECIDED_KEYS.iter().map(|(key, _)| (*key).to_owned()).collect();
+        now.undecided = decided_keys();
         now.model.optimizer = Optimizer::ftrl(0.2, 1.0, 0.0, 0.0);
         let mut stated = now.clone();
         keep_defaults(&mut now, &before, &BTreeSet::new());

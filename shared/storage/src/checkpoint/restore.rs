@@ -121,9 +121,7 @@ fn best_pass(newest: &StoredCheckpoint) -> Option<u32> {
     if spec.training.keep != KeptPass::Best {
         return None;
     }
-    let loss = |scores: &&EvaluationView| scores.figures.loss().map_or(f64::MAX, |(_, loss)| loss);
-    let by_loss = |a: &&EvaluationView, b: &&EvaluationView| loss(a).total_cmp(&loss(b));
-    newest.manifest.evaluations.iter().min_by(by_loss).map(|best| best.pass)
+    EvaluationView::best(&newest.manifest.evaluations).map(|best| best.pass)
 }
 
 /// All checkpoints, oldest first, each with its state. The listing continues after one that cannot be read.

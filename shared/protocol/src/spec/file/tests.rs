@@ -2,14 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeSet;
-
 use proptest::prelude::*;
 
 use heddle_optimizer::{Initialiser, Optimizer, Schedule, ScheduleKind};
 
 use super::super::algorithm::AlgorithmKind;
-use super::super::identity::DECIDED_KEYS;
+use super::super::identity::decided_keys;
 use super::super::options::{BadRecords, Consistency, ModelFormat};
 use super::super::table::TableKind;
 use super::super::value::{Bytes, Every};
@@ -48,7 +46,7 @@ fn shown(job: &Job, key: &str) -> Shown {
 #[test]
 fn keys_that_the_data_decides_are_undecided_until_then() {
     let undecided = job(SMALL, &[]).spec.undecided;
-    let decided: BTreeSet<String> = DECIDED_KEYS.iter().map(|(key, _)| (*key).to_owned()).collect();
+    let decided = decided_keys();
     assert_eq!(undecided, decided);
     let sets = ["model.l2=0.5", "model.standardise=false", "model.scale-labels=false"];
     let spec = job(SMALL, &sets).spec;
