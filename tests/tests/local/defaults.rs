@@ -53,7 +53,7 @@ fn run(dir: &Path, name: &str, sets: &[&str]) -> Ended {
 }
 
 /// The number after `name` in a text.
-fn figure(text: &str, name: &str) -> f64 {
+pub(crate) fn figure(text: &str, name: &str) -> f64 {
     let after = text.split(&format!("{name} ")).last().expect("a part");
     let word = after.split_whitespace().next().unwrap_or_default();
     word.parse().unwrap_or_else(|_| panic!("{name} in {text}"))

@@ -25,6 +25,7 @@ mod output;
 mod pauses;
 mod policies;
 mod protection;
+mod quality;
 mod recovery;
 mod soak;
 mod sparse;
