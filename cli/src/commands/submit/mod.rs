@@ -67,6 +67,7 @@ use keytab::JobKeytab;
 use plan::SubmitPlan;
 use preflight::ClusterCheck;
 use resume::ResumePoint;
+use token::TokenFile;
 use upload::{Upload, Uploads};
 
 /// How long the trial of the outputs may continue after Ctrl-C.
@@ -111,10 +112,15 @@ fn submit_job(args: &Args, json: bool) -> CommandResult {
         let cluster = Arc::new(cluster_of(args)?);
         credentials::check_session(&cluster)?;
         cluster.reach().await?;
-        if let (Some(token), false) = (&args.submit_token, args.dry_run)
-            && let Some(found) = token::find(&cluster, &token::place(&cluster, token)?).await?
+        let token = match &args.submit_token {
+            Some(token) if !args.dry_run => Some(TokenFile::of(&cluster, token).await?),
+            _ => None,
+        };
+        let earlier = async |id| token::report(&cluster, id).await;
+        if let Some(token) = &token
+            && let Some(found) = token.find(earlier).await?
         {
-            return attach(cluster, args, found, json).await;
+            return attach(args, found, json).await;
         }
         let mut trying = None;
         let interrupted = tokio::select! {
@@ -141,21 +147,16 @@ fn submit_job(args: &Args, json: bool) -> CommandResult {
             }
             decisions::print(&ready.plan.decisions);
         }
-        let taken = match &args.submit_token {
-            Some(token) => Some(token::place(&cluster, token)?),
-            None => None,
-        };
-        if let Some(place) = &taken
-            && !token::take(&cluster, place, ready.application).await?
-            && let Some(found) = token::find(&cluster, place).await?
+        if let Some(token) = &token
+            && let Some(found) = token.take(ready.application, earlier).await?
         {
-            return attach(cluster, args, found, json).await;
+            return attach(args, found, json).await;
         }
         let report = match hand_over(&cluster, args, &ready).await {
             Ok(report) => report,
             Err(failure) => {
-                if let Some(place) = &taken {
-                    token::remove(&cluster, place).await?;
+                if let Some(token) = &token {
+                    token.give_back(ready.application).await?;
                 }
                 return Err(failure);
             }
@@ -175,12 +176,7 @@ fn submit_job(args: &Args, json: bool) -> CommandResult {
 }
 
 /// Follows the application that was submitted before with the same token.
-async fn attach(
-    cluster: Arc<ClusterContext>,
-    args: &Args,
-    report: ApplicationReport,
-    json: bool,
-) -> CommandResult {
+async fn attach(args: &Args, report: ApplicationReport, json: bool) -> CommandResult {
     if !json {
         eprintln!("{} was submitted with this token before", report.id);
     }
@@ -189,7 +185,6 @@ async fn attach(
         return Ok(ExitCode::Ok);
     }
     let application = Application::find(report.id).await?;
-    drop(cluster);
     application::follow(application, args.waiting, json).await
 }
 
