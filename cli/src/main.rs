@@ -14,6 +14,7 @@ mod launcher;
 mod login;
 mod login_failure;
 mod output;
+mod private_home;
 mod program;
 mod program_dir;
 mod rm_calls;

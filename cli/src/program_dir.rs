@@ -226,8 +226,8 @@ impl ProgramDir {
         let dir = path_of(&self.place)?;
         let mut at = Some(dir.clone());
         while let Some(path) = at {
-            let mode = match self.storage.mode(&path).await {
-                Ok(mode) => mode,
+            let access = match self.storage.access(&path).await {
+                Ok(access) => access,
                 // It is below a directory that this user cannot enter.
                 Err(error) if error.is_not_found() || error.reason == Reason::Denied => {
                     at = path.parent();
@@ -238,7 +238,7 @@ impl ProgramDir {
                     return Err(storage_failure(&fact, &error));
                 }
             };
-            let Mode(bits) = mode.unwrap_or(FOR_ALL.1);
+            let Mode(bits) = access.map_or(FOR_ALL.1, |access| access.mode);
             // Names in a directory with the sticky bit may be taken before: not in the directory itself.
             let is_protected = bits & STICKY != 0 && path != dir;
             let (what, change) = match () {
@@ -260,10 +260,10 @@ impl ProgramDir {
     /// # Errors
     /// The file system fails.
     pub async fn is_readable_by_all(&self, entry: &Entry) -> Result<bool, CommandFailure> {
-        let mode = self.storage.mode(&entry.path).await.map_err(|error| {
+        let access = self.storage.access(&entry.path).await.map_err(|error| {
             storage_failure(&format!("cannot read {}", self.storage.show(&entry.path)), &error)
         })?;
-        let Mode(bits) = mode.unwrap_or(FOR_ALL.0);
+        let Mode(bits) = access.map_or(FOR_ALL.0, |access| access.mode);
         Ok(bits & OTHERS_READ != 0 && bits & OTHERS_WRITE == 0)
     }
 

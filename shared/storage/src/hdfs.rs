@@ -37,8 +37,8 @@ use heddle_hadoop::rpc::RpcError;
 use crate::error::{Op, Reason, StorageError, WriteError, chain};
 use crate::path::StorePath;
 use crate::store::{
-    BlockHost, BlockPlace, Entry, EntryKind, FileVersion, Mode, OpenedVersion, Reader, Storage,
-    Writer,
+    BlockHost, BlockPlace, Entry, EntryKind, FileAccess, FileVersion, Mode, OpenedVersion, Reader,
+    Storage, Writer,
 };
 use calls::{CALL, Calls};
 use connect::NewFiles;
@@ -366,9 +366,9 @@ impl Storage for HdfsStorage {
         Ok(entry(path.clone(), &status))
     }
 
-    async fn mode(&self, path: &StorePath) -> Result<Option<Mode>, StorageError> {
+    async fn access(&self, path: &StorePath) -> Result<Option<FileAccess>, StorageError> {
         let status = self.status(Op::Stat, path).await?;
-        Ok(Some(Mode(status.permission.into())))
+        Ok(Some(FileAccess { owner: status.owner, mode: Mode(status.permission.into()) }))
     }
 
     async fn list(&self, path: &StorePath) -> Result<Vec<Entry>, StorageError> {

@@ -5,18 +5,19 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use nix::unistd::{Uid, User};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
-use crate::store::{Entry, EntryKind, Mode, Reader, Storage, Writer};
+use crate::store::{Entry, EntryKind, FileAccess, Mode, Reader, Storage, Writer};
 
 /// Bytes of one read: large enough that the switch to a blocking thread (some 10 µs) is short beside the read itself
 /// (about 100 µs from the page cache), small enough to stay in the cache.
@@ -72,12 +73,16 @@ impl Storage for LocalStorage {
         path.to_string()
     }
 
-    async fn mode(&self, path: &StorePath) -> Result<Option<Mode>, StorageError> {
+    async fn access(&self, path: &StorePath) -> Result<Option<FileAccess>, StorageError> {
         let path = path.clone();
         blocking(move || {
             let meta = fs::metadata(path.as_str())
                 .map_err(|error| StorageError::from_io(Op::Stat, &path, error))?;
-            Ok(Some(Mode(meta.permissions().mode() & 0o7777)))
+            let owner = User::from_uid(Uid::from_raw(meta.uid())).ok().flatten();
+            Ok(Some(FileAccess {
+                owner: owner.map_or_else(|| meta.uid().to_string(), |user| user.name),
+                mode: Mode(meta.permissions().mode() & 0o7777),
+            }))
         })
         .await
     }

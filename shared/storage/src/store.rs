@@ -26,6 +26,15 @@ impl Mode {
     }
 }
 
+/// Which users may use a file or directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileAccess {
+    /// The name of the owner.
+    pub owner: String,
+    /// The permission bits, with the sticky bit.
+    pub mode: Mode,
+}
+
 /// File or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
@@ -184,11 +193,11 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// `NotFound`; errors of the storage.
     async fn stat(&self, path: &StorePath) -> Result<Entry, StorageError>;
 
-    /// The permission bits of a path, with the sticky bit; `None` where the storage has none.
+    /// The owner and permissions of a path; `None` where the storage has none.
     ///
     /// # Errors
     /// As [`stat`](Self::stat).
-    async fn mode(&self, _path: &StorePath) -> Result<Option<Mode>, StorageError> {
+    async fn access(&self, _path: &StorePath) -> Result<Option<FileAccess>, StorageError> {
         Ok(None)
     }
 

@@ -32,6 +32,7 @@ use crate::cluster::{ClusterContext, client_failure};
 use crate::failure::{CommandFailure, CommandResult};
 use crate::file_systems::STAGING;
 use crate::output;
+use crate::private_home;
 use crate::program;
 use crate::rm_calls;
 use crate::site_defaults;
@@ -112,6 +113,8 @@ fn submit_job(args: &Args, json: bool) -> CommandResult {
         let cluster = Arc::new(cluster_of(args)?);
         credentials::check_session(&cluster)?;
         cluster.reach().await?;
+        cluster.has_home().await?;
+        private_home::check(&cluster).await?;
         let token = match &args.submit_token {
             Some(token) if !args.dry_run => Some(TokenFile::of(&cluster, token).await?),
             _ => None,
@@ -194,7 +197,6 @@ async fn ready(
     args: &Args,
     trying: &mut Option<OutputTrial>,
 ) -> Result<Ready, CommandFailure> {
-    cluster.has_home().await?;
     let run = RunId(Uuid::new_v4());
     let (job, continued) = read_job(cluster, args, run).await?;
     let mut spec = cluster.whole_spec(job.spec)?;

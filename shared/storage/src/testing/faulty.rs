@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::error::{Op, Reason, StorageError, WriteError};
 use crate::path::StorePath;
-use crate::store::{Entry, Mode, Reader, Storage, Writer};
+use crate::store::{Entry, FileAccess, Mode, Reader, Storage, Writer};
 
 /// The fault at one call that changes the storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -245,9 +245,9 @@ impl Storage for Faulty {
         self.inner.stat(path).await
     }
 
-    async fn mode(&self, path: &StorePath) -> Result<Option<Mode>, StorageError> {
+    async fn access(&self, path: &StorePath) -> Result<Option<FileAccess>, StorageError> {
         self.faults.read(Op::Stat, self.show(path))?;
-        self.inner.mode(path).await
+        self.inner.access(path).await
     }
 
     async fn list(&self, path: &StorePath) -> Result<Vec<Entry>, StorageError> {
