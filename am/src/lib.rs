@@ -30,6 +30,7 @@ pub mod lease;
 pub mod mirrors;
 pub mod node_address;
 mod notices;
+pub mod own_model;
 mod plan_file;
 pub mod process;
 pub mod publish;

@@ -17,6 +17,8 @@
 //!   ApplicationMaster replaces nothing. A `MODEL.json` of the same run from a later checkpoint is never replaced.
 //! - Every step can be repeated. After any interruption the same call, also by a later attempt, ends with one model.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use heddle_fail_points::fail_point;
 use heddle_protocol::control::ExportedFile;
@@ -29,8 +31,8 @@ use heddle_storage::{
     md5_of, read_small, sidecar_line, sidecar_name, write_whole,
 };
 
-/// A model file has some hundred bytes a file.
-const MODEL_BYTES_MAX: usize = 4 << 20;
+use crate::own_model::MODEL_BYTES_MAX;
+
 /// Beginning of the names of drafts of `MODEL.json`.
 const DRAFT_PREFIX: &str = ".MODEL.json.";
 /// Files that models of any format consist of.
@@ -138,6 +140,10 @@ impl Publication<'_> {
                     model.checkpoint
                 )));
             }
+            Before::Model(other) if !self.overwrite && self.is_repeated(other, &model).await? => {
+                self.remove_staged().await;
+                return Ok(());
+            }
             Before::Model(_) | Before::Foreign if !self.overwrite => {
                 return self.taken(MODEL_FILE, &before).await;
             }
@@ -162,6 +168,7 @@ impl Publication<'_> {
         } else {
             self.storage.rename(&draft, &path).await?;
         }
+        fail_point!("after-published");
         if self.overwrite {
             self.remove_replaced(&model, before).await;
         }
@@ -228,6 +235,21 @@ impl Publication<'_> {
         }
         let claim = self.checkpoints.claim(other.checkpoint.generation).await?;
         Ok(claim.run == other.run)
+    }
+
+    /// Whether an earlier run of this job has published the model of the same checkpoint, and ended before that was recorded.
+    async fn is_repeated(
+        &self,
+        other: &ModelFile,
+        model: &ModelFile,
+    ) -> Result<bool, PublishError> {
+        let names = |model: &ModelFile| {
+            model.files.iter().map(|file| file.name.clone()).collect::<BTreeSet<_>>()
+        };
+        Ok(other.checkpoint == model.checkpoint
+            && other.dir.is_empty()
+            && names(other) == names(model)
+            && self.checkpoints.has_run(other.run).await?)
     }
 
     fn check_names(&self, model: &ModelFile) -> Result<(), PublishError> {

@@ -143,9 +143,25 @@ fn finished_job_with_own_folders_starts_over_only_with_fresh() {
     let bench = Bench::new(None);
     let sets = ["checkpoint.dir=ck", "output.model=model"];
     assert_eq!(bench.run(&sets).0, Some(0));
+    let model = || std::fs::read(bench.path().join("model").join("MODEL.json")).unwrap();
+    let before = model();
     let (exit, _, stderr) = bench.run(&sets);
-    assert_eq!(exit, Some(7));
-    assert!(stderr.contains("--overwrite"), "{stderr}");
+    assert_eq!(exit, Some(0), "{stderr}");
+    assert!(stderr.contains("this job is finished"), "{stderr}");
+    assert_eq!(model(), before);
+
+    // Another job's model, and one that this job outgrows, are in the way.
+    for more in [&["checkpoint.dir=other"][..], &["data.passes=2"]] {
+        let mut arguments = vec!["run", "job.toml", "--resume"];
+        for set in sets.iter().chain(more) {
+            arguments.extend(["--set", set]);
+        }
+        let output = bench.heddle(&arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{more:?}: {stderr}");
+        assert!(stderr.contains("--overwrite"), "{more:?}: {stderr}");
+        assert_eq!(model(), before);
+    }
     let again = |more: &[&str]| {
         let mut arguments = vec!["run", "job.toml", "--overwrite"];
         for set in &sets {

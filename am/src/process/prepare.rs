@@ -32,6 +32,7 @@ use crate::input;
 use crate::journal::{self, Journal};
 use crate::lease::Lease;
 use crate::mirrors;
+use crate::own_model;
 use crate::plan_file;
 use crate::run_dir::{ResumeMode, RunFile};
 use crate::store::{Store, open_of_job};
@@ -256,7 +257,7 @@ impl Resumption<'_> {
         let next = followed.next();
         let base = followed.base.as_ref();
         let failure = match self.of(dir, next, base).await {
-            Ok(_) => return Ok(()),
+            Ok(_) => return self.check_output(dir).await,
             Err(failure) => failure,
         };
         // A predecessor that is taken over may still be training.
@@ -310,6 +311,24 @@ impl Resumption<'_> {
 }
 
 impl Resumption<'_> {
+    /// Fails if the job trains on from a model that it has published, and must not replace it.
+    async fn check_output(&self, dir: &CheckpointDir) -> Result<(), StartFailure> {
+        if self.file.overwrite || self.earlier == ResumeMode::Fresh {
+            return Ok(());
+        }
+        match own_model::outgrown(self.spec, dir).await {
+            None => Ok(()),
+            Some(model) => Err(StartFailure::new(
+                ExitCode::Input,
+                format!(
+                    "output.model = {} holds the model of checkpoint {} of this job, which is trained further: --overwrite \
+                     replaces it when the new one is done; or give another output.model",
+                    self.spec.output.model, model.checkpoint
+                ),
+            )),
+        }
+    }
+
     /// Whether the model of a finished run is at this job's output.
     async fn model_is_there(&self, outcome: &Outcome) -> bool {
         let Some(model) = &outcome.model else {

@@ -30,6 +30,8 @@ pub mod preflight;
 mod resume;
 mod watch;
 
+use preflight::ModelRule;
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -146,10 +148,10 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     if let Some(dir) = from.clone().or(stated) {
         am_client::runtime()?.block_on(decisions::keep(&mut job, &dir));
     }
-    let input = if args.dry_run {
-        preflight::look(&job.spec, args.overwrite)?
-    } else {
-        preflight::check(&job.spec, args.overwrite)?
+    let models = ModelRule::of(args.overwrite, args.fresh);
+    let input = match args.dry_run {
+        true => preflight::look(&job.spec, models)?,
+        false => preflight::check(&job.spec, models)?,
     };
     let (init, init_notes) =
         am_client::runtime()?.block_on(warm_start::resolve(&mut job.spec, args.fresh))?;

@@ -175,3 +175,35 @@ fn manifests_and_status_have_the_figures_of_tables() {
     let line = format!("table weights  20 rows  {nonzero} non-zero  norm {norm:.4}");
     assert!(status.stdout.contains(&line), "{line} in {}", status.stdout);
 }
+
+/// The ApplicationMaster dies between the publication and its record, with folders of the user's and with default ones.
+#[test]
+fn model_in_place_is_finished_by_the_same_command() {
+    for is_default in [false, true] {
+        let dir = folder(2, "");
+        let job = dir.path().join("job.toml");
+        if is_default {
+            let text = std::fs::read_to_string(&job).expect("written above");
+            let text = text.replace("dir = \"ckpt\"\n", "").replace("model = \"model\"\n", "");
+            std::fs::write(&job, text).expect("a job file");
+        }
+        let exits = [("FAILPOINTS", "after-published=return(exit)")];
+        let killed = heddle_with(dir.path(), &["run", "job.toml"], &exits).expect("it starts");
+        assert_ne!(killed.code, Some(0), "{}", killed.stderr);
+        let models = || {
+            let out = dir.path().join(if is_default { "out" } else { "." });
+            let entries = std::fs::read_dir(out).expect("a folder").map(|entry| entry.expect("it"));
+            let files = entries.flat_map(|entry| {
+                ["MODEL.json", "model/MODEL.json"].map(|name| entry.path().join(name))
+            });
+            files.filter_map(|file| Some((std::fs::read(&file).ok()?, file))).collect::<Vec<_>>()
+        };
+        let published = models();
+        assert_eq!(published.len(), 1, "{published:?}");
+        for _ in 0..if is_default { 1 } else { 2 } {
+            let again = heddle(dir.path(), &["run", "job.toml"]).expect("it starts");
+            assert_eq!(again.code, Some(0), "{is_default}: {}", again.stderr);
+            assert_eq!(models(), published);
+        }
+    }
+}

@@ -7,11 +7,12 @@ mod mirrors;
 use std::path::{Path, PathBuf};
 
 use heddle_am::input::InputError;
+use heddle_am::own_model;
 use heddle_am::store::exit_code_of;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::model::MODEL_FILE;
-use heddle_protocol::spec::{JobSpec, Location, ModelFormat, OutputSpec};
+use heddle_protocol::spec::{JobSpec, Location, ModelFormat};
 use heddle_storage::checkpoint::CheckpointDir;
 use heddle_storage::{check_place, connect, try_place};
 use heddle_trainer::export::{SAFETENSORS_FILE, TEXT_FILE};
@@ -21,26 +22,48 @@ use crate::am_client;
 use crate::commands::checkpoint_source::{self, unusable};
 use crate::failure::CommandFailure;
 
+/// What a model that is there already means for a job.
+#[derive(Clone, Copy, Debug)]
+pub enum ModelRule {
+    /// `--overwrite`.
+    Replace,
+    /// One that the job has published itself stays: the job is finished.
+    KeepOwn,
+    /// The job starts over, and would have to replace it.
+    Refuse,
+}
+
+impl ModelRule {
+    /// The rule of a command line.
+    pub fn of(overwrite: bool, fresh: bool) -> Self {
+        match (overwrite, fresh) {
+            (true, _) => Self::Replace,
+            (false, false) => Self::KeepOwn,
+            (false, true) => Self::Refuse,
+        }
+    }
+}
+
 /// Checks what can be checked; returns files and tasks. Where checkpoints and model are to be on a cluster's file
 /// system a few small files are created and deleted, since only a write detects quotas, safe mode and missing permissions.
 ///
 /// # Errors
 /// Exit code 7 with the wrong key; 5 if access is denied or a quota is used up, 6 if a storage does not respond.
-pub fn check(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, CommandFailure> {
-    check_as_far(spec, overwrite, true)
+pub fn check(spec: &JobSpec, models: ModelRule) -> Result<InputPlan, CommandFailure> {
+    check_as_far(spec, models, true)
 }
 
 /// The same without writing anything.
 ///
 /// # Errors
 /// As [`check`].
-pub fn look(spec: &JobSpec, overwrite: bool) -> Result<InputPlan, CommandFailure> {
-    check_as_far(spec, overwrite, false)
+pub fn look(spec: &JobSpec, models: ModelRule) -> Result<InputPlan, CommandFailure> {
+    check_as_far(spec, models, false)
 }
 
 fn check_as_far(
     spec: &JobSpec,
-    overwrite: bool,
+    models: ModelRule,
     trying: bool,
 ) -> Result<InputPlan, CommandFailure> {
     let ports = spec.network.ports.map(|range| range.ports().count());
@@ -60,8 +83,7 @@ fn check_as_far(
     for mirror in &spec.checkpoint.mirrors {
         writable("checkpoint.mirrors", mirror)?;
     }
-    output_is_free(&spec.output, overwrite)?;
-    am_client::runtime()?.block_on(on_storage(spec, overwrite, trying))
+    am_client::runtime()?.block_on(on_storage(spec, models, trying))
 }
 
 /// The part of it that asks storages: that they answer, that the data is there, that checkpoints and model can be
@@ -71,14 +93,14 @@ fn check_as_far(
 /// As [`check`].
 pub async fn on_storage(
     spec: &JobSpec,
-    overwrite: bool,
+    models: ModelRule,
     trying: bool,
 ) -> Result<InputPlan, CommandFailure> {
     for (key, place) in places(spec) {
         on_cluster(key, place).await?;
     }
     let plan = heddle_am::input::plan(spec).await.map_err(|error| unreadable(&error))?;
-    outputs(spec, overwrite, trying).await?;
+    outputs(spec, models, trying).await?;
     Ok(plan)
 }
 
@@ -89,15 +111,15 @@ pub async fn on_storage(
 ///
 /// # Cancel safety
 /// None: small files may be left.
-pub async fn outputs_take(spec: &JobSpec, overwrite: bool) -> Result<(), CommandFailure> {
-    outputs(spec, overwrite, true).await
+pub async fn outputs_take(spec: &JobSpec, models: ModelRule) -> Result<(), CommandFailure> {
+    outputs(spec, models, true).await
 }
 
-async fn outputs(spec: &JobSpec, overwrite: bool, trying: bool) -> Result<(), CommandFailure> {
+async fn outputs(spec: &JobSpec, models: ModelRule, trying: bool) -> Result<(), CommandFailure> {
     // Both run to their end, so that the failure of one leaves no files of the other.
     let (checkpoints, model, mirrors) = tokio::join!(
         checkpoints(&spec.checkpoint.dir, trying),
-        model(&spec.output, overwrite, trying),
+        model(spec, models, trying),
         mirrors::mirrors(&spec.checkpoint, trying),
     );
     checkpoints.and(model).and(mirrors)
@@ -154,20 +176,18 @@ async fn checkpoints(dir: &Location, trying: bool) -> Result<(), CommandFailure>
         .map_err(|error| checkpoint_source::failure(&fact, &error))
 }
 
-async fn model(output: &OutputSpec, overwrite: bool, trying: bool) -> Result<(), CommandFailure> {
-    let dir = &output.model;
-    let Some((location, fact)) = remote("output.model", dir)? else {
-        return Ok(());
-    };
-    let (storage, path) = match connect(&location) {
-        Ok(storage) => (storage, location.path()),
-        Err(error) => return Err(unusable(&fact, &error)),
-    };
+async fn model(spec: &JobSpec, models: ModelRule, trying: bool) -> Result<(), CommandFailure> {
+    let dir = &spec.output.model;
+    let fact = format!("output.model = {dir} cannot be used");
+    let location = heddle_storage::StorageUrl::parse(&dir.url())
+        .map_err(|error| CommandFailure::caused(ExitCode::Input, &fact, &error))?;
+    let path = location.path();
     let looked = async {
-        if trying {
-            try_place(&*storage, path).await?;
-        } else {
-            check_place(&*storage, path).await?;
+        let storage = connect(&location)?;
+        match location.is_local() {
+            true => {}
+            false if trying => drop(try_place(&*storage, path).await?),
+            false => drop(check_place(&*storage, path).await?),
         }
         match storage.list(path).await {
             Ok(entries) => Ok(entries.iter().map(|entry| entry.name().to_owned()).collect()),
@@ -175,13 +195,16 @@ async fn model(output: &OutputSpec, overwrite: bool, trying: bool) -> Result<(),
             Err(error) => Err(error),
         }
     };
-    match looked.await {
-        Ok(names) => match in_the_way(&names, &output.formats) {
-            Some(name) if !overwrite => Err(taken(dir, &name)),
-            _ => Ok(()),
-        },
-        Err(error) => Err(unusable(&fact, &error)),
-    }
+    let names: Vec<String> = looked.await.map_err(|error| unusable(&fact, &error))?;
+    let Some(name) = in_the_way(&names, &spec.output.formats) else {
+        return Ok(());
+    };
+    let may_stay = match models {
+        ModelRule::Replace => true,
+        ModelRule::KeepOwn => name == MODEL_FILE && own_model::is_own(spec).await,
+        ModelRule::Refuse => false,
+    };
+    if may_stay { Ok(()) } else { Err(taken(dir, &name)) }
 }
 
 /// The folder exists and is writable, or the nearest one above it is.
@@ -201,19 +224,6 @@ fn writable(key: &str, place: &Location) -> Result<(), CommandFailure> {
         failure.causes.insert(0, format!("{}", existing.display()));
         failure
     })
-}
-
-fn output_is_free(output: &OutputSpec, overwrite: bool) -> Result<(), CommandFailure> {
-    let entries = output.model.as_local().and_then(|dir| std::fs::read_dir(dir).ok());
-    let names: Vec<String> = entries
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .collect();
-    match in_the_way(&names, &output.formats) {
-        Some(name) if !overwrite => Err(taken(&output.model, &name)),
-        _ => Ok(()),
-    }
 }
 
 /// What the publication of a model would meet among these names, if it may replace nothing. A publication that was

@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use super::checkpoint;
 use super::decisions;
-use super::run::preflight::{on_storage, outputs_take};
+use super::run::preflight::{ModelRule, on_storage, outputs_take};
 use super::warm_start;
 use crate::am_client;
 use crate::application::{self, Application};
@@ -323,15 +323,16 @@ async fn check(
     (spec, future): (&JobSpec, &mut JobSpec),
     trying: &mut Option<OutputTrial>,
 ) -> Result<JobChecks, CommandFailure> {
+    let models = ModelRule::of(args.overwrite, args.fresh);
     // Runs in parallel and to its end, because it removes the files that it creates.
     *trying = (!args.dry_run).then(|| {
-        let (spec, overwrite) = (spec.clone(), args.overwrite);
-        tokio::spawn(async move { outputs_take(&spec, overwrite).await })
+        let spec = spec.clone();
+        tokio::spawn(async move { outputs_take(&spec, models).await })
     });
     let checked = async {
         tokio::try_join!(
             preflight::cluster(cluster, spec),
-            waiting::on("HDFS: data and outputs", on_storage(spec, args.overwrite, false)),
+            waiting::on("HDFS: data and outputs", on_storage(spec, models, false)),
             upload::local_data(cluster, future),
             async {
                 let own = spec.checkpoint.dir.url();

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use heddle_protocol::ids::{CutId, Generation, ShardId};
+use heddle_protocol::ids::{CutId, Generation, RunId, ShardId};
 use heddle_protocol::manifest::{Manifest, Salt};
 
 use super::CheckpointError;
@@ -187,6 +187,19 @@ impl CheckpointDir {
         claimed: &[Generation],
     ) -> Result<Lineage, CheckpointError> {
         self.root.lineage_from(from, claimed).await
+    }
+
+    /// Whether a claim of the lineage is that of a run: what the run wrote is the job's own.
+    ///
+    /// # Errors
+    /// A claim of the lineage cannot be read.
+    pub async fn has_run(&self, run: RunId) -> Result<bool, CheckpointError> {
+        for (generation, _) in self.lineage().await?.generations() {
+            if self.claim(generation).await?.run == run {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Fails if another process has claimed a generation above `own`.
