@@ -2,6 +2,7 @@
 //! an undisturbed local run, a counting job with exact counts.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -434,4 +435,54 @@ fn survivors_without_room_wait_and_say_so() -> Result<()> {
     ensure!(view.epoch.count == watch.view.epoch.count + 1, "{view:#?}");
     job.hurry()?;
     submitted.ends_well(LIMIT).map(drop)
+}
+
+/// The directory of a node's containers, replaced by a file: the NodeManager takes containers and starts none.
+struct BrokenDisk {
+    dir: PathBuf,
+    aside: PathBuf,
+}
+
+impl BrokenDisk {
+    fn of(cluster: &Cluster, node: Daemon) -> Result<Self> {
+        let local = cluster.dir().join(format!("{node}/local"));
+        let broken = Self { dir: local.join("usercache"), aside: local.join("usercache.away") };
+        std::fs::rename(&broken.dir, &broken.aside)?;
+        std::fs::write(&broken.dir, "")?;
+        Ok(broken)
+    }
+}
+
+impl Drop for BrokenDisk {
+    fn drop(&mut self) {
+        let _restored =
+            std::fs::remove_file(&self.dir).and_then(|()| std::fs::rename(&self.aside, &self.dir));
+    }
+}
+
+/// The node has the most room, and a pserver of the job on each other node: the scheduler offers it first.
+#[test]
+fn node_that_cannot_start_containers_is_avoided_and_named() -> Result<()> {
+    let cluster = cluster()?;
+    let job = Job::bytes(&cluster, "broken")?;
+    let sets = ["--set", "pservers.count=3", "--set", "pservers.shards=6"];
+    let mut submitted = job.job().submit(&sets, "step-computed=return(sleep=25,while={slow})")?;
+    let watch = Watch::in_a_step(&mut submitted, 2)?;
+    let leader = submitted.am(1)?.node;
+    let is_pserver =
+        |process: &&Process| process.slot.is_some_and(|slot| slot.role == Role::Pserver);
+    let mut pservers = watch.processes.iter().filter(is_pserver);
+    let lost = pservers.find(|process| process.node != leader).context("three pservers")?;
+    let broken = BrokenDisk::of(&cluster, lost.node)?;
+    kill9(lost.pid)?;
+    let slot = lost.slot.context("a pserver")?;
+    let view = watch.replaced(&mut submitted, &BTreeSet::from([slot]), REWORK_STEPS)?;
+    drop(broken);
+    let host = cluster.host(lost.node);
+    let failed = view.history.ended.iter().filter(|ended| ended.slot == slot);
+    let failed: Vec<&String> = failed.map(|ended| &ended.cause).collect();
+    ensure!(failed.len() <= 3, "one kill, and at most two starts on the node: {failed:?}");
+    let named = failed.iter().any(|cause| cause.contains(&format!("(node {host})")));
+    ensure!(named, "the cluster offers the broken node first: {failed:?}");
+    job.is_right(submitted).map(drop)
 }

@@ -6,8 +6,9 @@
 //! ResourceManager reports it, or after, or never: it is checked, and released in time.
 //!
 //! **Spreading.** Two pservers on one node are lost together, and share its memory and network. Intuition: while another
-//! node has room it costs a second or two to get it. Rule: a grant for a pserver on a node that has one already, or that
-//! is to be avoided, is released while the cluster has a node without one. Limits for each ask: at most [`RETURNS_MAX`]
+//! node has room it costs a second or two to get it. Rule: a grant for a pserver on a node that has one already is released while
+//! the cluster has a node without one that is not avoided, and so is a grant on a node to be avoided: by the request, or as
+//! containers could not be started there (see `failed_starts`). Limits for each ask: at most [`RETURNS_MAX`]
 //! times ([`RETURNS_MAX_OF_COPIES`] where the copies of a shard need different hosts), and for [`RETURNS_FOR`] from the first; then it is accepted, with a warning. Rejected: placement constraints,
 //! which a default cluster does not accept, and requests for hosts by name, which starve if those are full.
 
@@ -25,6 +26,7 @@ use heddle_yarn::{
 };
 
 use super::ask_id::{ask_id, member_of};
+use super::failed_starts::FailedStarts;
 
 /// Most grants of one ask that are released because of their node.
 const RETURNS_MAX: u32 = 8;
@@ -191,6 +193,7 @@ pub(super) struct ContainerRegistry {
     given: BTreeMap<Slot, (Option<Bytes>, Memory)>,
     /// Hosts whose NodeManager could not be reached, and until when requests exclude them.
     unreachable: BTreeMap<String, Duration>,
+    failed_starts: FailedStarts,
     /// Containers that registered before the ResourceManager reported them: there is no grant to note it at.
     registered_early: BTreeSet<ContainerId>,
 }
@@ -203,6 +206,7 @@ impl ContainerRegistry {
             held: BTreeMap::new(),
             given: BTreeMap::new(),
             unreachable: BTreeMap::new(),
+            failed_starts: FailedStarts::default(),
             registered_early: BTreeSet::new(),
         }
     }
@@ -260,8 +264,10 @@ impl ContainerRegistry {
         let member = open.request.member;
         let host = container.node.host.as_str();
         let crowded = member.slot.role == Role::Pserver && pserver_hosts.contains(host);
-        let room = nodes > pserver_hosts.len();
-        let avoided = open.request.avoid.iter().any(|avoid| avoid == host);
+        let mut avoided = self.failed_starts.avoided_by(&[member.slot], nodes, now);
+        avoided.extend(open.request.avoid.iter().map(String::as_str));
+        let room = nodes > pserver_hosts.union(&avoided).count();
+        let avoided = avoided.contains(host);
         let first = open.returned.unwrap_or(now);
         let may_return =
             open.returns < self.sizes.returns_max && now.saturating_sub(first) < RETURNS_FOR;
@@ -373,14 +379,27 @@ impl ContainerRegistry {
         self.unreachable.remove(host);
     }
 
-    /// Hosts to exclude now; never more than a third of `nodes`, so that the job cannot exclude itself from the cluster.
+    /// Notes that a container could not be started on a host, though its NodeManager answers. Returns whether all slots avoid
+    /// the host from now on.
+    pub(super) fn start_failed(&mut self, host: &str, slot: Slot, now: Duration) -> bool {
+        self.failed_starts.note(host, slot, now)
+    }
+
+    /// Hosts to exclude now; never more than a third of `nodes`, or half where containers could not be started, so that the job
+    /// cannot exclude itself from the cluster.
     pub(super) fn exclusions(&mut self, nodes: usize, now: Duration) -> BTreeSet<String> {
         self.unreachable.retain(|_, until| *until > now);
-        let unreachable = self.unreachable.keys();
-        let avoid = self.open.values().flat_map(|open| &open.request.avoid);
-        let avoid: BTreeSet<&String> =
-            avoid.filter(|host| !self.unreachable.contains_key(*host)).collect();
-        unreachable.chain(avoid).take(nodes / 3).cloned().collect()
+        let slots: Vec<Slot> = self.open.values().map(|open| open.request.member.slot).collect();
+        let failed = self.failed_starts.avoided_by(&slots, nodes, now);
+        let requested = self.open.values().flat_map(|open| &open.request.avoid);
+        let requested: BTreeSet<&String> = requested.collect();
+        let mut excluded: BTreeSet<String> = failed.into_iter().map(str::to_owned).collect();
+        for host in self.unreachable.keys().chain(requested) {
+            if excluded.len() < nodes / 3 {
+                excluded.insert(host.clone());
+            }
+        }
+        excluded
     }
 
     /// Whether a grant or a completion is awaited.

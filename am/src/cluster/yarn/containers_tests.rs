@@ -302,3 +302,35 @@ fn withdrawn_request_excludes_no_node() {
     registry.cancel(member);
     assert!(registry.exclusions(9, NOW).is_empty());
 }
+
+/// The scheduler offers the node without pservers again and again, since nothing runs there.
+#[test]
+fn pserver_goes_to_a_used_node_rather_than_to_a_bad_one() {
+    let mut registry = registry();
+    take(&mut registry, Slot::pserver(0), 2, "n1");
+    take(&mut registry, Slot::pserver(1), 3, "n2");
+    let slot = Slot::pserver(2);
+    let (ask, _) = registry.ask(wanted(slot, 1));
+    let grant = |number, host| container(number, host, ask);
+    assert!(!registry.start_failed("bad", slot, NOW));
+    assert_eq!(registry.granted(ask, grant(4, "bad"), 3, NOW), GrantVerdict::Return);
+    assert!(matches!(
+        registry.granted(ask, grant(5, "n1"), 3, NOW),
+        GrantVerdict::Take { crowded: true, .. }
+    ));
+}
+
+#[test]
+fn node_where_starts_fail_is_excluded_for_one_then_for_all() {
+    let mut registry = registry();
+    let excluded = |registry: &mut ContainerRegistry| registry.exclusions(2, NOW).contains("bad");
+    registry.ask(wanted(Slot::trainer(0), 1));
+    registry.start_failed("bad", Slot::trainer(1), NOW);
+    assert!(!excluded(&mut registry));
+    registry.ask(wanted(Slot::trainer(1), 2));
+    assert!(excluded(&mut registry), "one of two nodes");
+    registry.cancel(member(Slot::trainer(1), 2));
+    assert!(!excluded(&mut registry));
+    assert!(registry.start_failed("bad", Slot::trainer(1), NOW), "the second time");
+    assert!(excluded(&mut registry));
+}

@@ -7,6 +7,8 @@
 use heddle_am_core::Exit;
 use heddle_yarn::{ContainerStatus, ExitStatus};
 
+/// The NodeManager could not launch the process (`ContainerLaunch.call`); a process's own code is not negative.
+const LAUNCH_FAILED: ExitStatus = ExitStatus(-1);
 /// Most bytes of a container's final output that are kept.
 const WORDS_MAX: usize = 2048;
 /// A NodeManager's text before the end of a container's standard error.
@@ -19,7 +21,7 @@ pub(super) fn exit_of(status: &ContainerStatus) -> (Exit, String) {
         if words.is_empty() { status.exit.to_string() } else { words }
     };
     let exit = match status.exit {
-        ExitStatus::INVALID => Exit::NotStarted { error: words() },
+        ExitStatus::INVALID | LAUNCH_FAILED => Exit::NotStarted { error: words() },
         // "Container released on a *lost* node", and where disks failed or the NodeManager lost track.
         ExitStatus::ABORTED if status.diagnostics.contains("lost") => Exit::NodeLost,
         ExitStatus::DISKS_FAILED | ExitStatus::LOST => Exit::NodeLost,
@@ -151,6 +153,12 @@ mod tests {
             matches!(&exit, Exit::NotStarted { error } if error.contains("hdfs://nn:8020/a/heddle changed") && !error.contains("FSDownload.java")),
             "{exit:?}"
         );
+    }
+
+    #[test]
+    fn process_that_was_not_launched_has_not_exited() {
+        let (exit, _) = ended(-1, "[2026-11-21 15:00:00.123]No space left on device");
+        assert_eq!(exit, Exit::NotStarted { error: "No space left on device".to_owned() });
     }
 
     #[test]

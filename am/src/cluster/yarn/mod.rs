@@ -8,6 +8,7 @@ mod ask_id;
 mod container_credentials;
 mod containers;
 mod exit;
+mod failed_starts;
 mod heartbeat_interval;
 mod join;
 mod launch;

@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::ask_id::asked_for;
-use super::containers::{ContainerRegistry, GrantVerdict};
+use super::containers::{ContainerRegistry, GrantVerdict, HeldContainer};
 use super::exit::exit_of;
 use super::heartbeat_interval;
 use super::node_calls::{Done, NodeCalls};
@@ -338,6 +338,7 @@ impl RmSession {
                     self.containers.is_unreachable(&held.node().host, self.now());
                 }
                 am.release(id);
+                let exit = self.noting_failed_start(&held, exit);
                 self.exited(id, exit, String::new());
             }
             Done::NotStopped(id) => self.release(am, id),
@@ -424,7 +425,21 @@ impl RmSession {
         let (exit, text) = exit_of(status);
         let member = held.member().map(|member| member.to_string());
         tracing::info!(container = %status.id, node = %held.node(), member, status = %status.exit, "container_ended");
+        let exit = self.noting_failed_start(&held, exit);
         self.exited(status.id, exit, text);
+    }
+
+    /// Notes the node of a container that could not be started, and names it in the error.
+    fn noting_failed_start(&mut self, held: &HeldContainer, exit: Exit) -> Exit {
+        let (Exit::NotStarted { error }, Some(member)) = (&exit, held.member()) else {
+            return exit;
+        };
+        let host = &held.node().host;
+        let error = format!("{error} (node {host})");
+        if self.containers.start_failed(host, member.slot, self.now()) {
+            self.log.warn(format!("node {host} is avoided, since starts fail there: {error}"));
+        }
+        Exit::NotStarted { error }
     }
 
     fn vanished(&mut self, id: heddle_yarn::ContainerId, cause: &str, unreachable: bool) {
