@@ -198,7 +198,10 @@ impl Follower {
                         "the ResourceManager has forgotten {id}: it was restarted without recovery"
                     ),
                 )
-                .next("submit the job again: it continues from its last checkpoint"));
+                .next(
+                    "submit the job again with --take-over: it continues from its last checkpoint (the ResourceManager cannot \
+                     confirm that this application has ended; its containers end within run.orphan-timeout)",
+                ));
             }
             Err(error) => {
                 return Err(client_failure("cannot read the application's state", &error));
