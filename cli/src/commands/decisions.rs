@@ -2,11 +2,13 @@
 
 use heddle_am::input;
 use heddle_am::warm_start::InitialCheckpoint;
-use heddle_input::{InitialJob, ValueDecision, decide};
+use heddle_input::{InitialJob, Sample, ValueDecision, decide};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::file::Job;
-use heddle_protocol::spec::{AlgorithmKind, Consistency, JobSpec, LabelScaling, check, identity};
+use heddle_protocol::spec::{
+    AlgorithmKind, Consistency, JobSpec, LabelScaling, LossFunction, check, identity,
+};
 use heddle_storage::StorageUrl;
 use heddle_trainer::export::label_scale_of;
 use heddle_trainer::sample::sample;
@@ -41,14 +43,7 @@ pub async fn resolve(
     }
     let head = input::head(spec, plan).await.map_err(|error| unreadable(&error))?;
     let sample = sample(spec, &head.text, head.share);
-    let uses_labels =
-        !matches!(spec.model.algorithm, AlgorithmKind::Kmeans | AlgorithmKind::Custom);
-    if uses_labels && sample.records > 1 && sample.label_deviation == 0.0 {
-        notes.push(format!(
-            "warning: the first {} records of data.train have the same label, {}; if the data is sorted by label, shuffle it",
-            sample.records, sample.label_mean
-        ));
-    }
+    notes.extend(one_label(spec, &sample, head.share)?);
     let init = match init {
         Some(init) => Some(initial_job(init).await?),
         None => None,
@@ -58,6 +53,35 @@ pub async fn resolve(
         CommandFailure::caused(ExitCode::Input, "the job with its automatic values", &error)
     })?;
     Ok(decisions)
+}
+
+/// What it means that all records of the sample have the same label: an error if they are all records, and the job separates
+/// classes.
+fn one_label(
+    spec: &JobSpec,
+    sample: &Sample,
+    share: f64,
+) -> Result<Option<String>, CommandFailure> {
+    let (records, label) = (sample.records, sample.label_mean);
+    let has_classes = match spec.model.algorithm {
+        AlgorithmKind::Kmeans | AlgorithmKind::Custom => return Ok(None),
+        _ => spec.model.objective() != LossFunction::Squared,
+    };
+    if records < 2 || sample.label_deviation > 0.0 {
+        return Ok(None);
+    }
+    if share <= 1.0 && has_classes {
+        return Err(CommandFailure::new(
+            ExitCode::Input,
+            format!(
+                "data.train must have records of two classes at least (got label {label} in all {records})"
+            ),
+        ));
+    }
+    Ok(Some(format!(
+        "warning: the first {records} records of data.train have the same label, {label}; if the data is sorted by label, \
+         shuffle it"
+    )))
 }
 
 async fn initial_job(init: &InitialCheckpoint) -> Result<InitialJob, CommandFailure> {

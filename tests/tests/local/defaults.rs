@@ -145,9 +145,25 @@ fn columns_and_labels_beyond_32_bits_are_named() {
             std::fs::write(dir.path().join(format!("{name}.libsvm")), &text).expect("data");
         }
         let ended = run(dir.path(), "job", &[]);
-        assert_ne!(ended.code, Some(0), "{}", ended.stderr);
+        assert_eq!(ended.code, Some(7), "{}", ended.stderr);
         assert!(ended.stderr.contains(words), "{}", ended.stderr);
         assert!(!dir.path().join("job-model").join("MODEL.json").exists());
+    }
+}
+
+#[test]
+fn data_of_one_class_is_refused() {
+    for (algorithm, code) in [("logistic-regression", 7), ("linear-regression", 0)] {
+        let dir = folder(&format!("algorithm = \"{algorithm}\"\nfeatures = 3\n"), false);
+        let text: String = (0..40).map(|n| format!("1 1:{n} 2:{} 3:1\n", n % 7)).collect();
+        for name in ["train", "test"] {
+            std::fs::write(dir.path().join(format!("{name}.libsvm")), &text).expect("data");
+        }
+        let ended = run(dir.path(), "job", &[]);
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        let words = "data.train must have records of two classes at least (got label 1 in all 40)";
+        assert_eq!(ended.stderr.contains(words), code == 7, "{}", ended.stderr);
+        assert_eq!(dir.path().join("job-model").exists(), code == 0);
     }
 }
 

@@ -40,7 +40,7 @@ fn ended(run: Run) -> JobView {
 fn fewer_records_than_lanes_and_fewer_tasks_than_trainers() {
     for consistency in ["bsp", "asp"] {
         let dir = tempfile::tempdir().expect("a folder");
-        write_libsvm(&dir.path().join("data"), "few", 1, 3, 50, 5, 1).expect("data");
+        write_libsvm(&dir.path().join("data"), "few", 1, 3, 50, 5, 2).expect("data");
         job(dir.path(), consistency, 8, 3);
         let view = ended(Run::start(dir.path(), "job.toml", &[]).expect("it starts"));
         // A trainer without work may compute the end of another's task too; what it pushes counts once.

@@ -15,6 +15,7 @@ use std::ops::Range;
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::table::{LABEL, STATS};
@@ -76,7 +77,7 @@ impl Columns {
     pub(super) fn labels(
         self,
         constants: &[PullItem],
-    ) -> Result<(LabelScale, &[PullItem]), String> {
+    ) -> Result<(LabelScale, &[PullItem]), Failure> {
         match (self.labels, constants) {
             (LabelScaling::Measured, [label, others @ ..]) => {
                 Ok((label_scale(&label.values)?, others))
@@ -213,19 +214,22 @@ fn too_large(sum: f32) -> bool {
 ///
 /// # Errors
 /// No record was counted, or they cannot be scaled.
-pub(crate) fn label_scale(values: &[f32]) -> Result<LabelScale, String> {
+pub(crate) fn label_scale(values: &[f32]) -> Result<LabelScale, Failure> {
     let &[sum, weight, squares] = values else {
-        return Err(format!("table {LABEL} has {} values, not {STATS_COLS}", values.len()));
+        return Err(bad_data(format!(
+            "table {LABEL} has {} values, not {STATS_COLS}",
+            values.len()
+        )));
     };
     let weight = f64::from(weight);
     if weight <= 0.0 {
-        return Err(NO_RECORDS.to_owned());
+        return Err(bad_data(NO_RECORDS));
     }
     let variance = f64::from(squares) / weight;
     if let Some(reason) = why_not(sum, squares, variance) {
-        return Err(format!(
+        return Err(bad_data(format!(
             "the labels cannot be scaled in 32 bits (table {LABEL}): {reason}; set model.scale-labels = false, or give the labels in another unit"
-        ));
+        )));
     }
     let deviation = if variance > 0.0 { variance.sqrt() } else { 1.0 };
     Ok(LabelScale { mean: f64::from(sum) / weight, deviation })
@@ -259,7 +263,7 @@ impl Standard {
     ///
     /// # Errors
     /// No record was counted, or a sum is not finite.
-    pub fn of(stats: &[f32]) -> Result<Self, String> {
+    pub fn of(stats: &[f32]) -> Result<Self, Failure> {
         let (columns, records) = split(stats)?;
         let mut standard = Self { mean: means(stats)?, inverse: Vec::new(), variance: Vec::new() };
         for (n, (column, mean)) in columns.chunks_exact(STATS_COLS).zip(&standard.mean).enumerate()
@@ -282,7 +286,7 @@ pub(crate) fn records(stats: &[f32]) -> f64 {
 }
 
 /// The means alone, after the first phase of standardisation.
-pub(crate) fn means(stats: &[f32]) -> Result<Vec<f64>, String> {
+pub(crate) fn means(stats: &[f32]) -> Result<Vec<f64>, Failure> {
     let (columns, records) = split(stats)?;
     let mean = |(n, column): (usize, &[f32])| match too_large(column[0]) {
         false => Ok(f64::from(column[0]) / records),
@@ -291,19 +295,23 @@ pub(crate) fn means(stats: &[f32]) -> Result<Vec<f64>, String> {
     columns.chunks_exact(STATS_COLS).enumerate().map(mean).collect()
 }
 
-fn not_scalable(column: usize, reason: &str) -> String {
-    format!(
+fn not_scalable(column: usize, reason: &str) -> Failure {
+    bad_data(format!(
         "the values of column {column} (from 0) cannot be scaled in 32 bits (table {STATS}): {reason}; set model.standardise = false, or give the column in another unit"
-    )
+    ))
 }
 
-fn split(stats: &[f32]) -> Result<(&[f32], f64), String> {
+fn bad_data(text: impl Into<String>) -> Failure {
+    Failure::new(ErrorClass::Input, text)
+}
+
+fn split(stats: &[f32]) -> Result<(&[f32], f64), Failure> {
     let columns = stats.len().saturating_sub(STATS_COLS);
     let records = stats.get(columns + 1).map_or(0.0, |records| f64::from(*records));
     if records > 0.0 && stats.len().is_multiple_of(STATS_COLS) {
         Ok((&stats[..columns], records))
     } else {
-        Err(NO_RECORDS.to_owned())
+        Err(bad_data(NO_RECORDS))
     }
 }
 
@@ -359,13 +367,15 @@ mod tests {
         {
             let stats = [4.0, 2.0, 4.0, 2.0, 4.0, squares, 4.0, 4.0, 0.0];
             let error = Standard::of(&stats).expect_err("the second column");
+            assert_eq!(error.class, ErrorClass::Input);
+            let text = error.text;
             assert!(
-                error.starts_with("the values of column 1 (from 0) cannot be scaled in 32 bits"),
-                "{error}"
+                text.starts_with("the values of column 1 (from 0) cannot be scaled in 32 bits"),
+                "{text}"
             );
-            assert!(error.contains(why), "{error}");
-            let error = label_scale(&[4.0, 4.0, squares]).expect_err("not scalable");
-            assert!(error.contains("(table label)") && error.contains(why), "{error}");
+            assert!(text.contains(why), "{text}");
+            let text = label_scale(&[4.0, 4.0, squares]).expect_err("not scalable").text;
+            assert!(text.contains("(table label)") && text.contains(why), "{text}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! measured in standardised columns, so that the model has the scales 1/s too.
 
 use heddle_optimizer::{Optimizer, Rule};
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::PhaseNo;
 use heddle_protocol::manifest::{Manifest, Work};
 use heddle_protocol::spec::table::{CENTRES, PREVIOUS_CENTRES, STATS};
@@ -49,7 +50,8 @@ impl RawClusters {
         let range = previous_rows(pass, centres.rows);
         let previous = &previous[range.start as usize * cols..range.end as usize * cols];
         let after = PassCentres::after(pass, cols - 1, &rows, previous);
-        let after = after.map_err(ExportError::Standard)?;
+        let after = after
+            .map_err(|text| ExportError::Standard(Failure::new(ErrorClass::Internal, text)))?;
         let mut raw = Self {
             features: spec.model.features,
             clusters: centres.rows,

@@ -1,6 +1,6 @@
 //! Why a model cannot be exported.
 
-use heddle_protocol::failure::ErrorClass;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_storage::checkpoint::CheckpointError;
 use heddle_storage::{PathError, StorageError, StorageUrlError};
 
@@ -34,7 +34,7 @@ pub enum ExportError {
     },
     /// Means and scales cannot be computed.
     #[error("{0}")]
-    Standard(String),
+    Standard(Failure),
     /// Clusters have no centres before a pass.
     #[error("the checkpoint has no centres: it was taken before the end of the first pass")]
     NoPass,
@@ -62,7 +62,8 @@ impl ExportError {
                 ErrorClass::Input
             }
             Self::Spec(_) | Self::Rows { .. } => ErrorClass::Corrupt,
-            Self::Standard(_) | Self::Runtime(_) => ErrorClass::Internal,
+            Self::Standard(failure) => failure.class,
+            Self::Runtime(_) => ErrorClass::Internal,
         }
     }
 }

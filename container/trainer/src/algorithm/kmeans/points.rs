@@ -1,5 +1,7 @@
 //! Records and centres as points: coordinates in f64, distances in the order of the columns.
 
+use heddle_protocol::failure::Failure;
+
 use crate::algorithm::Standard;
 
 /// PointSet of one dimension, row by row.
@@ -93,7 +95,7 @@ impl Space {
     ///
     /// # Errors
     /// See [`Standard::of`].
-    pub(crate) fn of(stats: &[f32], standardise: bool) -> Result<Self, String> {
+    pub(crate) fn of(stats: &[f32], standardise: bool) -> Result<Self, Failure> {
         let standard = Standard::of(stats)?;
         if !standardise {
             let variance = standard.variance.iter().sum();
