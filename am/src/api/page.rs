@@ -19,6 +19,8 @@ use crate::report::format::{
 
 /// Most rows of a table: a longer page is slow and unreadable. JSON has all.
 const ROWS_MAX: usize = 2000;
+/// Most passes that are not folded.
+const PASSES_OPEN: usize = 20;
 
 const STYLE: &str = "body{font:14px/1.4 sans-serif;margin:2em;max-width:80em;color:#222;background:#fff}\
 table{border-collapse:collapse;margin:0 0 1.5em}th,td{border-bottom:1px solid #ccc;padding:.2em .8em;text-align:right;\
@@ -35,7 +37,7 @@ pub(super) fn render(view: &JobView) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
-                title { (name) }
+                title { (word(&view.state)) " · " (name) }
                 // A job that is over changes no more, and soon answers no more.
                 @if !is_over { meta http-equiv="refresh" content="5"; }
                 meta name="viewport" content="width=device-width";
@@ -133,17 +135,36 @@ fn container(placement: Option<&Placement>) -> Markup {
     text(placement.map_or("", |placement| placement.container.as_str()))
 }
 
-/// A table, unless it is empty.
-fn table(title: &str, head: &[&str], rows: impl ExactSizeIterator<Item = Markup>) -> Markup {
+/// A table, unless it is empty, without columns that no row has anything in.
+fn table(title: &str, head: &[&str], rows: impl ExactSizeIterator<Item = Vec<Markup>>) -> Markup {
+    folded(title, head, rows, ROWS_MAX)
+}
+
+/// As [`table`], with the rows after the first `open` folded.
+fn folded(
+    title: &str,
+    head: &[&str],
+    rows: impl ExactSizeIterator<Item = Vec<Markup>>,
+    open: usize,
+) -> Markup {
     let count = rows.len();
-    html! {
-        @if count > 0 {
-            h2 { (title) }
+    let rows: Vec<Vec<Markup>> = rows.take(ROWS_MAX).collect();
+    let has_text = |cell: &Markup| !matches!(&*cell.0, "<td></td>" | "<td class=\"t\"></td>");
+    let columns: Vec<usize> = (0..head.len())
+        .filter(|at| rows.iter().any(|row| row.get(*at).is_some_and(has_text)))
+        .collect();
+    let part = |rows: &[Vec<Markup>]| {
+        html! {
             table {
-                tr { @for cell in head { th { (cell) } } }
-                @for row in rows.take(ROWS_MAX) { tr { (row) } }
+                tr { @for at in &columns { th { (head[*at]) } } }
+                @for row in rows { tr { @for cell in columns.iter().filter_map(|at| row.get(*at)) { (cell) } } }
             }
         }
+    };
+    let (first, rest) = rows.split_at(rows.len().min(open));
+    html! {
+        @if count > 0 { h2 { (title) } (part(first)) }
+        @if !rest.is_empty() { details { summary { (rest.len()) " more" } (part(rest)) } }
         @if count > ROWS_MAX { p { "and " (count - ROWS_MAX) " more, see the JSON" } }
     }
 }
@@ -167,19 +188,19 @@ fn containers(view: &JobView) -> Markup {
         (_, host) => host.to_owned(),
     };
     let rows = view.slots.iter().map(|slot| {
-        html! {
-            (text(slot.slot))
-            (figure(slot.incarnation))
-            (text(slot_state(slot)))
-            (text(node(slot)))
-            (figure(rate(slot.per_second)))
-            (figure(thousands(slot.total)))
-            (figure(size(slot.rss_bytes)))
-            (figure(heartbeat_age(slot.heartbeat_age_ms)))
-            (figure(slot.pid))
-            (container(slot.placement.as_ref()))
-            (logs(view, slot.placement.as_ref()))
-        }
+        vec![
+            text(slot.slot),
+            figure(slot.incarnation),
+            text(slot_state(slot)),
+            text(node(slot)),
+            figure(rate(slot.per_second)),
+            figure(thousands(slot.total)),
+            figure(size(slot.rss_bytes)),
+            figure(heartbeat_age(slot.heartbeat_age_ms)),
+            figure(slot.pid),
+            container(slot.placement.as_ref()),
+            logs(view, slot.placement.as_ref()),
+        ]
     });
     table("Containers", &head, rows)
 }
@@ -187,12 +208,12 @@ fn containers(view: &JobView) -> Markup {
 fn attempts(view: &JobView) -> Markup {
     let rows = view.history.attempts.iter().rev().map(|attempt| {
         let placement = Some(&attempt.placement);
-        html! {
-            (figure(attempt.attempt))
-            (text(&attempt.placement.node))
-            (container(placement))
-            (logs(view, placement))
-        }
+        vec![
+            figure(attempt.attempt),
+            text(&attempt.placement.node),
+            container(placement),
+            logs(view, placement),
+        ]
     });
     table("ApplicationMasters, newest first", &["attempt", "node", "container", "logs"], rows)
 }
@@ -201,15 +222,15 @@ fn ended(view: &JobView) -> Markup {
     let head = ["slot", "incarnation", "when", "how it ended", "node", "container", "logs"];
     let rows = view.history.ended.iter().rev().map(|ended| {
         let placement = ended.placement.as_ref();
-        html! {
-            (text(ended.slot))
-            (figure(ended.incarnation))
-            (text(time(ended.at_ms)))
-            (text(&ended.cause))
-            (text(placement.map_or("", |placement| placement.node.as_str())))
-            (container(placement))
-            (logs(view, placement))
-        }
+        vec![
+            text(ended.slot),
+            figure(ended.incarnation),
+            text(time(ended.at_ms)),
+            text(&ended.cause),
+            text(placement.map_or("", |placement| placement.node.as_str())),
+            container(placement),
+            logs(view, placement),
+        ]
     });
     table("Containers that ended, newest first", &head, rows)
 }
@@ -237,21 +258,21 @@ fn recoveries(view: &JobView) -> Markup {
     };
     let rows = view.recoveries.iter().rev().map(|recovery| {
         let five = phases(recovery);
-        html! {
-            (text(&recovery.cause))
-            (text(word(&recovery.kind)))
-            (text(time(recovery.at_ms)))
-            @if recovery.epoch_before == recovery.epoch_after {
-                (text(format_args!("{} stays", recovery.epoch_before)))
-            } @else {
-                (text(format_args!("{} → {}", recovery.epoch_before, recovery.epoch_after)))
-            }
-            (text(recovery.base.map_or_else(|| "–".to_owned(), |base| base.to_string())))
-            @for row in five.rows() { (share(row)) }
-            @if recovery.done { (ms(Some(five.total_ms()))) } @else { (text("under way")) }
-            (ms(recovery.checkpoint_ms))
-            (recovery.steps_again.map_or_else(|| text("–"), figure))
-        }
+        let mut cells = vec![
+            text(&recovery.cause),
+            text(word(&recovery.kind)),
+            text(time(recovery.at_ms)),
+            match recovery.epoch_before == recovery.epoch_after {
+                true => text(format_args!("{} stays", recovery.epoch_before)),
+                false => text(format_args!("{} → {}", recovery.epoch_before, recovery.epoch_after)),
+            },
+            text(recovery.base.map_or_else(|| "–".to_owned(), |base| base.to_string())),
+        ];
+        cells.extend(five.rows().into_iter().map(share));
+        cells.push(if recovery.done { ms(Some(five.total_ms())) } else { text("under way") });
+        cells.push(ms(recovery.checkpoint_ms));
+        cells.push(recovery.steps_again.map_or_else(|| text("–"), figure));
+        cells
     });
     table(&title, &head, rows)
 }
@@ -268,15 +289,15 @@ fn checkpoints(view: &JobView) -> Markup {
     let head = ["checkpoint", "when", "phase", "step", "took", "size", "directory"];
     let title = format!("Checkpoints, newest first ({} taken)", view.checkpoints_taken);
     let rows = view.checkpoints.iter().rev().map(|taken| {
-        html! {
-            (text(taken.cut))
-            (text(time(taken.at_ms)))
-            (figure(taken.phase))
-            (figure(taken.step))
-            (ms(Some(taken.took_ms)))
-            (figure(checkpoint_size(taken.bytes)))
-            (text(&taken.dir))
-        }
+        vec![
+            text(taken.cut),
+            text(time(taken.at_ms)),
+            figure(taken.phase),
+            figure(taken.step),
+            ms(Some(taken.took_ms)),
+            figure(checkpoint_size(taken.bytes)),
+            text(&taken.dir),
+        ]
     });
     table(&title, &head, rows)
 }
@@ -284,14 +305,14 @@ fn checkpoints(view: &JobView) -> Markup {
 fn mirrors(view: &JobView) -> Markup {
     let head = ["mirror", "newest", "behind", "late", "failures", "last error"];
     let rows = view.mirrors.iter().map(|mirror| {
-        html! {
-            (text(&mirror.dir))
-            (text(mirror.checkpoint.map_or_else(|| "–".to_owned(), |cut| cut.to_string())))
-            (figure(mirror.behind))
-            (ms(Some(mirror.late_ms)))
-            (figure(thousands(mirror.failures)))
-            (text(mirror.error.as_deref().unwrap_or_default()))
-        }
+        vec![
+            text(&mirror.dir),
+            text(mirror.checkpoint.map_or_else(|| "–".to_owned(), |cut| cut.to_string())),
+            figure(mirror.behind),
+            ms(Some(mirror.late_ms)),
+            figure(thousands(mirror.failures)),
+            text(mirror.error.as_deref().unwrap_or_default()),
+        ]
     });
     table("Mirrors of the checkpoints", &head, rows)
 }
@@ -302,12 +323,12 @@ fn tables(view: &JobView) -> Markup {
     let title = format!("Tables at checkpoint {}", newest.cut);
     let rows = newest.tables.iter().map(|of| {
         let norm = of.norm.map_or_else(|| "not finite".to_owned(), |norm| format!("{norm:.4}"));
-        html! {
-            (text(&of.name))
-            (figure(thousands(of.rows)))
-            (figure(thousands(of.nonzero)))
-            (figure(norm))
-        }
+        vec![
+            text(&of.name),
+            figure(thousands(of.rows)),
+            figure(thousands(of.nonzero)),
+            figure(norm),
+        ]
     });
     table(&title, &head, rows)
 }
@@ -315,9 +336,10 @@ fn tables(view: &JobView) -> Markup {
 fn checkpoints_given_up(view: &JobView) -> Markup {
     let title =
         format!("Checkpoints given up, newest first ({})", view.history.checkpoints_given_up_total);
-    let rows = view.history.checkpoints_given_up.iter().rev().map(|aborted| {
-        html! { (text(aborted.cut)) (text(time(aborted.at_ms))) (text(&aborted.reason)) }
-    });
+    let rows =
+        view.history.checkpoints_given_up.iter().rev().map(|aborted| {
+            vec![text(aborted.cut), text(time(aborted.at_ms)), text(&aborted.reason)]
+        });
     table(&title, &["checkpoint", "when", "why"], rows)
 }
 
@@ -325,25 +347,20 @@ fn checkpoints_damaged(view: &JobView) -> Markup {
     let total = view.history.checkpoints_damaged_total;
     let title = format!("Checkpoints damaged and set aside, newest first ({total})");
     let rows = view.history.checkpoints_damaged.iter().rev().map(|damaged| {
-        html! {
-            (text(damaged.cut))
-            (text(time(damaged.at_ms)))
-            (text(&damaged.dir))
-            (text(&damaged.error))
-        }
+        vec![text(damaged.cut), text(time(damaged.at_ms)), text(&damaged.dir), text(&damaged.error)]
     });
     table(&title, &["checkpoint", "when", "now in", "what is wrong"], rows)
 }
 
 fn passes(view: &JobView) -> Markup {
-    let rows = view.passes.iter().map(|trained| {
-        html! {
-            (figure(trained.pass.saturating_add(1)))
-            (figure(thousands(trained.rows)))
-            (figure(trained.loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.4}"))))
-        }
+    let rows = view.passes.iter().rev().map(|trained| {
+        vec![
+            figure(trained.pass.saturating_add(1)),
+            figure(thousands(trained.rows)),
+            figure(trained.loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.4}"))),
+        ]
     });
-    table("Passes", &["pass", "rows", "training loss"], rows)
+    folded("Passes, newest first", &["pass", "rows", "training loss"], rows, PASSES_OPEN)
 }
 
 fn evaluations(view: &JobView) -> Markup {
@@ -351,33 +368,34 @@ fn evaluations(view: &JobView) -> Markup {
     let first = view.evaluations.first().map(|scores| scores.figures.printed());
     let names = first.into_iter().flatten().map(|(figure, _)| figure.name());
     let heads: Vec<&str> = ["pass", "rows"].into_iter().chain(names).collect();
-    let rows = view.evaluations.iter().map(|scores| {
-        html! {
-            (figure(scores.pass.saturating_add(1)))
-            (figure(thousands(scores.rows)))
-            @for (_, value) in scores.figures.printed() {
-                (figure(format_args!("{value:.4}")))
-            }
-        }
+    let rows = view.evaluations.iter().rev().map(|scores| {
+        let figures = scores.figures.printed().map(|(_, value)| format!("{value:.4}"));
+        let pass = [scores.pass.saturating_add(1).to_string(), thousands(scores.rows)];
+        pass.into_iter().chain(figures).map(figure).collect()
     });
     let kept = view.kept_pass.map(|pass| pass.saturating_add(1));
     html! {
-        (table("Evaluations", &heads, rows))
+        (folded("Evaluations, newest first", &heads, rows, PASSES_OPEN))
         @if let Some(pass) = kept { p { "best pass so far, whose model is kept: " (pass) } }
     }
 }
 
 fn warnings(view: &JobView) -> Markup {
     let title = format!("Warnings, newest first ({})", view.history.warnings_total);
-    let rows = view.history.warnings.iter().rev().map(|warning| {
-        html! { (text(time(warning.at_ms))) (text(&warning.text)) }
-    });
+    let rows = view
+        .history
+        .warnings
+        .iter()
+        .rev()
+        .map(|warning| vec![text(time(warning.at_ms)), text(&warning.text)]);
     table(&title, &["when", "warning"], rows)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use heddle_protocol::view::TrainingPassView;
 
     use super::*;
     use crate::report::samples::view;
@@ -494,6 +512,27 @@ mod tests {
         assert!(page.len() < 2 << 20, "{} bytes", page.len());
     }
 
+    #[test]
+    fn newest_passes_are_open_and_empty_columns_left_out() {
+        let mut view = view();
+        let pass = view.passes[0].clone();
+        view.passes = (0..25).map(|n| TrainingPassView { pass: n, ..pass.clone() }).collect();
+        for slot in &mut view.slots {
+            slot.placement = None;
+        }
+        view.history.attempts.clear();
+        view.history.ended.clear();
+        let page = render(&view);
+        assert!(page.contains("<title>finished · quickstart</title>"), "{page}");
+        let passes = page.split("<h2>Passes, newest first</h2>").nth(1).unwrap_or_default();
+        let (open, folded) = passes.split_once("<summary>5 more</summary>").unwrap_or_default();
+        assert!(open.contains("<td>25</td>") && open.contains("<td>6</td>"), "{open}");
+        assert!(!open.contains("<td>5</td>") && folded.contains("<td>5</td>"), "{folded}");
+        let heads = page.split("<h2>Containers</h2>").nth(1).unwrap_or_default();
+        let heads = heads.split("</tr>").next().unwrap_or_default();
+        assert!(heads.contains("<th>process</th>") && !heads.contains("<th>logs</th>"), "{heads}");
+    }
+
     proptest! {
         #[test]
         fn a_text_is_shown_as_it_is_and_has_no_markup(text in any::<String>(), tail in "[<>&\"'a;#]{0,40}") {
@@ -506,7 +545,8 @@ mod tests {
 
         #[test]
         fn no_text_from_outside_adds_a_tag(text in any::<String>(), tail in "[<>\"'&/a-z= ]{0,60}") {
-            let hostile = with_texts(&(text + &tail));
+            // An empty text leaves its column out.
+            let hostile = with_texts(&format!("x{text}{tail}"));
             let (hostile, harmless) = (render(&hostile), render(&with_texts("x")));
             prop_assert_eq!(tags(&hostile), tags(&harmless));
         }
