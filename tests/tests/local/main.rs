@@ -11,6 +11,7 @@ mod custom;
 mod cuts;
 mod damage;
 mod defaults;
+mod example_recovery;
 mod failover;
 mod golden;
 mod groups;
