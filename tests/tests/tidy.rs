@@ -76,6 +76,11 @@ fn exit_codes_are_documented() {
 }
 
 #[test]
+fn keys_that_pages_name_exist() {
+    documented::check_named_keys();
+}
+
+#[test]
 fn job_file_keys_are_documented() {
     documented::check_job_file();
 }

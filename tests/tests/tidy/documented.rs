@@ -2,6 +2,7 @@
 //!
 //! `HEDDLE_WRITE_DOCS=1 cargo test -p heddle-tests --test tidy` writes the pages again.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use heddle_protocol::spec::file::{Fallback, GROUPS};
@@ -150,6 +151,53 @@ pub fn check_exit_codes(sources: &[Source]) {
     let missing: Vec<&String> =
         codes.iter().filter(|code| !page.contains(&format!("\n| {code} |"))).collect();
     assert!(missing.is_empty(), "docs/operations.md has no row of the exit codes {missing:?}");
+}
+
+/// Names in the pages that look like keys.
+const NOT_KEYS: [&str; 7] = [
+    "run.json",
+    "am.json",
+    "model.txt",
+    "model.safetensors",
+    "run.expecting",
+    "yarn.acl",
+    "yarn.log-aggregation-enable",
+];
+
+/// Each key that README and the pages name is one of the job file. The history names keys of earlier versions.
+pub fn check_named_keys() {
+    let root = sources::root();
+    let docs = std::fs::read_dir(root.join("docs")).expect("a folder");
+    let pages = docs.map(|entry| entry.expect("readable").path());
+    let others = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(|name| root.join(name));
+    let keys: BTreeSet<&str> =
+        GROUPS.iter().flat_map(|group| group.keys).map(|key| key.path).collect();
+    let mut unknown = Vec::new();
+    for page in pages.chain(others).filter(|page| page.extension().is_some_and(|end| end == "md")) {
+        let text = std::fs::read_to_string(&page).expect("a page is readable");
+        for name in text.split('`').skip(1).step_by(2).flat_map(names_like_keys) {
+            if !keys.contains(name) && !NOT_KEYS.contains(&name) {
+                unknown.push(format!("{}: {name}", page.display()));
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "pages name keys that do not exist: {unknown:#?}");
+}
+
+/// Words such as `checkpoint.dir` whose first part is a section of the job file.
+fn names_like_keys(code: &str) -> impl Iterator<Item = &str> {
+    let is_part = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_lowercase())
+            && part.bytes().all(|c| c.is_ascii_lowercase() || c == b'-')
+    };
+    let is_separator = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '-' | '_' | '/');
+    code.split(is_separator).filter(move |word| {
+        let mut parts = word.split('.');
+        let section = parts
+            .next()
+            .is_some_and(|part| GROUPS.iter().any(|group| !part.is_empty() && group.name == part));
+        section && parts.next().is_some_and(is_part) && parts.next().is_none()
+    })
 }
 
 /// Name of the enum of exit codes.

@@ -163,7 +163,10 @@ fn wakes_beside_its_successor(
     let still = members(submitted, &second);
     kill(am.pid, Signal::SIGCONT)?;
     // A write that was under way may end in its own staging directory, where no process reads it.
-    let own = |name: &&String| name.starts_with("ckpt/.staging/g1/");
+    let own = |name: &&String| {
+        name.strip_prefix("ckpt/.staging/g1")
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     let added: Vec<_> = after.difference(&before).filter(|name| !own(name)).collect();
     // A write of the journal is one file that supersedes the one before, which may be removed later.
     let number =
