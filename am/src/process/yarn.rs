@@ -12,6 +12,7 @@
 mod inputs;
 mod owner_liveness;
 mod token_keeper;
+mod token_schedule;
 mod tokens;
 mod unregister;
 
@@ -147,7 +148,8 @@ impl<'a> StartedAttempt<'a> {
 
     /// Waits for tokens where those of the submission are dead. The attempt registers meanwhile.
     async fn wait_for_tokens(&self) {
-        if let Some(keeper) = self.keeper.as_ref().filter(|_| !self.inputs.has_usable_tokens()) {
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| self.inputs.usable_tokens().is_none())
+        {
             keeper.first().await;
         }
     }
@@ -330,7 +332,7 @@ fn tokens(
 ) -> Result<Option<TokenKeeper>, StartFailure> {
     let principal = files.yarn.keytab_principal.as_deref();
     // With a keytab the job does not end with dead tokens: others come.
-    let counts = principal.is_none() || inputs.has_usable_tokens();
+    let counts = principal.is_none() || inputs.usable_tokens().is_some();
     if let Some(lifetime) = inputs.token_lifetime().filter(|_| counts) {
         // The driver that receives it starts later.
         let _received = events.send(Event::TokensLast(lifetime));
@@ -343,7 +345,8 @@ fn tokens(
         principal,
         identity: &inputs.identity,
         configuration: &inputs.configuration,
-        authorities: files.hdfs_authorities(),
+        file_systems: files.hdfs_file_systems(),
+        submitted_until_ms: inputs.usable_tokens().map(|lifetime| lifetime.until_ms),
     };
     let keeper = TokenKeeper::start(login, containers.clone(), events.clone());
     let keeper = keeper.map_err(|error| StartFailure::new(ExitCode::Input, chain(&error)))?;

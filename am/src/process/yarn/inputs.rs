@@ -1,6 +1,6 @@
 //! Inputs of the ApplicationMaster's container: from YARN and from the submission.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heddle_am_core::{Outcome, TokenLifetime};
@@ -124,9 +124,9 @@ impl ContainerInputs {
         tokens::of_submission(&self.credentials, wall_ms())
     }
 
-    /// Whether the tokens of the submission can be used for a while.
-    pub(super) fn has_usable_tokens(&self) -> bool {
-        self.token_lifetime().is_some_and(|lifetime| lifetime.usable_ms > 0)
+    /// How long file systems accept the tokens of the submission, if those can be used for a while.
+    pub(super) fn usable_tokens(&self) -> Option<TokenLifetime> {
+        self.token_lifetime().filter(|lifetime| lifetime.usable_ms > 0)
     }
 
     /// The credentials of the job's containers: the job's secret and the tokens of file systems. The holder of the AMRM
@@ -168,6 +168,29 @@ fn expiry(configuration: &Configuration) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(u64::MAX))
 }
 
+/// A file system of the job.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct JobFileSystem {
+    /// `host:port`, a name service, or empty for `fs.defaultFS`.
+    pub(super) authority: String,
+    /// Whether the job can neither start nor save without it.
+    pub(super) is_needed: bool,
+}
+
+/// The file systems of URLs on HDFS, each once.
+fn file_systems(
+    needed: impl Iterator<Item = String>,
+    others: impl Iterator<Item = String>,
+) -> Vec<JobFileSystem> {
+    let mut found = BTreeMap::new();
+    for (url, is_needed) in others.map(|url| (url, false)).chain(needed.map(|url| (url, true))) {
+        if let Ok(StorageUrl::Hdfs { authority, .. }) = StorageUrl::parse(&url) {
+            found.insert(authority, is_needed);
+        }
+    }
+    found.into_iter().map(|(authority, is_needed)| JobFileSystem { authority, is_needed }).collect()
+}
+
 /// Inputs from the submission.
 pub(super) struct SubmittedFiles {
     pub(super) run: RunFile,
@@ -198,19 +221,15 @@ impl SubmittedFiles {
         Ok(Self { run: dir.run_file()?, spec: dir.spec()?, yarn: dir.read(YARN_FILE)?, secret })
     }
 
-    /// The authorities of the file systems of the job, each once.
-    pub(super) fn hdfs_authorities(&self) -> Vec<String> {
-        let data = &self.spec.data;
-        let locations = data.train.iter().chain(&data.test).chain(&self.spec.model.init);
-        let locations = locations.chain([&self.spec.checkpoint.dir, &self.spec.output.model]);
-        let locations = locations.chain(&self.spec.checkpoint.mirrors);
-        let urls = locations.map(Location::url).chain(self.run.from.clone());
-        let urls = urls.chain([self.yarn.staging.clone(), self.yarn.reports.clone()]);
-        let authority = |url: String| match StorageUrl::parse(&url).ok()? {
-            StorageUrl::Hdfs { authority, .. } => Some(authority),
-            StorageUrl::Local(_) => None,
-        };
-        urls.filter_map(authority).collect::<BTreeSet<_>>().into_iter().collect()
+    /// The file systems of the job on HDFS, each once. Preparation looks at the checkpoints and lists the input in every
+    /// attempt.
+    pub(super) fn hdfs_file_systems(&self) -> Vec<JobFileSystem> {
+        let JobSpec { data, checkpoint, model, output, .. } = &self.spec;
+        let needed = data.train.iter().chain(&data.test).chain([&checkpoint.dir]);
+        let needed = needed.map(Location::url).chain([self.yarn.staging.clone()]);
+        let others = checkpoint.mirrors.iter().chain(&model.init).chain([&output.model]);
+        let others = others.map(Location::url).chain(self.run.from.clone());
+        file_systems(needed, others.chain([self.yarn.reports.clone()]))
     }
 
     /// The view of a job that did not begin, or that an earlier attempt ended.
@@ -269,6 +288,16 @@ impl SubmittedFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_is_needed_if_any_needed_url_is_on_it() {
+        let urls = |urls: &[&str]| urls.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let needed = urls(&["hdfs://ns1/checkpoints", "file:///data"]);
+        let others = urls(&["hdfs://ns2/mirror", "hdfs://ns1/model"]);
+        let found = file_systems(needed.into_iter(), others.into_iter());
+        let found: Vec<_> = found.iter().map(|one| (&*one.authority, one.is_needed)).collect();
+        assert_eq!(found, [("ns1", true), ("ns2", false)]);
+    }
 
     #[test]
     fn built_in_expiry_of_newer_hadoops_does_not_count() {

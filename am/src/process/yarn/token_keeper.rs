@@ -1,25 +1,25 @@
 //! Tokens of a job with a keytab: fetched by the ApplicationMaster, given to all containers, cancelled at the end.
 //!
-//! Only this process logs in by Kerberos. When to fetch is decided by [`TokenRefresh`], what follows for the job by its
-//! core. The login blocks, on threads of its own (`heddle_hadoop::kerberos`). New tokens go first into the token file of this
+//! Only this process logs in by Kerberos. When to fetch is decided by [`TokenSchedule`], what follows for the job by its
+//! core. File systems are asked at the same time: one that does not answer delays none of the others. The login blocks, on threads of its own (`heddle_hadoop::kerberos`). New tokens go first into the token file of this
 //! process, then into the launch context of containers, then to the running ones: a container that starts meanwhile has
 //! either the new ones or is registered after them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_am_core::{Event, FetchedTokens, TokenRefresh};
+use heddle_am_core::Event;
 use heddle_hadoop::identity::Identity;
 use heddle_hadoop::kerberos::TicketSource;
 use heddle_hadoop::token::{Credentials, ProcessTokens};
 use heddle_hadoop::{Configuration, Token};
-use heddle_protocol::control::{CredentialsBytes, InstallTokens};
-use heddle_storage::{IssueError, TokenIssuer, chain};
+use heddle_storage::{IssueError, IssuedToken, TokenIssuer, chain};
 use tokio::sync::{Mutex, watch};
+use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-use super::tokens;
+use super::inputs::JobFileSystem;
+use super::token_schedule::TokenSchedule;
 use crate::cluster::Events;
 use crate::cluster::yarn::ContainerCredentials;
 use crate::wall_clock::wall_ms;
@@ -37,8 +37,10 @@ pub(super) struct TokenLogin<'a> {
     pub(super) identity: &'a Identity,
     /// Hadoop's configuration.
     pub(super) configuration: &'a Configuration,
-    /// Authorities of the file systems of the job, each once.
-    pub(super) authorities: Vec<String>,
+    /// File systems of the job.
+    pub(super) file_systems: Vec<JobFileSystem>,
+    /// When the tokens of the submission end, ms since 1970; `None` if they are of no use.
+    pub(super) submitted_until_ms: Option<u64>,
 }
 
 /// Fetches tokens as long as it lives.
@@ -57,12 +59,6 @@ struct KeeperWork {
     live: Mutex<Vec<(usize, Token, u64)>>,
 }
 
-/// What one round has fetched.
-struct FetchedRound {
-    credentials: Credentials,
-    valid_until_ms: u64,
-}
-
 impl TokenKeeper {
     /// Starts to fetch, with what a job needs to use the tokens.
     ///
@@ -78,11 +74,19 @@ impl TokenKeeper {
             tickets: Some(login.source),
             ..login.identity.clone()
         };
-        let issuer = |name: &String| TokenIssuer::new(name, login.configuration, &identity);
-        let mut issuers = login.authorities.iter().map(issuer).collect::<Result<Vec<_>, _>>()?;
-        // The default file system has two names.
-        let mut places = BTreeSet::new();
-        issuers.retain(|issuer| places.insert(issuer.place()));
+        let (mut issuers, mut needed) = (Vec::<TokenIssuer>::new(), Vec::new());
+        for JobFileSystem { authority, is_needed } in &login.file_systems {
+            let issuer = TokenIssuer::new(authority, login.configuration, &identity)?;
+            // The default file system has two names.
+            match issuers.iter().position(|other| other.place() == issuer.place()) {
+                Some(position) => needed[position] |= is_needed,
+                None => {
+                    issuers.push(issuer);
+                    needed.push(*is_needed);
+                }
+            }
+        }
+        let schedule = TokenSchedule::new(&needed, login.submitted_until_ms);
         let work = Arc::new(KeeperWork {
             issuers,
             renewer: login.principal.to_owned(),
@@ -90,24 +94,26 @@ impl TokenKeeper {
             events,
             live: Mutex::default(),
         });
-        let (done, first) = watch::channel(false);
-        let running = Arc::clone(&work);
+        let (ready, first) = watch::channel(false);
+        let (running, asking) = (Arc::clone(&work), Arc::clone(&work));
         let span = tracing::info_span!("tokens");
-        let task = tokio::spawn(async move { running.run(&done).await }.instrument(span));
+        let issue = move |position| Arc::clone(&asking).issue(position);
+        let task = async move { running.run(schedule, &ready, issue).await };
+        let task = tokio::spawn(task.instrument(span));
         Ok(Self { work, first, task: task.abort_handle() })
     }
 
-    /// Waits for the first tokens, however long the Key Distribution Center is away.
+    /// Waits for the tokens that a start needs, however long the Key Distribution Center is away.
     pub(super) async fn first(&self) {
         // The task ends with this value alone.
         let mut first = self.first.clone();
-        let _ended = first.wait_for(|done| *done).await;
+        let _ended = first.wait_for(|ready| *ready).await;
     }
 
     /// Ends fetching, and cancels the tokens of this attempt.
     pub(super) async fn cancel(&self) {
         self.task.abort();
-        let cancelled = tokio::time::timeout(CANCEL_LIMIT, self.work.cancel()).await;
+        let cancelled = tokio::time::timeout(CANCEL_LIMIT, Arc::clone(&self.work).cancel()).await;
         if cancelled.is_err() {
             tracing::warn!(error = "no response in time", "tokens_not_cancelled");
         }
@@ -115,74 +121,157 @@ impl TokenKeeper {
 }
 
 impl KeeperWork {
-    async fn run(&self, done: &watch::Sender<bool>) {
-        let mut refresh = TokenRefresh::default();
-        let mut serial = 0;
-        loop {
-            let wait_ms = match self.fetch().await {
-                Ok(round) => {
-                    serial += 1;
-                    let valid_ms = round.valid_until_ms.saturating_sub(wall_ms());
-                    tracing::info!(serial, valid_ms, "tokens_fetched");
-                    self.hand_out(serial, round);
-                    done.send_replace(true);
-                    refresh.fetched(valid_ms)
-                }
+    /// Asks each file system by `issue` when the schedule wants it, and hands out what comes.
+    async fn run<Issuing>(
+        &self,
+        mut schedule: TokenSchedule,
+        ready: &watch::Sender<bool>,
+        issue: impl Fn(usize) -> Issuing,
+    ) where
+        Issuing: Future<Output = (usize, Result<IssuedToken, String>)> + Send + 'static,
+    {
+        let mut asked = JoinSet::new();
+        let ask = |position, wait_ms| {
+            let issued = issue(position);
+            let asking = async move {
+                tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+                issued.await
+            };
+            asking.in_current_span()
+        };
+        for position in 0..schedule.len() {
+            asked.spawn(ask(position, 0));
+        }
+        while let Some(answer) = asked.join_next().await {
+            let (position, issued) = answer.expect("a fetch neither panics nor is aborted alone");
+            let wait_ms = match issued {
+                Ok(issued) => self.fetched(position, issued, &mut schedule).await,
                 Err(error) => {
-                    let error = chain(&error);
                     tracing::warn!(error, "tokens_not_fetched");
+                    let wait_ms = schedule.failed(position, error);
+                    let error = schedule.errors();
                     let _ending = self.events.send(Event::TokensNotFetched { error });
-                    refresh.failed()
+                    wait_ms
                 }
             };
-            tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+            ready.send_replace(schedule.is_ready());
+            asked.spawn(ask(position, wait_ms));
         }
     }
 
-    /// Fetches a token of each file system.
-    async fn fetch(&self) -> Result<FetchedRound, IssueError> {
-        let mut round = FetchedRound { credentials: Credentials::new(), valid_until_ms: u64::MAX };
-        for (position, issuer) in self.issuers.iter().enumerate() {
-            let issued = issuer.issue(&self.renewer).await?;
-            let mut live = self.live.lock().await;
-            let now_ms = wall_ms();
-            live.retain(|(_, _, until_ms)| *until_ms > now_ms);
-            live.push((position, issued.token.clone(), issued.valid_until_ms));
-            round.valid_until_ms = round.valid_until_ms.min(issued.valid_until_ms);
-            round.credentials.add(issued.token);
-        }
-        Ok(round)
+    /// Fetches a token of one file system.
+    async fn issue(self: Arc<Self>, position: usize) -> (usize, Result<IssuedToken, String>) {
+        let issued = self.issuers[position].issue(&self.renewer).await;
+        (position, issued.map_err(|error| chain(&error)))
     }
 
-    fn hand_out(&self, serial: u64, round: FetchedRound) {
-        let FetchedRound { credentials, valid_until_ms } = round;
+    /// Hands out tokens, one of which is new. Returns the wait before its file system is asked again, ms.
+    async fn fetched(
+        &self,
+        position: usize,
+        issued: IssuedToken,
+        schedule: &mut TokenSchedule,
+    ) -> u64 {
+        let now_ms = wall_ms();
+        let mut live = self.live.lock().await;
+        live.retain(|(_, _, until_ms)| *until_ms > now_ms);
+        live.push((position, issued.token.clone(), issued.valid_until_ms));
+        drop(live);
+        let service = issued.token.service().to_owned();
+        let valid_ms = issued.valid_until_ms.saturating_sub(now_ms);
+        let wait_ms = schedule.fetched(position, issued, now_ms);
+        let (credentials, fetched) = schedule.hand_out(now_ms);
+        tracing::info!(serial = fetched.tokens.serial, service, valid_ms, "tokens_fetched");
         if let Some(process) = ProcessTokens::installed()
             && let Err(error) = process.replace(&credentials)
         {
             tracing::warn!(error = chain(&error), "tokens_not_installed");
         }
         self.containers.replace(&credentials);
-        let fetched = FetchedTokens {
-            lifetime: tokens::of_fetched(&credentials, valid_until_ms, wall_ms()),
-            tokens: InstallTokens { serial, credentials: CredentialsBytes(credentials.encode()) },
-        };
         let _ending = self.events.send(Event::TokensFetched(Box::new(fetched)));
+        wait_ms
     }
 
-    async fn cancel(&self) {
+    /// Cancels all tokens, those of different file systems at the same time.
+    async fn cancel(self: Arc<Self>) {
         let live = std::mem::take(&mut *self.live.lock().await);
-        for (position, token, _) in &live {
-            let cancelled = self.issuers[*position].cancel(token).await;
-            if let Err(error) = cancelled {
-                tracing::info!(error = chain(&error), "token_not_cancelled");
-            }
+        let count = live.len();
+        let mut cancelling = JoinSet::new();
+        for position in 0..self.issuers.len() {
+            let work = Arc::clone(&self);
+            let tokens: Vec<Token> =
+                live.iter().filter(|one| one.0 == position).map(|one| one.1.clone()).collect();
+            cancelling.spawn(async move {
+                for token in &tokens {
+                    if let Err(error) = work.issuers[position].cancel(token).await {
+                        tracing::info!(error = chain(&error), "token_not_cancelled");
+                    }
+                }
+            });
         }
-        tracing::info!(count = live.len(), "tokens_cancelled");
+        cancelling.join_all().await;
+        tracing::info!(count, "tokens_cancelled");
     }
 }
 
 impl Drop for TokenKeeper {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// What a file system that issues tokens answers.
+    fn issued() -> IssuedToken {
+        let token = Token::new(*b"i", *b"p", "HDFS_DELEGATION_TOKEN", "works:1");
+        IssuedToken { token, lookup: "works:1".to_owned(), valid_until_ms: wall_ms() + 86_400_000 }
+    }
+
+    #[tokio::test]
+    async fn a_file_system_that_is_away_stops_no_other_token() {
+        for away in [0, 1] {
+            let (events, mut received) = mpsc::unbounded_channel();
+            let work = KeeperWork {
+                issuers: Vec::new(),
+                renewer: String::new(),
+                containers: ContainerCredentials::new(Credentials::new()),
+                events,
+                live: Mutex::default(),
+            };
+            let (ready, first) = watch::channel(false);
+            let schedule = TokenSchedule::new(&[away != 0, away != 1], None);
+            let run = work.run(schedule, &ready, |position| async move {
+                match position == away {
+                    true => (position, Err("cannot get a token of hdfs://away".to_owned())),
+                    false => (position, Ok(issued())),
+                }
+            });
+            let (mut handed_out, mut failures) = (Vec::new(), 0);
+            let watched = async {
+                while failures < 3 {
+                    match received.recv().await {
+                        Some(Event::TokensFetched(fetched)) => handed_out.push(fetched.tokens),
+                        Some(Event::TokensNotFetched { error }) => {
+                            assert_eq!(error, "cannot get a token of hdfs://away");
+                            failures += 1;
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+            };
+            tokio::select! {
+                () = run => panic!("fetching does not end"),
+                () = watched => {}
+            }
+            assert!(*first.borrow(), "the start waits for needed file systems alone");
+            assert_eq!(handed_out.len(), 1, "a failure repeats no other fetch");
+            assert_eq!(handed_out[0].credentials.0, work.containers.encode());
+            assert_eq!(work.live.lock().await.len(), 1);
+        }
     }
 }

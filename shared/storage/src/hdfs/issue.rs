@@ -79,15 +79,23 @@ impl TokenIssuer {
     /// There is no usable login, or the NameNode refuses or does not answer.
     pub async fn issue(&self, renewer: &str) -> Result<IssuedToken, IssueError> {
         let failed = |cause: String| IssueError { place: self.place(), cause };
+        let service = token_service(&self.service, &self.configuration).await;
+        let service = service.map_err(|error| failed(chain(&error)))?;
         let token = self.namenode.delegation_token(renewer).await;
         let token = token
             .map_err(|error| failed(chain(&error)))?
             .ok_or_else(|| failed("the NameNode issues no delegation tokens".to_owned()))?;
-        let service = token_service(&self.service, &self.configuration).await;
-        let token = token.with_service(service.map_err(|error| failed(chain(&error)))?);
-        let renewed = self.namenode.renew_delegation_token(&token).await;
-        let valid_until_ms = renewed.map_err(|error| failed(chain(&error)))?;
-        Ok(IssuedToken { token, lookup: lookup_service(&self.service), valid_until_ms })
+        let token = token.with_service(service);
+        match self.namenode.renew_delegation_token(&token).await {
+            Ok(valid_until_ms) => {
+                Ok(IssuedToken { token, lookup: lookup_service(&self.service), valid_until_ms })
+            }
+            Err(error) => {
+                // The caller asks again, and each try would leave a token at the NameNode.
+                let _ended_by_itself = self.namenode.cancel_delegation_token(&token).await;
+                Err(failed(chain(&error)))
+            }
+        }
     }
 
     /// Cancels a token.

@@ -10,6 +10,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use heddle_hadoop::Token;
 use heddle_hadoop::configuration::RmService;
 use heddle_hadoop::configuration::{Configuration, NameService, PropertyError};
@@ -45,14 +46,13 @@ pub fn cancel_fetched_tokens() {
     }
     let Ok(calls) = Calls::get() else { return };
     calls.runtime.block_on(async {
-        let all = async {
-            for (namenode, token) in &fetched {
-                if let Err(error) = namenode.cancel_delegation_token(token).await {
-                    debug!(error = chain(&error), "token_not_cancelled");
-                }
+        // At the same time: a NameNode that does not answer must not take the time of the others.
+        let all = fetched.iter().map(async |(namenode, token)| {
+            if let Err(error) = namenode.cancel_delegation_token(token).await {
+                debug!(error = chain(&error), "token_not_cancelled");
             }
-        };
-        if tokio::time::timeout(CANCEL_LIMIT, all).await.is_err() {
+        });
+        if tokio::time::timeout(CANCEL_LIMIT, join_all(all)).await.is_err() {
             debug!("tokens_not_cancelled_in_time");
         }
     });
