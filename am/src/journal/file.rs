@@ -14,6 +14,7 @@
 use heddle_am_core::Record;
 use heddle_protocol::ids::Generation;
 use heddle_protocol::manifest::Md5;
+use heddle_storage::SidecarError;
 use md5::Digest as _;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,12 @@ pub enum Flaw {
         /// The file's.
         found: String,
     },
+    /// The sidecar is malformed.
+    #[error(transparent)]
+    Sidecar(#[from] SidecarError),
+    /// It is a directory or device, or has more bytes than any journal file.
+    #[error("it must be a regular file of at most {FILE_BYTES_MAX} bytes")]
+    Shape,
     /// Not the JSON of a journal file.
     #[error("it is not the JSON of a journal file")]
     Json(#[from] serde_json::Error),

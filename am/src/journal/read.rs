@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use heddle_am_core::Record;
 use heddle_protocol::ids::{CutId, Generation};
-use heddle_protocol::manifest::Md5;
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
 use heddle_storage::{
-    SIDECAR_SUFFIX, StorageError, StorePath, read_sidecar, read_small, sidecar_name,
+    Reason, SIDECAR_SUFFIX, SidecarError, StorageError, StorePath, read_sidecar, read_small,
+    sidecar_name,
 };
 use tracing::{debug, warn};
 
@@ -91,17 +92,23 @@ async fn read_newest(
             false => Ok(None),
         };
     };
-    // A file and its sidecar are written at the same time; records count as durable when both are there. So only the
-    // last write can be incomplete, and the file before it is deleted only after it is complete.
+    // A file and its sidecar are written at the same time, each whole or not at all; records count as durable when both are
+    // there. So only the last write can lack one of them, and the file before it is deleted only after it is complete. Bytes
+    // that are there and malformed are damage: the file before may contradict a decision that was acted upon.
     for number in [newest, newest - 1].into_iter().filter(|number| *number > 0) {
         let name = file::name(number);
         let at = path.join(&name).map_err(StorageError::from)?;
-        if names.contains(&name)
-            && names.contains(&sidecar_name(&name))
-            && let Some(sum) = sidecar(dir, path, &name).await?
-        {
-            let bytes = read_small(&**dir.storage(), &at, FILE_BYTES_MAX).await?;
+        if names.contains(&name) && names.contains(&sidecar_name(&name)) {
             let damaged = |source| JournalError::Damaged { file: dir.show(&at), source };
+            let sidecar = path.join(&sidecar_name(&name)).map_err(StorageError::from)?;
+            let sum = match read_whole(dir, &sidecar, SIDECAR_BYTES_MAX).await? {
+                Some(line) => read_sidecar(&line, &name),
+                None => Err(SidecarError::Form),
+            };
+            let sum = sum.map_err(|source| damaged(source.into()))?;
+            let Some(bytes) = read_whole(dir, &at, FILE_BYTES_MAX).await? else {
+                return Err(damaged(Flaw::Shape));
+            };
             let found = file::sum(&bytes);
             if found != sum {
                 let (expected, found) = (sum.to_string(), found.to_string());
@@ -118,13 +125,17 @@ async fn read_newest(
     Err(JournalError::Missing { file: dir.show(&file) })
 }
 
-/// The sum in a file's sidecar; `None` when the sidecar was not completely written.
-async fn sidecar(
+/// The bytes of a file; `None` if it has more than `bytes_max`, or is a directory or device: then it is damaged.
+async fn read_whole(
     dir: &CheckpointDir,
     path: &StorePath,
-    name: &str,
-) -> Result<Option<Md5>, JournalError> {
-    let at = path.join(&sidecar_name(name)).map_err(StorageError::from)?;
-    let content = read_small(&**dir.storage(), &at, SIDECAR_BYTES_MAX).await?;
-    Ok(read_sidecar(&content, name).ok())
+    bytes_max: usize,
+) -> Result<Option<Bytes>, StorageError> {
+    match read_small(&**dir.storage(), path, bytes_max).await {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if matches!(error.reason, Reason::Unsupported(_)) || error.is_no_file() => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }

@@ -252,17 +252,26 @@ async fn retry_of_a_half_written_file_succeeds() {
 
 #[tokio::test]
 async fn write_without_its_sidecar_was_never_confirmed() {
-    for torn in [None, Some("")] {
+    let journals = fixture().await;
+    let mut journal = journals.open(1, &[]).await;
+    append_each(&mut journal, 0..3).await;
+    journals.remove(1, "00000004.json.md5");
+    assert_eq!(journals.read().await.expect("read"), records(0..2));
+}
+
+#[tokio::test]
+async fn malformed_sidecar_stops_the_start_naming_its_file() {
+    let other = sidecar_line(file::sum(b"x"), "00000003.json");
+    // The file before is there, and must not be used in its place.
+    for malformed in ["", "00", &other, &"x".repeat(1_000)] {
         let journals = fixture().await;
         let mut journal = journals.open(1, &[]).await;
         append_each(&mut journal, 0..3).await;
-        match torn {
-            None => journals.remove(1, "00000004.json.md5"),
-            Some(text) => {
-                std::fs::write(journals.file(1, "00000004.json.md5"), text).expect("written");
-            }
-        }
-        assert_eq!(journals.read().await.expect("read"), records(0..2));
+        std::fs::write(journals.file(1, "00000004.json.md5"), malformed).expect("written");
+        let error = journals.read().await.expect_err("damaged");
+        assert_eq!(error.exit_code(), ExitCode::Checkpoint, "{malformed:?}");
+        let text = chain(&error);
+        assert!(text.contains("journal/g1/00000004.json is damaged: the sidecar"), "{text}");
     }
 }
 
@@ -310,6 +319,22 @@ async fn damaged_newest_file_stops_the_start_naming_it() {
     assert_eq!(error.exit_code(), ExitCode::Checkpoint);
     let text = chain(&error);
     assert!(text.contains("journal/g1/00000004.json is damaged: its MD5 is"), "{text}");
+}
+
+#[tokio::test]
+async fn folder_in_place_of_the_newest_file_is_damage() {
+    for (name, cause) in
+        [("00000002.json", "it must be a regular file"), ("00000002.json.md5", "the sidecar")]
+    {
+        let journals = fixture().await;
+        append_each(&mut journals.open(1, &[]).await, 0..1).await;
+        journals.remove(1, name);
+        std::fs::create_dir(journals.file(1, name)).expect("made");
+        let error = journals.read().await.expect_err("damaged");
+        assert_eq!(error.exit_code(), ExitCode::Checkpoint);
+        let text = chain(&error);
+        assert!(text.contains("00000002.json is damaged") && text.contains(cause), "{text}");
+    }
 }
 
 #[tokio::test]
