@@ -2,6 +2,8 @@
 //!
 //! It is checked here, since the ApplicationMaster would find a wrong one only after the start of an application.
 
+use std::fmt;
+
 use heddle_hadoop::identity::short_name_of;
 use heddle_hadoop::kerberos::{GssapiEngine, KerberosEngine as _, KerberosError, TicketSource};
 use heddle_protocol::exit_code::ExitCode;
@@ -12,12 +14,20 @@ use crate::cluster::ClusterContext;
 use crate::failure::CommandFailure;
 
 /// A keytab that is uploaded for the ApplicationMaster.
-#[derive(Debug)]
 pub struct JobKeytab {
     /// The principal, with realm.
     pub principal: String,
-    /// The content: a secret.
+    /// The content: a secret, of which `Debug` shows the length alone.
     pub content: Zeroizing<Vec<u8>>,
+}
+
+impl fmt::Debug for JobKeytab {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobKeytab")
+            .field("principal", &self.principal)
+            .field("content", &format_args!("[{} bytes]", self.content.len()))
+            .finish()
+    }
 }
 
 /// Reads and checks the keytab of a job; `None` without one, and on a cluster without security.
@@ -54,4 +64,17 @@ pub fn read(cluster: &ClusterContext, spec: &JobSpec) -> Result<Option<JobKeytab
         CommandFailure::caused(ExitCode::Denied, fact, &error)
     })?;
     Ok(Some(JobKeytab { principal, content: Zeroizing::new(content) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_output_has_no_byte_of_the_keytab() {
+        let content = Zeroizing::new(b"canary".to_vec());
+        let shown =
+            format!("{:?}", JobKeytab { principal: "alice@EXAMPLE.ORG".to_owned(), content });
+        assert_eq!(shown, "JobKeytab { principal: \"alice@EXAMPLE.ORG\", content: [6 bytes] }");
+    }
 }

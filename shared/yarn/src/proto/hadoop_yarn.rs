@@ -176,6 +176,7 @@ pub struct NodeReportProto {
 }
 /// What a NodeManager starts. `tokens` is a credentials file; the command is joined by blanks and run by bash.
 #[derive(Clone, PartialEq, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct ContainerLaunchContextProto {
     #[prost(message, repeated, tag = "1")]
     pub local_resources: ::prost::alloc::vec::Vec<StringLocalResourceMapProto>,
