@@ -123,6 +123,7 @@ impl SaveFailure {
             // The directory is removed with its cut; the other reasons are permanent.
             Reason::NotFound
             | Reason::Exists
+            | Reason::NotEmpty
             | Reason::NotADirectory
             | Reason::IsADirectory
             | Reason::NotAFile

@@ -53,6 +53,9 @@ pub enum Reason {
     /// The name is taken.
     #[error("it exists already")]
     Exists,
+    /// The directory to delete has entries: another process made one meanwhile, or has a file of it open (NFS).
+    #[error("the directory is not empty")]
+    NotEmpty,
     /// A directory was wanted.
     #[error("not a directory")]
     NotADirectory,
@@ -122,10 +125,11 @@ impl StorageError {
     /// if it adds to the reason.
     pub fn from_io(op: Op, place: impl fmt::Display, source: io::Error) -> Self {
         use io::ErrorKind as K;
-        let error = Self::new(op, place, reason_of_io(&source));
+        let error = Self::new(op, place, reason_of_io(op, &source));
         match source.kind() {
             K::NotFound
             | K::AlreadyExists
+            | K::DirectoryNotEmpty
             | K::NotADirectory
             | K::IsADirectory
             | K::PermissionDenied
@@ -168,6 +172,11 @@ impl StorageError {
         matches!(self.reason, Reason::IsADirectory | Reason::NotAFile)
     }
 
+    /// Whether a directory could not be deleted because it has entries.
+    pub fn is_not_empty(&self) -> bool {
+        self.reason == Reason::NotEmpty
+    }
+
     /// Whether the name is taken.
     pub fn is_exists(&self) -> bool {
         self.reason == Reason::Exists
@@ -193,10 +202,12 @@ impl Error for StorageError {
     }
 }
 
-fn reason_of_io(error: &io::Error) -> Reason {
+fn reason_of_io(op: Op, error: &io::Error) -> Reason {
     use io::ErrorKind as K;
     match error.kind() {
         K::NotFound => Reason::NotFound,
+        K::DirectoryNotEmpty if op == Op::Delete => Reason::NotEmpty,
+        // Of a rename: the name is taken.
         K::AlreadyExists | K::DirectoryNotEmpty => Reason::Exists,
         K::NotADirectory => Reason::NotADirectory,
         K::IsADirectory => Reason::IsADirectory,
@@ -318,6 +329,16 @@ mod tests {
             chain(&unknown),
             "the outcome is unknown: cannot open /a: no such file or directory"
         );
+    }
+
+    #[test]
+    fn entries_of_a_directory_to_delete_are_not_a_taken_name() {
+        let error = |op| {
+            StorageError::from_io(op, "/d", io::Error::from_raw_os_error(Errno::ENOTEMPTY as i32))
+        };
+        assert_eq!(chain(&error(Op::Delete)), "cannot delete /d: the directory is not empty");
+        assert!(error(Op::Delete).is_not_empty() && !error(Op::Delete).is_exists());
+        assert!(error(Op::Rename).is_exists());
     }
 
     /// The ApplicationMaster derives its exit code from these words if a container reports nothing else.

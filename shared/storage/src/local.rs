@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -22,6 +22,10 @@ use crate::store::{Entry, EntryKind, FileAccess, Mode, Reader, Storage, Writer};
 /// Bytes of one read: large enough that the switch to a blocking thread (some 10 µs) is short beside the read itself
 /// (about 100 µs from the page cache), small enough to stay in the cache.
 const CHUNK_BYTES: usize = 1 << 20;
+
+/// How often a directory is removed in which another process makes files, and the time between two tries.
+const REMOVALS_MAX: u32 = 20;
+const REMOVAL_WAIT: Duration = Duration::from_millis(5);
 
 /// The file system of this machine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -243,10 +247,24 @@ impl Storage for LocalStorage {
 
     async fn delete_dir(&self, path: &StorePath) -> Result<(), WriteError> {
         let path = native(path);
-        blocking(move || {
-            fs::remove_dir_all(&path).map_err(|error| not_done(Op::Delete, &path, error))
-        })
-        .await
+        blocking(move || remove_tree(&path).map_err(|error| not_done(Op::Delete, &path, error)))
+            .await
+    }
+}
+
+/// Removes a directory and its content. A process that still writes there may make a file after the others are removed.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    let mut tries = 1;
+    loop {
+        match fs::remove_dir_all(path) {
+            Err(error)
+                if error.kind() == io::ErrorKind::DirectoryNotEmpty && tries < REMOVALS_MAX =>
+            {
+                tries += 1;
+                std::thread::sleep(REMOVAL_WAIT);
+            }
+            removed => return removed,
+        }
     }
 }
 
@@ -537,5 +555,28 @@ mod tests {
             .expect("linked");
         LocalStorage.delete_dir(&place.at("d")).await.expect("deleted");
         assert!(LocalStorage.stat(&place.at("kept")).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn directory_in_which_files_are_made_meanwhile_is_deleted() {
+        for _ in 0..20 {
+            let place = place();
+            let dir = PathBuf::from(place.at("d").as_str());
+            fs::create_dir(&dir).expect("made");
+            let (begun, begins) = std::sync::mpsc::channel();
+            // A saver whose cut is over: it makes its files until the directory is gone.
+            let saver = std::thread::spawn(move || {
+                for number in 0..200 {
+                    if File::create(dir.join(number.to_string())).is_err() {
+                        break;
+                    }
+                    let _deleted_already = begun.send(());
+                }
+            });
+            begins.recv().expect("the saver runs");
+            LocalStorage.delete_dir(&place.at("d")).await.expect("deleted");
+            saver.join().expect("ended");
+            assert!(LocalStorage.stat(&place.at("d")).await.is_err());
+        }
     }
 }

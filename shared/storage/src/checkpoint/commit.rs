@@ -21,6 +21,7 @@ use super::CheckpointError;
 use super::files::{Depth, DirEntries, check_shards};
 use super::layout::{MANIFEST, STAGING, is_shard_name, staging_name, summed_name};
 use super::load::{StoredCheckpoint, read_manifest};
+use super::remove;
 use super::root::DirRoot;
 use crate::digest::sum_of;
 use crate::error::{Op, Reason, StorageError, WriteError};
@@ -93,12 +94,7 @@ pub(super) async fn stage(
 /// # Errors
 /// Errors of the storage. A failure leaks space and does no other harm.
 pub(super) async fn discard(root: &DirRoot, cut: CutId, salt: Salt) -> Result<(), CheckpointError> {
-    let path = staging_of(root, cut, salt)?;
-    match root.storage.delete_dir(&path).await {
-        Ok(()) => Ok(()),
-        Err(error) if error.error().is_not_found() => Ok(()),
-        Err(error) => Err(StorageError::from(error).into()),
-    }
+    remove::delete_tree(root, &staging_of(root, cut, salt)?).await
 }
 
 pub(super) fn staging_of(

@@ -9,7 +9,7 @@
 //!   restores the checkpoint, or the claiming process sees that it is missing and chooses another one.
 
 use heddle_protocol::ids::{CutId, Generation};
-use tracing::warn;
+use tracing::{info, warn};
 use uuid::Uuid;
 
 use super::CheckpointError;
@@ -17,7 +17,7 @@ use super::files::Depth;
 use super::layout::{STAGING, StagingEntry, generation_of, old_name, staged_of, trash_name};
 use super::lineage::Lineage;
 use super::root::DirRoot;
-use crate::error::{StorageError, WriteError};
+use crate::error::{StorageError, WriteError, chain};
 use crate::path::StorePath;
 use crate::store::EntryKind;
 
@@ -132,10 +132,16 @@ async fn to_trash(
     }
 }
 
-async fn delete_tree(root: &DirRoot, path: &StorePath) -> Result<(), CheckpointError> {
+/// Deletes a directory that no process reads. One in which a process still has a file open (NFS keeps its name) stays until
+/// the next retention.
+pub(super) async fn delete_tree(root: &DirRoot, path: &StorePath) -> Result<(), CheckpointError> {
     match root.storage.delete_dir(path).await {
         Ok(()) => Ok(()),
         Err(error) if error.error().is_not_found() => Ok(()),
+        Err(error) if error.error().is_not_empty() => {
+            info!(error = chain(error.error()), "folder_left_for_the_next_retention");
+            Ok(())
+        }
         Err(error) => Err(StorageError::from(error).into()),
     }
 }

@@ -92,8 +92,8 @@ fn of_exception(class: &str, message: &str) -> Reason {
     let first = || message.lines().next().unwrap_or_default().to_owned();
     match class.rsplit(['.', '$']).next().unwrap_or(class) {
         "FileNotFoundException" | "PathNotFoundException" => Reason::NotFound,
-        "FileAlreadyExistsException" | "PathIsNotEmptyDirectoryException" => Reason::Exists,
-        "AlreadyBeingCreatedException" => Reason::Exists,
+        "FileAlreadyExistsException" | "AlreadyBeingCreatedException" => Reason::Exists,
+        "PathIsNotEmptyDirectoryException" => Reason::NotEmpty,
         "ParentNotDirectoryException" | "PathIsNotDirectoryException" => Reason::NotADirectory,
         "AccessControlException" | "AuthorizationException" | "InvalidToken" | "SaslException" => {
             Reason::Denied

@@ -201,3 +201,31 @@ async fn a_power_loss_without_sync_is_detected() {
     memory.power_loss();
     assert!(dir.load(cut(1, 2), Depth::Full).await.expect_err("gone").is_damage());
 }
+
+/// As a file that is open on NFS, whose name stays in its directory.
+#[tokio::test]
+async fn staging_that_a_saver_still_fills_is_left_for_later() {
+    let temp = tempfile::tempdir().expect("a temporary directory");
+    let storage: Arc<dyn Storage> = Arc::new(LocalStorage);
+    let root = path(temp.path().to_str().expect("UTF-8"));
+    let dir = opened(&storage, &root).await;
+    let staging = dir.stage(cut(1, 1), salt(1)).await.expect("staged");
+    let (begun, begins) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let place = staging.to_string();
+    let saver = std::thread::spawn(move || {
+        for number in 0.. {
+            let _deleted = std::fs::write(format!("{place}/{number}"), b"x");
+            let _known = begun.send(());
+            if ended.try_recv().is_ok() {
+                break;
+            }
+        }
+    });
+    begins.recv().expect("the saver runs");
+    dir.discard(cut(1, 1), salt(1)).await.expect("no failure");
+    end.send(()).expect("the saver runs");
+    saver.join().expect("ended");
+    dir.discard(cut(1, 1), salt(1)).await.expect("deleted");
+    assert!(storage.stat(&staging).await.is_err_and(|error| error.is_not_found()));
+}
