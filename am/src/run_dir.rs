@@ -50,6 +50,9 @@ pub struct RunFile {
     /// Whether `output.model` was left to its default, which carries the run's id.
     #[serde(default)]
     pub default_output: bool,
+    /// Warnings of the command line, with which the job's events begin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// How to handle an earlier run in the same checkpoint directory.

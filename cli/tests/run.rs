@@ -143,6 +143,43 @@ fn ctrl_c_ends_a_run_in_order_and_the_next_one_continues_it() {
 }
 
 #[test]
+fn lost_checkpoint_directory_of_an_unfinished_run_is_a_warning() {
+    for (sets, lost) in
+        [(&["--set", "checkpoint.dir=ck"][..], "ck"), (&["--set", "trainers.max=2"][..], "out")]
+    {
+        let bench = Bench::new();
+        let warnings = || -> Vec<String> {
+            let events = bench.events().into_iter();
+            let texts = events.filter(|event| event["event"] == "warning");
+            let texts = texts.map(|event| event["text"].as_str().unwrap().to_owned());
+            texts.filter(|text| text.contains("is gone")).collect()
+        };
+        let running = bench.start(sets);
+        assert_eq!(warnings(), [""; 0]);
+        running.signal(Signal::SIGINT);
+        running.end();
+        std::fs::remove_dir_all(bench.0.path().join(lost)).unwrap();
+
+        let dry = bench.heddle(&[&["run", "job.toml", "--dry-run"], sets].concat());
+        let dry = String::from_utf8(dry.stdout).unwrap();
+        assert!(dry.contains("warning: training starts from the beginning: "), "{dry}");
+        let running = bench.start(sets);
+        let [warning] = &*warnings() else { panic!("{:?}", bench.events()) };
+        let run = bench.list()[1]["run"].as_str().unwrap()[..8].to_owned();
+        for part in [lost, &run, "which stopped unfinished, is gone"] {
+            assert!(warning.contains(part), "{part} in {warning}");
+        }
+        running.signal(Signal::SIGINT);
+        running.end();
+        // The newer run has a directory, and is continued.
+        let running = bench.start(sets);
+        assert_eq!(warnings(), [""; 0]);
+        running.signal(Signal::SIGINT);
+        running.end();
+    }
+}
+
+#[test]
 fn another_job_in_the_same_file_is_refused_with_the_keys() {
     let bench = Bench::new();
     // A run that trained no step would give way; this one is in its second pass.

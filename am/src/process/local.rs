@@ -96,6 +96,9 @@ async fn lead_run(
     log: &EventLog,
     file: RunFile,
 ) -> Result<(Outcome, JobView), StartFailure> {
+    for warning in &file.warnings {
+        log.warn(warning.clone());
+    }
     let spec = dir.spec()?;
     let secret = dir.secret()?;
     let owner = claim::local_owner().map_err(|error| {

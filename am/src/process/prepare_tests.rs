@@ -63,6 +63,7 @@ async fn asks_beside(spec: &JobSpec, before: Liveness) -> Result<Prepared, Start
         take_over: before == Liveness::Alive,
         from: None,
         default_output: false,
+        warnings: Vec::new(),
     };
     let owner = local_owner().expect("an owner");
     let lives = |_: &Owner| before;

@@ -76,6 +76,8 @@ struct RunPlan {
     decisions: Vec<ValueDecision>,
     /// Notes that are printed before it starts.
     notes: Vec<String>,
+    /// What the job's events begin with.
+    warnings: Vec<String>,
 }
 
 pub fn run(args: Args, json: bool) -> CommandResult {
@@ -161,7 +163,10 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     notes.extend(parallelism_warning(&input, workers(&job.spec)));
     let request =
         RunRequest { job_file, label, default_checkpoint_dir: job.default_checkpoint_dir };
-    Ok(RunPlan { id, job, work_dir, request, earlier, from, input, decisions, notes })
+    let begins = !args.fresh && from.is_none() && request.label == id.short();
+    let warnings = resume::warnings(begins, &work_dir, &request, &job.spec);
+    let warnings = am_client::runtime()?.block_on(warnings);
+    Ok(RunPlan { id, job, work_dir, request, earlier, from, input, decisions, notes, warnings })
 }
 
 fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
@@ -182,6 +187,9 @@ fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
     }
     for note in &plan.notes {
         output::line(note)?;
+    }
+    for warning in &plan.warnings {
+        output::line(&format!("warning: {warning}"))?;
     }
     let (pservers, trainers) = (&spec.pservers, &spec.trainers);
     let memory = u64::from(pservers.slots()) * pservers.memory.0
@@ -284,6 +292,7 @@ fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, CommandFailure> {
         take_over: args.take_over,
         from: plan.from.clone(),
         default_output: plan.job.default_output,
+        warnings: plan.warnings.clone(),
     };
     let dir = RunDir::create(&path, &file, &plan.job.spec, &secret)
         .map_err(|error| unwritable(&error))?;

@@ -13,7 +13,7 @@ use heddle_storage::{StorageUrl, connect};
 
 use crate::commands::checkpoint_source::parse_cut;
 use crate::failure::CommandFailure;
-use crate::runs::{self, LocalRun};
+use crate::runs::{self, LocalRun, RunRequest};
 
 /// A run that can be continued.
 pub struct UnfinishedRun {
@@ -48,6 +48,66 @@ pub fn find(work_dir: &Path, job_file: &Path, name: &str) -> Option<UnfinishedRu
         }
     }
     None
+}
+
+/// What a run begins its events with: a warning if the newest unfinished run of the job had a checkpoint directory that is gone, so that
+/// this one cannot continue it. Runs that ended before their first checkpoint do not count. `request`: of the run that starts;
+/// `may_continue`: whether it would continue another one that it found.
+pub async fn warnings(
+    may_continue: bool,
+    work_dir: &Path,
+    request: &RunRequest,
+    spec: &JobSpec,
+) -> Vec<String> {
+    match may_continue {
+        true => lost_dir(work_dir, request, spec).await.into_iter().collect(),
+        false => Vec::new(),
+    }
+}
+
+async fn lost_dir(work_dir: &Path, request: &RunRequest, spec: &JobSpec) -> Option<String> {
+    for run in runs::all(work_dir) {
+        let (Some(before), Ok(its)) = (run.request(), run.dir.spec()) else {
+            continue;
+        };
+        let same = match request.default_checkpoint_dir {
+            true => {
+                before.default_checkpoint_dir
+                    && before.job_file == request.job_file
+                    && run.file.name == spec.name
+            }
+            false => its.checkpoint.dir == spec.checkpoint.dir,
+        };
+        if !same || run.last_view().is_some_and(|view| view.checkpoints.is_empty()) {
+            continue;
+        }
+        if !run.is_unfinished() || !is_gone(&its.checkpoint.dir.url()).await {
+            return None;
+        }
+        let (short, was, dir) = (run.file.run.short(), run.state().word(), &its.checkpoint.dir);
+        let next = match its.checkpoint.mirrors.first() {
+            Some(mirror) => format!("; --resume --from {mirror} continues from a mirror"),
+            None => String::new(),
+        };
+        return Some(format!(
+            "training starts from the beginning: the checkpoint directory {dir} of run {short}, which {was} unfinished, \
+             is gone{next}"
+        ));
+    }
+    None
+}
+
+/// Whether a directory (a URL) does not exist or is empty. One that cannot be read is there.
+async fn is_gone(url: &str) -> bool {
+    let listed = async {
+        let location = StorageUrl::parse(url).ok()?;
+        Some(connect(&location).ok()?.list(location.path()).await)
+    };
+    match listed.await {
+        Some(Ok(entries)) => entries.is_empty(),
+        Some(Err(error)) => error.is_not_found(),
+        None => false,
+    }
 }
 
 /// Whether a checkpoint exists. A run that failed before its first checkpoint cannot be continued, and its corrected

@@ -408,6 +408,7 @@ async fn stage_and_submit(
         take_over: args.take_over,
         from: ready.from.clone(),
         default_output: ready.default_output,
+        warnings: Vec::new(),
     };
     let content = staging::StagingContent {
         application: ready.application,
