@@ -136,6 +136,7 @@ pub fn failure(fact: &str, error: &CheckpointError) -> CommandFailure {
         CheckpointError::Foreign { .. }
         | CheckpointError::NotOurs { .. }
         | CheckpointError::Unknown { .. }
+        | CheckpointError::Removed { .. }
         | CheckpointError::Kept { .. }
         | CheckpointError::OtherRun { .. }
         | CheckpointError::MirrorOfItself { .. } => ExitCode::Input,

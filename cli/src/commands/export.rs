@@ -18,6 +18,10 @@ use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 use crate::waiting;
 
+/// Exports of a folder that begin, each with its newest checkpoint. More would not end either: its job takes checkpoints faster
+/// than one is read.
+const TRIES: u32 = 8;
+
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A checkpoint's folder (…/g1-c4), or a folder of checkpoints, a run or an application: its newest checkpoint, or that of
@@ -42,9 +46,10 @@ enum ExportFormat {
 
 pub fn export(args: &Args, json: bool) -> CommandResult {
     let what = CheckpointSource::new(&args.checkpoint, &args.place);
-    let from = match args.checkpoint.trim_end_matches('/').rsplit('/').next() {
-        Some(name) if parse_cut(name).is_ok() => location(&args.checkpoint)?,
-        _ => am_client::runtime()?.block_on(newest(&what))?,
+    let name = args.checkpoint.trim_end_matches('/').rsplit('/').next();
+    let named = match name.is_some_and(|name| parse_cut(name).is_ok()) {
+        true => Some(location(&args.checkpoint)?),
+        false => None,
     };
     let formats: Vec<ModelFormat> = args
         .format
@@ -55,14 +60,20 @@ pub fn export(args: &Args, json: bool) -> CommandResult {
         })
         .collect();
     let out = location(&args.out)?;
-    am_client::runtime()?.block_on(async {
-        reached(&from).await?;
-        reached(&out).await
-    })?;
-    let exported = waiting::while_blocked(format!("{from} and {out}"), || {
-        write(&from, &formats, &out, wall_ms())
-    });
-    let exported = exported.map_err(|error| refused(&error))?;
+    let runtime = am_client::runtime()?;
+    let find = || match &named {
+        Some(named) => Ok(named.clone()),
+        None => runtime.block_on(newest(&what)),
+    };
+    let write = |from: &StorageUrl| {
+        runtime.block_on(async {
+            reached(from).await?;
+            reached(&out).await
+        })?;
+        let write = || write(from, &formats, &out, wall_ms());
+        Ok(waiting::while_blocked(format!("{from} and {out}"), write))
+    };
+    let exported = of_present(if named.is_some() { 1 } else { TRIES }, find, write)?;
     for file in &exported.files {
         if json {
             output::json(file)?;
@@ -76,6 +87,28 @@ pub fn export(args: &Args, json: bool) -> CommandResult {
         }
     }
     Ok(ExitCode::Ok)
+}
+
+/// What `write` makes of the checkpoint that `find` returns: of another one if retention removes it meanwhile.
+fn of_present<T>(
+    tries: u32,
+    find: impl Fn() -> Result<StorageUrl, CommandFailure>,
+    mut write: impl FnMut(&StorageUrl) -> Result<Result<T, ExportError>, CommandFailure>,
+) -> Result<T, CommandFailure> {
+    let mut tried = 0;
+    loop {
+        let from = find()?;
+        tried += 1;
+        match write(&from)? {
+            Ok(written) => return Ok(written),
+            Err(error) if error.is_removed() && tried < tries => {
+                output::note(&format!(
+                    "{from} was removed while it was read: begins again with the newest one"
+                ));
+            }
+            Err(error) => return Err(refused(&error)),
+        }
+    }
 }
 
 /// The newest complete checkpoint of a folder or run, or that of its best pass where the job keeps it. A damaged one is an
@@ -109,6 +142,10 @@ async fn newest(what: &CheckpointSource) -> Result<StorageUrl, CommandFailure> {
 
 fn refused(error: &ExportError) -> CommandFailure {
     const FACT: &str = "the model was not exported";
+    if error.is_removed() {
+        return CommandFailure::caused(ExitCode::Input, FACT, error)
+            .next("export the folder of all, whose newest checkpoint counts; a larger checkpoint.keep keeps more of them");
+    }
     let exit = match error {
         ExportError::Checkpoint(CheckpointError::Storage(error)) | ExportError::Storage(error) => {
             return unusable(FACT, error);
@@ -119,4 +156,32 @@ fn refused(error: &ExportError) -> CommandFailure {
         _ => ExitCode::Input,
     };
     CommandFailure::caused(exit, FACT, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_storage::checkpoint::CheckpointError;
+
+    use super::*;
+
+    #[test]
+    fn export_of_a_folder_begins_again_when_its_checkpoint_goes() {
+        let removed = |from: &StorageUrl| {
+            ExportError::Checkpoint(CheckpointError::Removed { dir: from.to_string() })
+        };
+        let find = || location("/ckpt/g1-c4");
+        let export = |tries: u32, goes: u32| {
+            let mut written = 0;
+            of_present(tries, find, |from| {
+                written += 1;
+                Ok(if written <= goes { Err(removed(from)) } else { Ok(written) })
+            })
+        };
+        assert_eq!(export(TRIES, 2).expect("the third stays"), 3);
+        for refused in [export(TRIES, TRIES), export(1, 1)] {
+            let refused = refused.expect_err("none stays");
+            assert_eq!(refused.exit, ExitCode::Input);
+            assert!(refused.causes.concat().contains("removed while it was read"), "{refused:?}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use heddle_protocol::spec::warm_start::{WarmStart, job_of, warm_start};
 use heddle_protocol::spec::{JobSpec, TableKind, TableSpec, shard_rows};
 use heddle_shard::{ContentError, Shard, ShardConfig, ShardSection, applied_steps};
 use heddle_storage::StorageUrl;
-use heddle_storage::checkpoint::{CheckpointError, StoredCheckpoint, good_copy};
+use heddle_storage::checkpoint::{CheckpointError, StoredCheckpoint, good_copy, or_removed};
 use heddle_storage::shard_file::{Piece, ShardHeader, ShardReader, ShardRows, Values};
 use tokio::sync::OnceCell;
 
@@ -77,6 +77,12 @@ impl OtherJob {
     /// # Errors
     /// The checkpoint is damaged, cannot be read, or does not fit the job.
     pub(crate) async fn shard(&self, config: &ShardConfig) -> Result<Box<Shard>, LoadError> {
+        let location = StorageUrl::parse(&self.dir)?;
+        let storage = heddle_storage::connect(&location).map_err(CheckpointError::from)?;
+        or_removed(&*storage, location.path(), self.read(config)).await
+    }
+
+    async fn read(&self, config: &ShardConfig) -> Result<Box<Shard>, LoadError> {
         let opened = self.opened.get_or_try_init(|| self.open()).await?;
         let mut shard = Box::new(Shard::initial(config));
         let mut inherited = InheritedRows::new(config);

@@ -130,6 +130,8 @@ pub async fn groups(args: &GroupsArgs, json: bool) -> CommandResult {
         let read = waiting::on(dir.show(dir.root()), dir.groups(cut, Depth::Full)).await;
         let (manifest, groups): (Manifest, Vec<ShardGroup>) = match read {
             Ok(read) => read,
+            // Retention has removed it since it was listed.
+            Err(CheckpointError::Unknown { .. }) if args.cut.is_none() => continue,
             Err(error @ CheckpointError::Unknown { .. }) => {
                 return Err(failure("cannot read the checkpoint", &error));
             }

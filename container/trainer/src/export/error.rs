@@ -52,6 +52,12 @@ pub enum ExportError {
 }
 
 impl ExportError {
+    /// Whether the checkpoint is gone, so that a newer one may be there.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        matches!(self, Self::Checkpoint(CheckpointError::Removed { .. }))
+    }
+
     /// The class of the failure.
     #[must_use]
     pub fn class(&self) -> ErrorClass {

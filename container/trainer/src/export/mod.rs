@@ -23,9 +23,10 @@ use heddle_protocol::control::{ExportOrder, ExportedFile};
 use heddle_protocol::ids::{Member, SaveNo};
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, save_dir, staging_prefix};
 use heddle_protocol::spec::{self, JobSpec, LabelScale, ModelFormat};
-use heddle_storage::checkpoint::StoredCheckpoint;
+use heddle_storage::checkpoint::{StoredCheckpoint, or_removed};
 use heddle_storage::{
-    Mode, Storage, StorageError, StorageUrl, StorePath, Summed, connect, make_dirs, write_whole,
+    Mode, Storage, StorageError, StorageUrl, StorePath, Summed, connect, make_dirs, sidecar_name,
+    write_whole,
 };
 
 pub(crate) use clusters::SCALES;
@@ -125,6 +126,22 @@ async fn or_remove<T>(
     written
 }
 
+/// The same of a directory that was there, and stays.
+async fn or_empty<T>(
+    written: Result<T, ExportError>,
+    storage: &dyn Storage,
+    dir: &StorePath,
+) -> Result<T, ExportError> {
+    if written.is_err() {
+        for file in [SAFETENSORS_FILE, TEXT_FILE] {
+            for name in [file.to_owned(), sidecar_name(file)] {
+                let _leaks = storage.delete_file(&dir.join(&name)?).await;
+            }
+        }
+    }
+    written
+}
+
 /// Exports the model of `checkpoint` into `dir`, which must be empty or not exist, in `formats`; `None`: those of the
 /// checkpoint's job. The directory has the layout of a published model, `MODEL.json` is written last. `at_ms`: the
 /// present time, milliseconds since 1970.
@@ -172,8 +189,11 @@ pub fn export(
             Ok(model.files)
         };
         let written = written.await;
-        let files =
-            if is_new { or_remove(written, &*storage, dir.path()).await? } else { written? };
+        let files = if is_new {
+            or_remove(written, &*storage, dir.path()).await?
+        } else {
+            or_empty(written, &*storage, dir.path()).await?
+        };
         Ok(Exported { dir: String::new(), files })
     })
 }
@@ -220,7 +240,8 @@ async fn export_into(
     let of_job = &origin.spec.output.formats;
     let formats = if formats.is_empty() { of_job.clone() } else { formats.to_vec() };
     let model = Model { from: &*from, checkpoint: &checkpoint, origin: &origin, mode, bytes };
-    let written = files::write(&model, &formats, storage, dir).await?;
+    let written = files::write(&model, &formats, storage, dir);
+    let written = or_removed(&*from, &checkpoint.dir, written).await?;
     let exported = |file: Summed| {
         let Summed { name, bytes, md5, .. } = file;
         ExportedFile { name, bytes, md5: md5.to_string() }

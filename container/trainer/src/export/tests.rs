@@ -345,6 +345,29 @@ fn a_damaged_checkpoint_and_a_full_directory_are_rejected() {
 }
 
 #[test]
+fn export_of_a_checkpoint_that_goes_leaves_the_folder_empty() {
+    let rig = checkpoint(&linear(false), &[vec![1.0; 5], vec![0.0]]);
+    let model = rig.dir.path().join("model");
+    std::fs::create_dir(&model).expect("made");
+    let out = StorePath::parse(model.to_str().expect("UTF-8")).expect("a path");
+    let gone = wait(async {
+        let opened = StoredCheckpoint::readable(&rig.checkpoint).await?;
+        std::fs::remove_dir_all(rig.checkpoint.path().as_str()).expect("removed");
+        let (storage, bytes) = (LocalStorage, ExportedBytes::default());
+        let formats = [ModelFormat::Safetensors, ModelFormat::Text];
+        let formats = (&formats[..], &bytes);
+        let mode = storage.default_mode();
+        let written = export_into(opened, formats, &storage, mode, &out).await;
+        assert!(std::fs::read_dir(&model).expect("listed").count() > 0);
+        or_empty(written, &storage, &out).await
+    });
+    assert!(gone.is_err_and(|error| error.is_removed() && error.class() == ErrorClass::Input));
+    assert_eq!(std::fs::read_dir(&model).expect("listed").count(), 0, "it is as it was");
+    let gone = export(&rig.checkpoint, &[], &rig.path("model"), 0).expect_err("gone");
+    assert!(gone.is_removed(), "{gone:?}");
+}
+
+#[test]
 fn an_export_without_rights_or_room_is_denied() {
     for (reason, refused) in [
         (Reason::Full, true),

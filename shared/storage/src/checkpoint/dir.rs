@@ -292,7 +292,8 @@ impl CheckpointDir {
         remove::remove(&self.root, cut).await
     }
 
-    /// All checkpoints, oldest first, each with its state. The listing continues after one that cannot be read.
+    /// All checkpoints, oldest first, each with its state. The listing continues after one that cannot be read, and leaves out
+    /// one that is removed meanwhile.
     ///
     /// # Errors
     /// The directory itself or its claims cannot be read.
@@ -364,21 +365,33 @@ impl CheckpointDir {
     /// The manifest of a checkpoint and its copies, shard by shard, here and in mirrors.
     ///
     /// # Errors
-    /// `Unknown` if there is no such checkpoint; `Damaged`, `Newer`, `Storage` for its manifest.
+    /// `Unknown` if there is no such checkpoint, or none any more; `Damaged`, `Newer`, `Storage` for its manifest.
     pub async fn groups(
         &self,
         cut: CutId,
         depth: Depth,
     ) -> Result<(Manifest, Vec<ShardGroup>), CheckpointError> {
-        if !self.root.names().await?.contains(&cut) {
-            return Err(CheckpointError::Unknown { dir: self.show(self.root()), cut });
+        self.check_name(cut).await?;
+        let read = async {
+            let (manifest, _) = shard_group::manifest_of(&self.root, cut).await?;
+            let mut groups = Vec::new();
+            for file in &manifest.shards {
+                groups.push(shard_group::group(&self.root, &manifest, file, depth).await?);
+            }
+            Ok((manifest, groups))
+        };
+        let read = read.await;
+        if !read.as_ref().is_ok_and(|(_, groups)| groups.iter().all(ShardGroup::is_whole)) {
+            self.check_name(cut).await?;
         }
-        let (manifest, _) = shard_group::manifest_of(&self.root, cut).await?;
-        let mut groups = Vec::new();
-        for file in &manifest.shards {
-            groups.push(shard_group::group(&self.root, &manifest, file, depth).await?);
+        read
+    }
+
+    async fn check_name(&self, cut: CutId) -> Result<(), CheckpointError> {
+        match self.root.names().await?.contains(&cut) {
+            true => Ok(()),
+            false => Err(CheckpointError::Unknown { dir: self.show(self.root()), cut }),
         }
-        Ok((manifest, groups))
     }
 
     /// Puts good copies in the place of bad ones, of all shards of a checkpoint or of one. The bad files go to `damaged/`.

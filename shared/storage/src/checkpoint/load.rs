@@ -27,16 +27,19 @@ impl StoredCheckpoint {
     /// Reads and checks the checkpoint in a directory. All names in it are relative, so a copy elsewhere is valid too.
     ///
     /// # Errors
-    /// `Damaged`, `Newer`, `Storage`.
+    /// `Damaged`, `Newer`, `Storage`, `Removed`.
     pub async fn load(
         storage: &dyn Storage,
         dir: &StorePath,
         depth: Depth,
     ) -> Result<Self, CheckpointError> {
-        let manifest = read_manifest(storage, dir).await?;
-        let listed = DirEntries::new(storage.list(dir).await?);
-        check_shards(storage, dir, &manifest, &listed, depth).await?;
-        Ok(Self { dir: dir.clone(), manifest })
+        let load = async {
+            let manifest = read_manifest(storage, dir).await?;
+            let listed = DirEntries::new(storage.list(dir).await?);
+            check_shards(storage, dir, &manifest, &listed, depth).await?;
+            Ok::<_, CheckpointError>(Self { dir: dir.clone(), manifest })
+        };
+        or_removed(storage, dir, load).await
     }
 
     /// Opens the checkpoint at a location such as `hdfs:///ctr/ckpt/g1-c4`.
@@ -62,14 +65,18 @@ impl StoredCheckpoint {
     ) -> Result<(Arc<dyn Storage>, Self), CheckpointError> {
         let storage = crate::connect(location)?;
         let dir = location.path();
-        let mut manifest = Self::manifest_at(location).await?;
-        let identity = manifest.identity();
-        for shard in &mut manifest.shards {
-            *shard = good_copy(&*storage, dir, shard, &identity).await?;
-        }
-        let listed = DirEntries::new(storage.list(dir).await?);
-        check_shards(&*storage, dir, &manifest, &listed, Depth::Shallow).await?;
-        Ok((storage, Self { dir: dir.clone(), manifest }))
+        let read = async {
+            let mut manifest = Self::manifest_at(location).await?;
+            let identity = manifest.identity();
+            for shard in &mut manifest.shards {
+                *shard = good_copy(&*storage, dir, shard, &identity).await?;
+            }
+            let listed = DirEntries::new(storage.list(dir).await?);
+            check_shards(&*storage, dir, &manifest, &listed, Depth::Shallow).await?;
+            Ok::<_, CheckpointError>(Self { dir: dir.clone(), manifest })
+        };
+        let checkpoint = or_removed(&*storage, dir, read).await?;
+        Ok((storage, checkpoint))
     }
 
     /// Reads the manifest of a checkpoint alone. A reader of its files checks each of them.
@@ -77,11 +84,33 @@ impl StoredCheckpoint {
     /// # Errors
     /// As [`load`](Self::load); `Untrained`.
     pub async fn manifest_at(location: &StorageUrl) -> Result<Manifest, CheckpointError> {
-        let manifest = read_manifest(&*crate::connect(location)?, location.path()).await?;
+        let (storage, dir) = (crate::connect(location)?, location.path());
+        let manifest = or_removed(&*storage, dir, read_manifest(&*storage, dir)).await?;
         match manifest.initial {
             true => Err(CheckpointError::Untrained { dir: location.to_string() }),
             false => Ok(manifest),
         }
+    }
+}
+
+/// Awaits a reader of the checkpoint in `dir`. If the directory is gone after its error, that is the error: retention renames
+/// a checkpoint before it deletes the files, so none of them is damaged.
+///
+/// # Errors
+/// `Removed`; else those of the reader.
+pub async fn or_removed<T, E>(
+    storage: &dyn Storage,
+    dir: &StorePath,
+    read: impl Future<Output = Result<T, E>>,
+) -> Result<T, E>
+where
+    E: From<CheckpointError>,
+{
+    match read.await {
+        Err(_) if storage.stat(dir).await.is_err_and(|error| error.is_not_found()) => {
+            Err(CheckpointError::Removed { dir: storage.show(dir) }.into())
+        }
+        read => read,
     }
 }
 

@@ -49,7 +49,7 @@ pub use files::{Depth, good_copy};
 pub(crate) use layout::hidden_probe_name;
 pub use layout::is_shard_file_name;
 pub use lineage::{ClaimRecord, Lineage, Owner};
-pub use load::StoredCheckpoint;
+pub use load::{StoredCheckpoint, or_removed};
 pub use remove::Swept;
 pub use repair::{LostShard, Repair, RepairMode, ReplacedFile};
 pub use restore::{Candidate, DamagePolicy, Health, KeptCheckpoint, Newest, SkippedCheckpoint};
@@ -186,6 +186,12 @@ pub enum CheckpointError {
         /// The name.
         cut: CutId,
     },
+    /// Its directory is gone, so nothing is known to be damaged.
+    #[error("there is no checkpoint {dir}: it was removed while it was read, or never written")]
+    Removed {
+        /// Its directory.
+        dir: String,
+    },
     /// It is one of the newest two complete checkpoints.
     #[error("cannot remove checkpoint {cut}: it is one of the newest two")]
     Kept {
@@ -232,6 +238,7 @@ impl CheckpointError {
             Self::Foreign { .. }
             | Self::NotOurs { .. }
             | Self::Untrained { .. }
+            | Self::Removed { .. }
             | Self::OtherRun { .. }
             | Self::MirrorOfItself { .. } => ErrorClass::Input,
             Self::Fenced { .. } => ErrorClass::Fenced,

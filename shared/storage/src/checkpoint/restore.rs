@@ -124,7 +124,8 @@ fn best_pass(newest: &StoredCheckpoint) -> Option<u32> {
     EvaluationView::best(&newest.manifest.evaluations).map(|best| best.pass)
 }
 
-/// All checkpoints, oldest first, each with its state. The listing continues after one that cannot be read.
+/// All checkpoints, oldest first, each with its state. The listing continues after one that cannot be read, and leaves out
+/// one that is removed meanwhile.
 ///
 /// # Errors
 /// The directory itself or its claims cannot be read.
@@ -132,20 +133,30 @@ pub(super) async fn listing(
     root: &DirRoot,
     depth: Depth,
 ) -> Result<Vec<Candidate>, CheckpointError> {
-    let lineage = root.lineage().await?;
-    let mut found = Vec::new();
-    for cut in root.names().await? {
-        found.push(Candidate {
-            cut,
-            dir: root.checkpoint_dir(cut)?,
-            in_lineage: lineage.holds(cut),
-            health: match root.load(cut, depth).await {
+    for _ in 0..LOOKS {
+        let lineage = root.lineage().await?;
+        let (names, mut found) = (root.names().await?, Vec::new());
+        for &cut in &names {
+            let health = match root.load(cut, depth).await {
                 Ok(checkpoint) => Health::Good(Box::new(checkpoint)),
+                Err(_) if !root.names().await?.contains(&cut) => continue,
                 Err(error) => Health::Bad(error),
-            },
-        });
+            };
+            let (dir, in_lineage) = (root.checkpoint_dir(cut)?, lineage.holds(cut));
+            found.push(Candidate { cut, dir, in_lineage, health });
+        }
+        // Where all are gone, newer ones are there.
+        if names.is_empty() || !found.is_empty() {
+            return Ok(found);
+        }
     }
-    Ok(found)
+    Err(changing(root))
+}
+
+/// The error after [`LOOKS`] attempts.
+fn changing(root: &DirRoot) -> CheckpointError {
+    let error = StorageError::new(Op::List, root.show(&root.path), Reason::Unavailable);
+    error.because("checkpoints change while they are listed").into()
 }
 
 /// The same among those older than `below`. In the order of the lineage: generation, then number, never by time.
@@ -169,9 +180,7 @@ pub(super) async fn newest_below(
             }
         }
     }
-    let reason = Reason::Unavailable;
-    let error = StorageError::new(Op::List, root.show(&root.path), reason);
-    Err(error.because("checkpoints change while they are listed").into())
+    Err(changing(root))
 }
 
 /// One pass over the checkpoints, from the newest.

@@ -201,7 +201,8 @@ async fn an_unread_copy_never_leads_to_an_older_cut() {
     let (bad, other) = (file(&dir, 3, 0).await, file(&dir, 2, 0).await);
     let away = |name: &StorePath| {
         let name = name.name().to_owned();
-        let storage: Arc<dyn Storage> = Arc::new(Away { inner: memory.clone(), name });
+        let storage: Arc<dyn Storage> =
+            Arc::new(Away { inner: memory.clone(), name, removed: None });
         CheckpointDir::existing(storage, path("/ckpt"))
     };
     // One copy is good, the other one unread.

@@ -216,14 +216,22 @@ async fn a_new_directory_has_no_checkpoint() {
 pub(super) struct Away {
     pub(super) inner: MemoryStorage,
     pub(super) name: String,
+    /// A checkpoint that retention removes at the first of these reads instead.
+    pub(super) removed: Option<StorePath>,
 }
 
 impl Away {
-    fn check(&self, path: &StorePath) -> Result<(), StorageError> {
-        if path.as_str().contains(&self.name) {
-            return Err(StorageError::new(Op::Read, path, Reason::Unavailable));
+    async fn check(&self, path: &StorePath) -> Result<(), StorageError> {
+        if !path.as_str().contains(&self.name) {
+            return Ok(());
         }
-        Ok(())
+        match &self.removed {
+            Some(dir) => {
+                let _gone_before = self.inner.delete_dir(dir).await;
+                Ok(())
+            }
+            None => Err(StorageError::new(Op::Read, path, Reason::Unavailable)),
+        }
     }
 }
 
@@ -236,7 +244,7 @@ impl Storage for Away {
         self.inner.create(path, mode).await
     }
     async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError> {
-        self.check(path)?;
+        self.check(path).await?;
         self.inner.open(path, offset).await
     }
     async fn read_range(
@@ -245,7 +253,7 @@ impl Storage for Away {
         offset: u64,
         len: usize,
     ) -> Result<Bytes, StorageError> {
-        self.check(path)?;
+        self.check(path).await?;
         self.inner.read_range(path, offset, len).await
     }
     async fn stat(&self, path: &StorePath) -> Result<Entry, StorageError> {
@@ -280,7 +288,8 @@ async fn an_unreadable_newest_stops_without_a_fallback() {
         format!("g1-c3/{}", sidecar_name(&shard)),
         format!("g1-c3/{shard}"),
     ] {
-        let storage: Arc<dyn Storage> = Arc::new(Away { inner: place.memory.clone(), name });
+        let storage: Arc<dyn Storage> =
+            Arc::new(Away { inner: place.memory.clone(), name, removed: None });
         let dir = CheckpointDir::existing(storage, path("/ckpt"));
         let lineage = dir.lineage().await.expect("read");
         let error =
@@ -397,6 +406,43 @@ async fn the_listing_contains_damaged_checkpoints() {
     // Detected only by reading every byte.
     let listing = place.dir.listing(Depth::Shallow).await.expect("listed");
     assert!(listing.iter().all(|one| matches!(one.health, Health::Good(_)) && one.in_lineage));
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_is_removed_while_it_is_read_is_not_damaged() {
+    for (name, depth) in [
+        ("MANIFEST.json", Depth::Shallow),
+        ("MANIFEST.json.md5", Depth::Shallow),
+        (".ckpt.md5", Depth::Shallow),
+        (".ckpt", Depth::Full),
+    ] {
+        let on = async |number: u32| {
+            let place = place().await;
+            let removed = path(&format!("/ckpt/g1-c{number}"));
+            let name = match name {
+                "MANIFEST.json" => format!("g1-c{number}/{name}"),
+                name => name.to_owned(),
+            };
+            let removed = Some(removed);
+            let storage = Arc::new(Away { inner: place.memory.clone(), name, removed });
+            CheckpointDir::existing(storage, path("/ckpt"))
+        };
+        let listing = on(2).await.listing(depth).await.expect("listed");
+        let cuts: Vec<_> = listing.iter().map(|one| one.cut).collect();
+        assert_eq!(cuts, [cut(1, 1), cut(1, 3)], "{name}");
+        assert!(listing.iter().all(|one| matches!(one.health, Health::Good(_))), "{name}");
+        let dir = on(3).await;
+        let lineage = dir.lineage().await.expect("read");
+        let newest = dir.newest(&lineage, depth, DamagePolicy::Fail).await.expect("an older one");
+        assert_eq!(newest.checkpoint.expect("found").manifest.cut, cut(1, 2), "{name}");
+        let error = on(2).await.groups(cut(1, 2), Depth::Full).await.expect_err("gone");
+        assert!(matches!(error, CheckpointError::Unknown { .. }), "{name}: {error}");
+        let dir = on(2).await;
+        let alone = StoredCheckpoint::load(&**dir.storage(), &path("/ckpt/g1-c2"), depth).await;
+        let error = alone.expect_err("gone");
+        assert!(matches!(error, CheckpointError::Removed { .. }), "{name}: {error}");
+        assert!(!error.is_damage() && error.class() == ErrorClass::Input);
+    }
 }
 
 #[tokio::test]
