@@ -11,7 +11,8 @@ import java.util.jar.JarFile;
 
 /**
  * The program that the launcher starts: that of HEDDLE_BINARY, the jar itself (a program with a jar appended), or a file
- * "heddle" beside the jar. One that is not executable is copied to a private cache, under its SHA-256 digest.
+ * "heddle" beside the jar. One that is not executable is copied to a private cache, under its SHA-256 digest. A place where
+ * it cannot be executed, or where other users can exchange folders, is passed over for the temporary folder.
  */
 final class ProgramFile {
     private static final Set<PosixFilePermission> OWN = PosixFilePermissions.fromString("rwx------");
@@ -68,36 +69,64 @@ final class ProgramFile {
         if (Files.isExecutable(program)) {
             return program.toAbsolutePath();
         }
+        String digest = digest(program);
+        Object user = Files.getAttribute(Paths.get("/proc/self/"), "unix:uid");
+        List<String> passedOver = new ArrayList<>();
+        for (Path cache : caches(user)) {
+            try {
+                return copy(program, privateDir(cache, user), digest);
+            } catch (FileSystemException unusable) {
+                String reason = unusable.getReason();
+                passedOver.add(cache + " (" + (reason == null ? unusable.getClass().getSimpleName() : reason) + ")");
+            }
+        }
+        throw new IOException(program + " is not executable, and cannot be copied to " + String.join(" or ", passedOver)
+            + "; make it executable, or set XDG_CACHE_HOME to a folder of your own");
+    }
+
+    private static String digest(Path file) throws Exception {
         MessageDigest sha = MessageDigest.getInstance("SHA-256");
-        try (InputStream in = Files.newInputStream(program)) {
+        try (InputStream in = Files.newInputStream(file)) {
             byte[] bytes = new byte[1 << 16];
             for (int length = in.read(bytes); length > 0; length = in.read(bytes)) {
                 sha.update(bytes, 0, length);
             }
         }
-        String name = String.format("heddle-%064x", new BigInteger(1, sha.digest()));
-        Object user = Files.getAttribute(Paths.get("/proc/self/"), "unix:uid");
-        String home = System.getenv("XDG_CACHE_HOME") != null ? System.getenv("XDG_CACHE_HOME")
-            : System.getenv("HOME") + "/.cache";
-        try {
-            return copy(program, privateDir(Paths.get(home, "heddle"), user), name);
-        } catch (FileSystemException readOnly) {
-            Path temporary = Paths.get(System.getProperty("java.io.tmpdir"), "heddle-" + user);
-            return copy(program, privateDir(temporary, user), name);
-        }
+        return String.format("%064x", new BigInteger(1, sha.digest()));
     }
 
-    /** The folder "bin" in a folder that no other user can change. */
+    /** The folders for copies, by preference. An empty variable counts as missing, a relative path is not used. */
+    private static List<Path> caches(Object user) {
+        List<Path> folders = new ArrayList<>();
+        String cache = System.getenv("XDG_CACHE_HOME");
+        String home = System.getenv("HOME");
+        if (cache != null && cache.startsWith("/")) {
+            folders.add(Paths.get(cache, "heddle"));
+        } else if (home != null && home.startsWith("/") && Files.isDirectory(Paths.get(home))) {
+            folders.add(Paths.get(home, ".cache", "heddle"));
+        }
+        folders.add(Paths.get(System.getProperty("java.io.tmpdir"), "heddle-" + user).toAbsolutePath());
+        return folders;
+    }
+
+    /** The folder "bin" in a folder that no other user can change or rename. */
     private static Path privateDir(Path folder, Object user) throws IOException {
-        Path bin = folder.resolve("bin");
-        Files.createDirectories(folder.getParent());
-        for (Path each : new Path[] {folder, bin}) {
+        Files.createDirectories(folder.getParent(), PosixFilePermissions.asFileAttribute(OWN));
+        // Links above it are followed once, here.
+        Path parent = folder.getParent().toRealPath();
+        for (Path each = parent; each != null; each = each.getParent()) {
+            // Without the sticky bit, who can write a folder can rename what is in it.
+            if (isOfOthers(each, user, 01000)) {
+                throw new FileSystemException(folder.toString(), null, "other users can change " + each);
+            }
+        }
+        Path own = parent.resolve(folder.getFileName());
+        Path bin = own.resolve("bin");
+        for (Path each : new Path[] {own, bin}) {
             try {
                 Files.createDirectory(each, PosixFilePermissions.asFileAttribute(OWN));
             } catch (FileAlreadyExistsException used) {
-                Object owner = Files.getAttribute(each, "unix:uid", LinkOption.NOFOLLOW_LINKS);
-                int mode = (int) Files.getAttribute(each, "unix:mode", LinkOption.NOFOLLOW_LINKS);
-                if (!user.equals(owner) || (mode & 022) != 0) {
+                if (isOfOthers(each, user, 0)) {
                     throw new IOException("other users can change the cache directory " + each + "; remove it");
                 }
             }
@@ -105,17 +134,30 @@ final class ProgramFile {
         return bin;
     }
 
-    private static Path copy(Path program, Path folder, String name) throws IOException {
-        Path copy = folder.resolve(name);
-        if (!Files.isExecutable(copy)) {
-            Path part = Files.createTempFile(folder, ".", name);
-            try {
-                Files.copy(program, part, StandardCopyOption.REPLACE_EXISTING);
-                Files.setPosixFilePermissions(part, OWN);
-                Files.move(part, copy, StandardCopyOption.ATOMIC_MOVE);
-            } finally {
-                Files.deleteIfExists(part);
+    /** Whether another user than this one and root owns or can write a folder that has none of the bits "unless". */
+    private static boolean isOfOthers(Path folder, Object user, int unless) throws IOException {
+        Object owner = Files.getAttribute(folder, "unix:uid", LinkOption.NOFOLLOW_LINKS);
+        int mode = (int) Files.getAttribute(folder, "unix:mode", LinkOption.NOFOLLOW_LINKS);
+        // In a user namespace root may have another id.
+        boolean trusted = owner.equals(user) || owner.equals(Files.getAttribute(Paths.get("/"), "unix:uid"));
+        return !trusted || (mode & 022) != 0 && (mode & unless) == 0;
+    }
+
+    private static Path copy(Path program, Path folder, String digest) throws Exception {
+        Path copy = folder.resolve("heddle-" + digest);
+        if (Files.isRegularFile(copy) && Files.isExecutable(copy) && digest(copy).equals(digest)) {
+            return copy;
+        }
+        Path part = Files.createTempFile(folder, ".", ".heddle", PosixFilePermissions.asFileAttribute(OWN));
+        try {
+            if (!Files.isExecutable(part)) {
+                throw new FileSystemException(folder.toString(), null, "mounted with noexec");
             }
+            Files.copy(program, part, StandardCopyOption.REPLACE_EXISTING);
+            Files.setPosixFilePermissions(part, OWN);
+            Files.move(part, copy, StandardCopyOption.ATOMIC_MOVE);
+        } finally {
+            Files.deleteIfExists(part);
         }
         return copy;
     }

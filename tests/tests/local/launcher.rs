@@ -364,6 +364,91 @@ fn a_home_that_cannot_be_written_is_no_obstacle() -> Result<()> {
 }
 
 #[test]
+fn a_cache_that_is_not_private_or_not_stated_is_not_used() -> Result<()> {
+    let bench = Bench::new()?;
+    let jar = bench.echo_jar(0o644)?;
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+    };
+    let [home, wide, sticky] = ["home", "wide", "sticky"].map(|name| bench.path(name));
+    for (path, bits) in [(&wide, 0o777), (&sticky, 0o1777)] {
+        std::fs::create_dir(path)?;
+        mode(path, bits)?;
+        std::fs::create_dir(path.join("own"))?;
+    }
+    let uid = nix::unistd::getuid();
+    let tmp = bench.path(&format!("tmp/heddle-{uid}/bin"));
+    let of = |path: &Path| path.display().to_string();
+    for (variables, place) in [
+        (vec![("XDG_CACHE_HOME", String::new())], home.join(".cache/heddle/bin")),
+        (vec![("XDG_CACHE_HOME", "rel".to_owned())], home.join(".cache/heddle/bin")),
+        (vec![("XDG_CACHE_HOME", of(&home.join("new/cache")))], home.join("new/cache/heddle/bin")),
+        (vec![("HOME", of(&sticky.join("own")))], sticky.join("own/.cache/heddle/bin")),
+        (vec![("HOME", of(&wide.join("own")))], tmp.clone()),
+        (vec![("HOME", of(&wide))], tmp.clone()),
+        (vec![("HOME", of(&bench.path("absent")))], tmp.clone()),
+        (vec![("HOME", String::new())], tmp.clone()),
+    ] {
+        let mut command = bench.yarn_jar(&jar, &["x"]);
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        let output = command.output()?;
+        ensure!(text(&output.stdout) == "x\n", "{variables:?}: {output:?}");
+        ensure!(place.is_dir(), "{variables:?}: no {place:?}");
+        std::fs::remove_dir_all(place.parent().context("a folder")?)?;
+    }
+    let output = bench.yarn_jar(&jar, &["x"]).env_remove("HOME").output()?;
+    ensure!(text(&output.stdout) == "x\n" && tmp.is_dir(), "{output:?}");
+    for name in ["null", "rel", "absent", "heddle", ".cache"] {
+        ensure!(!bench.path(name).exists(), "{name} was made");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_copy_with_other_content_is_replaced() -> Result<()> {
+    let bench = Bench::new()?;
+    let jar = bench.echo_jar(0o644)?;
+    let runs = || -> Result<()> {
+        let output = bench.yarn_jar(&jar, &["x"]).output()?;
+        ensure!(text(&output.stdout) == "x\n", "{output:?}");
+        Ok(())
+    };
+    runs()?;
+    let copy = std::fs::read_dir(bench.path("home/.cache/heddle/bin"))?.next().context("a copy")??;
+    let good = std::fs::read(copy.path())?;
+    let mut other = good.clone();
+    *other.last_mut().context("not empty")? ^= 1;
+    for bad in [Vec::new(), b"#!/bin/sh\necho other\n".to_vec(), other] {
+        std::fs::write(copy.path(), bad)?;
+        runs()?;
+        ensure!(std::fs::read(copy.path())? == good, "it was not replaced");
+    }
+    std::fs::set_permissions(copy.path(), std::fs::Permissions::from_mode(0o600))?;
+    runs()
+}
+
+/// Needs root.
+#[test]
+fn a_home_without_execution_is_no_obstacle() -> Result<()> {
+    let bench = Bench::new()?;
+    let jar = bench.echo_jar(0o644)?;
+    let yarn = bench.yarn_jar(&jar, &["x"]);
+    let mut command = Command::new("unshare");
+    let mount = "mount -t tmpfs -o noexec tmpfs \"$HOME\" && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", mount, "sh"]).arg(yarn.get_program());
+    command.args(yarn.get_args()).current_dir(bench.dir.path());
+    for (name, value) in yarn.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let output = command.output()?;
+    ensure!(text(&output.stdout) == "x\n", "{output:?}");
+    Ok(())
+}
+
+#[test]
 fn what_cannot_start_is_exit_10_with_words() -> Result<()> {
     let bench = Bench::new()?;
     let jar = bench.echo_jar(0o644)?;
