@@ -4,12 +4,16 @@
 //! `xi:fallback`. Names are trimmed, values are not. Unlike Hadoop, it rejects DOCTYPE (entity bombs need one), more
 //! than [`FILE_BYTES_MAX`] or [`INCLUDES_MAX`], nesting beyond [`DEPTH_MAX`], include cycles, and includes by URL.
 
+mod encoding;
+
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use quick_xml::events::{BytesRef, BytesStart, Event};
 use quick_xml::{Reader, XmlVersion};
+
+use encoding::line_of;
 
 /// Longest file in bytes. A site file with every key stays below 1 MiB.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -125,11 +129,7 @@ impl PropertyReader<'_> {
         let at = |line, problem| XmlError { file: path.to_owned(), line, problem };
         let malformed =
             |line, text: &dyn ToString| at(line, XmlProblem::Malformed(text.to_string()));
-        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        let text = std::str::from_utf8(bytes).map_err(|error| {
-            let line = line_of(&bytes[..error.valid_up_to()]);
-            malformed(line, &"the text is not UTF-8")
-        })?;
+        let text = &*encoding::decode(bytes).map_err(|(line, what)| malformed(line, &what))?;
         let file: Arc<Path> = path.into();
         self.stack.push(path.to_owned());
 
@@ -170,10 +170,7 @@ impl PropertyReader<'_> {
                     parser.text(resolve(&reference, path, line)?.as_str())
                 }
                 Event::DocType(_) => return Err(at(line, XmlProblem::Dtd)),
-                Event::Decl(declaration) => {
-                    check_encoding(&declaration, text).map_err(|name| malformed(line, &name))?
-                }
-                Event::Comment(_) | Event::PI(_) => {}
+                Event::Decl(_) | Event::Comment(_) | Event::PI(_) => {}
                 Event::Eof => break,
             }
             if roots > 1 {
@@ -341,11 +338,6 @@ impl LineCounter<'_> {
     }
 }
 
-fn line_of(before: &[u8]) -> u32 {
-    let newlines = before.iter().filter(|byte| **byte == b'\n').count();
-    u32::try_from(newlines).unwrap_or(u32::MAX - 1) + 1
-}
-
 /// Java's `String.trim`, which removes all characters up to the space.
 pub(super) fn java_trim(text: &str) -> &str {
     text.trim_matches(|c| c <= ' ')
@@ -379,19 +371,6 @@ fn resolve(reference: &BytesRef<'_>, file: &Path, line: u32) -> Result<String, X
     match quick_xml::escape::resolve_xml_entity(&name) {
         Some(text) => Ok(text.to_owned()),
         None => Err(at(XmlProblem::Entity(name.into_owned()))),
-    }
-}
-
-/// The text is valid UTF-8. A declaration of another encoding is accepted only if the text is ASCII.
-fn check_encoding(
-    declaration: &quick_xml::events::BytesDecl<'_>,
-    text: &str,
-) -> Result<(), String> {
-    match declaration.encoding() {
-        Some(Ok(name)) if !name.eq_ignore_ascii_case("utf-8") && !text.is_ascii() => {
-            Err(format!("the encoding must be UTF-8 (got {name})"))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -119,22 +119,75 @@ fn includes_by_url_are_rejected() {
     assert!(problem(&include("none.xml")).contains("/conf/none.xml must exist"));
 }
 
-#[test]
-fn a_file_of_another_encoding_must_be_ascii() {
-    let latin = "<?xml version='1.0' encoding='ISO-8859-1'?><configuration><property name='a' value='VALUE'/></configuration>";
-    assert_eq!(read(&files(&[("/conf/a.xml", latin)])).expect("is plain").len(), 1);
-    assert!(problem(&latin.replace("VALUE", "ü")).contains("ISO-8859-1"));
-    struct Bytes;
-    impl FileSource for Bytes {
-        fn read(&self, _: &Path) -> std::io::Result<Option<Vec<u8>>> {
-            Ok(Some(b"<configuration>\n\xff</configuration>".to_vec()))
-        }
+/// One file of any bytes.
+struct Bytes(Vec<u8>);
+
+impl FileSource for Bytes {
+    fn read(&self, _: &Path) -> std::io::Result<Option<Vec<u8>>> {
+        Ok(Some(self.0.clone()))
     }
-    let error = read_file(&Bytes, Path::new("x")).expect_err("is not UTF-8");
-    assert_eq!(error.to_string(), "x:2: the XML is not well-formed: the text is not UTF-8");
+}
+
+#[test]
+fn text_is_read_in_its_declared_encoding() {
+    let file = |encoding: &str| {
+        format!(
+            "<?xml version='1.0' encoding=\"{encoding}\"?>\n<configuration>\n<property name='a' value='é'/></configuration>"
+        )
+    };
+    let latin = |text: &str| text.chars().map(|c| c as u8).collect::<Vec<u8>>();
+    let wide = |text: &str, mark: bool, bytes: fn(u16) -> [u8; 2]| {
+        let mark = mark.then_some(0xfeff).into_iter();
+        mark.chain(text.encode_utf16()).flat_map(bytes).collect::<Vec<u8>>()
+    };
+    for (name, bytes) in [
+        ("UTF-8", file("utf-8").into_bytes()),
+        ("ISO-8859-1", latin(&file("ISO-8859-1"))),
+        ("latin1", latin(&file("latin1"))),
+        ("UTF-16 with a mark", wide(&file("UTF-16"), true, u16::to_be_bytes)),
+        ("UTF-16 with the other mark", wide(&file("UTF-16"), true, u16::to_le_bytes)),
+        ("UTF-16BE", wide(&file("UTF-16BE"), false, u16::to_be_bytes)),
+        ("UTF-16LE", wide(&file("UTF-16LE"), false, u16::to_le_bytes)),
+    ] {
+        let read = read_file(&Bytes(bytes), Path::new("x")).expect(name).expect("is there");
+        assert_eq!((read[0].value.as_deref(), read[0].line), (Some("é"), 3), "{name}");
+    }
+    let mut half = wide(&file("UTF-16"), true, u16::to_be_bytes);
+    half.pop();
+    let unread = "the encoding must be UTF-8, UTF-16, ISO-8859-1 or US-ASCII (got windows-1252)";
+    for (bytes, error) in [
+        (latin(&file("windows-1252")), format!("x:1: {unread}")),
+        (latin(&file("us-ascii")), "x:3: the text is not us-ascii".to_owned()),
+        (latin(&file("UTF-16")), "x:3: the text is not UTF-16".to_owned()),
+        (half, "x:3: the text is not UTF-16".to_owned()),
+        (latin(&file("UTF-8")), "x:3: the text is not UTF-8".to_owned()),
+        (
+            b"<configuration>\n\xff</configuration>".to_vec(),
+            "x:2: the text is not UTF-8".to_owned(),
+        ),
+    ] {
+        let found = read_file(&Bytes(bytes), Path::new("x")).expect_err(&error);
+        let expected = error.replacen(": ", ": the XML is not well-formed: ", 1);
+        assert_eq!(found.to_string(), expected);
+    }
+    let plain = file("windows-1252").replace('é', "e");
+    read_file(&Bytes(plain.into_bytes()), Path::new("x")).expect("ASCII in any of these encodings");
 }
 
 proptest! {
+    #[test]
+    fn any_bytes_give_entries_or_an_error(
+        head in prop_oneof![
+            Just(""), Just("\u{feff}"), Just("<?xml encoding='latin1'?>"), Just("<?xml encoding="),
+            Just("<\0?\0"), Just("\0<\0?"),
+        ],
+        bytes in proptest::collection::vec(any::<u8>(), 0..80),
+    ) {
+        for mark in [&b""[..], b"\xff\xfe", b"\xfe\xff"] {
+            let _ = read_file(&Bytes([mark, head.as_bytes(), &bytes].concat()), Path::new("x"));
+        }
+    }
+
     #[test]
     fn any_text_gives_entries_or_an_error(text in "\\PC{0,80}") {
         let _ = read(&files(&[("/conf/a.xml", &text)]));
