@@ -351,9 +351,10 @@ async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Byte
 /// # Errors
 /// The system cannot create an event queue.
 pub fn runtime() -> Result<tokio::runtime::Runtime, CommandFailure> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-        CommandFailure::caused(ExitCode::Internal, "cannot create an event queue", &error)
-    })
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CommandFailure::of_system("cannot create an event queue", &error))
 }
 
 #[cfg(test)]

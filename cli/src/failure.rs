@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt::Display;
 
 use heddle_protocol::exit_code::ExitCode;
+use nix::errno::Errno;
 
 /// The failure of a command.
 #[derive(Clone, Debug)]
@@ -38,10 +39,36 @@ impl CommandFailure {
         failure
     }
 
+    /// The failure of a call that the system refuses: its limits are those of the user, all else is a defect.
+    pub fn of_system(fact: impl Display, cause: &std::io::Error) -> Self {
+        match cause.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EMFILE | Errno::ENFILE) => Self::caused(ExitCode::Input, fact, cause)
+                .next("raise nofile (ulimit -n, LimitNOFILE= of the service that starts it)"),
+            _ => Self::caused(ExitCode::Internal, fact, cause),
+        }
+    }
+
     /// Adds the next step.
     #[must_use]
     pub fn next(mut self, next: impl Display) -> Self {
         self.next = next.to_string();
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exhausted_descriptors_are_not_a_defect() {
+        for (errno, exit) in [(Errno::EMFILE, ExitCode::Input), (Errno::EIO, ExitCode::Internal)] {
+            let error = std::io::Error::from_raw_os_error(errno as i32);
+            let failure = CommandFailure::of_system("cannot start", &error);
+            assert_eq!(
+                (failure.exit, failure.next.contains("nofile")),
+                (exit, exit == ExitCode::Input)
+            );
+        }
     }
 }

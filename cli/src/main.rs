@@ -30,6 +30,7 @@ use heddle_protocol::exit_code::ExitCode;
 
 fn main() -> std::process::ExitCode {
     launcher::die_with_launcher();
+    stop_signals::outlive_file_limits();
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -1,17 +1,26 @@
 //! SIGINT and SIGTERM to a command that waits for a job: the first asks for an orderly stop, the second for one at once.
 //!
 //! A signal often arrives twice: a scheduler sends it to the process group, and a launcher in that group passes it on.
-//! The same signal within a second therefore counts once.
+//! The same signal within a second therefore counts once. One signal of the system is turned into an error of the write.
 
 use std::time::{Duration, Instant};
 
 use heddle_protocol::exit_code::ExitCode;
+use nix::sys::signal::{SigSet, Signal::SIGXFSZ};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::failure::CommandFailure;
 
 /// Longer than a launcher takes to pass a signal on, shorter than the decision to press Ctrl-C again.
 const REPEATED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Blocks SIGXFSZ in this process and its children: a write beyond the limit of a file's size (`ulimit -f`) is then an error
+/// with a message, where the signal would end the process without one. To be called before threads are started.
+pub fn outlive_file_limits() {
+    let mut signals = SigSet::empty();
+    signals.add(SIGXFSZ);
+    let _best_effort = signals.thread_block();
+}
 
 /// The signals of this process from now on.
 #[derive(Debug)]
@@ -28,9 +37,7 @@ impl StopSignals {
     /// # Errors
     /// The system refuses.
     pub fn register() -> Result<Self, CommandFailure> {
-        let fail = |error: std::io::Error| {
-            CommandFailure::caused(ExitCode::Internal, "cannot handle signals", &error)
-        };
+        let fail = |error| CommandFailure::of_system("cannot handle signals", &error);
         Ok(Self {
             interrupts: signal(SignalKind::interrupt()).map_err(fail)?,
             terminations: signal(SignalKind::terminate()).map_err(fail)?,

@@ -374,3 +374,24 @@ fn a_port_in_use_is_exit_7() {
     assert_eq!(output.status.code(), Some(7), "{stderr}");
     assert!(stderr.contains("network.ports"), "{stderr}");
 }
+
+#[test]
+fn files_beyond_the_size_limit_are_an_error_with_a_code() {
+    let bench = Bench::new();
+    std::fs::write(bench.0.path().join("job.toml"), TRAINING).unwrap();
+    // Blocks of 512 bytes: the files of the run directory, then those of a checkpoint of a million features.
+    for (blocks, more) in [("1", &[][..]), ("200", &["--set", "model.features=1000000"])] {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", "ulimit -f $0 && exec \"$@\"", blocks])
+            .arg(env!("CARGO_BIN_EXE_heddle"))
+            .args(["run", "job.toml", "--set", "data.passes=1"])
+            .args(more)
+            .current_dir(bench.0.path())
+            .env("XDG_STATE_HOME", bench.0.path().join("state"));
+        let output = shell.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(5), "{blocks}: {output:?}");
+        assert!(stderr.contains("File too large"), "{blocks}: {stderr}");
+    }
+}

@@ -16,6 +16,8 @@ mod yarn;
 use std::path::Path;
 use std::time::Duration;
 
+pub use listen::check_files;
+
 use heddle_protocol::exit_code::ExitCode;
 use heddle_storage::chain;
 

@@ -5,8 +5,9 @@
 
 use std::path::PathBuf;
 
+use heddle_am::process::check_files;
 use heddle_am::report::format;
-use heddle_am::run_dir::{ResumeMode, RunDir, RunFile};
+use heddle_am::run_dir::{ResumeMode, RunDir, RunDirError, RunFile};
 use heddle_am::wall_clock::wall_ms;
 use heddle_input::{ValueDecision, parallelism_warning, workers};
 use heddle_protocol::exit_code::ExitCode;
@@ -15,6 +16,8 @@ use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::file::Job;
 use heddle_protocol::spec::{JobSpec, SpecDigest, identity};
+use heddle_storage::class_of_io;
+use heddle_telemetry::descriptors::Limit;
 use uuid::Uuid;
 
 use super::decisions::{self, effective_batch};
@@ -92,16 +95,14 @@ pub fn run(args: Args, json: bool) -> CommandResult {
         decisions::print(&plan.decisions);
     }
     let run = create(&args, &plan)?;
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-            CommandFailure::caused(ExitCode::Internal, "cannot create an event queue", &error)
-        })?;
-    runtime.block_on(follow::follow(&run, &plan.job.spec, !args.no_checkpoint, json))
+    am_client::runtime()?.block_on(follow::follow(&run, &plan.job.spec, !args.no_checkpoint, json))
 }
 
 fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     let id = RunId(Uuid::new_v4());
     let mut job = args.job.read(&id.short())?;
+    check_files(&job.spec, Limit::hard())
+        .map_err(|error| CommandFailure::new(ExitCode::Input, error))?;
     let given = args.work_dir.as_deref().or(job.spec.run.work_dir.as_deref());
     let work_dir = runs::work_dir(given)?;
     let job_file = args.job.absolute()?;
@@ -271,13 +272,13 @@ pub fn data_in_words(input: &InputPlan) -> String {
 /// Creates the run directory with all files that the ApplicationMaster needs.
 fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, CommandFailure> {
     let path = runs::path_of(&plan.work_dir, plan.id.0);
-    let unwritable = |error: &dyn std::error::Error| {
-        CommandFailure::caused(
-            ExitCode::Input,
-            format!("cannot create the run directory {}", path.display()),
-            error,
-        )
-        .next("pass another folder with --work-dir")
+    let unwritable = |error: RunDirError| {
+        let exit = match &error {
+            RunDirError::Io { source, .. } => class_of_io(source).exit_code(),
+            _ => ExitCode::Input,
+        };
+        let fact = format!("cannot create the run directory {}", path.display());
+        CommandFailure::caused(exit, fact, &error).next("pass another folder with --work-dir")
     };
     let secret = Secret::random().map_err(|error| {
         CommandFailure::caused(ExitCode::Internal, "cannot generate the job's secret", &error)
@@ -294,8 +295,7 @@ fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, CommandFailure> {
         default_output: plan.job.default_output,
         warnings: plan.warnings.clone(),
     };
-    let dir = RunDir::create(&path, &file, &plan.job.spec, &secret)
-        .map_err(|error| unwritable(&error))?;
+    let dir = RunDir::create(&path, &file, &plan.job.spec, &secret).map_err(unwritable)?;
     let run = LocalRun { dir, file };
     run.remember(&plan.request)?;
     Ok(run)

@@ -94,6 +94,16 @@ pub enum Reason {
     Other,
 }
 
+impl Reason {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Denied | Self::Quota(_) | Self::Full => ErrorClass::Denied,
+            Self::Unavailable => ErrorClass::Unreachable,
+            _ => ErrorClass::Input,
+        }
+    }
+}
+
 /// A failed call: operation, path and reason.
 ///
 /// `Display` does not repeat the source; print the chain.
@@ -150,11 +160,7 @@ impl StorageError {
 
     /// The class of the failure.
     pub fn class(&self) -> ErrorClass {
-        match &self.reason {
-            Reason::Denied | Reason::Quota(_) | Reason::Full => ErrorClass::Denied,
-            Reason::Unavailable => ErrorClass::Unreachable,
-            _ => ErrorClass::Input,
-        }
+        self.reason.class()
     }
 
     /// The failure as other processes receive it.
@@ -202,6 +208,12 @@ impl Error for StorageError {
     }
 }
 
+/// The class of a failure of the local file system.
+#[must_use]
+pub fn class_of_io(error: &io::Error) -> ErrorClass {
+    reason_of_io(Op::Write, error).class()
+}
+
 fn reason_of_io(op: Op, error: &io::Error) -> Reason {
     use io::ErrorKind as K;
     match error.kind() {
@@ -214,6 +226,7 @@ fn reason_of_io(op: Op, error: &io::Error) -> Reason {
         K::PermissionDenied | K::ReadOnlyFilesystem => Reason::Denied,
         K::StorageFull => Reason::Full,
         K::QuotaExceeded => Reason::Quota("disk quota".to_owned()),
+        K::FileTooLarge => Reason::Quota("the limit of a file's size here (ulimit -f)".to_owned()),
         // A local read error (EIO), a stale NFS handle or a timeout does not prove damage: a repair, a remount or a retry
         // may still read the bytes.
         K::TimedOut
@@ -324,6 +337,10 @@ mod tests {
         let read_only = io::Error::from_raw_os_error(Errno::EROFS as i32);
         let read_only = chain(&StorageError::from_io(Op::Create, "/a", read_only));
         assert!(read_only.contains("Read-only"), "{read_only}");
+        let too_large = io::Error::from_raw_os_error(Errno::EFBIG as i32);
+        assert_eq!(class_of_io(&too_large), ErrorClass::Denied);
+        let too_large = chain(&StorageError::from_io(Op::Write, "/a", too_large));
+        assert!(too_large.contains("quota exceeded: the limit of a file's size"), "{too_large}");
         let unknown = WriteError::Unknown(io(io::ErrorKind::NotFound));
         assert_eq!(
             chain(&unknown),

@@ -42,6 +42,12 @@ impl Limit {
         Self(getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(soft, _)| soft))
     }
 
+    /// What a process of a job that this one starts can raise it to.
+    #[must_use]
+    pub fn hard() -> Self {
+        Self(getrlimit(Resource::RLIMIT_NOFILE).map_or(u64::MAX, |(_, hard)| hard))
+    }
+
     /// Raises the soft limit to the hard one and returns it. A failure is logged, and the old limit stays.
     pub fn raise() -> Self {
         match getrlimit(Resource::RLIMIT_NOFILE) {

@@ -367,9 +367,8 @@ fn a_home_that_cannot_be_written_is_no_obstacle() -> Result<()> {
 fn a_cache_that_is_not_private_or_not_stated_is_not_used() -> Result<()> {
     let bench = Bench::new()?;
     let jar = bench.echo_jar(0o644)?;
-    let mode = |path: &Path, mode| {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-    };
+    let mode =
+        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
     let [home, wide, sticky] = ["home", "wide", "sticky"].map(|name| bench.path(name));
     for (path, bits) in [(&wide, 0o777), (&sticky, 0o1777)] {
         std::fs::create_dir(path)?;
@@ -414,7 +413,8 @@ fn a_copy_with_other_content_is_replaced() -> Result<()> {
         Ok(())
     };
     runs()?;
-    let copy = std::fs::read_dir(bench.path("home/.cache/heddle/bin"))?.next().context("a copy")??;
+    let copy =
+        std::fs::read_dir(bench.path("home/.cache/heddle/bin"))?.next().context("a copy")??;
     let good = std::fs::read(copy.path())?;
     let mut other = good.clone();
     *other.last_mut().context("not empty")? ^= 1;

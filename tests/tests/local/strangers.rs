@@ -233,12 +233,12 @@ fn idle_connections_at_a_low_file_limit_do_not_end_a_job() {
 #[test]
 fn a_job_too_large_for_the_limit_of_files_is_refused() {
     let dir = folder();
-    let run = Run::start_limited(dir.path(), "job.toml", &["--set", "trainers.max=60"], 64)
-        .expect("it starts");
-    let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
-    assert_eq!(code, Some(7), "{stderr}");
-    let Some(JobEvent::Ended { message, .. }) = events.last() else {
-        panic!("{events:?}");
-    };
-    assert!(message.contains("raise nofile"), "{message}");
+    for (files, needed) in [(64, 94), (10, 94)] {
+        let arguments = ["--set", "trainers.max=60"];
+        let run = Run::start_limited(dir.path(), "job.toml", &arguments, files).expect("it starts");
+        let (code, _, stderr) = run.finish(LIMIT).expect("it ends");
+        assert_eq!(code, Some(7), "{stderr}");
+        let needs = format!("needs {needed} open files, but the hard limit here is {files}");
+        assert!(stderr.contains("raise nofile") && stderr.contains(&needs), "{stderr}");
+    }
 }

@@ -24,16 +24,17 @@ use crate::stop_signals::StopSignals;
 
 /// Starts the ApplicationMaster, with pipes to it and its standard error in a file.
 fn start(run: &LocalRun) -> Result<Child, CommandFailure> {
-    let internal = |what: &str, error: &dyn std::error::Error| {
-        CommandFailure::caused(ExitCode::Internal, what, error)
-    };
-    let program = std::env::current_exe()
-        .map_err(|error| internal("cannot determine the path of this program", &error))?;
+    let program = std::env::current_exe().map_err(|error| {
+        CommandFailure::of_system("cannot determine the path of this program", &error)
+    })?;
     let logs = run.dir.logs().join("am");
     std::fs::create_dir_all(&logs)
-        .map_err(|error| internal("cannot create the folder for logs", &error))?;
+        .map_err(|error| CommandFailure::of_system("cannot create the folder for logs", &error))?;
     let stderr = std::fs::File::create(logs.join("stderr")).map_err(|error| {
-        internal("cannot create the file for the ApplicationMaster's messages", &error)
+        CommandFailure::of_system(
+            "cannot create the file for the ApplicationMaster's messages",
+            &error,
+        )
     })?;
     Command::new(program)
         .arg("am")
@@ -46,7 +47,7 @@ fn start(run: &LocalRun) -> Result<Child, CommandFailure> {
         // The terminal's Ctrl-C is for this process, which sends a stop operation.
         .process_group(0)
         .spawn()
-        .map_err(|error| internal("cannot start the ApplicationMaster", &error))
+        .map_err(|error| CommandFailure::of_system("cannot start the ApplicationMaster", &error))
 }
 
 /// Starts the ApplicationMaster, prints its events until it ends, and passes Ctrl-C on. `checkpoint`: whether it takes
