@@ -18,8 +18,19 @@ pub struct JobArgs {
     #[arg(value_name = "JOB")]
     pub file: PathBuf,
     /// Override a key, such as trainers.max=8; may be given several times
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     pub set: Vec<String>,
+}
+
+/// A word of `--set`. Whether the job has such a key is checked where the job file is read.
+///
+/// # Errors
+/// It has no `=`.
+pub fn key_value(text: &str) -> Result<String, String> {
+    match text.contains('=') {
+        true => Ok(text.to_owned()),
+        false => Err("expected KEY=VALUE, such as trainers.max=8".to_owned()),
+    }
 }
 
 impl JobArgs {

@@ -224,6 +224,18 @@ fn a_wrong_command_line_is_exit_2_with_a_hint() {
     assert!(bench.refused(&["stattus"], 2).contains("status"));
     bench.refused(&[], 2);
     bench.refused(&["run", "job.toml", "--resume", "--fresh"], 2);
+    for command in [
+        &["run", "job.toml"][..],
+        &["submit", "job.toml"],
+        &["config", "show", "job.toml"],
+        &["bench", "train"],
+    ] {
+        let stderr = bench.refused(&[command, &["--set", "trainers.max"]].concat(), 2);
+        assert!(stderr.contains("expected KEY=VALUE"), "{stderr}");
+    }
+    for set in ["trainers.most=3", "trainers.max=many", "=3"] {
+        bench.refused(&["config", "show", "job.toml", "--set", set], 7);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Bytes;
 
 use crate::failure::{CommandFailure, CommandResult};
+use crate::job_file::key_value;
 use crate::output;
 
 /// Largest size of parameters: a table has fewer than 2³² rows.
@@ -79,7 +80,7 @@ struct TrainArgs {
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..))]
     rows: u64,
     /// Keys of the job, as for `heddle run`: KEY=VALUE
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<String>,
     /// Local folder for data, checkpoints and models; what is written is removed [default: the current one]
     #[arg(long, value_name = "DIR")]

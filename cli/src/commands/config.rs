@@ -14,7 +14,7 @@ use super::submit::{self, Keys};
 use crate::am_client;
 use crate::cluster::{self, ClusterContext};
 use crate::failure::{CommandFailure, CommandResult};
-use crate::job_file::JobArgs;
+use crate::job_file::{JobArgs, key_value};
 use crate::output;
 use crate::runs;
 use crate::site_defaults;
@@ -33,7 +33,7 @@ pub struct ShowArgs {
     #[arg(value_name = "JOB")]
     file: Option<PathBuf>,
     /// Override a key, such as trainers.max=8; may be given several times
-    #[arg(long, value_name = "KEY=VALUE", requires = "file")]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value, requires = "file")]
     set: Vec<String>,
     /// Show what the same command line of `heddle submit` comes to
     #[arg(long, requires = "file")]
