@@ -26,6 +26,8 @@ use crate::waiting;
 
 /// An ApplicationMaster of this machine responds in milliseconds unless it hangs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// The exit code of an operation that the job refuses. The job itself goes on.
+pub const REFUSED: ExitCode = ExitCode::Input;
 /// A view of ten thousand slots has some MB.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
@@ -132,7 +134,7 @@ impl Am {
     /// Sends an operation; returns when it is done.
     ///
     /// # Errors
-    /// Exit code 6 if it does not respond, 5 if it rejects the secret, 1 if it refuses the operation.
+    /// Exit code 6 if it does not respond, 5 if it rejects the secret, [`REFUSED`] if it refuses the operation.
     pub async fn operate(
         &self,
         run: RunId,
@@ -221,7 +223,7 @@ impl Am {
                 Err(CommandFailure::new(ExitCode::Denied, format!("{peer}: {text}")))
             }
             Ok(Err(ExchangeError::Refused(StatusCode::CONFLICT, text))) => {
-                Err(CommandFailure::new(ExitCode::JobFailed, format!("{peer} refuses: {text}")))
+                Err(CommandFailure::new(REFUSED, format!("{peer} refuses: {text}")))
             }
             Ok(Err(ExchangeError::Refused(status, text))) => {
                 Err(unreachable(&format!("answered {status}: {text}")))
@@ -247,7 +249,7 @@ pub async fn view(run: &LocalRun) -> Result<JobView, CommandFailure> {
 /// Sends an operation to the ApplicationMaster of a run of this machine; returns when it is done.
 ///
 /// # Errors
-/// Exit code 6 if it does not respond, 5 if it rejects the secret, 1 if it refuses the operation.
+/// Exit code 6 if it does not respond, 5 if it rejects the secret, [`REFUSED`] if it refuses the operation.
 pub async fn operate(run: &LocalRun, operation: &Operation) -> Result<(), CommandFailure> {
     let secret = run.dir.secret().map_err(|error| {
         CommandFailure::caused(ExitCode::Denied, "cannot read the run's secret", &error)

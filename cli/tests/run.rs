@@ -395,3 +395,19 @@ fn files_beyond_the_size_limit_are_an_error_with_a_code() {
         assert!(stderr.contains("File too large"), "{blocks}: {stderr}");
     }
 }
+
+#[test]
+fn operations_that_a_job_refuses_are_not_its_failure() {
+    let bench = Bench::new();
+    let running = bench.start(&[]);
+    let run = bench.list()[0]["run"].as_str().unwrap().to_owned();
+    for number in ["0", "99"] {
+        let output = bench.heddle(&["scale", &run[..6], "trainers", number]);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(7), "{stderr}");
+        assert!(stderr.contains("takes 1 to 2 trainers"), "{stderr}");
+        assert!(stderr.contains("the bounds are trainers.min and trainers.max"), "{stderr}");
+    }
+    running.signal(Signal::SIGINT);
+    running.end();
+}

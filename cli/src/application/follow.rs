@@ -15,6 +15,7 @@ use super::Application;
 use super::diagnostics::{exit_of, without_time};
 use super::event_cursor::EventCursor;
 use super::wait_args::{OnInterrupt, WaitArgs};
+use crate::am_client;
 use crate::cluster::client_failure;
 use crate::event_printer::{EventPrinter, JobFacts};
 use crate::failure::{CommandFailure, CommandResult};
@@ -296,7 +297,7 @@ impl Follower {
             _ = signals.next() => return self.kill("killed by its submitter").await,
         };
         if let Err(failure) = ordered {
-            if failure.exit == ExitCode::JobFailed {
+            if failure.exit == am_client::REFUSED {
                 // The ApplicationMaster responds, so it ends by itself without a new checkpoint.
                 self.printer.say(&failure.fact);
                 return Ok(());

@@ -80,7 +80,7 @@ pub async fn follow(run: &LocalRun, spec: &JobSpec, checkpoint: bool, json: bool
                 Ok(None) | Err(_) => break,
             },
             failure = refused(&mut order) => {
-                if failure.exit == ExitCode::JobFailed {
+                if failure.exit == am_client::REFUSED {
                     // The ApplicationMaster responds, so it ends by itself without a new checkpoint.
                     eprintln!("{}", failure.fact);
                     continue;
