@@ -18,6 +18,7 @@ pub mod attempt_history;
 pub mod carried_files;
 pub mod claim;
 pub mod cluster;
+pub mod continuation;
 mod delay_warning;
 pub mod driver;
 mod encoded;

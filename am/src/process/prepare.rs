@@ -16,7 +16,7 @@ use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::plan_file::PlanFile;
-use heddle_protocol::spec::{self, JobSpec, Location, SpecDigest, identity};
+use heddle_protocol::spec::{self, JobSpec, Location, SpecDigest};
 use heddle_protocol::view::JobState;
 use heddle_storage::checkpoint::{
     CheckpointDir, Depth, Health, Owner, SkippedCheckpoint, StoredCheckpoint,
@@ -26,6 +26,7 @@ use uuid::Uuid;
 
 use super::start_failure::StartFailure;
 use crate::claim::{self, LivenessCheck};
+use crate::continuation;
 use crate::event_log::EventLog;
 use crate::import;
 use crate::input;
@@ -411,36 +412,8 @@ fn may_continue(
                 format!("cannot read the job spec of checkpoint {}: {error}", base.cut),
             )
         })?;
-        let differences = identity::differences(spec, &before);
-        let changes: Vec<_> = differences
-            .iter()
-            .map(|difference| {
-                format!("{} was {} and is {}", difference.key, difference.before, difference.now)
-            })
-            .collect();
-        if let Some(never) = differences.iter().find(|difference| !difference.allowed_on_resume) {
-            return Err(StartFailure::new(
-                ExitCode::Input,
-                format!(
-                    "checkpoint.dir holds a run of another spec ({}); {} cannot be changed when resuming: rerun with --fresh to start over, or use another checkpoint.dir",
-                    changes.join(", "),
-                    never.key
-                ),
-            ));
-        }
-        if !differences.is_empty() && earlier != ResumeMode::Resume {
-            return Err(StartFailure::new(
-                ExitCode::Input,
-                format!(
-                    "checkpoint.dir holds a run of another spec ({}): rerun with --resume to continue with the new values, or with --fresh to start over",
-                    changes.join(", ")
-                ),
-            ));
-        }
-        if let Some(refusal) = identity::too_few_passes(spec, base.passes_begun(&before), base.cut)
-        {
-            return Err(StartFailure::new(ExitCode::Input, refusal));
-        }
+        continuation::check_keys(earlier, spec, base, &before)
+            .map_err(|refusal| StartFailure::new(ExitCode::Input, refusal))?;
         longer = spec.data.passes > before.data.passes;
     }
     let last = history.iter().rev().find_map(|record| match record {

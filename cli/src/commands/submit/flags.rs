@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use heddle_am::run_dir::ResumeMode;
 use heddle_protocol::spec::file::KeyOverride;
 
 use super::tool_flags::{StatedKeys, ToolFlags};
@@ -47,6 +48,18 @@ pub struct Args {
     pub detach: bool,
     #[command(flatten)]
     pub waiting: WaitArgs,
+}
+
+impl Args {
+    /// How the job handles an earlier run in the same checkpoint directory, and whether it takes the directory over.
+    pub fn earlier(&self) -> (ResumeMode, bool) {
+        let mode = match (self.fresh, self.resume) {
+            (true, _) => ResumeMode::Fresh,
+            (false, true) => ResumeMode::Resume,
+            (false, false) => ResumeMode::ContinueSame,
+        };
+        (mode, self.take_over)
+    }
 }
 
 /// What `heddle submit` prints to standard output.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_am::run_dir::{ResumeMode, RunFile};
+use heddle_am::run_dir::RunFile;
 use heddle_am::wall_clock::wall_ms;
 use heddle_input::{parallelism_warning, workers};
 use heddle_protocol::exit_code::ExitCode;
@@ -217,7 +217,7 @@ async fn ready(
         if let Some(before) = &base.before {
             identity::keep_defaults(&mut future, before, &job.optimizer_fields);
         }
-        resume::check_resume(base, &future)?;
+        resume::check_resume(base, args.earlier(), &future, data.is_empty().then_some(&input))?;
     }
     let (init, init_notes) = warm_start::resolve(&mut future, args.fresh).await?;
     let program = program.await.map_err(|error| {
@@ -254,7 +254,7 @@ async fn ready(
             queue: cleared.queue,
             input,
             uploads,
-            base: base.map(|base| base.cut.to_string()),
+            base: base.map(|base| base.manifest.cut.to_string()),
             tokens: credentials::in_words(cluster)?,
             decisions,
             notes,
@@ -394,18 +394,15 @@ async fn stage_and_submit(
     let secret = Secret::random().map_err(|error| {
         CommandFailure::caused(ExitCode::Internal, "cannot generate the job's secret", &error)
     })?;
+    let (earlier, take_over) = args.earlier();
     let run = RunFile {
         run: ready.run,
         name: ready.spec.name.clone(),
         started_ms: wall_ms(),
         job_dir: ".".into(),
-        earlier: match (args.fresh, args.resume) {
-            (true, _) => ResumeMode::Fresh,
-            (false, true) => ResumeMode::Resume,
-            (false, false) => ResumeMode::ContinueSame,
-        },
+        earlier,
         overwrite: args.overwrite,
-        take_over: args.take_over,
+        take_over,
         from: ready.from.clone(),
         default_output: ready.default_output,
         warnings: Vec::new(),

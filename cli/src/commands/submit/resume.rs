@@ -3,11 +3,13 @@
 //! Default folders contain the first digits of the run's id, so the run must be found first: as on one machine the
 //! newest of the same name, if it left a checkpoint, has no model and has ended.
 
+use heddle_am::continuation::check_keys;
+use heddle_am::input::unchanged;
+use heddle_am::run_dir::ResumeMode;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::ids::CutId;
-use heddle_protocol::manifest::Manifest;
+use heddle_protocol::manifest::{InputPlan, Manifest};
 use heddle_protocol::model::MODEL_FILE;
-use heddle_protocol::spec::{JobSpec, Location, identity};
+use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::checkpoint::{Candidate, CheckpointDir, Depth, Health};
 use heddle_storage::{Entry, EntryKind, connect};
 use heddle_yarn::ApplicationState;
@@ -97,45 +99,53 @@ pub async fn base(dir: &str) -> Result<Option<ResumePoint>, CommandFailure> {
         _ => None,
     };
     let newest = listing.into_iter().filter_map(sound).max_by_key(|manifest| manifest.cut);
-    Ok(newest.map(|manifest| ResumePoint::of(&manifest)))
+    Ok(newest.map(|manifest| ResumePoint {
+        before: serde_json::from_value(manifest.spec.clone()).ok(),
+        manifest,
+    }))
 }
 
 /// A checkpoint that training would continue from.
 #[derive(Clone, Debug)]
 pub struct ResumePoint {
-    /// Its name.
-    pub cut: CutId,
-    /// The job in its manifest; `None` for one that another version wrote and this one cannot read.
+    /// Its manifest.
+    pub manifest: Manifest,
+    /// The job in it; `None` for one that another version wrote and this one cannot read.
     pub before: Option<JobSpec>,
-    /// The passes that the job has begun.
-    passes_begun: u32,
 }
 
-impl ResumePoint {
-    fn of(manifest: &Manifest) -> Self {
-        let before: Option<JobSpec> = serde_json::from_value(manifest.spec.clone()).ok();
-        let passes_begun = before.as_ref().map_or(0, |before| manifest.passes_begun(before));
-        Self { cut: manifest.cut, before, passes_begun }
-    }
-}
-
-/// Rejects a job that cannot continue from that checkpoint even with `--resume`. Its ApplicationMaster would reject it
-/// too, but only after the start of an application.
+/// Rejects a job that its ApplicationMaster would not let continue from that checkpoint, which would cost an application.
+/// `input`: the files of its data, where these are not uploaded.
 ///
 /// # Errors
-/// Exit code 7 naming the key with both values.
-pub fn check_resume(base: &ResumePoint, spec: &JobSpec) -> Result<(), CommandFailure> {
-    // The ApplicationMaster decides about a checkpoint of another version.
-    match identity::too_few_passes(spec, base.passes_begun, base.cut) {
+/// Exit code 7 naming the keys with both values, or the file.
+pub fn check_resume(
+    base: &ResumePoint,
+    (earlier, take_over): (ResumeMode, bool),
+    spec: &JobSpec,
+    input: Option<&InputPlan>,
+) -> Result<(), CommandFailure> {
+    let ResumePoint { manifest, before: Some(before) } = base else {
+        // The ApplicationMaster decides about a checkpoint of another version.
+        return Ok(());
+    };
+    let checked = check_keys(earlier, spec, manifest, before).and_then(|()| match input {
+        Some(found) => unchanged(manifest.plan.clone(), found).map(drop),
         None => Ok(()),
-        Some(refusal) => Err(CommandFailure::new(ExitCode::Input, refusal)
-            .next("raise data.passes, or pass --fresh to start over")),
+    });
+    match checked {
+        // It starts over there.
+        Err(_) if manifest.is_untrained() && !take_over => Ok(()),
+        checked => checked.map_err(|refusal| CommandFailure::new(ExitCode::Input, refusal)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use heddle_protocol::ids::{PhaseNo, Step};
+    use heddle_protocol::manifest::Work;
+    use heddle_protocol::spec::{PhaseKind, SpecDigest, phase_kind};
     use heddle_storage::StorePath;
 
     use super::*;
@@ -150,19 +160,47 @@ mod tests {
     }
 
     #[test]
-    fn fewer_passes_than_the_run_has_begun_are_rejected() {
+    fn what_the_application_master_would_refuse_is_refused_before() {
         let mut spec = heddle_protocol::spec::job::sample();
-        let before = Some(spec.clone());
-        let base = ResumePoint { cut: CutId::default(), before, passes_begun: 5 };
-        spec.data.passes = 5;
-        check_resume(&base, &spec).unwrap();
-        spec.data.passes = 6;
-        check_resume(&base, &spec).unwrap();
-        spec.data.passes = 4;
-        let refused = check_resume(&base, &spec).unwrap_err();
-        assert_eq!(refused.exit, ExitCode::Input);
-        assert!(refused.fact.contains("got 4"), "{}", refused.fact);
-        assert!(refused.fact.contains('5'), "{}", refused.fact);
+        spec.data.passes = 3;
+        let json = include_bytes!("../../../../shared/protocol/testdata/manifest-v2.json");
+        let mut manifest = Manifest::from_json(json).unwrap();
+        manifest.spec = serde_json::to_value(&spec).unwrap();
+        manifest.spec_digest = SpecDigest::of(&spec).0;
+        manifest.phase = (0..)
+            .map(PhaseNo)
+            .find(|phase| phase_kind(&spec, *phase) == Some(PhaseKind::Train { pass: 1 }))
+            .unwrap();
+        manifest.work = Work::Lanes { step: Step(3) };
+        let base = ResumePoint { manifest, before: Some(spec.clone()) };
+        let check = |base: &ResumePoint, mode, change: fn(&mut JobSpec)| {
+            let mut spec = spec.clone();
+            change(&mut spec);
+            check_resume(base, (mode, false), &spec, Some(&base.manifest.plan))
+                .map_err(|refused| (refused.exit, refused.fact))
+        };
+        let (same, resume) = (ResumeMode::ContinueSame, ResumeMode::Resume);
+        check(&base, same, |_| {}).unwrap();
+        check(&base, resume, |spec| spec.pservers.count += 1).unwrap();
+        check(&base, resume, |spec| spec.data.passes = 2).unwrap();
+        type Change = fn(&mut JobSpec);
+        let refusals: [(ResumeMode, Change, &str); 4] = [
+            (same, |spec| spec.pservers.count += 1, "pservers.count was"),
+            (same, |spec| spec.data.passes += 1, "rerun with --resume"),
+            (resume, |spec| spec.training.seed += 1, "training.seed cannot be changed"),
+            (resume, |spec| spec.data.passes = 1, "begun, 2 (got 1"),
+        ];
+        for (mode, change, words) in refusals {
+            let (exit, fact) = check(&base, mode, change).unwrap_err();
+            assert_eq!(exit, ExitCode::Input, "{fact}");
+            assert!(fact.contains(words), "{words} in {fact}");
+        }
+        let refused = check_resume(&base, (same, false), &spec, Some(&InputPlan::default()));
+        assert!(refused.unwrap_err().fact.contains("data.test: /a was added"));
+        let mut untrained = base.clone();
+        untrained.manifest.phase = PhaseNo(0);
+        untrained.manifest.work = Work::Lanes { step: Step(0) };
+        check(&untrained, same, |spec| spec.training.seed += 1).unwrap();
     }
 
     #[test]
