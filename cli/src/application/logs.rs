@@ -7,7 +7,7 @@ use std::time::Duration;
 use heddle_am::report::logs::{TAIL_BYTES_MAX, tails};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::view::{JobView, Placement};
-use heddle_storage::read_small;
+use heddle_storage::{chain, read_small};
 use heddle_yarn::{ApplicationId, ContainerId, NodeReport, NodeState};
 
 use super::Application;
@@ -56,7 +56,7 @@ pub async fn of_application(id: ApplicationId, wanted: &LogQuery) -> CommandResu
     loop {
         // Read before the poll, so that output up to the end is printed.
         let ended = application.is_over();
-        let sources = sources(&application, wanted).await?;
+        let (sources, denied) = sources(&application, wanted).await?;
         let mut missing = Vec::new();
         for source in &sources {
             let logs = match logs(&application, source).await {
@@ -71,13 +71,41 @@ pub async fn of_application(id: ApplicationId, wanted: &LogQuery) -> CommandResu
                 printed.print(&format!("{}/{file}", source.name), content, wanted.json)?;
             }
         }
-        if ended || !wanted.follow {
+        let is_last = ended || !wanted.follow;
+        let none_known = sources.is_empty() && wanted.slot.is_empty();
+        if printed.tails.is_empty()
+            && (denied.is_some() || (is_last && (none_known || !missing.is_empty())))
+            && let Some(mut failure) = of_another_user(&application)
+        {
+            failure
+                .causes
+                .extend(denied.into_iter().chain(missing.into_iter().map(|(_, why)| why)));
+            return Err(failure);
+        }
+        if is_last {
             elsewhere(id, &sources, &missing, wanted);
             return Ok(ExitCode::Ok);
         }
         tokio::time::sleep(FOLLOW_EVERY).await;
         let _same_as_before = application.refresh().await;
     }
+}
+
+/// Why nothing was read of an application of another user: its owner and the users of yarn.view-acl alone see its logs.
+fn of_another_user(application: &Application) -> Option<CommandFailure> {
+    if application.is_own() {
+        return None;
+    }
+    let id = application.id();
+    // The report for a user without view access names no user.
+    let owner = match application.report.user.as_str() {
+        "" => "another user",
+        owner => owner,
+    };
+    let fact = format!("cannot read the logs of {id} of {owner}");
+    Some(CommandFailure::new(ExitCode::Denied, fact).next(format!(
+        "{owner} may name you in yarn.view-acl; if the cluster aggregates logs: yarn logs -applicationId {id} -appOwner USER"
+    )))
 }
 
 /// Prints where the remaining logs may be.
@@ -105,11 +133,11 @@ fn elsewhere(
 }
 
 /// All containers that are known: of the ApplicationMaster's view or its report, and those that the
-/// ResourceManager counts, which has the nodes' web addresses.
+/// ResourceManager counts, which has the nodes' web addresses. Also why the ResourceManager lists none, if it refuses.
 async fn sources(
     application: &Application,
     wanted: &LogQuery,
-) -> Result<Vec<LogSource>, CommandFailure> {
+) -> Result<(Vec<LogSource>, Option<String>), CommandFailure> {
     let view = match application.is_over() {
         true => application.last_report_soon().await?.map(|report| report.view),
         false => application.view().await.ok(),
@@ -126,7 +154,11 @@ async fn sources(
         client.nodes(&[NodeState::Running, NodeState::Unhealthy, NodeState::Decommissioning]),
     );
     let nodes = nodes.unwrap_or_default();
-    for attempt in client.attempts(application.id()).await.unwrap_or_default() {
+    let (attempts, denied) = match client.attempts(application.id()).await {
+        Ok(attempts) => (attempts, None),
+        Err(error) => (Vec::new(), Some(chain(&error))),
+    };
+    for attempt in attempts {
         for container in client.containers(attempt.id).await.unwrap_or_default() {
             let id = container.id.to_string();
             let node_http = host_of(&container.log_url).unwrap_or_default().to_owned();
@@ -169,7 +201,7 @@ async fn sources(
     let mut sources: Vec<LogSource> =
         sources.into_values().filter(|source| source.name.starts_with(&wanted.slot)).collect();
     sources.sort_by_key(|source| (wanted.failed_first && !source.failed, source.name.clone()));
-    Ok(sources)
+    Ok((sources, denied))
 }
 
 /// The web server of the only NodeManager of that host.

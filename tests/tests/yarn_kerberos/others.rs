@@ -37,6 +37,10 @@ pub fn gain_nothing(
         for part in ["pserver-0", "trainer-0", "training loss", "\"slots\""] {
             ensure!(!all.contains(part), "{arguments:?} shows {part}: {all}");
         }
+        if arguments[0] == "logs" {
+            let refused = ended.code == Some(5) && all.contains("cannot read the logs of");
+            ensure!(refused, "{ended:?}");
+        }
     }
     let listed = job.heddle(&["list", "--yarn"], &tickets)?;
     ensure!(listed.code == Some(0) && !listed.stdout.contains(id), "{listed:?}");
