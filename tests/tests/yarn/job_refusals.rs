@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{JobEvent, JobState};
 use heddle_tests::canaries::Canaries;
-use heddle_tests::hadoop::{Cluster, Options, Shared};
+use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::{Ended, kill9};
 use heddle_tests::yarn_job::{YarnJob, settled};
@@ -160,6 +160,21 @@ fn a_dry_run_writes_nothing_and_prints_the_plan() -> Result<()> {
     let large = job.submit_and_wait(&many)?;
     let note = "the job cannot begin on this cluster";
     ensure!(large.code == Some(0) && large.stdout.contains(note), "{large:?}");
+    let beyond_tiny = ["yarn.queue=tiny", "training.lanes=6", "trainers.min=6", "trainers.max=6"];
+    for (sets, words) in [
+        (&["yarn.queue=nope"][..], "nope: the cluster does not list it"),
+        (&beyond_tiny, "the job cannot begin in queue \"tiny\": it needs "),
+        (&["yarn.priority=50"], "yarn.cluster.max-application-priority"),
+    ] {
+        let mut arguments = vec!["--dry-run"];
+        sets.iter().for_each(|set| arguments.extend(["--set", set]));
+        // The ResourceManager's web server has half a second for its answer.
+        wait_until(words, LIMIT, || {
+            let noted = job.submit_and_wait(&arguments)?;
+            ensure!(noted.code == Some(0) && noted.stdout.contains(words), "{noted:?}");
+            Ok(())
+        })?;
+    }
     // A proxy that connects over https alone blocks the pages.
     let strict = "yarn.resourcemanager.application-https.policy=STRICT";
     let noted = job.submit_and_wait(&["--dry-run", "--conf", strict])?;

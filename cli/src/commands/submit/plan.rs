@@ -60,10 +60,23 @@ pub struct QueueView {
     pub name: String,
     /// Free MiB at the moment; `None` if the cluster does not report it.
     pub free_mib: Option<u64>,
-    /// Running applications.
-    pub running: u64,
-    /// Waiting applications.
-    pub waiting: u64,
+    /// Running applications; `None` if the cluster does not list the queue.
+    pub running: Option<u64>,
+    /// Waiting applications; `None` as above.
+    pub waiting: Option<u64>,
+}
+
+impl QueueView {
+    /// Its state as text.
+    pub fn in_words(&self) -> String {
+        let (name, Some(running), Some(waiting)) = (&self.name, self.running, self.waiting) else {
+            return format!("{}: the cluster does not list it", self.name);
+        };
+        let free = self.free_mib.map_or_else(String::new, |mib| {
+            format!("{} free, ", format::size(mib.saturating_mul(1 << 20)))
+        });
+        format!("{name}: {free}{running} applications run, {waiting} wait")
+    }
 }
 
 /// All effects of a submission.
@@ -201,16 +214,7 @@ impl SubmitPlan {
             false => format!("{} to {}", total(first), total(most)),
         };
         rows.push(row("in all", in_all));
-        let free = self.queue.free_mib.map_or_else(String::new, |mib| {
-            format!("{} free, ", format::size(mib.saturating_mul(1 << 20)))
-        });
-        rows.push(row(
-            "queue",
-            format!(
-                "{}: {free}{} applications run, {} wait",
-                self.queue.name, self.queue.running, self.queue.waiting
-            ),
-        ));
+        rows.push(row("queue", self.queue.in_words()));
         rows.push(row("training", effective_batch(spec)));
         rows.push(row("data", data_in_words(&self.input)));
         rows.extend(self.uploads.rows());

@@ -15,7 +15,7 @@ use super::hosts;
 use super::plan::{QueueView, RolePlan, roles};
 use crate::cluster::{ClusterContext, client_failure};
 use crate::failure::CommandFailure;
-use crate::rm_web::{self, AllocationSteps};
+use crate::rm_web::{self, AllocationSteps, PRIORITY_MAX};
 
 /// The cluster's answers about a job.
 pub struct ClusterCheck {
@@ -125,7 +125,8 @@ pub async fn cluster(
             client.nodes(&[NodeState::Running]),
         )
     };
-    let (asked, answer) = tokio::join!(asked, rm_web::ask(cluster, name));
+    let label = spec.yarn.node_label.as_deref();
+    let (asked, answer) = tokio::join!(asked, rm_web::ask(cluster, name, label));
     let (new, types, queue, acls, nodes) =
         asked.map_err(|error| client_failure("cannot query the ResourceManager", &error))?;
     let roles = roles(spec);
@@ -146,7 +147,13 @@ pub async fn cluster(
              the job may wait until others have ended (yarn.scheduler.capacity.maximum-am-resource-percent)"
         ));
     }
-    notes.extend(too_large(&roles, steps, &nodes, spec));
+    notes.extend(too_large(&roles, steps, (&nodes, answer.most_mib), spec));
+    if let Some(most) = answer.priority_max.filter(|most| u64::from(spec.yarn.priority) > *most) {
+        notes.push(format!(
+            "yarn.priority = {}: the largest of the cluster is {most} ({PRIORITY_MAX}), which the ResourceManager uses",
+            spec.yarn.priority
+        ));
+    }
     if nodes.is_empty() {
         notes.push(
             "no node of the cluster runs at the moment; the job will wait for one".to_owned(),
@@ -155,12 +162,12 @@ pub async fn cluster(
     Ok(ClusterCheck { new, roles, steps, steps_known: answer.steps.is_some(), queue, notes })
 }
 
-/// Compares what the job needs at once with the capacity of all running nodes, used or not. Only a note: an operator or
-/// an autoscaler may add nodes.
+/// Compares what the job needs at once with the limit of its queue, and with the capacity of all running nodes, used or not.
+/// Only a note: the ResourceManager may choose another queue, and an operator or an autoscaler may add nodes.
 fn too_large(
     roles: &[RolePlan; 3],
     steps: AllocationSteps,
-    nodes: &[NodeReport],
+    (nodes, most_mib): (&[NodeReport], Option<u64>),
     spec: &JobSpec,
 ) -> Option<String> {
     let usable = nodes.iter().filter(|node| hosts::has_label(node, spec));
@@ -170,15 +177,23 @@ fn too_large(
         let one = steps.rounded(&role.asked).memory.as_mib();
         sum.saturating_add(one.saturating_mul(u64::from(role.min)))
     });
-    (!nodes.is_empty() && needs_mib > has_mib).then(|| {
-        format!(
-            "the job cannot begin on this cluster: it needs {} at once, and all running nodes together have {}; it would wait for \
-             yarn.allocation-timeout = {} and end with exit code 4. Lower pservers.count, trainers.min or their memory",
-            format::size(needs_mib.saturating_mul(1 << 20)),
-            format::size(has_mib.saturating_mul(1 << 20)),
-            spec.yarn.allocation_timeout
-        )
-    })
+    let queue = &spec.yarn.queue;
+    let (place, holder, has_mib) = match most_mib {
+        _ if !nodes.is_empty() && needs_mib > has_mib => {
+            ("on this cluster".to_owned(), "all running nodes together have", has_mib)
+        }
+        Some(most) if needs_mib > most => {
+            (format!("in queue {queue:?}"), "the queue can have at the most", most)
+        }
+        _ => return None,
+    };
+    Some(format!(
+        "the job cannot begin {place}: it needs {} at once, and {holder} {}; it would wait for \
+         yarn.allocation-timeout = {} and end with exit code 4. Lower pservers.count, trainers.min or their memory",
+        format::size(needs_mib.saturating_mul(1 << 20)),
+        format::size(has_mib.saturating_mul(1 << 20)),
+        spec.yarn.allocation_timeout
+    ))
 }
 
 /// Whether other queues are below it; such a queue does not accept jobs.
@@ -212,7 +227,7 @@ fn queue_view(
             "the cluster does not list such a queue (queues that accept your jobs: {})",
             known.join(", ")
         ));
-        return QueueView { name: name.to_owned(), free_mib: None, running: 0, waiting: 0 };
+        return QueueView { name: name.to_owned(), ..QueueView::default() };
     };
     if !queue.children.is_empty() {
         let below: Vec<&str> = queue.children.iter().map(|child| &*child.name).collect();
@@ -232,7 +247,7 @@ fn queue_view(
     if about.peek().is_some() && !about.any(|acl| acl.submit) {
         note(&format!("{user} may not submit there"));
     }
-    let count = |n: i64| u64::try_from(n).unwrap_or(0);
+    let count = |n: i64| Some(u64::try_from(n).unwrap_or(0));
     QueueView {
         name: queue.name.clone(),
         free_mib: u64::try_from(queue.memory_mib[0]).ok().filter(|free| *free > 0),
@@ -401,7 +416,8 @@ mod tests {
             acl("root.private", false),
         ];
         let mut notes = Vec::new();
-        queue_view("nosuch", None, &known, "alice", &mut notes);
+        let view = queue_view("nosuch", None, &known, "alice", &mut notes);
+        assert_eq!(view.in_words(), "nosuch: the cluster does not list it");
         let proposed =
             "(queues that accept your jobs: root.default, root.users.alice, root.usersown)";
         assert!(notes[0].contains(proposed), "{notes:?}");
@@ -418,6 +434,30 @@ mod tests {
             ..Default::default()
         };
         NodeReport::try_from(&message).expect("a node")
+    }
+
+    #[test]
+    fn job_beyond_the_limit_of_its_queue_is_a_note_with_both_sums() {
+        let spec = spec::job::sample();
+        let steps = AllocationSteps { memory_mib: 1, vcores: 1 };
+        let all = roles(&spec);
+        let needs: u64 =
+            all.iter().map(|role| role.asked.memory.as_mib() * u64::from(role.min)).sum();
+        let nodes = [node(i64::try_from(needs).expect("small"))];
+        let note = |most: Option<u64>| too_large(&all, steps, (&nodes, most), &spec);
+        assert_eq!((note(None), note(Some(needs))), (None, None));
+        let note = note(Some(needs - 1)).expect("a note");
+        let size = |mib: u64| format::size(mib << 20);
+        for words in [
+            format!(
+                "cannot begin in queue {:?}: it needs {} at once",
+                spec.yarn.queue,
+                size(needs)
+            ),
+            format!("the queue can have at the most {}", size(needs - 1)),
+        ] {
+            assert!(note.contains(&words), "{words} in {note}");
+        }
     }
 
     #[test]
