@@ -13,6 +13,8 @@ use uuid::Uuid;
 use crate::failure::CommandFailure;
 use crate::site_defaults;
 
+/// The folder of run directories below the home directory, by the XDG base directory specification.
+const STATE_OF_HOME: &str = ".local/state/heddle";
 /// File of a run directory with the request that started the run.
 const REQUEST_FILE: &str = "request.json";
 
@@ -45,13 +47,30 @@ pub fn work_dir(given: Option<&Path>) -> Result<PathBuf, CommandFailure> {
     // The XDG base directory specification: a relative path in the variable is to be ignored.
     match (absolute("XDG_STATE_HOME"), absolute("HOME")) {
         (Some(state), _) => Ok(state.join("heddle")),
-        (None, Some(home)) => Ok(home.join(".local/state/heddle")),
+        (None, Some(home)) => Ok(home.join(STATE_OF_HOME)),
         (None, None) => Err(CommandFailure::new(
             ExitCode::Input,
             "cannot determine the folder of run directories: neither XDG_STATE_HOME nor HOME is set",
         )
         .next("pass --work-dir")),
     }
+}
+
+/// As [`work_dir`], for a run that is created there. A home that does not exist is not made: system accounts have none, and
+/// nothing finds files in its place again.
+///
+/// # Errors
+/// As [`work_dir`]; the home does not exist.
+pub fn work_dir_to_write(given: Option<&Path>) -> Result<PathBuf, CommandFailure> {
+    let dir = work_dir(given)?;
+    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+    if dir != home.join(STATE_OF_HOME) || home.is_dir() {
+        return Ok(dir);
+    }
+    let fact =
+        format!("cannot create run directories in HOME = {}: it is not a folder", home.display());
+    Err(CommandFailure::new(ExitCode::Input, fact)
+        .next("pass --work-dir, or set XDG_STATE_HOME or another HOME"))
 }
 
 /// The folder of a run.

@@ -411,3 +411,30 @@ fn operations_that_a_job_refuses_are_not_its_failure() {
     running.signal(Signal::SIGINT);
     running.end();
 }
+
+#[test]
+fn home_that_does_not_exist_is_not_made() {
+    let bench = Bench::new();
+    let home = bench.0.path().join("nowhere/home");
+    let run = |set: &dyn Fn(&mut Command)| {
+        let mut command = bench.command(&["run", "job.toml"]);
+        set(command.env_remove("XDG_STATE_HOME").env("HOME", &home));
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(7), "{stderr}");
+        stderr
+    };
+    let stderr = run(&|_| {});
+    assert!(stderr.contains("nowhere/home: it is not a folder"), "{stderr}");
+    assert!(stderr.contains("pass --work-dir"), "{stderr}");
+    for unset in ["", "home"] {
+        let stderr = run(&|command| {
+            command.env("HOME", unset);
+        });
+        assert!(stderr.contains("neither XDG_STATE_HOME nor HOME"), "{stderr}");
+    }
+    assert!(!bench.0.path().join("nowhere").exists() && !bench.0.path().join("home").exists());
+    let mut list = bench.command(&["list"]);
+    let listed = list.env_remove("XDG_STATE_HOME").env("HOME", &home).output().unwrap();
+    assert_eq!(listed.status.code(), Some(0), "{listed:?}");
+}

@@ -104,7 +104,7 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     check_files(&job.spec, Limit::hard())
         .map_err(|error| CommandFailure::new(ExitCode::Input, error))?;
     let given = args.work_dir.as_deref().or(job.spec.run.work_dir.as_deref());
-    let work_dir = runs::work_dir(given)?;
+    let work_dir = runs::work_dir_to_write(given)?;
     let job_file = args.job.absolute()?;
     let mut label = id.short();
     let mut notes = Vec::new();
