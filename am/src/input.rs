@@ -10,7 +10,9 @@ use heddle_input::{TaskLength, compression_of, plan_input, workers};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::plan_file::{self, PlanFileError};
 use heddle_protocol::spec::{JobSpec, Location, TaskSize};
-use heddle_storage::{BlockHost, BlockPlace, StorageError, chain, connect, find_files};
+use heddle_storage::{
+    BlockHost, BlockPlace, StorageError, chain, connect, find_files, folders_left_out,
+};
 use tracing::warn;
 
 /// Files whose blocks are asked for at once.
@@ -56,13 +58,22 @@ pub enum InputError {
     },
 }
 
+/// Result of [`plan`].
+pub struct PlannedInput {
+    /// Files and tasks.
+    pub plan: InputPlan,
+    /// A sentence for the user about each folder that is not read.
+    pub warnings: Vec<String>,
+}
+
 /// The files and tasks of a job.
 ///
 /// # Errors
 /// Names the key, the path and what is wrong with it.
-pub async fn plan(spec: &JobSpec) -> Result<InputPlan, InputError> {
-    let train = files("data.train", &spec.data.train).await?;
-    let test = files("data.test", &spec.data.test).await?;
+pub async fn plan(spec: &JobSpec) -> Result<PlannedInput, InputError> {
+    let mut warnings = Vec::new();
+    let train = files("data.train", &spec.data.train, &mut warnings).await?;
+    let test = files("data.test", &spec.data.test, &mut warnings).await?;
     let plan = plan_input(train, test, length_of(spec));
     if plan.train.is_empty() {
         return Err(InputError::Empty { key: "data.train" });
@@ -71,7 +82,7 @@ pub async fn plan(spec: &JobSpec) -> Result<InputPlan, InputError> {
         return Err(InputError::Empty { key: "data.test" });
     }
     plan_file::check_size(&plan, spec.pservers.shards)?;
-    Ok(plan)
+    Ok(PlannedInput { plan, warnings })
 }
 
 /// The beginning of the training data.
@@ -223,15 +234,21 @@ fn length_of(spec: &JobSpec) -> TaskLength {
     }
 }
 
-async fn files(key: &'static str, places: &[Location]) -> Result<Vec<InputFile>, InputError> {
-    let mut found = Vec::new();
+async fn files(
+    key: &'static str,
+    places: &[Location],
+    warnings: &mut Vec<String>,
+) -> Result<Vec<InputFile>, InputError> {
+    let (mut found, mut folders) = (Vec::new(), Vec::new());
     for place in places {
         let shown = place.to_string();
         let location = heddle_storage::StorageUrl::parse(&place.url())
             .map_err(|source| InputError::Location { key, location: shown.clone(), source })?;
         let failed = |source| InputError::Storage { key, location: shown.clone(), source };
         let storage = connect(&location).map_err(failed)?;
-        for entry in find_files(&*storage, location.path()).await.map_err(failed)? {
+        let here = find_files(&*storage, location.path()).await.map_err(failed)?;
+        folders.extend(here.folders.into_iter().map(|path| location.with_path(path).to_string()));
+        for entry in here.files {
             let name = entry.name().to_owned();
             found.push(InputFile {
                 url: location.with_path(entry.path).to_string(),
@@ -244,6 +261,8 @@ async fn files(key: &'static str, places: &[Location]) -> Result<Vec<InputFile>,
     // Two patterns may name one file; it is read once.
     found.sort_by(|a, b| a.url.cmp(&b.url));
     found.dedup_by(|a, b| a.url == b.url);
+    let urls = found.iter().map(|file: &InputFile| file.url.as_str());
+    warnings.extend(folders_left_out(&folders, urls).map(|warning| format!("{warning} ({key})")));
     Ok(found)
 }
 

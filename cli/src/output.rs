@@ -45,6 +45,16 @@ pub fn note(text: &str) {
     eprintln!("{}", format::plain(text));
 }
 
+/// Writes notes on a job that begins to stderr, as objects if JSON was requested.
+pub fn notes(notes: &[String], json: bool) {
+    for text in notes {
+        match json {
+            true => json_note(&serde_json::json!({ "note": text })),
+            false => note(text),
+        }
+    }
+}
+
 /// Writes an object as a line of JSON to stdout.
 ///
 /// # Errors

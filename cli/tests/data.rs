@@ -283,6 +283,49 @@ fn a_mended_data_file_is_trained_on_by_the_same_command() {
 }
 
 #[test]
+fn every_file_of_a_folder_is_read_or_named() {
+    use std::os::unix::ffi::OsStrExt;
+    let bench = Bench::new(None);
+    let folder = bench.path().join("folder");
+    std::fs::create_dir_all(folder.join("sub")).unwrap();
+    for name in ["a.svm", "b.svm._COPYING_", "sub/c.svm"] {
+        std::fs::copy(bench.path().join("train.libsvm"), folder.join(name)).unwrap();
+    }
+    let sets = ["data.train=folder", "output.model=model", "checkpoint.dir=ckpt"];
+    let (exit, stdout, stderr) = bench.run(&sets);
+    assert_eq!(exit, Some(0), "{stderr}");
+    assert!(stdout.contains(" 40 in "), "{stdout}");
+    assert!(
+        stderr.contains("folder/sub are not read") && stderr.contains("data.train"),
+        "{stderr}"
+    );
+    let scored = bench.heddle(&["predict", "model", "folder"]);
+    let notes = String::from_utf8_lossy(&scored.stderr).into_owned();
+    assert!(notes.contains("folder/sub are not read") && notes.contains("rows 40"), "{notes}");
+    let scored = bench.heddle(&["--json", "predict", "model", "folder"]);
+    let summary: serde_json::Value = serde_json::from_slice(&scored.stderr).unwrap();
+    assert!(summary["warnings"][0].as_str().unwrap().contains("folder/sub"), "{summary}");
+
+    std::os::unix::fs::symlink("gone", folder.join("z.svm")).unwrap();
+    let latin = folder.join(std::ffi::OsStr::from_bytes(b"caf\xe9.svm"));
+    for (path, name) in [(folder.join("z.svm"), "z.svm (a link to gone)"), (latin, "caf?.svm")] {
+        if !path.is_symlink() {
+            std::fs::write(&path, "1 1:1\n").unwrap();
+        }
+        for train in ["data.train=folder", "data.train=folder/{?,ca??}.svm"] {
+            let (exit, _, stderr) = bench.run(&[train]);
+            assert_eq!(exit, Some(7), "{stderr}");
+            assert!(stderr.contains(&format!("folder/{name}")), "{stderr}");
+        }
+        let scored = bench.heddle(&["predict", "model", "folder"]);
+        assert_eq!(scored.status.code(), Some(7), "{scored:?}");
+        assert!(String::from_utf8_lossy(&scored.stderr).contains(name), "{scored:?}");
+        assert!(scored.stdout.is_empty(), "{scored:?}");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[test]
 fn three_label_values_are_refused_with_file_and_line() {
     let bench = Bench::new(None);
     let mut text: String = (0..39).map(|n| format!("{} 1:1\n", n % 2)).collect();

@@ -102,7 +102,7 @@ pub(super) async fn prepare(
     import::import(file.from.as_deref(), &checkpoints, &request, judge, events).await?;
     let followed = claim::look(&checkpoints, &request, judge);
     let (followed, found) = tokio::join!(followed, input::plan(spec));
-    let (followed, found) = (followed?, found?);
+    let (followed, found) = (followed?, found?.plan);
     let mut resumption =
         Resumption { file, earlier: file.earlier, spec, owner: &owner, found: &found, events };
     if let Some(before) = &followed.predecessor

@@ -158,8 +158,10 @@ fn score<W: Write>(
 
 /// The end of it as `--json` shows it.
 #[derive(Serialize)]
-struct PredictSummary {
+struct PredictSummary<'a> {
     rows: u64,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
     #[serde(flatten)]
     figures: BTreeMap<&'static str, f64>,
 }
@@ -170,11 +172,13 @@ fn summarize(scored: &Scored, json: bool, in_file: bool) -> Result<(), CommandFa
     let figures = scored.figures.clone().unwrap_or_default();
     let text = if json {
         let by_name = figures.printed().map(|(figure, value)| (figure.key(), value)).collect();
-        let summary = PredictSummary { rows: scored.rows, figures: by_name };
+        let summary =
+            PredictSummary { rows: scored.rows, warnings: &scored.warnings, figures: by_name };
         serde_json::to_string(&summary).map_err(|error| {
             CommandFailure::caused(ExitCode::Internal, "figures are not JSON", &error)
         })?
     } else {
+        output::notes(&scored.warnings, false);
         format!("rows {}  {figures}", scored.rows).trim_end().to_owned()
     };
     match in_file {

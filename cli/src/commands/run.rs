@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use heddle_am::input::PlannedInput;
 use heddle_am::process::check_files;
 use heddle_am::report::format;
 use heddle_am::run_dir::{ResumeMode, RunDir, RunDirError, RunFile};
@@ -88,10 +89,8 @@ pub fn run(args: Args, json: bool) -> CommandResult {
     if args.dry_run {
         return dry_run(&plan, json);
     }
+    output::notes(&plan.notes, json);
     if !json {
-        for note in &plan.notes {
-            eprintln!("{note}");
-        }
         decisions::print(&plan.decisions);
     }
     let run = create(&args, &plan)?;
@@ -152,10 +151,11 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
         am_client::runtime()?.block_on(decisions::keep(&mut job, &dir));
     }
     let models = ModelRule::of(args.overwrite, args.fresh);
-    let input = match args.dry_run {
+    let PlannedInput { plan: input, warnings } = match args.dry_run {
         true => preflight::look(&job.spec, models)?,
         false => preflight::check(&job.spec, models)?,
     };
+    notes.extend(warnings);
     let (init, init_notes) =
         am_client::runtime()?.block_on(warm_start::resolve(&mut job.spec, args.fresh))?;
     notes.extend(init_notes);

@@ -387,7 +387,11 @@ impl Storage for HdfsStorage {
         let mut entries: Vec<_> = children
             .iter()
             .filter_map(|status| {
-                Some(entry(path.join(status.path.rsplit('/').next()?).ok()?, status))
+                let name = status.path.rsplit('/').next()?;
+                match path.join(name) {
+                    Ok(child) => Some(entry(child, status)),
+                    Err(_) => Entry::unnameable(path, name),
+                }
             })
             .collect();
         entries.sort_by(|a, b| a.path.cmp(&b.path));

@@ -46,7 +46,7 @@ use std::sync::Arc;
 
 pub use background::lower_priority_of_thread;
 pub use error::{Op, Reason, StorageError, WriteError, chain, class_of_io};
-pub use glob::find_files;
+pub use glob::{FoundFiles, find_files, folders_left_out};
 #[cfg(feature = "hdfs")]
 pub use hdfs::{
     HdfsStorage, InstallError, IssueError, IssuedToken, TokenIssuer, adopt_token_file,

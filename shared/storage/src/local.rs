@@ -71,6 +71,31 @@ fn entry(path: StorePath, meta: &fs::Metadata) -> Entry {
     Entry { path, kind, bytes: if kind == EntryKind::File { meta.len() } else { 0 }, modified_ms }
 }
 
+/// The failure of a look-up; names the target of a link.
+fn not_found(path: &StorePath, error: io::Error) -> StorageError {
+    match fs::read_link(path.as_str()) {
+        Ok(to) => {
+            StorageError::from_io(Op::Stat, format!("{path} (a link to {})", to.display()), error)
+        }
+        Err(_) => StorageError::from_io(Op::Stat, path, error),
+    }
+}
+
+/// The entry of a listed name that cannot be looked up: of a link that leads nowhere, or to itself. `None` if the name was
+/// deleted in the meantime.
+fn without_target(path: StorePath, error: io::Error) -> Result<Option<Entry>, StorageError> {
+    let leads_nowhere =
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            || error.raw_os_error() == Some(nix::libc::ELOOP);
+    match fs::symlink_metadata(path.as_str()) {
+        Ok(_) if leads_nowhere => {
+            Ok(Some(Entry { path, kind: EntryKind::Other, bytes: 0, modified_ms: 0 }))
+        }
+        Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(None),
+        _ => Err(not_found(&path, error)),
+    }
+}
+
 #[async_trait]
 impl Storage for LocalStorage {
     fn show(&self, path: &StorePath) -> String {
@@ -155,8 +180,7 @@ impl Storage for LocalStorage {
     async fn stat(&self, path: &StorePath) -> Result<Entry, StorageError> {
         let path = path.clone();
         blocking(move || {
-            let meta = fs::metadata(path.as_str())
-                .map_err(|error| StorageError::from_io(Op::Stat, &path, error))?;
+            let meta = fs::metadata(path.as_str()).map_err(|error| not_found(&path, error))?;
             Ok(entry(path, &meta))
         })
         .await
@@ -169,25 +193,17 @@ impl Storage for LocalStorage {
             let mut entries = Vec::new();
             for child in fs::read_dir(dir.as_str()).map_err(failed)? {
                 let child = child.map_err(failed)?;
-                // A name that is not UTF-8 cannot be named by a job or by Heddle, so it is a foreign file.
-                let Some(path) = child.file_name().to_str().and_then(|name| dir.join(name).ok())
-                else {
+                let name = child.file_name();
+                let Some(path) = name.to_str().and_then(|name| dir.join(name).ok()) else {
+                    // One byte for each, as a `?` of a pattern matches it.
+                    let resembling =
+                        name.to_string_lossy().replace(char::REPLACEMENT_CHARACTER, "?");
+                    entries.extend(Entry::unnameable(&dir, &resembling));
                     continue;
                 };
                 match fs::metadata(child.path()) {
                     Ok(meta) => entries.push(entry(path, &meta)),
-                    // A link without a target is listed; a file that was deleted in the meantime is not.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                        if fs::symlink_metadata(child.path()).is_ok() {
-                            entries.push(Entry {
-                                path,
-                                kind: EntryKind::Other,
-                                bytes: 0,
-                                modified_ms: 0,
-                            });
-                        }
-                    }
-                    Err(error) => return Err(failed(error)),
+                    Err(error) => entries.extend(without_target(path, error)?),
                 }
             }
             entries.sort_by(|a, b| a.path.cmp(&b.path));
@@ -389,7 +405,7 @@ impl Reader for LocalReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{find_files, make_dirs, probe};
+    use crate::{find_files, folders_left_out, make_dirs, probe};
 
     struct Place {
         _dir: tempfile::TempDir,
@@ -498,6 +514,7 @@ mod tests {
             "a/1.svm",
             "a/2.svm",
             "a/2.txt",
+            "a/2.svm._COPYING_",
             "a/_SUCCESS",
             "a/x/3.svm",
             "b/4.svm",
@@ -509,6 +526,9 @@ mod tests {
             ("a/1.svm", "a/1.svm"),
             ("a", "a/1.svm a/2.svm a/2.txt"),
             ("a/*.svm", "a/1.svm a/2.svm"),
+            ("a/2*", "a/2.svm a/2.txt"),
+            ("a/2*._COPYING_", "a/2.svm._COPYING_"),
+            ("a/2.svm._COPYING_", "a/2.svm._COPYING_"),
             ("*/*.svm", "a/1.svm a/2.svm b/4.svm"),
             ("?", "a/1.svm a/2.svm a/2.txt b/4.svm"),
             ("{a,b}/[14].svm", "a/1.svm b/4.svm"),
@@ -520,9 +540,10 @@ mod tests {
         ] {
             let found = find_files(&LocalStorage, &place.at(pattern)).await;
             let names = match found {
-                Ok(entries) => {
+                Ok(found) => {
                     let prefix = place.root.as_str().len() + 1;
-                    entries
+                    found
+                        .files
                         .iter()
                         .map(|e| e.path.as_str()[prefix..].to_owned())
                         .collect::<Vec<_>>()
@@ -537,6 +558,59 @@ mod tests {
                 }
             };
             assert_eq!(names, want, "{pattern}");
+        }
+    }
+
+    #[tokio::test]
+    async fn folders_that_are_not_read_are_named() {
+        let place = place();
+        for dir in ["a", "a/x", "a/x/y", "a/_x"] {
+            LocalStorage.mkdir(&place.at(dir), Mode::DIR).await.expect("made");
+        }
+        for file in ["a/1", "a/x/2", "a/x/y/3"] {
+            put(&place.at(file), b"x").await.expect("written");
+        }
+        let folders = async |pattern: &str| {
+            let found = find_files(&LocalStorage, &place.at(pattern)).await.expect("found");
+            found.folders
+        };
+        assert_eq!(folders("a").await, [place.at("a/x")]);
+        assert_eq!(folders("a/*").await, [place.at("a/x/y")]);
+        assert_eq!(folders("a/**").await, []);
+        let [x, y] = ["/a/x", "/a/y"].map(str::to_owned);
+        let left_out: Vec<_> = folders_left_out(&[y, x], ["/a/1", "/a/x/2"].into_iter()).collect();
+        assert!(left_out.len() == 1 && left_out[0].contains("folder /a/y "), "{left_out:?}");
+    }
+
+    #[tokio::test]
+    async fn names_that_cannot_be_read_are_errors() {
+        use std::os::unix::ffi::OsStrExt;
+        let cases: [(&str, &[u8], &str); 4] = [
+            ("none", b"c.svm", "/d/c.svm (a link to none): no such file"),
+            ("x1", b"x1", "/d/x1 (a link to x1): failed: Too many levels"),
+            ("", b"caf\xe9.svm", "/d/caf?.svm: not supported: its name is not UTF-8"),
+            ("", &[0xe9; 200], "its name is not UTF-8"),
+        ];
+        for (target, name, words) in cases {
+            let place = place();
+            LocalStorage.mkdir(&place.at("d"), Mode::DIR).await.expect("made");
+            put(&place.at("d/a.svm"), b"x").await.expect("written");
+            let path = native(&place.at("d")).join(std::ffi::OsStr::from_bytes(name));
+            match target {
+                "" => fs::write(path, "x").expect("written"),
+                target => std::os::unix::fs::symlink(target, path).expect("linked"),
+            }
+            for pattern in ["d", "*", "d/*", "*/[!a]*", "**", "**/a.svm"] {
+                let found = find_files(&LocalStorage, &place.at(pattern)).await;
+                if pattern == "**/a.svm" && !target.is_empty() {
+                    assert_eq!(found.expect("found").files.len(), 1, "{words}");
+                    continue;
+                }
+                let error = crate::chain(&found.expect_err(words));
+                assert!(error.contains(words), "{pattern}: {error}");
+            }
+            assert!(find_files(&LocalStorage, &place.at("d/a*")).await.is_ok(), "not matched");
+            assert_eq!(LocalStorage.list(&place.at("d")).await.expect("listed").len(), 2);
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 const PATH_BYTES_MAX: usize = 4096;
 /// Longest single name, in bytes: what Linux file systems and HDFS's default
 /// (`dfs.namenode.fs-limits.max-component-length`) allow.
-const NAME_BYTES_MAX: usize = 255;
+pub(crate) const NAME_BYTES_MAX: usize = 255;
 
 /// An absolute path inside one storage: UTF-8, `/` between names, no empty, `.` or `..` name, no
 /// `/` at the end (the root is `/` alone).

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::error::{StorageError, WriteError};
-use crate::path::StorePath;
+use crate::path::{NAME_BYTES_MAX, StorePath};
 
 /// Permission bits of a new file or directory. The umask does not change them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +42,10 @@ pub enum EntryKind {
     File,
     /// A directory.
     Dir,
-    /// A device, socket or pipe, or a link without a target. Never read, written or deleted.
+    /// A device, socket or pipe, or a link that leads nowhere. Never read, written or deleted.
     Other,
+    /// A name that no path has: it is not UTF-8, or too long. The path of the entry resembles it, for messages alone.
+    Unnameable,
 }
 
 /// One name in a storage.
@@ -61,6 +63,12 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The entry of a name in `dir` that no path has; `None` if not even the cut name has one.
+    pub(crate) fn unnameable(dir: &StorePath, name: &str) -> Option<Self> {
+        let path = dir.join(&name[..name.floor_char_boundary(NAME_BYTES_MAX)]).ok()?;
+        Some(Self { path, kind: EntryKind::Unnameable, bytes: 0, modified_ms: 0 })
+    }
+
     /// The last name of the path.
     pub fn name(&self) -> &str {
         self.path.name()

@@ -260,14 +260,17 @@ async fn a_dropped_writer_leaves_no_open_file() -> Result<()> {
 async fn patterns_and_small_files_work_as_they_do_locally() -> Result<()> {
     let place = Place::new("patterns").await?;
     let storage = &*place.storage;
-    for name in ["b.svm", "a.svm", "c.txt", "_SUCCESS"] {
+    for name in ["b.svm", "a.svm", "c.txt", "_SUCCESS", "d.svm._COPYING_"] {
         publish_small(storage, &place.at(name)?, Bytes::from_static(b"x")).await?;
     }
     let again = publish_small(storage, &place.at("a.svm")?, Bytes::from_static(b"y")).await;
     ensure!(again.is_err_and(|error| error.error().is_exists()));
-    let found = find_files(storage, &place.at("*.svm")?).await?;
-    let names: Vec<_> = found.iter().map(|entry| entry.name()).collect();
+    let found = find_files(storage, &place.at("*.svm*")?).await?;
+    let names: Vec<_> = found.files.iter().map(|entry| entry.name()).collect();
     ensure!(names == ["a.svm", "b.svm"], "{names:?}");
+    storage.mkdir(&place.at("below")?, Mode::DIR).await?;
+    let found = find_files(storage, &place.root).await?;
+    ensure!(found.files.len() == 3 && found.folders == [place.at("below")?], "{found:?}");
     Ok(())
 }
 

@@ -93,7 +93,9 @@ async fn delete(
     let removed = waiting::on(HDFS, async {
         match kind {
             EntryKind::Dir => storage.delete_dir(path).await,
-            EntryKind::File | EntryKind::Other => storage.delete_file(path).await,
+            EntryKind::File | EntryKind::Other | EntryKind::Unnameable => {
+                storage.delete_file(path).await
+            }
         }
     });
     match removed.await {

@@ -6,11 +6,10 @@ mod mirrors;
 
 use std::path::{Path, PathBuf};
 
-use heddle_am::input::InputError;
+use heddle_am::input::{InputError, PlannedInput};
 use heddle_am::own_model;
 use heddle_am::store::exit_code_of;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::spec::{JobSpec, Location, ModelFormat};
 use heddle_storage::checkpoint::CheckpointDir;
@@ -49,7 +48,7 @@ impl ModelRule {
 ///
 /// # Errors
 /// Exit code 7 with the wrong key; 5 if access is denied or a quota is used up, 6 if a storage does not respond.
-pub fn check(spec: &JobSpec, models: ModelRule) -> Result<InputPlan, CommandFailure> {
+pub fn check(spec: &JobSpec, models: ModelRule) -> Result<PlannedInput, CommandFailure> {
     check_as_far(spec, models, true)
 }
 
@@ -57,7 +56,7 @@ pub fn check(spec: &JobSpec, models: ModelRule) -> Result<InputPlan, CommandFail
 ///
 /// # Errors
 /// As [`check`].
-pub fn look(spec: &JobSpec, models: ModelRule) -> Result<InputPlan, CommandFailure> {
+pub fn look(spec: &JobSpec, models: ModelRule) -> Result<PlannedInput, CommandFailure> {
     check_as_far(spec, models, false)
 }
 
@@ -65,7 +64,7 @@ fn check_as_far(
     spec: &JobSpec,
     models: ModelRule,
     trying: bool,
-) -> Result<InputPlan, CommandFailure> {
+) -> Result<PlannedInput, CommandFailure> {
     let ports = spec.network.ports.map(|range| range.ports().count());
     let needed = 1 + (spec.pservers.slots() * spec.pservers.vcores) as usize;
     if ports.is_some_and(|ports| ports < needed) {
@@ -95,7 +94,7 @@ pub async fn on_storage(
     spec: &JobSpec,
     models: ModelRule,
     trying: bool,
-) -> Result<InputPlan, CommandFailure> {
+) -> Result<PlannedInput, CommandFailure> {
     for (key, place) in places(spec) {
         on_cluster(key, place).await?;
     }

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use heddle_am::input::PlannedInput;
 use heddle_am::run_dir::RunFile;
 use heddle_am::wall_clock::wall_ms;
 use heddle_input::{parallelism_warning, workers};
@@ -144,10 +145,8 @@ fn submit_job(args: &Args, json: bool) -> CommandResult {
             ready.plan.print(&ready.spec, json)?;
             return Ok(ExitCode::Ok);
         }
+        output::notes(&ready.plan.notes, json);
         if !json {
-            for note in &ready.plan.notes {
-                output::note(note);
-            }
             decisions::print(&ready.plan.decisions);
         }
         if let Some(token) = &token
@@ -353,7 +352,8 @@ async fn check(
             tried?;
         }
     }
-    let (mut cleared, input, data, base) = checked?;
+    let (mut cleared, PlannedInput { plan: input, warnings }, data, base) = checked?;
+    cleared.notes.extend(warnings);
     cleared.notes.extend(log_directory::log_in(cluster).await);
     Ok(JobChecks { cleared, input, data, base })
 }

@@ -149,7 +149,7 @@ pub async fn local_data(
             };
             let pattern = StorePath::parse(&path.to_string_lossy()).map_err(|e| failed(&e))?;
             let entries = find_files(&LocalStorage, &pattern).await.map_err(|e| failed(&e))?;
-            found.extend(entries.into_iter().map(|entry| (list, n, entry)));
+            found.extend(entries.files.into_iter().map(|entry| (list, n, entry)));
         }
     }
     let total: u64 = found.iter().map(|(_, _, entry)| entry.bytes).sum();

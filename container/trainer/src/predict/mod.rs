@@ -19,7 +19,7 @@ use heddle_protocol::ids::TaskId;
 use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{LabelRange, LossFunction};
-use heddle_storage::{Storage, StorageError, StorageUrl, connect, find_files};
+use heddle_storage::{Storage, StorageError, StorageUrl, connect, find_files, folders_left_out};
 
 pub use model::{ModelError, ScoringModel};
 
@@ -66,6 +66,8 @@ pub enum PredictError {
 pub struct Scored {
     /// Records.
     pub rows: u64,
+    /// A sentence for the user about each folder that was not read.
+    pub warnings: Vec<String>,
     /// Figures of the scores against the labels, as an evaluation of a job computes them; `None` if a record has no
     /// label, or one that the loss does not accept.
     pub figures: Option<EvaluationFigures>,
@@ -193,11 +195,11 @@ impl<'a> Scorer<'a> {
         let mut all = PhaseMetrics::default();
         all.add(TaskId(0), self.metrics);
         let figures = is_labelled.then(|| all.summary().figures(self.model.loss()));
-        Ok(Scored { rows: self.rows, figures: figures.flatten() })
+        Ok(Scored { rows: self.rows, warnings: Vec::new(), figures: figures.flatten() })
     }
 }
 
-/// Scores the files of `inputs` (files or globs, in this order; files of a glob by name).
+/// Scores the files of `inputs` (files, folders or globs, in this order; files of one by name). All are looked up first.
 ///
 /// # Errors
 /// See [`PredictError`].
@@ -210,20 +212,29 @@ pub fn predict_files(
 ) -> Result<Scored, PredictError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut scorer = Scorer::new(model, output, out);
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
         for input in inputs {
             let storage = connect(input)?;
-            for entry in find_files(&*storage, input.path()).await? {
+            let found = find_files(&*storage, input.path()).await?;
+            let url = |path| input.with_path(path).to_string();
+            folders.extend(found.folders.into_iter().map(url));
+            files.extend(found.files.into_iter().map(|entry| {
                 let file = InputFile {
-                    url: input.with_path(entry.path.clone()).to_string(),
                     bytes: entry.bytes,
                     modified_ms: entry.modified_ms,
                     compression: compression_of(entry.name()),
+                    url: url(entry.path),
                 };
-                predict_file(&mut scorer, labels, &storage, &file).await?;
-            }
+                (Arc::clone(&storage), file)
+            }));
         }
-        Ok(scorer.end()?)
+        let mut scorer = Scorer::new(model, output, out);
+        for (storage, file) in &files {
+            predict_file(&mut scorer, labels, storage, file).await?;
+        }
+        let urls = files.iter().map(|(_, file)| file.url.as_str());
+        let warnings = folders_left_out(&folders, urls).collect();
+        Ok(Scored { warnings, ..scorer.end()? })
     })
 }
 

@@ -31,6 +31,7 @@ fn files(pattern: &heddle_protocol::spec::Location) -> Vec<InputFile> {
     let location = StorageUrl::parse(&pattern.url()).expect("a location");
     wait(find_files(&LocalStorage, location.path()))
         .expect("the quick start's data")
+        .files
         .into_iter()
         .map(|entry| InputFile {
             url: format!("file://{}", entry.path.as_str()),
