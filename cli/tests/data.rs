@@ -326,6 +326,47 @@ fn every_file_of_a_folder_is_read_or_named() {
 }
 
 #[test]
+fn the_folder_of_the_job_file_is_literal() {
+    for name in ["run [1]", "run {a,b}", "run*"] {
+        let bench = Bench::new(None);
+        let folder = bench.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        for file in ["train.libsvm", "job.toml"] {
+            std::fs::rename(bench.path().join(file), folder.join(file)).unwrap();
+        }
+        let job = format!("{name}/job.toml");
+        let sets = ["--set", "output.model=model", "--set", "checkpoint.dir=ckpt"];
+        let ended = bench.heddle(&[&["run", &job][..], &sets].concat());
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+        let scored = bench.heddle(&["predict", "model", &format!("{name}/tr*.{{svm,libsvm}}")]);
+        assert_eq!(String::from_utf8_lossy(&scored.stdout).lines().count(), 40, "{scored:?}");
+        let url = format!("file:{}", folder.join("train.libsvm").display());
+        let scored = bench.heddle(&["predict", "model", &url]);
+        assert_eq!(String::from_utf8_lossy(&scored.stdout).lines().count(), 40, "{scored:?}");
+    }
+}
+
+#[test]
+fn forms_of_other_tools_are_exit_7_with_the_form_to_write() {
+    let bench = Bench::new(None);
+    for (set, words) in [
+        ("data.train=file:/data/train.svm", "write /data/train.svm, or a URL"),
+        ("data.train=a.svm,b.svm", "a list of paths is written ["),
+        ("data.train=~/train.svm", "~ is not replaced"),
+        ("data.train=${PWD}/train.svm", "the variable in ${PWD} is not replaced"),
+        ("output.model=~/model", "output.model = "),
+        ("checkpoint.dir=file:/ckpt", "write /ckpt, or a URL"),
+        ("run.work-dir=$HOME/runs", "the variable in $HOME is not replaced"),
+    ] {
+        let (exit, _, stderr) = bench.run(&[set]);
+        assert_eq!(exit, Some(7), "{set}: {stderr}");
+        assert!(stderr.contains(words), "{set}: {stderr}");
+        let odd = |name: &String| name.starts_with(['~', '$']) || name.contains(':');
+        assert!(!names(bench.path()).iter().any(odd), "{set}");
+    }
+}
+
+#[test]
 fn three_label_values_are_refused_with_file_and_line() {
     let bench = Bench::new(None);
     let mut text: String = (0..39).map(|n| format!("{} 1:1\n", n % 2)).collect();

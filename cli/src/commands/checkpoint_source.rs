@@ -107,9 +107,11 @@ pub fn unusable(fact: &str, error: &StorageError) -> CommandFailure {
 /// # Errors
 /// Exit code 7 if it is not a path or URL.
 pub fn location(text: &str) -> Result<StorageUrl, CommandFailure> {
-    let absolute = match text.contains("://") {
-        true => file_systems::resolve_url(text)?,
-        false => std::path::absolute(PathBuf::from(text))
+    let absolute = match text {
+        // As Hadoop writes it.
+        text if text.starts_with("file:/") && !text.starts_with("file://") => text.to_owned(),
+        text if text.contains("://") => file_systems::resolve_url(text)?,
+        text => std::path::absolute(PathBuf::from(text))
             .map_err(|error| {
                 CommandFailure::caused(
                     ExitCode::Input,

@@ -13,6 +13,7 @@ use heddle_trainer::reader::{Labels, ReadError};
 use serde::Serialize;
 
 use super::checkpoint_source::{location, reached, unusable};
+use super::run::preflight::spelling::advice;
 use crate::am_client;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
@@ -148,7 +149,14 @@ fn score<W: Write>(
             const FACT: &str = "not everything was scored";
             Err(match &error {
                 PredictError::Storage(error) | PredictError::Read(ReadError::Storage(error)) => {
-                    unusable(FACT, error)
+                    let failure = unusable(FACT, error);
+                    match advice(&error.place).filter(|_| error.is_not_found()) {
+                        Some(advice) => failure.next(advice),
+                        None if error.is_not_found() && error.place.contains(',') => {
+                            failure.next("each file is an argument of its own")
+                        }
+                        None => failure,
+                    }
                 }
                 error => CommandFailure::caused(ExitCode::Input, FACT, error),
             })

@@ -104,6 +104,7 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
         .map_err(|error| CommandFailure::new(ExitCode::Input, error))?;
     let given = args.work_dir.as_deref().or(job.spec.run.work_dir.as_deref());
     let work_dir = runs::work_dir_to_write(given)?;
+    preflight::spelling::check("run.work-dir", &work_dir)?;
     let job_file = args.job.absolute()?;
     let mut label = id.short();
     let mut notes = Vec::new();

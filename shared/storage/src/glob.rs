@@ -12,6 +12,8 @@ use crate::store::{Entry, EntryKind, Storage};
 /// usually a mistake.
 const FILES_MAX: usize = 1_000_000;
 
+/// Maximum patterns that one stands for by its braces.
+const ALTERNATIVES_MAX: usize = 10_000;
 /// The end of a file's name while `hdfs dfs -put` and `-cp` write it (`CommandWithDestination` of Hadoop).
 const COPYING: &str = "._COPYING_";
 
@@ -28,7 +30,8 @@ pub struct FoundFiles {
 ///
 /// - Without wildcards: that file; or, for a directory, the files directly in it.
 /// - Each name of the path may contain `*`, `?`, `[…]` and `{a,b}`, which never match a `/`; `**`
-///   stands for any number of directories.
+///   stands for any number of directories. `{a/b,c}` stands for two paths, as in Hadoop (`GlobExpander`).
+/// - A name that exists as it is written is taken literally, except `*` and `**`.
 /// - Names that start with `.` or `_` match only a pattern that starts the same way, names that end in `._COPYING_` one that
 ///   ends in it: Hadoop marks hidden and unfinished files so (`_SUCCESS`, `_temporary`).
 ///
@@ -40,7 +43,14 @@ pub async fn find_files(
     pattern: &StorePath,
 ) -> Result<FoundFiles, StorageError> {
     let mut found = if pattern.names().any(is_wild) {
-        walk(storage, pattern).await?
+        let malformed = |what: &str| malformed(storage, pattern, what);
+        let paths = expand(pattern.as_str(), |content| content.contains('/'));
+        let mut found = FoundFiles::default();
+        for path in paths.ok_or_else(|| malformed(TOO_MANY))? {
+            let path = StorePath::parse(&path).map_err(|error| malformed(&error.to_string()))?;
+            walk(storage, &path, &mut found).await?;
+        }
+        found
     } else {
         let mut found = FoundFiles::default();
         take(storage, storage.stat(pattern).await?, &mut found).await?;
@@ -107,40 +117,139 @@ async fn unreadable(storage: &dyn Storage, entry: &Entry) -> StorageError {
     }
 }
 
+fn malformed(storage: &dyn Storage, pattern: &StorePath, what: &str) -> StorageError {
+    StorageError::new(Op::List, storage.show(pattern), Reason::Unsupported(what.to_owned()))
+}
+
+const TOO_MANY: &str = "the braces of the pattern stand for more than 10000 paths";
+
+/// The texts that a pattern stands for by its braces whose content is wanted; `None` beyond [`ALTERNATIVES_MAX`].
+fn expand(text: &str, is_wanted: fn(&str) -> bool) -> Option<Vec<String>> {
+    let (mut to_expand, mut expanded) = (vec![text.to_owned()], Vec::new());
+    while let Some(text) = to_expand.pop() {
+        match braces(&text, is_wanted) {
+            None => expanded.push(text),
+            Some(marks) => {
+                let (before, after) = (&text[..marks[0]], &text[marks[marks.len() - 1] + 1..]);
+                let one =
+                    |pair: &[usize]| format!("{before}{}{after}", &text[pair[0] + 1..pair[1]]);
+                to_expand.extend(marks.windows(2).map(one));
+            }
+        }
+        if to_expand.len() + expanded.len() > ALTERNATIVES_MAX {
+            return None;
+        }
+    }
+    Some(expanded)
+}
+
+/// The positions of `{`, of the commas and of `}` of an innermost pair of braces whose content is wanted.
+fn braces(text: &str, is_wanted: fn(&str) -> bool) -> Option<Vec<usize>> {
+    let bytes = text.as_bytes();
+    let mut open: Vec<Vec<usize>> = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' => at += 1,
+            b'[' => at = class_end(bytes, at).unwrap_or(at),
+            b'{' => open.push(vec![at]),
+            b',' => open.last_mut().into_iter().for_each(|marks| marks.push(at)),
+            b'}' => {
+                if let Some(mut marks) = open.pop()
+                    && is_wanted(&text[marks[0]..at])
+                {
+                    marks.push(at);
+                    return Some(marks);
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// The position of the `]` that ends the class at `start`, in the same name.
+fn class_end(bytes: &[u8], start: usize) -> Option<usize> {
+    let negated = matches!(bytes.get(start + 1), Some(b'!' | b'^'));
+    // A `]` at the beginning is one of the class.
+    let first = start + 2 + usize::from(negated);
+    let len = bytes.get(first..)?.iter().position(|byte| matches!(byte, b']' | b'/'))?;
+    (bytes[first + len] == b']').then_some(first + len)
+}
+
 /// One name of a pattern.
 enum PatternSegment {
     Plain(String),
-    Wild { matcher: GlobMatcher, name: String },
+    Wild(WildName),
     AnyDepth,
 }
 
-fn segments(
-    storage: &dyn Storage,
-    pattern: &StorePath,
-) -> Result<Vec<PatternSegment>, StorageError> {
-    let one = |name: &str| {
-        if name == "**" {
-            return Ok(PatternSegment::AnyDepth);
+/// A name with wildcards.
+struct WildName {
+    name: String,
+    /// Each name that it stands for by its braces, compiled; or why it is malformed, which is
+    /// an error only if no entry has the name itself.
+    alternatives: Result<Vec<(String, GlobMatcher)>, String>,
+}
+
+impl WildName {
+    fn of(name: &str) -> Self {
+        let compiled = |alternative: String| {
+            let glob = GlobBuilder::new(&alternative).literal_separator(true).build();
+            let glob = glob.map_err(|error| error.kind().to_string())?;
+            Ok((alternative, glob.compile_matcher()))
+        };
+        let alternatives = expand(name, |_| true).ok_or_else(|| TOO_MANY.to_owned());
+        let alternatives = alternatives.and_then(|all| all.into_iter().map(compiled).collect());
+        Self { name: name.to_owned(), alternatives }
+    }
+
+    /// The entries of `dir` that it means.
+    async fn matched(
+        &self,
+        storage: &dyn Storage,
+        dir: &StorePath,
+    ) -> Result<Vec<Entry>, StorageError> {
+        let literal = dir.join(&self.name)?;
+        let mut entries = match storage.list(dir).await {
+            Ok(entries) => entries,
+            // A directory that may be entered and not listed has this name, or none that is known.
+            Err(error) if error.reason == Reason::Denied => {
+                return storage.stat(&literal).await.map(|entry| vec![entry]).map_err(|_| error);
+            }
+            Err(error) => return Err(error),
+        };
+        if self.name != "*" && entries.iter().any(|entry| entry.path == literal) {
+            entries.retain(|entry| entry.path == literal);
+            return Ok(entries);
         }
-        if !is_wild(name) {
-            return Ok(PatternSegment::Plain(name.to_owned()));
-        }
-        let glob = GlobBuilder::new(name).literal_separator(true).build().map_err(|error| {
-            StorageError::new(
-                Op::List,
-                storage.show(pattern),
-                Reason::Unsupported(error.kind().to_string()),
-            )
-        })?;
-        Ok(PatternSegment::Wild { matcher: glob.compile_matcher(), name: name.to_owned() })
+        let alternatives = self.alternatives.as_ref();
+        let alternatives = alternatives.map_err(|what| malformed(storage, &literal, what))?;
+        entries.retain(|entry| {
+            let name = entry.name();
+            alternatives.iter().any(|(pattern, glob)| glob.is_match(name) && states(pattern, name))
+        });
+        Ok(entries)
+    }
+}
+
+fn segments(pattern: &StorePath) -> Vec<PatternSegment> {
+    let one = |name: &str| match name {
+        "**" => PatternSegment::AnyDepth,
+        name if is_wild(name) => PatternSegment::Wild(WildName::of(name)),
+        name => PatternSegment::Plain(name.to_owned()),
     };
     pattern.names().map(one).collect()
 }
 
 /// Walks the tree with a list of (path, number of segments already matched) to visit.
-async fn walk(storage: &dyn Storage, pattern: &StorePath) -> Result<FoundFiles, StorageError> {
-    let segments = segments(storage, pattern)?;
-    let mut found = FoundFiles::default();
+async fn walk(
+    storage: &dyn Storage,
+    pattern: &StorePath,
+    found: &mut FoundFiles,
+) -> Result<(), StorageError> {
+    let segments = segments(pattern);
     let mut to_visit = vec![(StorePath::root(), 0)];
     while let Some((dir, depth)) = to_visit.pop() {
         let last = depth + 1 == segments.len();
@@ -156,11 +265,7 @@ async fn walk(storage: &dyn Storage, pattern: &StorePath) -> Result<FoundFiles, 
                     Err(error) => return Err(error),
                 }
             }
-            PatternSegment::Wild { matcher, name } => {
-                matched = storage.list(&dir).await?;
-                matched
-                    .retain(|entry| matcher.is_match(entry.name()) && states(name, entry.name()));
-            }
+            PatternSegment::Wild(name) => matched = name.matched(storage, &dir).await?,
             PatternSegment::AnyDepth => {
                 if !last {
                     to_visit.push((dir.clone(), depth + 1));
@@ -172,7 +277,7 @@ async fn walk(storage: &dyn Storage, pattern: &StorePath) -> Result<FoundFiles, 
                         EntryKind::Unnameable => return Err(unreadable(storage, &entry).await),
                         EntryKind::File | EntryKind::Other if !last => {}
                         EntryKind::File | EntryKind::Other => {
-                            take(storage, entry, &mut found).await?;
+                            take(storage, entry, found).await?;
                         }
                     }
                 }
@@ -180,7 +285,7 @@ async fn walk(storage: &dyn Storage, pattern: &StorePath) -> Result<FoundFiles, 
         }
         for entry in matched {
             match entry.kind {
-                _ if last => take(storage, entry, &mut found).await?,
+                _ if last => take(storage, entry, found).await?,
                 EntryKind::Dir => to_visit.push((entry.path, depth + 1)),
                 EntryKind::File => {}
                 EntryKind::Unnameable => return Err(unreadable(storage, &entry).await),
@@ -189,12 +294,11 @@ async fn walk(storage: &dyn Storage, pattern: &StorePath) -> Result<FoundFiles, 
             }
         }
         if found.files.len() > FILES_MAX || to_visit.len() > FILES_MAX {
-            let reason =
-                Reason::Unsupported(format!("the pattern names more than {FILES_MAX} files"));
-            return Err(StorageError::new(Op::List, storage.show(pattern), reason));
+            let what = format!("the pattern names more than {FILES_MAX} files");
+            return Err(malformed(storage, pattern, &what));
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Takes what a whole pattern matches: a file, or the files in a directory.

@@ -535,6 +535,10 @@ mod tests {
             ("**/*.svm", "a/1.svm a/2.svm a/x/3.svm b/4.svm"),
             ("a/**", "a/1.svm a/2.svm a/2.txt a/x/3.svm"),
             ("b/_*/*", "b/_temporary/5.svm"),
+            ("b/{_temporary,none}/*", "b/_temporary/5.svm"),
+            ("{a/x,b}/*.svm", "a/x/3.svm b/4.svm"),
+            ("{a/1,none/{x/y,z}}*", "a/1.svm"),
+            ("a/{[{]/x,2}.*", "a/2.svm a/2.txt"),
             ("c/*", ""),
             ("a/1.svm/*", ""),
         ] {
@@ -558,6 +562,32 @@ mod tests {
                 }
             };
             assert_eq!(names, want, "{pattern}");
+        }
+    }
+
+    #[tokio::test]
+    async fn names_that_exist_are_taken_literally() {
+        for dir in ["run [1]", "run*", "run {1", "run ?"] {
+            let place = place();
+            for dir in [dir, "run 1"] {
+                LocalStorage.mkdir(&place.at(dir), Mode::DIR).await.expect("made");
+                put(&place.at(&format!("{dir}/p{{x}}.svm")), b"x").await.expect("written");
+                put(&place.at(&format!("{dir}/px.svm")), b"x").await.expect("written");
+            }
+            for (pattern, names) in [
+                ("", &["px.svm", "p{x}.svm"][..]),
+                ("/p{x}.svm", &["p{x}.svm"]),
+                ("/{p,q}x.svm", &["px.svm"]),
+                ("/p\\{x\\}.svm", &["p{x}.svm"]),
+                ("/*", &["px.svm", "p{x}.svm"]),
+            ] {
+                let pattern = format!("{dir}{pattern}");
+                let found = find_files(&LocalStorage, &place.at(&pattern)).await.expect("found");
+                let wanted: Vec<_> =
+                    names.iter().map(|name| place.at(&format!("{dir}/{name}"))).collect();
+                let found: Vec<_> = found.files.into_iter().map(|file| file.path).collect();
+                assert_eq!(found, wanted, "{pattern}");
+            }
         }
     }
 
@@ -618,6 +648,9 @@ mod tests {
     async fn a_pattern_with_an_open_bracket_is_refused() {
         let error = find_files(&LocalStorage, &StorePath::root().join("[").expect("a name")).await;
         assert!(matches!(error.expect_err("malformed").reason, Reason::Unsupported(_)));
+        let many = StorePath::parse(&format!("/x{}", "{a,b/c}".repeat(20))).expect("a path");
+        let error = find_files(&LocalStorage, &many).await.expect_err("a million paths");
+        assert!(error.to_string().contains("more than 10000 paths"), "{error}");
     }
 
     #[tokio::test]

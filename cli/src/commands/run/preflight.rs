@@ -3,6 +3,7 @@
 //! it costs these.
 
 mod mirrors;
+pub mod spelling;
 
 use std::path::{Path, PathBuf};
 
@@ -132,7 +133,17 @@ pub fn unreadable(error: &InputError) -> CommandFailure {
             ExitCode::Input
         }
     };
-    CommandFailure::caused(exit, "the data cannot be read", error)
+    let failure = CommandFailure::caused(exit, "the data cannot be read", error);
+    let advice = match error {
+        InputError::Storage { source, location, .. } if source.is_not_found() => {
+            spelling::advice_on_data(location)
+        }
+        _ => None,
+    };
+    match advice {
+        Some(advice) => failure.next(advice),
+        None => failure,
+    }
 }
 
 /// All places of a job with their keys.
@@ -211,6 +222,7 @@ fn writable(key: &str, place: &Location) -> Result<(), CommandFailure> {
     let Some(path) = place.as_local() else {
         return Ok(());
     };
+    spelling::check(key, path)?;
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let fact = format!("{key} = {place} cannot be written");
     if !existing.is_dir() {
