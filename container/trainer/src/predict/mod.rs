@@ -11,7 +11,6 @@ mod model;
 use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 
-use flate2::bufread::MultiGzDecoder;
 use heddle_input::{TaskLength, compression_of, plan_tasks};
 use heddle_metrics::PhaseMetrics;
 use heddle_protocol::figure::EvaluationFigures;
@@ -25,7 +24,8 @@ pub use model::{ModelError, ScoringModel};
 
 use crate::algorithm::loss::{count, count_classes, sigmoid, softmax};
 use crate::batch::Batch;
-use crate::reader::bytes::{LINE_BYTES_MAX, kind_of};
+use crate::reader::bytes::{BYTE_ORDER_MARK, LINE_BYTES_MAX, kind_of, refusal};
+use crate::reader::gunzip::GunzipReader;
 use crate::reader::{BadPolicy, Labels, ReadError, TaskReader};
 
 /// Records scored at once.
@@ -47,9 +47,7 @@ pub enum PredictError {
     #[error("input or output failed")]
     Io(#[from] io::Error),
     /// Standard input is not text.
-    #[error(
-        "standard input is {0}, which cannot be read: data is libsvm or dummy text, plain or gzip"
-    )]
+    #[error("standard input: {}", refusal(.0))]
     Kind(&'static str),
     /// A record of standard input is malformed.
     #[error("standard input:{line}:{what}")]
@@ -273,14 +271,14 @@ pub fn predict_stream(
 ) -> Result<Scored, PredictError> {
     let mut input = io::BufReader::with_capacity(1 << 20, input);
     let mut scorer = Scorer::new(model, output, out);
-    match kind_of(input.fill_buf()?) {
-        None => predict_lines(&mut scorer, labels, &mut input)?,
-        Some("gzip") => {
-            let mut unpacked =
-                io::BufReader::with_capacity(1 << 20, MultiGzDecoder::new(&mut input));
-            predict_lines(&mut scorer, labels, &mut unpacked)?;
+    if kind_of(input.fill_buf()?) == Some("gzip") {
+        let mut unpacked = io::BufReader::with_capacity(1 << 20, GunzipReader::new(&mut input));
+        match kind_of(unpacked.fill_buf()?) {
+            Some("gzip") => return Err(PredictError::Kind("gzip within gzip")),
+            _ => predict_lines(&mut scorer, labels, &mut unpacked)?,
         }
-        Some(kind) => return Err(PredictError::Kind(kind)),
+    } else {
+        predict_lines(&mut scorer, labels, &mut input)?;
     }
     Ok(scorer.end()?)
 }
@@ -290,6 +288,9 @@ fn predict_lines<R: Read>(
     labels: Labels,
     input: &mut io::BufReader<R>,
 ) -> Result<(), PredictError> {
+    if let Some(kind) = kind_of(input.fill_buf()?) {
+        return Err(PredictError::Kind(kind));
+    }
     let format = scorer.model.format(labels);
     let mut lines = 0;
     let (mut text, mut batch) = (Vec::new(), Batch::default());
@@ -305,11 +306,12 @@ fn predict_lines<R: Read>(
             text.push(b'\n');
         }
         if text.len() > LINE_BYTES_MAX + 1 {
-            let what = format!("{LINE_BYTES_MAX}: the line is longer than {LINE_BYTES_MAX} bytes");
+            let what =
+                format!("{}: the line is longer than {LINE_BYTES_MAX} bytes", LINE_BYTES_MAX + 1);
             return Err(record(what));
         }
-        if lines == 1 && text.starts_with(&[0xef, 0xbb, 0xbf]) {
-            text[..3].fill(b' ');
+        if lines == 1 && text.starts_with(BYTE_ORDER_MARK) {
+            text[..BYTE_ORDER_MARK.len()].fill(b' ');
         }
         let read = format.read_line(&text, &mut batch);
         read.map_err(|error| record(error.to_string()))?;

@@ -4,25 +4,22 @@
 //! therefore begins one byte early and drops everything up to the first line feed. Every line of a file belongs to exactly
 //! one task, wherever the ranges are cut.
 
-use std::io::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use flate2::write::MultiGzDecoder;
 use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
 use heddle_storage::{FileVersion, OpenedVersion, Reader, Storage, StorageUrl, StorePath};
 
 use super::ReadError;
+use super::gunzip::{Gunzip, GunzipError, PACKED_STEP};
 use crate::storage_wait::{ReaderWait, Watched};
 
 /// Longest line that is read, without its line feed.
 pub const LINE_BYTES_MAX: usize = 10 << 20;
-/// Compressed bytes per call of the decompressor. They decompress to at most 1032 times as much (the limit
-/// of DEFLATE), 17 MB here, even in a hostile file.
-const PACKED_STEP: usize = 16 << 10;
-const BYTE_ORDER_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
+/// At the start of files of text in UTF-8.
+pub const BYTE_ORDER_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
 /// First bytes of files that are not text, and the names of their formats.
-const MAGIC: [(&[u8], &str); 10] = [
+const MAGIC: [(&[u8], &str); 14] = [
     (&[0x1f, 0x8b], "gzip"),
     (b"BZh", "a bzip2 file"),
     (&[0xfd, b'7', b'z', b'X', b'Z', 0], "an xz file"),
@@ -33,12 +30,33 @@ const MAGIC: [(&[u8], &str); 10] = [
     (b"ORC", "an ORC file"),
     (b"Obj\x01", "an Avro file"),
     (b"PK\x03\x04", "a zip file"),
+    (&[0xff, 0xfe, 0, 0], "UTF-32"),
+    (&[0, 0, 0xfe, 0xff], "UTF-32"),
+    (&[0xff, 0xfe], "UTF-16"),
+    (&[0xfe, 0xff], "UTF-16"),
 ];
 
 /// The format of a file by its first bytes; `None` if it may be text. Only `gzip` can be read.
 #[must_use]
 pub fn kind_of(start: &[u8]) -> Option<&'static str> {
-    MAGIC.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, name)| *name)
+    let known = MAGIC.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, name)| *name);
+    // Without a mark: a record begins with characters of ASCII.
+    known.or(match start.first_chunk::<4>()?.map(|byte| byte != 0) {
+        [true, false, true, false] | [false, true, false, true] => Some("UTF-16"),
+        [true, false, false, false] | [false, false, false, true] => Some("UTF-32"),
+        _ => None,
+    })
+}
+
+/// Why a file of this kind cannot be read, and the next step.
+#[must_use]
+pub fn refusal(kind: &str) -> String {
+    if kind.starts_with("UTF") {
+        return format!("this is {kind}, and data is UTF-8: convert it (iconv -f {kind} -t UTF-8)");
+    }
+    format!(
+        "this is {kind}, which cannot be read: data is libsvm or dummy text, plain or gzip (name.gz)"
+    )
 }
 
 /// A run of a file's lines, being read from start to end.
@@ -50,6 +68,8 @@ pub struct TaskBytes {
     local: bool,
     reader: Box<dyn Reader>,
     gzip: Option<Unpacking>,
+    /// Length of the file.
+    bytes: u64,
     /// Offsets of the file below which lines of the task start; compressed files have no such limit.
     end: u64,
     /// Decompressed offset of `buffer[0]` in the file.
@@ -59,6 +79,8 @@ pub struct TaskBytes {
     at: usize,
     /// Position after the last line feed in the buffer.
     complete: usize,
+    /// Position of the first whole line in the buffer that is too long; `complete` without one.
+    long: usize,
     /// The end of the file was read.
     ended: bool,
     /// Bytes up to the next line feed are skipped: they belong to the task before, or the line is too long.
@@ -78,8 +100,14 @@ pub enum NextLines {
     End,
 }
 
+/// The first line with its line feed.
+fn line_of(text: &[u8]) -> &[u8] {
+    let feed = text.iter().position(|byte| *byte == b'\n');
+    &text[..feed.map_or(text.len(), |feed| feed + 1)]
+}
+
 struct Unpacking {
-    decoder: MultiGzDecoder<Vec<u8>>,
+    gunzip: Gunzip,
     packed: Bytes,
 }
 
@@ -120,15 +148,14 @@ impl TaskBytes {
             storage,
             path,
             reader,
-            gzip: packed.then(|| Unpacking {
-                decoder: MultiGzDecoder::new(Vec::new()),
-                packed: Bytes::new(),
-            }),
+            gzip: packed.then(|| Unpacking { gunzip: Gunzip::default(), packed: Bytes::new() }),
+            bytes: file.bytes,
             end: if packed { u64::MAX } else { range.end },
             base: early,
             buffer: Vec::new(),
             at: 0,
             complete: 0,
+            long: 0,
             ended: false,
             dropping: !packed && range.start > 0,
             first: None,
@@ -148,38 +175,42 @@ impl TaskBytes {
     /// Errors of the storage; [`ReadError::Gzip`] for a file that is damaged, truncated or not compressed.
     pub async fn lines(&mut self) -> Result<NextLines, ReadError> {
         loop {
-            if self.at < self.complete && !self.dropping {
-                let start = self.base + self.at as u64;
-                self.first.get_or_insert(start);
-                return Ok(if start < self.end { NextLines::Some } else { NextLines::End });
-            }
-            if self.at < self.complete {
-                let feed =
-                    self.buffer[self.at..self.complete].iter().position(|byte| *byte == b'\n');
-                // `complete` is one beyond a line feed, so there is one.
-                self.at += feed.map_or(0, |feed| feed + 1);
+            if self.dropping && self.at < self.complete {
+                self.at += line_of(&self.buffer[self.at..]).len();
                 self.dropping = false;
+                self.long = self.next_long();
                 continue;
+            }
+            if !self.dropping {
+                let start = self.base + self.at as u64;
+                if start >= self.end {
+                    return Ok(NextLines::End);
+                }
+                if self.at < self.long {
+                    self.first.get_or_insert(start);
+                    return Ok(NextLines::Some);
+                }
+                if self.at < self.complete || self.buffer.len() - self.at > LINE_BYTES_MAX {
+                    self.first.get_or_insert(start);
+                    self.dropping = true;
+                    return Ok(NextLines::TooLong);
+                }
             }
             if self.ended {
                 return Ok(NextLines::End);
             }
             if self.dropping {
                 self.at = self.buffer.len();
-            } else if self.buffer.len() - self.at > LINE_BYTES_MAX {
-                self.first.get_or_insert(self.base + self.at as u64);
-                self.dropping = true;
-                return Ok(NextLines::TooLong);
             }
             self.read_on().await?;
         }
     }
 
-    /// The text from the next line to the end of the last whole line in the buffer. Lines that start at
+    /// The text from the next line to the end of the last whole line in the buffer, or to one that is too long. Lines that start at
     /// [`TaskBytes::limit`] or later do not belong to the task.
     #[must_use]
     pub fn text(&self) -> &[u8] {
-        &self.buffer[self.at..self.complete]
+        &self.buffer[self.at..self.long]
     }
 
     /// The position in [`TaskBytes::text`] below which lines of the task may start.
@@ -188,13 +219,13 @@ impl TaskBytes {
         let start = self.base + self.at as u64;
         usize::try_from(self.end.saturating_sub(start))
             .unwrap_or(usize::MAX)
-            .min(self.complete - self.at)
+            .min(self.long - self.at)
     }
 
     /// Advances by `bytes` of the text.
     pub fn take(&mut self, bytes: usize) {
         self.at += bytes;
-        debug_assert!(self.at <= self.complete, "took more than there is");
+        debug_assert!(self.at <= self.long, "took more than there is");
     }
 
     /// Bytes of the decompressed file before the next line.
@@ -266,24 +297,54 @@ impl TaskBytes {
             self.buffer.push(b'\n');
             self.complete = self.buffer.len();
         }
+        self.long = self.next_long();
         Ok(())
     }
 
-    /// Checks the first bytes of a file once they have arrived.
-    fn start_of_file(&mut self, before: usize) -> Result<(), ReadError> {
-        if let Some(kind) = kind_of(&self.buffer) {
+    /// The first line from `at` on that is longer than [`LINE_BYTES_MAX`]. Buffers are shorter, as a rule.
+    fn next_long(&self) -> usize {
+        let mut at = self.at;
+        while self.complete.saturating_sub(at) > LINE_BYTES_MAX {
+            let line = line_of(&self.buffer[at..self.complete]);
+            if line.len() > LINE_BYTES_MAX + 1 {
+                return at;
+            }
+            at += line.len();
+        }
+        self.complete
+    }
+
+    /// Rejects a file that is not text, by its first bytes. The reader of the first task does so at once; in the middle of such
+    /// a file nothing but a malformed record shows it.
+    ///
+    /// # Errors
+    /// Errors of the storage; [`ReadError::Gzip`].
+    pub async fn check_kind(&self) -> Result<(), ReadError> {
+        if self.begins_file() {
+            return Ok(());
+        }
+        let start = self.storage.open(&self.path, 0).await?.next().await?;
+        self.check_start(&start.unwrap_or_default())
+    }
+
+    fn check_start(&self, start: &[u8]) -> Result<(), ReadError> {
+        if let Some(kind) = kind_of(start) {
             let what = match (kind, self.gzip.is_some()) {
                 ("gzip", false) => {
                     "the file is packed with gzip, but its name does not end in .gz: rename it"
                         .to_owned()
                 }
                 ("gzip", true) => "the file is packed with gzip twice: unpack it once".to_owned(),
-                (kind, _) => format!(
-                    "this is {kind}, which cannot be read: data is libsvm or dummy text, plain or gzip (name.gz)"
-                ),
+                (kind, _) => refusal(kind),
             };
             return Err(ReadError::Gzip { file: self.file(), what });
         }
+        Ok(())
+    }
+
+    /// Checks the first bytes of a file once they have arrived.
+    fn start_of_file(&mut self, before: usize) -> Result<(), ReadError> {
+        self.check_start(&self.buffer)?;
         if before < BYTE_ORDER_MARK.len() && self.buffer.starts_with(BYTE_ORDER_MARK) {
             // Blanks before a record are allowed, and positions stay correct.
             self.buffer[..BYTE_ORDER_MARK.len()].fill(b' ');
@@ -292,23 +353,27 @@ impl TaskBytes {
     }
 
     async fn unpack_on(&mut self, mut unpacking: Unpacking) -> Result<(), ReadError> {
-        let wrong = |file: String, error: &std::io::Error| ReadError::Gzip {
-            file,
-            what: format!("not a sound gzip file: {error}"),
-        };
         if unpacking.packed.is_empty() {
             match self.reader.next().await? {
                 Some(chunk) => unpacking.packed = chunk,
                 None => {
-                    unpacking.decoder.try_finish().map_err(|error| wrong(self.file(), &error))?;
+                    unpacking.gunzip.finish().map_err(|error| self.not_gzip(&error))?;
                     self.ended = true;
                 }
             }
         }
         let step = unpacking.packed.split_to(unpacking.packed.len().min(PACKED_STEP));
-        unpacking.decoder.write_all(&step).map_err(|error| wrong(self.file(), &error))?;
-        self.buffer.append(unpacking.decoder.get_mut());
+        unpacking.gunzip.push(&step).map_err(|error| self.not_gzip(&error))?;
+        self.buffer.append(unpacking.gunzip.unpacked());
         self.gzip = Some(unpacking);
         Ok(())
+    }
+
+    fn not_gzip(&self, error: &GunzipError) -> ReadError {
+        let what = match error {
+            GunzipError::Trailing { at } => format!("{} {error}", self.bytes.saturating_sub(*at)),
+            GunzipError::Damaged { .. } => error.to_string(),
+        };
+        ReadError::Gzip { file: self.file(), what }
     }
 }

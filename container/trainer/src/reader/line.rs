@@ -13,6 +13,7 @@ use heddle_protocol::spec::limits::ANY_FEATURES;
 use heddle_protocol::spec::position::position_of_key;
 use heddle_protocol::spec::{DataFormat, JobSpec, LabelRange};
 
+use super::bytes::BYTE_ORDER_MARK;
 use super::number;
 use crate::batch::Batch;
 
@@ -84,10 +85,10 @@ impl RecordFormat {
             (DataFormat::Dummy, false) => self.read::<false, false>(text, batch),
             (DataFormat::Dummy, true) => self.read::<false, true>(text, batch),
         };
-        if read.is_err() {
+        read.map_err(|error| {
             batch.drop_unended();
-        }
-        read
+            named(text, error)
+        })
     }
 
     #[inline]
@@ -272,6 +273,16 @@ fn read_value(text: &[u8], at: usize) -> Result<(f32, usize), LineError> {
     let (value, len) =
         number::decimal(&text[at + 1..]).ok_or_else(|| wrong(text, at + 1, "a finite number"))?;
     Ok((value, 1 + len))
+}
+
+/// Names what is found by its cause, if it is a byte order mark.
+#[cold]
+fn named(text: &[u8], error: LineError) -> LineError {
+    if !text[error.column - 1..].starts_with(BYTE_ORDER_MARK) {
+        return error;
+    }
+    let what = "a byte order mark within the file, where files were joined: remove it";
+    LineError { what: what.to_owned(), ..error }
 }
 
 #[inline]

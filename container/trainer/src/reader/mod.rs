@@ -1,11 +1,12 @@
 //! From input files to minibatches.
 //!
 //! [`mod@line`] parses one line of text into a row; [`bytes`] turns a task's file into runs of whole lines and
-//! decompresses gzip; [`task`] combines both and handles malformed records. None of them assigns tasks: [`crate::feed`]
+//! decompresses gzip ([`gunzip`]); [`task`] combines both and handles malformed records. None of them assigns tasks: [`crate::feed`]
 //! does.
 
 pub mod bytes;
 pub mod error;
+pub mod gunzip;
 pub mod line;
 mod number;
 pub mod task;

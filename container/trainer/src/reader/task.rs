@@ -202,6 +202,9 @@ impl TaskReader {
     }
 
     async fn bad(&mut self, error: LineError, line: &[u8]) -> Result<(), ReadError> {
+        if self.bad.records == 0 {
+            self.bytes.check_kind().await?;
+        }
         self.bad.records += 1;
         match &self.policy {
             BadPolicy::Fail => {
@@ -433,6 +436,66 @@ mod tests {
     }
 
     #[test]
+    fn longest_line_is_read_and_a_longer_one_is_not() {
+        let line = |len: usize, name: u32| {
+            let mut line = format!("1 {name}:1 #").into_bytes();
+            line.resize(len, b'x');
+            line.push(b'\n');
+            line
+        };
+        let pack = |text: &[u8]| {
+            let mut encoder = GzEncoder::new(Vec::new(), Level::best());
+            encoder.write_all(text).expect("packed");
+            encoder.finish().expect("packed")
+        };
+        for (len, feed) in [(0, true), (0, false), (1, true), (1, false), (300_000, true)] {
+            let mut text = [line(20, 1), line(LINE_BYTES_MAX + len, 2)].concat();
+            if feed {
+                text.extend(line(20, 3));
+            } else {
+                text.pop();
+            }
+            let all = if feed { vec![0, 1, 2] } else { vec![0, 1] };
+            for case in [case("a", &text), case("a.gz", &pack(&text))] {
+                let (names, bad) =
+                    names(&case, TaskLength::Bytes(6 << 20), BadPolicy::Skip(9)).expect("read");
+                let kept: Vec<u32> = all.iter().copied().filter(|n| len == 0 || *n != 1).collect();
+                assert_eq!((names, bad.records), (kept, u64::from(len > 0)), "{len} {feed}");
+            }
+        }
+    }
+
+    #[test]
+    fn text_of_another_encoding_is_named_in_each_task() {
+        let text: String = (0..50).map(|n| format!("1 {}:1\n", n + 1)).collect();
+        let utf16 = |to: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(to).collect::<Vec<u8>>();
+        let utf32: Vec<u8> = text.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect();
+        for (mark, text, name) in [
+            (&b"\xff\xfe"[..], utf16(u16::to_le_bytes), "UTF-16"),
+            (b"\xfe\xff", utf16(u16::to_be_bytes), "UTF-16"),
+            (b"", utf16(u16::to_le_bytes), "UTF-16"),
+            (b"", utf16(u16::to_be_bytes), "UTF-16"),
+            (b"\xff\xfe\0\0", utf32, "UTF-32"),
+        ] {
+            let case = case("a", &[mark, &text].concat());
+            for range in plan_tasks(std::slice::from_ref(&case.file), 0, TaskLength::Bytes(100)) {
+                let error = wait(async {
+                    let storage = Arc::new(LocalStorage);
+                    let policy = BadPolicy::Skip(1);
+                    let mut reader =
+                        TaskReader::open(storage, &case.file, range, FORMAT, policy).await?;
+                    reader.next_batch(3, &mut Batch::default()).await
+                });
+                let error = error.expect_err(name).to_string();
+                assert!(error.contains(&format!("a: this is {name}")), "{range:?}: {error}");
+            }
+        }
+        let joined = case("a", b"\xef\xbb\xbf1 1:1\n\xef\xbb\xbf0 2:1\n");
+        let error = whole(&joined).expect_err("two marks").to_string();
+        assert!(error.contains("a:2:1: a byte order mark within the file"), "{error}");
+    }
+
+    #[test]
     fn gzip_with_several_members_reads_as_one_text() {
         let pack = |text: &str| {
             let mut encoder = GzEncoder::new(Vec::new(), Level::best());
@@ -442,6 +505,11 @@ mod tests {
         let mut packed = pack("1 1:1\n0 2");
         packed.extend(pack(":1\n1 3:1"));
         assert_eq!(whole(&case("a.gz", &packed)).expect("read"), [0, 1, 2]);
+        let padded = [&packed[..], &[0; 512]].concat();
+        assert_eq!(whole(&case("a.gz", &padded)).expect("read"), [0, 1, 2]);
+        let error = whole(&case("a.gz", &[&packed[..], b"rubbish"].concat())).expect_err("rubbish");
+        let words = format!("a.gz: 7 bytes after the last gzip member, at byte {}", packed.len());
+        assert!(error.to_string().ends_with(&words), "{error}");
 
         let cut = &packed[..packed.len() - 9];
         let error = whole(&case("a.gz", cut)).expect_err("cut short");
