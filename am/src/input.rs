@@ -11,7 +11,7 @@ use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::plan_file::{self, PlanFileError};
 use heddle_protocol::spec::{JobSpec, Location, TaskSize};
 use heddle_storage::{
-    BlockHost, BlockPlace, StorageError, chain, connect, find_files, folders_left_out,
+    BlockHost, BlockPlace, Reason, StorageError, chain, connect, find_files, folders_left_out,
 };
 use tracing::warn;
 
@@ -145,10 +145,13 @@ pub fn unchanged(planned: InputPlan, found: &InputPlan) -> Result<InputPlan, Str
 
 /// Where the bytes of a plan's tasks are, so that tasks run near them. Files without known block
 /// locations, and local files, are left out: locality is optional.
-pub async fn locality(plan: &InputPlan) -> Locality {
+///
+/// # Errors
+/// The permission to read a file is missing: that is found before its first task is.
+pub async fn locality(plan: &InputPlan) -> Result<Locality, InputError> {
     let mut found = Locality::default();
     if plan.files.len() > FILES_ASKED_MAX {
-        return found;
+        return Ok(found);
     }
     let mut numbers = HashMap::new();
     let mut wanted: Vec<bool> = vec![false; plan.files.len()];
@@ -168,14 +171,15 @@ pub async fn locality(plan: &InputPlan) -> Locality {
             })
             .collect();
         for answer in answers {
-            blocks.push(match answer {
-                Some(answer) => answer.await.unwrap_or_default(),
-                None => Vec::new(),
-            });
+            let answer = match answer {
+                Some(answer) => answer.await.unwrap_or_else(|_| Ok(Vec::new())),
+                None => Ok(Vec::new()),
+            };
+            blocks.push(answer?);
         }
     }
     if blocks.iter().all(Vec::is_empty) {
-        return found;
+        return Ok(found);
     }
     let mut number = |host: &BlockHost| {
         *numbers.entry(host.name.clone()).or_insert_with(|| {
@@ -192,21 +196,28 @@ pub async fn locality(plan: &InputPlan) -> Locality {
     let test = plan.test.iter().map(&mut hosts_of).collect();
     found.train = train;
     found.test = test;
-    found
+    Ok(found)
 }
 
-async fn blocks_of(url: &str) -> Vec<BlockPlace> {
+async fn blocks_of(url: &str) -> Result<Vec<BlockPlace>, InputError> {
     let Ok(location) = heddle_storage::StorageUrl::parse(url) else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
     let found = match connect(&location) {
         Ok(storage) => storage.blocks(location.path()).await,
         Err(error) => Err(error),
     };
-    found.unwrap_or_else(|error| {
-        warn!(url, error = chain(&error), "block_locations_unknown");
-        Vec::new()
-    })
+    match found {
+        Err(source) if source.reason == Reason::Denied => {
+            let key = "data.train, data.test";
+            Err(InputError::Storage { key, location: url.to_owned(), source })
+        }
+        Err(error) => {
+            warn!(url, error = chain(&error), "block_locations_unknown");
+            Ok(Vec::new())
+        }
+        Ok(blocks) => Ok(blocks),
+    }
 }
 
 /// The hosts that store a task's bytes, most bytes first; equal hosts in the order of their names, so that
@@ -249,6 +260,10 @@ async fn files(
         let here = find_files(&*storage, location.path()).await.map_err(failed)?;
         folders.extend(here.folders.into_iter().map(|path| location.with_path(path).to_string()));
         for entry in here.files {
+            if location.is_local() {
+                // What a file of HDFS permits shows when its blocks are asked for.
+                storage.open(&entry.path, 0).await.map_err(failed)?;
+            }
             let name = entry.name().to_owned();
             found.push(InputFile {
                 url: location.with_path(entry.path).to_string(),
@@ -296,6 +311,6 @@ mod tests {
             compression: compression_of("x"),
         };
         let plan = plan_input(vec![file], vec![], TaskLength::Bytes(4));
-        assert_eq!(locality(&plan).await, Locality::default());
+        assert_eq!(locality(&plan).await.expect("no denial"), Locality::default());
     }
 }

@@ -15,9 +15,11 @@
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::{HandshakeError, Secret};
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::JobSpec;
+use heddle_storage::Reason;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -95,6 +97,17 @@ pub enum RunDirError {
         /// Why.
         source: HandshakeError,
     },
+}
+
+impl RunDirError {
+    /// The exit code of a command that this ends.
+    #[must_use]
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Io { source, .. } => Reason::of_io(source).class().exit_code(),
+            Self::Form { .. } | Self::Secret { .. } => ExitCode::Input,
+        }
+    }
 }
 
 /// A run directory.

@@ -2,8 +2,10 @@
 
 use std::error::Error;
 use std::fmt::Display;
+use std::io;
 
 use heddle_protocol::exit_code::ExitCode;
+use heddle_storage::Reason;
 use nix::errno::Errno;
 
 /// The failure of a command.
@@ -40,12 +42,17 @@ impl CommandFailure {
     }
 
     /// The failure of a call that the system refuses: its limits are those of the user, all else is a defect.
-    pub fn of_system(fact: impl Display, cause: &std::io::Error) -> Self {
+    pub fn of_system(fact: impl Display, cause: &io::Error) -> Self {
         match cause.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EMFILE | Errno::ENFILE) => Self::caused(ExitCode::Input, fact, cause)
                 .next("raise nofile (ulimit -n, LimitNOFILE= of the service that starts it)"),
             _ => Self::caused(ExitCode::Internal, fact, cause),
         }
+    }
+
+    /// The failure of a call to this machine's file system. Its reason decides the exit code, as on every other storage.
+    pub fn of_file(fact: impl Display, error: &io::Error) -> Self {
+        Self::caused(Reason::of_io(error).class().exit_code(), fact, error)
     }
 
     /// Adds the next step.
@@ -63,7 +70,7 @@ mod tests {
     #[test]
     fn exhausted_descriptors_are_not_a_defect() {
         for (errno, exit) in [(Errno::EMFILE, ExitCode::Input), (Errno::EIO, ExitCode::Internal)] {
-            let error = std::io::Error::from_raw_os_error(errno as i32);
+            let error = io::Error::from_raw_os_error(errno as i32);
             let failure = CommandFailure::of_system("cannot start", &error);
             assert_eq!(
                 (failure.exit, failure.next.contains("nofile")),

@@ -53,7 +53,7 @@ impl JobArgs {
 
     fn unreadable(&self, error: &std::io::Error) -> CommandFailure {
         let fact = format!("cannot read the job file {}", self.file.display());
-        CommandFailure::caused(ExitCode::Input, fact, error)
+        CommandFailure::of_file(fact, error)
             .next("`heddle config template > job.toml` writes one to start from")
     }
 

@@ -44,7 +44,7 @@ pub fn read(binary: Option<&Path>) -> Result<Program, CommandFailure> {
     };
     let unreadable = |error: &io::Error| {
         let fact = format!("cannot read the program {}", path.display());
-        CommandFailure::caused(ExitCode::Input, fact, error)
+        CommandFailure::of_file(fact, error)
     };
     let (digest, bytes) = digest(&path).map_err(|error| unreadable(&error))?;
     let needs = elf::newest_glibc(&path).map_err(|error| match error.kind() {

@@ -286,7 +286,7 @@ impl ProgramDir {
         let from: &Path = &program.path;
         let unreadable = |error: std::io::Error| {
             let fact = format!("cannot read {}", from.display());
-            CommandFailure::caused(ExitCode::Input, fact, &error)
+            CommandFailure::of_file(fact, &error)
         };
         let mut file = tokio::fs::File::open(from).await.map_err(unreadable)?;
         let mut writer = self.storage.create(to, self.file_mode).await.map_err(failed)?;

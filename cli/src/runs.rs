@@ -184,7 +184,7 @@ impl LocalRun {
     /// The run directory cannot be written.
     pub fn remember(&self, request: &RunRequest) -> Result<(), CommandFailure> {
         self.dir.write(REQUEST_FILE, request).map_err(|error| {
-            CommandFailure::caused(ExitCode::Denied, "cannot write the run directory", &error)
+            CommandFailure::caused(error.exit_code(), "cannot write the run directory", &error)
         })
     }
 }

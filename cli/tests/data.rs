@@ -100,6 +100,72 @@ fn scores_are_printed_once_and_predictions_keep_the_order() {
     assert!(scores.lines().all(|score| (0.0..=1.0).contains(&score.parse::<f64>().unwrap())));
 }
 
+#[test]
+fn one_cause_has_one_exit_code() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new(None);
+    let (exit, _, stderr) = bench.run(&["output.model=model", "checkpoint.dir=ckpt"]);
+    assert_eq!(exit, Some(0), "{stderr}");
+    let shut = |name: &str, mode: u32| {
+        let path = bench.path().join(name);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for folder in ["part", "whole", "fixed"] {
+        std::fs::create_dir(bench.path().join(folder)).unwrap();
+        for file in ["a.svm", "b.svm", "job.toml"] {
+            std::fs::copy(bench.path().join("train.libsvm"), bench.path().join(folder).join(file))
+                .unwrap();
+        }
+    }
+    shut("part/b.svm", 0o000);
+    shut("whole", 0o000);
+    shut("fixed", 0o555);
+    let run = |set| vec!["run", "job.toml", "--work-dir", "work", "--fresh", "--set", set];
+    for (arguments, words) in [
+        (run("data.train=part/b.svm"), "part/b.svm"),
+        (run("data.train=part"), "part/b.svm"),
+        (run("data.train=whole"), "whole"),
+        (run("data.train=whole/a.svm"), "whole/a.svm"),
+        (run("checkpoint.dir=fixed/ckpt"), "checkpoint.dir"),
+        (run("output.model=fixed/model"), "output.model"),
+        (vec!["run", "job.toml", "--work-dir", "fixed/work"], "fixed/work"),
+        (vec!["run", "part/b.svm"], "the job file part/b.svm"),
+        (vec!["predict", "model", "part"], "part/b.svm"),
+        (vec!["predict", "model", "whole"], "whole"),
+        (vec!["predict", "model", "train.libsvm", "--output", "fixed/s.txt"], "fixed"),
+    ] {
+        let heddle = env!("CARGO_BIN_EXE_heddle");
+        let mut command = match nix::unistd::Uid::effective().is_root() {
+            // Root without its capabilities has the permissions of an owner.
+            true => {
+                let mut command = Command::new("setpriv");
+                command.args(["--bounding-set", "-all", heddle]);
+                command
+            }
+            false => Command::new(heddle),
+        };
+        let ended = command.args(&arguments).current_dir(bench.path()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(5), "{arguments:?}: {stderr}");
+        assert!(
+            stderr.contains(words) && stderr.to_lowercase().contains("permission denied"),
+            "{stderr}"
+        );
+        assert!(!stderr.contains("HADOOP_USER_NAME"), "{stderr}");
+    }
+    shut("whole", 0o755);
+
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let ended = Command::new(env!("CARGO_BIN_EXE_heddle"))
+        .args(["predict", "model", "train.libsvm"])
+        .current_dir(bench.path())
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(ended.status.code(), Some(5), "{ended:?}");
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("No space left"), "{ended:?}");
+}
+
 /// Names in a folder, sorted.
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(dir)

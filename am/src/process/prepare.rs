@@ -29,7 +29,7 @@ use crate::claim::{self, LivenessCheck};
 use crate::continuation;
 use crate::event_log::EventLog;
 use crate::import;
-use crate::input;
+use crate::input::{self, InputError};
 use crate::journal::{self, Journal};
 use crate::lease::Lease;
 use crate::mirrors;
@@ -140,7 +140,7 @@ pub(super) async fn prepare(
         plan_file::write(&plan, run_dir),
     );
     announced?;
-    let locality = locality(on_a_cluster, &plan).await;
+    let locality = locality(on_a_cluster, &plan).await?;
     tracing::info!(files = plan.files.len(), records = carried.len(), "job_prepared");
     Ok(Prepared {
         generation: claimed.generation,
@@ -219,12 +219,12 @@ fn warn_if_finished(ended: Option<&Outcome>, events: &EventLog) {
     ));
 }
 
-/// Which hosts store the input, as far as that can be determined in time.
-async fn locality(on_a_cluster: bool, plan: &InputPlan) -> Locality {
-    if !on_a_cluster {
-        return Locality::default();
+/// Which hosts store the input, as far as that can be determined in time; of no use to containers that are all on this host.
+async fn locality(on_a_cluster: bool, plan: &InputPlan) -> Result<Locality, InputError> {
+    match tokio::time::timeout(LOCALITY_LIMIT, input::locality(plan)).await {
+        Ok(found) => found.map(|found| if on_a_cluster { found } else { Locality::default() }),
+        Err(_) => Ok(Locality::default()),
     }
-    tokio::time::timeout(LOCALITY_LIMIT, input::locality(plan)).await.unwrap_or_default()
 }
 
 /// A job that continues a checkpoint directory.

@@ -57,7 +57,7 @@ impl StartFailure {
 
 impl From<RunDirError> for StartFailure {
     fn from(error: RunDirError) -> Self {
-        Self::new(ExitCode::Input, chain(&error))
+        Self::new(error.exit_code(), chain(&error))
     }
 }
 

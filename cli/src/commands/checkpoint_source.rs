@@ -93,7 +93,7 @@ pub async fn reached(location: &StorageUrl) -> Result<Arc<dyn Storage>, CommandF
 pub fn unusable(fact: &str, error: &StorageError) -> CommandFailure {
     let failure = CommandFailure::caused(exit_code_of(error), fact, error);
     match &error.reason {
-        Reason::Denied => {
+        Reason::Denied if error.place.starts_with("hdfs:") => {
             failure.next("on a cluster without security, HADOOP_USER_NAME sets the user")
         }
         Reason::Quota(_) => failure.next("request a larger quota, or name another directory"),

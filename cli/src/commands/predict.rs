@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::LossFunction;
-use heddle_storage::StorageUrl;
+use heddle_storage::{StorageError, StorageUrl};
 use heddle_trainer::predict::{
     ClassOutput, ModelError, PredictError, Scored, ScoringModel, predict_files, predict_stream,
 };
@@ -135,14 +135,12 @@ fn score<W: Write>(
         }
     };
     let scored = scored.and_then(|scored| {
-        out.flush()?;
+        out.flush().map_err(PredictError::Output)?;
         Ok(scored)
     });
     match scored {
         Ok(scored) => Ok((scored, out.out)),
-        Err(PredictError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            Err(output::broken(&error))
-        }
+        Err(PredictError::Output(error)) => Err(unwritten("cannot write the scores", &error)),
         Err(error) => {
             // What was right stays written.
             let _told_below = out.flush();
@@ -161,6 +159,14 @@ fn score<W: Write>(
                 error => CommandFailure::caused(ExitCode::Input, FACT, error),
             })
         }
+    }
+}
+
+/// The failure of a write of scores: of the file's storage, or of standard output.
+fn unwritten(fact: &str, error: &io::Error) -> CommandFailure {
+    match error.get_ref().and_then(|error| error.downcast_ref::<StorageError>()) {
+        Some(error) => unusable(fact, error),
+        None => output::broken(error),
     }
 }
 

@@ -17,7 +17,6 @@ use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::file::Job;
 use heddle_protocol::spec::{JobSpec, SpecDigest, identity};
-use heddle_storage::class_of_io;
 use heddle_telemetry::descriptors::Limit;
 use uuid::Uuid;
 
@@ -102,9 +101,7 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     let mut job = args.job.read(&id.short())?;
     check_files(&job.spec, Limit::hard())
         .map_err(|error| CommandFailure::new(ExitCode::Input, error))?;
-    let given = args.work_dir.as_deref().or(job.spec.run.work_dir.as_deref());
-    let work_dir = runs::work_dir_to_write(given)?;
-    preflight::spelling::check("run.work-dir", &work_dir)?;
+    let work_dir = work_dir(args, &job.spec)?;
     let job_file = args.job.absolute()?;
     let mut label = id.short();
     let mut notes = Vec::new();
@@ -138,11 +135,6 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
             }
         }
     }
-    let earlier = match (args.fresh, args.resume) {
-        (true, _) => ResumeMode::Fresh,
-        (false, true) => ResumeMode::Resume,
-        (false, false) => ResumeMode::ContinueSame,
-    };
     let from = super::checkpoint::mirror_to_continue(args.from.as_deref(), args.take_over);
     let from = am_client::runtime()?.block_on(from)?;
     // A default folder is new, or its run is the one that was found above.
@@ -168,7 +160,25 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     let begins = !args.fresh && from.is_none() && request.label == id.short();
     let warnings = resume::warnings(begins, &work_dir, &request, &job.spec);
     let warnings = am_client::runtime()?.block_on(warnings);
+    let earlier = earlier(args);
     Ok(RunPlan { id, job, work_dir, request, earlier, from, input, decisions, notes, warnings })
+}
+
+/// How an earlier run of the job is handled.
+fn earlier(args: &Args) -> ResumeMode {
+    match (args.fresh, args.resume) {
+        (true, _) => ResumeMode::Fresh,
+        (false, true) => ResumeMode::Resume,
+        (false, false) => ResumeMode::ContinueSame,
+    }
+}
+
+/// The folder of run directories, in which one can be made.
+fn work_dir(args: &Args, spec: &JobSpec) -> Result<PathBuf, CommandFailure> {
+    let given = args.work_dir.as_deref().or(spec.run.work_dir.as_deref());
+    let work_dir = runs::work_dir_to_write(given)?;
+    preflight::spelling::check("run.work-dir", &work_dir)?;
+    Ok(work_dir)
 }
 
 fn dry_run(plan: &RunPlan, json: bool) -> CommandResult {
@@ -273,13 +283,10 @@ pub fn data_in_words(input: &InputPlan) -> String {
 /// Creates the run directory with all files that the ApplicationMaster needs.
 fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, CommandFailure> {
     let path = runs::path_of(&plan.work_dir, plan.id.0);
-    let unwritable = |error: RunDirError| {
-        let exit = match &error {
-            RunDirError::Io { source, .. } => class_of_io(source).exit_code(),
-            _ => ExitCode::Input,
-        };
+    let unwritable = |error: &RunDirError| {
         let fact = format!("cannot create the run directory {}", path.display());
-        CommandFailure::caused(exit, fact, &error).next("pass another folder with --work-dir")
+        CommandFailure::caused(error.exit_code(), fact, error)
+            .next("pass another folder with --work-dir")
     };
     let secret = Secret::random().map_err(|error| {
         CommandFailure::caused(ExitCode::Internal, "cannot generate the job's secret", &error)
@@ -296,7 +303,8 @@ fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, CommandFailure> {
         default_output: plan.job.default_output,
         warnings: plan.warnings.clone(),
     };
-    let dir = RunDir::create(&path, &file, &plan.job.spec, &secret).map_err(unwritable)?;
+    let dir = RunDir::create(&path, &file, &plan.job.spec, &secret)
+        .map_err(|error| unwritable(&error))?;
     let run = LocalRun { dir, file };
     run.remember(&plan.request)?;
     Ok(run)

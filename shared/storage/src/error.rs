@@ -95,7 +95,47 @@ pub enum Reason {
 }
 
 impl Reason {
-    fn class(&self) -> ErrorClass {
+    /// The reason of an error of the local system.
+    pub fn of_io(error: &io::Error) -> Self {
+        use io::ErrorKind as K;
+        match error.kind() {
+            K::NotFound => Reason::NotFound,
+            K::AlreadyExists | K::DirectoryNotEmpty => Reason::Exists,
+            K::NotADirectory => Reason::NotADirectory,
+            K::IsADirectory => Reason::IsADirectory,
+            K::PermissionDenied | K::ReadOnlyFilesystem => Reason::Denied,
+            K::StorageFull => Reason::Full,
+            K::QuotaExceeded => Reason::Quota("disk quota".to_owned()),
+            K::FileTooLarge => {
+                Reason::Quota("the limit of a file's size here (ulimit -f)".to_owned())
+            }
+            // A local read error (EIO), a stale NFS handle or a timeout does not prove damage: a repair, a remount or a retry
+            // may still read the bytes.
+            K::TimedOut
+            | K::Interrupted
+            | K::WouldBlock
+            | K::StaleNetworkFileHandle
+            | K::HostUnreachable
+            | K::NetworkUnreachable
+            | K::NetworkDown
+            | K::ConnectionReset
+            | K::ConnectionRefused
+            | K::ConnectionAborted
+            | K::NotConnected
+            | K::BrokenPipe => Reason::Unavailable,
+            // Descriptors or memory become available when another user of them ends.
+            K::OutOfMemory => Reason::Unavailable,
+            _ => match error.raw_os_error().map(Errno::from_raw) {
+                Some(Errno::EIO | Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS) => {
+                    Reason::Unavailable
+                }
+                _ => Reason::Other,
+            },
+        }
+    }
+
+    /// The class of a failure for this reason.
+    pub fn class(&self) -> ErrorClass {
         match self {
             Self::Denied | Self::Quota(_) | Self::Full => ErrorClass::Denied,
             Self::Unavailable => ErrorClass::Unreachable,
@@ -135,7 +175,12 @@ impl StorageError {
     /// if it adds to the reason.
     pub fn from_io(op: Op, place: impl fmt::Display, source: io::Error) -> Self {
         use io::ErrorKind as K;
-        let error = Self::new(op, place, reason_of_io(op, &source));
+        let reason = match (op, source.kind()) {
+            // Of a rename: the name is taken.
+            (Op::Delete, K::DirectoryNotEmpty) => Reason::NotEmpty,
+            _ => Reason::of_io(&source),
+        };
+        let error = Self::new(op, place, reason);
         match source.kind() {
             K::NotFound
             | K::AlreadyExists
@@ -205,50 +250,6 @@ impl fmt::Display for StorageError {
 impl Error for StorageError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|source| source as _)
-    }
-}
-
-/// The class of a failure of the local file system.
-#[must_use]
-pub fn class_of_io(error: &io::Error) -> ErrorClass {
-    reason_of_io(Op::Write, error).class()
-}
-
-fn reason_of_io(op: Op, error: &io::Error) -> Reason {
-    use io::ErrorKind as K;
-    match error.kind() {
-        K::NotFound => Reason::NotFound,
-        K::DirectoryNotEmpty if op == Op::Delete => Reason::NotEmpty,
-        // Of a rename: the name is taken.
-        K::AlreadyExists | K::DirectoryNotEmpty => Reason::Exists,
-        K::NotADirectory => Reason::NotADirectory,
-        K::IsADirectory => Reason::IsADirectory,
-        K::PermissionDenied | K::ReadOnlyFilesystem => Reason::Denied,
-        K::StorageFull => Reason::Full,
-        K::QuotaExceeded => Reason::Quota("disk quota".to_owned()),
-        K::FileTooLarge => Reason::Quota("the limit of a file's size here (ulimit -f)".to_owned()),
-        // A local read error (EIO), a stale NFS handle or a timeout does not prove damage: a repair, a remount or a retry
-        // may still read the bytes.
-        K::TimedOut
-        | K::Interrupted
-        | K::WouldBlock
-        | K::StaleNetworkFileHandle
-        | K::HostUnreachable
-        | K::NetworkUnreachable
-        | K::NetworkDown
-        | K::ConnectionReset
-        | K::ConnectionRefused
-        | K::ConnectionAborted
-        | K::NotConnected
-        | K::BrokenPipe => Reason::Unavailable,
-        // Descriptors or memory become available when another user of them ends.
-        K::OutOfMemory => Reason::Unavailable,
-        _ => match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EIO | Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS) => {
-                Reason::Unavailable
-            }
-            _ => Reason::Other,
-        },
     }
 }
 
@@ -338,7 +339,7 @@ mod tests {
         let read_only = chain(&StorageError::from_io(Op::Create, "/a", read_only));
         assert!(read_only.contains("Read-only"), "{read_only}");
         let too_large = io::Error::from_raw_os_error(Errno::EFBIG as i32);
-        assert_eq!(class_of_io(&too_large), ErrorClass::Denied);
+        assert_eq!(Reason::of_io(&too_large).class(), ErrorClass::Denied);
         let too_large = chain(&StorageError::from_io(Op::Write, "/a", too_large));
         assert!(too_large.contains("quota exceeded: the limit of a file's size"), "{too_large}");
         let unknown = WriteError::Unknown(io(io::ErrorKind::NotFound));

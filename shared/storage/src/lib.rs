@@ -45,7 +45,7 @@ mod url;
 use std::sync::Arc;
 
 pub use background::lower_priority_of_thread;
-pub use error::{Op, Reason, StorageError, WriteError, chain, class_of_io};
+pub use error::{Op, Reason, StorageError, WriteError, chain};
 pub use glob::{FoundFiles, find_files, folders_left_out};
 #[cfg(feature = "hdfs")]
 pub use hdfs::{

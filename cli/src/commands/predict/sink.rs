@@ -8,10 +8,11 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_storage::{
-    Storage, StorageError, StorageUrl, StorePath, WriteError, chain, connect, make_dirs,
+    Storage, StorageError, StorageUrl, StorePath, WriteError, connect, make_dirs,
 };
 use uuid::Uuid;
 
+use super::unwritten;
 use crate::am_client;
 use crate::commands::checkpoint_source::unusable;
 use crate::failure::CommandFailure;
@@ -115,9 +116,7 @@ impl Sink {
         let fact = format!("cannot write {}", self.storage.show(&self.target));
         let handed = self.hand_over();
         let written = self.end();
-        handed
-            .and(written)
-            .map_err(|error| CommandFailure::caused(ExitCode::Unreachable, &fact, &error))?;
+        handed.and(written).map_err(|error| unwritten(&fact, &error))?;
         let named = async {
             match self.overwrite {
                 true => self.storage.replace(&self.draft, &self.target).await,
@@ -149,7 +148,7 @@ impl Sink {
         self.chunks = None;
         match self.writing.take().map(JoinHandle::join) {
             None | Some(Ok(Ok(()))) => Ok(()),
-            Some(Ok(Err(error))) => Err(io::Error::other(chain(&error))),
+            Some(Ok(Err(error))) => Err(io::Error::other(error)),
             Some(Err(_)) => Err(io::Error::other("the writing thread panicked")),
         }
     }

@@ -14,7 +14,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::spec::{JobSpec, Location, ModelFormat};
 use heddle_storage::checkpoint::CheckpointDir;
-use heddle_storage::{check_place, connect, try_place};
+use heddle_storage::{Op, StorageError, check_place, connect, try_place};
 use heddle_trainer::export::{SAFETENSORS_FILE, TEXT_FILE};
 use nix::unistd::{AccessFlags, access};
 
@@ -231,9 +231,7 @@ fn writable(key: &str, place: &Location) -> Result<(), CommandFailure> {
         return Err(failure);
     }
     access(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
-        let mut failure = CommandFailure::caused(ExitCode::Input, fact, &error);
-        failure.causes.insert(0, format!("{}", existing.display()));
-        failure
+        unusable(&fact, &StorageError::from_io(Op::Write, existing.display(), error.into()))
     })
 }
 

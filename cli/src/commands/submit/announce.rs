@@ -54,7 +54,7 @@ pub fn submitted(
     if let Some(path) = &args.app_id_file {
         std::fs::write(path, format!("{id}\n")).map_err(|error| {
             let fact = format!("cannot write --app-id-file {}", path.display());
-            CommandFailure::caused(ExitCode::Input, fact, &error)
+            CommandFailure::of_file(fact, &error)
                 .next(format!("{id} runs; `heddle attach {id}` follows it"))
         })?;
     }

@@ -339,8 +339,8 @@ pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, Comman
         let Some(path) = file.from.as_local() else {
             continue;
         };
-        let wrong = |error: &dyn std::error::Error| {
-            CommandFailure::caused(ExitCode::Input, format!("{key}: {}", path.display()), error)
+        let wrong = |error: &std::io::Error| {
+            CommandFailure::of_file(format!("{key}: {}", path.display()), error)
         };
         let opened = std::fs::File::open(path).map_err(|error| wrong(&error))?;
         let metadata = opened.metadata().map_err(|error| wrong(&error))?;

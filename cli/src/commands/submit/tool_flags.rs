@@ -197,7 +197,7 @@ impl ToolFlags {
 fn read(path: &Path) -> Result<Vec<PropertyLine>, CommandFailure> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let fact = format!("cannot read --properties-file {}", path.display());
-        CommandFailure::caused(ExitCode::Input, fact, &error)
+        CommandFailure::of_file(fact, &error)
     })?;
     properties::parse(&text).map_err(|(line, what)| {
         CommandFailure::new(ExitCode::Input, format!("{}:{line}: {what}", path.display()))

@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 
 use crate::cluster::{ClusterContext, path_of, storage_failure};
+use crate::commands::checkpoint_source::unusable;
 use crate::failure::CommandFailure;
 use crate::program::{self, Program};
 use crate::program_dir::ProgramDir;
@@ -144,11 +145,11 @@ pub async fn local_data(
             let Some(path) = place.as_local() else {
                 continue;
             };
-            let failed = |error: &dyn std::error::Error| {
-                CommandFailure::caused(ExitCode::Input, format!("{key} = {place}"), error)
-            };
-            let pattern = StorePath::parse(&path.to_string_lossy()).map_err(|e| failed(&e))?;
-            let entries = find_files(&LocalStorage, &pattern).await.map_err(|e| failed(&e))?;
+            let fact = format!("{key} = {place}");
+            let pattern = StorePath::parse(&path.to_string_lossy())
+                .map_err(|error| CommandFailure::caused(ExitCode::Input, &fact, &error))?;
+            let entries = find_files(&LocalStorage, &pattern).await;
+            let entries = entries.map_err(|error| unusable(&fact, &error))?;
             found.extend(entries.files.into_iter().map(|entry| (list, n, entry)));
         }
     }
@@ -173,14 +174,7 @@ pub async fn local_data(
     let mut names = Vec::new();
     for (n, (list, _, entry)) in found.iter().enumerate() {
         let path = PathBuf::from(entry.path.as_str());
-        let unreadable = |error: &std::io::Error| {
-            CommandFailure::caused(
-                ExitCode::Input,
-                format!("cannot read {}", path.display()),
-                error,
-            )
-        };
-        let (digest, bytes) = program::digest(&path).map_err(|error| unreadable(&error))?;
+        let (digest, bytes) = program::digest(&path).map_err(|error| unreadable(&path, &error))?;
         let name = format!("{list}-{n:06}-{}", plain(entry.name()));
         all.update(format!("{name} {bytes} {digest}\n"));
         names.push((path, bytes, name));
@@ -288,14 +282,16 @@ fn path_of_write(to: &Location) -> Result<StorePath, WriteError> {
     StorePath::parse(to.path()).map_err(|error| WriteError::NotDone(error.into()))
 }
 
+fn unreadable(path: &Path, error: &std::io::Error) -> CommandFailure {
+    CommandFailure::of_file(format!("cannot read {}", path.display()), error)
+}
+
 async fn write_file(
     storage: &dyn Storage,
     from: &Path,
     to: &StorePath,
 ) -> Result<(), CommandFailure> {
-    let unreadable = |error: std::io::Error| {
-        CommandFailure::caused(ExitCode::Input, format!("cannot read {}", from.display()), &error)
-    };
+    let unreadable = |error| unreadable(from, &error);
     let failed = |error: WriteError| {
         let fact = format!("cannot write {}", storage.show(to));
         storage_failure(&fact, error.error())

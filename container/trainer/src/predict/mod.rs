@@ -43,9 +43,15 @@ pub enum PredictError {
     /// The input cannot be read.
     #[error("cannot read the input")]
     Read(#[from] ReadError),
-    /// Standard input cannot be read, or scores cannot be written.
-    #[error("input or output failed")]
-    Io(#[from] io::Error),
+    /// Standard input cannot be read.
+    #[error("cannot read standard input")]
+    Input(#[source] io::Error),
+    /// The system provides no event queue.
+    #[error("cannot start reading")]
+    Runtime(#[source] io::Error),
+    /// Scores cannot be written.
+    #[error("cannot write the scores")]
+    Output(#[source] io::Error),
     /// Standard input is not text.
     #[error("standard input: {}", refusal(.0))]
     Kind(&'static str),
@@ -208,7 +214,10 @@ pub fn predict_files(
     inputs: &[StorageUrl],
     out: &mut dyn Write,
 ) -> Result<Scored, PredictError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(PredictError::Runtime)?;
     runtime.block_on(async {
         let (mut files, mut folders) = (Vec::new(), Vec::new());
         for input in inputs {
@@ -232,7 +241,7 @@ pub fn predict_files(
         }
         let urls = files.iter().map(|(_, file)| file.url.as_str());
         let warnings = folders_left_out(&folders, urls).collect();
-        Ok(Scored { warnings, ..scorer.end()? })
+        Ok(Scored { warnings, ..scorer.end().map_err(PredictError::Output)? })
     })
 }
 
@@ -252,7 +261,7 @@ async fn predict_file(
             if batch.is_empty() {
                 break;
             }
-            scorer.write(&batch)?;
+            scorer.write(&batch).map_err(PredictError::Output)?;
         }
     }
     Ok(())
@@ -271,16 +280,16 @@ pub fn predict_stream(
 ) -> Result<Scored, PredictError> {
     let mut input = io::BufReader::with_capacity(1 << 20, input);
     let mut scorer = Scorer::new(model, output, out);
-    if kind_of(input.fill_buf()?) == Some("gzip") {
+    if kind_of(input.fill_buf().map_err(PredictError::Input)?) == Some("gzip") {
         let mut unpacked = io::BufReader::with_capacity(1 << 20, GunzipReader::new(&mut input));
-        match kind_of(unpacked.fill_buf()?) {
+        match kind_of(unpacked.fill_buf().map_err(PredictError::Input)?) {
             Some("gzip") => return Err(PredictError::Kind("gzip within gzip")),
             _ => predict_lines(&mut scorer, labels, &mut unpacked)?,
         }
     } else {
         predict_lines(&mut scorer, labels, &mut input)?;
     }
-    Ok(scorer.end()?)
+    scorer.end().map_err(PredictError::Output)
 }
 
 fn predict_lines<R: Read>(
@@ -288,7 +297,7 @@ fn predict_lines<R: Read>(
     labels: Labels,
     input: &mut io::BufReader<R>,
 ) -> Result<(), PredictError> {
-    if let Some(kind) = kind_of(input.fill_buf()?) {
+    if let Some(kind) = kind_of(input.fill_buf().map_err(PredictError::Input)?) {
         return Err(PredictError::Kind(kind));
     }
     let format = scorer.model.format(labels);
@@ -297,7 +306,7 @@ fn predict_lines<R: Read>(
     loop {
         text.clear();
         let mut limited = Read::take(&mut *input, LINE_BYTES_MAX as u64 + 2);
-        if limited.read_until(b'\n', &mut text)? == 0 {
+        if limited.read_until(b'\n', &mut text).map_err(PredictError::Input)? == 0 {
             break;
         }
         lines += 1;
@@ -317,11 +326,11 @@ fn predict_lines<R: Read>(
         read.map_err(|error| record(error.to_string()))?;
         // The user of a pipe expects a score after each line, not after a thousand.
         if batch.rows() >= ROWS || input.buffer().is_empty() {
-            scorer.write(&batch)?;
-            scorer.out.flush()?;
+            scorer.write(&batch).map_err(PredictError::Output)?;
+            scorer.out.flush().map_err(PredictError::Output)?;
             batch.clear();
         }
     }
-    scorer.write(&batch)?;
+    scorer.write(&batch).map_err(PredictError::Output)?;
     Ok(())
 }
