@@ -21,6 +21,8 @@ const FILES_ASKED_AT_ONCE: usize = 16;
 const FILES_ASKED_MAX: usize = 20_000;
 /// Bytes at the beginning of the training data by which automatic values are decided.
 const SAMPLE_BYTES: u64 = 256 << 10;
+/// Files whose beginning is read, while they begin with comments alone.
+const HEADS_MAX: usize = 100;
 /// Hosts that are remembered of a task: as many as a block has copies, as a rule.
 const HOSTS_OF_A_TASK: usize = 3;
 
@@ -93,14 +95,26 @@ pub struct Head {
     pub share: f64,
 }
 
-/// Reads the beginning of the first training file.
+/// Reads the beginning of the first training file that begins with more than comments.
 ///
 /// # Errors
 /// It cannot be read.
 pub async fn head(spec: &JobSpec, plan: &InputPlan) -> Result<Head, InputError> {
-    let Some(file) = plan.train.first().and_then(|task| plan.files.get(task.file as usize)) else {
-        return Ok(Head { text: Vec::new(), share: 0.0 });
-    };
+    let mut head = Head { text: Vec::new(), share: 0.0 };
+    let mut files: Vec<_> = plan.train.iter().map(|task| task.file).collect();
+    files.dedup();
+    let files = files.into_iter().filter_map(|file| plan.files.get(file as usize));
+    for file in files.take(HEADS_MAX) {
+        head = head_of(spec, plan, file).await?;
+        let is_record = |line: &[u8]| !matches!(line.trim_ascii().first(), None | Some(b'#'));
+        if head.text.split(|byte| *byte == b'\n').any(is_record) {
+            break;
+        }
+    }
+    Ok(head)
+}
+
+async fn head_of(spec: &JobSpec, plan: &InputPlan, file: &InputFile) -> Result<Head, InputError> {
     let key = "data.train";
     let shown = || spec.data.train.first().map_or_else(String::new, ToString::to_string);
     let location = heddle_storage::StorageUrl::parse(&file.url)

@@ -531,6 +531,24 @@ fn predict_takes_rows_without_labels_and_writes_a_file() {
     let written = bench.path().join("scores.txt");
     assert_eq!(std::fs::read_to_string(&written).unwrap(), scores);
 
+    // Labels of other data: the scores, and the reason why figures are left out.
+    for (text, reason) in [
+        (
+            "# a comment\n\n2 1:1\n1 1:1\n",
+            "odd.libsvm:3 has label 2 (labels are 0 and 1, or -1 and +1)",
+        ),
+        ("1 1:1\n# c\n# c\n1:1\n0 1:1\n", "odd.libsvm:4 has no label"),
+        ("1 1:1\n0 1:1\n-1 2:1\n", "odd.libsvm:3 has label -1, and an earlier record label 0"),
+    ] {
+        std::fs::write(bench.path().join("odd.libsvm"), text).unwrap();
+        let output = bench.heddle(&["predict", "model", "odd.libsvm"]);
+        let summary = String::from_utf8(output.stderr).unwrap();
+        assert!(summary.contains("no figures: ") && summary.contains(reason), "{summary}");
+        let output = bench.heddle(&["--json", "predict", "model", "odd.libsvm"]);
+        let summary: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert!(summary["no_figures"].as_str().unwrap().ends_with(reason), "{summary}");
+    }
+
     // A file that is there stays unless it may be replaced; a failure leaves nothing under the name.
     let arguments = ["predict", "model", "train.libsvm", "--output", "scores.txt"];
     assert_eq!(bench.heddle(&arguments).status.code(), Some(7));

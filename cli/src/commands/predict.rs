@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::LossFunction;
-use heddle_storage::{StorageError, StorageUrl};
+use heddle_storage::StorageUrl;
 use heddle_trainer::predict::{
     ClassOutput, ModelError, PredictError, Scored, ScoringModel, predict_files, predict_stream,
 };
@@ -21,7 +21,7 @@ use crate::waiting;
 
 mod sink;
 
-use sink::Sink;
+use sink::{Sink, unwritten};
 
 /// Score data with a model.
 ///
@@ -162,20 +162,14 @@ fn score<W: Write>(
     }
 }
 
-/// The failure of a write of scores: of the file's storage, or of standard output.
-fn unwritten(fact: &str, error: &io::Error) -> CommandFailure {
-    match error.get_ref().and_then(|error| error.downcast_ref::<StorageError>()) {
-        Some(error) => unusable(fact, error),
-        None => output::broken(error),
-    }
-}
-
 /// The end of it as `--json` shows it.
 #[derive(Serialize)]
 struct PredictSummary<'a> {
     rows: u64,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     warnings: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_figures: Option<&'a str>,
     #[serde(flatten)]
     figures: BTreeMap<&'static str, f64>,
 }
@@ -184,16 +178,22 @@ struct PredictSummary<'a> {
 /// scores, else on standard error.
 fn summarize(scored: &Scored, json: bool, in_file: bool) -> Result<(), CommandFailure> {
     let figures = scored.figures.clone().unwrap_or_default();
+    let no_figures = scored.no_figures.as_deref();
     let text = if json {
         let by_name = figures.printed().map(|(figure, value)| (figure.key(), value)).collect();
-        let summary =
-            PredictSummary { rows: scored.rows, warnings: &scored.warnings, figures: by_name };
+        let summary = PredictSummary {
+            rows: scored.rows,
+            warnings: &scored.warnings,
+            no_figures,
+            figures: by_name,
+        };
         serde_json::to_string(&summary).map_err(|error| {
             CommandFailure::caused(ExitCode::Internal, "figures are not JSON", &error)
         })?
     } else {
         output::notes(&scored.warnings, false);
-        format!("rows {}  {figures}", scored.rows).trim_end().to_owned()
+        let reason = no_figures.map_or_else(String::new, |what| format!("no figures: {what}"));
+        format!("rows {}  {figures}{reason}", scored.rows).trim_end().to_owned()
     };
     match in_file {
         true => output::line(&text),

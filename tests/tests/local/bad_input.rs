@@ -87,6 +87,27 @@ fn data_without_a_byte_is_exit_7() {
 }
 
 #[test]
+fn data_without_a_record_is_exit_7() {
+    let dir = good();
+    let path = |name: &str| dir.path().join("data").join(name);
+    std::fs::write(path("none.libsvm"), "# a comment\n\n \n# 1 1:1").expect("written");
+    std::fs::write(path("bad.libsvm"), "x\ny\n").expect("written");
+    std::fs::write(path("a-empty.libsvm"), "").expect("written");
+    let set = |set: &str| run(dir.path(), &["--set", set, "--set", "data.bad-records=skip:5"]);
+    for (key, file) in [("data.train", "none"), ("data.test", "none"), ("data.train", "bad")] {
+        let ended = set(&format!("{key}=data/{file}.libsvm"));
+        refused(dir.path(), &ended, 7, &[key, "no record"]);
+    }
+    assert!(has_no_checkpoint(dir.path()));
+    // An empty file, and one of comments, before others.
+    let all = "data.train=[\"data/a-empty.libsvm\", \"data/none.libsvm\", \"data/train-*.libsvm\"]";
+    let ended = set(all);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    // 100 of training, 50 of the test.
+    assert!(ended.stdout.contains(" 150 in "), "{}", ended.stdout);
+}
+
+#[test]
 fn a_malformed_record_is_exit_7_with_file_line_and_column() {
     for (record, words) in [
         ("1 3:0.5 4:oops", ["train-000.libsvm:51:", "oops"]),

@@ -12,10 +12,10 @@ use heddle_storage::{
 };
 use uuid::Uuid;
 
-use super::unwritten;
 use crate::am_client;
 use crate::commands::checkpoint_source::unusable;
 use crate::failure::CommandFailure;
+use crate::output;
 
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -151,6 +151,14 @@ impl Sink {
             Some(Ok(Err(error))) => Err(io::Error::other(error)),
             Some(Err(_)) => Err(io::Error::other("the writing thread panicked")),
         }
+    }
+}
+
+/// The failure of a write of scores: of the file's storage, or of standard output.
+pub(super) fn unwritten(fact: &str, error: &io::Error) -> CommandFailure {
+    match error.get_ref().and_then(|error| error.downcast_ref::<StorageError>()) {
+        Some(error) => unusable(fact, error),
+        None => output::broken(error),
     }
 }
 

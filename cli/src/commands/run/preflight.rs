@@ -16,6 +16,7 @@ use heddle_protocol::spec::{JobSpec, Location, ModelFormat};
 use heddle_storage::checkpoint::CheckpointDir;
 use heddle_storage::{Op, StorageError, check_place, connect, try_place};
 use heddle_trainer::export::{SAFETENSORS_FILE, TEXT_FILE};
+use heddle_trainer::first_record::has_record;
 use nix::unistd::{AccessFlags, access};
 
 use crate::am_client;
@@ -100,6 +101,13 @@ pub async fn on_storage(
         on_cluster(key, place).await?;
     }
     let plan = heddle_am::input::plan(spec).await.map_err(|error| unreadable(&error))?;
+    for (key, training) in [("data.train", true), ("data.test", false)] {
+        let is_stated = !plan.plan.tasks(training).is_empty();
+        if is_stated && !has_record(spec, &plan.plan, training).await {
+            let fact = format!("{key}: the files have no record");
+            return Err(CommandFailure::new(ExitCode::Input, fact));
+        }
+    }
     outputs(spec, models, trying).await?;
     Ok(plan)
 }

@@ -26,7 +26,7 @@ use crate::algorithm::loss::{count, count_classes, sigmoid, softmax};
 use crate::batch::Batch;
 use crate::reader::bytes::{BYTE_ORDER_MARK, LINE_BYTES_MAX, kind_of, refusal};
 use crate::reader::gunzip::GunzipReader;
-use crate::reader::{BadPolicy, Labels, ReadError, TaskReader};
+use crate::reader::{BadPolicy, Labels, ReadError, RowLines, TaskReader};
 
 /// Records scored at once.
 const ROWS: usize = 1024;
@@ -75,6 +75,8 @@ pub struct Scored {
     /// Figures of the scores against the labels, as an evaluation of a job computes them; `None` if a record has no
     /// label, or one that the loss does not accept.
     pub figures: Option<EvaluationFigures>,
+    /// Why there are none, though there are labels: the first record that has none or another one, with its place.
+    pub no_figures: Option<String>,
 }
 
 /// What a line holds, of a model with several classes.
@@ -98,8 +100,10 @@ struct Scorer<'a> {
     /// Labels of two classes so far that are 0, and −1.
     zero: bool,
     minus_one: bool,
-    /// A label is missing or is one that the loss does not accept.
-    is_unlabelled: bool,
+    /// Place and label of the first record whose label is missing or is one that the loss does not accept.
+    unfit: Option<String>,
+    /// A record has a label.
+    is_labelled: bool,
 }
 
 impl<'a> Scorer<'a> {
@@ -113,43 +117,38 @@ impl<'a> Scorer<'a> {
             metrics: TaskMetrics::default(),
             zero: false,
             minus_one: false,
-            is_unlabelled: false,
+            unfit: None,
+            is_labelled: false,
         }
     }
 
-    fn write(&mut self, batch: &Batch) -> io::Result<()> {
+    /// Scores a batch. `place` finds a row of it.
+    fn write(&mut self, batch: &Batch, place: impl Fn(usize) -> String) -> io::Result<()> {
         self.rows += batch.rows() as u64;
         for row in 0..batch.rows() {
             self.model.score_record(batch, row, &mut self.scores);
-            self.compare(batch.labels[row], batch.weight(row));
+            if let Some(what) = self.compare(batch.labels[row], batch.weight(row)) {
+                self.unfit.get_or_insert_with(|| format!("{} has {what}", place(row)));
+            }
             self.line()?;
         }
         Ok(())
     }
 
-    /// Compares the record's scores with its label.
-    fn compare(&mut self, label: f32, weight: Option<f32>) {
+    /// Compares the record's scores with its label, unless it or an earlier one is unfit; what is, if it is this one.
+    fn compare(&mut self, label: f32, weight: Option<f32>) -> Option<String> {
         let loss = self.model.loss();
-        self.is_unlabelled |= match loss.labels(self.model.classes()) {
-            LabelRange::TwoClasses => {
-                self.zero |= label == 0.0;
-                self.minus_one |= label == -1.0;
-                label != 0.0 && label != 1.0 && label != -1.0
-            }
-            LabelRange::Classes(classes) => {
-                label.fract() != 0.0 || !(0.0..classes as f32).contains(&label)
-            }
-            LabelRange::Number => !label.is_finite(),
-        };
         if loss == LossFunction::Distance {
             // Labels are not used.
-            self.is_unlabelled = false;
             let weight = weight.map_or(1.0, f64::from);
             self.metrics.rows += 1;
             self.metrics.loss_sum += weight * self.scores[1];
+            return None;
         }
-        if self.is_unlabelled {
-            return;
+        self.is_labelled |= !label.is_nan();
+        let unfit = self.unfit(label);
+        if unfit.is_some() || self.unfit.is_some() {
+            return unfit;
         }
         match loss {
             LossFunction::Distance => {}
@@ -164,6 +163,31 @@ impl<'a> Scorer<'a> {
                 let record = (label.max(0.0), weight);
                 count(loss.into(), self.scores[0], record, true, &mut self.metrics);
             }
+        }
+        None
+    }
+
+    /// Why the loss does not accept this label.
+    fn unfit(&mut self, label: f32) -> Option<String> {
+        if label.is_nan() {
+            return Some("no label".to_owned());
+        }
+        match self.model.loss().labels(self.model.classes()) {
+            LabelRange::TwoClasses => {
+                self.zero |= label == 0.0;
+                self.minus_one |= label == -1.0;
+                if label != 0.0 && label != 1.0 && label != -1.0 {
+                    return Some(format!("label {label} (labels are 0 and 1, or -1 and +1)"));
+                }
+                let other = -1.0 - label;
+                (label != 1.0 && self.zero && self.minus_one)
+                    .then(|| format!("label {label}, and an earlier record label {other}"))
+            }
+            LabelRange::Classes(classes) => {
+                let fits = label.fract() == 0.0 && (0.0..classes as f32).contains(&label);
+                (!fits).then(|| format!("label {label} (labels are 0 to {})", classes - 1))
+            }
+            LabelRange::Number => (!label.is_finite()).then(|| format!("label {label}")),
         }
     }
 
@@ -194,12 +218,12 @@ impl<'a> Scorer<'a> {
 
     fn end(self) -> io::Result<Scored> {
         self.out.flush()?;
-        let has_three_classes = self.zero && self.minus_one;
-        let is_labelled = !self.is_unlabelled && !has_three_classes;
+        let is_fit = self.unfit.is_none();
         let mut all = PhaseMetrics::default();
         all.add(TaskId(0), self.metrics);
-        let figures = is_labelled.then(|| all.summary().figures(self.model.loss()));
-        Ok(Scored { rows: self.rows, warnings: Vec::new(), figures: figures.flatten() })
+        let figures = is_fit.then(|| all.summary().figures(self.model.loss()));
+        let no_figures = self.unfit.filter(|_| self.is_labelled);
+        Ok(Scored { rows: self.rows, warnings: Vec::new(), figures: figures.flatten(), no_figures })
     }
 }
 
@@ -261,7 +285,7 @@ async fn predict_file(
             if batch.is_empty() {
                 break;
             }
-            scorer.write(&batch).map_err(PredictError::Output)?;
+            scorer.write(&batch, |row| reader.place_of(row)).map_err(PredictError::Output)?;
         }
     }
     Ok(())
@@ -292,6 +316,10 @@ pub fn predict_stream(
     scorer.end().map_err(PredictError::Output)
 }
 
+fn stdin_place(lines: &RowLines, row: usize) -> String {
+    format!("standard input:{}", lines.of(row))
+}
+
 fn predict_lines<R: Read>(
     scorer: &mut Scorer<'_>,
     labels: Labels,
@@ -302,6 +330,7 @@ fn predict_lines<R: Read>(
     }
     let format = scorer.model.format(labels);
     let mut lines = 0;
+    let mut row_lines = RowLines::default();
     let (mut text, mut batch) = (Vec::new(), Batch::default());
     loop {
         text.clear();
@@ -323,14 +352,20 @@ fn predict_lines<R: Read>(
             text[..BYTE_ORDER_MARK.len()].fill(b' ');
         }
         let read = format.read_line(&text, &mut batch);
-        read.map_err(|error| record(error.to_string()))?;
+        let (_, has_record) = read.map_err(|error| record(error.to_string()))?;
+        if !has_record {
+            row_lines.skip(batch.rows());
+        }
         // The user of a pipe expects a score after each line, not after a thousand.
         if batch.rows() >= ROWS || input.buffer().is_empty() {
-            scorer.write(&batch).map_err(PredictError::Output)?;
+            scorer
+                .write(&batch, |row| stdin_place(&row_lines, row))
+                .map_err(PredictError::Output)?;
             scorer.out.flush().map_err(PredictError::Output)?;
             batch.clear();
+            row_lines.begin(lines);
         }
     }
-    scorer.write(&batch).map_err(PredictError::Output)?;
+    scorer.write(&batch, |row| stdin_place(&row_lines, row)).map_err(PredictError::Output)?;
     Ok(())
 }

@@ -100,8 +100,9 @@ pub enum NextLines {
     End,
 }
 
-/// The first line with its line feed.
-fn line_of(text: &[u8]) -> &[u8] {
+/// The first line with its line feed; all of a text without one.
+#[must_use]
+pub fn line_of(text: &[u8]) -> &[u8] {
     let feed = text.iter().position(|byte| *byte == b'\n');
     &text[..feed.map_or(text.len(), |feed| feed + 1)]
 }

@@ -9,8 +9,10 @@ pub mod error;
 pub mod gunzip;
 pub mod line;
 mod number;
+mod row_lines;
 pub mod task;
 
 pub use error::ReadError;
 pub use line::{Labels, RecordFormat};
+pub use row_lines::RowLines;
 pub use task::{BadPolicy, TaskReader};

@@ -11,6 +11,7 @@ use heddle_protocol::metrics::BAD_EXAMPLES_MAX;
 use heddle_storage::Storage;
 
 use super::ReadError;
+use super::RowLines;
 use super::bytes::{LINE_BYTES_MAX, NextLines, TaskBytes};
 use super::line::{LineError, RecordFormat};
 use crate::batch::{Batch, Negatives};
@@ -66,6 +67,8 @@ pub struct TaskReader {
     negatives: Negatives,
     /// Lines of the task already read.
     lines: u64,
+    /// Lines of the rows of the last batch.
+    row_lines: RowLines,
     /// Lines of the file before the task, once computed.
     lines_before: Option<u64>,
 }
@@ -90,6 +93,7 @@ impl TaskReader {
             bad: BadCount::default(),
             negatives: Negatives::default(),
             lines: 0,
+            row_lines: RowLines::default(),
             lines_before: None,
         })
     }
@@ -111,11 +115,13 @@ impl TaskReader {
         batch: &mut Batch,
     ) -> Result<(), ReadError> {
         batch.clear();
+        self.row_lines.begin(self.lines);
         while !batch.full(rows_max) {
             match self.bytes.lines().await? {
                 NextLines::End => break,
                 NextLines::TooLong => {
                     self.lines += 1;
+                    self.row_lines.skip(batch.rows());
                     let what = format!("the line is longer than {LINE_BYTES_MAX} bytes");
                     self.bad(LineError { column: LINE_BYTES_MAX + 1, what }, &[]).await?;
                 }
@@ -130,6 +136,12 @@ impl TaskReader {
             self.end_quarantine()?;
         }
         Ok(())
+    }
+
+    /// The file, and the line in the task of a row of the last batch, from 1.
+    #[must_use]
+    pub fn place_of(&self, row: usize) -> String {
+        format!("{}:{}", self.bytes.file(), self.row_lines.of(row))
     }
 
     /// Malformed records skipped so far; of the whole task once it has ended.
@@ -147,8 +159,11 @@ impl TaskReader {
         while at < limit && !batch.full(rows_max) {
             self.lines += 1;
             match self.format.read_line(&text[at..], batch) {
-                Ok((len, _)) => {
+                Ok((len, has_record)) => {
                     at += len;
+                    if !has_record {
+                        self.row_lines.skip(batch.rows());
+                    }
                     let new = batch.negatives.without(self.negatives);
                     if !new.is_empty() {
                         self.negatives = self.negatives.with(new);
@@ -157,6 +172,7 @@ impl TaskReader {
                     }
                 }
                 Err(error) => {
+                    self.row_lines.skip(batch.rows());
                     let rest = &text[at..];
                     let len = rest
                         .iter()
