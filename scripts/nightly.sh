@@ -21,8 +21,8 @@ part() {
     tested[$1]=$3
     commands[$1]="${*:4}"
 }
-for n in 1 2 3 4; do
-    part "simulation-$n" 20 simulation explore "$n/4"
+for n in 1 2 3 4 5 6 7 8; do
+    part "simulation-$n" 10 simulation explore "$n/8"
 done
 part event-logs 10 simulation compare_event_logs
 part defects 2 simulation find_defects
