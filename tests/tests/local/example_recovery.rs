@@ -10,7 +10,7 @@ fn example_loses_a_process_and_files_and_no_byte_of_the_model() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/recovery/run.sh");
     let ended = Command::new(script)
         .arg(dir.path())
-        .args(["--set", "data.passes=40"])
+        .args(["--set", "data.passes=24"])
         .env("HEDDLE", program("heddle").expect("built before"))
         .env_remove("HADOOP_CONF_DIR")
         .output()

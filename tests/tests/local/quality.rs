@@ -159,4 +159,10 @@ macro_rules! cases {
     };
 }
 
-cases! { spambase, letter, offset_regression, badly_scaled_columns, sparse_binary }
+cases! { spambase, offset_regression, badly_scaled_columns, sparse_binary }
+
+#[test]
+#[ignore = "nightly: twenty runs in each mode"]
+fn letter_stays_within_the_range_of_its_runs_twenty_times() {
+    check(&letter(), 20);
+}
