@@ -70,6 +70,18 @@ pub enum ResumeMode {
     Fresh,
 }
 
+impl ResumeMode {
+    /// The mode of a command line's `--fresh` and `--resume`.
+    #[must_use]
+    pub fn of(fresh: bool, resume: bool) -> Self {
+        match (fresh, resume) {
+            (true, _) => Self::Fresh,
+            (false, true) => Self::Resume,
+            (false, false) => Self::ContinueSame,
+        }
+    }
+}
+
 /// A run directory that is missing something or cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirError {

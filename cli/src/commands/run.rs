@@ -160,17 +160,8 @@ fn plan(args: &Args) -> Result<RunPlan, CommandFailure> {
     let begins = !args.fresh && from.is_none() && request.label == id.short();
     let warnings = resume::warnings(begins, &work_dir, &request, &job.spec);
     let warnings = am_client::runtime()?.block_on(warnings);
-    let earlier = earlier(args);
+    let earlier = ResumeMode::of(args.fresh, args.resume);
     Ok(RunPlan { id, job, work_dir, request, earlier, from, input, decisions, notes, warnings })
-}
-
-/// How an earlier run of the job is handled.
-fn earlier(args: &Args) -> ResumeMode {
-    match (args.fresh, args.resume) {
-        (true, _) => ResumeMode::Fresh,
-        (false, true) => ResumeMode::Resume,
-        (false, false) => ResumeMode::ContinueSame,
-    }
 }
 
 /// The folder of run directories, in which one can be made.

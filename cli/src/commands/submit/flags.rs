@@ -53,12 +53,7 @@ pub struct Args {
 impl Args {
     /// How the job handles an earlier run in the same checkpoint directory, and whether it takes the directory over.
     pub fn earlier(&self) -> (ResumeMode, bool) {
-        let mode = match (self.fresh, self.resume) {
-            (true, _) => ResumeMode::Fresh,
-            (false, true) => ResumeMode::Resume,
-            (false, false) => ResumeMode::ContinueSame,
-        };
-        (mode, self.take_over)
+        (ResumeMode::of(self.fresh, self.resume), self.take_over)
     }
 }
 
