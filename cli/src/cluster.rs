@@ -1,6 +1,7 @@
 //! The cluster that this process's environment names: its ResourceManager, its file system, the user's directories, and
 //! the conversion of their errors to failures.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{DurationMs, JobSpec, Location};
 use heddle_storage::{
     EntryKind, Mode, Reason, Storage, StorageError, StorageUrl, StorePath, WriteError, connect,
+    read_small,
 };
 use heddle_yarn::client::refuses_tokens;
 use heddle_yarn::{ApplicationId, ClientError, YarnClient};
@@ -314,13 +316,7 @@ impl ClusterContext {
         bytes_max: usize,
     ) -> Result<Option<bytes::Bytes>, CommandFailure> {
         let path = path_of(place)?;
-        let storage = self.storage_of(place)?;
-        let read = heddle_storage::read_small(&*storage, &path, bytes_max);
-        match waiting::on(HDFS, read).await {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(storage_failure(&format!("cannot read {place}"), &error)),
-        }
+        read_if_present(&*self.storage_of(place)?, &path, place, bytes_max).await
     }
 
     /// Whether a file exists at that location.
@@ -354,6 +350,23 @@ impl ClusterContext {
         };
         let found = waiting::on(HDFS, storage.stat(&path)).await;
         found.is_err_and(|error| error.is_not_found())
+    }
+}
+
+/// Reads a small file of a cluster, which messages show so; `None` if it does not exist.
+///
+/// # Errors
+/// The file system fails.
+pub async fn read_if_present(
+    storage: &dyn Storage,
+    path: &StorePath,
+    shown: impl Display,
+    bytes_max: usize,
+) -> Result<Option<bytes::Bytes>, CommandFailure> {
+    match waiting::on(HDFS, read_small(storage, path, bytes_max)).await {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(storage_failure(&format!("cannot read {shown}"), &error)),
     }
 }
 

@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use heddle_am::staging::HOME_DIR;
-use heddle_storage::{Mode, Storage, StorageError, StorePath, WriteError, read_small};
+use heddle_storage::{Mode, Storage, StorageError, StorePath, WriteError, write_whole};
 use heddle_yarn::{ApplicationId, ApplicationReport, ClientError};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
+use crate::cluster::{ClusterContext, client_failure, path_of, read_if_present, storage_failure};
 use crate::failure::CommandFailure;
-use crate::waiting::{self, HDFS};
 
 /// Poll interval.
 const LOOK: Duration = Duration::from_millis(200);
@@ -106,12 +105,8 @@ impl TokenFile {
 
     /// Creates the file; false if it exists.
     async fn create(&self, id: ApplicationId) -> Result<bool, CommandFailure> {
-        let write = async {
-            let mut writer = self.storage.create(&self.path, Mode::FILE).await?;
-            writer.write(Bytes::from(id.to_string())).await?;
-            writer.close().await
-        };
-        match write.await {
+        let bytes = Bytes::from(id.to_string());
+        match write_whole(&*self.storage, &self.path, Mode::FILE, bytes).await {
             Ok(()) => Ok(true),
             Err(WriteError::NotDone(error)) if error.is_exists() => Ok(false),
             Err(error) => Err(self.failure("cannot write", &self.path, error.error())),
@@ -119,11 +114,7 @@ impl TokenFile {
     }
 
     async fn read(&self, path: &StorePath) -> Result<Option<Bytes>, CommandFailure> {
-        match waiting::on(HDFS, read_small(&*self.storage, path, BYTES_MAX)).await {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(self.failure("cannot read", path, &error)),
-        }
+        read_if_present(&*self.storage, path, self.storage.show(path), BYTES_MAX).await
     }
 
     /// Removes the file if it has this content. It is judged under a name of its own, where no other submission replaces it.
