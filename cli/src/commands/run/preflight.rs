@@ -178,10 +178,19 @@ fn remote(
     key: &str,
     place: &Location,
 ) -> Result<Option<(heddle_storage::StorageUrl, String)>, CommandFailure> {
+    let (location, fact) = located(key, place)?;
+    Ok((!location.is_local()).then_some((location, fact)))
+}
+
+/// The location, and the fact of its failure.
+fn located(
+    key: &str,
+    place: &Location,
+) -> Result<(heddle_storage::StorageUrl, String), CommandFailure> {
     let fact = format!("{key} = {place} cannot be used");
     let location = heddle_storage::StorageUrl::parse(&place.url())
         .map_err(|error| CommandFailure::caused(ExitCode::Input, &fact, &error))?;
-    Ok((!location.is_local()).then_some((location, fact)))
+    Ok((location, fact))
 }
 
 async fn checkpoints(dir: &Location, trying: bool) -> Result<(), CommandFailure> {
@@ -196,9 +205,7 @@ async fn checkpoints(dir: &Location, trying: bool) -> Result<(), CommandFailure>
 
 async fn model(spec: &JobSpec, models: ModelRule, trying: bool) -> Result<(), CommandFailure> {
     let dir = &spec.output.model;
-    let fact = format!("output.model = {dir} cannot be used");
-    let location = heddle_storage::StorageUrl::parse(&dir.url())
-        .map_err(|error| CommandFailure::caused(ExitCode::Input, &fact, &error))?;
+    let (location, fact) = located("output.model", dir)?;
     let path = location.path();
     let looked = async {
         let storage = connect(&location)?;
