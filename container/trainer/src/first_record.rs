@@ -1,7 +1,6 @@
 //! Whether data has a record at all. Files of comments and blank lines, and packed files of nothing, have bytes and no record.
 
 use heddle_protocol::manifest::InputPlan;
-use heddle_protocol::spec::limits::ANY_FEATURES;
 use heddle_protocol::spec::{BadRecords, JobSpec};
 use heddle_storage::{StorageUrl, connect};
 
@@ -20,8 +19,7 @@ pub async fn has_record(spec: &JobSpec, plan: &InputPlan, training: bool) -> boo
 }
 
 async fn look(spec: &JobSpec, plan: &InputPlan, training: bool) -> Result<bool, ReadError> {
-    let features = if spec.model.features == 0 { ANY_FEATURES } else { spec.model.features };
-    let format = RecordFormat::of(spec, features);
+    let format = RecordFormat::before_training(spec);
     let (mut bytes, mut batch) = (0, Batch::default());
     for (n, task) in plan.tasks(training).iter().enumerate() {
         let Some(file) = plan.files.get(task.file as usize).filter(|_| n < TASKS_MAX) else {

@@ -2,7 +2,6 @@
 
 use heddle_input::Sample;
 use heddle_protocol::spec::JobSpec;
-use heddle_protocol::spec::limits::ANY_FEATURES;
 
 use crate::batch::Batch;
 use crate::reader::RecordFormat;
@@ -11,8 +10,7 @@ use crate::reader::RecordFormat;
 /// out: it is reported where it is read.
 #[must_use]
 pub fn sample(spec: &JobSpec, text: &[u8], share: f64) -> Sample {
-    let features = if spec.model.features == 0 { ANY_FEATURES } else { spec.model.features };
-    let format = RecordFormat::of(spec, features);
+    let format = RecordFormat::before_training(spec);
     let mut batch = Batch::default();
     let (mut at, mut lines) = (0, 0u64);
     while text[at..].contains(&b'\n') {

@@ -68,6 +68,13 @@ impl RecordFormat {
         Self { format: spec.data.format, index_base: spec.data.index_base, features, labels }
     }
 
+    /// Of the data of a job before an algorithm bounds its indices: those of a custom one are any.
+    #[must_use]
+    pub fn before_training(spec: &JobSpec) -> Self {
+        let features = if spec.model.features == 0 { ANY_FEATURES } else { spec.model.features };
+        Self::of(spec, features)
+    }
+
     /// Parses the line at the start of `text` into `batch`. Returns its length with the line feed, and whether it has a
     /// record (otherwise it is blank or a comment).
     ///
