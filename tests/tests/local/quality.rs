@@ -1,5 +1,5 @@
 //! The required keys alone in ASP and SSP, where each run is another: on data of the examples and on generated data the
-//! figure stays within 1 % of the worst of twenty runs on an idle machine.
+//! figure stays within 1 % of the worst of twenty runs.
 
 use std::fmt::Write as _;
 use std::path::Path;
