@@ -94,7 +94,7 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
     let delay = "case \"$CONTAINER_ID$SLEPT\" in *_02_000001) export SLEPT=yes; sleep 10;; esac";
     let mut submitted = job.job().submit_with_shell(
         &[],
-        "step-computed=return(sleep=25,while={slow});log-pushes=return(on)",
+        "step-computed=return(sleep=50,while={slow});log-pushes=return(on)",
         delay,
     )?;
     for slot in [Slot::trainer(1), Slot::pserver(0)] {
@@ -111,7 +111,8 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
         .wait_for("a pass begins", LIMIT, |view| settled(view) && view.phase > before.phase)?;
     kill9(am.pid)?;
     let killed = Instant::now();
-    let mut pushes = Vec::new();
+    // Read before anything slow: a trainer without an ApplicationMaster stops when its task ends.
+    let mut pushes = vec![pushes_taken(&submitted)];
     wait_until("a second ApplicationMaster", LIMIT, || {
         let led = || {
             let all = submitted.processes();
