@@ -169,8 +169,9 @@ impl RequestQueue {
     /// Sends a barrier on every wanted connection, open or not.
     pub(super) fn send_barrier(&mut self, header: Header) {
         let endpoints: Vec<_> = self.connections.endpoints().collect();
+        // Also one that waits: a pserver in another epoch refuses a barrier.
         for older in std::mem::take(&mut self.barriers) {
-            self.requests.remove(&older);
+            self.remove(older);
         }
         for endpoint in endpoints {
             self.barriers.insert(self.next);

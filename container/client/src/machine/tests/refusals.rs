@@ -63,3 +63,17 @@ fn work_command_ends_the_wait_of_rejected_frames() {
     assert_eq!(world.kinds(0), [] as [Kind; 0], "a later epoch: dropped");
     assert_eq!(world.machine.next_deadline(), None);
 }
+
+/// A pserver in another epoch refuses a barrier; that of the next cut takes its place while it waits.
+#[test]
+fn refused_barrier_gives_way_to_the_next_one() {
+    let mut world = World::new();
+    world.on(DataRequest::Barrier { cut: cut(1), epoch: epoch(0) });
+    let first = world.sent(0);
+    assert_eq!(first.len(), 1);
+    world.refuse(&first[0], Status::WrongEpoch);
+    assert!(world.machine.next_deadline().is_some(), "it is sent again");
+    world.on(DataRequest::Barrier { cut: cut(2), epoch: epoch(0) });
+    assert_eq!(world.kinds(0), [Kind::Barrier]);
+    assert_eq!(world.machine.next_deadline(), None, "the first one is gone");
+}
