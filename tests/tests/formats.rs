@@ -9,6 +9,7 @@ use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot,
     Step, TableId,
 };
+use heddle_protocol::metrics::LossSum;
 
 /// The table rows below a heading or sentence that holds `after`, up to the table's end.
 fn table(after: &str) -> Vec<Vec<String>> {
@@ -61,7 +62,8 @@ fn the_frame_header_has_the_documented_layout() {
         table: TableId(0x19),
         flags: flags::LAST,
         rows: 0x1b,
-        cut: CutId { generation: Generation(0x1b1b), number: 0x1c },
+        loss: LossSum::new(f64::from_bits(0x1c)),
+        cut: CutId::default(),
         start: 0x1d,
         count: 0x1e,
         status: Status::Later,
@@ -71,7 +73,7 @@ fn the_frame_header_has_the_documented_layout() {
     };
     let bytes = header.encode();
     let expected = BTreeMap::from([
-        ("version", 5),
+        ("version", 6),
         ("kind", 2),
         ("generation", 0x11),
         ("epoch count", 0x12),
@@ -84,8 +86,7 @@ fn the_frame_header_has_the_documented_layout() {
         ("table", 0x19),
         ("flags", u64::from(flags::LAST)),
         ("rows", 0x1b),
-        ("cut number", 0x1c),
-        ("cut generation", 0x1b1b),
+        ("losses", 0x1c),
         ("start", 0x1d),
         ("count", 0x1e),
         ("status", 2),

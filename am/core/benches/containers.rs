@@ -395,6 +395,7 @@ impl Rig {
                 phase: self.phase,
                 step: Step(0),
                 ended: false,
+                counted: None,
                 tasks: Vec::new(),
                 done: TaskSet::default(),
                 replica: None,

@@ -29,6 +29,7 @@ use heddle_protocol::ids::{
     Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step, TableId,
     TaskAttempt, TaskId,
 };
+use heddle_protocol::metrics::LossSum;
 use heddle_protocol::spec::TableKind;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -243,6 +244,7 @@ fn reconnect_neither_loses_nor_repeats_parts() {
             step: Step(step),
             gradient: Gradient { tables: vec![gradient] },
             rows: 1,
+            loss: LossSum::default(),
             end: false,
         };
         handle.send(DataRequest::PushStep { era: era(), unit: Unit::Task(task), push });

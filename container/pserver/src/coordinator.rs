@@ -282,9 +282,9 @@ impl Coordinator {
 
     fn report(&mut self, epoch: Epoch, report: ShardReport) {
         let of = match &report {
-            ShardReport::PhaseEnded { shard, phase, step } => {
-                let (shard, phase, step) = (*shard, *phase, *step);
-                return (self.send_report)(Report::PhaseEnded { epoch, phase, shard, step });
+            ShardReport::PhaseEnded { shard, phase, step, sums } => {
+                let (shard, phase, step, sums) = (*shard, *phase, *step, *sums);
+                return (self.send_report)(Report::PhaseEnded { epoch, phase, shard, step, sums });
             }
             ShardReport::TableFull { shard, table, rows } => {
                 let text = self.job.as_ref().map(|job| job.table_full(*shard, *table, *rows));

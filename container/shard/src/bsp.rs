@@ -1,11 +1,11 @@
 //! BSP: stages each part of a lane's step, exactly once.
 
 use heddle_optimizer::all_finite;
-use heddle_protocol::frame::{Status, flags};
+use heddle_protocol::frame::Status;
 
 use crate::ahead::AheadPushes;
 use crate::frame::Frame;
-use crate::lanes::StagedLanes;
+use crate::lanes::{StagedLanes, StepPart};
 use crate::tables::Tables;
 
 /// Stages a part if it is the next one of its lane. Returns the status of the reply; none while the part waits for the
@@ -43,7 +43,6 @@ pub(crate) fn stage(
         Err(status) => return Some(status),
     };
     let finite = all_finite(frame.values);
-    let part = (header.unit, header.part, header.has(flags::LAST), header.rows);
-    let status = lanes.push(tables.all(), part, gradient.filter(|_| finite));
+    let status = lanes.push(tables.all(), StepPart::of(header), gradient.filter(|_| finite));
     Some(if finite { status } else { Status::NotFinite })
 }

@@ -5,7 +5,7 @@
 //! | bytes | field |
 //! | --- | --- |
 //! | 4 | magic `HDLM` |
-//! | 2 | version, 2 |
+//! | 2 | version, 3 |
 //! | 1 | sharing of the phase: 0 lanes, 1 queue, 2 read-only |
 //! | 1 | 0 |
 //! | 4 | phase |
@@ -13,17 +13,20 @@
 //! | 4 | lanes: number of lanes `n` |
 //! | 8 | lanes: job steps applied |
 //! | `n` | lanes: 1 if the lane has ended, else 0 |
+//! | 4 | number of lanes whose records are counted: `n`, or 0 (not before version 3) |
+//! | 16 each | their records u64 and the sum of their losses f64, of all steps of the phase that are applied |
 //! | 4 | queue: number of unfinished tasks |
 //! | 16 each | their task u32, next part u32, step u64, ascending by task |
 //! | 4 | queue: number of runs of done tasks |
 //! | 8 each | their first and last task, u32, ascending, neither touching nor overlapping |
 
 use heddle_protocol::ids::{Part, PhaseNo, Step, TaskId};
+use heddle_protocol::metrics::{LossSum, RecordSums};
 
 use crate::task_progress::{NextPart, TaskProgress};
 
 const MAGIC: [u8; 4] = *b"HDLM";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// The dedup state of one phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +39,24 @@ pub(crate) struct DedupState {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// BSP: steps applied, and which lanes have ended.
-    Lanes { step: Step, ended: Vec<bool> },
+    /// BSP.
+    Lanes(SeenLanes),
     /// ASP: how far each task is applied.
     Queue(TaskProgress),
     /// Evaluation changes nothing.
     ReadOnly,
+}
+
+/// BSP: what is applied of the lanes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SeenLanes {
+    /// Job steps.
+    pub(crate) step: Step,
+    /// Whether each lane has ended.
+    pub(crate) ended: Vec<bool>,
+    /// What the steps of each lane add up to. One shard of the job counts it; empty on others, and where a version that did not
+    /// count has begun the phase.
+    pub(crate) totals: Vec<RecordSums>,
 }
 
 /// Why bytes are not a dedup state.
@@ -66,25 +81,23 @@ impl DedupState {
         let mut out = Vec::new();
         out.extend(MAGIC);
         out.extend(VERSION.to_le_bytes());
-        let (sharing, lanes, step) = match &self.seen {
-            Seen::Lanes { step, ended } => (0u8, ended.len() as u32, *step),
-            Seen::Queue(_) => (1, 0, Step(0)),
-            Seen::ReadOnly => (2, 0, Step(0)),
+        let (no_lanes, no_tasks) = (SeenLanes::default(), TaskProgress::default());
+        let (sharing, lanes, tasks) = match &self.seen {
+            Seen::Lanes(lanes) => (0u8, lanes, &no_tasks),
+            Seen::Queue(tasks) => (1, &no_lanes, tasks),
+            Seen::ReadOnly => (2, &no_lanes, &no_tasks),
         };
         out.extend([sharing, 0]);
         out.extend(self.phase.0.to_le_bytes());
         out.extend(self.steps.to_le_bytes());
-        out.extend(lanes.to_le_bytes());
-        out.extend(step.0.to_le_bytes());
-        let none = TaskProgress::default();
-        let tasks = match &self.seen {
-            Seen::Lanes { ended, .. } => {
-                out.extend(ended.iter().map(|&ended| u8::from(ended)));
-                &none
-            }
-            Seen::Queue(tasks) => tasks,
-            Seen::ReadOnly => &none,
-        };
+        out.extend((lanes.ended.len() as u32).to_le_bytes());
+        out.extend(lanes.step.0.to_le_bytes());
+        out.extend(lanes.ended.iter().map(|&ended| u8::from(ended)));
+        out.extend((lanes.totals.len() as u32).to_le_bytes());
+        for total in &lanes.totals {
+            out.extend(total.rows.to_le_bytes());
+            out.extend(total.loss.get().to_le_bytes());
+        }
         out.extend((tasks.unfinished.len() as u32).to_le_bytes());
         for (task, next) in &tasks.unfinished {
             out.extend(task.0.to_le_bytes());
@@ -123,12 +136,13 @@ impl DedupState {
                 _ => return Err(DedupError::Malformed("the end of a lane is neither 0 nor 1")),
             }
         }
+        let totals = if version < 3 { Vec::new() } else { input.totals(lanes)? };
         let tasks = input.tasks()?;
         if !input.0.is_empty() {
             return Err(DedupError::Length);
         }
         let seen = match sharing {
-            0 => Seen::Lanes { step, ended },
+            0 => Seen::Lanes(SeenLanes { step, ended, totals }),
             1 => Seen::Queue(tasks),
             2 => Seen::ReadOnly,
             _ => return Err(DedupError::Malformed("unknown sharing")),
@@ -167,6 +181,20 @@ impl<'a> Unread<'a> {
 
     fn u64(&mut self) -> Result<u64, DedupError> {
         self.take().map(u64::from_le_bytes)
+    }
+
+    fn totals(&mut self, lanes: usize) -> Result<Vec<RecordSums>, DedupError> {
+        let count = self.u32()? as usize;
+        if count != 0 && count != lanes {
+            return Err(DedupError::Malformed("not all lanes are counted"));
+        }
+        let mut totals = Vec::new();
+        for _ in 0..count {
+            let rows = self.u64()?;
+            let loss = LossSum::new(f64::from_bits(self.u64()?));
+            totals.push(RecordSums { rows, loss });
+        }
+        Ok(totals)
     }
 
     fn tasks(&mut self) -> Result<TaskProgress, DedupError> {
@@ -220,8 +248,15 @@ mod tests {
             }
             Seen::Queue(tasks)
         });
-        let lanes = (any::<u64>(), prop::collection::vec(any::<bool>(), 0..20))
-            .prop_map(|(step, ended)| Seen::Lanes { step: Step(step), ended });
+        let sums = (any::<u64>(), any::<u64>())
+            .prop_map(|(rows, loss)| RecordSums { rows, loss: LossSum::new(f64::from_bits(loss)) });
+        let lanes =
+            (any::<u64>(), prop::collection::vec((any::<bool>(), sums), 0..20), any::<bool>())
+                .prop_map(|(step, lanes, counts)| {
+                    let ended = lanes.iter().map(|(ended, _)| *ended).collect();
+                    let totals = lanes.iter().filter(|_| counts).map(|(_, sums)| *sums).collect();
+                    Seen::Lanes(SeenLanes { step: Step(step), ended, totals })
+                });
         (any::<u32>(), any::<u64>(), prop_oneof![queue, lanes, Just(Seen::ReadOnly)])
             .prop_map(|(phase, steps, seen)| DedupState { phase: PhaseNo(phase), steps, seen })
     }
@@ -238,9 +273,13 @@ mod tests {
         rest.extend(b"\x01\0\0\0\x07\0\0\0\x02\0\0\0\x09\0\0\0\0\0\0\0");
         rest.extend(b"\x01\0\0\0\x03\0\0\0\x04\0\0\0");
         let steps = [5, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(memory.encode(), [&head(2)[..], &steps, &rest].concat());
-        let older = DedupState::decode(&[head(1), rest].concat());
-        assert_eq!(older, Ok(DedupState { steps: 0, ..memory }));
+        let older = DedupState::decode(&[&head(2)[..], &steps, &rest].concat());
+        assert_eq!(older.as_ref(), Ok(&memory));
+        let first = DedupState::decode(&[&head(1)[..], &rest].concat());
+        assert_eq!(first, Ok(DedupState { steps: 0, ..memory.clone() }));
+        let (lanes, tasks) = rest.split_at(12);
+        let none = [0; 4];
+        assert_eq!(memory.encode(), [&head(3)[..], &steps, lanes, &none, tasks].concat());
     }
 
     proptest! {

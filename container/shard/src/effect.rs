@@ -4,6 +4,7 @@ use std::fmt;
 
 use heddle_protocol::frame::Header;
 use heddle_protocol::ids::{CutId, Member, PhaseNo, ShardId, Step, TableId, Term, ViewVersion};
+use heddle_protocol::metrics::RecordSums;
 
 /// A connection of a trainer, numbered by [`crate::ShardSet::connect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,6 +77,8 @@ pub enum ShardReport {
         phase: PhaseNo,
         /// Job steps applied in the phase.
         step: Step,
+        /// What its records add up to, where this shard counts them.
+        sums: Option<RecordSums>,
     },
     /// Replicas: the shard is served in this view.
     ViewTaken {

@@ -14,9 +14,10 @@
 
 use heddle_protocol::frame::{Header, Status, flags};
 use heddle_protocol::ids::{HandOut, Part, Step};
+use heddle_protocol::metrics::{LossSum, RecordSums};
 use heddle_protocol::mutation::Mutation;
 
-use crate::dedup::Seen;
+use crate::dedup::SeenLanes;
 use crate::memory::ShardMemory;
 use crate::step_count::StepCount;
 use crate::step_sums::StepSums;
@@ -39,6 +40,33 @@ pub(crate) struct StagedLanes {
     early_bytes_max: usize,
     /// All lanes are done: the next table, and the place of the next row among its sums.
     applying: Option<(usize, usize)>,
+    /// Of each lane, over the applied steps; none on shards that do not count them.
+    totals: Vec<RecordSums>,
+}
+
+/// A part of a step's gradient.
+#[derive(Clone, Copy)]
+pub(crate) struct StepPart {
+    pub(crate) lane: u32,
+    pub(crate) part: Part,
+    /// Whether it is the step's last.
+    pub(crate) last: bool,
+    /// The step's records.
+    pub(crate) rows: u32,
+    /// Their losses.
+    pub(crate) loss: LossSum,
+}
+
+impl StepPart {
+    pub(crate) fn of(header: &Header) -> Self {
+        Self {
+            lane: header.unit,
+            part: header.part,
+            last: header.has(flags::LAST),
+            rows: header.rows,
+            loss: header.loss,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -57,6 +85,8 @@ struct Lane {
     done: bool,
     /// Records behind this step's gradient.
     rows: u32,
+    /// Their losses.
+    loss: LossSum,
     /// A part got `Later`, so later parts may arrive before it.
     deferred: bool,
     /// Parts that wait for lower lanes.
@@ -76,11 +106,13 @@ enum EarlyRows {
 }
 
 impl StagedLanes {
-    pub(crate) fn new(step: Step, ended: Vec<bool>, tables: usize, early_bytes_max: usize) -> Self {
+    pub(crate) fn new(seen: SeenLanes, tables: usize, early_bytes_max: usize) -> Self {
+        let SeenLanes { step, ended, totals } = seen;
         let lane = |ended| Lane { ended, ..Lane::default() };
         let mut lanes = Self {
             step,
             lanes: ended.into_iter().map(lane).collect(),
+            totals,
             front: 0,
             sums: (0..tables).map(|_| StepSums::default()).collect(),
             early_bytes: 0,
@@ -122,8 +154,14 @@ impl StagedLanes {
         self.lanes.len() == asked.len()
     }
 
-    pub(crate) fn seen(&self) -> Seen {
-        Seen::Lanes { step: self.step, ended: self.lanes.iter().map(|lane| lane.ended).collect() }
+    pub(crate) fn seen(&self) -> SeenLanes {
+        let ended = self.lanes.iter().map(|lane| lane.ended).collect();
+        SeenLanes { step: self.step, ended, totals: self.totals.clone() }
+    }
+
+    /// What the applied steps of all lanes add up to; none where this shard does not count.
+    pub(crate) fn sums(&self) -> Option<RecordSums> {
+        (!self.totals.is_empty()).then(|| RecordSums::over(&self.totals))
     }
 
     /// Whether frames of the next step can come: the lane is done with this one.
@@ -188,12 +226,11 @@ impl StagedLanes {
         }
     }
 
-    /// Takes the part (lane, number, whether it is the step's last, the step's records) that [`Self::judge`] accepted. A
-    /// gradient that is left out (NaN) still counts as staged.
+    /// Takes the part that [`Self::judge`] accepted. A gradient that is left out (NaN) still counts as staged.
     pub(crate) fn push(
         &mut self,
         tables: &[TableSlice],
-        (lane, part, last, rows): (u32, Part, bool, u32),
+        StepPart { lane, part, last, rows, loss }: StepPart,
         gradient: CheckedGradient<'_>,
     ) -> Status {
         let index = lane as usize;
@@ -214,7 +251,7 @@ impl StagedLanes {
         }
         let lane = &mut self.lanes[index];
         lane.deferred = false;
-        lane.rows = rows;
+        (lane.rows, lane.loss) = (rows, loss);
         lane.next = lane.next.max(part.next());
         if last {
             lane.staged = true;
@@ -227,7 +264,7 @@ impl StagedLanes {
     pub(crate) fn follow(
         &mut self,
         tables: &[TableSlice],
-        part: (u32, Part, bool, u32),
+        part: StepPart,
         gradient: CheckedGradient<'_>,
     ) -> Status {
         let own = std::mem::replace(&mut self.early_bytes_max, usize::MAX);
@@ -257,7 +294,7 @@ impl StagedLanes {
             return Status::OutOfOrder;
         }
         lane.done = true;
-        lane.rows = header.rows;
+        (lane.rows, lane.loss) = (header.rows, header.loss);
         lane.ending = header.has(flags::END);
         self.advance(tables);
         if self.lanes.iter().all(|lane| lane.done || lane.ended) {
@@ -269,8 +306,9 @@ impl StagedLanes {
         Status::Ok
     }
 
-    /// The lane's status: the next part, the known number of records of the step, and flags of a `Progress`.
-    pub(crate) fn status(&self, lane: u32) -> Option<(Part, u32, u16)> {
+    /// The lane's status as a `Progress` has it: the next part, flags, and records and losses of the step as far as they are
+    /// known.
+    pub(crate) fn status(&self, lane: u32, reply: Header) -> Option<Header> {
         let lane = self.lane(lane)?;
         let mut status = 0;
         for (set, flag) in [
@@ -280,7 +318,8 @@ impl StagedLanes {
         ] {
             status |= if set { flag } else { 0 };
         }
-        Some((lane.next, lane.rows, status))
+        let Lane { next, rows, loss, .. } = *lane;
+        Some(Header { step: self.step, part: next, flags: status, rows, loss, ..reply })
     }
 
     /// Applies the step if all lanes are done with it, as far as the snapshots have room, and moves to the next step. False
@@ -325,6 +364,9 @@ impl StagedLanes {
         }
         self.applying = None;
         self.step = self.step.next();
+        for (total, lane) in self.totals.iter_mut().zip(&self.lanes).filter(|(_, lane)| lane.done) {
+            total.add(lane.rows, lane.loss);
+        }
         for lane in &mut self.lanes {
             *lane = Lane {
                 asked: lane.asked,

@@ -1,11 +1,12 @@
 //! What a shard has applied of its phase, by the phase's consistency.
 
 use heddle_protocol::control::{Phase, Sharing, TaskPosition};
-use heddle_protocol::ids::{ShardId, Step, TaskAttempt, TaskId};
+use heddle_protocol::ids::{RECORD_COUNTER, ShardId, Step, TaskAttempt, TaskId};
+use heddle_protocol::metrics::RecordSums;
 use heddle_protocol::task_set::TaskSet;
 
 use crate::content::ContentError;
-use crate::dedup::{DedupState, Seen};
+use crate::dedup::{DedupState, Seen, SeenLanes};
 use crate::lanes::StagedLanes;
 use crate::task_progress::{NextPart, TaskProgress};
 
@@ -23,11 +24,9 @@ pub(crate) enum PhaseProgress {
 
 impl PhaseProgress {
     /// Progress as the dedup state has it. `tables`: number of tables.
-    pub(crate) fn of(seen: Seen, step: Step, tables: usize, early_bytes_max: usize) -> Self {
+    pub(crate) fn of(seen: Seen, tables: usize, early_bytes_max: usize) -> Self {
         match seen {
-            Seen::Lanes { ended, .. } => {
-                Self::Lanes(StagedLanes::new(step, ended, tables, early_bytes_max))
-            }
+            Seen::Lanes(lanes) => Self::Lanes(StagedLanes::new(lanes, tables, early_bytes_max)),
             Seen::Queue(tasks) => Self::Queue(tasks),
             Seen::ReadOnly => Self::ReadOnly,
         }
@@ -36,7 +35,7 @@ impl PhaseProgress {
     /// The dedup state; none while no phase is served.
     pub(crate) fn seen(&self) -> Option<Seen> {
         match self {
-            Self::Lanes(lanes) => Some(lanes.seen()),
+            Self::Lanes(lanes) => Some(Seen::Lanes(lanes.seen())),
             Self::Queue(tasks) => Some(Seen::Queue(tasks.clone())),
             Self::ReadOnly => Some(Seen::ReadOnly),
             Self::Idle => None,
@@ -70,6 +69,11 @@ impl PhaseProgress {
         self.lanes().is_some_and(StagedLanes::all_ended)
     }
 
+    /// BSP: what the records of all lanes add up to, once all have ended; none where this shard does not count.
+    pub(crate) fn sums(&self) -> Option<RecordSums> {
+        self.lanes().filter(|lanes| lanes.all_ended()).and_then(StagedLanes::sums)
+    }
+
     /// ASP: unfinished tasks, and finished ones.
     pub(crate) fn tasks(&self) -> (Vec<TaskPosition>, TaskSet) {
         let Self::Queue(tasks) = self else {
@@ -86,10 +90,16 @@ impl PhaseProgress {
 }
 
 /// The dedup state at the start of a phase.
-pub(crate) fn start_of(phase: Phase) -> Seen {
+pub(crate) fn start_of(phase: Phase, shard: ShardId) -> Seen {
     match phase.sharing {
         Sharing::Lanes { lanes } => {
-            Seen::Lanes { step: Step(0), ended: vec![false; lanes as usize] }
+            let lanes = lanes as usize;
+            let counted = if shard == RECORD_COUNTER { lanes } else { 0 };
+            Seen::Lanes(SeenLanes {
+                step: Step(0),
+                ended: vec![false; lanes],
+                totals: vec![RecordSums::default(); counted],
+            })
         }
         Sharing::Queue | Sharing::ClockedQueue { .. } => Seen::Queue(TaskProgress::default()),
         Sharing::ReadOnly => Seen::ReadOnly,
@@ -110,10 +120,10 @@ pub(crate) fn check(
         return Err(ContentError::Phase { shard, saved: state.phase, wanted: phase.no });
     }
     match (&state.seen, phase.sharing) {
-        (Seen::Lanes { step: saved, .. }, Sharing::Lanes { .. }) if *saved != step => {
-            Err(ContentError::Step { shard, saved: *saved, wanted: step })
+        (Seen::Lanes(saved), Sharing::Lanes { .. }) if saved.step != step => {
+            Err(ContentError::Step { shard, saved: saved.step, wanted: step })
         }
-        (Seen::Lanes { ended, .. }, Sharing::Lanes { lanes }) if ended.len() == lanes as usize => {
+        (Seen::Lanes(saved), Sharing::Lanes { lanes }) if saved.ended.len() == lanes as usize => {
             Ok(())
         }
         (Seen::Queue(_), sharing) if sharing.is_queue_of_pushes() => Ok(()),

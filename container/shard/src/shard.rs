@@ -16,6 +16,7 @@ use std::sync::Arc;
 use heddle_protocol::control::{ShardState, SparseTableSize};
 use heddle_protocol::frame::{Header, Kind, PART_VALUES_MAX, Status, flags};
 use heddle_protocol::ids::{PhaseNo, ShardId, Step, TableId, TaskId};
+use heddle_protocol::metrics::CountedPhase;
 
 use crate::ahead::AheadPushes;
 use crate::asp;
@@ -48,6 +49,8 @@ pub struct Shard {
     /// The dedup state of a file or a snapshot, until the shard is given its phase.
     loaded: Option<DedupState>,
     full_reported: bool,
+    /// BSP, on the shard that counts: the last phase that ended before this one.
+    counted: Option<CountedPhase>,
     /// The end of a training pass that waits for the saver.
     ending: Option<PassEnd>,
     counts: FrameCounts,
@@ -91,6 +94,7 @@ impl Shard {
             ahead: AheadPushes::new(early_bytes_max),
             loaded: None,
             full_reported: false,
+            counted: None,
             ending: None,
             counts: FrameCounts::default(),
             changes: None,
@@ -153,8 +157,9 @@ impl Shard {
     #[must_use]
     pub fn state(&self) -> ShardState {
         let (tasks, done) = self.progress.tasks();
-        let (step, ended) = (self.progress.step(), self.progress.all_ended());
-        ShardState { shard: self.id, phase: self.phase, step, ended, tasks, done, replica: None }
+        let (shard, phase, step) = (self.id, self.phase, self.progress.step());
+        let (ended, counted) = (self.progress.all_ended(), self.counted());
+        ShardState { shard, phase, step, ended, counted, tasks, done, replica: None }
     }
 
     /// ASP: how far the tasks of its phase are in the file that was loaded, until the shard is given its phase. `step`: the
@@ -164,10 +169,17 @@ impl Shard {
         let loaded = self.loaded.as_ref()?;
         let (tasks, done) = match &loaded.seen {
             Seen::Queue(tasks) => PhaseProgress::Queue(tasks.clone()).tasks(),
-            Seen::Lanes { .. } | Seen::ReadOnly => Default::default(),
+            Seen::Lanes(_) | Seen::ReadOnly => Default::default(),
         };
         let (shard, phase, step) = (self.id, loaded.phase, Step(loaded.steps));
-        Some(ShardState { shard, phase, step, ended: false, tasks, done, replica: None })
+        let (ended, counted) = (false, None);
+        Some(ShardState { shard, phase, step, ended, counted, tasks, done, replica: None })
+    }
+
+    /// BSP: the last phase that has ended and what its records add up to, if this shard counts them.
+    pub(crate) fn counted(&self) -> Option<CountedPhase> {
+        let present = self.progress.sums().map(|sums| CountedPhase { phase: self.phase, sums });
+        present.or(self.counted)
     }
 
     pub(crate) fn phase(&self) -> PhaseNo {
@@ -314,12 +326,11 @@ impl Shard {
                 if let Err(status) = lanes.ask(header.unit, header.hand_out) {
                     return self.refuse(frame, status, out);
                 }
-                let Some((part, rows, flags)) = lanes.status(header.unit) else {
+                // A trainer with only the `Done` left to send needs the number of records and their losses.
+                let Some(status) = lanes.status(header.unit, reply) else {
                     return self.refuse(frame, Status::BadRange, out);
                 };
-                (reply.step, reply.part, reply.flags) = (lanes.step(), part, flags);
-                // A trainer with only the `Done` left to send needs the number of records.
-                reply.rows = rows;
+                reply = status;
                 // Every question, also a repeated one: a primary that was superseded cannot answer it.
                 self.record(frame, out);
             }
@@ -423,7 +434,8 @@ impl Shard {
     pub(crate) fn report_end(&self, out: &mut Vec<ShardEffect>) {
         if self.progress.all_ended() {
             let (shard, phase, step) = (self.id, self.phase, self.progress.step());
-            out.push(ShardEffect::Report(ShardReport::PhaseEnded { shard, phase, step }));
+            let sums = self.progress.sums();
+            out.push(ShardEffect::Report(ShardReport::PhaseEnded { shard, phase, step, sums }));
         }
     }
 

@@ -6,7 +6,7 @@
 //! | offset | bytes | field |
 //! | --- | --- | --- |
 //! | 0 | 4 | magic `HDLF` |
-//! | 4 | 2 | version, 5 |
+//! | 4 | 2 | version, 6 |
 //! | 6 | 2 | kind |
 //! | 8 | 8 | epoch: generation u32, count u32 |
 //! | 16 | 8 | request id, echoed in the reply |
@@ -18,7 +18,7 @@
 //! | 48 | 2 | table |
 //! | 50 | 2 | flags |
 //! | 52 | 4 | rows: data records behind a gradient |
-//! | 56 | 8 | cut of a barrier: number u32, generation u32 |
+//! | 56 | 8 | of a barrier its cut: number u32, generation u32; else the sum of the losses of `rows`, f64 |
 //! | 64 | 8 | start: first row of a range |
 //! | 72 | 4 | count: rows of the range, or number of keys |
 //! | 76 | 2 | status, of replies |
@@ -33,19 +33,21 @@
 //!
 //! | version | changed |
 //! | --- | --- |
+//! | 6 | bytes 56 to 63 are the losses behind a gradient, but in barriers |
 //! | 5 | flag 256: keys are positions of a sparse table, of eight bytes; between pservers kinds 12 to 16, 36 and 37, status 15 |
 //! | 4 | kinds `Clock` and `ClockQuery` (SSP); a pull of SSP carries its number in `step` |
 //! | 3 | kinds 3, 4 and 5, flag 1 and bytes 78 and 79 have no meaning; keys are always u32 |
 //! | 2 | bytes 88 to 95 are the hand-out (reserved in version 1); status `Fenced`; barriers carry their cut's generation |
 
 use crate::ids::{CutId, Epoch, Generation, HandOut, Part, PhaseNo, ShardId, Step, TableId, Term};
+use crate::metrics::LossSum;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 96;
 /// First four bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"HDLF";
 /// The version of this program; any other is rejected.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// Values of one push part or one piece of a pull at the most: 256 KiB of f32, which stay in a core's
 /// second-level cache between socket and table. A client cuts larger ones into parts of this size.
 pub const PART_VALUES_MAX: usize = 64 * 1024;
@@ -264,6 +266,8 @@ pub struct Header {
     pub flags: u16,
     /// Data records behind a gradient (pushes) or behind the lane's step (`Done`).
     pub rows: u32,
+    /// BSP: the losses of `rows` added up, for the lane's sums.
+    pub loss: LossSum,
     /// The cut of a `Barrier`. All of its name counts: each generation counts from 1, and a barrier can arrive late.
     pub cut: CutId,
     /// First row of a range, numbered within the whole table.
@@ -296,6 +300,7 @@ impl Header {
             table: TableId(0),
             flags: 0,
             rows: 0,
+            loss: LossSum::default(),
             cut: CutId::default(),
             start: 0,
             count: 0,
@@ -309,7 +314,8 @@ impl Header {
     /// The reply to this request: same epoch, request, phase, unit, step, part, shard and table, no payload.
     #[must_use]
     pub fn reply(&self, kind: Kind, status: Status) -> Self {
-        Self { kind, status, flags: 0, rows: 0, key_bytes: 0, value_bytes: 0, ..*self }
+        let loss = LossSum::default();
+        Self { kind, status, flags: 0, rows: 0, loss, key_bytes: 0, value_bytes: 0, ..*self }
     }
 
     /// The clock of a trainer, which counts unless it has no task.
@@ -374,8 +380,13 @@ impl Header {
         out[48..50].copy_from_slice(&self.table.0.to_le_bytes());
         out[50..52].copy_from_slice(&self.flags.to_le_bytes());
         out[52..56].copy_from_slice(&self.rows.to_le_bytes());
-        out[56..60].copy_from_slice(&self.cut.number.to_le_bytes());
-        out[60..64].copy_from_slice(&self.cut.generation.0.to_le_bytes());
+        match self.kind {
+            Kind::Barrier => {
+                out[56..60].copy_from_slice(&self.cut.number.to_le_bytes());
+                out[60..64].copy_from_slice(&self.cut.generation.0.to_le_bytes());
+            }
+            _ => out[56..64].copy_from_slice(&self.loss.get().to_le_bytes()),
+        }
         out[64..72].copy_from_slice(&self.start.to_le_bytes());
         out[72..76].copy_from_slice(&self.count.to_le_bytes());
         out[76..78].copy_from_slice(&(self.status as u16).to_le_bytes());
@@ -403,8 +414,16 @@ impl Header {
         if u16_at(4) != VERSION {
             return Err(FrameError::Version(u16_at(4)));
         }
+        let kind = Kind::from_u16(u16_at(6)).ok_or(FrameError::Kind(u16_at(6)))?;
+        let (cut, loss) = match kind {
+            Kind::Barrier => {
+                let generation = Generation(u32_at(60));
+                (CutId { generation, number: u32_at(56) }, LossSum::default())
+            }
+            _ => (CutId::default(), LossSum::new(f64::from_bits(u64_at(56)))),
+        };
         let header = Self {
-            kind: Kind::from_u16(u16_at(6)).ok_or(FrameError::Kind(u16_at(6)))?,
+            kind,
             epoch: Epoch { generation: Generation(u32_at(8)), count: u32_at(12) },
             request: u64_at(16),
             phase: PhaseNo(u32_at(24)),
@@ -415,7 +434,8 @@ impl Header {
             table: TableId(u16_at(48)),
             flags: u16_at(50),
             rows: u32_at(52),
-            cut: CutId { generation: Generation(u32_at(60)), number: u32_at(56) },
+            loss,
+            cut,
             start: u64_at(64),
             count: u32_at(72),
             status: Status::from_u16(u16_at(76)).ok_or(FrameError::Status(u16_at(76)))?,
@@ -517,7 +537,8 @@ mod tests {
             table: TableId(9),
             flags: flags::KEYS | flags::LAST,
             rows: 512,
-            cut: CutId { generation: Generation(10), number: 11 },
+            loss: LossSum::new(1.0),
+            cut: CutId::default(),
             start: 12,
             count: 2,
             status: Status::Ok,
@@ -532,7 +553,7 @@ mod tests {
         let bytes = sample().encode();
         let golden = concat!(
             "48444c46",
-            "0500",
+            "0600",
             "0200",
             "0300000002000000",
             "0807060504030201",
@@ -544,7 +565,7 @@ mod tests {
             "0900",
             "0500",
             "00020000",
-            "0b0000000a000000",
+            "000000000000f03f",
             "0c00000000000000",
             "02000000",
             "0000",

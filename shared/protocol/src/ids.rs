@@ -42,6 +42,8 @@ number_id!(
     ShardId(u32),
     ""
 );
+/// BSP: the shard that counts records and losses. All shards apply the same steps, so one is enough.
+pub const RECORD_COUNTER: ShardId = ShardId(0);
 number_id!(
     /// A named parameter of the model, numbered in the order of the spec from 0.
     TableId(u16),

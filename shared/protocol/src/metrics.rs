@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::PhaseNo;
+
 /// Number of bins that scores are counted in.
 pub const SCORE_BINS: u32 = 1 << 20;
 /// Bad records of a task that are reported with their place; the others are only counted.
@@ -49,6 +51,76 @@ pub struct TaskMetrics {
     /// K-means: what all tasks of the phase report alike.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clusters: Option<ClusterFigures>,
+}
+
+/// A sum of losses, equal to another one of the same bits: also where it is no number.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct LossSum(u64);
+
+impl LossSum {
+    /// The sum.
+    #[must_use]
+    pub fn new(sum: f64) -> Self {
+        Self(sum.to_bits())
+    }
+
+    /// The sum.
+    #[must_use]
+    pub fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+}
+
+impl std::fmt::Debug for LossSum {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
+impl Serialize for LossSum {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        any_float::serialize(&self.get(), serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for LossSum {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        any_float::deserialize(deserializer).map(Self::new)
+    }
+}
+
+/// BSP: what the records of a phase add up to, or those of one of its lanes: step by step, and lane by lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordSums {
+    /// Records computed.
+    pub rows: u64,
+    /// Their losses, each at the values of its step.
+    pub loss: LossSum,
+}
+
+impl RecordSums {
+    /// Adds the lane's next step.
+    pub fn add(&mut self, rows: u32, loss: LossSum) {
+        self.rows = self.rows.saturating_add(u64::from(rows));
+        self.loss = LossSum::new(self.loss.get() + loss.get());
+    }
+
+    /// The sum over the lanes of a phase, in their order.
+    #[must_use]
+    pub fn over(lanes: &[Self]) -> Self {
+        let rows = lanes.iter().fold(0_u64, |rows, lane| rows.saturating_add(lane.rows));
+        let loss = lanes.iter().map(|lane| lane.loss.get()).sum();
+        Self { rows, loss: LossSum::new(loss) }
+    }
+}
+
+/// BSP: a phase that has ended, and what its records add up to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedPhase {
+    /// The phase.
+    pub phase: PhaseNo,
+    /// Its records.
+    pub sums: RecordSums,
 }
 
 /// Figures of k-means that come from its centres, not from records.

@@ -368,6 +368,7 @@ fn held(seen: &Seen, member: Member) -> Option<PserverState> {
         phase: seen.phase,
         step: Step(0),
         ended: false,
+        counted: None,
         tasks: Vec::new(),
         done: TaskSet::default(),
         replica: None,

@@ -13,6 +13,7 @@ use heddle_client::layout::{Layout, Rows, TableShape};
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Lane, PhaseNo, RunId, ShardId, TableId, TaskId};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
+use heddle_protocol::metrics::{LossSum, RecordSums};
 use heddle_protocol::spec::position::{position_of_key, shard_of_position};
 use heddle_protocol::spec::{
     AlgorithmKind, Consistency, DurationMs, Every, JobSpec, KeptPass, ModelSpec, Optimizer,
@@ -216,6 +217,27 @@ impl Job {
     #[must_use]
     pub fn rows(&self, task: TaskId, step: u64) -> u32 {
         1 + (task.0 + step as u32) % 3
+    }
+
+    /// What the records of a step lose. Sums of these depend on the order of addition.
+    #[must_use]
+    pub fn step_loss(&self, task: TaskId, step: u64) -> LossSum {
+        LossSum::new(f64::from(task.0 + 1) * 0.1 + step as f64 / 3.0)
+    }
+
+    /// What all records of a pass add up to, lane by lane.
+    #[must_use]
+    pub fn pass_sums(&self) -> RecordSums {
+        let lane_sums = |lane| {
+            let mut sums = RecordSums::default();
+            let steps = (0..).map_while(|step| self.lane_step(Lane(lane), step));
+            for (task, own) in steps {
+                sums.add(self.rows(task, own), self.step_loss(task, own));
+            }
+            sums
+        };
+        let lanes: Vec<RecordSums> = (0..self.lanes).map(lane_sums).collect();
+        RecordSums::over(&lanes)
     }
 
     /// The rows of `COUNTS` that this step adds to. Local recovery: one of each shard, so that each update of a shard that is

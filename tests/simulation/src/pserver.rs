@@ -905,8 +905,8 @@ impl Pserver {
                 let text = format!("shard {shard} has a full table");
                 (Report::Fatal { failure: Failure::new(ErrorClass::Training, text) }, None)
             }
-            ShardReport::PhaseEnded { shard, phase, step } => {
-                let up = Report::PhaseEnded { epoch, phase, shard, step };
+            ShardReport::PhaseEnded { shard, phase, step, sums } => {
+                let up = Report::PhaseEnded { epoch, phase, shard, step, sums };
                 (up, None)
             }
             ShardReport::SnapshotTaken { shard, cut, step } => {

@@ -380,7 +380,8 @@ impl Scene {
         };
         let end = self.job.lane_step(Lane(lane), step + 1).is_none();
         let gradient = self.job.gradient(self.era.phase, task, own, &values);
-        let push = StepPush { step: Step(step), gradient, rows: self.job.rows(task, own), end };
+        let (rows, loss) = (self.job.rows(task, own), self.job.step_loss(task, own));
+        let push = StepPush { step: Step(step), gradient, rows, loss, end };
         let era = self.era;
         self.request(number, DataRequest::PushStep { era, unit: Unit::Lane(Lane(lane)), push });
         true
@@ -405,8 +406,8 @@ impl Scene {
 
     fn push_task_step(&mut self, number: usize, task: TaskId, step: u64, values: &[f32]) {
         let gradient = self.job.gradient(self.era.phase, task, step, values);
-        let push =
-            StepPush { step: Step(step), gradient, rows: self.job.rows(task, step), end: false };
+        let (rows, loss) = (self.job.rows(task, step), self.job.step_loss(task, step));
+        let push = StepPush { step: Step(step), gradient, rows, loss, end: false };
         let era = self.era;
         self.request(number, DataRequest::PushStep { era, unit: Unit::Task(task), push });
     }

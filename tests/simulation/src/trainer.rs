@@ -11,7 +11,7 @@ use heddle_protocol::control::{
     Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TaskHandOut, TrainerState,
 };
 use heddle_protocol::ids::{Epoch, HandOut, Lane, Member, Step, TaskId};
-use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::metrics::{LossSum, TaskMetrics};
 
 use super::exporter::Exporter;
 use super::job::{Job, WEIGHTS};
@@ -381,6 +381,7 @@ impl Trainer {
                         step: Step(step),
                         gradient,
                         rows: self.job.rows(task, own),
+                        loss: self.job.step_loss(task, own),
                         end,
                     };
                     self.send(DataRequest::PushStep { era, unit: Unit::Lane(lane), push });
@@ -415,6 +416,7 @@ impl Trainer {
                         step: Step(step),
                         gradient,
                         rows: self.job.rows(task, step),
+                        loss: self.job.step_loss(task, step),
                         end: false,
                     };
                     self.send(DataRequest::PushStep { era, unit: Unit::Task(task), push });
@@ -477,8 +479,8 @@ impl Trainer {
             let keys = self.job.weight_keys(era.phase, task, own);
             self.pull(era, PullAt::Before(lane, Step(step)), keys, What::Lane(lane, step));
         } else {
-            let push =
-                StepPush { step: Step(step), gradient: Gradient::default(), rows: 0, end: true };
+            let (step, gradient, loss) = (Step(step), Gradient::default(), LossSum::default());
+            let push = StepPush { step, gradient, rows: 0, loss, end: true };
             self.send(DataRequest::PushStep { era, unit: Unit::Lane(lane), push });
         }
     }

@@ -13,6 +13,7 @@ mod damage;
 mod defaults;
 mod example_recovery;
 mod failover;
+mod figures;
 mod golden;
 mod groups;
 mod hangs;

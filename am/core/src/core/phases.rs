@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use heddle_protocol::control::{BeginPhase, Command};
 use heddle_protocol::ids::{Epoch, PhaseNo, Role, ShardId, Slot, Step};
+use heddle_protocol::metrics::RecordSums;
 use heddle_protocol::spec::{PhaseKind, phase_kind, scored_pass};
 use heddle_protocol::view;
 
@@ -107,13 +108,13 @@ impl Core {
     pub(super) fn shard_ended(
         &mut self,
         slot: Slot,
-        epoch: Epoch,
-        phase: PhaseNo,
+        (epoch, phase): (Epoch, PhaseNo),
         shard: ShardId,
         step: Step,
+        sums: Option<RecordSums>,
     ) {
         if self.work.is_current(epoch, phase, &self.ctx) && self.stage.holds(slot, shard) {
-            self.work.shard_ended(shard, step, &self.ctx);
+            self.work.shard_ended(shard, step, sums, &self.ctx);
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use heddle_protocol::control::{Command, PserverState, Registration, TrainerState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role, Slot};
+use heddle_protocol::metrics::CountedPhase;
 
 use super::Core;
 use crate::action::ConnectionId;
@@ -111,7 +112,10 @@ impl Core {
         }
         if let Some(state) = pserver_state.filter(|state| state.epoch == self.ctx.epoch()) {
             for shard in state.shards.iter().filter(|shard| shard.ended) {
-                self.shard_ended(slot, state.epoch, shard.phase, shard.shard, shard.step);
+                let of_phase = |counted: &CountedPhase| counted.phase == shard.phase;
+                let sums = shard.counted.filter(of_phase).map(|counted| counted.sums);
+                let at = (state.epoch, shard.phase);
+                self.shard_ended(slot, at, shard.shard, shard.step, sums);
             }
         }
         self.checkpoints.order_again(slot, self.stage.map(), &self.fleet, &mut self.ctx);

@@ -118,8 +118,8 @@ impl Core {
                     self.phase_begun(slot);
                 }
             }
-            Report::PhaseEnded { epoch, phase, shard, step } => {
-                self.shard_ended(slot, epoch, phase, shard, step);
+            Report::PhaseEnded { epoch, phase, shard, step, sums } => {
+                self.shard_ended(slot, (epoch, phase), shard, step, sums);
             }
             other => debug_assert!(false, "not a report about shards: {other:?}"),
         }

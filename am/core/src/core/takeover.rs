@@ -3,7 +3,7 @@
 //! How the reports of surviving containers are judged is in `stage::takeover`.
 
 use heddle_protocol::control::ShardState;
-use heddle_protocol::ids::{Epoch, PhaseNo, Role, Slot};
+use heddle_protocol::ids::{Epoch, PhaseNo, RECORD_COUNTER, Role, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{JobSpec, KeptPass};
 use heddle_protocol::view::{self, EvaluationView, JobState};
@@ -279,6 +279,9 @@ impl Core {
         let (states, phase) = self.states_taken_over(&takeover);
         // A shard in a later phase shows that the one before was over everywhere.
         let is_over = states.iter().any(|state| state.phase > phase);
+        let over_before = if is_over { phase.next() } else { phase };
+        let counter = states.iter().find(|state| state.shard == RECORD_COUNTER);
+        let counted = counter.and_then(|state| state.counted);
         let here: Vec<&ShardState> =
             states.into_iter().filter(|state| state.phase == phase).collect();
         let views = self.stage.views();
@@ -293,7 +296,10 @@ impl Core {
         let held = base.map(|base| task_positions(&base.work)).unwrap_or_default();
         self.work.add_earlier(base, &held, &self.ctx);
         // The score of an evaluation that is over is final: it is not evaluated again.
-        self.work.keep_results_before(if is_over { phase.next() } else { phase });
+        self.work.keep_results_before(over_before);
+        if let Some(counted) = counted {
+            self.work.take_over_counted(counted, over_before, &mut self.ctx);
+        }
         self.stage.set_started(true);
         // They stay members: a list without them would break every data connection for nothing.
         for member in takeover.members(epoch) {

@@ -76,20 +76,22 @@ impl JobWork {
         ctx: &mut Context,
     ) -> Result<(), JobFailure> {
         let (bad, rows) = (metrics.bad_records, metrics.rows);
-        let negatives = metrics.negatives.clone();
-        if phase != self.phase.no || !self.phase.metrics.add(task, metrics) {
-            return Ok(());
-        }
-        let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
-        if !training {
-            self.statistics.evaluated_rows = self.statistics.evaluated_rows.saturating_add(rows);
-        }
         let config = ctx.config();
+        let kind = phase_kind(&config.spec, phase);
+        let training = kind.is_some_and(PhaseKind::reads_training_data);
+        // A fact about the data, also where the phase has ended meanwhile.
+        let negatives = metrics.negatives.clone();
         if let Some(message) = self.statistics.third_class(training, negatives)
             && config.spec.model.algorithm != AlgorithmKind::Custom
             && config.spec.model.labels() == LabelRange::TwoClasses
         {
             return Err(JobFailure::new(ExitCode::Input, message));
+        }
+        if phase != self.phase.no || !self.phase.metrics.add(task, metrics) {
+            return Ok(());
+        }
+        if !training {
+            self.statistics.evaluated_rows = self.statistics.evaluated_rows.saturating_add(rows);
         }
         if bad == 0 {
             return Ok(());
@@ -124,21 +126,27 @@ impl JobWork {
     ) -> Option<MonotonicMs> {
         let config = ctx.config();
         let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
-        let scored = scored_pass(&config.spec, self.phase.no).is_some();
+        // Bad records are counted with the tasks that have them.
+        let counts = config.spec.data.bad_records != BadRecords::Fail
+            || scored_pass(&config.spec, self.phase.no).is_some();
         let complete = self.phase.metrics.tasks() >= config.plan.train.len();
-        (training && scored && !complete).then(|| *self.phase.figures_until.get_or_insert(latest))
+        (training && counts && !complete).then(|| *self.phase.figures_until.get_or_insert(latest))
     }
 
     /// The present phase has ended, and its figures are those of a pass.
     pub(crate) fn evaluated(&mut self, pass: u32, ctx: &mut Context) {
-        let summary = self.phase.metrics.summary();
+        let mut summary = self.phase.metrics.summary();
+        if let Some(sums) = self.phase.sums {
+            (summary.rows, summary.loss_sum) = (sums.rows, sums.loss.get());
+        }
         let loss = ctx.config().spec.model.objective();
         let Some(mut figures) = summary.figures(loss) else {
             return ctx.warn(format!("evaluation after pass {} found no records", pass + 1));
         };
         let config = ctx.config();
         let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
-        if training && summary.tasks < config.plan.train.len() as u64 {
+        let is_partial = summary.tasks < config.plan.train.len() as u64;
+        if training && is_partial && self.phase.sums.is_none() {
             // Tasks that a checkpoint held as done are not read again: their distances are not known.
             figures.remove(Figure::Inertia);
         }

@@ -27,6 +27,7 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId, Step, TaskAttempt, TaskId};
 use heddle_protocol::manifest::Manifest;
+use heddle_protocol::metrics::RecordSums;
 use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::spec::PhaseKind;
 use heddle_protocol::view::{DataLocality, EvaluationView, StragglersView, TrainingPassView};
@@ -274,10 +275,17 @@ impl JobWork {
         self.phase.step_rate.saw(step, ctx.now(), ctx.limits().heartbeat_ms);
     }
 
-    /// BSP: all lanes have ended on a shard.
-    pub(crate) fn shard_ended(&mut self, shard: ShardId, step: Step, ctx: &Context) {
+    /// BSP: all lanes have ended on a shard. `sums`: from the one that counts records.
+    pub(crate) fn shard_ended(
+        &mut self,
+        shard: ShardId,
+        step: Step,
+        sums: Option<RecordSums>,
+        ctx: &Context,
+    ) {
         self.saw_step(step, ctx);
         self.phase.ended.insert(shard, step);
+        self.phase.sums = sums.or(self.phase.sums);
     }
 
     /// The end of the phase, once nothing of it is left. `shards`: of the job.

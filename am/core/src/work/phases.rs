@@ -7,6 +7,7 @@ use heddle_protocol::control::{Phase, Sharing};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Generation, Lane, Member, PhaseNo, ShardId, Step, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
+use heddle_protocol::metrics::RecordSums;
 use heddle_protocol::spec::{Consistency, JobSpec, PhaseKind, phase_count, phase_kind};
 
 use super::lanes::Lanes;
@@ -37,6 +38,8 @@ pub(crate) struct PhaseState {
     order: Vec<TaskId>,
     /// BSP: shards on which it has ended, with the job steps applied.
     pub ended: BTreeMap<ShardId, Step>,
+    /// BSP: what its records add up to, once it has ended on the shard that counts them.
+    pub sums: Option<RecordSums>,
     pub metrics: PhaseMetrics,
     /// When the phase ends without the figures that are missing; set once nothing else is.
     pub figures_until: Option<MonotonicMs>,
@@ -72,6 +75,7 @@ impl PhaseState {
             work,
             order: dealt,
             ended: BTreeMap::new(),
+            sums: None,
             metrics: PhaseMetrics::default(),
             figures_until: None,
             stepping: BTreeSet::new(),
@@ -91,6 +95,7 @@ impl PhaseState {
             }
         }
         self.ended.clear();
+        self.sums = None;
         self.figures_until = None;
         self.stepping.clear();
     }

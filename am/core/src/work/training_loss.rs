@@ -1,15 +1,18 @@
 //! Training loss: what the records of a pass lost, each at the values of its own step.
 //!
-//! Trainers compute it with the gradient, so it costs no pass of its own. **Rule.** A task counts once, with the report that
-//! finished it. The loss of a pass is journaled as a note and kept in manifests: a rollback forgets the passes that are
-//! trained again. **Limit.** A takeover within a pass has the tasks of the last checkpoint and those reported since; the
-//! number of records shows what is counted.
+//! Trainers compute it with the gradient, so it costs no pass of its own. **Rule, BSP.** Each step of a lane carries its records
+//! and their loss to the shards. One shard adds them up per lane, in the order of the steps, and then over the lanes; the sums are part
+//! of its state, so that they are exact and the same in each run, over kills, rollbacks and takeovers. **Rule, ASP and SSP.** A task
+//! counts once, with the report that finished it. The loss of a pass is journaled as a note and kept in manifests: a rollback
+//! forgets the passes that are trained again. **Limit.** In ASP and SSP a takeover within a pass has the tasks of the last
+//! checkpoint and those reported since; the number of records shows what is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_metrics::{PhaseMetrics, ResumedSums};
 use heddle_protocol::ids::{Lane, PhaseNo, Step, TaskId};
 use heddle_protocol::manifest::{Manifest, Work};
+use heddle_protocol::metrics::{CountedPhase, LossSum, RecordSums};
 use heddle_protocol::spec::{AlgorithmKind, JobSpec, PhaseKind, phase_kind, training_from};
 use heddle_protocol::view::{self, TrainingPassView};
 
@@ -145,15 +148,44 @@ impl JobWork {
         self.passes.iter().map(|(_, trained)| trained.clone()).collect()
     }
 
+    /// What the records of the present phase add up to: in BSP as the shards count them with each step, once the phase has
+    /// ended, else as the trainers have reported its tasks.
+    pub(crate) fn phase_sums(&self) -> RecordSums {
+        let summary = self.phase.metrics.summary();
+        let of_tasks = RecordSums { rows: summary.rows, loss: LossSum::new(summary.loss_sum) };
+        self.phase.sums.unwrap_or(of_tasks)
+    }
+
     /// The present phase was a pass and has ended.
     pub(crate) fn pass_trained(&mut self, pass: u32, ctx: &mut Context) {
-        let summary = self.phase.metrics.summary();
+        self.record_pass(self.phase.no, pass, self.phase_sums(), ctx);
+    }
+
+    /// BSP, after a takeover: the shards have the sums of a phase that has ended. If it is before `over_before`, the job is beyond
+    /// it, and the earlier attempt need not have recorded its figures.
+    pub(crate) fn take_over_counted(
+        &mut self,
+        counted: CountedPhase,
+        over_before: PhaseNo,
+        ctx: &mut Context,
+    ) {
+        let CountedPhase { phase, sums } = counted;
+        if phase >= over_before {
+            self.phase.sums = Some(sums);
+        } else if let Some(PhaseKind::Train { pass }) = phase_kind(&ctx.config().spec, phase)
+            && self.passes.iter().all(|(known, _)| *known < phase)
+        {
+            self.record_pass(phase, pass, sums, ctx);
+        }
+    }
+
+    fn record_pass(&mut self, phase: PhaseNo, pass: u32, sums: RecordSums, ctx: &mut Context) {
+        let loss_sum = sums.loss.get();
         // A program of the user's own need not compute a loss.
         let has_loss =
-            ctx.config().spec.model.algorithm != AlgorithmKind::Custom || summary.loss_sum != 0.0;
-        let loss_sum = (has_loss && summary.rows > 0).then_some(summary.loss_sum);
-        let trained = TrainingPassView::new(pass, summary.rows, loss_sum);
-        let phase = self.phase.no;
+            ctx.config().spec.model.algorithm != AlgorithmKind::Custom || loss_sum != 0.0;
+        let loss_sum = (has_loss && sums.rows > 0).then_some(loss_sum);
+        let trained = TrainingPassView::new(pass, sums.rows, loss_sum);
         ctx.journal(Record::PassTrained { phase, trained: trained.clone() });
         self.passes.push((phase, trained.clone()));
         ctx.notice(view::JobEvent::PassTrained(trained));

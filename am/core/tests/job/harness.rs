@@ -18,11 +18,11 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
-    Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, Role, RunId, ShardId, Slot, Step,
-    TaskId,
+    Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, RECORD_COUNTER, Role, RunId,
+    ShardId, Slot, Step, TaskId,
 };
 use heddle_protocol::manifest::{InputFile, InputPlan, Manifest, Md5, ShardFile, TaskRange};
-use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::metrics::{RecordSums, TaskMetrics};
 use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::{Bytes, Consistency, DurationMs, Every, JobSpec, ModelFormat};
 use heddle_protocol::task_set::TaskSet;
@@ -684,12 +684,18 @@ impl Job {
 
     /// BSP: the phase ends on all shards after this number of steps.
     pub fn end_phase(&mut self, step: u64) {
+        self.end_phase_with(step, None);
+    }
+
+    /// The same; the first shard has counted this.
+    pub fn end_phase_with(&mut self, step: u64, counted: Option<RecordSums>) {
         for member in self.pservers() {
             let process = self.processes.get_mut(&member).expect("it is there");
             process.step = Step(step);
             let (epoch, phase) = (process.epoch, process.phase.expect("it serves one").no);
             for shard in process.shards.clone() {
-                self.report(member, Report::PhaseEnded { epoch, phase, shard, step: Step(step) });
+                let (step, sums) = (Step(step), counted.filter(|_| shard == RECORD_COUNTER));
+                self.report(member, Report::PhaseEnded { epoch, phase, shard, step, sums });
             }
         }
     }
@@ -787,6 +793,7 @@ impl Process {
             phase: phase.no,
             step: self.step,
             ended: false,
+            counted: None,
             tasks: Vec::new(),
             done: TaskSet::default(),
             replica: self.views.iter().find(|view| view.shard == *shard).map(|view| ReplicaState {

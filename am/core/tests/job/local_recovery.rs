@@ -76,6 +76,28 @@ fn save(job: &mut Job) {
     assert_eq!(job.core.view().checkpoints_taken, 2);
 }
 
+/// What was measured of the columns is nowhere else until a checkpoint has it.
+#[test]
+fn all_shards_go_back_until_a_checkpoint_has_the_measurements() {
+    let mut measures = local();
+    measures.model.standardise = true;
+    for kill_in in [0, 1, 2] {
+        let mut job = Job::started(measures.clone(), 8, 0);
+        job.auto.save = false;
+        for phase in 0..kill_in {
+            assert_eq!(job.core.view().phase.0, phase);
+            while job.core.view().phase.0 == phase {
+                let has_task = |n: &u32| !job.process(job.trainer(*n)).tasks.is_empty();
+                let busy = [0, 1].into_iter().find(has_task).expect("a task is left");
+                finish(&mut job, busy, 5);
+            }
+        }
+        job.kill(job.pserver(1));
+        assert_eq!(taken_back(&job), [], "in phase {kill_in}");
+        assert!(job.warned("what was measured of the data"), "in phase {kill_in}");
+    }
+}
+
 #[test]
 fn s51_lost_shards_alone_go_back_and_what_they_lack_is_counted() {
     let mut job = Job::started(local(), 8, 0);
@@ -211,6 +233,7 @@ fn steps_that_the_file_has_beyond_its_positions_are_not_lost() {
         phase: job.process(job.trainer(0)).phase.unwrap().no,
         step: Step(40),
         ended: false,
+        counted: None,
         tasks: vec![TaskPosition { task, attempt: TaskAttempt(1), step: Step(step) }],
         done: TaskSet::default(),
         replica: None,

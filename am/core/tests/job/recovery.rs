@@ -212,6 +212,7 @@ fn phase_end_of_the_epoch_before_is_ignored() {
                 phase: job.core.view().phase,
                 shard,
                 step: Step(3),
+                sums: None,
             },
         );
     }
@@ -224,6 +225,7 @@ fn phase_end_of_the_epoch_before_is_ignored() {
                 phase: job.core.view().phase,
                 shard,
                 step: Step(3),
+                sums: None,
             },
         );
     }

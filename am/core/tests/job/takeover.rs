@@ -75,6 +75,7 @@ pub fn held(
             phase: PhaseNo(phase),
             step: Step(step),
             ended,
+            counted: None,
             tasks: tasks.collect(),
             done: done.map(|(task, _)| *task).collect(),
             replica: None,

@@ -2,7 +2,7 @@
 
 use heddle_protocol::control::{Operation, Report};
 use heddle_protocol::ids::{Member, TaskId};
-use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::metrics::{LossSum, RecordSums, TaskMetrics};
 use heddle_protocol::spec::{AlgorithmKind, Consistency, Every};
 use heddle_protocol::view::{JobEvent, TrainingPassView};
 
@@ -97,6 +97,15 @@ fn bsp_counts_a_task_once_though_it_is_read_again() {
         read(&mut job, task, 2.0);
     }
     job.end_phase(5);
+    assert_eq!(told(&job), [pass(0, 40, 1.25)]);
+}
+
+/// The last reports of trainers may come after the phase: what the shards count is complete.
+#[test]
+fn bsp_has_the_sums_of_the_shards_and_not_those_of_late_reports() {
+    let mut job = Job::bsp();
+    read(&mut job, 0, 2.0);
+    job.end_phase_with(5, Some(RecordSums { rows: 40, loss: LossSum::new(50.0) }));
     assert_eq!(told(&job), [pass(0, 40, 1.25)]);
 }
 

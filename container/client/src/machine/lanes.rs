@@ -20,6 +20,7 @@ use std::sync::Arc;
 use heddle_protocol::control::LaneGrant;
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{HandOut, Lane, ShardId, Step};
+use heddle_protocol::metrics::LossSum;
 
 use super::context::MachineContext;
 use super::event::ClientEvent;
@@ -70,6 +71,7 @@ enum LaneState {
 struct PushedStep {
     step: Step,
     rows: u32,
+    loss: LossSum,
     end: bool,
     gradient: Arc<Gradient>,
     /// Acknowledgements to come.
@@ -104,11 +106,16 @@ fn header(context: &MachineContext, lane: Lane, hand_out: HandOut, kind: Kind) -
 }
 
 impl LaneRun {
-    fn done(&self, lane: Lane, step: Step, rows: u32, context: &MachineContext) -> Header {
-        let mut header = header(context, lane, self.hand_out, Kind::Done);
-        header.step = step;
-        header.rows = rows;
-        header
+    /// The `Done` of a step of this many records with these losses.
+    fn done(
+        &self,
+        lane: Lane,
+        step: Step,
+        (rows, loss): (u32, LossSum),
+        context: &MachineContext,
+    ) -> Header {
+        let header = header(context, lane, self.hand_out, Kind::Done);
+        Header { step, rows, loss, ..header }
     }
 
     fn start_step(
@@ -118,18 +125,17 @@ impl LaneRun {
         next: VecDeque<StepPush>,
         context: &mut MachineContext,
     ) {
-        let StepPush { step, gradient, rows, end } = push;
+        let StepPush { step, gradient, rows, loss, end } = push;
         let gradient = Arc::new(gradient);
         let empty = rows == 0 && gradient.tables.iter().all(|part| part.rows.is_empty());
-        let mut pushed = Box::new(PushedStep { step, rows, end, gradient, missing: 0, next });
+        let mut pushed = Box::new(PushedStep { step, rows, loss, end, gradient, missing: 0, next });
         if empty {
             // There is nothing to stage, so the `Done` can follow at once.
             self.send_dones(lane, &mut pushed, flags::EMPTY, context);
             self.state = LaneState::Ending(pushed);
         } else {
-            let mut header = header(context, lane, self.hand_out, Kind::Push);
-            header.step = step;
-            header.rows = rows;
+            let header = header(context, lane, self.hand_out, Kind::Push);
+            let header = Header { step, rows, loss, ..header };
             pushed.missing = context.send_parts(header, Unit::Lane(lane), &pushed.gradient);
             self.state = LaneState::Staging(pushed);
         }
@@ -142,7 +148,7 @@ impl LaneRun {
         flags: u16,
         context: &mut MachineContext,
     ) {
-        let mut header = self.done(lane, pushed.step, pushed.rows, context);
+        let mut header = self.done(lane, pushed.step, (pushed.rows, pushed.loss), context);
         header.flags = flags | if pushed.end { flags::END } else { 0 };
         context.send_to_all(header, &RequestPurpose::Done, Unit::Lane(lane));
         pushed.missing = context.shard_count();
@@ -341,7 +347,8 @@ impl RunningLanes {
                 run.state = LaneState::Completing { missing: missing.len(), next };
                 for shard in missing {
                     let status = statuses[&shard];
-                    let mut header = run.done(lane, status.step, status.rows, context);
+                    let sums = (status.rows, status.loss);
+                    let mut header = run.done(lane, status.step, sums, context);
                     header.shard = shard;
                     header.flags = if next.is_none() { flags::END } else { 0 }
                         | if status.staged { 0 } else { flags::EMPTY };

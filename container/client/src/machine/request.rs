@@ -2,6 +2,7 @@
 
 use heddle_protocol::control::{LaneGrant, Phase, ShardPlace, TaskGrant};
 use heddle_protocol::ids::{CutId, Epoch, Lane, Step, TableId, TaskId};
+use heddle_protocol::metrics::LossSum;
 
 use super::unit::{Era, Unit};
 use crate::gradient::Gradient;
@@ -44,6 +45,8 @@ pub struct StepPush {
     pub gradient: Gradient,
     /// Number of records behind the sums.
     pub rows: u32,
+    /// Their losses added up; BSP alone counts them, with the step.
+    pub loss: LossSum,
     /// BSP: the lane has no data after this step. A lane that learns of its end after its last push sends an empty step
     /// (no gradient, 0 rows) with this flag. Ignored for tasks.
     pub end: bool,

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use heddle_protocol::frame::{Header, flags};
 use heddle_protocol::ids::{ShardId, Step};
+use heddle_protocol::metrics::LossSum;
 
 /// Status of a lane on one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(super) struct LaneStatus {
     ended: bool,
     /// Records behind the staged gradient.
     pub(super) rows: u32,
+    /// Their losses.
+    pub(super) loss: LossSum,
 }
 
 impl LaneStatus {
@@ -32,6 +35,7 @@ impl LaneStatus {
             done: reply.has(flags::DONE),
             ended: reply.has(flags::END),
             rows: reply.rows,
+            loss: reply.loss,
         }
     }
 

@@ -17,6 +17,7 @@ use heddle_protocol::ids::{
     Generation, HandOut, Incarnation, Lane, Member, Part, PhaseNo, ShardId, Slot, Step, TableId,
     TaskAttempt, TaskId,
 };
+use heddle_protocol::metrics::LossSum;
 use heddle_protocol::spec::TableKind;
 
 const LANE: Lane = Lane(1);
@@ -130,7 +131,8 @@ impl World {
 
     fn stand(&mut self, request: &Header, step: u64, flags: u16, rows: u32) {
         let mut reply = request.reply(Kind::Progress, Status::Ok);
-        (reply.step, reply.flags, reply.rows) = (Step(step), flags, rows);
+        (reply.step, reply.flags) = (Step(step), flags);
+        (reply.rows, reply.loss) = (rows, loss_of(rows));
         self.machine.frame(endpoint(request.shard.0 as u16), &reply, self.now_ms);
     }
 
@@ -156,7 +158,7 @@ impl World {
         self.on(DataRequest::PushStep {
             era,
             unit,
-            push: StepPush { step: Step(step), gradient, rows, end },
+            push: StepPush { step: Step(step), gradient, rows, loss: loss_of(rows), end },
         });
     }
 
@@ -178,6 +180,11 @@ impl World {
         self.now_ms = self.machine.next_deadline().expect("something is due");
         self.machine.timer(self.now_ms);
     }
+}
+
+/// What records lose.
+fn loss_of(rows: u32) -> LossSum {
+    LossSum::new(f64::from(rows) / 4.0)
 }
 
 /// All rows of table 0 and the row of table 1.
@@ -208,7 +215,8 @@ fn bsp_step_is_reached_when_all_dones_are_acknowledged() {
     assert!(world.sent(0).is_empty(), "no Done before every shard has every part");
     world.acknowledge(&parts[1]);
     let dones = [world.sent(0), world.sent(1)].concat();
-    assert_eq!(dones.iter().map(|h| (h.kind, h.rows)).collect::<Vec<_>>(), [(Kind::Done, 9); 2]);
+    let sums = |h: &Header| (h.kind, h.rows, h.loss);
+    assert_eq!(dones.iter().map(sums).collect::<Vec<_>>(), [(Kind::Done, 9, loss_of(9)); 2]);
     world.acknowledge(&dones[..1]);
     assert_eq!(
         world.event(),
@@ -298,6 +306,7 @@ fn successor_completes_the_end_of_a_lane() {
     world.take_over([(4, flags::END, 0), (3, flags::STAGED, 9)]);
     let dones = world.sent(1);
     assert_eq!((dones[0].kind, dones[0].rows, dones[0].flags), (Kind::Done, 9, flags::END));
+    assert_eq!(dones[0].loss, loss_of(9));
     world.acknowledge(&dones);
     assert_eq!(world.event(), Some(ClientEvent::Ended { lane: LANE }));
 

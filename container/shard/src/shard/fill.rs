@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use heddle_protocol::fill_frame::STATE_WORDS_MAX;
 use heddle_protocol::frame::{Header, Kind, flags};
-use heddle_protocol::ids::{Epoch, Generation, HandOut, Step, TableId};
+use heddle_protocol::ids::{Epoch, Generation, HandOut, TableId};
 
 use super::Shard;
 use super::follow::Unfit;
 use crate::change::ShardChange;
-use crate::dedup::{DedupState, Seen};
+use crate::dedup::DedupState;
 use crate::effect::ShardEffect;
 use crate::frame::Frame;
 use crate::phase_progress::PhaseProgress;
@@ -146,15 +146,12 @@ impl Shard {
         }
         self.memory.empty();
         (self.loaded, self.ending, self.full_reported) = (None, None, false);
+        self.counted = None;
         self.phase = state.phase;
         self.steps.restore(state.steps);
         self.steps.serve(state.phase);
-        let step = match &state.seen {
-            Seen::Lanes { step, .. } => *step,
-            Seen::Queue(_) | Seen::ReadOnly => Step(0),
-        };
         let tables = self.memory.tables.all().len();
-        self.progress = PhaseProgress::of(state.seen, step, tables, self.early_bytes_max);
+        self.progress = PhaseProgress::of(state.seen, tables, self.early_bytes_max);
         let fits = match &mut self.progress {
             PhaseProgress::Lanes(lanes) => lanes.set_asked(&asked),
             PhaseProgress::Queue(_) | PhaseProgress::ReadOnly | PhaseProgress::Idle => {

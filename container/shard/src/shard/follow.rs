@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use heddle_protocol::begun_frame::begun_phase;
-use heddle_protocol::frame::{Kind, Status, flags};
+use heddle_protocol::frame::{Kind, Status};
 use heddle_protocol::ids::{CutId, TaskId};
 
 use super::Shard;
@@ -11,6 +11,7 @@ use crate::asp;
 use crate::change::ShardChange;
 use crate::effect::{Flow, ShardEffect};
 use crate::frame::Frame;
+use crate::lanes::StepPart;
 use crate::phase_progress::PhaseProgress;
 use crate::table::NoRoom;
 use crate::task_progress::Judgement;
@@ -111,9 +112,8 @@ impl Shard {
                     return Err(Unfit);
                 }
                 let finite = heddle_optimizer::all_finite(change.values);
-                let part = (header.unit, header.part, header.has(flags::LAST), header.rows);
                 let tables = self.memory.tables.all();
-                match lanes.follow(tables, part, gradient.filter(|_| finite)) {
+                match lanes.follow(tables, StepPart::of(header), gradient.filter(|_| finite)) {
                     Status::Ok => Ok(Flow::Taken),
                     _ => Err(Unfit),
                 }

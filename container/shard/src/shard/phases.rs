@@ -36,10 +36,11 @@ impl Shard {
     fn begin_after(&mut self, left: Option<PhaseNo>, phase: Phase, out: &mut Vec<ShardEffect>) {
         self.refuse_waiting(Status::WrongPhase, out);
         self.loaded = None;
+        self.counted = self.counted();
         let ends = self.memory.tables.all().iter().any(|table| table.rule.ends_passes());
         let left = left.filter(|left| ends && self.steps.counts_in(*left));
         if left.is_none() && self.ending.is_none() {
-            return self.serve(phase, Step(0), phase_progress::start_of(phase));
+            return self.serve(phase, phase_progress::start_of(phase, self.id));
         }
         let (table, row) = self.ending.take().map_or((0, 0), |ending| (ending.table, ending.row));
         self.ending = Some(PassEnd { table, row, next: phase });
@@ -63,7 +64,7 @@ impl Shard {
                 }
             }
         }
-        self.serve(ending.next, Step(0), phase_progress::start_of(ending.next));
+        self.serve(ending.next, phase_progress::start_of(ending.next, self.id));
     }
 
     /// Serves the phase from the loaded or restored state.
@@ -74,6 +75,8 @@ impl Shard {
         out: &mut Vec<ShardEffect>,
     ) -> Result<(), ContentError> {
         let shard = self.id;
+        // Of a phase that may come again.
+        self.counted = None;
         let loaded = self.loaded.take();
         let pushed = |state: &DedupState| !matches!(state.seen, Seen::ReadOnly);
         let left = loaded.as_ref().filter(|state| pushed(state)).map(|state| state.phase);
@@ -88,7 +91,7 @@ impl Shard {
         };
         phase_progress::check(&state, shard, phase, step)?;
         self.refuse_waiting(Status::WrongEpoch, out);
-        self.serve(phase, step, state.seen);
+        self.serve(phase, state.seen);
         self.report_end(out);
         Ok(())
     }
@@ -115,12 +118,12 @@ impl Shard {
         }
     }
 
-    fn serve(&mut self, phase: Phase, step: Step, seen: Seen) {
+    fn serve(&mut self, phase: Phase, seen: Seen) {
         self.phase = phase.no;
         self.steps.serve(phase.no);
         self.memory.snapshots.disarm();
         self.progress =
-            PhaseProgress::of(seen, step, self.memory.tables.all().len(), self.early_bytes_max);
+            PhaseProgress::of(seen, self.memory.tables.all().len(), self.early_bytes_max);
     }
 
     /// Rejects parked and staged requests, and serves nothing until [`Self::resume`].

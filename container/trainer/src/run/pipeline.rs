@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use heddle_client::gradient::Gradient;
 use heddle_client::machine::{PullAt, PullId, PullItem, StepPush, Unit};
 use heddle_protocol::ids::{Step, TaskId};
-use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::metrics::{LossSum, TaskMetrics};
 
 use crate::algorithm::{Algorithm, StepWork};
 use crate::feed::{Feed, FeedItem};
@@ -167,7 +167,11 @@ impl Pipeline {
 
     fn compute(&mut self, algorithm: &mut dyn Algorithm) -> Option<PipelineAction> {
         let Flying { mut work, end, .. } = self.flying.pop_front()?;
+        // The step's own sum, whatever steps of the task were computed here before it.
+        let before = std::mem::take(&mut self.metrics.loss_sum);
         algorithm.compute(&mut work, &mut self.metrics);
+        let loss = self.metrics.loss_sum;
+        self.metrics.loss_sum += before;
         let rows = work.batch.rows() as u32;
         let gradient = std::mem::take(&mut work.gradient);
         self.feed.give_back(work);
@@ -178,7 +182,8 @@ impl Pipeline {
             return Some(PipelineAction::Computed);
         }
         self.ended |= end;
-        Some(PipelineAction::Push(StepPush { step, gradient, rows, end }))
+        let loss = LossSum::new(loss);
+        Some(PipelineAction::Push(StepPush { step, gradient, rows, loss, end }))
     }
 
     fn between_steps(&mut self) -> Option<PipelineAction> {
@@ -204,6 +209,7 @@ impl Pipeline {
                     step,
                     gradient: Gradient::default(),
                     rows: 0,
+                    loss: LossSum::default(),
                     end: true,
                 }))
             }

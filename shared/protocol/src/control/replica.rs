@@ -183,6 +183,7 @@ mod tests {
             phase: PhaseNo(0),
             step: Step(0),
             ended: false,
+            counted: None,
             tasks: Vec::new(),
             done: TaskSet::default(),
             replica,

@@ -12,7 +12,7 @@ use crate::ids::{
     CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId, Term, ViewVersion,
 };
 use crate::manifest::ShardFile;
-use crate::metrics::TaskMetrics;
+use crate::metrics::{RecordSums, TaskMetrics};
 use crate::table_statistics::TableStatistics;
 
 /// A line from a container.
@@ -71,6 +71,9 @@ pub enum Report {
         shard: ShardId,
         /// Job steps applied in the phase; the same on every shard.
         step: Step,
+        /// What its records add up to, from the shard that counts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sums: Option<RecordSums>,
     },
     /// Pserver: loaded a shard from another copy of its file, since these copies are missing or damaged.
     CopiesPassedOver {

@@ -9,6 +9,7 @@ use super::replica::{FillProgress, ReplicaState, ReplicationLag};
 use super::saved_bytes::SavedBytes;
 use super::sparse_table_size::SparseTableSize;
 use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
+use crate::metrics::CountedPhase;
 use crate::task_set::TaskSet;
 
 /// Progress of an ASP task on a shard or a trainer.
@@ -33,6 +34,9 @@ pub struct ShardState {
     pub step: Step,
     /// BSP: all lanes have ended and the last step is applied.
     pub ended: bool,
+    /// BSP, of the shard that counts: the last phase that has ended, and what its records add up to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<CountedPhase>,
     /// ASP: tasks of this phase that are begun here and not done, ascending by task.
     pub tasks: Vec<TaskPosition>,
     /// ASP: tasks of this phase that are marked done here. Within [`PserverState`] without those of [`PserverState::done`].
@@ -216,6 +220,7 @@ mod tests {
             phase: PhaseNo(1),
             step: Step(0),
             ended: false,
+            counted: None,
             tasks: Vec::new(),
             done: done.into_iter().map(TaskId).collect(),
             replica: None,

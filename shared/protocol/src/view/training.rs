@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct TrainingPassView {
     /// The pass, from 0.
     pub pass: u32,
-    /// Records that it counts. Steps of a trainer that was lost, in a task that another trainer continued, are missing.
+    /// Records that it counts: in BSP all. In ASP and SSP steps of a trainer that was lost, in a task that another trainer
+    /// continued, are missing.
     pub rows: u64,
     /// Mean loss of a record; `None` if the trainers of a custom algorithm report none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ use heddle_protocol::ids::{PhaseNo, Role, Slot, Step};
 use heddle_protocol::manifest::{ShardFile, Work};
 use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::spec::position::POSITIONS;
-use heddle_protocol::spec::{PhaseKind, phase_kind};
+use heddle_protocol::spec::{Consistency, PhaseKind, phase_kind};
 use heddle_protocol::view::{self, JobState};
 use heddle_shard::ShardSection;
 
@@ -233,6 +233,9 @@ impl World {
     pub(super) fn note(&mut self, event: &view::JobEvent) {
         self.tell(format_args!("AM: {}", Brief(event)));
         self.check_rollback(event);
+        if let view::JobEvent::PassTrained(trained) = event {
+            self.check_figures(trained);
+        }
         if let view::JobEvent::Recovered(recovery) = event {
             self.spares += u64::from(recovery.kind == view::RecoveryKind::Spare);
         }
@@ -263,6 +266,15 @@ impl World {
             | view::JobEvent::ModelSaved { .. }
             | view::JobEvent::StoppedEarly { .. }
             | view::JobEvent::Ended { .. } => {}
+        }
+    }
+
+    /// BSP: records and losses of a pass are those of a run without faults, to the last bit.
+    fn check_figures(&mut self, trained: &view::TrainingPassView) {
+        let sums = self.job.pass_sums();
+        let expected = view::TrainingPassView::new(trained.pass, sums.rows, Some(sums.loss.get()));
+        if self.job.consistency == Consistency::Bsp && *trained != expected {
+            self.broken = Some(format!("figures {trained:?}, not {expected:?}"));
         }
     }
 
