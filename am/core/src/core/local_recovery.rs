@@ -17,13 +17,16 @@
 //! was applied that was set aside since the checkpoint. An attempt that ends between the two records leaves no number. The
 //! alternative, a number that may be too low, would hide work that is missing.
 //!
+//! **Before the data are measured, all shards go back** (columns, labels, first centres): an update that is lost there makes a
+//! model that looks right and is not. So it is until the checkpoint behind these phases is committed.
+//!
 //! The lost shards wait for a spare or a container. If none comes within `pservers.replacement`, survivors take them over as
 //! in every job, which is a rollback of all shards. The loss of shards during a rollback of all is part of it.
 
 use heddle_protocol::control::LostShards;
 use heddle_protocol::ids::{PhaseNo, Role, ShardId, Slot, Step, TaskId};
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::{PhaseKind, RecoveryScope, phase_kind};
+use heddle_protocol::spec::{PhaseKind, RecoveryScope, phase_kind, training_from};
 use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view;
 
@@ -60,14 +63,23 @@ impl Core {
     /// The same, if what they lose is known. A file may have more than the positions of the base, never less.
     pub(super) fn shards_to_return_alone(&mut self) -> Option<Vec<ShardId>> {
         let lost = self.shards_lost_alone()?;
-        if !self.steps_since_base().some_unknown {
+        let of = shards_text(&lost);
+        let cause = if self.base_lacks_measurements() {
+            format!("what was measured of the data for {of} is not in it yet")
+        } else if self.steps_since_base().some_unknown {
+            format!("the number of updates that {of} would lose is unknown")
+        } else {
             return Some(lost);
-        }
-        self.ctx.warn(format!(
-            "all shards return to the last checkpoint: the number of updates that {} would lose is unknown",
-            shards_text(&lost),
-        ));
+        };
+        self.ctx.warn(format!("all shards return to the last checkpoint: {cause}"));
         None
+    }
+
+    /// Whether the base is from before the end of the phases that measure the data: a lost shard would never get its share
+    /// again.
+    fn base_lacks_measurements(&self) -> bool {
+        let measured = training_from(&self.ctx.config().spec);
+        self.checkpoints.base().map_or(PhaseNo(0), |base| base.manifest.phase) < measured
     }
 
     /// The shards of a pserver are lost.
