@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::plan::PlannedFault;
 
 /// A fault and what followed.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct FaultReport {
     /// From 1.
     pub number: u64,
@@ -29,6 +29,8 @@ pub struct ChaosReport {
     pub seed: u64,
     /// Faults that were ordered.
     pub faults: u64,
+    /// Those after which all processes were seen to train again.
+    pub settled: u64,
     pub ran_ms: u64,
     /// Whether the job kept its promises.
     pub held: bool,
@@ -80,6 +82,7 @@ impl ChaosReport {
         Self {
             seed,
             faults: faults.len() as u64,
+            settled: faults.iter().filter(|fault| fault.settled_ms.is_some()).count() as u64,
             ran_ms,
             held: broken.is_none(),
             broken: broken.unwrap_or_default(),
@@ -115,7 +118,13 @@ impl ChaosReport {
         }
         lines.push(match self.held {
             true if self.faults == 0 => "no fault was ordered".to_owned(),
-            true => "held: the job trained on after each fault".to_owned(),
+            true if self.settled == self.faults => {
+                "held: the job trained on after each fault".to_owned()
+            }
+            true => format!(
+                "held: the job trained on after {} of {} faults; the session ended before that was seen of the others",
+                self.settled, self.faults
+            ),
             false => format!("broken: {}", self.broken),
         });
         lines
@@ -155,8 +164,13 @@ mod tests {
             fault.lines(),
             ["fault 1 at 30.0 s: pause of 2 s of am: all trained again after 2.1 s"]
         );
-        let report = ChaosReport::new(7, 60_000, &[fault], None);
+        let unsettled = FaultReport { settled_ms: None, ..fault.clone() };
+        let report = ChaosReport::new(7, 60_000, &[fault.clone()], None);
         assert_eq!((report.faults, report.outage_median_ms, report.held), (1, None, true));
+        let last = |report: ChaosReport| report.lines().pop().expect("a line");
+        assert_eq!(last(report), "held: the job trained on after each fault");
+        let of_two = last(ChaosReport::new(7, 60_000, &[fault, unsettled], None));
+        assert!(of_two.starts_with("held: the job trained on after 1 of 2 faults; "), "{of_two}");
         let broken = ChaosReport::new(7, 1, &[], Some("the job failed".to_owned()));
         assert_eq!(broken.lines().last().map(String::as_str), Some("broken: the job failed"));
     }
