@@ -32,6 +32,9 @@ use serde::{Deserialize, Serialize};
 
 /// Directory below the user's home.
 pub const HOME_DIR: &str = ".heddle";
+/// Name of the file with the job's secret (64 hexadecimal digits) in the staging directory. With it the same user
+/// controls the job from another shell.
+pub const STAGED_SECRET: &str = "secret";
 /// Alias of the job's secret (its 64 hexadecimal digits) in a container's credentials.
 pub const SECRET_ALIAS: &str = "heddle.job.secret";
 /// Begins the alias of a secret of `yarn.secrets` in a container's credentials; its name follows.

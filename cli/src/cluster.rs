@@ -49,10 +49,6 @@ pub struct ClusterContext {
 /// The application type of jobs, by which lists are filtered.
 pub const APPLICATION_TYPE: &str = "HEDDLE";
 
-/// Name of the file with the job's secret (64 hexadecimal digits) in the staging directory. With it the same user
-/// controls the job from another shell.
-pub const SECRET_FILE: &str = "secret";
-
 /// A ticket that ends within this time may not suffice for a submission.
 const SHORT_TICKET: Duration = Duration::from_secs(300);
 

@@ -109,7 +109,8 @@ async fn lead_run(
     })?;
     let (listener, address) = bind(IpAddr::V4(Ipv4Addr::LOCALHOST), &spec).await?;
     reach_myself(address).await?;
-    let prepared = prepare_with_retries(&file, &spec, &owner, &dir.url()?, log).await?;
+    let run_dir = dir.url()?;
+    let prepared = prepare_with_retries(&file, &spec, &owner, &run_dir, log).await?;
     let attempt = ATTEMPT;
     dir.write("am.json", &AmAddress { address, attempt, pid: std::process::id() })?;
     let (events, receiver) = mpsc::unbounded_channel();
@@ -125,6 +126,7 @@ async fn lead_run(
     let context = JobContext {
         file: &file,
         spec: &spec,
+        run_dir: &run_dir,
         secret,
         mechanism: spec.network.protection.mechanism(NO_CLUSTER),
         attempt,

@@ -23,15 +23,21 @@ use crate::attempt_history;
 use crate::cluster::ContainerSource;
 use crate::driver::{About, Driver, Sources, WorkerQueues};
 use crate::event_log::EventLog;
+use crate::plan_file::{self, KeptPlan};
 use crate::run_dir::RunFile;
 
 /// Most inputs in the queue of the driver. TCP slows containers that report faster than the driver handles.
 const INPUTS_IN_FLIGHT: usize = 4096;
 
+/// Between two looks at the plan's file: how long a lost trainer's successor may find none.
+const PLAN_LOOK_EVERY: Duration = Duration::from_secs(5);
+
 /// The context that a job runs in.
 pub(super) struct JobContext<'a, C> {
     pub(super) file: &'a RunFile,
     pub(super) spec: &'a JobSpec,
+    /// The directory of the plan (a URL).
+    pub(super) run_dir: &'a str,
     pub(super) secret: Secret,
     /// How connections of the job are secured.
     pub(super) mechanism: Mechanism,
@@ -76,11 +82,18 @@ pub(super) async fn run_job<C: ContainerSource>(
         kept: context.kept,
     };
     let timeout = PeerTimeout(Duration::from_millis(context.limits.dead_ms));
+    let plan = Arc::new(prepared.plan);
+    let kept_plan = KeptPlan {
+        plan: Arc::clone(&plan),
+        file: prepared.plan_file.clone(),
+        dir: context.run_dir.to_owned(),
+        secret: application.is_some().then(|| context.secret.clone()),
+    };
     let core = Core::new(Config {
         run: file.run,
         spec: Arc::new(started_spec(spec, prepared.init)),
         recorded: RecordedSpec::default(),
-        plan: Arc::new(prepared.plan),
+        plan,
         plan_file: prepared.plan_file,
         address: context.address,
         started_ms: file.started_ms,
@@ -102,7 +115,9 @@ pub(super) async fn run_job<C: ContainerSource>(
     spawn(info_span!("journal"), prepared.journal.run(journaled, events.clone(), warnings.clone()));
     let mut store = prepared.store;
     let mirrors = store.start_mirrors(&spec.checkpoint, base, &warnings);
-    spawn(info_span!("store"), store.run(called, events.clone(), warnings));
+    spawn(info_span!("store"), store.run(called, events.clone(), warnings.clone()));
+    let keeping = plan_file::keep(kept_plan, PLAN_LOOK_EVERY, warnings);
+    let keeping = tokio::spawn(keeping.instrument(info_span!("plan")));
     let pages = Pages::new(view, log.clone());
     let (secret, mechanism) = (context.secret, context.mechanism);
     let prober = PeerProbe { run: file.run, secret: secret.clone(), mechanism };
@@ -123,6 +138,8 @@ pub(super) async fn run_job<C: ContainerSource>(
     let ended = Driver::new(core, context.cluster, about, workers, sources, viewer, log)
         .run(Event::Startup(Box::new(recovered)))
         .await;
+    // Before the directory is removed.
+    keeping.abort();
     mirrors.finish().await;
     ended
 }

@@ -218,6 +218,7 @@ async fn run(
     let context = JobContext {
         file: &files.run,
         spec: &files.spec,
+        run_dir: &files.yarn.staging,
         secret: files.secret.clone(),
         mechanism: inputs.mechanism(&files.spec),
         attempt: inputs.attempt(),

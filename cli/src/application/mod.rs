@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use heddle_am::report::{JobReport, paths};
 use heddle_am::run_dir::RunFile;
+use heddle_am::staging::STAGED_SECRET;
 use heddle_protocol::control::Operation;
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::Secret;
@@ -32,7 +33,7 @@ use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState, ClientErro
 use tokio::sync::OnceCell;
 
 use crate::am_client::Am;
-use crate::cluster::{ClusterContext, SECRET_FILE, client_failure, path_of, storage_failure};
+use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
 use crate::failure::CommandFailure;
 use crate::output;
 use crate::waiting::{self, HDFS};
@@ -328,7 +329,7 @@ impl Application {
 
     async fn secret(&self) -> Result<Secret, CommandFailure> {
         let id = self.id();
-        let place = self.dirs()?.staging.join(SECRET_FILE);
+        let place = self.dirs()?.staging.join(STAGED_SECRET);
         let Some(bytes) = self.cluster.read(&place, SMALL_BYTES_MAX).await? else {
             return Err(CommandFailure::new(
                 ExitCode::Denied,

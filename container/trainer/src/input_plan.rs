@@ -11,6 +11,8 @@ use heddle_storage::{
 
 /// Waits between attempts.
 const RETRY: Backoff = Backoff::new(200, 5_000);
+/// How long a missing file is waited for: where somebody removed it, the ApplicationMaster writes it again.
+const MISSING_WAIT: Duration = Duration::from_secs(15);
 /// Shortest time between two warnings about a plan that cannot be read.
 const WARN_EVERY: Duration = Duration::from_secs(30);
 
@@ -34,20 +36,30 @@ pub enum InputPlanError {
 /// Reads and checks a plan. Retries without a limit while the storage is unavailable: the input is then unavailable too,
 /// and the control thread ends the process when the job ends.
 pub(crate) fn read(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
+    read_waiting(file, MISSING_WAIT)
+}
+
+fn read_waiting(file: &PlanFile, missing_wait: Duration) -> Result<InputPlan, InputPlanError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(InputPlanError::Runtime)?;
-    runtime.block_on(read_with_retries(file))
+    runtime.block_on(read_with_retries(file, missing_wait))
 }
 
-async fn read_with_retries(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
+async fn read_with_retries(
+    file: &PlanFile,
+    missing_wait: Duration,
+) -> Result<InputPlan, InputPlanError> {
     let begun = Instant::now();
     let mut warned: Option<Instant> = None;
     let mut backoff = RETRY;
     loop {
         match read_once(file).await {
-            Err(InputPlanError::Storage(error)) if error.is_retryable() => {
+            Err(InputPlanError::Storage(error))
+                if error.is_retryable()
+                    || (error.is_not_found() && begun.elapsed() < missing_wait) =>
+            {
                 if warned.is_none_or(|at| at.elapsed() >= WARN_EVERY) {
                     warned = Some(Instant::now());
                     tracing::warn!(
@@ -110,8 +122,15 @@ mod tests {
         std::fs::write(&file.url, [&torn[..], b"more"].concat()).expect("written");
         assert!(matches!(read(&file), Err(InputPlanError::Storage(_))));
         std::fs::remove_file(&file.url).expect("removed");
-        let error = read(&file).expect_err("not there");
+        let error = read_waiting(&file, Duration::ZERO).expect_err("not there");
         assert!(chain(&error).contains(&file.url), "{}", chain(&error));
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| read_waiting(&file, Duration::from_secs(60)));
+            std::thread::sleep(Duration::from_millis(50));
+            std::fs::write(&file.url, &torn).expect("written");
+            let again = reading.join().expect("no panic").expect("it is there again");
+            assert_eq!(again, plan);
+        });
     }
 
     #[test]

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use heddle_am::carried_files::CARRIED_BYTES_MAX;
 use heddle_am::run_dir::{RUN_FILE, RunFile, SPEC_FILE};
 use heddle_am::staging::{
-    CONF_DIR, HOME_DIR, KEYTAB, PROGRAM, StagedFile, StagedVisibility, YARN_FILE, YarnFile,
+    CONF_DIR, HOME_DIR, KEYTAB, PROGRAM, STAGED_SECRET, StagedFile, StagedVisibility, YARN_FILE,
+    YarnFile,
 };
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
@@ -20,7 +21,7 @@ use zeroize::Zeroizing;
 use super::keytab::JobKeytab;
 use super::shipped;
 use super::upload::{self, ProgramSource, Uploads};
-use crate::cluster::{ClusterContext, SECRET_FILE};
+use crate::cluster::ClusterContext;
 use crate::failure::CommandFailure;
 
 /// Data files that are sent in parallel. Each mostly waits for acknowledgements and buffers one or two MiB.
@@ -79,7 +80,7 @@ pub async fn stage(
         small(cluster, content, name, bytes.clone(), &mut sending);
     }
     let secret = content.secret.to_hex().as_bytes().to_vec();
-    small(cluster, content, SECRET_FILE, secret, &mut sending);
+    small(cluster, content, STAGED_SECRET, secret, &mut sending);
     // The request is kept with the report, so that a client that attaches later prints the same end.
     let to = kept.join(SPEC_FILE);
     let of_report = Arc::clone(cluster);
@@ -87,7 +88,7 @@ pub async fn stage(
 
     let mut all = collect(sending).await?;
     // The secret is in the container's credentials.
-    all.remove(SECRET_FILE);
+    all.remove(STAGED_SECRET);
     for file in &content.spec.yarn.archives {
         if let Some(staged) = all.get_mut(&file.name) {
             staged.archive = true;
