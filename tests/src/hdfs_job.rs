@@ -93,11 +93,23 @@ impl<'c> HdfsJob<'c> {
     /// # Errors
     /// As [`HdfsJob::new`].
     pub fn local_model(&self, shape: Shape) -> Result<BTreeMap<String, Vec<u8>>> {
+        self.local_model_with(shape, &[])
+    }
+
+    /// The same with arguments of `heddle run`, such as `--set` and a key's value.
+    ///
+    /// # Errors
+    /// As [`HdfsJob::new`].
+    pub fn local_model_with(
+        &self,
+        shape: Shape,
+        arguments: &[&str],
+    ) -> Result<BTreeMap<String, Vec<u8>>> {
         let place = self.path().join("local");
         std::fs::create_dir_all(&place)?;
         std::os::unix::fs::symlink(self.path().join("data"), place.join("data"))?;
         self.write("local.toml", &place.display().to_string(), shape)?;
-        let ended = self.heddle(&["run", "local.toml"])?;
+        let ended = self.heddle(&[&["run", "local.toml"], arguments].concat())?;
         ensure!(ended.code == Some(0), "{ended:?}");
         model_at(&place.join("model"))
     }

@@ -219,26 +219,37 @@ pub struct Counting<'c> {
     /// The job.
     pub job: YarnJob<'c>,
     passes: u32,
+    samples: u32,
 }
 
-/// Files of samples, and samples in each.
-const FILES: u32 = 8;
-const SAMPLES: u32 = 150;
-
 impl<'c> Counting<'c> {
-    /// Puts the samples on HDFS and writes the job file. `consistency` is that of `training.consistency`.
+    /// Puts eight files of 150 samples on HDFS and writes the job file. `consistency` is that of `training.consistency`.
     ///
     /// # Errors
     /// HDFS or the local disk refuse.
     pub fn new(cluster: &'c Cluster, name: &str, consistency: &str, passes: u32) -> Result<Self> {
+        Self::of_files(cluster, name, consistency, passes, [8, 150])
+    }
+
+    /// The same of this number of files, and samples in each. A step takes five of them.
+    ///
+    /// # Errors
+    /// HDFS or the local disk refuse.
+    pub fn of_files(
+        cluster: &'c Cluster,
+        name: &str,
+        consistency: &str,
+        passes: u32,
+        [files, in_each]: [u32; 2],
+    ) -> Result<Self> {
         let shape = Shape { passes, every: "15 steps", local_data: false };
         let job = YarnJob::bsp(cluster, name, shape)?;
         let samples = job.path().join("samples");
         std::fs::create_dir_all(&samples)?;
-        for file in 0..FILES {
+        for file in 0..files {
             let mut text = String::new();
-            for sample in 0..SAMPLES {
-                writeln!(text, "1 {}", file * SAMPLES + sample)?;
+            for sample in 0..in_each {
+                writeln!(text, "1 {}", file * in_each + sample)?;
             }
             std::fs::write(samples.join(format!("{file}.dummy")), text)?;
         }
@@ -254,10 +265,10 @@ impl<'c> Counting<'c> {
              [trainers]\nmin = 1\nmax = 2\ncommand = [\"{}\"]\n\
              [checkpoint]\ndir = \"{{root}}/ckpt\"\nevery = \"15 steps\"\n\
              [output]\nmodel = \"{{root}}/model\"\nformats = [\"safetensors\"]\n",
-            FILES * SAMPLES,
+            files * in_each,
             trainer.display(),
         );
-        Ok(Self { job: job.with_file("count.toml", &text)?, passes })
+        Ok(Self { job: job.with_file("count.toml", &text)?, passes, samples: files * in_each })
     }
 
     /// Checks that every sample counts once for each pass.
@@ -265,7 +276,7 @@ impl<'c> Counting<'c> {
     /// # Errors
     /// Some do not, or there is no model.
     pub fn check(&self) -> Result<()> {
-        let counts = counts_of(&self.job.model()?)?;
+        let counts = self.counts_of(&self.job.model()?)?;
         let wrong: Vec<_> = counts
             .iter()
             .enumerate()
@@ -289,21 +300,21 @@ impl Counting<'_> {
         let mut names = self.job.names(&dir)?;
         names.sort();
         ensure!(names == ["MODEL.json", &named] && named.starts_with("trainer-"), "{names:?}");
-        let counts = counts_of(&model)?;
+        let counts = self.counts_of(&model)?;
         let is_whole = |count: &f32| (0..=self.passes).any(|whole| *count == whole as f32);
         let wrong: Vec<&f32> = counts.iter().filter(|count| !is_whole(count)).take(10).collect();
         ensure!(wrong.is_empty(), "{dir}: {wrong:?}");
         Ok(())
     }
-}
 
-/// The counts of all samples, from the files of a model.
-fn counts_of(model: &BTreeMap<String, Vec<u8>>) -> Result<Vec<f32>> {
-    let mut files = model.iter().filter(|(name, _)| name.ends_with(".safetensors"));
-    let (_, file) = files.next().context("no safetensors in the model")?;
-    let counts = counts(file)?;
-    ensure!(counts.len() as u32 == FILES * SAMPLES, "{} rows", counts.len());
-    Ok(counts)
+    /// The counts of all samples, from the files of a model.
+    fn counts_of(&self, model: &BTreeMap<String, Vec<u8>>) -> Result<Vec<f32>> {
+        let mut files = model.iter().filter(|(name, _)| name.ends_with(".safetensors"));
+        let (_, file) = files.next().context("no safetensors in the model")?;
+        let counts = counts(file)?;
+        ensure!(counts.len() as u32 == self.samples, "{} rows", counts.len());
+        Ok(counts)
+    }
 }
 
 /// The table of a safetensors file: a length, a JSON header, then the values.

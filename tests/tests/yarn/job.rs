@@ -1,13 +1,16 @@
 //! Jobs by `heddle submit` on one healthy cluster: the same results as `heddle run`, and the commands that query them.
 
+use std::ffi::OsStr;
 use std::path::Path;
+use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::Role;
 use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState};
-use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
+use heddle_tests::hadoop::{Cluster, Options, RunJar, Shared, javas, launcher_jar, wait_until};
 use heddle_tests::hdfs_job::Shape;
+use heddle_tests::local::program;
 use heddle_tests::logs::SMALL_NODES;
 use heddle_tests::yarn_job::{Counting, YarnJob, settled};
 use heddle_yarn::ApplicationState;
@@ -84,6 +87,57 @@ fn a_bsp_job_gives_the_bytes_of_a_local_run_and_deletes_staging() -> Result<()> 
     ensure!(report["containers"].as_array().is_some_and(|all| all.len() == 4), "{report:#}");
     ensure!(!job.heddle_names("staging")?.contains(&id), "staging is gone");
     Ok(())
+}
+
+#[test]
+fn yarn_jar_trains_the_bytes_of_a_local_run_and_passes_exit_codes_on() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "jar", SHAPE)?;
+    let jar = launcher_jar(job.path())?;
+    let run_jar = RunJar::prepare()?;
+    let yarn_jar = |arguments: &[&OsStr]| -> Result<Output> {
+        let conf = cluster()?.conf_dir();
+        let mut command = run_jar.command(&javas()[0], &conf, &[], job.path(), &jar);
+        command
+            .args(arguments)
+            .current_dir(job.path())
+            .env("HEDDLE_BINARY", program("heddle")?)
+            .env("HADOOP_USER_NAME", job.user)
+            .env("XDG_STATE_HOME", job.path().join("state"))
+            .env_remove("FAILPOINTS");
+        Ok(command.output()?)
+    };
+    let command = job.submit_command(&[])?;
+    let submit: Vec<&OsStr> = command.get_args().collect();
+    let with = |key: &'static str| [&submit[..], &["--set".as_ref(), key.as_ref()]].concat();
+    for (code, arguments) in [
+        (2, vec![]),
+        (7, with("training.batch=none")),
+        (4, with("yarn.queue=missing")),
+        (0, submit.clone()),
+        // It is finished.
+        (0, submit.clone()),
+    ] {
+        let output = yarn_jar(&arguments)?;
+        ensure!(output.status.code() == Some(code), "{arguments:?}: {output:?}");
+    }
+    ensure!(!job.verify()?.is_empty());
+    job.same_as_local(SHAPE)
+}
+
+#[test]
+fn users_of_the_modify_list_kill_a_job_and_no_others() -> Result<()> {
+    let job = YarnJob::bsp(cluster()?, "modified", Shape { passes: 60, ..SHAPE })?;
+    let mut submitted = job.submit(&["--set", "yarn.modify-acl=bob"], "step-computed=sleep(60)")?;
+    submitted.wait_for("it trains", LIMIT, settled)?;
+    for (user, code) in [("carol", 5), ("bob", 0)] {
+        let mut command = job.command()?;
+        command.env("HADOOP_USER_NAME", user).args(["kill", &submitted.id]);
+        let output = command.output()?;
+        ensure!(output.status.code() == Some(code), "{user}: {output:?}");
+    }
+    let (code, _, stderr) = submitted.finish(LIMIT)?;
+    ensure!(code == Some(3), "{code:?}: {stderr}");
+    submitted.wait_gone(LIMIT)
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod job_chaos;
 mod job_hdfs_faults;
 mod job_kills;
 mod job_operations;
+mod job_paths;
 mod job_queues;
 mod job_refusals;
 mod job_replicas;
