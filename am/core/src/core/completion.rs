@@ -182,7 +182,10 @@ impl Core {
             self.checkpoints.want(CutReason::Stop);
             return None;
         }
-        // A second stop does not wait for the checkpoint.
+        if checkpoint && self.stage.stop_order().is_some() {
+            // A command line that ends, a second SIGTERM: nobody means to lose what is being saved.
+            return Some("stopping; its last checkpoint is being saved");
+        }
         let grace_ms = self.ctx.limits().grace_ms;
         self.end_stopped("stopped by an operator; run it again to continue", grace_ms);
         Some("stopping")

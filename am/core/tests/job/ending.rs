@@ -169,10 +169,23 @@ fn stop_takes_a_checkpoint_that_the_job_can_continue_from() {
 }
 
 #[test]
-fn second_stop_does_not_wait_for_the_checkpoint() {
+fn stop_that_comes_again_waits_for_the_checkpoint_of_the_first() {
     let mut job = Job::bsp();
     job.operate(1, Operation::Stop { checkpoint: true });
     job.operate(2, Operation::Stop { checkpoint: true });
+    assert!(job.outcome.is_none() && job.answers[&OperationId(2)].is_ok());
+    let cut = job.cut();
+    job.snap_all(cut, 4);
+    job.save_all(cut);
+    assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Stopped);
+    assert_eq!(job.checkpoints.last().unwrap().manifest.cut, cut);
+}
+
+#[test]
+fn stop_at_once_does_not_wait_for_the_checkpoint() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Stop { checkpoint: true });
+    job.operate(2, Operation::Stop { checkpoint: false });
     assert_eq!(job.outcome.as_ref().unwrap().state, JobState::Stopped);
     assert_eq!(job.checkpoints.len(), 1);
 }
