@@ -304,8 +304,10 @@ impl EventPrinter {
         // Only rows computed in this run; a continued run counts on.
         let computed = view.rows.saturating_sub(self.rows_before.unwrap_or(view.rows));
         // Each record once for a pass, as the updates count it. Computed ones are more where work was done again.
-        let trained: u64 = view.passes.iter().map(|trained| trained.rows).sum();
-        let mut rows_text = format::thousands(if trained > 0 { trained } else { view.rows });
+        // Of a very long job the newest passes alone are known.
+        let are_all = view.passes.first().is_some_and(|first| first.pass == 0);
+        let trained = view.passes.iter().map(|trained| trained.rows).sum();
+        let mut rows_text = format::thousands(if are_all { trained } else { view.rows });
         if computed > 0 {
             let rate = computed as f64 / seconds.max(0.001);
             rows_text.push_str(&format!(" in {seconds:.1} s, {rate:.0} rows/s"));

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use heddle_protocol::ids::PhaseNo;
+
 use crate::record::Record;
 
 /// Commits that stay: the last is what a start is checked against, the others are for readers of the journal.
@@ -17,7 +19,8 @@ const COMMITS_KEPT: usize = 8;
 /// - `Restore`: the last, which has epoch, phase and map.
 /// - `Views`: after the last `Restore` the first, which has the placement, and those with the last view of a shard.
 /// - `UpdatesLost`: after the last `Restore`.
-/// - `Evaluated`, `PassTrained`: those that no later `Restore` went below. `TasksSetAside`: of these the last of a phase.
+/// - `Evaluated`, `PassTrained`: those that no later `Restore` went below, and that no later `Commit` has in its manifest.
+///   `TasksSetAside`: of those without a later `Restore` the last of a phase.
 /// - `Commit`: the last few.
 /// - `SaveGranted`: the last, and the `SaveEnded` after it.
 /// - `Scaled`, `Outcome`: the last, a `Scaled` unless a first attempt was claimed after it.
@@ -25,7 +28,7 @@ const COMMITS_KEPT: usize = 8;
 pub fn compact(records: Vec<Record>) -> Vec<Record> {
     let (mut claimed, mut restored, mut scaled, mut ended) = (false, None, false, false);
     let mut granted = false;
-    let mut commits = 0;
+    let (mut commits, mut saved_before) = (0, PhaseNo(0));
     let last_restore = records.iter().rposition(|it| matches!(it, Record::Restore { .. }));
     let mut after = records.iter().enumerate().skip(last_restore.unwrap_or(0));
     let placement = after.find_map(|(at, it)| matches!(it, Record::Views { .. }).then_some(at));
@@ -51,12 +54,13 @@ pub fn compact(records: Vec<Record>) -> Vec<Record> {
             Record::Views { .. } => false,
             Record::UpdatesLost(_) => restored.is_none(),
             Record::Evaluated { phase, .. } | Record::PassTrained { phase, .. } => {
-                restored.is_none_or(|lowest| *phase < lowest)
+                *phase >= saved_before && restored.is_none_or(|lowest| *phase < lowest)
             }
             Record::TasksSetAside { phase, .. } => {
                 restored.is_none_or(|lowest| *phase < lowest) && lacking.insert(*phase)
             }
-            Record::Commit { .. } => {
+            Record::Commit { phase, .. } => {
+                saved_before = saved_before.max(*phase);
                 commits += 1;
                 commits <= COMMITS_KEPT
             }
@@ -76,8 +80,8 @@ mod tests {
     use heddle_protocol::exit_code::ExitCode;
     use heddle_protocol::figure::Figure;
     use heddle_protocol::ids::{
-        Attempt, CutId, Epoch, Generation, Incarnation, Member, PhaseNo, SaveNo, ShardId, Slot,
-        Step, TaskId, Term, ViewVersion,
+        Attempt, CutId, Epoch, Generation, Incarnation, Member, SaveNo, ShardId, Slot, Step,
+        TaskId, Term, ViewVersion,
     };
     use heddle_protocol::set_aside::SetAsideTask;
     use heddle_protocol::view::{EvaluationView, JobState, TrainingPassView};
@@ -202,6 +206,11 @@ mod tests {
                 Record::PassTrained { phase, trained } => passes.push((*phase, trained.rows)),
                 Record::TasksSetAside { phase, tasks } => {
                     set_aside.insert(*phase, tasks.clone());
+                }
+                // Its manifest has them.
+                Record::Commit { phase, .. } => {
+                    scores.retain(|(of, _)| of >= phase);
+                    passes.retain(|(of, _)| of >= phase);
                 }
                 Record::Restore { phase, .. } => {
                     set_aside.retain(|of, _| of < phase);

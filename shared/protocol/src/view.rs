@@ -352,10 +352,10 @@ pub struct JobView {
     /// How many there were.
     #[serde(default)]
     pub recoveries_total: u64,
-    /// Training loss of the passes that are over, oldest first.
+    /// Training loss of the passes that are over, oldest first; the newest 1,000.
     #[serde(default)]
     pub passes: Vec<TrainingPassView>,
-    /// Evaluations, oldest first.
+    /// Evaluations, oldest first; the newest 1,000, as many as `training.early-stop` compares, and the best one.
     pub evaluations: Vec<EvaluationView>,
     /// `training.keep = "best"`: the best pass so far, whose model is exported; else none, and it is the last one's.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,7 +15,7 @@ use heddle_protocol::spec::{
 use heddle_protocol::view::{self, EvaluationView, WarningCode};
 
 use super::JobWork;
-use super::training_loss::known_passes;
+use super::training_loss::{RESULTS_MAX, known_passes};
 use crate::context::Context;
 use crate::failure::JobFailure;
 use crate::record::Record;
@@ -30,10 +30,11 @@ pub(crate) fn known_evaluations(
     let mut known: BTreeMap<PhaseNo, EvaluationView> = BTreeMap::new();
     if let Some(base) = base {
         // Scores name their pass, so that one that is missing shifts no other.
+        let of_pass: BTreeMap<u32, &EvaluationView> =
+            base.evaluations.iter().map(|scores| (scores.pass, scores)).collect();
         let scores = |no: PhaseNo| {
-            let pass = scored_pass(spec, no)?;
-            let mut all = base.evaluations.iter();
-            Some((no, all.find(|scores| scores.pass == pass)?.clone()))
+            let scores = of_pass.get(&scored_pass(spec, no)?)?;
+            Some((no, EvaluationView::clone(scores)))
         };
         known.extend((0..base.phase.0).map(PhaseNo).filter_map(scores));
     }
@@ -164,7 +165,17 @@ impl JobWork {
             _ => ctx.journal_decision(record),
         };
         self.evaluations.push((phase, scores.clone()));
+        self.forget_old_evaluations(config.spec.training.early_stop as usize);
         ctx.notice(view::JobEvent::Evaluated(scores));
+    }
+
+    /// Keeps the newest scores, as many as early stop compares, and the best ones.
+    fn forget_old_evaluations(&mut self, early_stop: usize) {
+        while self.evaluations.len() > RESULTS_MAX.max(early_stop + 1) {
+            let best = self.lowest_loss().map(|scores| scores.pass);
+            let is_best = self.evaluations.first().map(|(_, scores)| scores.pass) == best;
+            self.evaluations.remove(usize::from(is_best));
+        }
     }
 
     /// Adds losses and scores that the base has. A successor whose containers had not finished a phase lacks those of that

@@ -22,6 +22,9 @@ use super::queue::QueueProgress;
 use crate::context::Context;
 use crate::record::Record;
 
+/// Passes whose figures are kept, the newest: a job may have a hundred thousand, and each checkpoint has them all.
+pub(crate) const RESULTS_MAX: usize = 1_000;
+
 /// Losses of passes before the base, from its manifest, and those journaled since, unless a rollback made them false.
 pub(crate) fn known_passes(
     spec: &JobSpec,
@@ -30,10 +33,12 @@ pub(crate) fn known_passes(
 ) -> Vec<(PhaseNo, TrainingPassView)> {
     let mut known: BTreeMap<PhaseNo, TrainingPassView> = BTreeMap::new();
     if let Some(base) = base {
+        let passes = base.progress.training.passes.iter();
+        let of_pass: BTreeMap<u32, &TrainingPassView> =
+            passes.map(|trained| (trained.pass, trained)).collect();
         let of = |no: PhaseNo| match phase_kind(spec, no) {
             Some(PhaseKind::Train { pass }) => {
-                let mut all = base.progress.training.passes.iter();
-                Some((no, all.find(|trained| trained.pass == pass)?.clone()))
+                Some((no, TrainingPassView::clone(of_pass.get(&pass)?)))
             }
             _ => None,
         };
@@ -188,6 +193,8 @@ impl JobWork {
         let trained = TrainingPassView::new(pass, sums.rows, loss_sum);
         ctx.journal(Record::PassTrained { phase, trained: trained.clone() });
         self.passes.push((phase, trained.clone()));
+        let old = self.passes.len().saturating_sub(RESULTS_MAX);
+        self.passes.drain(..old);
         ctx.notice(view::JobEvent::PassTrained(trained));
     }
 }

@@ -65,6 +65,20 @@ fn asp(passes: u32) -> Job {
     Job::started(spec, 4, 0)
 }
 
+/// The ApplicationMaster's memory and each checkpoint's manifest have an end.
+#[test]
+fn newest_passes_of_a_long_job_are_kept() {
+    let mut job = asp(1_100);
+    for _ in 0..1_100 {
+        finish_all(&mut job);
+    }
+    let passes = job.core.view().passes;
+    let ends = [passes.first(), passes.last()].map(|trained| trained.map(|trained| trained.pass));
+    assert_eq!((passes.len(), ends), (1_000, [Some(100), Some(1_099)]));
+    let last = job.checkpoints.last().expect("the final one");
+    assert_eq!(last.manifest.progress.training.passes, passes);
+}
+
 /// BSP: a task was read to its end.
 fn read(job: &mut Job, task: u32, loss: f64) {
     let member = job.trainer(0);
