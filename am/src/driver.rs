@@ -108,6 +108,8 @@ pub struct Driver<C> {
     events: EventLog,
     /// The last published progress, and when.
     progress: (Option<view::JobEvent>, Instant),
+    /// What the store waits for.
+    own_wait: Option<view::StorageWaitView>,
     /// Carries job, attempt and epoch to all log lines of the loop.
     span: Span,
 }
@@ -143,6 +145,7 @@ impl<C: ContainerSource> Driver<C> {
             outcome: None,
             events,
             progress: (None, started),
+            own_wait: None,
             span,
         }
     }
@@ -162,7 +165,12 @@ impl<C: ContainerSource> Driver<C> {
             tokio::select! {
                 Some(event) = self.sources.events.recv() => self.on(event),
                 Some(input) = self.sources.inputs.recv() => self.input(input),
-                Some(event) = self.sources.notices.recv() => self.publish(event),
+                Some(event) = self.sources.notices.recv() => {
+                    if let view::JobEvent::StorageWait(wait) = &event {
+                        self.own_wait = Some(wait.clone()).filter(|wait| wait.ended_ms.is_none());
+                    }
+                    self.publish(event);
+                }
                 Some(operation) = self.sources.stops.recv() => self.operation(operation, None),
                 () = tokio::time::sleep(wait) => self.on(Event::Timer),
             }
@@ -215,6 +223,7 @@ impl<C: ContainerSource> Driver<C> {
         view.application.clone_from(&self.about.application);
         view.history = self.events.history();
         view.mirrors = self.about.mirrors.views();
+        view.storage_wait = view.storage_wait.or_else(|| self.own_wait.clone());
         self.about.past.precede(&mut view);
         for slot in &mut view.slots {
             slot.placement =

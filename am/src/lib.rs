@@ -38,6 +38,7 @@ pub mod publish;
 pub mod report;
 pub mod run_dir;
 pub mod staging;
+pub mod storage_watch;
 pub mod store;
 pub mod wall_clock;
 pub mod warm_start;

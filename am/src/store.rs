@@ -28,6 +28,7 @@ use crate::event_log::EventLog;
 use crate::lease::Lease;
 use crate::mirrors::{self, MirrorTarget, Mirrors};
 use crate::publish::{Publication, PublishError};
+use crate::storage_watch::StorageWatch;
 use crate::wall_clock::wall_ms;
 
 /// How long making a checkpoint's directory is retried before the checkpoint is aborted.
@@ -123,16 +124,23 @@ impl Store {
         mirrors
     }
 
-    /// Performs calls until the driver has ended. Warnings about delays go to `notices`.
+    /// Performs calls until the driver has ended. Waits for the storage go to `notices`.
     pub async fn run(
         self,
         mut calls: mpsc::UnboundedReceiver<(CallId, Box<StoreCall>)>,
         events: mpsc::UnboundedSender<Event>,
         notices: mpsc::UnboundedSender<view::JobEvent>,
     ) {
-        let mut delay = DelayWarning::new("the next checkpoint");
+        let watch = StorageWatch::new(self.location.to_string(), notices.clone());
         while let Some((call, what)) = calls.recv().await {
-            let outcome = self.perform(*what, &mut delay, &notices).await;
+            // Some read whole checkpoints.
+            let reads =
+                matches!(*what, StoreCall::OlderBase { .. } | StoreCall::ReplaceCopies { .. });
+            let performed = self.perform(*what, &watch, &notices);
+            let outcome = match reads {
+                true => performed.await,
+                false => watch.over(performed).await,
+            };
             if events.send(Event::Stored { call, outcome }).is_err() {
                 return;
             }
@@ -142,11 +150,11 @@ impl Store {
     async fn perform(
         &self,
         call: StoreCall,
-        delay: &mut DelayWarning,
+        watch: &StorageWatch,
         notices: &mpsc::UnboundedSender<view::JobEvent>,
     ) -> Stored {
         match call {
-            StoreCall::Stage { cut } => self.stage(cut, delay, notices).await,
+            StoreCall::Stage { cut } => self.stage(cut, watch).await,
             StoreCall::Commit { manifest, .. } => {
                 let cut = manifest.cut;
                 fail_point!("before-manifest", cut = cut);
@@ -209,25 +217,13 @@ impl Store {
 
     /// Makes the directory of a cut. Retries while the storage is unavailable: that delays the checkpoint and nothing
     /// else.
-    async fn stage(
-        &self,
-        cut: CutId,
-        delay: &mut DelayWarning,
-        notices: &mpsc::UnboundedSender<view::JobEvent>,
-    ) -> Stored {
+    async fn stage(&self, cut: CutId, watch: &StorageWatch) -> Stored {
         let begun = Instant::now();
         loop {
-            let result = self.dir.stage(cut, self.salt).await;
-            let warning = match &result {
-                Err(error) if error.is_retryable() => delay.failed(Instant::now(), &chain(error)),
-                _ => delay.over(Instant::now()),
-            };
-            if let Some(text) = warning {
-                let _driver_is_gone = notices.send(view::JobEvent::warning(text));
-            }
-            match result {
+            match self.dir.stage(cut, self.salt).await {
                 Ok(path) => return Stored::Staged(self.location.with_path(path).to_string()),
                 Err(error) if error.is_retryable() && begun.elapsed() < STAGE_TIMEOUT => {
+                    watch.failed(chain(&error));
                     tokio::time::sleep(RETRY_WAIT).await;
                 }
                 Err(error) => return failed(&error),

@@ -316,7 +316,7 @@ fn progress(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         page.value(CREDENTIALS_FAILURES, tokens.failures)?;
         page.value(CREDENTIALS_PENDING, tokens.pending_containers)?;
     }
-    let wait = view.storage_wait.as_ref();
+    let wait = view.storage_wait.as_ref().filter(|wait| wait.trainers > 0);
     let waiting_ms = wait.map_or(0, |wait| wall_ms().saturating_sub(wait.since_ms));
     page.value(INPUT_WAIT, waiting_ms as f64 / 1000.0)?;
     page.value(INPUT_WAITED, view.history.storage_waited_ms as f64 / 1000.0)?;
@@ -496,6 +496,7 @@ mod tests {
     fn a_wait_for_storage_is_a_figure() {
         let mut view = view();
         view.storage_wait = Some(StorageWaitView {
+            trainers: 1,
             since_ms: wall_ms().saturating_sub(60_000),
             ..StorageWaitView::default()
         });

@@ -247,6 +247,7 @@ pub fn storage_wait(wait: &StorageWaitView) -> String {
             let waited = seconds(ended_ms.saturating_sub(wait.since_ms));
             format!("waited for {storage} for {waited}, since {since}: {}", wait.file)
         }
+        (None, 0) => format!("waiting for {storage} since {since}: no answer for {}", wait.file),
         (None, 1) => {
             format!("waiting for {storage} since {since}: a trainer cannot read {}", wait.file)
         }

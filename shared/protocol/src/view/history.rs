@@ -62,9 +62,10 @@ pub struct StorageWaitView {
     /// When the last trainer read again, milliseconds since 1970; none while one waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
-    /// Trainers that wait now; of a wait that is over, or has just begun, 1.
+    /// Trainers that wait now; of a wait that is over, or has just begun, 1. 0: the ApplicationMaster itself waits, with
+    /// checkpoints and the model.
     pub trainers: u32,
-    /// A file that is waited for.
+    /// A file that is waited for; of the ApplicationMaster the checkpoint directory.
     pub file: String,
     /// Why the last try failed; empty where the storage did not answer at all.
     pub error: String,
@@ -179,8 +180,11 @@ impl History {
     pub(super) fn add_storage_wait(&mut self, wait: &StorageWaitView) {
         if let Some(ended_ms) = wait.ended_ms {
             self.storage_waits_total = self.storage_waits_total.saturating_add(1);
-            let waited_ms = ended_ms.saturating_sub(wait.since_ms);
-            self.storage_waited_ms = self.storage_waited_ms.saturating_add(waited_ms);
+            // It is about input.
+            if wait.trainers > 0 {
+                let waited_ms = ended_ms.saturating_sub(wait.since_ms);
+                self.storage_waited_ms = self.storage_waited_ms.saturating_add(waited_ms);
+            }
             push_bounded(&mut self.storage_waits, wait.clone());
         }
     }
