@@ -16,7 +16,7 @@ use heddle_storage::{
     EntryKind, Mode, Reason, Storage, StorageError, StorageUrl, StorePath, WriteError, connect,
     read_small,
 };
-use heddle_yarn::client::refuses_tokens;
+use heddle_yarn::client::{refuses_for_now, refuses_tokens};
 use heddle_yarn::{ApplicationId, ClientError, YarnClient};
 
 use crate::failure::CommandFailure;
@@ -409,6 +409,10 @@ pub fn client_failure(fact: &str, error: &ClientError) -> CommandFailure {
         ClientError::Refused { diagnostics, .. } => {
             let mut failure = CommandFailure::new(ExitCode::Refused, fact);
             failure.causes = diagnostics.lines().map(str::to_owned).collect();
+            if refuses_for_now(diagnostics) {
+                failure.exit = ExitCode::Busy;
+                return failure.next("try again later, or use another queue");
+            }
             if !refuses_tokens(diagnostics) {
                 return failure;
             }
@@ -487,7 +491,45 @@ mod tests {
             refused("Failed to renew token: Kind: HDFS_DELEGATION_TOKEN, Service: 10.0.0.1:8020");
         assert_eq!(tokens.exit, ExitCode::Denied);
         assert!(tokens.next.contains("kinit"), "{tokens:?}");
-        assert_eq!(refused("queue root.x is STOPPED").exit, ExitCode::Refused);
+    }
+
+    #[test]
+    fn refusals_that_pass_by_themselves_are_exit_75() {
+        let application = "application_1700000000000_0001".parse().expect("an id");
+        // The texts of Hadoop's schedulers.
+        for (text, exit) in [
+            (
+                "org.apache.hadoop.security.AccessControlException: Queue root.x is STOPPED. Cannot accept submission of application: application_1_0001",
+                ExitCode::Busy,
+            ),
+            (
+                "Queue root.x already has 1 applications, cannot accept submission of application: application_1_0001",
+                ExitCode::Busy,
+            ),
+            (
+                "Queue root.x already has 1 applications from user al cannot accept submission of application: application_1_0001",
+                ExitCode::Busy,
+            ),
+            (
+                "Maximum system application limit reached,cannot accept submission of application: application_1_0001",
+                ExitCode::Busy,
+            ),
+            (
+                "Moving app attempt a to queue root.x would violate queue maxRunningApps constraints on queue root.x",
+                ExitCode::Busy,
+            ),
+            (
+                "Application application_1_0001 submitted by user al to unknown queue: x",
+                ExitCode::Refused,
+            ),
+            ("Cannot submit application to non-leaf queue: x", ExitCode::Refused),
+            ("Reject application application_1_0001 submitted by user al", ExitCode::Refused),
+        ] {
+            let diagnostics = text.to_owned();
+            let failure =
+                client_failure("not submitted", &ClientError::Refused { application, diagnostics });
+            assert_eq!(failure.exit, exit, "{text}");
+        }
     }
 
     #[test]

@@ -57,8 +57,9 @@ fn next_step(of: &JobReport) -> String {
         ExitCode::Killed => {
             "submit the job again to continue from its newest checkpoint".to_owned()
         }
-        ExitCode::Refused => {
-            "request fewer or smaller containers, another queue, or a longer yarn.allocation-timeout".to_owned()
+        ExitCode::Refused => "request fewer or smaller containers, or another queue".to_owned(),
+        ExitCode::Busy => {
+            "submit the job again later; or request fewer or smaller containers, another queue, or a longer yarn.allocation-timeout".to_owned()
         }
         ExitCode::Denied => "check the permissions of the user on the paths named".to_owned(),
         ExitCode::Unreachable => "submit the job again when the service named answers".to_owned(),

@@ -31,6 +31,8 @@ pub enum ExitCode {
     Fenced = 9,
     /// A defect of Heddle.
     Internal = 10,
+    /// The cluster refused the job for now: a retry may succeed (`EX_TEMPFAIL` of `sysexits.h`).
+    Busy = 75,
     /// The time limit of the wait passed; the job continues.
     WaitedLong = 124,
     /// SIGINT ended the command.
@@ -63,6 +65,7 @@ impl From<u8> for ExitCode {
             7 => Self::Input,
             8 => Self::Checkpoint,
             9 => Self::Fenced,
+            75 => Self::Busy,
             124 => Self::WaitedLong,
             130 => Self::Interrupted,
             141 => Self::PipeClosed,

@@ -13,7 +13,7 @@ use heddle_hadoop::proto::common;
 use heddle_hadoop::rpc::{CallOptions, RpcProxy};
 use tokio::time::{Instant, sleep};
 
-pub use error::{ClientError, refuses_tokens};
+pub use error::{ClientError, refuses_for_now, refuses_tokens};
 pub use queue::{ClusterMetrics, QueueAcls, QueueInfo, QueueState};
 pub use report::{
     ApplicationFilter, ApplicationReport, ApplicationState, AttemptReport, AttemptState,

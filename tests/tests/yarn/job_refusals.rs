@@ -191,7 +191,7 @@ fn a_full_queue_ends_the_job_after_its_timeout() -> Result<()> {
     let mut submitted =
         job.submit(&["--queue", "tiny", "--set", "yarn.allocation-timeout=5s"], "")?;
     let (code, events, stderr) = submitted.finish(LIMIT)?;
-    ensure!(code == Some(4), "{code:?}: {stderr}; {}", submitted.story());
+    ensure!(code == Some(75), "{code:?}: {stderr}; {}", submitted.story());
     let message = events.iter().rev().find_map(|event| match event {
         JobEvent::Ended { message, .. } => Some(message.clone()),
         _ => None,

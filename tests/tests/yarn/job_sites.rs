@@ -113,7 +113,7 @@ fn queue_errors_have_the_text_of_the_resourcemanager() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let job = YarnJob::bsp(cluster, "queues", SHAPE)?;
     for (queue, code, words) in [
-        ("closed", 4, &["the cluster refused the job", "closed"][..]),
+        ("closed", 75, &["the cluster refused the job", "closed"][..]),
         ("nowhere", 4, &["the cluster refused the job", "nowhere"]),
         ("private", 5, &["the cluster refused the job", "alice"]),
     ] {

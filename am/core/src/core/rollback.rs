@@ -492,6 +492,6 @@ impl Core {
             message.push_str(cluster_message);
         }
         message.push_str("; all were released: ask for fewer or smaller ones, another yarn.queue, or a longer yarn.allocation-timeout");
-        self.fail(JobFailure::new(ExitCode::Refused, message));
+        self.fail(JobFailure::new(ExitCode::Busy, message));
     }
 }

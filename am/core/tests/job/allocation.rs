@@ -40,7 +40,7 @@ fn export_without_a_container_ends_after_its_timeout() {
     next.auto.cluster = false;
     next.recover(2, 2, Vec::new());
     wait(&mut next);
-    assert_eq!(next.outcome.map(|outcome| outcome.exit_code), Some(ExitCode::Refused));
+    assert_eq!(next.outcome.map(|outcome| outcome.exit_code), Some(ExitCode::Busy));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn container_lost_before_the_start_is_awaited_from_its_loss() {
     job.pass(60_000);
     assert!(job.outcome.is_none(), "its time has just begun");
     wait(&mut job);
-    assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(ExitCode::Refused));
+    assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(ExitCode::Busy));
 }
 
 /// The ApplicationMaster and a pserver were on one node, and no container comes for the pserver.
@@ -174,5 +174,5 @@ fn standstill_of_the_am_is_no_wait_for_containers() {
     job.on(Event::StoodStill { ms });
     assert!(job.outcome.is_none(), "{:?}", job.outcome);
     wait(&mut job);
-    assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(ExitCode::Refused));
+    assert_eq!(job.outcome.map(|outcome| outcome.exit_code), Some(ExitCode::Busy));
 }

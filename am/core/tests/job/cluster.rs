@@ -387,7 +387,7 @@ fn job_with_too_few_containers_fails_with_the_clusters_reason() {
     let limit = job.config.limits.allocation_ms;
     job.pass(limit + 60_000);
     let outcome = job.outcome.clone().expect("it does not wait for ever");
-    assert_eq!(outcome.exit_code, ExitCode::Refused);
+    assert_eq!(outcome.exit_code, ExitCode::Busy);
     for words in [
         "1 of 2 pservers",
         "0 of at least 2 trainers",

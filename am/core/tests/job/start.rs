@@ -229,7 +229,7 @@ fn too_few_containers_end_the_job_with_their_number() {
     job.on(Event::Timer);
     job.pass(1_800_000);
     let outcome = job.outcome.clone().unwrap();
-    assert_eq!(outcome.exit_code, ExitCode::Refused);
+    assert_eq!(outcome.exit_code, ExitCode::Busy);
     assert!(outcome.message.contains("1 of 2 pservers"), "{}", outcome.message);
     assert!(job.asks.is_empty(), "what is outstanding is withdrawn");
     assert!(job.processes.is_empty(), "what came is given back");

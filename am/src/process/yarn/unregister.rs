@@ -129,7 +129,7 @@ impl<'a> Unregistration<'a> {
             return outcome.exit_code;
         }
         let mut outcome = outcome;
-        if outcome.exit_code == ExitCode::Refused {
+        if matches!(outcome.exit_code, ExitCode::Refused | ExitCode::Busy) {
             outcome.message.push_str(&self.queue_usage().await);
         }
         let view = self.view(view, &outcome);

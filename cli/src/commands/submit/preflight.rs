@@ -189,7 +189,7 @@ fn too_large(
     };
     Some(format!(
         "the job cannot begin {place}: it needs {} at once, and {holder} {}; it would wait for \
-         yarn.allocation-timeout = {} and end with exit code 4. Lower pservers.count, trainers.min or their memory",
+         yarn.allocation-timeout = {} and end with exit code 75. Lower pservers.count, trainers.min or their memory",
         format::size(needs_mib.saturating_mul(1 << 20)),
         format::size(has_mib.saturating_mul(1 << 20)),
         spec.yarn.allocation_timeout

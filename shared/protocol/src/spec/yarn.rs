@@ -54,7 +54,7 @@ section! {
         key max_attempts: u32 = "yarn.max-attempts", Value("2"), Freely + site, range(1, ATTEMPTS_MAX),
             "How often the ApplicationMaster may be started; the cluster may allow fewer. Training continues during a restart.";
         key allocation_timeout: DurationMs = "yarn.allocation-timeout", Value("\"10min\""), Freely + site, read(take.parse(key)),
-            "How long to wait for all pservers and trainers.min trainers; then the job releases its containers and ends with exit code 4.";
+            "How long to wait for all pservers and trainers.min trainers; then the job releases its containers and ends with exit code 75.";
         /// See [`JobSpec::container_memory`](super::JobSpec::container_memory).
         key memory_overhead: Share = "yarn.memory-overhead", Value("\"10%\""), Freely + site, read(take.parse(key)),
             "Memory asked for beyond what a process may use: a percentage of that, or a size.";

@@ -53,6 +53,16 @@ pub fn refuses_tokens(diagnostics: &str) -> bool {
     diagnostics.contains("Failed to renew token")
 }
 
+/// Whether this message of the ResourceManager is a refusal that passes by itself: a queue that is not running, or has reached
+/// its number of applications. Hadoop's `AbstractLeafQueue`, `ParentQueue`, `CapacityScheduler` and `FairScheduler` throw
+/// exceptions of general classes, so that only their texts show it.
+#[must_use]
+pub fn refuses_for_now(diagnostics: &str) -> bool {
+    ["annot accept submission of application", "would violate queue max"]
+        .iter()
+        .any(|words| diagnostics.contains(words))
+}
+
 impl ClientError {
     /// Whether calling again may help.
     pub fn is_retryable(&self) -> bool {
@@ -85,6 +95,8 @@ impl ClientError {
             "ApplicationNotFoundException"
             | "ApplicationAttemptNotFoundException"
             | "ContainerNotFoundException" => Self::NotFound(message),
+            // An AccessControlException too, although no permission is missing.
+            _ if refuses_for_now(&message) => Self::Call(error),
             _ if exception.is_denied() || message.contains("AccessControlException") => {
                 Self::Denied(message)
             }

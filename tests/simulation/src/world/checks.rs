@@ -197,8 +197,8 @@ impl World {
         if outcome.state == JobState::Finished {
             self.ended_at = self.durable.checkpoints.last().cloned();
         }
-        if outcome.exit_code == ExitCode::Refused && !self.all_are_there(attempt) {
-            self.trouble.excused.insert(ExitCode::Refused);
+        if outcome.exit_code == ExitCode::Busy && !self.all_are_there(attempt) {
+            self.trouble.excused.insert(ExitCode::Busy);
         }
     }
 
