@@ -416,12 +416,12 @@ fn the_folder_of_the_job_file_is_literal() {
 fn forms_of_other_tools_are_exit_7_with_the_form_to_write() {
     let bench = Bench::new(None);
     for (set, words) in [
-        ("data.train=file:/data/train.svm", "write /data/train.svm, or a URL"),
+        ("data.train=file:data/train.svm", "write data/train.svm, or a URL"),
         ("data.train=a.svm,b.svm", "a list of paths is written ["),
         ("data.train=~/train.svm", "~ is not replaced"),
         ("data.train=${PWD}/train.svm", "the variable in ${PWD} is not replaced"),
         ("output.model=~/model", "output.model = "),
-        ("checkpoint.dir=file:/ckpt", "write /ckpt, or a URL"),
+        ("checkpoint.dir=file:ckpt", "write ckpt, or a URL"),
         ("run.work-dir=$HOME/runs", "the variable in $HOME is not replaced"),
     ] {
         let (exit, _, stderr) = bench.run(&[set]);

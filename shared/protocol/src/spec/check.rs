@@ -13,8 +13,8 @@ use super::check_replicas::check_replicas;
 use super::file::section::SpecSection;
 use super::job::JobSpec;
 use super::limits::{
-    COLS_MAX, MIRRORS_MAX, ROWS_MAX, SPARSE_ROWS_MIN, STALENESS_MAX, SpecError, VALUES_MAX, rule,
-    within,
+    BANDWIDTH_MIN, COLS_MAX, MEMORY_MIN, MIRRORS_MAX, ROWS_MAX, SPARSE_ROWS_MIN, STALENESS_MAX,
+    SpecError, VALUES_MAX, rule, within,
 };
 use super::liveness::check_liveness;
 use super::objective::check_keys;
@@ -267,7 +267,7 @@ fn check_containers(spec: &JobSpec) -> Result<(), SpecError> {
         ("trainers.memory", trainers.memory),
         ("am.memory", spec.am.memory),
     ] {
-        rule(memory >= Bytes::mib(32), key, || format!("is {memory}, must be at least 32MiB"))?;
+        rule(memory >= MEMORY_MIN, key, || format!("is {memory}, must be at least {MEMORY_MIN}"))?;
     }
     Ok(())
 }
@@ -278,7 +278,7 @@ fn check_outputs(spec: &JobSpec) -> Result<(), SpecError> {
         format!("is {}, must be at least 1s", checkpoint.timeout)
     })?;
     rule(
-        checkpoint.bandwidth.is_none_or(|rate| rate >= Bytes(1 << 10)),
+        checkpoint.bandwidth.is_none_or(|rate| rate >= BANDWIDTH_MIN),
         "checkpoint.bandwidth",
         || "must be at least 1KiB (a second), or empty".to_owned(),
     )?;

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use super::value::Bytes;
+
 /// Most passes of a job. Far above use; phase numbers do not overflow.
 pub const PASSES_MAX: u32 = 1_000_000;
 /// Most shards of a job. A manifest lists each one.
@@ -38,6 +40,10 @@ pub const SPARSE_ROWS_MIN: u64 = 1000;
 pub const COLS_MAX: u32 = 1 << 16;
 /// Most values of all dense tables together: 2⁴⁰, 4 TiB of parameters.
 pub const VALUES_MAX: u64 = 1 << 40;
+/// Least memory of a process.
+pub(super) const MEMORY_MIN: Bytes = Bytes::mib(32);
+/// Least bytes a second of savers.
+pub(super) const BANDWIDTH_MIN: Bytes = Bytes(1 << 10);
 /// Mirrors of a checkpoint directory.
 pub const MIRRORS_MAX: usize = 4;
 /// Most checkpoints that are kept.

@@ -28,7 +28,7 @@ enum Scheme {
 }
 
 impl Location {
-    /// Resolves a text of the user: a path without scheme is local and relative to `base`.
+    /// Resolves a text of the user: a path without scheme is local and relative to `base`. `file:/x` is `/x`, as Hadoop writes it.
     ///
     /// # Errors
     /// The text is empty, names another scheme, holds a NUL byte or climbs above the root.
@@ -40,7 +40,8 @@ impl Location {
             );
         }
         let Some((scheme, rest)) = text.split_once("://") else {
-            return Self::local(&base.join(text));
+            let path = text.strip_prefix("file:").filter(|path| path.starts_with('/'));
+            return Self::local(&base.join(path.unwrap_or(text)));
         };
         let (authority, path) = match rest.find('/') {
             Some(slash) => rest.split_at(slash),
@@ -197,6 +198,8 @@ mod tests {
         assert_eq!(resolved("../b/./x//y/"), "file:///jobs/b/x/y");
         assert_eq!(resolved("/abs"), "file:///abs");
         assert_eq!(resolved("file:///abs/x"), "file:///abs/x");
+        assert_eq!(resolved("file:/abs/../x/*.gz"), "file:///x/*.gz");
+        assert_eq!(resolved("file:x"), "file:///jobs/a/file:x");
         assert_eq!(resolved("hdfs:///x"), "hdfs:///x");
         assert_eq!(resolved("hdfs://nn:8020/x/../y"), "hdfs://nn:8020/y");
         assert_eq!(resolved("viewfs:///x/*.gz"), "viewfs:///x/*.gz");

@@ -179,7 +179,7 @@ section! {
     pub struct PserverSpec = ["pservers"] "The processes that hold the parameters." {
         key count: u32 = "pservers.count", Value("2"), OnResume, range(1, SLOTS_MAX),
             "Number of pservers.";
-        key memory: Bytes = "pservers.memory", Value("\"512MiB\""), OnResume + site, read(take.parse(key)),
+        key memory: Bytes = "pservers.memory", Value("\"512MiB\""), OnResume + site, read(take.memory(key)),
             "Of each. Tables, optimizer state and snapshot copies must fit.";
         key vcores: u32 = "pservers.vcores", Value("1"), OnResume + site, range(1, VCORES_MAX),
             "Of each: its data threads.";
@@ -214,7 +214,7 @@ section! {
         #[serde(default, skip_serializing_if = "super::table::is_default")]
         key extra: u32 = "trainers.extra", Value("0"), OnResume, range(0, SLOTS_MAX),
             "Trainers beyond trainers.max, at most trainers.max, that are started one by one for a late task while no trainer is idle. They leave when no task is late for a phase, or when they are idle for 30s. In bsp only evaluations have tasks.";
-        key memory: Bytes = "trainers.memory", Value("\"512MiB\""), OnResume + site, read(take.parse(key)),
+        key memory: Bytes = "trainers.memory", Value("\"512MiB\""), OnResume + site, read(take.memory(key)),
             "Of each.";
         key vcores: u32 = "trainers.vcores", Value("1"), OnResume + site, range(1, VCORES_MAX),
             "Of each.";
@@ -279,7 +279,7 @@ section! {
 section! {
     (take, key)
     pub struct AmSpec = ["am"] "The ApplicationMaster, which runs the job." {
-        key memory: Bytes = "am.memory", Value("\"256MiB\""), OnResume + site, read(take.parse(key)),
+        key memory: Bytes = "am.memory", Value("\"256MiB\""), OnResume + site, read(take.memory(key)),
             "Its memory.";
         key vcores: u32 = "am.vcores", Value("1"), OnResume + site, range(1, VCORES_MAX),
             "Its vcores.";

@@ -57,6 +57,7 @@ impl fmt::Display for Raw {
             // Debug quotes and escapes as TOML's basic strings do, for every text in practice.
             RawValue::Text(text) => write!(f, "{text:?}"),
             RawValue::Integer(n) => write!(f, "{n}"),
+            RawValue::Float(n) if n.is_nan() => f.write_str("nan"),
             // Debug keeps the point of whole numbers: 1.0, not 1.
             RawValue::Float(n) => write!(f, "{n:?}"),
             RawValue::Bool(b) => write!(f, "{b}"),

@@ -1,5 +1,8 @@
 //! Plain values of a job file: texts, lists, numbers.
 
+use std::str::FromStr;
+
+use super::super::value::{Bytes, ValueError};
 use super::origin::Origin;
 use super::raw::{Raw, RawValue};
 
@@ -26,6 +29,7 @@ pub(super) fn list_of(raw: &Raw) -> Result<&[Raw], String> {
 pub(super) fn real_of(raw: &Raw) -> Result<f64, String> {
     match raw.value {
         RawValue::Float(n) if n.is_finite() => Ok(n),
+        RawValue::Float(_) => Err(format!("expected a finite number (got {raw})")),
         RawValue::Integer(n) => Ok(n as f64),
         _ => Err(format!("expected a number, not {}", raw.kind())),
     }
@@ -36,6 +40,28 @@ pub(in crate::spec) fn at_least_0(raw: &Raw) -> Result<f64, String> {
     match real_of(raw)? {
         n if n >= 0.0 => Ok(n),
         _ => Err("expected a number of at least 0".to_owned()),
+    }
+}
+
+/// A text that parses.
+pub(super) fn parse<T: FromStr<Err = ValueError>>(raw: &Raw) -> Result<T, String> {
+    match &raw.value {
+        RawValue::Text(text) => text.parse().map_err(|error: ValueError| error.to_string()),
+        // A bare number of bytes is a size too; other types state what they expect.
+        RawValue::Integer(n) => {
+            n.to_string().parse().map_err(|error: ValueError| error.to_string())
+        }
+        _ => Err(format!("expected a text in quotes, not {}", raw.kind())),
+    }
+}
+
+/// Refuses a size below its least value if it is a number alone, whose unit is rarely that of bytes. The check of the whole job
+/// refuses the others.
+pub(super) fn has_unit(raw: &Raw, size: Bytes, min: Bytes) -> Result<(), String> {
+    let text = raw.to_string();
+    match size >= min || text.contains(|c: char| c.is_ascii_alphabetic()) {
+        true => Ok(()),
+        false => Err(format!("is {} bytes; give a unit, such as 512MiB", size.0)),
     }
 }
 

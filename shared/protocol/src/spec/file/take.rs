@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use super::super::value::ValueError;
+use super::super::limits::MEMORY_MIN;
+use super::super::value::{Bytes, ValueError};
 use super::context::{ReadContext, Shown};
 use super::key::{Fallback, Key};
 use super::origin::{KeyOverride, Origin};
 use super::problem::Problem;
 use super::raw::{self, Raw, RawValue};
-use super::scalar::{at_least_0, boolean, choice, text_of, whole};
+use super::scalar::{at_least_0, boolean, choice, has_unit, parse, text_of, whole};
 
 /// Takes keys. Each method notes a problem and returns `None` where the value is not accepted.
 pub(in crate::spec) struct Take<'c> {
@@ -179,6 +180,14 @@ impl<'c> Take<'c> {
         self.with(key, parse)
     }
 
+    /// The memory of a process.
+    pub(in crate::spec) fn memory(&mut self, key: &'static Key) -> Option<Bytes> {
+        self.with(key, |raw| {
+            let size = parse(raw)?;
+            has_unit(raw, size, MEMORY_MIN).map(|()| size)
+        })
+    }
+
     /// A text that parses, or the word that stands for none.
     pub(in crate::spec) fn optional<T: FromStr<Err = ValueError>>(
         &mut self,
@@ -250,17 +259,6 @@ impl<'c> Take<'c> {
         later: &[&str],
     ) -> Option<T> {
         self.with(key, |raw| choice(raw, choices, later))
-    }
-}
-
-fn parse<T: FromStr<Err = ValueError>>(raw: &Raw) -> Result<T, String> {
-    match &raw.value {
-        RawValue::Text(text) => text.parse().map_err(|error: ValueError| error.to_string()),
-        // A bare number of bytes is a size too; other types state what they expect.
-        RawValue::Integer(n) => {
-            n.to_string().parse().map_err(|error: ValueError| error.to_string())
-        }
-        _ => Err(format!("expected a text in quotes, not {}", raw.kind())),
     }
 }
 

@@ -258,6 +258,27 @@ fn messages_name_file_line_key_value_and_expectation() {
             "job.toml:6: model.optimizer = { gradient = \"median\", kind = \"ftrl\" }: gradient: expected \"sum\" or \"mean\"",
         ),
         (
+            "optimizer = { kind = \"sgd\", rate = inf }",
+            "job.toml:6: model.optimizer = { kind = \"sgd\", rate = inf }: rate: expected a finite number (got inf)",
+        ),
+        ("l2 = nan", "job.toml:6: model.l2 = nan: expected a finite number (got nan), or \"auto\""),
+        (
+            "[trainers]\nmemory = 512",
+            "job.toml:7: trainers.memory = 512: is 512 bytes; give a unit, such as 512MiB",
+        ),
+        (
+            "[am]\nmemory = \"512\"",
+            "job.toml:7: am.memory = \"512\": is 512 bytes; give a unit, such as 512MiB",
+        ),
+        (
+            "[pservers]\nmemory = \"16MiB\"",
+            "job.toml:7: pservers.memory = \"16MiB\": is 16MiB, must be at least 32MiB",
+        ),
+        (
+            "[checkpoint]\nbandwidth = 100",
+            "job.toml:7: checkpoint.bandwidth = 100: is 100 bytes; give a unit, such as 512MiB",
+        ),
+        (
             "schedule = { kind = \"inverse\", steps = 10 }",
             "job.toml:6: model.schedule = { kind = \"inverse\", steps = 10 }: needs an optimizer with a rate; \"ftrl\" has none (leave model.schedule out)",
         ),

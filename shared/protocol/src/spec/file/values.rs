@@ -6,7 +6,8 @@ use heddle_optimizer::{Optimizer, Schedule};
 
 use super::super::algorithm::{AlgorithmKind, LossFunction};
 use super::super::limits::{
-    ANY_FEATURES, INIT_ROUNDS, INIT_ROUNDS_MAX, ROWS_MAX, STALENESS, STALENESS_MAX, TOLERANCE,
+    ANY_FEATURES, BANDWIDTH_MIN, INIT_ROUNDS, INIT_ROUNDS_MAX, ROWS_MAX, STALENESS, STALENESS_MAX,
+    TOLERANCE,
 };
 use super::super::memory_retry::MemoryRetry;
 use super::super::options::{
@@ -18,7 +19,7 @@ use super::key::Key;
 use super::origin::Origin;
 use super::parameters::{self, fields_of};
 use super::raw::{Raw, RawValue};
-use super::scalar::{list_of, real_of, text_of};
+use super::scalar::{has_unit, list_of, parse, real_of, text_of};
 use super::take::Take;
 
 /// 0, 1, or `auto` by the format.
@@ -206,8 +207,13 @@ pub(in crate::spec) fn tables(
 
 /// Bytes a second, or the empty text for no limit.
 pub(in crate::spec) fn bandwidth(take: &mut Take<'_>, key: &'static Key) -> Option<Option<Bytes>> {
-    let rate: Option<BytesPerSecond> = take.optional(key, "")?;
-    Some(rate.map(|rate| rate.0))
+    take.with(key, |raw| match &raw.value {
+        RawValue::Text(text) if text.is_empty() => Ok(None),
+        _ => {
+            let BytesPerSecond(rate) = parse(raw)?;
+            has_unit(raw, rate, BANDWIDTH_MIN).map(|()| Some(rate))
+        }
+    })
 }
 
 /// Formats of the model. Text is for linear models, so that the default of others has none.
