@@ -151,11 +151,6 @@ impl JobWork {
             // Tasks that a checkpoint held as done are not read again: their distances are not known.
             figures.remove(Figure::Inertia);
         }
-        if loss.figures().contains(&Figure::Auc) && figures.get(Figure::Auc).is_none() {
-            // With one class only it may be anything.
-            figures.insert(Figure::Auc, 0.5);
-            figures.insert(Figure::AucError, 0.5);
-        }
         let scores = EvaluationView { pass, rows: summary.rows, figures };
         let (epoch, phase) = (ctx.epoch(), self.phase.no);
         let record = Record::Evaluated { epoch, phase, scores: scores.clone() };

@@ -202,6 +202,20 @@ fn score_that_a_manifest_lacks_shifts_no_other_score() {
 }
 
 #[test]
+fn records_of_one_class_have_no_area() {
+    let mut job = evaluated_job(0);
+    let one = [(0.5, true), (1.5, true)];
+    for (scores, area) in [(&one[..], None), (&[one[0], (-0.5, false)], Some(1.0))] {
+        job.end_phase(3);
+        let mut own = TaskMetrics { rows: 2, loss_sum: 1.0, correct: 2, ..TaskMetrics::default() };
+        scores.iter().for_each(|(score, label)| own.scores.count(*score, *label));
+        evaluate_as(&mut job, &own);
+        let figures = job.core.view().evaluations.pop().expect("one").figures;
+        assert_eq!(figures.get(Figure::Auc), area, "{figures}");
+    }
+}
+
+#[test]
 fn clustering_ends_when_its_centres_rest() {
     let mut clusters = spec(Consistency::Bsp);
     clusters.data.test = clusters.data.train.clone();
