@@ -5,6 +5,8 @@
 //! about how many records R there are decide all of them, once, before a job begins. **Measured** on 13 data sets of
 //! 180 to 2,000,000 records beside converged models of scikit-learn: see docs/algorithms.md.
 
+use std::ops::RangeInclusive;
+
 use heddle_protocol::spec::{
     AlgorithmKind, Consistency, JobSpec, KeptPass, LabelScale, LabelScaling, LossFunction,
 };
@@ -23,8 +25,11 @@ const PASSES_WITH_TEST: u32 = 40;
 const PASSES_WITHOUT_TEST: u32 = 20;
 /// Passes of k-means, which ends by its tolerance.
 const PASSES_OF_KMEANS: u32 = 20;
-/// Passes without a lower figure after which training ends.
-const EARLY_STOP: u32 = 2;
+/// Passes times records without a lower figure after which training ends: the figure of few records rises by chance before it
+/// falls on.
+const RECORDS_WITHOUT_GAIN: u64 = 20_000;
+/// Fewest and most of these passes.
+const EARLY_STOP: RangeInclusive<u32> = 2..=6;
 
 /// What the beginning of the training data shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -175,15 +180,25 @@ impl Decided {
             _ => (true, "by the test data, with data.passes"),
         };
         let (early_stop, keep, word) = match ends_by_test {
-            true => (EARLY_STOP, KeptPass::Best, "best"),
+            true => (self.early_stop(), KeptPass::Best, "best"),
             false => (0, KeptPass::Last, "last"),
         };
-        if self.note(spec, "training.early-stop", early_stop, reason) {
+        let figures = match ends_by_test {
+            true => format!("{about}, and test data to end by"),
+            false => reason.to_owned(),
+        };
+        if self.note(spec, "training.early-stop", early_stop, figures) {
             spec.training.early_stop = early_stop;
         }
         if self.note(spec, "training.keep", word, reason) {
             spec.training.keep = keep;
         }
+    }
+
+    fn early_stop(&self) -> u32 {
+        let passes = RECORDS_WITHOUT_GAIN.div_ceil(self.records);
+        let (fewest, most) = EARLY_STOP.into_inner();
+        u32::try_from(passes).unwrap_or(most).clamp(fewest, most)
     }
 
     fn l2(&mut self, spec: &mut JobSpec) {
@@ -311,13 +326,19 @@ mod tests {
     #[test]
     fn passes_follow_the_records_and_the_test_data() {
         let few = decided(with_test, dense(180));
-        assert_eq!((few.data.passes, few.training.early_stop), (40, 2));
+        assert_eq!((few.data.passes, few.training.early_stop), (40, 6));
         assert_eq!(few.training.keep, KeptPass::Best);
         assert_eq!(few.model.l2, 0.005556);
         let many = decided(with_test, dense(2_000_000));
         assert_eq!((many.data.passes, many.training.early_stop), (1, 0));
         assert_eq!(many.training.keep, KeptPass::Last);
         assert_eq!(decided(with_test, dense(100_000)).data.passes, 25);
+        for (records, early_stop) in
+            [(1, 6), (3_601, 6), (5_000, 4), (6_667, 3), (10_000, 2), (1_000_000, 2)]
+        {
+            let training = decided(with_test, dense(records)).training;
+            assert_eq!(training.early_stop, early_stop, "{records}");
+        }
         assert_eq!(decided(|_| {}, dense(180)).data.passes, 20);
         assert_eq!(decided(|_| {}, dense(100_000)).data.passes, 5);
         let binary = Sample { has_numbers: false, ..dense(180) };
@@ -395,7 +416,7 @@ mod tests {
             [
                 "model.standardise = true: in the first 100 records 100.0 % of the cells are present, with values other than 0 and 1",
                 "data.passes = 40: at most: about 180 records, and test data to end by",
-                "training.early-stop = 2: by the test data, with data.passes",
+                "training.early-stop = 6: about 180 records, and test data to end by",
                 "training.keep = best: by the test data, with data.passes",
                 "model.l2 = 0.005556: 1 / 180",
                 "training.batch = 4: about 180 records, 2 lanes",

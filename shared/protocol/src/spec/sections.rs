@@ -45,7 +45,7 @@ section! {
         key index_base: u32 = "data.index-base", Value("\"auto\""), Never, read(values::index_base(take, key, format)),
             "The lowest feature index in the files: 0, 1 or \"auto\" (libsvm 1, dummy 0).";
         key passes: u32 = "data.passes", Value("\"auto\""), OnResume, range_or_auto(1, PASSES_MAX),
-            "Passes over the training data, at least 1; or \"auto\", by about how many records R there are. With data.test at most 2,500,000 / R, from 1 to 40, with training.early-stop = 2 and training.keep = \"best\" where these are \"auto\" and there are more than one; without data.test 500,000 / R, from 1 to 20, where model.standardise is on, else 1; with \"kmeans\" 20.";
+            "Passes over the training data, at least 1; or \"auto\", by about how many records R there are. With data.test at most 2,500,000 / R, from 1 to 40, with training.early-stop = 20,000 / R, from 2 to 6, and training.keep = \"best\" where these are \"auto\" and there are more than one; without data.test 500,000 / R, from 1 to 20, where model.standardise is on, else 1; with \"kmeans\" 20.";
         key task_size: TaskSize = "data.task-size", Value("\"auto\""), Never, read(take.with(key, values::task_size)),
             "Bytes of a task, the piece of input that a trainer takes at a time: a size, or \"auto\" (at least 4 tasks per lane or trainer, at most 32MiB each).";
         key shuffle: bool = "data.shuffle", Value("true"), Never, read(take.boolean(key)),
