@@ -146,16 +146,12 @@ fn refused(error: &ExportError) -> CommandFailure {
         return CommandFailure::caused(ExitCode::Input, FACT, error)
             .next("export the folder of all, whose newest checkpoint counts; a larger checkpoint.keep keeps more of them");
     }
-    let exit = match error {
+    match error {
         ExportError::Checkpoint(CheckpointError::Storage(error)) | ExportError::Storage(error) => {
-            return unusable(FACT, error);
+            unusable(FACT, error)
         }
-        ExportError::Checkpoint(error) => error.class().exit_code(),
-        ExportError::Spec(_) | ExportError::Rows { .. } => ExitCode::Checkpoint,
-        ExportError::Runtime(_) | ExportError::Standard(_) => ExitCode::Internal,
-        _ => ExitCode::Input,
-    };
-    CommandFailure::caused(exit, FACT, error)
+        _ => CommandFailure::caused(error.class().exit_code(), FACT, error),
+    }
 }
 
 #[cfg(test)]

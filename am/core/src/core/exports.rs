@@ -182,7 +182,14 @@ impl Core {
                 ));
             }
         }
-        self.retry_export("the model could not be written", failure);
+        let what = "the model could not be written";
+        match failure.class {
+            // Another trainer would find the same.
+            ErrorClass::Training | ErrorClass::Input => {
+                self.export_fails(what, failure, failure.class.exit_code());
+            }
+            _ => self.retry_export(what, failure),
+        }
     }
 
     pub(super) fn published(&mut self, outcome: Stored) {
@@ -213,18 +220,25 @@ impl Core {
             return;
         };
         let failures = export.count_failure();
-        let save = self.exported_save();
         if failures < self.ctx.limits().store_tries {
             self.ctx.retry_later(Purpose::ExportRetry, failures);
             return self.ctx.warn(format!("{what}, trying again: {failure}"));
         }
-        if save != AT_THE_END {
-            return self.give_save_up(&format!("{what}: {failure}"));
+        self.export_fails(what, failure, exit_after_tries(failure));
+    }
+
+    /// The export that is under way has failed for good: a save is given up, the job's own model fails the job.
+    fn export_fails(&mut self, what: &str, failure: &Failure, exit_code: ExitCode) {
+        let mut message = format!("{what}: {failure}");
+        if self.exported_save() != AT_THE_END {
+            return self.give_save_up(&message);
         }
-        let base = self.checkpoints.to_export();
-        let checkpoint = base.map(|base| base.dir.clone()).unwrap_or_default();
-        let message =
-            format!("{what}: {failure}; `heddle export {checkpoint}` tries again without training");
-        self.fail(JobFailure::new(exit_after_tries(failure), message));
+        if failure.class != ErrorClass::Training {
+            let base = self.checkpoints.to_export();
+            let checkpoint = base.map(|base| base.dir.clone()).unwrap_or_default();
+            message
+                .push_str(&format!("; `heddle export {checkpoint}` tries again without training"));
+        }
+        self.fail(JobFailure::new(exit_code, message));
     }
 }

@@ -106,7 +106,7 @@ fn export_that_keeps_failing_fails_the_job_with_the_next_step() {
     for (class, cause, exit_code) in [
         (ErrorClass::Denied, "no space left", ExitCode::Denied),
         (ErrorClass::Unreachable, "cannot be reached or read just now", ExitCode::Unreachable),
-        (ErrorClass::Input, "no such file or directory", ExitCode::Unreachable),
+        (ErrorClass::Internal, "cannot write the model: failed", ExitCode::Unreachable),
     ] {
         let mut job = exporting();
         for _ in 0..5 {
@@ -118,6 +118,21 @@ fn export_that_keeps_failing_fails_the_job_with_the_next_step() {
         for words in [cause, "heddle export"] {
             assert!(outcome.message.contains(words), "{}", outcome.message);
         }
+    }
+}
+
+#[test]
+fn export_that_no_trainer_can_write_fails_the_job_at_once() {
+    for (class, cause, exit_code, has_hint) in [
+        (ErrorClass::Training, "row 0 of table bias holds -inf", ExitCode::JobFailed, false),
+        (ErrorClass::Input, "not a directory", ExitCode::Input, true),
+    ] {
+        let mut job = exporting();
+        export_failed(&mut job, Failure::new(class, cause));
+        let outcome = job.outcome.clone().expect("no other trainer tries");
+        assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, exit_code));
+        assert!(outcome.message.contains(cause), "{}", outcome.message);
+        assert_eq!(outcome.message.contains("heddle export"), has_hint, "{}", outcome.message);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_storage::checkpoint::CheckpointError;
-use heddle_storage::{PathError, StorageError, StorageUrlError};
+use heddle_storage::{PathError, Reason, StorageError, StorageUrlError};
 
 /// Why a model could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,18 @@ pub enum ExportError {
         expected: u64,
         /// The rows of the file.
         found: String,
+    },
+    /// Training has diverged.
+    #[error(
+        "row {row} of table {table} holds {value}: training diverged; lower the rate of model.optimizer, or set model.standardise = true"
+    )]
+    NotFinite {
+        /// The table.
+        table: String,
+        /// The row, from 0; of a sparse table its key.
+        row: u64,
+        /// The value.
+        value: f32,
     },
     /// Means and scales cannot be computed.
     #[error("{0}")]
@@ -62,12 +74,19 @@ impl ExportError {
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {
+            // What has no class of its own may be of this node: another trainer tries.
+            Self::Storage(error) | Self::Checkpoint(CheckpointError::Storage(error))
+                if error.reason == Reason::Other =>
+            {
+                ErrorClass::Internal
+            }
             Self::Storage(error) => error.class(),
             Self::Checkpoint(error) => error.class(),
             Self::Location(_) | Self::Path(_) | Self::NoPass | Self::Text | Self::Exists(_) => {
                 ErrorClass::Input
             }
             Self::Spec(_) | Self::Rows { .. } => ErrorClass::Corrupt,
+            Self::NotFinite { .. } => ErrorClass::Training,
             Self::Standard(failure) => failure.class,
             Self::Runtime(_) => ErrorClass::Internal,
         }

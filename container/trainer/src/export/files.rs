@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use heddle_protocol::spec::table::{BIAS, FACTORS, WEIGHTS};
+use heddle_protocol::spec::table::{BIAS, CENTRES, FACTORS, WEIGHTS};
 use heddle_protocol::spec::{LabelScale, ModelFormat, TableKind, TableSpec};
 use heddle_storage::{Storage, StorePath, Summed};
 
@@ -28,6 +28,7 @@ pub(super) async fn write(
         return Err(ExportError::Text);
     }
     if let Some(clusters) = RawClusters::of(model).await? {
+        finite(CENTRES, &clusters.centres, |place| place as u64 / clusters.features)?;
         return Ok(vec![write_clusters(&clusters, model, storage, dir).await?]);
     }
     let tables = model.exported();
@@ -36,6 +37,7 @@ pub(super) async fn write(
     for table in tables.iter().filter(|table| table.kind == TableKind::Sparse) {
         let mut rows = sparse(model, table).await?;
         scale(&mut rows.values, factor(table, labels));
+        finite(&table.name, &rows.values, |place| rows.keys[place / table.cols as usize])?;
         sparse_tables.push(Arc::new(rows));
     }
     let mut files = ModelFiles { safetensors: None, text: None };
@@ -80,6 +82,18 @@ fn scale(values: &mut [f32], factor: f64) {
     }
 }
 
+/// Refuses values that are not finite. `key`: the key of a value, by its place.
+fn finite(table: &str, values: &[f32], key: impl FnOnce(usize) -> u64) -> Result<(), ExportError> {
+    match values.iter().position(|value| !value.is_finite()) {
+        None => Ok(()),
+        Some(place) => Err(ExportError::NotFinite {
+            table: table.to_owned(),
+            row: key(place),
+            value: values[place],
+        }),
+    }
+}
+
 struct ModelFiles {
     safetensors: Option<SafetensorsFile>,
     text: Option<TextFile>,
@@ -106,9 +120,9 @@ impl ModelFiles {
                     let rows = sparse_tables.next();
                     self.sparse(&rows.expect("one was read for each sparse table")).await?;
                 }
-                (Some(machine), _) => self.values(bytes_of(machine.table(&table.name))).await?,
+                (Some(machine), _) => self.whole(table, machine.table(&table.name)).await?,
                 (None, Some(linear)) if table.name == BIAS => {
-                    self.values(bytes_of(&linear.biases())).await?;
+                    self.whole(table, &linear.biases()).await?;
                 }
                 (None, linear) => {
                     let linear = linear.as_mut().filter(|_| table.name == WEIGHTS);
@@ -128,15 +142,17 @@ impl ModelFiles {
         mut linear: Option<&mut Linear>,
     ) -> Result<(), ExportError> {
         let mut stream = TableStream::new(model, table);
-        let mut place = 0;
+        let mut first = 0;
         while let Some(mut piece) = stream.next().await? {
             if let Some(linear) = &mut linear {
-                for weight in &mut piece {
+                for (place, weight) in (first..).zip(&mut piece) {
                     *weight = linear.slope(place, *weight);
-                    place += 1;
                 }
             }
             scale(&mut piece, factor);
+            let cols = u64::from(table.cols);
+            finite(&table.name, &piece, |place| (first + place as u64) / cols)?;
+            first += piece.len() as u64;
             let piece = bytes_of(&piece);
             if let Some(text) = self.text.as_mut().filter(|_| linear.is_some()) {
                 text.weights(piece.clone()).await?;
@@ -144,6 +160,12 @@ impl ModelFiles {
             self.values(piece).await?;
         }
         Ok(())
+    }
+
+    /// Appends a table of the safetensors file alone.
+    async fn whole(&mut self, table: &TableSpec, values: &[f32]) -> Result<(), ExportError> {
+        finite(&table.name, values, |place| place as u64 / u64::from(table.cols))?;
+        self.values(bytes_of(values)).await
     }
 
     async fn sparse(&mut self, rows: &Arc<SparseTable>) -> Result<(), ExportError> {

@@ -13,7 +13,7 @@ use heddle_protocol::manifest::{
     FORMAT_VERSION_WITH_FILES, InputPlan, Manifest, Md5, Progress, Salt, ShardFile, Work,
 };
 use heddle_protocol::model::{MODEL_FILE, ModelFile};
-use heddle_protocol::spec::shard_rows;
+use heddle_protocol::spec::{AlgorithmKind, LabelScaling, shard_rows};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
 use heddle_storage::shard_file::{Section, ShardHeader, ShardRows, ShardWriter, Table, Values};
 use heddle_storage::{LocalStorage, Op, Reason};
@@ -247,6 +247,39 @@ fn a_standardised_model_is_written_for_raw_values() {
 }
 
 #[test]
+fn values_that_are_not_finite_are_refused_by_table_and_row() {
+    let far = LabelScaling::By(LabelScale { mean: 0.0, deviation: 1e30 });
+    let weights = vec![1.0, 2.0, 3.0, 4.0, 1e30];
+    let with = |place: usize, value: f32| {
+        let mut weights = weights.clone();
+        weights[place] = value;
+        weights
+    };
+    for (tables, scaling, place) in [
+        (
+            [with(3, f32::INFINITY), vec![0.0]],
+            LabelScaling::Off,
+            "row 3 of table weights holds inf",
+        ),
+        ([weights.clone(), vec![f32::NAN]], LabelScaling::Off, "row 0 of table bias holds NaN"),
+        ([weights.clone(), vec![0.0]], far, "row 4 of table weights holds inf"),
+    ] {
+        let mut spec = linear(false);
+        spec.model.algorithm = AlgorithmKind::LinearRegression;
+        spec.model.scale_labels = scaling;
+        let rig = checkpoint(&spec, &tables);
+        for formats in [&[][..], &[ModelFormat::Text]] {
+            let error = export(&rig.checkpoint, formats, &rig.path("model"), 0);
+            let error = error.expect_err("diverged");
+            assert_eq!(error.class(), ErrorClass::Training, "{error}");
+            assert!(error.to_string().starts_with(place), "{error}");
+            let left = std::fs::read_dir(rig.dir.path().join("model"));
+            assert_eq!(left.map_or(0, Iterator::count), 0, "no file is left");
+        }
+    }
+}
+
+#[test]
 fn a_trainer_exports_to_a_hidden_directory_of_its_own() {
     let spec = linear(false);
     let rig = checkpoint(&spec, &[vec![1.0; 5], vec![0.0]]);
@@ -382,6 +415,8 @@ fn an_export_without_rights_or_room_is_denied() {
         assert_eq!(of_checkpoint.class() == ErrorClass::Denied, refused);
     }
     assert_eq!(ExportError::Text.class(), ErrorClass::Input);
+    let other = StorageError::new(Op::Write, "/out/model", Reason::Other);
+    assert_eq!(ExportError::Storage(other).class(), ErrorClass::Internal, "another tries");
 }
 
 #[test]
