@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 use heddle_backoff::Backoff;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::BadRecords;
@@ -111,7 +112,7 @@ pub enum FeedItem {
         /// Whether a retry may succeed.
         retryable: bool,
         /// The whole chain of causes.
-        error: String,
+        failure: Failure,
     },
     /// The feed has no step from the requested one on.
     Empty,
@@ -252,9 +253,9 @@ impl FeedThread {
     fn run(mut self, tasks: Vec<TaskId>, known: &BTreeMap<TaskId, u64>) -> Result<(), Abandoned> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let Ok(runtime) = runtime else {
-            let error = "the system provides no event queue".to_owned();
+            let failure = Failure::new(ErrorClass::Internal, "the system provides no event queue");
             let task = tasks.first().copied().unwrap_or_default();
-            return self.send(FeedItem::TaskFailed { task, retryable: true, error });
+            return self.send(FeedItem::TaskFailed { task, retryable: true, failure });
         };
         for (n, task) in tasks.iter().copied().enumerate() {
             if let Some(steps) = known.get(&task)
@@ -271,11 +272,8 @@ impl FeedThread {
                     ReadError::Record { .. } => BAD_RECORD_ADVICE,
                     _ => "",
                 };
-                return self.send(FeedItem::TaskFailed {
-                    task,
-                    retryable,
-                    error: format!("{}{advice}", chain(&error)),
-                });
+                let failure = Failure::new(error.class(), format!("{}{advice}", chain(&error)));
+                return self.send(FeedItem::TaskFailed { task, retryable, failure });
             }
         }
         let nothing = !matches!(self.held.front(), Some(FeedItem::Step { .. }));
@@ -529,7 +527,7 @@ mod tests {
                     format!("{step}:{}{}", features.join(","), if end { "!" } else { "" })
                 }
                 FeedItem::TaskEnd { task, steps, .. } => format!("end {task}={steps}"),
-                FeedItem::TaskFailed { task, error, .. } => format!("failed {task}: {error}"),
+                FeedItem::TaskFailed { task, failure, .. } => format!("failed {task}: {failure}"),
                 FeedItem::Empty => "empty".to_owned(),
             });
         }
@@ -599,7 +597,7 @@ mod tests {
             match item {
                 FeedItem::Step { work, .. } => feed.give_back(work),
                 FeedItem::TaskEnd { task, steps, .. } => ends.push((task.0, steps)),
-                FeedItem::TaskFailed { error, .. } => panic!("{error}"),
+                FeedItem::TaskFailed { failure, .. } => panic!("{failure}"),
                 FeedItem::Empty => panic!("there are steps"),
             }
         }

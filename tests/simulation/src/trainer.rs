@@ -10,6 +10,7 @@ use heddle_client::machine::{
 use heddle_protocol::control::{
     Command, LaneGrant, Phase, Report, Sharing, TaskGrant, TaskHandOut, TrainerState,
 };
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, HandOut, Lane, Member, Step, TaskId};
 use heddle_protocol::metrics::{LossSum, TaskMetrics};
 
@@ -461,7 +462,10 @@ impl Trainer {
             task,
             attempt,
             retryable,
-            error: "its records cannot be read".to_owned(),
+            failure: Failure::new(
+                if retryable { ErrorClass::Unreachable } else { ErrorClass::Input },
+                "its records cannot be read",
+            ),
         }));
         self.go_on(era);
     }

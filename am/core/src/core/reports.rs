@@ -3,6 +3,7 @@
 //! Each report is checked for its epoch, phase, cut and attempt where it is taken in. Stale reports are ignored.
 
 use heddle_protocol::control::{HeartbeatStats, Report, ShardStop};
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{
     CutId, Epoch, Member, PhaseNo, ShardId, Slot, Step, TaskAttempt, TaskId,
 };
@@ -219,9 +220,9 @@ impl Core {
                     self.stepping(member);
                 }
             }
-            Report::TaskFailed { epoch, phase, task, attempt, retryable, error } => {
+            Report::TaskFailed { epoch, phase, task, attempt, retryable, failure } => {
                 if self.work.is_current(epoch, phase, &self.ctx) {
-                    self.task_failed(member, (task, attempt), retryable, &error);
+                    self.task_failed(member, (task, attempt), retryable, &failure);
                 }
             }
             Report::Withdrawn { tasks } => self.work.withdrawn(member, &tasks, &self.ctx),
@@ -282,12 +283,12 @@ impl Core {
         member: Member,
         (task, attempt): (TaskId, TaskAttempt),
         retryable: bool,
-        error: &str,
+        failure: &Failure,
     ) {
         if retryable {
             self.fleet.task_failed_on(member, task, &self.ctx);
         }
-        match self.work.task_failed(member, task, attempt, retryable, error, &mut self.ctx) {
+        match self.work.task_failed(member, task, attempt, retryable, failure, &mut self.ctx) {
             Ok(true) => self.assign_tasks(),
             Ok(false) => {}
             Err(failure) => self.fail(failure),

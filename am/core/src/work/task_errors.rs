@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use heddle_protocol::control::LongStep;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Member, PhaseNo, TaskAttempt, TaskId};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::mutation::Mutation;
@@ -13,6 +14,7 @@ use heddle_protocol::spec::{PhaseKind, TaskShare};
 use super::JobWork;
 use super::phases::PhaseWork;
 use super::queue::TaskErrors;
+use crate::checkpoint::exit_after_tries;
 use crate::context::Context;
 use crate::failure::JobFailure;
 use crate::record::Record;
@@ -74,31 +76,34 @@ impl JobWork {
         task: TaskId,
         attempt: TaskAttempt,
         retryable: bool,
-        error: &str,
+        failure: &Failure,
         ctx: &mut Context,
     ) -> Result<bool, JobFailure> {
+        let error = &*failure.text;
+        let code = match retryable {
+            true => exit_after_tries(failure),
+            false => failure.class.exit_code(),
+        };
         if !retryable && ctx.config().spec.data.failed_share == TaskShare(0) {
-            return Err(JobFailure::new(ExitCode::Input, error));
+            return Err(JobFailure::new(code, error));
         }
         let errors = match &mut self.phase.work {
             PhaseWork::Queue(queue) => queue.failed(member, task, attempt),
             // Its trainer has tried for minutes, and a lane's tasks cannot go to another: without this one every lane
             // would wait without end.
             PhaseWork::Lanes(_) => {
-                return Err(JobFailure::new(
-                    ExitCode::Unreachable,
-                    format!("task {task} cannot be read: {error}"),
-                ));
+                let message = format!("task {task} cannot be read: {error}");
+                return Err(JobFailure::new(code, message));
             }
         };
         let Some(errors) = errors else {
             return Ok(false);
         };
         if !retryable {
-            self.leave_out(task, error, ExitCode::Input, error.to_owned(), ctx)?;
+            self.leave_out(task, error, code, error.to_owned(), ctx)?;
         } else if is_to_blame(errors, ctx) {
             let message = format!("task {task} failed {} times, last: {error}", errors.errors);
-            self.leave_out(task, error, ExitCode::Unreachable, message, ctx)?;
+            self.leave_out(task, error, code, message, ctx)?;
         } else {
             ctx.warn(format!("task {task} failed on {}: {error}", member.slot));
         }

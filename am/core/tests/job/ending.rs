@@ -6,11 +6,11 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::SaveLease;
+use heddle_protocol::ids::{Member, SaveLease};
 use heddle_protocol::spec::{BadRecords, Consistency};
 use heddle_protocol::view::JobState;
 
-use crate::harness::{Job, spec};
+use crate::harness::{Job, Process, spec};
 
 fn exporting() -> Job {
     let mut job = Job::bsp();
@@ -20,11 +20,11 @@ fn exporting() -> Job {
     job
 }
 
-fn exporter(job: &Job) -> heddle_protocol::ids::Member {
+fn exporter(job: &Job) -> Member {
     last_order(job).0
 }
 
-fn last_order(job: &Job) -> (heddle_protocol::ids::Member, ExportOrder) {
+fn last_order(job: &Job) -> (Member, ExportOrder) {
     let order = |(member, command): &(_, Command)| match command {
         Command::Export(order) => Some((*member, order.clone())),
         _ => None,
@@ -290,46 +290,32 @@ fn fatal_report_ends_the_job_with_its_exit_code() {
 
 #[test]
 fn task_that_keeps_failing_ends_the_job_and_bad_data_at_once() {
-    let mut job = Job::asp(4);
-    // After its first error the other trainer gets it.
-    for error in 1..=4 {
-        assert!(job.outcome.is_none(), "{error}");
-        let (member, grant) = job
-            .processes
-            .iter()
-            .find_map(|(member, process)| {
-                Some((*member, *process.tasks.iter().find(|grant| grant.task.0 == 0)?))
-            })
-            .unwrap();
-        job.processes.get_mut(&member).unwrap().tasks.retain(|held| *held != grant);
-        let (epoch, phase) = (job.process(member).epoch, job.process(member).phase.unwrap().no);
-        let failed = Report::TaskFailed {
-            epoch,
-            phase,
-            task: grant.task,
-            attempt: grant.attempt,
-            retryable: true,
-            error: "connection reset".to_owned(),
+    /// The holder of the first task reports that it cannot compute it.
+    fn fail(job: &mut Job, retryable: bool, failure: Failure) {
+        let holds = |(member, process): (&Member, &Process)| {
+            Some((*member, *process.tasks.iter().find(|grant| grant.task.0 == 0)?))
         };
-        job.report(member, failed);
+        let (member, grant) = job.processes.iter().find_map(holds).expect("it is held");
+        let process = job.processes.get_mut(&member).expect("it is there");
+        process.tasks.retain(|held| *held != grant);
+        let (epoch, phase) = (process.epoch, process.phase.expect("it works").no);
+        let (task, attempt) = (grant.task, grant.attempt);
+        job.report(member, Report::TaskFailed { epoch, phase, task, attempt, retryable, failure });
     }
-    assert_eq!(job.outcome.as_ref().unwrap().exit_code, ExitCode::Unreachable);
-
-    let mut job = Job::asp(4);
-    let t0 = job.trainer(0);
-    let grant = job.process(t0).tasks[0];
-    let (epoch, phase) = (job.process(t0).epoch, job.process(t0).phase.unwrap().no);
-    let (task, attempt) = (grant.task, grant.attempt);
-    let failed = Report::TaskFailed {
-        epoch,
-        phase,
-        task,
-        attempt,
-        retryable: false,
-        error: "x.libsvm:1:1: no label".to_owned(),
-    };
-    job.report(t0, failed);
-    assert_eq!(job.outcome.as_ref().unwrap().exit_code, ExitCode::Input);
+    for (retryable, class, exit_code) in [
+        (true, ErrorClass::Unreachable, ExitCode::Unreachable),
+        (true, ErrorClass::Denied, ExitCode::Denied),
+        (false, ErrorClass::Input, ExitCode::Input),
+        (false, ErrorClass::Denied, ExitCode::Denied),
+    ] {
+        let mut job = Job::asp(4);
+        // After its first error the other trainer gets it.
+        for _ in 0..if retryable { 4 } else { 1 } {
+            assert!(job.outcome.is_none(), "{class:?}");
+            fail(&mut job, retryable, Failure::new(class, "cannot read x.libsvm"));
+        }
+        assert_eq!(job.outcome.as_ref().unwrap().exit_code, exit_code, "{class:?}");
+    }
 }
 
 #[test]

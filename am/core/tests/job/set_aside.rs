@@ -3,6 +3,7 @@
 use heddle_am_core::Exit;
 use heddle_protocol::control::{Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, TaskId};
 use heddle_protocol::manifest::{TaskState, Work};
 use heddle_protocol::set_aside::SetAsideTask;
@@ -31,8 +32,9 @@ fn fail(job: &mut Job, task: TaskId, retryable: bool) {
     let (epoch, phase) = (process.epoch, process.phase.expect("it works").no);
     let at = process.tasks.iter().position(|grant| grant.task == task).expect("it is held");
     let attempt = process.tasks.remove(at).attempt;
-    let error = "connection reset".to_owned();
-    job.report(member, Report::TaskFailed { epoch, phase, task, attempt, retryable, error });
+    let class = if retryable { ErrorClass::Unreachable } else { ErrorClass::Input };
+    let failure = Failure::new(class, "connection reset");
+    job.report(member, Report::TaskFailed { epoch, phase, task, attempt, retryable, failure });
 }
 
 /// The task fails until it is set aside, or the job has ended.
@@ -120,8 +122,8 @@ fn s43_a_node_that_fails_four_tasks_is_avoided_and_no_task_is() {
         let grant = process.tasks.remove(0);
         failed.insert(grant.task);
         let (task, attempt, retryable) = (grant.task, grant.attempt, true);
-        let error = "input/output error".to_owned();
-        job.report(bad, Report::TaskFailed { epoch, phase, task, attempt, retryable, error });
+        let failure = Failure::new(ErrorClass::Unreachable, "input/output error");
+        job.report(bad, Report::TaskFailed { epoch, phase, task, attempt, retryable, failure });
         if failed.len() == 4 {
             break;
         }

@@ -1,6 +1,7 @@
 //! Why a task cannot be read.
 
-use heddle_storage::StorageError;
+use heddle_protocol::failure::ErrorClass;
+use heddle_storage::{Reason, StorageError};
 
 /// Why a task cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,20 @@ impl ReadError {
             | Self::Gzip { .. }
             | Self::Record { .. }
             | Self::TooManyBad { .. } => false,
+        }
+    }
+
+    /// The class of the failure.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Storage(error) => error.class(),
+            Self::Quarantine { source, .. } => Reason::of_io(source).class(),
+            Self::Url { .. }
+            | Self::Changed { .. }
+            | Self::Gzip { .. }
+            | Self::Record { .. }
+            | Self::TooManyBad { .. } => ErrorClass::Input,
         }
     }
 }

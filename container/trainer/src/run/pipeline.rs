@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 
 use heddle_client::gradient::Gradient;
 use heddle_client::machine::{PullAt, PullId, PullItem, StepPush, Unit};
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Step, TaskId};
 use heddle_protocol::metrics::{LossSum, TaskMetrics};
 
@@ -63,7 +64,7 @@ pub(super) enum PipelineAction {
     /// A task was read and computed to its end.
     TaskEnd { task: TaskId, steps: u64, metrics: Box<TaskMetrics> },
     /// A task cannot be read.
-    Failed { task: TaskId, retryable: bool, error: String },
+    Failed { task: TaskId, retryable: bool, failure: Failure },
 }
 
 impl Pipeline {
@@ -196,9 +197,9 @@ impl Pipeline {
                 metrics.negatives = negatives;
                 Some(PipelineAction::TaskEnd { task, steps, metrics })
             }
-            FeedItem::TaskFailed { task, retryable, error } => {
+            FeedItem::TaskFailed { task, retryable, failure } => {
                 self.ended = true;
-                Some(PipelineAction::Failed { task, retryable, error })
+                Some(PipelineAction::Failed { task, retryable, failure })
             }
             // A lane must push its end; without another step, in an empty one.
             FeedItem::Empty if matches!(self.unit, Unit::Lane(_)) && !self.ended => {

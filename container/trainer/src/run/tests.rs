@@ -17,7 +17,7 @@ use heddle_input::{TaskLength, plan_input};
 use heddle_protocol::control::{
     Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut,
 };
-use heddle_protocol::failure::Failure;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Incarnation, Lane, Member, PhaseNo, ShardId, Slot, Step,
     TableId, TaskAttempt, TaskId,
@@ -556,19 +556,20 @@ fn a_malformed_record_fails_its_task_with_its_place() {
         });
         let reports = rig.reports.lock().unwrap();
         let failed = reports.iter().find_map(|report| match report {
-            Report::TaskFailed { attempt, retryable, error, .. } => {
-                Some((attempt.0, *retryable, error.clone()))
+            Report::TaskFailed { attempt, retryable, failure, .. } => {
+                Some((attempt.0, *retryable, failure.clone()))
             }
             _ => None,
         });
-        let (attempt, retryable, error) = failed.unwrap();
+        let (attempt, retryable, failure) = failed.unwrap();
         assert_eq!(attempt, if sharing == Sharing::Queue { 2 } else { 0 });
         assert!(
-            !retryable
-                && error
-                    .contains("000.libsvm:3:1: expected a label, found \"bad\"; data.bad-records"),
-            "{error}"
+            failure
+                .text
+                .contains("000.libsvm:3:1: expected a label, found \"bad\"; data.bad-records"),
+            "{failure}"
         );
+        assert_eq!((retryable, failure.class), (false, ErrorClass::Input));
     }
 }
 

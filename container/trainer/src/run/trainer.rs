@@ -12,6 +12,7 @@ use heddle_client::machine::{ClientEvent, DataRequest, Era, PullAt, PullId, Pull
 use heddle_protocol::control::{
     Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut,
 };
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Slot, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::metrics::TaskMetrics;
@@ -459,8 +460,8 @@ impl<P: DataPlane> Trainer<P> {
                 Some(PipelineAction::TaskEnd { task, steps, metrics }) => {
                     self.task_end(unit, task, steps, metrics)
                 }
-                Some(PipelineAction::Failed { task, retryable, error }) => {
-                    self.task_failed(unit, task, retryable, error)
+                Some(PipelineAction::Failed { task, retryable, failure }) => {
+                    self.task_failed(unit, task, retryable, failure)
                 }
             }
         }
@@ -492,8 +493,8 @@ impl<P: DataPlane> Trainer<P> {
     }
 
     /// A task cannot be read. The ApplicationMaster decides about the task and the job.
-    fn task_failed(&mut self, unit: Unit, task: TaskId, retryable: bool, error: String) {
-        tracing::error!(%task, error, "task_failed");
+    fn task_failed(&mut self, unit: Unit, task: TaskId, retryable: bool, failure: Failure) {
+        tracing::error!(%task, error = failure.text, "task_failed");
         let Some(work) = &mut self.work else { return };
         let Era { epoch, phase } = work.era;
         let mut attempt = TaskAttempt(0);
@@ -505,7 +506,7 @@ impl<P: DataPlane> Trainer<P> {
                 self.plane.send(DataRequest::ReleaseTask { era: work.era, task });
             }
         }
-        self.reports.send(Report::TaskFailed { epoch, phase, task, attempt, retryable, error });
+        self.reports.send(Report::TaskFailed { epoch, phase, task, attempt, retryable, failure });
         self.begin_tasks();
     }
 

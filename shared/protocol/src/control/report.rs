@@ -276,10 +276,10 @@ pub enum Report {
         task: TaskId,
         /// Which hand-out (0 in BSP).
         attempt: TaskAttempt,
-        /// Whether another try can help (storage) or not (bad data: the job fails with exit code 7).
+        /// Whether another try can help (storage) or not (bad data).
         retryable: bool,
-        /// `file:line:column: what`.
-        error: String,
+        /// Its class gives the job's exit code; `file:line:column: what`.
+        failure: Failure,
     },
     /// Trainer: does not work on these hand-outs any more, after [`Command::Withdraw`](super::Command::Withdraw).
     Withdrawn {
