@@ -188,7 +188,7 @@ impl Store {
                 }
                 done(self.dir.retain(keep, generation, &held).await)
             }
-            StoreCall::OlderBase { below, .. } => self.older_base(below).await,
+            StoreCall::OlderBase { below, error } => self.older_base(below, error).await,
             StoreCall::ReplaceCopies { cut, shard } => {
                 let own = Some(self.generation);
                 match self.dir.repair(cut, Some(shard), RepairMode::Replace { own }).await {
@@ -243,9 +243,13 @@ impl Store {
         }
     }
 
-    async fn older_base(&self, below: CutId) -> Stored {
-        if let Err(error) = self.dir.set_aside(below).await {
-            return failed(&error);
+    async fn older_base(&self, below: CutId, error: String) -> Stored {
+        let mut aside = Vec::new();
+        match self.dir.set_aside(below).await {
+            Ok(to) => {
+                aside.push(DamagedCheckpoint { cut: below, dir: self.dir.show(&to), error });
+            }
+            Err(error) => return failed(&error),
         }
         let lineage = match self.dir.lineage().await {
             Ok(lineage) => lineage,
@@ -260,7 +264,6 @@ impl Store {
             }
             Err(error) => return failed(&error),
         };
-        let mut aside = Vec::new();
         for found in damaged {
             match self.dir.set_aside(found.cut).await {
                 Ok(to) => aside.push(DamagedCheckpoint {

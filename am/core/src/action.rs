@@ -189,8 +189,8 @@ pub enum StoreCall {
     OlderBase {
         /// The damaged one.
         below: CutId,
-        /// Its directory, as a URL.
-        dir: String,
+        /// What is wrong with it.
+        error: String,
     },
     /// Put good copies of a shard's file in the place of bad ones, which are set aside. A failure leaves the file to the
     /// next restore.

@@ -244,7 +244,7 @@ pub enum Stored {
     Base {
         /// The newest whole one that is older.
         base: Option<Box<Checkpoint>>,
-        /// Those between that were damaged too and are set aside.
+        /// The damaged one, and those between that were damaged too. They are set aside.
         damaged: Vec<DamagedCheckpoint>,
     },
     /// [`StoreCall::PublishModel`](crate::StoreCall::PublishModel): the URL of the model's directory.

@@ -18,8 +18,8 @@ pub struct EventCursor {
     next: u64,
     /// The number after the last one that was printed, for each attempt.
     printed: BTreeMap<Attempt, u64>,
-    /// Whether the start of the job was printed.
-    started: bool,
+    /// The attempt whose start was printed last.
+    started: Option<Attempt>,
 }
 
 impl EventCursor {
@@ -69,14 +69,13 @@ impl EventCursor {
 
     fn in_words_of_a_follower(&mut self, event: JobEvent) -> Option<JobEvent> {
         match event {
-            JobEvent::Started { attempt, .. } if self.started => Some(JobEvent::warning(format!(
-                "the ApplicationMaster was started again, attempt {}",
-                attempt.0
-            ))),
-            JobEvent::Started { .. } => {
-                self.started = true;
-                Some(event)
-            }
+            JobEvent::Started { attempt, .. } => match self.started.replace(attempt) {
+                Some(before) if before != attempt => Some(JobEvent::warning(format!(
+                    "the ApplicationMaster was started again, attempt {}",
+                    attempt.0
+                ))),
+                _ => Some(event),
+            },
             JobEvent::Ended { .. } => None,
             _ => Some(event),
         }
@@ -192,6 +191,12 @@ mod tests {
     fn reader_of_a_later_attempt_alone_begins_with_its_start() {
         let mut cursor = EventCursor::default();
         assert_eq!(read(&mut cursor, 2, &[started(0, 2)]), ["started"]);
+    }
+
+    #[test]
+    fn start_that_is_repeated_is_no_other_attempt() {
+        let mut cursor = EventCursor::default();
+        assert_eq!(read(&mut cursor, 1, &[started(0, 1), started(1, 1)]), ["started", "started"]);
     }
 
     #[test]

@@ -180,8 +180,10 @@ impl Durable {
                 });
                 Stored::Done
             }
-            StoreCall::OlderBase { below, .. } => {
-                let (base, damaged) = self.newest_whole(Some(*below));
+            StoreCall::OlderBase { below, error } => {
+                let (base, mut damaged) = self.newest_whole(Some(*below));
+                let (dir, error) = (format!("{below}.damaged"), error.clone());
+                damaged.insert(0, DamagedCheckpoint { cut: *below, dir, error });
                 Stored::Base { base: base.map(Box::new), damaged }
             }
             StoreCall::PublishModel { save, dir, model, checkpoint, .. } => {

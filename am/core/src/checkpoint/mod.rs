@@ -25,6 +25,7 @@ use heddle_protocol::view::{self, CheckpointView};
 use crate::action::{Checkpoint, OperationId};
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
+use crate::event::DamagedCheckpoint;
 use crate::failure::JobFailure;
 use crate::time::MonotonicMs;
 use cut::{Cut, CutReason};
@@ -216,9 +217,11 @@ impl Checkpoints {
         self.committed
     }
 
-    /// Reports a checkpoint that is not used.
-    pub(crate) fn report_damaged(cut: CutId, dir: String, error: String, ctx: &mut Context) {
-        ctx.notice(view::JobEvent::CheckpointDamaged { cut, dir, error });
+    /// Reports checkpoints that are set aside.
+    pub(crate) fn report_damaged(damaged: Vec<DamagedCheckpoint>, ctx: &mut Context) {
+        for DamagedCheckpoint { cut, dir, error } in damaged {
+            ctx.notice(view::JobEvent::CheckpointDamaged { cut, dir, error });
+        }
     }
 
     /// A cut is wanted.

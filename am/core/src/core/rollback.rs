@@ -295,7 +295,7 @@ impl Core {
             let message = format!("model.init: {error}; name another checkpoint");
             return self.fail(JobFailure::new(ExitCode::Checkpoint, message));
         };
-        let (below, dir) = (base.manifest.cut, base.dir.clone());
+        let below = base.manifest.cut;
         let config = self.ctx.config();
         let cause = format!("checkpoint {below} is damaged: {error}");
         match config.spec.checkpoint.on_corrupt {
@@ -304,12 +304,10 @@ impl Core {
                 self.fail(JobFailure::new(ExitCode::Checkpoint, message));
             }
             OnCorrupt::Previous => {
-                let root = config.spec.checkpoint.dir.url();
-                let aside = format!("{}/damaged", root.trim_end_matches('/'));
-                Checkpoints::report_damaged(below, aside, error.to_owned(), &mut self.ctx);
                 self.ctx.clear_deadline(Purpose::Replacement);
                 self.stage.go(JobStage::FindingCheckpoint { cause });
-                self.ctx.store(StoreCallPurpose::Search, StoreCall::OlderBase { below, dir });
+                let call = StoreCall::OlderBase { below, error: error.to_owned() };
+                self.ctx.store(StoreCallPurpose::Search, call);
             }
         }
     }
@@ -321,24 +319,30 @@ impl Core {
         };
         let cause = cause.clone();
         match outcome {
-            Stored::Base { base: Some(base), damaged } => {
-                for damaged in damaged {
-                    let (cut, dir, error) = (damaged.cut, damaged.dir, damaged.error);
-                    Checkpoints::report_damaged(cut, dir, error, &mut self.ctx);
-                }
+            Stored::Base { base, damaged } => {
+                Checkpoints::report_damaged(damaged, &mut self.ctx);
+                let Some(base) = base else {
+                    let message = format!(
+                        "{cause}, and no earlier valid checkpoint exists; rerun with `--fresh` to start over"
+                    );
+                    return self.fail(JobFailure::new(ExitCode::Checkpoint, message));
+                };
                 self.checkpoints.use_older(*base);
+                if !self.stage.has_started() {
+                    self.report_start();
+                }
                 self.restore(cause);
             }
-            Stored::Base { base: None, .. } => self.fail(JobFailure::new(ExitCode::Checkpoint,
-                format!(
-                    "{cause}, and no earlier valid checkpoint exists; rerun with `--fresh` to start over"
-                ),
+            Stored::NotDone { failure } | Stored::Unknown { failure } => {
+                self.fail(JobFailure::new(
+                    exit_after_tries(&failure),
+                    format!("{cause}, and older checkpoints cannot be read: {failure}"),
+                ))
+            }
+            other => self.fail(JobFailure::new(
+                ExitCode::Internal,
+                format!("the store replied to a search for a checkpoint with {other:?}"),
             )),
-            Stored::NotDone { failure } | Stored::Unknown { failure } => self.fail(JobFailure::new(exit_after_tries(&failure),
-                format!("{cause}, and older checkpoints cannot be read: {failure}"),
-            )),
-            other => self
-                .fail(JobFailure::new(ExitCode::Internal, format!("the store replied to a search for a checkpoint with {other:?}"))),
         }
     }
 

@@ -126,22 +126,13 @@ impl Core {
             base,
             at_ms: self.ctx.wall_ms(),
         });
-        let config = self.ctx.config();
-        self.ctx.notice(view::JobEvent::Started {
-            run: config.run,
-            name: config.spec.name.clone(),
-            attempt,
-            address: config.address.clone(),
-            resumed_from: base,
-        });
+        self.report_start();
         if attempt.0 > 1 {
             let position = self.position();
             self.stage.recoveries_mut().open_for_am(position, &self.ctx);
         }
         let any_damaged = !damaged.is_empty();
-        for DamagedCheckpoint { cut, dir, error } in damaged {
-            Checkpoints::report_damaged(cut, dir, error, &mut self.ctx);
-        }
+        Checkpoints::report_damaged(damaged, &mut self.ctx);
         let best = self.work.lowest_loss().map(|best| best.pass);
         if any_damaged
             && self.ctx.config().spec.training.keep == KeptPass::Best
@@ -152,6 +143,18 @@ impl Core {
                 best + 1
             ));
         }
+    }
+
+    /// Reports the start, and from which checkpoint: again if pservers find that one damaged before work begins.
+    pub(super) fn report_start(&mut self) {
+        let config = self.ctx.config();
+        self.ctx.notice(view::JobEvent::Started {
+            run: config.run,
+            name: config.spec.name.clone(),
+            attempt: self.ctx.attempt(),
+            address: config.address.clone(),
+            resumed_from: self.checkpoints.base_manifest().map(|base| base.cut),
+        });
     }
 
     /// Whether the surviving containers may hold the shards of the last epoch.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use heddle_am_core::{
     Action, CallId, Checkpoint, Config, ConnectionId, ContainerName, ContainerOrder,
-    ContainerRequest, Core, Event, Exit, InputHost, Limits, MonotonicMs, Now, OperationId, Outcome,
-    Probe, Record, RecordId, RecordedSpec, StartupState, StoreCall, Stored, SurvivingContainer,
+    ContainerRequest, Core, DamagedCheckpoint, Event, Exit, InputHost, Limits, MonotonicMs, Now,
+    OperationId, Outcome, Probe, Record, RecordId, RecordedSpec, StartupState, StoreCall, Stored,
+    SurvivingContainer,
 };
 use heddle_protocol::control::{
     BeginPhase, Command, CutAt, ExportOrder, ExportedFile, ExportedModel, HandOver, HeartbeatStats,
@@ -521,11 +522,12 @@ impl Job {
             StoreCall::Discard { .. }
             | StoreCall::Retain { .. }
             | StoreCall::ReplaceCopies { .. } => Stored::Done,
-            StoreCall::OlderBase { below, .. } => {
+            StoreCall::OlderBase { below, error } => {
                 self.checkpoints.retain(|checkpoint| checkpoint.manifest.cut < below);
+                let dir = format!("file:///ck/damaged/{below}-0");
                 Stored::Base {
                     base: self.checkpoints.last().cloned().map(Box::new),
-                    damaged: Vec::new(),
+                    damaged: vec![DamagedCheckpoint { cut: below, dir, error }],
                 }
             }
             StoreCall::PublishModel { dir, .. } => Stored::Published(dir),

@@ -4,7 +4,9 @@ use heddle_am_core::{Event, Exit, Record, RecordId, StoreCall, Stored};
 use heddle_protocol::control::{Command, CutAt, LoadShards, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::{Epoch, Generation, Incarnation, Lane, ShardId, Slot, Step, TaskId};
+use heddle_protocol::ids::{
+    CutId, Epoch, Generation, Incarnation, Lane, ShardId, Slot, Step, TaskId,
+};
 use heddle_protocol::spec::{BadRecords, Consistency, DurationMs, Every, OnCorrupt};
 use heddle_protocol::view::{JobEvent as Notice, JobState};
 
@@ -339,6 +341,38 @@ fn damaged_checkpoint_is_reported_and_the_one_before_restored() {
     });
     assert_eq!(last, Some((Some(older), epoch(2))));
     assert_eq!(job.core.view().state, JobState::Running);
+}
+
+/// A pserver finds the checkpoint damaged that a job continues from: it begins with another one.
+#[test]
+fn start_names_the_checkpoint_that_is_used() {
+    let before = bsp_beyond_a_checkpoint();
+    let cuts: Vec<CutId> = before.checkpoints.iter().map(|found| found.manifest.cut).collect();
+    let [older, damaged] = cuts[..] else { panic!("{cuts:?}") };
+    let mut job = Job::with(before.config.clone());
+    job.checkpoints = before.checkpoints.clone();
+    job.auto.hold = false;
+    job.start();
+    job.auto.hold = true;
+    let (member, epoch) = (job.pserver(0), job.core.view().epoch);
+    let failure = Failure::new(ErrorClass::Corrupt, "md5 of shard-0");
+    job.report(member, Report::LoadFailed { epoch, failure });
+    let told = job.notices.iter().filter_map(|event| match event {
+        Notice::Started { resumed_from, .. } => resumed_from.map(|cut| (cut, None)),
+        Notice::CheckpointDamaged { cut, dir, .. } => Some((*cut, Some(dir.clone()))),
+        _ => None,
+    });
+    let aside = format!("file:///ck/damaged/{damaged}-0");
+    let expected = [(damaged, None), (damaged, Some(aside)), (older, None)];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    // Once work has begun, a rollback names its checkpoint.
+    job.auto.hold = false;
+    job.kill(job.pserver(0));
+    let (member, epoch) = (job.pserver(0), job.core.view().epoch);
+    let failure = Failure::new(ErrorClass::Corrupt, "md5 of shard-0");
+    job.report(member, Report::LoadFailed { epoch, failure });
+    let starts = |event: &&Notice| matches!(event, Notice::Started { .. });
+    assert_eq!(job.notices.iter().filter(starts).count(), 2);
 }
 
 #[test]

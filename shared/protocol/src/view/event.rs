@@ -14,7 +14,7 @@ use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, SaveNo, Slo
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "event")]
 pub enum JobEvent {
-    /// The job begins.
+    /// The job begins. Repeated with an older checkpoint if the first one turns out to be damaged before work begins.
     Started {
         /// The run.
         run: RunId,
@@ -90,7 +90,7 @@ pub enum JobEvent {
     CheckpointDamaged {
         /// Its name.
         cut: CutId,
-        /// Where it is now: its folder, or the one that it is being moved into.
+        /// Where it is now: its folder.
         dir: String,
         /// What is wrong with it.
         error: String,
