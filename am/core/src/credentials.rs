@@ -40,7 +40,7 @@ pub(crate) struct JobCredentials {
     fetched: Option<TokenDelivery>,
     /// Fetches that failed.
     failures: u64,
-    /// Of the last one; empty after one that did not fail.
+    /// Of the last one of each file system; empty if none failed.
     error: String,
 }
 
@@ -96,9 +96,15 @@ impl JobCredentials {
         Some(self.error.as_str()).filter(|error| !error.is_empty())
     }
 
-    /// Tokens were fetched: all containers get them.
-    pub(crate) fn fetched(&mut self, tokens: InstallTokens, fleet: &Fleet, ctx: &mut Context) {
-        self.error.clear();
+    /// Tokens were fetched: all containers get them. `error`: of the file systems that are away.
+    pub(crate) fn fetched(
+        &mut self,
+        tokens: InstallTokens,
+        error: String,
+        fleet: &Fleet,
+        ctx: &mut Context,
+    ) {
+        self.error = error;
         let serial = tokens.serial;
         let command = Arc::new(Command::Tokens(tokens));
         for role in [Role::Pserver, Role::Trainer] {
@@ -108,9 +114,9 @@ impl JobCredentials {
     }
 
     /// Tokens could not be fetched.
-    pub(crate) fn not_fetched(&mut self, error: String, ctx: &mut Context) {
-        if self.error.is_empty() {
-            // The first of a series; the view counts the others.
+    pub(crate) fn not_fetched(&mut self, error: String, is_first: bool, ctx: &mut Context) {
+        if is_first {
+            // The view counts the others.
             ctx.warn(format!("tokens of HDFS could not be fetched, trying again: {error}"));
         }
         self.failures = self.failures.saturating_add(1);

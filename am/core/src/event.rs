@@ -133,8 +133,10 @@ pub enum Event {
     TokensFetched(Box<FetchedTokens>),
     /// It could not fetch tokens, and tries again.
     TokensNotFetched {
-        /// Names the file system and the cause.
+        /// Names each file system without a new token, and the cause.
         error: String,
+        /// Whether one of them is new among them.
+        is_first: bool,
     },
     /// An operator asks for something.
     Operation {

@@ -20,4 +20,6 @@ pub struct FetchedTokens {
     pub lifetime: TokenLifetime,
     /// The tokens, and which ones of this attempt they are.
     pub tokens: InstallTokens,
+    /// Names each other file system whose last fetch failed, and the cause; empty if there is none.
+    pub error: String,
 }

@@ -27,9 +27,9 @@ impl Core {
 
     /// The ApplicationMaster has fetched tokens.
     pub(super) fn tokens_fetched(&mut self, fetched: FetchedTokens) {
-        let FetchedTokens { lifetime, tokens } = fetched;
+        let FetchedTokens { lifetime, tokens, error } = fetched;
         if !self.stage.is_stopping() {
-            self.credentials.fetched(tokens, &self.fleet, &mut self.ctx);
+            self.credentials.fetched(tokens, error, &self.fleet, &mut self.ctx);
             self.tokens_last(lifetime);
         }
     }

@@ -189,8 +189,8 @@ impl Core {
             }
             Event::TokensLast(lifetime) => self.tokens_last(lifetime),
             Event::TokensFetched(fetched) => self.tokens_fetched(*fetched),
-            Event::TokensNotFetched { error } => {
-                self.credentials.not_fetched(error, &mut self.ctx);
+            Event::TokensNotFetched { error, is_first } => {
+                self.credentials.not_fetched(error, is_first, &mut self.ctx);
             }
             Event::Operation { id, operation } => self.operation(id, &operation),
         }

@@ -166,7 +166,7 @@ fn missing_refresh_takes_a_checkpoint_and_goes_on() {
     assert_eq!(job.checkpoints.len(), before.1 + 1);
     job.pass(2 * LIFE_MS);
     assert!(job.outcome.is_none(), "{:?}", job.outcome);
-    job.on(Event::TokensNotFetched { error: "no KDC".to_owned() });
+    job.on(not_fetched("no KDC", true));
     job.pass(LIFE_MS);
     assert!(ended(&job).contains("(others could not be fetched: no KDC)"));
 }
@@ -194,11 +194,21 @@ fn slow_checkpoints_begin_the_last_one_earlier() {
     assert!(job.cut() > before, "twice 15 s before 120 s");
 }
 
+fn not_fetched(error: &str, is_first: bool) -> Event {
+    Event::TokensNotFetched { error: error.to_owned(), is_first }
+}
+
 fn fetched(job: &mut Job, serial: u64) {
+    fetched_beside(job, serial, "");
+}
+
+/// Tokens come while other file systems are away.
+fn fetched_beside(job: &mut Job, serial: u64, error: &str) {
     let until_ms = 1_700_000_000_000 + job.now + LIFE_MS;
     job.on(Event::TokensFetched(Box::new(FetchedTokens {
         lifetime: TokenLifetime { usable_ms: LIFE_MS, end_ms: 3 * LIFE_MS, until_ms },
         tokens: InstallTokens { serial, credentials: CredentialsBytes(vec![1, 2]) },
+        error: error.to_owned(),
     })));
 }
 
@@ -243,14 +253,21 @@ fn fetched_tokens_reach_every_container() {
 fn failed_fetches_are_counted_and_reported_once() {
     let mut job = Job::bsp();
     fetched(&mut job, 1);
-    for _ in 0..3 {
-        job.on(Event::TokensNotFetched { error: "no KDC".to_owned() });
+    for n in 0..3 {
+        job.on(not_fetched("no KDC", n == 0));
     }
     let view = job.core.view().credentials.unwrap();
     assert_eq!((view.failures, view.error.as_str(), view.is_refreshed), (3, "no KDC", true));
     let told = |notice: &&Notice| matches!(notice, Notice::Warning { text, .. } if text.contains("no KDC"));
     assert_eq!(job.notices.iter().filter(told).count(), 1);
-    fetched(&mut job, 2);
-    let view = job.core.view().credentials.unwrap();
-    assert_eq!((view.failures, view.error.as_str()), (3, ""));
+    // Tokens of another file system do not make good what failed.
+    for (serial, error) in [(2, "no KDC"), (3, "")] {
+        fetched_beside(&mut job, serial, error);
+        let view = job.core.view().credentials.unwrap();
+        assert_eq!((view.failures, view.error.as_str()), (3, error));
+    }
+    for (error, is_first) in [("a is away", true), ("a is away; b is away", true)] {
+        job.on(not_fetched(error, is_first));
+        assert!(job.warned(error), "each file system once");
+    }
 }

@@ -148,9 +148,10 @@ impl KeeperWork {
                 Ok(issued) => self.fetched(position, issued, &mut schedule).await,
                 Err(error) => {
                     tracing::warn!(error, "tokens_not_fetched");
+                    let is_first = !schedule.is_away(position);
                     let wait_ms = schedule.failed(position, error);
                     let error = schedule.errors();
-                    let _ending = self.events.send(Event::TokensNotFetched { error });
+                    let _ending = self.events.send(Event::TokensNotFetched { error, is_first });
                     wait_ms
                 }
             };
@@ -256,8 +257,9 @@ mod tests {
                 while failures < 3 {
                     match received.recv().await {
                         Some(Event::TokensFetched(fetched)) => handed_out.push(fetched.tokens),
-                        Some(Event::TokensNotFetched { error }) => {
+                        Some(Event::TokensNotFetched { error, is_first }) => {
                             assert_eq!(error, "cannot get a token of hdfs://away");
+                            assert_eq!(is_first, failures == 0);
                             failures += 1;
                         }
                         other => panic!("{other:?}"),

@@ -88,7 +88,7 @@ impl TokenSchedule {
         let tokens =
             InstallTokens { serial: self.serial, credentials: CredentialsBytes(all.encode()) };
         let lifetime = tokens::of_fetched(&counted, valid_until_ms, submitted, now_ms);
-        (all, FetchedTokens { lifetime, tokens })
+        (all, FetchedTokens { lifetime, tokens, error: self.errors() })
     }
 
     /// Whether the job can start.
@@ -96,6 +96,11 @@ impl TokenSchedule {
         self.file_systems
             .iter()
             .all(|one| one.issued.is_some() || (!one.is_needed && one.error.is_some()))
+    }
+
+    /// Whether the last fetch of a file system, by its position, failed.
+    pub(super) fn is_away(&self, position: usize) -> bool {
+        self.file_systems[position].error.is_some()
     }
 
     /// Why tokens are missing, one cause for each file system that is away.
@@ -140,7 +145,8 @@ mod tests {
         assert_eq!(schedule.failed(0, "a is away".to_owned()), 1_000);
         assert_eq!(schedule.errors(), "a is away; b is away");
         schedule.fetched(1, issued("b:1", 2 * day_ms), day_ms);
-        assert_eq!(schedule.errors(), "a is away");
+        assert_eq!(schedule.hand_out(day_ms).1.error, "a is away", "that of b is over");
+        assert!(schedule.is_away(0) && !schedule.is_away(1));
     }
 
     #[test]
