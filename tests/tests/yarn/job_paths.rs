@@ -59,17 +59,25 @@ fn first_figure(line: &str) -> Result<f64> {
     line.split_whitespace().nth(2).and_then(|word| word.parse().ok()).context("no figure")
 }
 
-/// What the job of this file does on the cluster and on this machine, in this order, and both models.
-fn both(job: &YarnJob<'_>, text: &str) -> Result<([Ended; 2], [BTreeMap<String, Vec<u8>>; 2])> {
+/// How a job ended, and the files of its model by name.
+struct Trained {
+    ended: Ended,
+    model: BTreeMap<String, Vec<u8>>,
+}
+
+/// The job of this file on the cluster and on this machine.
+fn there_and_here(job: &YarnJob<'_>, text: &str) -> Result<[Trained; 2]> {
     let place = job.path().join("here");
     std::fs::create_dir_all(&place)?;
     std::os::unix::fs::symlink(job.path().join("data"), place.join("data"))?;
     let here = text.replace("{root}", &place.display().to_string());
     std::fs::write(job.path().join("here.toml"), here)?;
-    let there = job.submit_and_wait(&[])?;
-    ensure!(there.code == Some(0), "{there:?}");
-    let here = job.heddle(&["run", "here.toml"])?;
-    Ok(([there, here], [job.model()?, model_at(&place.join("model"))?]))
+    let ended = job.submit_and_wait(&[])?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    let there = Trained { ended, model: job.model()? };
+    let ended = job.heddle(&["run", "here.toml"])?;
+    ensure!(ended.code == Some(0), "{ended:?}");
+    Ok([there, Trained { ended, model: model_at(&place.join("model"))? }])
 }
 
 #[test]
@@ -78,15 +86,11 @@ fn each_algorithm_trains_as_without_hadoop() -> Result<()> {
     for (name, model) in ALGORITHMS {
         let text = job_file(model, "lanes = 4\nbatch = 8");
         let job = YarnJob::bsp(cluster()?, name, SHORT)?.with_file("path.toml", &text)?;
-        let (ended, models) = both(&job, &text).context(name)?;
-        let [there, here] = [figures(&ended[0])?, figures(&ended[1])?];
-        ensure!(there == here, "{name}: {there} and not {here}");
-        ensure!(
-            models[0] == models[1],
-            "{name}: {:?}, not {:?}",
-            sums(&models[0]),
-            sums(&models[1])
-        );
+        let [there, here] = there_and_here(&job, &text).context(name)?;
+        let (own, expected) = (figures(&there.ended)?, figures(&here.ended)?);
+        ensure!(own == expected, "{name}: {own} and not {expected}");
+        let (own, expected) = (sums(&there.model), sums(&here.model));
+        ensure!(there.model == here.model, "{name}: {own:?} and not {expected:?}");
         for consistency in ["asp", "ssp"] {
             let stale = if consistency == "ssp" { "\nstaleness = 1" } else { "" };
             let text = job_file(model, &format!("consistency = \"{consistency}\"{stale}"));
@@ -97,8 +101,8 @@ fn each_algorithm_trains_as_without_hadoop() -> Result<()> {
                 ensure!(refused.code == Some(7), "{refused:?}");
                 continue;
             }
-            let (ended, _) = both(&job, &text).with_context(|| folder.clone())?;
-            let [there, here] = [figures(&ended[0])?, figures(&ended[1])?];
+            let [there, here] = there_and_here(&job, &text).with_context(|| folder.clone())?;
+            let [there, here] = [figures(&there.ended)?, figures(&here.ended)?];
             let [own, expected] = [first_figure(there)?, first_figure(here)?];
             ensure!(
                 (own - expected).abs() <= 0.1 * expected.abs(),

@@ -165,7 +165,7 @@ mod tests {
             ["fault 1 at 30.0 s: pause of 2 s of am: all trained again after 2.1 s"]
         );
         let unsettled = FaultReport { settled_ms: None, ..fault.clone() };
-        let report = ChaosReport::new(7, 60_000, &[fault.clone()], None);
+        let report = ChaosReport::new(7, 60_000, std::slice::from_ref(&fault), None);
         assert_eq!((report.faults, report.outage_median_ms, report.held), (1, None, true));
         let last = |report: ChaosReport| report.lines().pop().expect("a line");
         assert_eq!(last(report), "held: the job trained on after each fault");
