@@ -112,9 +112,10 @@ impl ShardSet {
         }
         if let Some(replicas) = &mut self.replicas {
             replicas.tick(now, out);
-            if replicas.stops_waiting(now) {
-                let backups = self.shards.values_mut().filter(|it| !replicas.is_primary(it.id()));
-                backups.for_each(Shard::stop_saving);
+            for id in replicas.end_waits(now) {
+                // A copy may have been promoted meanwhile: then the cut waits for its file.
+                let backup = self.shards.get_mut(&id).filter(|_| !replicas.is_primary(id));
+                backup.into_iter().for_each(Shard::stop_saving);
             }
         }
         // Answers may have waited for a copy whose refill begins again.

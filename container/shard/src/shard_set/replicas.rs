@@ -25,9 +25,9 @@ pub(super) struct Replicas {
     changes: Vec<(usize, Arc<ShardChange>)>,
     /// The highest cut that a backup here has taken with its primary.
     pub(super) followed_cut: CutId,
-    /// Since when a backup has waited for the saver of its snapshot.
-    waits_since: Option<Duration>,
-    /// How long it does before it drops the snapshot: well below the time within which it has to acknowledge.
+    /// Backups that wait for the savers of their snapshots, each with the time since which it does.
+    waits_since: BTreeMap<ShardId, Duration>,
+    /// How long one does before it drops the snapshot: well below the time within which it has to acknowledge.
     saver_wait: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Replicas {
             connected,
             changes: Vec::new(),
             followed_cut: CutId::default(),
-            waits_since: None,
+            waits_since: BTreeMap::new(),
             saver_wait: limits.lag / 2,
         }))
     }
@@ -63,9 +63,10 @@ impl Replicas {
         self.copies.is_primary(shard)
     }
 
-    /// Whether backups have waited long enough for the savers of their snapshots.
-    pub(super) fn stops_waiting(&mut self, now: Duration) -> bool {
-        self.waits_since.take_if(|since| now >= *since + self.saver_wait).is_some()
+    /// Takes the backups that have waited long enough for the savers of their snapshots.
+    pub(super) fn end_waits(&mut self, now: Duration) -> Vec<ShardId> {
+        let is_over = |_: &ShardId, since: &mut Duration| now >= *since + self.saver_wait;
+        self.waits_since.extract_if(.., is_over).map(|(shard, _)| shard).collect()
     }
 
     /// Opens a connection of a pserver.
@@ -79,7 +80,7 @@ impl Replicas {
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
-        let waits = self.waits_since.map(|since| since + self.saver_wait);
+        let waits = self.waits_since.values().map(|since| *since + self.saver_wait);
         self.copies.deadline(&self.connected).into_iter().chain(waits).min()
     }
 
@@ -227,6 +228,7 @@ impl ShardSet {
             self.missing.remove(&id);
             if let Some(replicas) = &mut self.replicas {
                 replicas.copies.remove(id);
+                replicas.waits_since.remove(&id);
             }
         }
     }
@@ -318,11 +320,11 @@ impl ShardSet {
                 let fits = frame.header.shard == entry.shard;
                 match shard.filter(|_| fits).map(|shard| shard.follow(frame)) {
                     Some(Ok(Flow::Wait)) => {
-                        replicas.waits_since.get_or_insert(now);
+                        replicas.waits_since.entry(entry.shard).or_insert(now);
                         return Flow::Wait;
                     }
                     Some(Ok(Flow::Taken)) => {
-                        replicas.waits_since = None;
+                        replicas.waits_since.remove(&entry.shard);
                         snapped = frame.header.kind == Kind::Barrier;
                         replicas.copies.followed(&entry, frame)
                     }

@@ -158,6 +158,64 @@ fn s35_backup_drops_a_snapshot_whose_saver_is_slow() {
     assert_eq!(copies.hosts[1].deadline(), None);
 }
 
+/// Shards 0 and 1 on one thread, both backups. Shard 1 has room for copies.
+fn two_backups() -> (ShardSet, [Conn; 2]) {
+    let shards = [ShardId(0), ShardId(1)];
+    let views = shards.map(|shard| ShardView { shard, ..view(1, 1, &[0, 1]) });
+    let load = LoadShards {
+        shards: shards.to_vec(),
+        views: views.to_vec(),
+        ..load(1, (0, Sharing::Queue), 0, None)
+    };
+    let (mut host, mut out) = (ShardSet::of(pserver(1), 0), Vec::new());
+    assert_eq!(host.hold(&load, &shards, &mut out), Ok(shards.to_vec()));
+    for (shard, copy_bytes_max) in shards.into_iter().zip([0, 1 << 20]) {
+        let config = ShardConfig { shard, shards: 2, copy_bytes_max, ..tight() };
+        host.install(epoch(1), Shard::initial(&config), &mut out).expect("initial values fit");
+    }
+    let conns = shards.map(|_| host.connect(pserver(0), &mut out).expect("replicas are on"));
+    (host, conns)
+}
+
+/// The stream of another primary goes on meanwhile, and its snapshot is kept.
+#[test]
+fn slow_saver_of_one_shard_is_given_up_beside_a_stream() {
+    let mut primary = asp(ShardConfig { shards: 2, copy_bytes_max: 1 << 20, ..tight() });
+    primary.cut(1);
+    (0..6).for_each(|step| primary.push(0, step, whole(0, step), -1.0));
+    let entries = primary.entries(0, 1, 7);
+    let (mut host, conns) = two_backups();
+    let mut out = Vec::new();
+    // The entries of shard 0 are those of the other shard too.
+    let change = |shard: usize, at: usize| {
+        let frame = entries[at].change.frame();
+        let header = Header { shard: ShardId(shard as u32), ..frame.header };
+        Frame { conn: conns[shard], header, ..frame }
+    };
+    let head = |shard: usize, at: usize| {
+        let header = Header { shard: ShardId(shard as u32), ..entries[at].head };
+        Frame { conn: conns[shard], header, keys: &[], values: &[] }
+    };
+    for shard in 0..2 {
+        assert_eq!(host.on_frame(&head(shard, 0), &mut out), Flow::Taken);
+        assert_eq!(host.on_frame(&change(shard, 0), &mut out), Flow::Taken);
+        assert!(host.snapshot_head(ShardId(shard as u32), cut(1)).is_ok(), "a saver reads it");
+    }
+    assert_eq!(host.on_frame(&head(0, 1), &mut out), Flow::Taken);
+    for (at, quarter) in (1..5).zip(0..) {
+        host.advance(primary.now + LAG / 8 * quarter);
+        assert_eq!(host.on_frame(&change(0, 1), &mut out), Flow::Wait);
+        assert_eq!(host.on_frame(&head(1, at), &mut out), Flow::Taken);
+        assert_eq!(host.on_frame(&change(1, at), &mut out), Flow::Taken);
+    }
+    assert_eq!(host.deadline(), Some(primary.now + LAG / 2), "the other stream changes nothing");
+    host.tick(primary.now + LAG / 2, &mut out);
+    let kept = [0, 1].map(|shard| host.snapshot_head(ShardId(shard), cut(1)).is_ok());
+    assert_eq!(kept, [false, true]);
+    assert_eq!(host.on_frame(&change(0, 1), &mut out), Flow::Taken);
+    assert_eq!(host.deadline(), None);
+}
+
 #[test]
 fn snapshot_that_no_saver_reads_gives_way_at_once() {
     let mut copies = asp(tight());
