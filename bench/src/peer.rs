@@ -14,7 +14,7 @@ use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot, Step, Term,
     ViewVersion,
 };
-use heddle_protocol::spec::{Optimizer, TableFull, TableKind, TableSpec, dense_table};
+use heddle_protocol::spec::{Optimizer, TableKind, TableSpec, dense_table};
 use heddle_pserver::Options;
 use heddle_pserver::standalone::{Standalone, StandaloneSettings};
 use heddle_shard::SparseLimits;
@@ -68,7 +68,7 @@ pub fn sparse_pserver(
 ) -> io::Result<Standalone> {
     let dense = dense_table(0, "w", 0, cols, optimizer);
     let table = TableSpec { kind: TableKind::Sparse, ..dense };
-    pserver_of(table, SparseLimits { rows_max, when_full: TableFull::Fail }, copy_bytes, 1)
+    pserver_of(table, SparseLimits { rows_max, ..SparseLimits::default() }, copy_bytes, 1)
 }
 
 fn pserver_of(

@@ -7,7 +7,7 @@ use std::io;
 use heddle_protocol::control::{LoadShards, Phase, Sharing};
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step};
-use heddle_protocol::spec::{Optimizer, TableFull, TableKind, TableSpec, dense_table};
+use heddle_protocol::spec::{Optimizer, TableKind, TableSpec, dense_table};
 use heddle_shard::{Conn, Flow, Frame, Shard, ShardConfig, ShardEffect, ShardSet, SparseLimits};
 
 use crate::measurement::{Measurement, Samples, timed};
@@ -119,7 +119,7 @@ impl BenchShard {
     /// # Errors
     /// The shard refuses its trainer.
     pub fn sparse(rows_max: u32) -> io::Result<Self> {
-        Self::new(TableKind::Sparse, SparseLimits { rows_max, when_full: TableFull::Fail })
+        Self::new(TableKind::Sparse, SparseLimits { rows_max, ..SparseLimits::default() })
     }
 
     fn new(kind: TableKind, sparse: SparseLimits) -> io::Result<Self> {

@@ -126,7 +126,7 @@ impl RowNumbers {
 mod tests {
     use bytes::Bytes;
     use heddle_protocol::ids::PhaseNo;
-    use heddle_protocol::spec::{Optimizer, TableFull, TableKind, dense_table};
+    use heddle_protocol::spec::{Optimizer, TableKind, dense_table};
     use heddle_shard::SparseLimits;
 
     use super::*;
@@ -138,7 +138,7 @@ mod tests {
             shard: ShardId(0),
             shards,
             tables: vec![table],
-            sparse: SparseLimits { rows_max, when_full: TableFull::Fail },
+            sparse: SparseLimits { rows_max, ..SparseLimits::default() },
             seed: 0,
             training_from: PhaseNo(0),
             copy_bytes_max: 1 << 20,

@@ -7,6 +7,7 @@ use heddle_protocol::control::{Base, Welcome};
 use heddle_protocol::frame::PART_VALUES_MAX;
 use heddle_protocol::ids::{PhaseNo, RunId, ShardId, TableId};
 use heddle_protocol::manifest::{CutIdentity, ShardFile};
+use heddle_protocol::spec::position::position_of_key;
 use heddle_protocol::spec::{
     CheckpointDigest, JobSpec, Location, PserverMemory, TableSpec, training_from,
 };
@@ -63,6 +64,12 @@ fn replication_limits(spec: &JobSpec) -> ReplicationLimits {
     }
 }
 
+/// From the id of the run, which is drawn when the job begins: data cannot be chosen for it.
+fn index_key(run: RunId) -> u64 {
+    let (high, low) = run.0.as_u64_pair();
+    position_of_key(high ^ position_of_key(low))
+}
+
 impl PserverJob {
     pub(crate) fn new(welcome: &Welcome) -> Self {
         let spec = &welcome.spec;
@@ -77,6 +84,7 @@ impl PserverJob {
                 // At most 2³² − 2 rows.
                 rows_max: PserverMemory::sparse_rows(spec).unwrap_or(0) as u32,
                 when_full: spec.model.table_full,
+                index_key: index_key(welcome.run),
             },
             seed: spec.training.seed,
             training_from: training_from(spec),

@@ -1,6 +1,6 @@
-//! Which row of a sparse table holds which position: a hash table that grows in pieces and needs no second hash.
+//! Which row of a sparse table holds which position: a hash table that grows in pieces and computes no hash itself.
 //!
-//! Positions are spread evenly already ([`heddle_protocol::spec::position`]), so their leading bits say where a row is.
+//! The caller spreads positions evenly by a bijection (the positions here are its results), so leading bits are a row's place.
 //! Segments hold the rows whose positions share a prefix; the directory has the segment of each prefix (extendible hashing:
 //! Fagin, Nievergelt, Pippenger, Strong 1979). A full segment is split in two, so that no insertion moves more than one
 //! segment. Within a segment a slot's place follows from the next bits, collisions move to the next slots, and all slots are

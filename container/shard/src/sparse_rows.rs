@@ -51,31 +51,32 @@ pub struct SparseLimits {
     pub rows_max: u32,
     /// What happens to rows without room.
     pub when_full: TableFull,
+    /// A number for which data cannot be chosen. Nothing but the places of rows in the index follows from it.
+    pub index_key: u64,
 }
 
 impl Default for SparseLimits {
     fn default() -> Self {
-        Self { rows_max: 0, when_full: TableFull::Fail }
+        Self { rows_max: 0, when_full: TableFull::Fail, index_key: 0x9e37_79b9_7f4a_7c15 }
     }
 }
 
-/// Places of a shard's positions in its index, which spreads rows by their leading bits: the first position is at 0, and the
-/// highest place begins with a one.
+/// Places of positions in the index, which spreads rows by their leading bits.
+///
+/// Positions follow from keys alone, so chosen keys could share their leading bits, and with them one piece of the index.
+/// Multiplication by an odd number is a bijection. If the number is random, any two positions have the same 32 bits in front
+/// with a probability of 2⁻³¹ at the most (Dietzfelbinger, Hagerup, Katajainen, Penttonen 1997).
 #[derive(Clone, Copy, Debug)]
-struct IndexScale {
-    first: u64,
-    shift: u32,
-}
+struct IndexKey(u64);
 
-impl IndexScale {
-    fn of(positions: &RangeInclusive<u64>) -> Self {
-        let first = *positions.start();
-        Self { first, shift: (positions.end() - first).leading_zeros() }
+impl IndexKey {
+    fn of(number: u64) -> Self {
+        Self(number | 1)
     }
 
     #[inline]
     fn place(self, position: u64) -> u64 {
-        (position - self.first) << self.shift
+        position.wrapping_mul(self.0)
     }
 
     /// The place of a row whose position is in this plane.
@@ -89,7 +90,7 @@ impl IndexScale {
 pub(crate) struct SparseRows {
     /// Positions of the shard.
     positions: RangeInclusive<u64>,
-    scale: IndexScale,
+    key: IndexKey,
     index: PositionIndex,
     /// Rows that exist.
     len: u32,
@@ -113,8 +114,8 @@ impl SparseRows {
         let positions = shard_positions(shard, shards);
         let limits = SparseLimits { rows_max: limits.rows_max.min(ROWS_MAX), ..limits };
         Self {
-            scale: IndexScale::of(&positions),
             positions,
+            key: IndexKey::of(limits.index_key),
             index: PositionIndex::new(),
             len: 0,
             limits,
@@ -155,7 +156,7 @@ impl SparseRows {
     fn search(&self, cells: &[f32], positions: Positions<'_>, found: &mut Vec<u32>) {
         found.clear();
         let plane = &cells[self.plane.clone()];
-        let place = |words: &[u32; 2]| self.scale.place(joined(*words));
+        let place = |words: &[u32; 2]| self.key.place(joined(*words));
         let request = |block: &[[u32; 2]]| block.iter().for_each(|p| self.index.prefetch(place(p)));
         let mut blocks = positions.chunks(SEARCH_BLOCK).peekable();
         blocks.peek().into_iter().for_each(|first| request(first));
@@ -166,7 +167,7 @@ impl SparseRows {
                     prefetch(&plane[row as usize * POSITION_CELLS]);
                 }
             }
-            let row = |p| self.index.find(place(p), |row| self.scale.place_of(plane, row));
+            let row = |p| self.index.find(place(p), |row| self.key.place_of(plane, row));
             found.extend(block.iter().map(|p| row(p).unwrap_or(MISSING)));
         }
     }
@@ -235,9 +236,9 @@ impl SparseRows {
             first.fill(0.0);
             second.fill(0.0);
             rule.begin(values, [first, second]);
-            let (scale, plane) = (self.scale, &cells[self.plane.clone()]);
-            let place_of = |row| scale.place_of(plane, row);
-            self.index.insert(scale.place(*position), row as u32, place_of);
+            let (key, plane) = (self.key, &cells[self.plane.clone()]);
+            let place_of = |row| key.place_of(plane, row);
+            self.index.insert(key.place(*position), row as u32, place_of);
             self.len += 1;
         }
     }
@@ -283,7 +284,7 @@ impl SparseRows {
     pub(crate) fn truncate(&mut self, cells: &[f32], len: u32) {
         debug_assert!(len <= self.len, "a snapshot has no rows that do not exist");
         let plane = &cells[self.plane.clone()];
-        let removed = (len..self.len).map(|row| self.scale.place_of(plane, row));
+        let removed = (len..self.len).map(|row| self.key.place_of(plane, row));
         self.index.remove(removed, |row| row >= len);
         self.len = len;
     }
@@ -309,17 +310,17 @@ impl SparseRows {
             return Err(format!("{len} rows, there is room for {}", self.limits.rows_max));
         }
         let plane = &cells[self.plane.clone()];
-        let scale = self.scale;
-        let place_of = |row| scale.place_of(plane, row);
+        let key = self.key;
+        let place_of = |row| key.place_of(plane, row);
         for row in self.len..len {
             let position = position_of(plane, row);
             if !self.positions.contains(&position) {
                 return Err(format!("row {row} is at {position:#x}, outside the shard"));
             }
-            if self.index.find(scale.place(position), place_of).is_some() {
+            if self.index.find(key.place(position), place_of).is_some() {
                 return Err(format!("row {row} is at {position:#x}, as another one"));
             }
-            self.index.insert(scale.place(position), row, place_of);
+            self.index.insert(key.place(position), row, place_of);
             self.len = row + 1;
         }
         Ok(())
@@ -351,4 +352,51 @@ impl RowStart {
 fn position_of(plane: &[f32], row: u32) -> u64 {
     let at = row as usize * POSITION_CELLS;
     joined([plane[at].to_bits(), plane[at + 1].to_bits()])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use heddle_protocol::spec::position::position_of_key;
+
+    use super::*;
+
+    /// Bytes of an index of these positions, and rows that it compares while they are added and found.
+    fn cost(key: IndexKey, positions: &[u64]) -> (usize, usize) {
+        let (mut index, compared) = (PositionIndex::new(), Cell::new(0));
+        let place_of = |row: u32| {
+            compared.set(compared.get() + 1);
+            key.place(positions[row as usize])
+        };
+        for (row, position) in (0..).zip(positions) {
+            index.insert(key.place(*position), row, place_of);
+        }
+        for (row, position) in (0..).zip(positions) {
+            assert_eq!(index.find(key.place(*position), place_of), Some(row));
+        }
+        (index.bytes(), compared.get())
+    }
+
+    #[test]
+    fn chosen_positions_cost_no_more_than_random_ones() {
+        const ROWS: u64 = 100_000;
+        type Choice = fn(u64) -> u64;
+        let chosen: [(&str, Choice); 4] = [
+            ("at the end", |n| 0xffff_ffff_0000_0000 + n),
+            ("in the middle", |n| 0x8000_0000_0000_0000 + n),
+            ("with zeros behind", |n| n << 40),
+            ("in groups", |n| n.rotate_right(3)),
+        ];
+        for number in [SparseLimits::default().index_key, 0xd1b5_4a32_d192_ed03] {
+            let key = IndexKey::of(number);
+            let random: Vec<u64> = (0..ROWS).map(position_of_key).collect();
+            let (bytes_max, compared_max) = cost(key, &random);
+            for (name, position) in chosen {
+                let (bytes, compared) = cost(key, &(0..ROWS).map(position).collect::<Vec<_>>());
+                assert!(bytes <= bytes_max * 2, "{name}: {bytes} bytes, {bytes_max}");
+                assert!(compared <= compared_max * 2, "{name}: {compared} rows, {compared_max}");
+            }
+        }
+    }
 }

@@ -15,7 +15,7 @@ const NORMAL: Initialiser = Initialiser::Normal(0.0, 0.05);
 fn sparse(rows_max: u32, when_full: TableFull, optimizer: Optimizer) -> ShardConfig {
     let table = dense_table(0, "w", 0, COLS, optimizer);
     let table = TableSpec { kind: TableKind::Sparse, init: NORMAL, ..table };
-    let sparse = SparseLimits { rows_max, when_full };
+    let sparse = SparseLimits { rows_max, when_full, ..SparseLimits::default() };
     ShardConfig { tables: vec![table], seed: SEED, sparse, ..config(optimizer) }
 }
 

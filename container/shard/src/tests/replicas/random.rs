@@ -1,7 +1,7 @@
 //! Random runs: the primary is lost at a random moment, after a random part of its stream has arrived.
 
 use heddle_optimizer::Initialiser;
-use heddle_protocol::spec::{TableFull, TableKind, TableSpec};
+use heddle_protocol::spec::{TableKind, TableSpec};
 
 use super::*;
 
@@ -47,7 +47,7 @@ fn table(is_sparse: bool, optimizer: Optimizer) -> ShardConfig {
     let table = dense_table(0, "w", 0, 1, optimizer);
     let init = Initialiser::Normal(0.0, 0.05);
     let table = TableSpec { kind: TableKind::Sparse, init, ..table };
-    let sparse = SparseLimits { rows_max: 100, when_full: TableFull::Fail };
+    let sparse = SparseLimits { rows_max: 100, ..SparseLimits::default() };
     ShardConfig { tables: vec![table], sparse, seed: 7, ..config(optimizer) }
 }
 
