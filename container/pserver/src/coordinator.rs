@@ -244,6 +244,7 @@ impl Coordinator {
             DataReport::FillOrdered { thread, epoch, shard, order } => {
                 self.fill_ordered(thread, (epoch, shard, order));
             }
+            DataReport::CopyLeft { thread, epoch, shard } => self.copy_left(thread, epoch, shard),
             DataReport::Report { epoch, report } => self.report(epoch, report),
         }
     }
@@ -302,7 +303,7 @@ impl Coordinator {
                 return self.save_copies();
             }
             // Reported by the data thread with its number.
-            ShardReport::FillOrdered { .. } => return,
+            ShardReport::FillOrdered { .. } | ShardReport::CopyLeft { .. } => return,
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => *cut,
         };
         // Reports of a cut follow the report that all threads have it.
@@ -329,7 +330,8 @@ impl Coordinator {
             | ShardReport::InSync { .. }
             | ShardReport::Ahead { .. }
             | ShardReport::Drained { .. }
-            | ShardReport::FillOrdered { .. } => {}
+            | ShardReport::FillOrdered { .. }
+            | ShardReport::CopyLeft { .. } => {}
         }
     }
 

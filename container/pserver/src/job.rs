@@ -28,8 +28,8 @@ pub(crate) struct PserverJob {
     pub(crate) run: RunId,
     pub(crate) tables: Vec<TableSpec>,
     pub(crate) shards: u32,
-    /// Copies of shards that a pserver holds where all have as many.
-    pub(crate) copies: usize,
+    /// Copies of shards that a pserver holds if none is lost.
+    copies: u64,
     /// What backups are allowed; none without backups.
     pub(crate) replication: Option<ReplicationLimits>,
     /// Memory of this pserver.
@@ -77,8 +77,7 @@ impl PserverJob {
             run: welcome.run,
             tables: spec.tables(),
             shards: spec.pservers.shards,
-            copies: (spec.pservers.shards * (1 + spec.pservers.replicas))
-                .div_ceil(spec.pservers.count.max(1)) as usize,
+            copies: PserverMemory::own_copies(spec),
             replication: (spec.pservers.replicas > 0).then(|| replication_limits(spec)),
             sparse: SparseLimits {
                 // At most 2³² − 2 rows.
@@ -143,7 +142,7 @@ impl PserverJob {
             run,
             tables,
             shards,
-            copies: shards as usize,
+            copies: u64::from(shards),
             replication: None,
             sparse,
             seed: 0,
@@ -169,9 +168,10 @@ impl PserverJob {
         )
     }
 
-    /// The shard as one of `here` shards of this pserver, which share its memory evenly.
+    /// The shard as one of `here` copies of shards on this pserver. They share its memory evenly, and those that are missing of
+    /// the usual number have their part too: they may come one after the other. [`PserverMemory::copies`] counts on that.
     pub(crate) fn shard(&self, shard: ShardId, here: usize) -> ShardConfig {
-        let here = here.max(1) as u64;
+        let here = self.copies.max(here as u64).max(1);
         let part = |bytes: u64| usize::try_from(bytes / here).unwrap_or(usize::MAX);
         let mut config = ShardConfig {
             shard,
@@ -196,5 +196,49 @@ impl PserverJob {
             _ => part(self.memory_bytes / EARLY_SHARE / 4),
         };
         config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::plan_file::PlanFile;
+    use heddle_protocol::spec::{Bytes, job};
+
+    use super::*;
+
+    /// Two pservers with two shards each, half of whose memory is for copies.
+    fn welcome(replicas: u32) -> Welcome {
+        let mut spec = job::sample();
+        spec.model.features = 16 << 20;
+        (spec.pservers.count, spec.pservers.shards, spec.pservers.replicas) = (2, 4, replicas);
+        spec.checkpoint.memory = "50%".parse().expect("a share");
+        spec.pservers.memory = Bytes::mib(1 << 10);
+        let run = RunId(uuid::Uuid::from_u128(7));
+        Welcome { run, spec, plan: PlanFile::default(), heartbeat_ms: 1_000, orphan_ms: 1_000 }
+    }
+
+    /// The memory for copies of all shards, each with the number of them that were there with it, is what is counted.
+    fn check(replicas: u32, here: &[usize], shards: u32) {
+        let welcome = welcome(replicas);
+        let job = PserverJob::new(&welcome);
+        let bytes = |here: &usize| job.shard(ShardId(0), *here).copy_bytes_max as u64;
+        let taken: u64 = here.iter().map(bytes).sum();
+        let counted = PserverMemory::of_shards(&welcome.spec, shards).copies.0;
+        assert!(taken <= counted, "{here:?}: {taken} of {counted}");
+    }
+
+    #[test]
+    fn memory_for_copies_is_enough_for_the_shards_of_a_lost_pserver() {
+        check(0, &[2, 2], 2);
+        check(0, &[2, 2, 4, 4], 4);
+        // A pserver that came late had one of them before.
+        check(0, &[1, 2, 4, 4], 4);
+    }
+
+    #[test]
+    fn memory_for_copies_is_enough_for_refills_one_after_the_other() {
+        check(1, &[4, 4, 4, 4], 2);
+        check(1, &[4, 4, 4, 4, 5, 6, 7, 8], 4);
+        check(1, &[1, 2, 3, 4, 5, 6], 3);
     }
 }

@@ -110,6 +110,12 @@ pub(crate) enum DataReport {
         shard: ShardId,
         order: ViewVersion,
     },
+    /// A view left this thread's copy of a shard out, and it is dropped.
+    CopyLeft {
+        thread: usize,
+        epoch: Epoch,
+        shard: ShardId,
+    },
     Report {
         epoch: Epoch,
         report: ShardReport,

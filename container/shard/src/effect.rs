@@ -137,6 +137,11 @@ pub enum ShardReport {
         /// The number of the refill.
         order: ViewVersion,
     },
+    /// Replicas: a view left this thread's copy out, and it is dropped. The ApplicationMaster gets no report of it.
+    CopyLeft {
+        /// The shard.
+        shard: ShardId,
+    },
     /// A sparse table has no room for a new row, and `model.table-full` is "fail".
     TableFull {
         /// The shard.

@@ -211,7 +211,8 @@ impl Replication {
                 | ShardReport::InSync { .. }
                 | ShardReport::Ahead { .. }
                 | ShardReport::Drained { .. }
-                | ShardReport::FillOrdered { .. } => return Some(effect),
+                | ShardReport::FillOrdered { .. }
+                | ShardReport::CopyLeft { .. } => return Some(effect),
             },
             ShardEffect::Reply { .. }
             | ShardEffect::Values { .. }

@@ -398,7 +398,8 @@ impl Node {
             | ShardReport::InSync { .. }
             | ShardReport::Ahead { .. }
             | ShardReport::Drained { .. }
-            | ShardReport::FillOrdered { .. } => None,
+            | ShardReport::FillOrdered { .. }
+            | ShardReport::CopyLeft { .. } => None,
         };
         self.reports.iter().filter_map(snapped).collect()
     }
@@ -415,7 +416,8 @@ impl Node {
             | ShardReport::InSync { .. }
             | ShardReport::Ahead { .. }
             | ShardReport::Drained { .. }
-            | ShardReport::FillOrdered { .. } => None,
+            | ShardReport::FillOrdered { .. }
+            | ShardReport::CopyLeft { .. } => None,
         };
         self.reports.iter().filter_map(aborted).collect()
     }
@@ -432,7 +434,8 @@ impl Node {
             | ShardReport::InSync { .. }
             | ShardReport::Ahead { .. }
             | ShardReport::Drained { .. }
-            | ShardReport::FillOrdered { .. } => None,
+            | ShardReport::FillOrdered { .. }
+            | ShardReport::CopyLeft { .. } => None,
         })
     }
 }

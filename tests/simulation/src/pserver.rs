@@ -825,6 +825,11 @@ impl Pserver {
                         out.push(Output::Labour(Labour::Empty { epoch, order, shard, thread }));
                     }
                 }
+                ShardEffect::Report(ShardReport::CopyLeft { shard }) => {
+                    if epoch == self.epoch && self.owners.get(&shard) == Some(&thread) {
+                        self.owners.remove(&shard);
+                    }
+                }
                 ShardEffect::Report(report) => self.report(epoch, report, out),
                 ShardEffect::Replicate => out.push(Output::Replicate),
                 ShardEffect::CannotServe { shard } => {
@@ -882,7 +887,7 @@ impl Pserver {
                 let report = Report::ShardDrained { epoch, shard, term, version, number };
                 return out.push(Output::Report(Box::new(report)));
             }
-            ShardReport::FillOrdered { .. } => return,
+            ShardReport::FillOrdered { .. } | ShardReport::CopyLeft { .. } => return,
             ShardReport::SnapshotTaken { cut, .. } | ShardReport::CutAborted { cut, .. } => {
                 Some(*cut)
             }
@@ -900,7 +905,8 @@ impl Pserver {
             | ShardReport::InSync { .. }
             | ShardReport::Ahead { .. }
             | ShardReport::Drained { .. }
-            | ShardReport::FillOrdered { .. } => return,
+            | ShardReport::FillOrdered { .. }
+            | ShardReport::CopyLeft { .. } => return,
             ShardReport::TableFull { shard, .. } => {
                 let text = format!("shard {shard} has a full table");
                 (Report::Fatal { failure: Failure::new(ErrorClass::Training, text) }, None)

@@ -14,11 +14,16 @@ use crate::harness::{Job, spec};
 fn full() -> JobSpec {
     let mut full = spec(Consistency::Bsp);
     full.model.features = 15 << 20;
-    while PserverMemory::shards_that_fit(&full, full.pservers.memory) < 2 {
-        full.pservers.memory = Bytes(full.pservers.memory.0 + (1 << 20));
+    with_room_for(2, full)
+}
+
+/// With the least memory into which this number of shards fits.
+fn with_room_for(shards: u32, mut spec: JobSpec) -> JobSpec {
+    while PserverMemory::shards_that_fit(&spec, spec.pservers.memory) < shards {
+        spec.pservers.memory = Bytes(spec.pservers.memory.0 + (1 << 20));
     }
-    assert_eq!(PserverMemory::shards_that_fit(&full, full.pservers.memory), 2);
-    full
+    assert_eq!(PserverMemory::shards_that_fit(&spec, spec.pservers.memory), shards);
+    spec
 }
 
 fn save(job: &mut Job) {
@@ -64,7 +69,7 @@ fn s52_survivors_without_room_take_nothing_without_a_wait() {
     assert!(
         message.contains("waiting for a container for pserver-0")
             && message
-                .contains("no room for 2 of its shards; 60 MiB are missing (pservers.memory)"),
+                .contains("no room for 2 of its shards; 81 MiB are missing (pservers.memory)"),
         "{message}"
     );
     let is_warning = |notice: &&JobEvent| matches!(notice, JobEvent::Warning { text, .. } if text.contains("are missing"));
@@ -176,9 +181,8 @@ fn survivors_take_at_most_the_shards_that_fit() {
     let mut three = full();
     three.pservers.count = 3;
     three.pservers.shards = 6;
-    let fit = PserverMemory::shards_that_fit(&three, three.pservers.memory);
-    assert_eq!(fit, 3, "two of its own and one more");
-    let mut job = Job::started(three, 4, 0);
+    // Two of its own and one more.
+    let mut job = Job::started(with_room_for(3, three), 4, 0);
     job.auto.cluster = false;
     job.kill(job.pserver(2));
     job.pass(31_000);

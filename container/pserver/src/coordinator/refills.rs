@@ -17,10 +17,15 @@ impl Coordinator {
         let Some(job) = self.job.as_ref().filter(|_| epoch == self.epoch) else { return };
         tracing::info!(%epoch, %shard, "refill_ordered");
         self.owners.insert(shard, thread);
-        // A pserver that has just come gets one copy after the other.
-        let here = self.owners.len().max(job.copies);
-        let config = Box::new(job.shard(shard, here));
+        let config = Box::new(job.shard(shard, self.owners.len()));
         self.workers.give(WorkerJob::Empty { epoch, order, config });
+    }
+
+    /// A thread has dropped its copy. Another thread may have got one since.
+    pub(super) fn copy_left(&mut self, thread: usize, epoch: Epoch, shard: ShardId) {
+        if epoch == self.epoch && self.owners.get(&shard) == Some(&thread) {
+            self.owners.remove(&shard);
+        }
     }
 
     /// A worker has made the shard of zeros.

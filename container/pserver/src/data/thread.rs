@@ -150,6 +150,10 @@ impl DataThread {
                 let (thread, epoch) = (self.index, self.shards.borrow().epoch());
                 self.report(DataReport::FillOrdered { thread, epoch, shard, order });
             }
+            ShardEffect::Report(ShardReport::CopyLeft { shard }) => {
+                let (thread, epoch) = (self.index, self.shards.borrow().epoch());
+                self.report(DataReport::CopyLeft { thread, epoch, shard });
+            }
             ShardEffect::Report(report) => {
                 let epoch = self.shards.borrow().epoch();
                 self.report(DataReport::Report { epoch, report });

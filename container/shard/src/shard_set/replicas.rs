@@ -230,6 +230,7 @@ impl ShardSet {
                 replicas.copies.remove(id);
                 replicas.waits_since.remove(&id);
             }
+            out.push(ShardEffect::Report(ShardReport::CopyLeft { shard: id }));
         }
     }
 

@@ -6,6 +6,10 @@ use super::options::Consistency;
 use super::table::{TableKind, TableSpec};
 use super::value::Bytes;
 
+/// Of each this many bytes of tables, the shards note where their copy is: container/shard/src/copy_on_write.rs.
+const UNITS: u64 = 512;
+/// Bytes of these notes, for four units and two snapshots.
+const NOTES: u64 = 33;
 /// Code, stacks and the saver's buffers.
 const BASE: Bytes = Bytes::mib(16);
 /// Bytes that a data thread buffers for each connection at the least. A connection that sends larger frames takes more.
@@ -27,7 +31,8 @@ pub struct PserverMemory {
     pub backups: Bytes,
     /// What backups have not confirmed yet, kept until they do.
     pub unconfirmed: Bytes,
-    /// Copies of rows that change while a snapshot is saved (`checkpoint.memory`).
+    /// Copies of rows that change while a snapshot is saved (`checkpoint.memory`), or what notes their places if that is more.
+    /// A pserver with more than its own shards has more: those that are there keep their parts.
     pub copies: Bytes,
     /// Buffers of connections: one for each trainer and data thread.
     pub connections: Bytes,
@@ -83,8 +88,7 @@ impl PserverMemory {
     /// What a pserver with most shards needs.
     #[must_use]
     pub fn of(spec: &JobSpec) -> Self {
-        let (shards, count) = (spec.pservers.shards.max(1), spec.pservers.count.max(1));
-        Self::of_shards(spec, shards.div_ceil(count))
+        Self::of_shards(spec, own_shards(spec))
     }
 
     /// The memory that a pserver with this number of shards needs.
@@ -105,13 +109,14 @@ impl PserverMemory {
             Consistency::Ssp | Consistency::Asp => Bytes(0),
         };
         let replicas = u64::from(spec.pservers.replicas);
+        let notes = notes_of(tables.0.saturating_mul(1 + replicas));
         Self {
             tables,
             sums,
             // As many backups for each own shard as a shard has.
             backups: Bytes(replicas.saturating_mul(tables.0.saturating_add(sums.0))),
             unconfirmed: Self::unconfirmed_of(spec, memory, threads),
-            copies: spec.checkpoint.memory.of(memory),
+            copies: Bytes(snapshot_copies(spec, held).max(notes)),
             connections: Bytes(
                 CONNECTION
                     .0
@@ -121,6 +126,13 @@ impl PserverMemory {
             waiting: Self::waiting_of(memory),
             base: BASE,
         }
+    }
+
+    /// Copies of shards that a pserver holds if none is lost, its own shards and backups of others: its memory for snapshots
+    /// has as many equal parts. At least 1.
+    #[must_use]
+    pub fn own_copies(spec: &JobSpec) -> u64 {
+        u64::from(own_shards(spec)).saturating_mul(1 + u64::from(spec.pservers.replicas))
     }
 
     /// Rows for which each shard has room in every sparse table, the same number in all of them; `None` without sparse tables.
@@ -133,16 +145,19 @@ impl PserverMemory {
         if row_bytes == 0 {
             return None;
         }
-        let room = spec.pservers.memory.0.saturating_sub(Self::of(spec).total().0);
+        let need = Self::of(spec);
+        let room = spec.pservers.memory.0.saturating_sub(need.total().0);
+        // The notes on their rows come out of the memory for copies as far as it has room for them.
+        let dense = notes_of(need.tables.0.saturating_mul(1 + u64::from(spec.pservers.replicas)));
+        let with_notes = room.saturating_add(need.copies.0.saturating_sub(dense));
+        let room = room.min(with_notes / (UNITS + NOTES) * UNITS);
         let room = match spec.training.consistency {
             // The sums of a step are as large as the step.
             Consistency::Bsp => room - room / 8,
             Consistency::Ssp | Consistency::Asp => room,
         };
-        let own = spec.pservers.shards.max(1).div_ceil(spec.pservers.count.max(1));
-        let held = own.saturating_mul(1 + spec.pservers.replicas);
         // The last row number marks an empty place.
-        Some((room / u64::from(held) / row_bytes).min(ROWS_MAX - 1))
+        Some((room / Self::own_copies(spec) / row_bytes).min(ROWS_MAX - 1))
     }
 
     /// The least memory that [`PserverMemory::total`] fits into; some terms are parts of the memory and grow with it.
@@ -193,16 +208,16 @@ impl PserverMemory {
         }
         // Sparse tables take what is left of the memory of a pserver with its own shards.
         match Self::sparse_rows(&spec) {
-            Some(_) => fit.min(spec.pservers.shards.div_ceil(spec.pservers.count.max(1))),
+            Some(_) => fit.min(own_shards(&spec)),
             None => fit,
         }
     }
 
-    /// Bytes that a pserver needs for one more shard, with as many backups as a shard has. Sparse tables: with all rows for which it
+    /// Bytes that a pserver needs for one more shard, with as many backups as a shard has and parts of the memory for copies. Sparse tables: with all rows for which it
     /// would have room.
     #[must_use]
     pub fn for_one_more_shard(spec: &JobSpec) -> Bytes {
-        let own = spec.pservers.shards.div_ceil(spec.pservers.count.max(1));
+        let own = own_shards(spec);
         let total = |held| Self::of_shards(spec, held).total().0;
         let dense = total(own + 1).saturating_sub(total(own));
         let row_bytes: u64 = spec
@@ -215,6 +230,25 @@ impl PserverMemory {
         let rows = Self::sparse_rows(spec).unwrap_or(0).saturating_mul(copies);
         Bytes(dense.saturating_add(rows.saturating_mul(row_bytes)))
     }
+}
+
+/// Shards of the pserver with most of them, if no pserver is lost.
+fn own_shards(spec: &JobSpec) -> u32 {
+    spec.pservers.shards.max(1).div_ceil(spec.pservers.count.max(1))
+}
+
+/// Bytes of notes on the places of copies.
+fn notes_of(table_bytes: u64) -> u64 {
+    table_bytes.div_ceil(UNITS).saturating_mul(NOTES)
+}
+
+/// `checkpoint.memory` of a pserver with `held` shards. A shard that comes later gets an equal part among those that are there
+/// then, and these keep theirs: their snapshots are in use.
+fn snapshot_copies(spec: &JobSpec, held: u32) -> u64 {
+    let all = spec.checkpoint.memory.of(spec.pservers.memory).0;
+    let held = u64::from(held).saturating_mul(1 + u64::from(spec.pservers.replicas));
+    (PserverMemory::own_copies(spec) + 1..=held)
+        .fold(all, |sum, copies| sum.saturating_add(all / copies))
 }
 
 /// Parameters of a table in this number of shards; shards differ by at most one row.
@@ -232,6 +266,7 @@ mod tests {
     use super::*;
     use crate::spec::check::check;
     use crate::spec::job::sample;
+    use crate::spec::limits::ANY_FEATURES;
 
     fn job(change: impl FnOnce(&mut JobSpec)) -> JobSpec {
         let mut spec = sample();
@@ -253,9 +288,11 @@ mod tests {
             }))
             .0
         };
-        // A quarter of 64 MiB of parameters and as much of sums; shards differ by a row.
-        assert!(bytes(0).abs_diff(32 << 20) < 64, "{}", bytes(0));
-        assert!(bytes(1).abs_diff(2 * bytes(0)) < 64, "{}", bytes(1));
+        // A quarter of 64 MiB of parameters and as much of sums; shards differ by a row. Parts of 64 MiB for copies.
+        let copies = |count: u64| (64 << 20) / count;
+        let (one, two) = ((32 << 20) + copies(3), (64 << 20) + copies(5) + copies(6));
+        assert!(bytes(0).abs_diff(one) < 64, "{}", bytes(0));
+        assert!(bytes(1).abs_diff(two) < 64, "{}", bytes(1));
     }
 
     #[test]
@@ -273,6 +310,30 @@ mod tests {
         asp.training.consistency = Consistency::Asp;
         assert_eq!(PserverMemory::of(&asp).sums, Bytes(0));
         check(&asp).expect("it fits without sums");
+    }
+
+    #[test]
+    fn notes_on_copies_count_where_they_exceed_checkpoint_memory() {
+        let spec = |sparse: bool, share: &str| {
+            job(|spec| {
+                spec.model.features = if sparse { ANY_FEATURES } else { 16 << 20 };
+                spec.training.consistency = Consistency::Asp;
+                spec.pservers.count = 1;
+                spec.pservers.memory = Bytes::mib(256);
+                spec.checkpoint.memory = share.parse().expect("a share");
+            })
+        };
+        for (share, bytes) in [("25%", 64.0), ("1MiB", 64.0 * 33.0 / 512.0)] {
+            let copies = PserverMemory::of(&spec(false, share)).copies.0;
+            assert!((copies as f64 / f64::from(1 << 20) - bytes).abs() < 0.01, "{share}: {copies}");
+        }
+        let rows = |share| PserverMemory::sparse_rows(&spec(true, share)).expect("sparse") as f64;
+        let few = spec(true, "1KiB");
+        assert!((rows("1MiB") / rows("1KiB") - 1.0).abs() < 0.01, "notes are more than 1 MiB");
+        let bytes = few.tables()[0].row_bytes() * PserverMemory::own_copies(&few);
+        let with_notes = rows("1KiB") * bytes as f64 * (1.0 + 33.0 / 512.0);
+        let taken = with_notes + PserverMemory::of(&few).total().0 as f64;
+        assert!((taken / few.pservers.memory.0 as f64 - 1.0).abs() < 0.01, "{taken}");
     }
 
     #[test]

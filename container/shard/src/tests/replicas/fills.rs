@@ -190,6 +190,19 @@ fn s14_earlier_view_does_not_touch_a_refill() {
     assert_eq!(content(&copies, 0), content(&copies, 1));
 }
 
+/// The pserver divides its memory among the copies that are there.
+#[test]
+fn copy_that_is_left_out_is_reported_once() {
+    let mut copies = Copies::new(2, Sharing::Queue, config(SGD));
+    for _ in 0..2 {
+        copies.view(1, view(1, 2, &[0]));
+    }
+    assert_eq!(copies.reports_of(1), [&ShardReport::CopyLeft { shard: ShardId(0) }]);
+    copies.view(0, view(1, 2, &[0]));
+    let left = |it: &&ShardReport| matches!(it, ShardReport::CopyLeft { .. });
+    assert_eq!(copies.reports_of(0).into_iter().filter(left).count(), 0, "the primary stays");
+}
+
 #[test]
 fn s14_view_from_before_the_copy_left_brings_none_back() {
     let mut copies = asp();
