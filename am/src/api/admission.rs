@@ -65,8 +65,9 @@ impl ConnectionTable {
         self.unproven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is room for a connection of this peer. Closes another one for it where needed.
-    pub(super) async fn enter(self: &Arc<Self>, peer: IpAddr) -> ConnectionPermit {
+    /// Waits until there is room for a connection of this peer. Closes another one for it where needed. None: this one is to
+    /// be closed.
+    pub(super) async fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionPermit> {
         loop {
             let wait = {
                 let mut unproven = self.unproven();
@@ -77,15 +78,12 @@ impl ConnectionTable {
                 }
                 match room {
                     Room::After(wait) => wait,
+                    Room::Refused => return None,
                     Room::Free | Room::Close(_) => {
                         let closed = Arc::new(Notify::new());
                         let number = unproven.enter(peer, now, Arc::clone(&closed));
-                        return ConnectionPermit {
-                            table: Arc::clone(self),
-                            number,
-                            closed,
-                            permit: Mutex::new(None),
-                        };
+                        let (table, permit) = (Arc::clone(self), Mutex::new(None));
+                        return Some(ConnectionPermit { table, number, closed, permit });
                     }
                 }
             };

@@ -50,7 +50,10 @@ pub(super) async fn accept(
                 continue;
             }
         };
-        let place = table.enter(peer.ip()).await;
+        let Some(place) = table.enter(peer.ip()).await else {
+            tracing::debug!(%peer, "connection_refused");
+            continue;
+        };
         next += 1;
         let state =
             session::ConnectionState::new(ConnectionId(next), peer.ip(), gate.clone(), place);

@@ -12,12 +12,16 @@
 //! - At most `total` unproven connections exist. At the limit the oldest connection of the address with the most
 //!   connections is closed.
 //! - An address that already has `per_peer` of them loses its oldest one for its next.
-//! - A connection younger than `grace` is never closed. An address above `per_peer` can therefore fill the list with
+//! - A connection younger than `grace` is not closed for those. An address above `per_peer` can therefore fill the list with
 //!   young connections: all containers of one node reconnect at the same moment after a restart of the ApplicationMaster.
-//!   If the list is full of young connections, the caller waits and leaves the new one in the kernel's queue.
+//! - A full list of which one address has half or more: the oldest of these, also a young one, is closed for an address with
+//!   fewer. The address itself gets no further connection while all of its own are young. Its next ones must not wait in
+//!   front of those of others in the kernel's queue, so the caller closes them at once; a container tries again.
+//! - A full list of young connections without such an address: the caller waits and leaves the new one in the kernel's queue.
 //!
 //! **Rejected.** Refusing the newest: 512 silent connections then keep every container out until they time out, and a
-//! local run has one address only. Reserved places for containers: before the proof nothing distinguishes a container
+//! local run has one address only. Closing young connections for any address with fewer: when many containers connect at once,
+//! each would cut off others in the middle of their proofs. Reserved places for containers: before the proof nothing distinguishes a container
 //! from another peer.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,6 +66,8 @@ pub enum Room<H> {
     Close(H),
     /// Not before this time has passed, or a connection has left.
     After(Duration),
+    /// No: the address has half of a full list, in connections that still have time for a proof.
+    Refused,
 }
 
 struct Unproven<H> {
@@ -101,26 +107,24 @@ impl<H> UnprovenConnections<H> {
     /// Whether a connection of `peer` may be taken at `now`, a monotonic time.
     pub fn room(&mut self, peer: IpAddr, now: Duration) -> Room<H> {
         let peer = peer.to_canonical();
-        let of_peer = self.peers.get(&peer).map_or(0, BTreeSet::len);
+        let of_peer = self.count(peer);
         let is_full = self.connections.len() >= self.limits.total.max(1);
-        let payer = if of_peer >= self.limits.per_peer.max(1) {
-            Some(peer)
-        } else if is_full {
-            self.largest()
-        } else {
-            None
-        };
+        let largest = self.largest().filter(|_| is_full);
+        let half = self.limits.total.div_ceil(2);
+        let has_half = largest.filter(|largest| self.count(*largest) >= half);
+        let fewer = has_half.filter(|largest| of_peer < self.count(*largest));
+        let of_its_own = Some(peer).filter(|_| of_peer >= self.limits.per_peer.max(1));
+        let payer = fewer.or(of_its_own).or(largest);
         let Some(oldest) = payer.and_then(|payer| self.oldest(payer)) else {
             return Room::Free;
         };
-        let age = self
-            .connections
-            .get(&oldest)
-            .map_or(self.limits.grace, |it| now.saturating_sub(it.since));
-        if age < self.limits.grace {
-            return match is_full {
-                true => Room::After(self.limits.grace - age),
-                false => Room::Free,
+        let since = self.connections.get(&oldest).map_or(now, |oldest| oldest.since);
+        let young = self.limits.grace.saturating_sub(now.saturating_sub(since));
+        if !young.is_zero() && fewer.is_none() {
+            return match (is_full, has_half) {
+                (false, _) => Room::Free,
+                (true, None) => Room::After(young),
+                (true, Some(_)) => Room::Refused,
             };
         }
         match self.leave(oldest) {
@@ -149,6 +153,10 @@ impl<H> UnprovenConnections<H> {
             }
         }
         Some(left.handle)
+    }
+
+    fn count(&self, peer: IpAddr) -> usize {
+        self.peers.get(&peer).map_or(0, BTreeSet::len)
     }
 
     fn oldest(&self, peer: IpAddr) -> Option<u64> {
@@ -182,17 +190,15 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
-    /// Takes a connection; which one was closed for it.
-    fn take(
-        book: &mut UnprovenConnections<u64>,
-        from: u8,
-        at: u64,
-        handle: u64,
-    ) -> Result<Option<u64>, Duration> {
+    /// The connection that was closed for another one, if any. Else why it was not taken: the wait, or none if it is refused.
+    type Taken = Result<Option<u64>, Option<Duration>>;
+
+    fn take(book: &mut UnprovenConnections<u64>, from: u8, at: u64, handle: u64) -> Taken {
         let closed = match book.room(peer(from), ms(at)) {
             Room::Free => None,
             Room::Close(closed) => Some(closed),
-            Room::After(wait) => return Err(wait),
+            Room::After(wait) => return Err(Some(wait)),
+            Room::Refused => return Err(None),
         };
         book.enter(peer(from), ms(at), handle);
         Ok(closed)
@@ -228,13 +234,76 @@ mod tests {
         for n in 0..8 {
             assert_eq!(take(&mut book, 1, n, n), Ok(None), "{n}");
         }
-        assert_eq!(take(&mut book, 1, 10, 8), Err(ms(90)));
-        assert_eq!(take(&mut book, 2, 10, 9), Err(ms(90)));
+        assert_eq!(take(&mut book, 1, 10, 8), Err(None));
         // A proof makes room at once.
         assert_eq!(book.leave(3), Some(2));
-        assert_eq!(take(&mut book, 2, 11, 9), Ok(None));
+        assert_eq!(take(&mut book, 1, 11, 9), Ok(None));
         // What had its time yields.
-        assert_eq!(take(&mut book, 2, 100, 10), Ok(Some(0)));
+        assert_eq!(take(&mut book, 1, 100, 10), Ok(Some(0)));
+    }
+
+    #[test]
+    fn young_connections_of_several_nodes_are_awaited() {
+        let mut book = book(6, 2);
+        for n in 0..6 {
+            assert_eq!(take(&mut book, (n % 3) as u8, n, n), Ok(None), "{n}");
+        }
+        for from in [0, 3] {
+            assert_eq!(take(&mut book, from, 10, 9), Err(Some(ms(90))), "{from}");
+        }
+        assert_eq!(take(&mut book, 3, 100, 9), Ok(Some(0)));
+    }
+
+    /// Of 8 connections, all young: those of each address, and what a further one of an address comes to.
+    #[test]
+    fn address_with_half_of_a_full_list_yields_to_others() {
+        let refused = Err(None);
+        let waits = Err(Some(GRACE));
+        let cases: [(&[usize], u8, Taken); 8] = [
+            (&[8], 1, Ok(Some(0))),
+            (&[8], 0, refused),
+            (&[5, 3], 1, Ok(Some(0))),
+            (&[5, 3], 2, Ok(Some(0))),
+            (&[5, 3], 0, refused),
+            (&[4, 4], 2, Ok(Some(0))),
+            (&[4, 4], 1, refused),
+            (&[3, 3, 2], 3, waits),
+        ];
+        for (counts, from, expected) in cases {
+            let mut book = book(8, 2);
+            let mut handle = 0;
+            for (address, count) in (0..).zip(counts) {
+                for _ in 0..*count {
+                    assert_eq!(take(&mut book, address, 0, handle), Ok(None));
+                    handle += 1;
+                }
+            }
+            assert_eq!(take(&mut book, from, 0, 99), expected, "{counts:?}, {from}");
+        }
+    }
+
+    /// A host opens connections as fast as the port takes them. Another one gets its connection, and keeps it while it is young.
+    #[test]
+    fn flood_of_one_host_leaves_the_others_their_connections() {
+        let mut book = book(16, 4);
+        let (mut handle, mut refused) = (0, 0);
+        for at in 0..GRACE.as_millis() as u64 * 3 {
+            for _ in 0..20 {
+                handle += 1;
+                match take(&mut book, 1, at, handle) {
+                    Ok(closed) => assert_ne!(closed, Some(0)),
+                    Err(wait) => {
+                        assert_eq!(wait, None, "the queue of the port is emptied");
+                        refused += 1;
+                    }
+                }
+            }
+            if at == 10 {
+                assert!(matches!(take(&mut book, 2, at, 0), Ok(Some(_))));
+            }
+        }
+        assert!(refused > 0);
+        assert!(book.connections.values().any(|it| it.handle == 0));
     }
 
     #[test]

@@ -92,7 +92,10 @@ async fn accept(
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let handshake = handshakes.enter(peer.ip()).await;
+                let Some(handshake) = handshakes.enter(peer.ip()).await else {
+                    tracing::debug!(%peer, "data_connection_refused");
+                    continue;
+                };
                 let thread = Rc::clone(&thread);
                 tokio::task::spawn_local(async move {
                     let served = connection::serve(&thread, stream, handshake, timeout).await;

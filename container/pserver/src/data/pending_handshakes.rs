@@ -32,8 +32,8 @@ impl PendingHandshakes {
         }
     }
 
-    /// Waits until there is room; closes another connection if necessary.
-    pub(super) async fn enter(self: &Rc<Self>, peer: IpAddr) -> PendingHandshake {
+    /// Waits until there is room; closes another connection if necessary. None: this one is to be closed.
+    pub(super) async fn enter(self: &Rc<Self>, peer: IpAddr) -> Option<PendingHandshake> {
         loop {
             let room = self.admission.borrow_mut().room(peer, self.started.elapsed());
             match room {
@@ -46,11 +46,12 @@ impl PendingHandshakes {
                 }
                 Room::Close(oldest) => oldest.notify_one(),
                 Room::Free => {}
+                Room::Refused => return None,
             }
             let closed = Rc::new(Notify::new());
             let now = self.started.elapsed();
             let number = self.admission.borrow_mut().enter(peer, now, Rc::clone(&closed));
-            return PendingHandshake { all: Rc::clone(self), number, closed };
+            return Some(PendingHandshake { all: Rc::clone(self), number, closed });
         }
     }
 }
