@@ -10,7 +10,7 @@ use heddle_channel::{PeerProbe, PeerTimeout};
 use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::Attempt;
-use heddle_protocol::spec::{JobSpec, Location, phase_count};
+use heddle_protocol::spec::{BatchFeatures, JobSpec, Location, phase_count};
 use heddle_protocol::view::{ApplicationView, AttemptView, JobView, Placement};
 use heddle_telemetry::descriptors::Limit;
 use tokio::net::TcpListener;
@@ -72,6 +72,7 @@ pub(super) async fn run_job<C: ContainerSource>(
     let mut before = earlier_attempts(past.as_ref(), attempt, context.placement).await;
     log.continue_from(before.history.clone(), std::mem::take(&mut before.events));
     let base = prepared.base.as_ref().map(|base| base.manifest.cut);
+    let recorded = prepared.base.as_ref().map(|base| base.manifest.spec.clone());
     let recovered = StartupState {
         attempt,
         generation: prepared.generation,
@@ -91,7 +92,7 @@ pub(super) async fn run_job<C: ContainerSource>(
     };
     let core = Core::new(Config {
         run: file.run,
-        spec: Arc::new(started_spec(spec, prepared.init)),
+        spec: Arc::new(started_spec(spec, prepared.init, recorded.as_ref())),
         recorded: RecordedSpec::default(),
         plan,
         plan_file: prepared.plan_file,
@@ -161,9 +162,17 @@ async fn earlier_attempts(
 }
 
 /// The job with the checkpoint that was found for `model.init`, so that each start from initial values takes the same one.
-fn started_spec(spec: &JobSpec, init: Option<Location>) -> JobSpec {
+/// Batches are closed as in the run that is continued, whose spec is `recorded`.
+fn started_spec(
+    spec: &JobSpec,
+    init: Option<Location>,
+    recorded: Option<&serde_json::Value>,
+) -> JobSpec {
     let mut spec = spec.clone();
     spec.model.init = init.or(spec.model.init);
+    if let Some(recorded) = recorded {
+        spec.batch_features = BatchFeatures::recorded(recorded);
+    }
     spec
 }
 
@@ -176,4 +185,24 @@ fn serve(listener: TcpListener, state: ApiState, gate: Option<Arc<PageGate>>) {
 /// Starts a task whose log lines carry the job's span and this one.
 fn spawn(span: Span, task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(task.instrument(span));
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::spec::Bytes;
+    use heddle_protocol::spec::job::sample;
+
+    use super::*;
+
+    /// The memory may be raised for it; steps of its tasks stay the same records.
+    #[test]
+    fn continued_run_closes_batches_where_it_began_to() {
+        let with = |bytes| JobSpec { batch_features: BatchFeatures::of(bytes), ..sample() };
+        let (before, now) = (with(Bytes::mib(512)), with(Bytes::mib(2048)));
+        let json = |spec: &JobSpec| serde_json::from_slice(&spec.to_json()).expect("JSON");
+        assert_eq!(started_spec(&now, None, None), now);
+        assert_eq!(started_spec(&now, None, Some(&json(&before))), before);
+        let older = BatchFeatures::default();
+        assert_eq!(started_spec(&now, None, Some(&json(&sample()))).batch_features, older);
+    }
 }

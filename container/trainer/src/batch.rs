@@ -1,5 +1,7 @@
 //! A minibatch in compressed rows, reused from step to step.
 
+use heddle_protocol::spec::BatchFeatures;
+
 /// Records of one step: labels, and features in compressed sparse rows.
 ///
 /// Row `r` has the features `indices[offsets[r]..offsets[r + 1]]` (0-based, rising) with the values
@@ -127,7 +129,7 @@ impl Batch {
     /// Ends the row whose features were appended since the last one.
     pub(crate) fn end_row_as_written(&mut self, label: f32) {
         self.labels.push(label);
-        // `full` keeps the number of features of a batch below 2³².
+        // `full` keeps the number of features of a batch below 2³²: a record has at most 5 Mi, since its line has 10 MiB.
         self.offsets.push(self.values.len() as u32);
     }
 
@@ -139,16 +141,30 @@ impl Batch {
         self.values.truncate(end);
     }
 
-    /// Whether another record might not fit: at the wanted rows, or close to the limit of `offsets`. A record
-    /// has at most 5 Mi features, since its line is at most 10 MiB long.
-    pub(crate) fn full(&self, rows_max: usize) -> bool {
-        self.rows() >= rows_max || self.values.len() > FEATURES_MAX
+    /// Takes the last row out.
+    pub(crate) fn drop_row(&mut self) {
+        self.labels.pop();
+        if self.rows() + 1 < self.offsets.len() {
+            self.offsets.pop();
+        }
+        self.weights.truncate(self.rows());
+        self.drop_unended();
+    }
+
+    /// Features of the last row; 0 without a row.
+    pub(crate) fn last_features(&self) -> usize {
+        match self.offsets[..] {
+            [.., start, end] => (end - start) as usize,
+            _ => 0,
+        }
+    }
+
+    /// Whether it takes no further record: at the wanted rows, or above the limit of features. It depends on the data and the
+    /// job alone, so steps do not depend on the trainer that reads them.
+    pub(crate) fn full(&self, rows_max: usize, limit: BatchFeatures) -> bool {
+        self.rows() >= rows_max || self.values.len() > limit.batch()
     }
 }
-
-/// Features of a batch beyond which it is closed early (1 GiB of indices and values). Depends on the data alone,
-/// so steps do not depend on the trainer that reads them.
-const FEATURES_MAX: usize = 1 << 27;
 
 #[cfg(test)]
 mod tests {
@@ -167,6 +183,25 @@ mod tests {
         assert_eq!(batch.indices, [1, 5]);
         batch.clear();
         assert_eq!(batch, Batch::default());
+    }
+
+    #[test]
+    fn last_row_can_be_taken_out() {
+        let mut batch = Batch::default();
+        batch.drop_row();
+        assert_eq!((&batch, batch.last_features()), (&Batch::default(), 0));
+        batch.indices.push(1);
+        batch.values.push(0.5);
+        batch.end_row(1.0);
+        let one = batch.clone();
+        batch.indices.extend([2, 3]);
+        batch.values.extend([0.5, 0.5]);
+        batch.end_row(1.0);
+        batch.weigh(1, 3.0);
+        assert_eq!(batch.last_features(), 2);
+        batch.drop_row();
+        assert_eq!((batch.rows(), batch.row(0)), (1, one.row(0)));
+        assert_eq!((batch.weight(0), batch.weights.len()), (Some(1.0), 1));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use heddle_backoff::Backoff;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::InputPlan;
-use heddle_protocol::spec::BadRecords;
+use heddle_protocol::spec::{BadRecords, BatchFeatures};
 use heddle_storage::{Storage, StorageUrl, connect};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -33,6 +33,8 @@ use heddle_storage::chain;
 /// Steps of one feed: one that is being read, one that is held until it is known whether another follows, and two for the
 /// training loop (one in progress, one that waits).
 const WORKS: usize = 4;
+/// With large batches: one that is read and one that is held. The training loop gets the latter before the next is read.
+const WORKS_MIN: usize = 2;
 /// Waits before a task is opened again after the storage failed.
 const RETRY: Backoff = Backoff::new(100, 10_000);
 /// Retries of a task, which take some five minutes: longer than DataNodes or a NameNode take to restart.
@@ -57,6 +59,10 @@ pub struct FeedSettings {
     pub index_features: bool,
     /// Records of a step, at least 1.
     pub rows: usize,
+    /// Features of a step at the most.
+    pub batch_features: BatchFeatures,
+    /// Bytes that the steps of a feed may take beyond two: of large batches fewer are read ahead.
+    pub ahead_bytes: usize,
     /// Weights of classes.
     pub class_weights: ClassWeights,
     /// Policy for malformed records.
@@ -151,6 +157,8 @@ impl Feed {
             settings,
             empty,
             spare: None,
+            works: WORKS,
+            largest: 0,
             items,
             storages: HashMap::new(),
             ahead: None,
@@ -237,6 +245,10 @@ struct FeedThread {
     index: Option<KeyIndex>,
     /// Taken from `empty` and not used, since the task ended.
     spare: Option<Box<StepWork>>,
+    /// Works that exist.
+    works: usize,
+    /// Bytes of the largest batch so far.
+    largest: usize,
     items: Sender<(FeedId, FeedItem)>,
     storages: HashMap<String, Arc<dyn Storage>>,
     /// The task after the present one.
@@ -326,10 +338,7 @@ impl FeedThread {
         // Of the task, before the batch that is read next.
         let mut records = 0;
         loop {
-            let mut work = match self.spare.take() {
-                Some(work) => work,
-                None => self.empty.recv().map_err(|_| Abandoned)?,
-            };
+            let mut work = self.empty_work()?;
             // Skipped steps are read too: their ends depend on every line before.
             let read = loop {
                 let read = reader.next_batch(self.settings.rows, &mut work.batch).await;
@@ -352,6 +361,7 @@ impl FeedThread {
             if let Some(index) = &mut self.index {
                 work.index_features(index);
             }
+            self.largest = self.largest.max(work.feature_bytes());
             self.held.push_back(FeedItem::Step { step: at, work, end: false });
             at += 1;
             self.step = at;
@@ -360,6 +370,19 @@ impl FeedThread {
         let bad = reader.bad_records().clone();
         self.held.push_back(FeedItem::TaskEnd { task, steps: at - first, bad });
         Ok(())
+    }
+
+    /// A step to be filled. Frees those that would exceed the memory, with the buffers that they keep.
+    fn empty_work(&mut self) -> Result<Box<StepWork>, Abandoned> {
+        if let Some(work) = self.spare.take() {
+            return Ok(work);
+        }
+        let fit = self.settings.ahead_bytes / self.largest.max(1);
+        while self.works > fit.max(WORKS_MIN) {
+            drop(self.empty.recv().map_err(|_| Abandoned)?);
+            self.works -= 1;
+        }
+        self.empty.recv().map_err(|_| Abandoned)
     }
 
     /// Opens a task, unless it was opened ahead.
@@ -415,7 +438,11 @@ impl FeedThread {
         };
         let policy = self.settings.policy(task);
         let (file, range, format) = (file.clone(), *range, self.settings.format);
-        Ok(async move { TaskReader::open(storage, &file, range, format, policy).await })
+        let limit = self.settings.batch_features;
+        Ok(async move {
+            let reader = TaskReader::open(storage, &file, range, format, policy).await?;
+            Ok(reader.limited(limit))
+        })
     }
 
     /// Sends the held items. `end`: the held step is the last one.
@@ -502,6 +529,8 @@ mod tests {
             },
             index_features: false,
             rows: 2,
+            batch_features: BatchFeatures::default(),
+            ahead_bytes: usize::MAX,
             class_weights: ClassWeights::default(),
             bad_records: BadRecords::Fail,
             quarantine: dir.join("bad"),
@@ -602,6 +631,31 @@ mod tests {
             }
         }
         assert_eq!(ends, [(0, 25), (1, 1)]);
+    }
+
+    /// Each step has 16 bytes.
+    #[test]
+    fn fewer_large_batches_are_read_ahead() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (ahead_bytes, ahead) in [(64, 3), (63, 2), (48, 2), (47, 1), (0, 1)] {
+            let settings = FeedSettings { ahead_bytes, ..settings(dir.path(), &[50]) };
+            let (items, received) = unbounded();
+            let tasks = vec![TaskId(0)];
+            let feed = Feed::start(FeedId(1), settings, tasks, 0, BTreeMap::new(), items);
+            let feed = feed.expect("a thread");
+            let next = || received.recv_timeout(Duration::from_millis(200));
+            let works: Vec<_> = (0..WORKS).map_while(|_| next().ok()).collect();
+            // One more is held.
+            assert_eq!(works.len(), ahead, "{ahead_bytes}");
+            let mut steps = 0;
+            for (_, item) in works.into_iter().chain(&received) {
+                if let FeedItem::Step { work, .. } = item {
+                    feed.give_back(work);
+                    steps += 1;
+                }
+            }
+            assert_eq!(steps, 25);
+        }
     }
 
     #[test]

@@ -110,6 +110,12 @@ impl StepWork {
         index.index(&self.batch.indices, &mut self.keys, &mut self.local);
     }
 
+    /// Bytes of the batch's features and their places.
+    pub(crate) fn feature_bytes(&self) -> usize {
+        let Batch { indices, positions, values, .. } = &self.batch;
+        4 * (indices.len() + values.len() + self.local.len()) + 8 * positions.len()
+    }
+
     /// Clears it for another batch; keeps the buffers.
     pub fn clear(&mut self) {
         self.batch.clear();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use heddle_protocol::manifest::{InputFile, TaskRange};
 use heddle_protocol::metrics::BAD_EXAMPLES_MAX;
+use heddle_protocol::spec::BatchFeatures;
 use heddle_storage::Storage;
 
 use super::ReadError;
@@ -61,6 +62,7 @@ pub struct TaskReader {
     bytes: TaskBytes,
     format: RecordFormat,
     policy: BadPolicy,
+    limit: BatchFeatures,
     quarantine: Option<BufWriter<File>>,
     bad: BadCount,
     /// Spellings of the negative class whose first place is known.
@@ -89,6 +91,7 @@ impl TaskReader {
             bytes: TaskBytes::open(storage, file, range).await?,
             format,
             policy,
+            limit: BatchFeatures::default(),
             quarantine: None,
             bad: BadCount::default(),
             negatives: Negatives::default(),
@@ -105,7 +108,14 @@ impl TaskReader {
         self
     }
 
-    /// Fills `batch` with the next records, `rows_max` unless the task ends. An empty batch is the end of the task.
+    /// The same, with batches and records of at most this number of features.
+    #[must_use]
+    pub fn limited(mut self, limit: BatchFeatures) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Fills `batch` with the next records, `rows_max` unless the task ends or it has too many features. An empty batch is the end of the task.
     ///
     /// # Errors
     /// See [`ReadError`]; the task cannot be read further after one.
@@ -116,7 +126,7 @@ impl TaskReader {
     ) -> Result<(), ReadError> {
         batch.clear();
         self.row_lines.begin(self.lines);
-        while !batch.full(rows_max) {
+        while !batch.full(rows_max, self.limit) {
             match self.bytes.lines().await? {
                 NextLines::End => break,
                 NextLines::TooLong => {
@@ -156,9 +166,11 @@ impl TaskReader {
         let (text, limit) = (self.bytes.text(), self.bytes.limit());
         let mut at = 0;
         let mut parsed = Parsed::Good;
-        while at < limit && !batch.full(rows_max) {
+        while at < limit && !batch.full(rows_max, self.limit) {
             self.lines += 1;
-            match self.format.read_line(&text[at..], batch) {
+            let read = self.format.read_line(&text[at..], batch);
+            let read = read.and_then(|read| fitting(batch, self.limit).map(|()| read));
+            match read {
                 Ok((len, has_record)) => {
                     at += len;
                     if !has_record {
@@ -281,6 +293,19 @@ impl TaskReader {
     }
 }
 
+/// Takes the last record out if it has more features than one may have.
+fn fitting(batch: &mut Batch, limit: BatchFeatures) -> Result<(), LineError> {
+    let (features, most) = (batch.last_features(), limit.record());
+    if features <= most {
+        return Ok(());
+    }
+    batch.drop_row();
+    let what = format!(
+        "{features} features, more than the {most} of a record for which the trainers of this run have memory; a new run with more trainers.memory takes it"
+    );
+    Err(LineError { column: 1, what })
+}
+
 fn quarantine_error(path: &std::path::Path, source: io::Error) -> ReadError {
     ReadError::Quarantine { file: path.display().to_string(), source }
 }
@@ -374,6 +399,39 @@ mod tests {
             assert_eq!(whole(&case("a", text.as_bytes())).expect("read"), [0, 1], "{text:?}");
         }
         assert_eq!(whole(&case("a", b"\xef\xbb\xbf1 1:1\n0 2:1")).expect("read"), [0, 1]);
+    }
+
+    /// A few long lines of one small file would be a batch larger than the memory.
+    #[test]
+    fn batches_and_records_have_a_limit_of_features() {
+        let line = |features: usize| format!("1{}\n", " 1:1".repeat(features));
+        let text = [line(5), line(7).repeat(12), line(8), line(3)].concat();
+        let case = case("a", text.as_bytes());
+        // Of 48 features in a batch, and 6 in a record; then of 56 and 7.
+        let read = |memory: u64, policy: BadPolicy| {
+            let limit = BatchFeatures::of(heddle_protocol::spec::Bytes(memory));
+            wait(async {
+                let format = RecordFormat {
+                    features: heddle_protocol::spec::limits::ANY_FEATURES,
+                    ..FORMAT
+                };
+                let range = TaskRange { file: 0, start: 0, end: u64::MAX };
+                let storage = Arc::new(LocalStorage);
+                let opened = TaskReader::open(storage, &case.file, range, format, policy).await?;
+                let (mut reader, mut batch) = (opened.limited(limit), Batch::default());
+                let mut batches = Vec::new();
+                while batches.is_empty() || !batch.is_empty() {
+                    reader.next_batch(100, &mut batch).await?;
+                    batches.push((batch.rows(), batch.values.len(), batch.positions.len()));
+                }
+                Ok::<_, ReadError>((batches, reader.bad_records().clone()))
+            })
+        };
+        let error = read(40 * 48, BadPolicy::Fail).expect_err("7 are too many").to_string();
+        assert!(error.contains("a:2:1: 7 features, more than the 6 of a record"), "{error}");
+        let (batches, bad) = read(40 * 56, BadPolicy::Skip(1)).expect("one is too long");
+        assert_eq!(batches, [(9, 61, 61), (5, 31, 31), (0, 0, 0)]);
+        assert_eq!(bad.records, 1);
     }
 
     #[test]

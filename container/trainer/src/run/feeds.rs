@@ -61,6 +61,9 @@ impl Feeds {
             format,
             index_features,
             rows: spec.training.batch as usize,
+            batch_features: spec.batch_features,
+            // The rest is for code and the buffers of lines and connections.
+            ahead_bytes: usize::try_from(spec.trainers.memory.0 / 8 * 7).unwrap_or(usize::MAX),
             class_weights: ClassWeights::of(spec),
             bad_records: spec.data.bad_records,
             quarantine: self.quarantine.clone(),

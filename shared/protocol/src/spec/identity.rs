@@ -21,6 +21,8 @@ use crate::ids::CutId;
 const SITE_KEYS: &str = "site-keys";
 /// The field of the JSON form with the keys that the data decides.
 const UNDECIDED: &str = "undecided";
+/// The field of the JSON form with the limit of batches: a continued run has that of its checkpoint.
+const BATCH_FEATURES: &str = "batch-features";
 
 /// SHA-256 over the keys of a spec that make it the job it is. Prints as 64 hex digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -85,6 +87,7 @@ fn keys(spec: &JobSpec) -> BTreeMap<String, String> {
     }
     keys.remove(SITE_KEYS);
     keys.remove(UNDECIDED);
+    keys.remove(BATCH_FEATURES);
     // A run that began with the newest checkpoint of a folder is the same job whichever is the newest by now.
     if let Some(init) = &spec.model.init {
         keys.insert("model.init".to_owned(), warm_start::folder(init).to_string());
@@ -182,6 +185,7 @@ mod tests {
     use heddle_optimizer::Optimizer;
 
     use super::*;
+    use crate::spec::batch_features::BatchFeatures;
     use crate::spec::job::sample;
     use crate::spec::value::{Bytes, PortRange};
 
@@ -252,6 +256,12 @@ mod tests {
         let differ = differences(&stated, &before);
         let differ: Vec<_> = differ.into_iter().map(|difference| difference.key).collect();
         assert_eq!(differ, ["model.optimizer"], "what is stated holds");
+    }
+
+    #[test]
+    fn limit_of_batches_is_not_part_of_the_job() {
+        let limit = BatchFeatures::of(Bytes::mib(64));
+        assert_eq!(changed(|spec| spec.batch_features = limit), (true, vec![]));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use heddle_optimizer::{Initialiser, Optimizer, Schedule};
 use serde::{Deserialize, Serialize};
 
 use super::algorithm::AlgorithmKind;
+use super::batch_features::BatchFeatures;
 use super::limits::task_errors;
 use super::options::{
     BadRecords, CheckpointDigest, Consistency, DataFormat, KeptPass, LabelScaling, ModelFormat,
@@ -67,6 +68,9 @@ pub struct JobSpec {
     /// The keys that are `"auto"` (`section.key`) until the data decides them; their fields hold placeholders. Empty in a job that runs.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub undecided: BTreeSet<String>,
+    /// Features after which a minibatch is closed: of the memory that trainers had when the run began.
+    #[serde(default, skip_serializing_if = "super::table::is_default")]
+    pub batch_features: BatchFeatures,
 }
 
 impl JobSpec {
@@ -222,6 +226,7 @@ pub fn sample() -> JobSpec {
         yarn: YarnSpec::default(),
         site_keys: BTreeSet::new(),
         undecided: BTreeSet::new(),
+        batch_features: BatchFeatures::default(),
     }
 }
 

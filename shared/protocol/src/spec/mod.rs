@@ -8,6 +8,7 @@
 //! whether two specs are the same job ([`identity`]), and what a job takes over from another one ([`warm_start`]).
 
 mod algorithm;
+mod batch_features;
 mod check;
 mod check_cluster;
 mod check_replicas;
@@ -32,6 +33,7 @@ pub mod warm_start;
 pub mod yarn;
 
 pub use algorithm::{AlgorithmKind, LabelRange, LossFunction};
+pub use batch_features::BatchFeatures;
 pub use check::{check, from_json};
 pub use file::ResumeRule;
 pub use heddle_optimizer::{GradientKind, Initialiser, Optimizer, OptimizerKind, Schedule};

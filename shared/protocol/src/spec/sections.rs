@@ -215,7 +215,7 @@ section! {
         key extra: u32 = "trainers.extra", Value("0"), OnResume, range(0, SLOTS_MAX),
             "Trainers beyond trainers.max, at most trainers.max, that are started one by one for a late task while no trainer is idle. They leave when no task is late for a phase, or when they are idle for 30s. In bsp only evaluations have tasks.";
         key memory: Bytes = "trainers.memory", Value("\"512MiB\""), OnResume + site, read(take.memory(key)),
-            "Of each.";
+            "Of each. A minibatch is closed early at one feature for each 40 bytes, of the memory with which the run began (docs/formats.md).";
         key vcores: u32 = "trainers.vcores", Value("1"), OnResume + site, range(1, VCORES_MAX),
             "Of each.";
         #[serde(default)]

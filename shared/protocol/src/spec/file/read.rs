@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::super::batch_features::BatchFeatures;
 use super::super::check::check;
 use super::super::job::JobSpec;
 use super::super::limits::SpecError;
@@ -69,6 +70,7 @@ pub fn read(text: &str, context: &ReadContext) -> Result<Job, Problems> {
     let of_site = origins.iter().filter(|(_, origin)| matches!(origin, Origin::Site { .. }));
     spec.site_keys = of_site.map(|(key, _)| (*key).to_owned()).collect();
     spec.undecided = undecided;
+    spec.batch_features = BatchFeatures::of(spec.trainers.memory);
     check(&spec).map_err(|error| Problems(vec![placed(error, &shown, &origins)]))?;
     Ok(Job {
         spec,
@@ -141,5 +143,6 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
         yarn: yarn?,
         site_keys: BTreeSet::new(),
         undecided: BTreeSet::new(),
+        batch_features: BatchFeatures::default(),
     })
 }
