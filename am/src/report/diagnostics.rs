@@ -61,7 +61,7 @@ fn next_step(of: &JobReport) -> String {
         ExitCode::Busy => {
             "submit the job again later; or request fewer or smaller containers, another queue, or a longer yarn.allocation-timeout".to_owned()
         }
-        ExitCode::Denied => "check the permissions of the user on the paths named".to_owned(),
+        ExitCode::Denied => "check the permissions of the user on the paths named, their room and quotas".to_owned(),
         ExitCode::Unreachable => "submit the job again when the service named answers".to_owned(),
         ExitCode::Input => "correct the job file or the paths named".to_owned(),
         ExitCode::Checkpoint => "run `heddle checkpoint verify`".to_owned(),

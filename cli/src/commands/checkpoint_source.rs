@@ -96,9 +96,11 @@ pub fn unusable(fact: &str, error: &StorageError) -> CommandFailure {
         Reason::Denied if error.place.starts_with("hdfs:") => {
             failure.next("on a cluster without security, HADOOP_USER_NAME sets the user")
         }
-        Reason::Quota(_) => failure.next("request a larger quota, or name another directory"),
         Reason::Unavailable => failure.next("try again when the file system is available"),
-        _ => failure,
+        reason => match reason.next_step() {
+            Some(next) => failure.next(next),
+            None => failure,
+        },
     }
 }
 

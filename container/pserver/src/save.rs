@@ -11,7 +11,7 @@ use bytemuck::cast_slice;
 use bytes::Bytes;
 use crossbeam::channel::{Receiver, Sender, bounded};
 use heddle_backoff::Backoff;
-use heddle_protocol::failure::ErrorClass;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::spec::CheckpointDigest;
 use heddle_self_faults::Slowness;
 use heddle_shard::{ShardConfig, SnapshotGone, SnapshotHead};
@@ -94,12 +94,12 @@ impl Drop for Recycled {
 }
 
 impl SaveFailure {
-    /// The class of the failure.
-    pub(crate) fn class(&self) -> ErrorClass {
+    /// The failure as the ApplicationMaster receives it.
+    pub(crate) fn failure(&self) -> Failure {
         match self {
-            Self::Storage(error) | Self::Save(SaveError::Storage(error)) => error.class(),
-            Self::Location(_) => ErrorClass::Input,
-            Self::Gone | Self::Save(_) => ErrorClass::Internal,
+            Self::Storage(error) | Self::Save(SaveError::Storage(error)) => error.failure_of(self),
+            Self::Location(_) => Failure::new(ErrorClass::Input, chain(self)),
+            Self::Gone | Self::Save(_) => Failure::new(ErrorClass::Internal, chain(self)),
         }
     }
 
@@ -207,15 +207,15 @@ async fn save_once(job: &SaveJob) -> Result<SavedShard, SaveFailure> {
     Ok(SavedShard { file, tables: statistics.finish() })
 }
 
-/// Proves that a file of the shard can be saved: one without values is made durable, and removed.
+/// Proves that a file of the shard can be saved: one without values, for which as much space is reserved, is made durable
+/// and removed.
 async fn probe(
     job: &SaveJob,
     (storage, dir): (&dyn Storage, &StorePath),
     header: ShardHeader,
     mut pieces: SectionPieces<'_>,
 ) -> Result<SavedShard, SaveFailure> {
-    let header = ShardHeader { tables: Vec::new(), sections: Vec::new(), ..header };
-    let writer = ShardWriter::create_with(storage, dir, header, job.digest).await?;
+    let writer = ShardWriter::create_probe(storage, dir, header, job.digest).await?;
     let file = writer.finish(storage).await?;
     for name in [file.file.clone(), sidecar_name(&file.file)] {
         // The commit removes what is left.
@@ -347,6 +347,9 @@ mod tests {
         assert_eq!(after(vec![unavailable(), unavailable(), Ok(7)]).await, (Ok(7), 3));
         let (result, tries) = after((0..TRIES + 3).map(|_| unavailable()).collect()).await;
         assert_eq!((result.is_err(), tries), (true, TRIES as usize));
+        let quota = storage(Reason::Quota("of bytes".to_owned())).failure();
+        assert_eq!(quota.class, ErrorClass::Denied);
+        assert!(quota.text.ends_with("request a larger quota, or name another directory"));
         for reason in [Reason::Denied, Reason::Quota(String::new()), Reason::NotFound] {
             let (result, tries) = after(vec![Err(storage(reason)), Ok(1)]).await;
             assert_eq!((result.is_err(), tries), (true, 1));

@@ -3,10 +3,8 @@
 use std::io;
 
 use crossbeam::channel::{Receiver, Sender, bounded};
-use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Epoch, ShardId, ViewVersion};
 use heddle_shard::{Shard, ShardConfig};
-use heddle_storage::chain;
 use tracing::Span;
 
 use crate::exit_on_panic::ExitOnPanic;
@@ -87,13 +85,14 @@ fn work(
                     Ok(file) => Ok(Some(file)),
                     Err(SaveFailure::Gone) => Ok(None),
                     Err(error) => {
-                        let (cut, text) = (job.moment.cut, chain(&error));
+                        let (cut, failure) = (job.moment.cut, error.failure());
+                        let text = &failure.text;
                         // The ApplicationMaster removes the directory of a cut that it aborts.
                         match error.is_directory_removed() {
                             true => tracing::info!(%cut, error = text, "shard_save_abandoned"),
                             false => tracing::warn!(%cut, error = text, "shard_not_saved"),
                         }
-                        Err(Failure::new(error.class(), text))
+                        Err(failure)
                     }
                 };
                 CoordinatorInput::Saved {

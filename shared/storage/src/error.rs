@@ -134,6 +134,15 @@ impl Reason {
         }
     }
 
+    /// What the user does about it, where that follows from the reason alone.
+    #[must_use]
+    pub fn next_step(&self) -> Option<&'static str> {
+        match self {
+            Self::Quota(_) => Some("request a larger quota, or name another directory"),
+            _ => None,
+        }
+    }
+
     /// The class of a failure for this reason.
     pub fn class(&self) -> ErrorClass {
         match self {
@@ -210,7 +219,13 @@ impl StorageError {
 
     /// The failure as other processes receive it.
     pub fn failure(&self) -> Failure {
-        Failure::new(self.class(), chain(self))
+        self.failure_of(self)
+    }
+
+    /// The same for an error that it is the reason of.
+    pub fn failure_of(&self, error: &(dyn Error + 'static)) -> Failure {
+        let next = self.reason.next_step().map(|next| format!("; {next}"));
+        Failure::new(self.class(), format!("{}{}", chain(error), next.unwrap_or_default()))
     }
 
     /// Whether the name does not exist.
@@ -371,5 +386,8 @@ mod tests {
             assert!(error.is_refused() && error.to_string().contains(words), "{error}");
         }
         assert!(!StorageError::new(Op::Write, "/f", Reason::Unavailable).is_refused());
+        let quota = StorageError::new(Op::Write, "/f", Reason::Quota("of names".to_owned()));
+        let advice = "cannot write /f: quota exceeded: of names; request a larger quota, or name another directory";
+        assert_eq!(quota.failure().text, advice);
     }
 }

@@ -285,6 +285,22 @@ fn quotas_delay_checkpoints_and_keep_the_old_ones() -> Result<()> {
 }
 
 #[test]
+fn space_quota_that_no_checkpoint_fits_ends_the_job_at_once() -> Result<()> {
+    let cluster = cluster()?;
+    let shape = Shape { local_data: true, ..Shape::passes(30) };
+    let job = HdfsJob::new(&cluster, "narrow", shape)?;
+    // A file of a shard has 12 MB, so one of its blocks counts 39 MiB. The files before it have blocks of 1 MiB.
+    cluster.set_quota(&job.root, None, Some(20 << 20))?;
+    let ended = job.heddle(&["run", "job.toml", "--set", "model.features=2000000"])?;
+    ensure!(ended.code == Some(5), "{ended:?}");
+    let words = ["no checkpoint can be saved", "quota", "request a larger quota"];
+    ensure!(words.iter().all(|words| ended.stderr.contains(words)), "{ended:?}");
+    ensure!(job.committed()?.is_empty(), "nothing was trained");
+    cluster.set_quota(&job.root, None, None)?;
+    Ok(())
+}
+
+#[test]
 fn safe_mode_delays_checkpoints_and_refuses_beginnings() -> Result<()> {
     let cluster = cluster()?;
     let shape = Shape::passes(30);

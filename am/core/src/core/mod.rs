@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use heddle_protocol::control::{Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::ErrorClass;
 
 use crate::action::{Action, CallId, ConnectionId, OperationId};
 use crate::chaos::FaultOrders;
@@ -388,6 +389,12 @@ impl Core {
         let CutEnded { reason, failure, .. } = &ended;
         if !rolls_back {
             self.save_cut_failed(failure);
+        }
+        let at_first = matches!(reason, CutReason::Initial | CutReason::First) && !rolls_back;
+        if at_first && failure.class == ErrorClass::Denied {
+            // Nothing is trained yet, and after the training nothing could be saved either.
+            let message = format!("no checkpoint can be saved: {failure}");
+            return self.fail(JobFailure::new(ExitCode::Denied, message));
         }
         match reason {
             CutReason::Due | CutReason::Ordered | CutReason::Initial | CutReason::First => {

@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use heddle_protocol::control::{Base, Command, LoadShards, Operation, TakeCut};
+use heddle_am_core::Stored;
+use heddle_protocol::control::{Base, Command, LoadShards, Operation, Report, TakeCut};
+use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, PhaseNo};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::spec::{Consistency, Location};
@@ -54,6 +57,34 @@ fn the_first_checkpoint_has_no_files_and_a_later_one_has() {
         checkpoint_now(&mut job);
         assert_eq!(checkpoints(&job), [(3, true, 0), (2, false, 4)]);
         assert!(ordered(&job, 2).iter().all(|order| !order.initial));
+    }
+}
+
+/// A quota, a permission, a full disk: what is found before the first step is not found at the end of all training.
+#[test]
+fn first_checkpoint_that_is_denied_ends_the_job() {
+    for (class, expected) in [
+        (ErrorClass::Denied, Some(ExitCode::Denied)),
+        (ErrorClass::Unreachable, None),
+        (ErrorClass::Internal, None),
+    ] {
+        for is_staged in [false, true] {
+            let mut job = Job::new(spec(Consistency::Bsp), 4, 0);
+            (job.auto.store, job.auto.save) = (is_staged, false);
+            job.start();
+            let failure = Failure::new(class, "quota exceeded; request a larger quota");
+            if is_staged {
+                let (cut, p0) = (job.cut(), job.pserver(0));
+                let (epoch, shard) = (job.process(p0).epoch, job.process(p0).shards[0]);
+                job.report(p0, Report::SaveFailed { cut, epoch, shard, failure });
+            } else {
+                job.answer_store(Stored::NotDone { failure });
+            }
+            let outcome = job.outcome.as_ref().map(|outcome| outcome.exit_code);
+            assert_eq!(outcome, expected, "{class:?}, {is_staged}");
+            let message = job.core.view().message;
+            assert_eq!(message.contains("request a larger quota"), expected.is_some(), "{message}");
+        }
     }
 }
 

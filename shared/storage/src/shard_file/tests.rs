@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use heddle_protocol::manifest::ShardFile;
+use heddle_protocol::spec::CheckpointDigest;
 
 use super::header::tests::header;
 use super::{SaveError, ShardReader, ShardWriter};
@@ -9,6 +10,7 @@ use crate::checkpoint::{CheckpointError, Damage};
 use crate::local::LocalStorage;
 use crate::path::StorePath;
 use crate::sidecar::SidecarError;
+use crate::testing::MemoryStorage;
 
 const ROWS: u64 = 300_000;
 
@@ -195,4 +197,25 @@ async fn a_shard_without_rows_is_a_valid_file() {
     let writer = ShardWriter::create(&LocalStorage, &place.root, header).await.expect("created");
     let file = writer.finish(&LocalStorage).await.expect("durable");
     assert_eq!(load(&place, &file).await.expect("loaded"), b"");
+}
+
+/// HDFS counts a whole block of each copy while a file is written, and blocks are as large as files.
+#[tokio::test]
+async fn a_probe_is_refused_where_its_file_would_be() {
+    let full = save(&Place::new(), 1 << 20).await.bytes;
+    for (quota, fits) in [(full, true), (full - 1, false)] {
+        let storage = MemoryStorage::new().with_quota(quota);
+        let (dir, digest) = (StorePath::root(), CheckpointDigest::Md5);
+        let header = header(1, 2, ROWS);
+        let probe = ShardWriter::create_probe(&storage, &dir, header.clone(), digest).await;
+        match probe {
+            Ok(writer) => {
+                let file = writer.finish(&storage).await.expect("durable");
+                assert!(fits && file.bytes < 1000, "{} bytes, without values", file.bytes);
+            }
+            Err(error) => assert!(!fits && error.to_string().contains("quota"), "{error}"),
+        }
+        let file = ShardWriter::create_with(&storage, &dir, header, digest).await;
+        assert_eq!(file.is_ok(), fits);
+    }
 }

@@ -34,6 +34,13 @@ pub enum SaveError {
     },
 }
 
+/// Length of the file with this header.
+fn length(header: &ShardHeader) -> Result<u64, FormatError> {
+    let start = header.encode()?.len() as u64;
+    let padded = header.sections.iter().map(|section| section.bytes().next_multiple_of(ALIGN));
+    Ok(padded.fold(start, u64::saturating_add))
+}
+
 /// A shard file being written: header first, then the bytes of all sections in order. The writer adds the padding
 /// between them.
 ///
@@ -72,14 +79,36 @@ impl ShardWriter {
         header: ShardHeader,
         digest: CheckpointDigest,
     ) -> Result<Self, SaveError> {
+        let bytes = length(&header)?;
+        Self::create_sized(storage, dir, header, (digest, bytes)).await
+    }
+
+    /// Creates a file without values, which takes as much space while it is written as one with this header: where a store
+    /// reserves space, a quota shows.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub async fn create_probe(
+        storage: &dyn Storage,
+        dir: &StorePath,
+        header: ShardHeader,
+        digest: CheckpointDigest,
+    ) -> Result<Self, SaveError> {
+        let bytes = length(&header)?;
+        let header = ShardHeader { tables: Vec::new(), sections: Vec::new(), ..header };
+        Self::create_sized(storage, dir, header, (digest, bytes)).await
+    }
+
+    async fn create_sized(
+        storage: &dyn Storage,
+        dir: &StorePath,
+        header: ShardHeader,
+        (digest, bytes): (CheckpointDigest, u64),
+    ) -> Result<Self, SaveError> {
         let uuid = Uuid::new_v4();
         let start = header.encode()?;
         let name = ShardFile::name(header.shard, uuid);
         let path = dir.join(&name).map_err(StorageError::from)?;
-        let sections = header.sections.iter();
-        let bytes = sections.fold(start.len() as u64, |sum, section| {
-            sum.saturating_add(section.bytes().next_multiple_of(ALIGN))
-        });
         let mut file = SummedWriter::create_sized(storage, &path, Mode::FILE, bytes).await?;
         if digest == CheckpointDigest::Md5AndSha256 {
             file = file.with_sha256();

@@ -42,6 +42,8 @@ enum Node {
 #[derive(Debug, Clone)]
 pub struct MemoryStorage {
     nodes: Arc<Mutex<BTreeMap<StorePath, Node>>>,
+    /// Most bytes that a file may be created for.
+    quota: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -58,7 +60,13 @@ impl MemoryStorage {
     /// A file system with a root directory only.
     pub fn new() -> Self {
         let nodes = BTreeMap::from([(StorePath::root(), Node::Dir)]);
-        Self { nodes: Arc::new(Mutex::new(nodes)) }
+        Self { nodes: Arc::new(Mutex::new(nodes)), quota: u64::MAX }
+    }
+
+    /// The same with a quota that a file of more bytes exceeds when it is created.
+    #[must_use]
+    pub fn with_quota(self, quota: u64) -> Self {
+        Self { quota, ..self }
     }
 
     /// Another file system with the same content, files closed.
@@ -76,7 +84,7 @@ impl MemoryStorage {
             };
             (path.clone(), node)
         });
-        Self { nodes: Arc::new(Mutex::new(copied.collect())) }
+        Self { nodes: Arc::new(Mutex::new(copied.collect())), ..*self }
     }
 
     /// All DataNodes lose power: unsynced bytes and all writers are lost.
@@ -166,6 +174,19 @@ impl Storage for MemoryStorage {
         let inode = Arc::new(Mutex::new(Inode { open: true, ..Inode::default() }));
         nodes.insert(path.clone(), Node::File(Arc::clone(&inode)));
         Ok(Box::new(MemoryWriter { inode, place: self.show(path) }))
+    }
+
+    async fn create_sized(
+        &self,
+        path: &StorePath,
+        mode: Mode,
+        bytes: u64,
+    ) -> Result<Box<dyn Writer>, WriteError> {
+        if bytes > self.quota {
+            let reason = Reason::Quota(format!("{bytes} bytes of {}", self.quota));
+            return Err(WriteError::NotDone(self.error(Op::Create, path, reason)));
+        }
+        self.create(path, mode).await
     }
 
     async fn open(&self, path: &StorePath, offset: u64) -> Result<Box<dyn Reader>, StorageError> {
