@@ -56,9 +56,13 @@ fn the_quick_start_on_hdfs_gives_the_result_of_a_local_run() -> Result<()> {
 #[test]
 fn a_namenode_failover_loses_no_checkpoint_and_no_byte() -> Result<()> {
     let cluster = Cluster::start(Options { namenodes: 2, ..Options::hdfs() })?;
-    let shape = Shape::passes(8);
+    let shape = Shape::passes(20);
     let job = HdfsJob::new(&cluster, "failover", shape)?;
-    let mut run = job.start(&[], "step-computed=sleep(30)")?;
+    // Until the other NameNode is used, which takes Hadoop's tool some seconds.
+    let slow = job.path().join("slow");
+    std::fs::write(&slow, "")?;
+    let points = format!("step-computed=return(sleep=30,while={})", slow.display());
+    let mut run = job.start(&[], &points)?;
     let before = run.wait_for("checkpoints", LIMIT, |view| view.checkpoints_taken >= 2)?;
     // Killed, not stopped: every process with a connection loses it in the middle of a call.
     cluster.kill(Daemon::NameNode(1))?;
@@ -67,6 +71,7 @@ fn a_namenode_failover_loses_no_checkpoint_and_no_byte() -> Result<()> {
         view.checkpoints_taken >= before.checkpoints_taken + 3
     })?;
     ensure!(after.rows > before.rows && after.recoveries.is_empty(), "{after:#?}");
+    std::fs::remove_file(slow)?;
     let events = ends_well(run, LIMIT)?;
     ensure!(commits(&events) >= 5);
     ensure!(job.verify()?.len() == 3);
