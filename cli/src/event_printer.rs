@@ -293,6 +293,24 @@ impl EventPrinter {
         }
     }
 
+    /// The records of all passes, and how many there were a second.
+    fn rows_in_words(&self, view: &JobView, seconds: f64) -> String {
+        // Each record once for a pass, as the updates count it. More are computed: to measure, to evaluate, and again. Of a very
+        // long job the newest passes alone are known.
+        let are_all = view.passes.first().is_some_and(|first| first.pass == 0);
+        let trained: u64 = view.passes.iter().map(|trained| trained.rows).sum();
+        let shown = if are_all { trained } else { view.rows };
+        let mut rows_text = format::thousands(shown);
+        // A continued run counts on; its rate is that of the rows that it has computed.
+        let before = self.rows_before.unwrap_or(view.rows);
+        let own = if before == 0 { shown } else { view.rows.saturating_sub(before) };
+        if own > 0 {
+            let rate = own as f64 / seconds.max(0.001);
+            rows_text.push_str(&format!(" in {seconds:.1} s, {rate:.0} rows/s"));
+        }
+        rows_text
+    }
+
     /// Prints the report of a finished job to stdout, scores first.
     fn finished(&self, model: Option<&str>, view: &JobView) -> Result<(), CommandFailure> {
         let local = |text: &str| short_path(text.trim_start_matches("file://").as_ref());
@@ -301,21 +319,11 @@ impl EventPrinter {
         }
         let elapsed = self.begun.elapsed().as_secs_f64();
         let seconds = self.facts.seconds.unwrap_or(elapsed);
-        // Only rows computed in this run; a continued run counts on.
-        let computed = view.rows.saturating_sub(self.rows_before.unwrap_or(view.rows));
-        // Each record once for a pass, as the updates count it. Computed ones are more where work was done again.
-        // Of a very long job the newest passes alone are known.
-        let are_all = view.passes.first().is_some_and(|first| first.pass == 0);
-        let trained = view.passes.iter().map(|trained| trained.rows).sum();
-        let mut rows_text = format::thousands(if are_all { trained } else { view.rows });
-        if computed > 0 {
-            let rate = computed as f64 / seconds.max(0.001);
-            rows_text.push_str(&format!(" in {seconds:.1} s, {rate:.0} rows/s"));
-        }
+        let rows_text = self.rows_in_words(view, seconds);
         // A job of an earlier version has evaluations alone.
-        let trained = view.passes.last().map(|trained| trained.pass);
+        let ended = view.passes.last().map(|trained| trained.pass);
         let evaluated = view.evaluations.last().map(|scores| scores.pass);
-        let last = trained.max(evaluated).map(|pass| pass.saturating_add(1));
+        let last = ended.max(evaluated).map(|pass| pass.saturating_add(1));
         let passes = last.or(self.facts.passes);
         let mut rows = Vec::new();
         if let Some(passes) = passes {
