@@ -64,8 +64,8 @@ pub struct KeptPlan {
     pub secret: Option<Secret>,
 }
 
-/// Looks every so often whether a plan's file is still there, and writes it again where somebody removed it: a trainer that
-/// replaces another one reads it. Never ends.
+/// Looks every so often whether a plan's file is still there, and writes it again if it was removed: a trainer that replaces
+/// another one reads it. Never ends.
 pub async fn keep(kept: KeptPlan, every: Duration, notices: mpsc::UnboundedSender<JobEvent>) {
     let dir = &kept.dir;
     let mut is_warned = false;
@@ -87,7 +87,7 @@ pub async fn keep(kept: KeptPlan, every: Duration, notices: mpsc::UnboundedSende
         // What removes it may come again.
         if !std::mem::replace(&mut is_warned, true) {
             let text = format!(
-                "somebody removed {dir} while the job runs: {outcome}; a container that needs another file of it cannot \
+                "{dir} was removed while the job runs: {outcome}; a container that needs another file of it cannot \
                  start any more: if the job ends for that, the same command continues it"
             );
             let _ending = notices.send(JobEvent::warning(text));
@@ -96,6 +96,12 @@ pub async fn keep(kept: KeptPlan, every: Duration, notices: mpsc::UnboundedSende
 }
 
 impl KeptPlan {
+    /// The plan with its file in `dir`, a URL. `secret`: see [`KeptPlan::secret`].
+    #[must_use]
+    pub fn new(plan: &Arc<InputPlan>, file: &PlanFile, dir: &str, secret: Option<Secret>) -> Self {
+        Self { plan: Arc::clone(plan), file: file.clone(), dir: dir.to_owned(), secret }
+    }
+
     async fn is_gone(&self) -> Result<bool, WritePlanError> {
         let location = StorageUrl::parse(&self.file.url)?;
         match connect(&location)?.stat(location.path()).await {
@@ -170,7 +176,7 @@ mod tests {
         keeping.abort();
         let warning = noticed.recv().await.expect("a warning");
         let text = serde_json::to_string(&warning).expect("JSON");
-        assert!(text.contains("somebody removed") && text.contains("written again"), "{text}");
+        assert!(text.contains("was removed") && text.contains("written again"), "{text}");
         assert!(noticed.try_recv().is_err(), "once");
         assert!(staging.join(STAGED_SECRET).exists());
     }

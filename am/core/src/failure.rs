@@ -1,6 +1,7 @@
 //! The error that ends a job.
 
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::failure::{ErrorClass, Failure};
 
 /// Why a job ends, and with which exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,5 +13,14 @@ pub(crate) struct JobFailure {
 impl JobFailure {
     pub(crate) fn new(exit_code: ExitCode, message: impl Into<String>) -> Self {
         Self { exit_code, message: message.into() }
+    }
+}
+
+/// The exit code when the storage failed at every try. All classes but one are [`ExitCode::Unreachable`], so that the next
+/// attempt of the application tries again.
+pub(crate) fn exit_after_tries(failure: &Failure) -> ExitCode {
+    match failure.class {
+        ErrorClass::Denied => ExitCode::Denied,
+        _ => ExitCode::Unreachable,
     }
 }

@@ -8,6 +8,7 @@
 //! job claims only after all checks that need no claim. The same checks follow the claim: the previous owner may have
 //! worked until that moment.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use heddle_am_core::{Locality, Outcome, Record};
@@ -58,7 +59,7 @@ pub(super) struct Prepared {
     pub(super) checkpoints: Vec<heddle_am_core::Checkpoint>,
     /// Records of the lineage.
     pub(super) carried: Vec<Record>,
-    pub(super) plan: InputPlan,
+    pub(super) plan: Arc<InputPlan>,
     /// The file that containers read it from.
     pub(super) plan_file: PlanFile,
     /// The hosts that store the input, as far as they were found in time.
@@ -148,7 +149,7 @@ pub(super) async fn prepare(
         damaged,
         checkpoints: known?,
         carried,
-        plan,
+        plan: Arc::new(plan),
         plan_file: plan_file?,
         locality,
         journal: journal?,

@@ -115,7 +115,7 @@ async fn commits(prepared: &Prepared, spec: &JobSpec, number: u32) {
         at_ms: 0,
         spec_digest: SpecDigest::of(spec).0,
         spec: serde_json::to_value(spec).expect("JSON"),
-        plan: prepared.plan.clone(),
+        plan: (*prepared.plan).clone(),
         initial: false,
         shards: vec![writer.finish(storage).await.expect("finished")],
         phase: PhaseNo(0),

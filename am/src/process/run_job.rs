@@ -11,7 +11,7 @@ use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::Attempt;
 use heddle_protocol::spec::{BatchFeatures, JobSpec, Location, phase_count};
-use heddle_protocol::view::{ApplicationView, AttemptView, JobView, Placement};
+use heddle_protocol::view::{ApplicationView, AttemptView, JobEvent, JobView, Placement};
 use heddle_telemetry::descriptors::Limit;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -62,10 +62,26 @@ pub(super) struct JobContext<'a, C> {
     pub(super) stops: mpsc::UnboundedReceiver<Operation>,
 }
 
-/// Runs the job to its end.
+/// Runs the job to its end, and keeps its plan where trainers read it meanwhile.
 pub(super) async fn run_job<C: ContainerSource>(
     prepared: Prepared,
     context: JobContext<'_, C>,
+) -> (Outcome, JobView) {
+    let (warnings, noticed) = mpsc::unbounded_channel();
+    let secret = context.application.is_some().then(|| context.secret.clone());
+    let kept = KeptPlan::new(&prepared.plan, &prepared.plan_file, context.run_dir, secret);
+    let keeping = plan_file::keep(kept, PLAN_LOOK_EVERY, warnings.clone());
+    let keeping = tokio::spawn(keeping.instrument(info_span!("plan")));
+    let ended = drive(prepared, context, (warnings, noticed)).await;
+    // Before the directory is removed.
+    keeping.abort();
+    ended
+}
+
+async fn drive<C: ContainerSource>(
+    prepared: Prepared,
+    context: JobContext<'_, C>,
+    (warnings, notices): (mpsc::UnboundedSender<JobEvent>, mpsc::UnboundedReceiver<JobEvent>),
 ) -> (Outcome, JobView) {
     let JobContext { file, spec, attempt, application, past, log, listener, gate, .. } = context;
     let (events, receiver) = context.events;
@@ -83,18 +99,11 @@ pub(super) async fn run_job<C: ContainerSource>(
         kept: context.kept,
     };
     let timeout = PeerTimeout(Duration::from_millis(context.limits.dead_ms));
-    let plan = Arc::new(prepared.plan);
-    let kept_plan = KeptPlan {
-        plan: Arc::clone(&plan),
-        file: prepared.plan_file.clone(),
-        dir: context.run_dir.to_owned(),
-        secret: application.is_some().then(|| context.secret.clone()),
-    };
     let core = Core::new(Config {
         run: file.run,
         spec: Arc::new(started_spec(spec, prepared.init, recorded.as_ref())),
         recorded: RecordedSpec::default(),
-        plan,
+        plan: prepared.plan,
         plan_file: prepared.plan_file,
         address: context.address,
         started_ms: file.started_ms,
@@ -112,13 +121,10 @@ pub(super) async fn run_job<C: ContainerSource>(
     if let Some(place) = past {
         tokio::spawn(place.keep(attempt, view.clone(), log.clone()).in_current_span());
     }
-    let (warnings, notices) = mpsc::unbounded_channel();
     spawn(info_span!("journal"), prepared.journal.run(journaled, events.clone(), warnings.clone()));
     let mut store = prepared.store;
     let mirrors = store.start_mirrors(&spec.checkpoint, base, &warnings);
-    spawn(info_span!("store"), store.run(called, events.clone(), warnings.clone()));
-    let keeping = plan_file::keep(kept_plan, PLAN_LOOK_EVERY, warnings);
-    let keeping = tokio::spawn(keeping.instrument(info_span!("plan")));
+    spawn(info_span!("store"), store.run(called, events.clone(), warnings));
     let pages = Pages::new(view, log.clone());
     let (secret, mechanism) = (context.secret, context.mechanism);
     let prober = PeerProbe { run: file.run, secret: secret.clone(), mechanism };
@@ -139,8 +145,6 @@ pub(super) async fn run_job<C: ContainerSource>(
     let ended = Driver::new(core, context.cluster, about, workers, sources, viewer, log)
         .run(Event::Startup(Box::new(recovered)))
         .await;
-    // Before the directory is removed.
-    keeping.abort();
     mirrors.finish().await;
     ended
 }

@@ -11,7 +11,7 @@ use heddle_storage::{
 
 /// Waits between attempts.
 const RETRY: Backoff = Backoff::new(200, 5_000);
-/// How long a missing file is waited for: where somebody removed it, the ApplicationMaster writes it again.
+/// How long a missing file is waited for: the ApplicationMaster writes one again that was removed.
 const MISSING_WAIT: Duration = Duration::from_secs(15);
 /// Shortest time between two warnings about a plan that cannot be read.
 const WARN_EVERY: Duration = Duration::from_secs(30);

@@ -53,7 +53,7 @@ pub struct TaskMetrics {
     pub clusters: Option<ClusterFigures>,
 }
 
-/// A sum of losses, equal to another one of the same bits: also where it is no number.
+/// A sum of losses, equal to another one of the same bits, NaN too.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct LossSum(u64);
 

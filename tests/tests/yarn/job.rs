@@ -90,7 +90,7 @@ fn a_bsp_job_gives_the_bytes_of_a_local_run_and_deletes_staging() -> Result<()> 
 }
 
 #[test]
-fn yarn_jar_trains_the_bytes_of_a_local_run_and_passes_exit_codes_on() -> Result<()> {
+fn yarn_jar_trains_as_a_local_run_and_passes_codes_on() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "jar", SHAPE)?;
     let jar = launcher_jar(job.path())?;
     let run_jar = RunJar::prepare()?;

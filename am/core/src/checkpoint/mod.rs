@@ -15,8 +15,7 @@ pub(crate) mod snapshots;
 
 use std::collections::BTreeMap;
 
-use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::failure::{ErrorClass, Failure};
+use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, ShardId, Step};
 use heddle_protocol::manifest::{Manifest, Progress};
 use heddle_protocol::mutation::Mutation;
@@ -26,7 +25,7 @@ use crate::action::{Checkpoint, OperationId};
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
 use crate::event::DamagedCheckpoint;
-use crate::failure::JobFailure;
+use crate::failure::{JobFailure, exit_after_tries};
 use crate::time::MonotonicMs;
 use cut::{Cut, CutReason};
 use period::{AutoPeriod, SaveLoss};
@@ -119,15 +118,6 @@ pub(crate) fn checkpoint_view(checkpoint: &Checkpoint, took_ms: u64) -> Checkpoi
         bytes: manifest.bytes(),
         dir: checkpoint.dir.clone(),
         tables: manifest.tables.clone(),
-    }
-}
-
-/// The exit code when the storage failed at every try. All classes but one are [`ExitCode::Unreachable`], so that the next
-/// attempt of the application tries again.
-pub(crate) fn exit_after_tries(failure: &Failure) -> ExitCode {
-    match failure.class {
-        ErrorClass::Denied => ExitCode::Denied,
-        _ => ExitCode::Unreachable,
     }
 }
 

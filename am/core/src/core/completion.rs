@@ -183,7 +183,7 @@ impl Core {
             return None;
         }
         if checkpoint && self.stage.stop_order().is_some() {
-            // A command line that ends, a second SIGTERM: nobody means to lose what is being saved.
+            // Also of a command line that ends, and of a second SIGTERM: what is being saved is not lost.
             return Some("stopping; its last checkpoint is being saved");
         }
         let grace_ms = self.ctx.limits().grace_ms;

@@ -12,11 +12,10 @@ use heddle_protocol::ids::{Member, SaveLease, SaveNo};
 
 use super::Core;
 use crate::action::{Checkpoint, StoreCall};
-use crate::checkpoint::exit_after_tries;
 use crate::context::StoreCallPurpose;
 use crate::context::deadlines::Purpose;
 use crate::event::Stored;
-use crate::failure::JobFailure;
+use crate::failure::{JobFailure, exit_after_tries};
 use crate::stage::export::{ExportStep, ModelExport};
 
 /// The save at the end of the job.

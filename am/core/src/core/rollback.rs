@@ -28,13 +28,13 @@ use heddle_protocol::view;
 
 use super::Core;
 use crate::action::StoreCall;
+use crate::checkpoint::Checkpoints;
 use crate::checkpoint::cut::CutReason;
 use crate::checkpoint::manifest::task_positions;
-use crate::checkpoint::{Checkpoints, exit_after_tries};
 use crate::context::StoreCallPurpose;
 use crate::context::deadlines::Purpose;
 use crate::event::Stored;
-use crate::failure::JobFailure;
+use crate::failure::{JobFailure, exit_after_tries};
 use crate::record::Record;
 use crate::stage::recovery_timing::RestoredCheckpoint;
 use crate::stage::shard_map::ShardMap;
@@ -306,8 +306,8 @@ impl Core {
             OnCorrupt::Previous => {
                 self.ctx.clear_deadline(Purpose::Replacement);
                 self.stage.go(JobStage::FindingCheckpoint { cause });
-                let call = StoreCall::OlderBase { below, error: error.to_owned() };
-                self.ctx.store(StoreCallPurpose::Search, call);
+                let error = error.to_owned();
+                self.ctx.store(StoreCallPurpose::Search, StoreCall::OlderBase { below, error });
             }
         }
     }
@@ -322,9 +322,9 @@ impl Core {
             Stored::Base { base, damaged } => {
                 Checkpoints::report_damaged(damaged, &mut self.ctx);
                 let Some(base) = base else {
-                    let message = format!(
-                        "{cause}, and no earlier valid checkpoint exists; rerun with `--fresh` to start over"
-                    );
+                    let none =
+                        "no earlier valid checkpoint exists; rerun with `--fresh` to start over";
+                    let message = format!("{cause}, and {none}");
                     return self.fail(JobFailure::new(ExitCode::Checkpoint, message));
                 };
                 self.checkpoints.use_older(*base);
@@ -334,10 +334,8 @@ impl Core {
                 self.restore(cause);
             }
             Stored::NotDone { failure } | Stored::Unknown { failure } => {
-                self.fail(JobFailure::new(
-                    exit_after_tries(&failure),
-                    format!("{cause}, and older checkpoints cannot be read: {failure}"),
-                ))
+                let message = format!("{cause}, and older checkpoints cannot be read: {failure}");
+                self.fail(JobFailure::new(exit_after_tries(&failure), message));
             }
             other => self.fail(JobFailure::new(
                 ExitCode::Internal,

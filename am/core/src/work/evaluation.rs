@@ -164,6 +164,11 @@ impl JobWork {
         ctx.notice(view::JobEvent::Evaluated(scores));
     }
 
+    /// The scores of all evaluations, in their order.
+    pub(crate) fn scores(&self) -> Vec<EvaluationView> {
+        self.evaluations.iter().map(|(_, scores)| scores.clone()).collect()
+    }
+
     /// Keeps the newest scores, as many as early stop compares, and the best ones.
     fn forget_old_evaluations(&mut self, early_stop: usize) {
         while self.evaluations.len() > RESULTS_MAX.max(early_stop + 1) {

@@ -176,11 +176,6 @@ impl JobWork {
         &self.task_steps
     }
 
-    /// The scores of all evaluations, in their order.
-    pub(crate) fn scores(&self) -> Vec<EvaluationView> {
-        self.evaluations.iter().map(|(_, scores)| scores.clone()).collect()
-    }
-
     /// Records that cannot be read, each counted once.
     pub(crate) fn bad_records(&self) -> u64 {
         self.statistics.bad_records()

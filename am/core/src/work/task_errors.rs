@@ -14,9 +14,8 @@ use heddle_protocol::spec::{PhaseKind, TaskShare};
 use super::JobWork;
 use super::phases::PhaseWork;
 use super::queue::TaskErrors;
-use crate::checkpoint::exit_after_tries;
 use crate::context::Context;
-use crate::failure::JobFailure;
+use crate::failure::{JobFailure, exit_after_tries};
 use crate::record::Record;
 
 /// Tasks that phases before the present one went on without: those of the base, and those journaled since, unless a rollback
