@@ -136,10 +136,7 @@ impl JobWork {
 
     /// The present phase has ended, and its figures are those of a pass.
     pub(crate) fn evaluated(&mut self, pass: u32, ctx: &mut Context) {
-        let mut summary = self.phase.metrics.summary();
-        if let Some(sums) = self.phase.sums {
-            (summary.rows, summary.loss_sum) = (sums.rows, sums.loss.get());
-        }
+        let summary = self.phase_summary();
         let loss = ctx.config().spec.model.objective();
         let Some(mut figures) = summary.figures(loss) else {
             return ctx.warn(format!("evaluation after pass {} found no records", pass + 1));

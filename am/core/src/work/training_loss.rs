@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_metrics::{PhaseMetrics, ResumedSums};
+use heddle_metrics::{PhaseMetrics, ResumedSums, Summary};
 use heddle_protocol::ids::{Lane, PhaseNo, Step, TaskId};
 use heddle_protocol::manifest::{Manifest, Work};
 use heddle_protocol::metrics::{CountedPhase, LossSum, RecordSums};
@@ -155,15 +155,19 @@ impl JobWork {
 
     /// What the records of the present phase add up to: in BSP as the shards count them with each step, once the phase has
     /// ended, else as the trainers have reported its tasks.
-    pub(crate) fn phase_sums(&self) -> RecordSums {
-        let summary = self.phase.metrics.summary();
-        let of_tasks = RecordSums { rows: summary.rows, loss: LossSum::new(summary.loss_sum) };
-        self.phase.sums.unwrap_or(of_tasks)
+    pub(super) fn phase_summary(&self) -> Summary {
+        let mut summary = self.phase.metrics.summary();
+        if let Some(sums) = self.phase.sums {
+            (summary.rows, summary.loss_sum) = (sums.rows, sums.loss.get());
+        }
+        summary
     }
 
     /// The present phase was a pass and has ended.
     pub(crate) fn pass_trained(&mut self, pass: u32, ctx: &mut Context) {
-        self.record_pass(self.phase.no, pass, self.phase_sums(), ctx);
+        let summary = self.phase_summary();
+        let sums = RecordSums { rows: summary.rows, loss: LossSum::new(summary.loss_sum) };
+        self.record_pass(self.phase.no, pass, sums, ctx);
     }
 
     /// BSP, after a takeover: the shards have the sums of a phase that has ended. If it is before `over_before`, the job is beyond
