@@ -54,14 +54,10 @@ pub async fn write(plan: &InputPlan, dir: &str) -> Result<PlanFile, WritePlanErr
 
 /// What [`keep`] writes again.
 pub struct KeptPlan {
-    /// The plan.
-    pub plan: Arc<InputPlan>,
-    /// Its file.
-    pub file: PlanFile,
-    /// The directory of the file, a URL.
-    pub dir: String,
-    /// The job's secret, where operators read it in the same directory.
-    pub secret: Option<Secret>,
+    plan: Arc<InputPlan>,
+    file: PlanFile,
+    dir: String,
+    secret: Option<Secret>,
 }
 
 /// Looks every so often whether a plan's file is still there, and writes it again if it was removed: a trainer that replaces
@@ -96,7 +92,7 @@ pub async fn keep(kept: KeptPlan, every: Duration, notices: mpsc::UnboundedSende
 }
 
 impl KeptPlan {
-    /// The plan with its file in `dir`, a URL. `secret`: see [`KeptPlan::secret`].
+    /// The plan with its file in `dir`, a URL. `secret`: the job's, where operators read it in the same directory.
     #[must_use]
     pub fn new(plan: &Arc<InputPlan>, file: &PlanFile, dir: &str, secret: Option<Secret>) -> Self {
         Self { plan: Arc::clone(plan), file: file.clone(), dir: dir.to_owned(), secret }
@@ -163,7 +159,7 @@ mod tests {
         let plan = Arc::new(plan(1000));
         let file = write(&plan, &url).await.expect("written");
         let secret = Some(Secret::random().expect("random"));
-        let kept = KeptPlan { plan, file: file.clone(), dir: url, secret };
+        let kept = KeptPlan::new(&plan, &file, &url, secret);
         let (notices, mut noticed) = mpsc::unbounded_channel();
         let every = Duration::from_millis(1);
         let keeping = tokio::spawn(keep(kept, every, notices));
