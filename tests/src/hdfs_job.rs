@@ -231,7 +231,15 @@ impl<'c> HdfsJob<'c> {
     /// # Errors
     /// They differ, or as [`model`](Self::model) and [`local_model`](Self::local_model).
     pub fn same_as_local(&self, shape: Shape) -> Result<()> {
-        let (model, expected) = (self.model()?, self.local_model(shape)?);
+        self.same_as_local_with(shape, &[])
+    }
+
+    /// The same where that job has further arguments, such as `--set` and a key's value.
+    ///
+    /// # Errors
+    /// As [`same_as_local`](Self::same_as_local).
+    pub fn same_as_local_with(&self, shape: Shape, arguments: &[&str]) -> Result<()> {
+        let (model, expected) = (self.model()?, self.local_model_with(shape, arguments)?);
         ensure!(model == expected, "{:?} and not {:?}", sums(&model), sums(&expected));
         Ok(())
     }

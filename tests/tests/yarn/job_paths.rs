@@ -13,6 +13,8 @@ use heddle_tests::hdfs_job::{Shape, model_at, sums};
 use heddle_tests::local::{Ended, kill9};
 use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob, settled};
 
+use super::job_replicas::is_whole;
+
 const LIMIT: Duration = Duration::from_secs(240);
 /// Enough steps for a fault: a test that has done its part lets the job run out.
 const LONG: Shape = Shape { passes: 20, every: "20 steps", local_data: false };
@@ -135,8 +137,7 @@ fn copies_and_a_mirror_mend_a_checkpoint() -> Result<()> {
     let mut arguments = vec!["--set", "pservers.replicas=1", "--set", "checkpoint.copies=2"];
     arguments.extend(["--set", "checkpoint.digest=md5+sha256", "--set", &mirrors]);
     job.submit(&arguments, "")?.ends_well(LIMIT)?;
-    let expected = job.local_model(SHORT)?;
-    ensure!(job.model()? == expected, "{:?} and not {:?}", sums(&job.model()?), sums(&expected));
+    job.same_as_local(SHORT)?;
 
     let checkpoints = job.checkpoints();
     let mirror = format!("{}/mirror", job.url());
@@ -208,12 +209,7 @@ fn two_of_three_copies_may_go_at_once() -> Result<()> {
     let three = ["--set", "pservers.count=3", "--set", "pservers.shards=3"];
     let sets = [&three[..], &["--set", "pservers.replicas=2"]].concat();
     let mut submitted = job.submit(&sets, SLOW)?;
-    submitted.wait_for("all copies are there", LIMIT, |view| {
-        let copied = view.replication.as_ref().is_some_and(|replication| {
-            replication.under_replicated == 0 && replication.refills.is_empty()
-        });
-        settled(view) && copied
-    })?;
+    submitted.wait_for("all copies are there", LIMIT, is_whole)?;
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     for slot in [Slot::pserver(0), Slot::pserver(1)] {
         kill9(watch.process(slot)?.pid)?;
@@ -292,9 +288,7 @@ fn lanes_move_away_from_a_slow_trainer() -> Result<()> {
     ensure!(text.starts_with("trainer-1 "), "{text}");
     let view = submitted.ends_well(LIMIT)?;
     ensure!(view.recoveries.is_empty(), "{:#?}", view.recoveries);
-    let (model, expected) = (job.model()?, job.local_model_with(SHORT, &four)?);
-    ensure!(model == expected, "{:?} and not {:?}", sums(&model), sums(&expected));
-    Ok(())
+    job.same_as_local_with(SHORT, &four)
 }
 
 #[test]
@@ -380,9 +374,7 @@ fn values_of_another_job_are_taken_from_hdfs() -> Result<()> {
     let init = format!("model.init={}", first.checkpoints());
     second.submit(&["--set", &init], "")?.ends_well(LIMIT)?;
     let local = format!("model.init={}/local/ckpt", first.path().display());
-    let (model, expected) = (second.model()?, second.local_model_with(SHORT, &["--set", &local])?);
-    ensure!(model == expected, "{:?} and not {:?}", sums(&model), sums(&expected));
-    Ok(())
+    second.same_as_local_with(SHORT, &["--set", &local])
 }
 
 #[test]

@@ -65,7 +65,7 @@ const REPLICATED: [&str; 16] = [
 
 /// Whether the job trains with all containers, and each shard has its backup. What a recovery took is shown by other tests: one
 /// of a pserver that had no copy yet may stay open.
-fn is_whole(view: &JobView) -> bool {
+pub fn is_whole(view: &JobView) -> bool {
     let copied = view.replication.as_ref().is_some_and(|replication| {
         replication.under_replicated == 0 && replication.refills.is_empty()
     });
