@@ -186,6 +186,8 @@ fn copies_and_a_mirror_mend_a_checkpoint() -> Result<()> {
     let longer = YarnJob::bsp(cluster()?, "copied-alone", SHORT)?;
     let expected = longer.local_model(Shape { passes: 6, ..SHORT })?;
     ensure!(job.model()? == expected, "{:?} and not {:?}", sums(&job.model()?), sums(&expected));
+    // A restore replaces the files that it passed over, and not one that it did not come to.
+    checkpoint(0, &["repair", &checkpoints])?;
     job.verify()?;
     Ok(())
 }
