@@ -103,6 +103,7 @@ fn take_cut(server: &Standalone, number: u32, dir: &std::path::Path) -> Duration
         staging: staging.display().to_string(),
         copies: Vec::new(),
         initial: false,
+        last: false,
     });
     timed(|| {
         server.command(command);

@@ -114,6 +114,7 @@ pub(crate) fn take_cut(server: &Standalone, number: u32, dir: &Path) -> io::Resu
         staging: staging.display().to_string(),
         copies: Vec::new(),
         initial: false,
+        last: false,
     }));
     Ok(staging)
 }

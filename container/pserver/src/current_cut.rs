@@ -78,6 +78,7 @@ mod tests {
             staging: "/staging".to_owned(),
             copies: copies.iter().map(|&shard| ShardId(shard)).collect(),
             initial: false,
+            last: false,
         }
     }
 

@@ -130,6 +130,7 @@ impl Rig {
             staging,
             copies: Vec::new(),
             initial,
+            last: false,
         }));
     }
 

@@ -3,6 +3,9 @@
 //! After a trainer's barrier, its frames that change a shard and its clocks are held; pulls are not. So the shard's state at the cut is one
 //! point of every trainer's stream. The wait is bounded: an ApplicationMaster that dies with a cut open must not stop
 //! training.
+//!
+//! From the snapshot of a cut with which the job ends to the end of the cut, a shard takes no change at all: it would be lost.
+//! No limit is needed: an operator has stopped the job, and the next ApplicationMaster ends the cut.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

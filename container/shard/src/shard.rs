@@ -220,6 +220,11 @@ impl Shard {
             self.refuse(frame, Status::WrongPhase, out);
             return Flow::Taken;
         }
+        let changes = matches!(header.kind, Kind::Push | Kind::Done | Kind::TaskDone);
+        if changes && self.memory.snapshots.is_last_open() {
+            self.refuse(frame, Status::NotReady, out);
+            return Flow::Taken;
+        }
         match header.kind {
             Kind::Pull => self.pull(frame, out),
             Kind::Push => return self.push(frame, out),

@@ -24,6 +24,8 @@ pub(crate) struct Snapshots {
     armed: Option<(CutId, Step)>,
     open: Option<Snapshot>,
     kept: Option<Snapshot>,
+    /// The cut with which the job ends.
+    last: Option<CutId>,
 }
 
 /// What becomes of the armed cut.
@@ -37,6 +39,16 @@ pub(crate) enum ArmedCut {
 impl Snapshots {
     pub(crate) fn arm(&mut self, cut: CutId, step: Step) {
         self.armed = Some((cut, step));
+    }
+
+    /// The job ends with this cut.
+    pub(crate) fn end_with(&mut self, cut: CutId) {
+        self.last = Some(cut);
+    }
+
+    /// Whether the snapshot with which the job ends is open: a change would be lost.
+    pub(crate) fn is_last_open(&self) -> bool {
+        self.last.is_some_and(|last| self.is_open(last))
     }
 
     /// Cancels the armed cut, and returns it.

@@ -65,7 +65,7 @@ fn load(count: u32, (no, sharing): (u32, Sharing), step: u64, base: Option<CutId
 /// The command to take a cut of phase 0.
 fn take(cut: CutId, epoch: Epoch, at: CutAt) -> TakeCut {
     let (phase, staging, copies) = (PhaseNo(0), String::new(), Vec::new());
-    TakeCut { cut, epoch, phase, at, staging, copies, initial: false }
+    TakeCut { cut, epoch, phase, at, staging, copies, initial: false, last: false }
 }
 
 fn cut(number: u32) -> CutId {
@@ -337,6 +337,12 @@ impl Node {
 
     fn cut(&mut self, number: u32, at: CutAt) {
         let command = take(cut(number), self.host.epoch(), at);
+        self.act(|host, now, out| host.cut(&command, now, out)).expect("this epoch");
+    }
+
+    /// A cut with which the job ends.
+    fn last_cut(&mut self, number: u32, at: CutAt) {
+        let command = TakeCut { last: true, ..take(cut(number), self.host.epoch(), at) };
         self.act(|host, now, out| host.cut(&command, now, out)).expect("this epoch");
     }
 

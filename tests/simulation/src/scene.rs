@@ -485,7 +485,8 @@ impl Scene {
         let mut out = Vec::new();
         let (cut, epoch, phase) = (self.cut_id(number), self.era.epoch, self.era.phase);
         let (at, staging, copies) = (at.clone(), String::new(), Vec::new());
-        let command = TakeCut { cut, epoch, phase, at, staging, copies, initial: false };
+        let command =
+            TakeCut { cut, epoch, phase, at, staging, copies, initial: false, last: false };
         let result = self.hosts[shard].cut(&command, std::time::Duration::ZERO, &mut out);
         assert_eq!(result, Ok(()));
         self.take(shard, out);

@@ -258,6 +258,7 @@ impl Cut {
             staging: staging.clone(),
             copies,
             initial: self.reason == CutReason::Initial,
+            last: self.reason == CutReason::Stop,
         }))
     }
 }

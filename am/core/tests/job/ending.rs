@@ -2,7 +2,7 @@
 
 use heddle_am_core::{Action, Event, MonotonicMs, Now, OperationId, Record, StoreCall, Stored};
 use heddle_protocol::control::{
-    Command, ExportFailure, ExportOrder, ExportedModel, Operation, Report,
+    Command, ExportFailure, ExportOrder, ExportedModel, Operation, Report, TakeCut,
 };
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -175,6 +175,11 @@ fn stop_takes_a_checkpoint_that_the_job_can_continue_from() {
     job.operate(1, Operation::Stop { checkpoint: true });
     assert!(job.outcome.is_none());
     let cut = job.cut();
+    let is_last = |command: &Command| matches!(command, Command::Cut(TakeCut { last: true, .. }));
+    assert!(
+        job.sent.iter().any(|(_, command)| is_last(command)),
+        "shards take no change after their snapshots"
+    );
     job.snap_all(cut, 4);
     job.save_all(cut);
     let outcome = job.outcome.clone().unwrap();

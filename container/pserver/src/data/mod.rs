@@ -255,6 +255,7 @@ mod tests {
             staging: String::new(),
             copies: Vec::new(),
             initial: false,
+            last: false,
         };
         give(DataCommand::Cut { ask: 1, command: Arc::new(command) });
         let limit = Instant::now() + Duration::from_secs(40);

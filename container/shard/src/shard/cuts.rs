@@ -20,6 +20,11 @@ impl Shard {
         self.take_armed(out);
     }
 
+    /// The job ends with this cut: between its snapshot and its end the shard takes no change.
+    pub(crate) fn end_with(&mut self, cut: CutId) {
+        self.memory.snapshots.end_with(cut);
+    }
+
     /// Cancels a cut that is not taken yet, and returns it.
     pub(crate) fn disarm(&mut self) -> Option<CutId> {
         self.memory.snapshots.disarm()

@@ -22,7 +22,7 @@ impl ShardSet {
         now: Duration,
         out: &mut Vec<ShardEffect>,
     ) -> Result<(), ShardSetError> {
-        let TakeCut { cut, epoch, phase, at, .. } = command;
+        let TakeCut { cut, epoch, phase, at, last, .. } = command;
         let (cut, epoch, phase) = (*cut, *epoch, *phase);
         self.check_epoch(epoch)?;
         let from = out.len();
@@ -45,6 +45,9 @@ impl ShardSet {
             self.release(out);
             self.replicate(from, out);
             return Ok(());
+        }
+        if *last {
+            self.shards.values_mut().for_each(|shard| shard.end_with(cut));
         }
         match at {
             // Backups take the snapshot where the primary's stream has it. No barrier comes to this thread.

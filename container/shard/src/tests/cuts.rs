@@ -105,6 +105,32 @@ fn cut_end_releases_held_frames() {
     assert_eq!((node.value(0), node.snapped()), (1.0, vec![]));
 }
 
+/// What would be trained between the snapshot with which the job ends and the end of its cut would be lost.
+#[test]
+fn nothing_is_trained_while_the_last_snapshot_is_saved() {
+    for lanes in [false, true] {
+        let mut node = if lanes { Node::bsp(1) } else { Node::asp() };
+        let conn = node.connect(0);
+        node.push(conn, whole(0, 0), &[-1.0]);
+        if lanes {
+            node.done(conn, 0, 0);
+        }
+        node.last_cut(1, if lanes { CutAt::Steps(Step(1)) } else { barriers(&[]) });
+        assert_eq!(node.snapped().len(), 1);
+        assert_eq!(node.push(conn, whole(0, 1), &[-1.0]), Some(Status::NotReady));
+        assert_eq!(node.pull(conn, 1), Some(Status::Ok));
+        node.cut_end(1, false);
+        assert_eq!(node.push(conn, whole(0, 1), &[-1.0]), Some(Status::Ok), "it is repeated");
+        node.cut(2, if lanes { CutAt::Steps(Step(1)) } else { barriers(&[]) });
+        let repeated = whole(0, if lanes { 1 } else { 2 });
+        assert_ne!(
+            node.push(conn, repeated, &[-1.0]),
+            Some(Status::NotReady),
+            "a cut as any other"
+        );
+    }
+}
+
 /// Schedule 17: BSP is cut at a job step named ahead, right after it is applied.
 #[test]
 fn bsp_cut_is_taken_right_after_its_step() {

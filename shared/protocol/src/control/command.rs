@@ -248,6 +248,9 @@ pub struct TakeCut {
     /// it can save, and removes it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub initial: bool,
+    /// The job ends with this cut: what would be trained between its snapshots and its end would be lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub last: bool,
 }
 
 /// See [`Command::CutEnd`].
