@@ -21,10 +21,12 @@ use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::{BadRecords, BatchFeatures};
 use heddle_storage::{Storage, StorageUrl, connect};
 use tokio::runtime::Runtime;
+use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
 use crate::algorithm::{KeyIndex, StepWork};
 use crate::class_weights::ClassWeights;
+use crate::first_bad::first_bad_before;
 use crate::reader::task::BadCount;
 use crate::reader::{BadPolicy, ReadError, RecordFormat, TaskReader};
 use crate::storage_wait::{ReaderWait, StorageWaits};
@@ -67,6 +69,9 @@ pub struct FeedSettings {
     pub class_weights: ClassWeights,
     /// Policy for malformed records.
     pub bad_records: BadRecords,
+    /// The first bad record of the data, shared by the feeds that read it. `None` where a task that cannot be read is set aside:
+    /// its message names its own.
+    pub first_bad: Option<Arc<OnceCell<String>>>,
     /// Folder for files of malformed records.
     pub quarantine: PathBuf,
     /// Records waits for the storage.
@@ -277,8 +282,13 @@ impl FeedThread {
                 continue;
             }
             let next = tasks.get(n + 1).copied();
-            if let Err(error) = self.task(&runtime, task, next)? {
+            if let Err(mut error) = self.task(&runtime, task, next)? {
                 self.flush(false)?;
+                if let ReadError::Record { place } | ReadError::TooManyBad { place, .. } =
+                    &mut error
+                {
+                    *place = runtime.block_on(self.first_bad(task, std::mem::take(place)));
+                }
                 let retryable = error.is_retryable();
                 let advice = match &error {
                     ReadError::Record { .. } => BAD_RECORD_ADVICE,
@@ -367,9 +377,22 @@ impl FeedThread {
             self.step = at;
         }
         self.step = at;
-        let bad = reader.bad_records().clone();
+        let mut bad = reader.bad_records().clone();
+        if let Some(place) = bad.examples.first_mut() {
+            *place = self.first_bad(task, std::mem::take(place)).await;
+        }
         self.held.push_back(FeedItem::TaskEnd { task, steps: at - first, bad });
         Ok(())
+    }
+
+    /// The first bad record of the data, given that `place` is the first of `task`.
+    async fn first_bad(&mut self, task: TaskId, place: String) -> String {
+        let Some(first) = self.settings.first_bad.clone() else {
+            return place;
+        };
+        let open = |task| self.open(task, BadPolicy::Fail);
+        let look = async || first_bad_before(task, open).await.unwrap_or(place);
+        first.get_or_init(look).await.clone()
     }
 
     /// A step to be filled. Frees those that would exceed the memory, with the buffers that they keep.
@@ -395,14 +418,14 @@ impl FeedThread {
         {
             return Ok(reader);
         }
-        self.open(task)?.await
+        self.open(task, self.settings.policy(task))?.await
     }
 
     /// Begins to open a task beside the reading of another one.
     fn open_ahead(&mut self, task: TaskId) -> Option<Ahead> {
         let runtime = openings()?;
         // An error occurs again, and is reported, when the task is read.
-        let opening = self.open(task).ok()?;
+        let opening = self.open(task, self.settings.policy(task)).ok()?;
         Some(Ahead { task, opening: runtime.spawn(opening) })
     }
 
@@ -416,6 +439,7 @@ impl FeedThread {
     fn open(
         &mut self,
         task: TaskId,
+        policy: BadPolicy,
     ) -> Result<impl Future<Output = Result<TaskReader, ReadError>> + Send + use<>, ReadError> {
         let plan = Arc::clone(&self.settings.plan);
         // The ApplicationMaster names tasks of its own plan, which was checked when it was read.
@@ -436,7 +460,6 @@ impl FeedThread {
                 storage
             }
         };
-        let policy = self.settings.policy(task);
         let (file, range, format) = (file.clone(), *range, self.settings.format);
         let limit = self.settings.batch_features;
         Ok(async move {
@@ -533,6 +556,7 @@ mod tests {
             ahead_bytes: usize::MAX,
             class_weights: ClassWeights::default(),
             bad_records: BadRecords::Fail,
+            first_bad: Some(Arc::default()),
             quarantine: dir.join("bad"),
             waits: StorageWaits::default(),
         }
@@ -596,6 +620,54 @@ mod tests {
         std::fs::write(dir.path().join("1.libsvm"), "1 0:1\nchanged").expect("written");
         let said = said(&settings, 0, &[]);
         assert!(said.starts_with("0:0,1 1:2 end 0=2 failed 1: "), "{said}");
+    }
+
+    #[test]
+    fn messages_name_the_first_bad_record_of_the_data() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let settings = settings(dir.path(), &[1, 4, 1, 3]);
+        // The same length and time, so that they are the files of the plan.
+        let spoil = |file: usize, rows: usize| {
+            let path = dir.path().join(format!("{file}.libsvm"));
+            let at = std::fs::metadata(&path).and_then(|file| file.modified()).expect("a time");
+            let text = std::fs::read_to_string(&path).expect("read").replacen("1 ", "x ", rows);
+            std::fs::write(&path, text).expect("written");
+            let file = std::fs::File::options().write(true).open(&path).expect("opened");
+            file.set_modified(at).expect("set");
+        };
+        spoil(1, 2);
+        spoil(3, 3);
+        let named = |task: u32, bad_records: BadRecords, sets_aside: bool| {
+            let first_bad = (!sets_aside).then(Arc::default);
+            let settings = FeedSettings { bad_records, first_bad, ..settings.clone() };
+            let (items, received) = unbounded();
+            let tasks = vec![TaskId(task)];
+            let feed = Feed::start(FeedId(1), settings, tasks, 0, BTreeMap::new(), items);
+            let feed = feed.expect("a thread");
+            let named = received.into_iter().find_map(|(_, item)| match item {
+                FeedItem::TaskFailed { failure, .. } => Some(failure.text),
+                FeedItem::TaskEnd { bad, .. } => Some(bad.examples.join(" ")),
+                FeedItem::Step { work, .. } => {
+                    feed.give_back(work);
+                    None
+                }
+                FeedItem::Empty => None,
+            });
+            named.expect("a task")
+        };
+        for (task, policy, sets_aside, place) in [
+            (3, BadRecords::Fail, false, "1.libsvm:2:1"),
+            (3, BadRecords::Skip(2), false, "1.libsvm:2:1"),
+            (3, BadRecords::Skip(9), false, "1.libsvm:2:1"),
+            (3, BadRecords::Quarantine, false, "1.libsvm:2:1"),
+            (1, BadRecords::Fail, false, "1.libsvm:2:1"),
+            (1, BadRecords::Skip(0), false, "1.libsvm:2:1"),
+            (3, BadRecords::Fail, true, "3.libsvm:2:1"),
+            (3, BadRecords::Skip(2), true, "3.libsvm:2:1"),
+        ] {
+            let named = named(task, policy, sets_aside);
+            assert!(named.contains(place), "{task} {policy:?} {sets_aside}: {named}");
+        }
     }
 
     /// Whether this process has the file open.

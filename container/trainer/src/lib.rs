@@ -23,6 +23,7 @@ pub mod batch;
 pub mod class_weights;
 pub mod export;
 pub mod feed;
+mod first_bad;
 pub mod first_record;
 mod input_plan;
 mod model_saver;

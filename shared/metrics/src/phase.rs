@@ -182,9 +182,10 @@ impl PhaseMetrics {
         is_counted.then(|| sum(&self.scores) + sum(&self.weighted_scores) / WEIGHT_UNITS)
     }
 
-    /// Places of bad records, at most `count`, in the order of task numbers.
-    pub fn bad_examples(&self, count: usize) -> impl Iterator<Item = &str> {
-        self.bad_examples.values().flatten().map(String::as_str).take(count)
+    /// The place of the first bad record of the tasks added so far, in the order of task numbers; empty without one.
+    #[must_use]
+    pub fn first_bad(&self) -> &str {
+        self.bad_examples.values().flatten().next().map_or("", String::as_str)
     }
 }
 

@@ -15,6 +15,16 @@ pub const SCORE_BINS: u32 = 1 << 20;
 /// Bad records of a task that are reported with their place; the others are only counted.
 pub const BAD_EXAMPLES_MAX: usize = 5;
 
+/// The message where more records than `data.bad-records` = `skip:N` allows are bad. It has no number of those met so far: that
+/// depends on which tasks are read first, and the message is one for all runs.
+#[must_use]
+pub fn too_many_bad(most: u64, first: &str) -> String {
+    format!(
+        "more bad records in a pass than data.bad-records allows ({most}), the first: {first}; raise it, or set them apart with \
+         \"quarantine\"; if many are like it, see data.format"
+    )
+}
+
 /// Sums over the records of one task in one phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -144,6 +144,32 @@ fn bad_records_may_be_skipped_or_set_aside_and_are_counted() {
 }
 
 #[test]
+fn message_names_the_first_bad_record_in_each_run() {
+    for (consistency, policy, bad) in
+        [("bsp", "fail", 1), ("asp", "fail", 1), ("bsp", "skip:3", 2), ("asp", "skip:3", 2)]
+    {
+        let dir = good();
+        // Each lane, or trainer, meets some.
+        for (file, at) in [(0, 40), (1, 2)] {
+            let path = dir.path().join(format!("data/train-00{file}.libsvm"));
+            let text = std::fs::read_to_string(&path).expect("readable");
+            let mut lines: Vec<&str> = text.lines().collect();
+            lines[at..at + bad].fill("what is this");
+            std::fs::write(&path, lines.join("\n")).expect("written");
+        }
+        let set = [
+            format!("training.consistency={consistency}"),
+            format!("data.bad-records={policy}"),
+            "trainers.max=2".to_owned(),
+        ];
+        let arguments: Vec<&str> = set.iter().flat_map(|set| ["--set", set]).collect();
+        let ended = run(dir.path(), &arguments);
+        refused(dir.path(), &ended, 7, &["train-000.libsvm:41:1:"]);
+        assert!(!ended.stderr.contains("train-001.libsvm:3:"), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn poisoned_file_costs_its_own_tasks_alone() {
     let dir = good();
     let path = dir.path().join("data/train-000.libsvm");

@@ -6,7 +6,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::Manifest;
-use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::metrics::{TaskMetrics, too_many_bad};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{
     AlgorithmKind, BadRecords, JobSpec, KeptPass, LabelRange, LabelScaling, LossFunction,
@@ -100,20 +100,15 @@ impl JobWork {
         let in_phase = self.phase.metrics.bad_records();
         let is_first = self.statistics.bad_records() == 0;
         self.statistics.met_bad(training, in_phase);
-        let examples: Vec<&str> = self.phase.metrics.bad_examples(3).collect();
-        let examples = examples.join("; ");
+        let first = self.phase.metrics.first_bad();
         if is_first {
             // One warning for a run: the summary has their number.
-            ctx.warn(format!("bad records are left out and counted; the first: {examples}"));
+            ctx.warn(format!("bad records are left out and counted; the first: {first}"));
         }
         match config.spec.data.bad_records {
-            BadRecords::Skip(most) if in_phase > most => Err(JobFailure::new(
-                ExitCode::Input,
-                format!(
-                    "{in_phase} bad records in a pass, more than the {most} of data.bad-records: {examples}; raise it, or set them \
-                     apart with \"quarantine\"; if many are like it, see data.format",
-                ),
-            )),
+            BadRecords::Skip(most) if in_phase > most => {
+                Err(JobFailure::new(ExitCode::Input, too_many_bad(most, first)))
+            }
             _ => Ok(()),
         }
     }

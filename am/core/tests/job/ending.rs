@@ -336,15 +336,19 @@ fn bad_records_count_once_per_task_and_too_many_end_the_job() {
         steps: 3,
         metrics: Box::new(heddle_protocol::metrics::TaskMetrics {
             bad_records: bad,
+            bad_examples: vec![format!("x.libsvm:{task}:1: bad")],
             ..Default::default()
         }),
     };
-    job.report(t0, steps(0, 2));
-    job.report(t0, steps(0, 2));
+    job.report(t0, steps(3, 2));
+    job.report(t0, steps(3, 2));
     assert!(job.outcome.is_none(), "the same task reported again");
     assert_eq!(job.core.view().bad_records, 2);
     job.report(t0, steps(1, 2));
-    assert_eq!(job.outcome.as_ref().unwrap().exit_code, ExitCode::Input);
+    let outcome = job.outcome.as_ref().unwrap();
+    assert_eq!(outcome.exit_code, ExitCode::Input);
+    let first = "data.bad-records allows (3), the first: x.libsvm:1:1: bad;";
+    assert!(outcome.message.contains(first), "{}", outcome.message);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Why a task cannot be read.
 
 use heddle_protocol::failure::ErrorClass;
+use heddle_protocol::metrics::too_many_bad;
 use heddle_storage::{Reason, StorageError};
 
 /// Why a task cannot be read.
@@ -43,11 +44,11 @@ pub enum ReadError {
         place: String,
     },
     /// One task has more malformed records than the job allows in a pass.
-    #[error("more than {allowed} malformed records (data.bad-records), the last: {place}")]
+    #[error("{}", too_many_bad(*allowed, place))]
     TooManyBad {
         /// Most records that may be skipped.
         allowed: u64,
-        /// `file:line:column: what` of the first one beyond the limit.
+        /// `file:line:column: what` of the first one.
         place: String,
     },
     /// The file of malformed records could not be written.

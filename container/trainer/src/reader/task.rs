@@ -240,7 +240,10 @@ impl TaskReader {
             }
             BadPolicy::Skip(allowed) if self.bad.records > *allowed => {
                 let allowed = *allowed;
-                let place = self.place(&error).await?;
+                let place = match self.bad.examples.first() {
+                    Some(first) => first.clone(),
+                    None => self.place(&error).await?,
+                };
                 return Err(ReadError::TooManyBad { allowed, place });
             }
             BadPolicy::Skip(_) => {
@@ -477,6 +480,7 @@ mod tests {
         );
         let error = names(&case, length, BadPolicy::Skip(1)).expect_err("one is allowed");
         assert!(matches!(error, ReadError::TooManyBad { allowed: 1, .. }));
+        assert!(error.to_string().contains("a:2:1: expected a label"), "the first: {error}");
     }
 
     #[test]

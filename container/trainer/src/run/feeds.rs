@@ -8,7 +8,8 @@ use std::sync::Arc;
 use crossbeam::channel::Sender;
 use heddle_protocol::ids::{PhaseNo, Step, TaskId};
 use heddle_protocol::manifest::InputPlan;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::spec::{JobSpec, TaskShare};
+use tokio::sync::OnceCell;
 
 use crate::class_weights::ClassWeights;
 use crate::feed::{Feed, FeedId, FeedItem, FeedSettings, retry_start};
@@ -21,6 +22,8 @@ pub(super) struct Feeds {
     quarantine: PathBuf,
     waits: StorageWaits,
     items: Sender<(FeedId, FeedItem)>,
+    /// The first bad record of the test data and of the training data, once it is looked for.
+    first_bad: [Arc<OnceCell<String>>; 2],
     started: u64,
     error: Option<io::Error>,
 }
@@ -34,7 +37,8 @@ impl Feeds {
         waits: StorageWaits,
         items: Sender<(FeedId, FeedItem)>,
     ) -> Self {
-        Self { plan: Arc::new(plan), quarantine, waits, items, started: 0, error: None }
+        let (plan, first_bad) = (Arc::new(plan), Default::default());
+        Self { plan, quarantine, waits, items, first_bad, started: 0, error: None }
     }
 
     /// Replaces the input plan.
@@ -66,6 +70,8 @@ impl Feeds {
             ahead_bytes: usize::try_from(spec.trainers.memory.0 / 8 * 7).unwrap_or(usize::MAX),
             class_weights: ClassWeights::of(spec),
             bad_records: spec.data.bad_records,
+            first_bad: (spec.data.failed_share == TaskShare(0))
+                .then(|| Arc::clone(&self.first_bad[usize::from(training)])),
             quarantine: self.quarantine.clone(),
             waits: self.waits.clone(),
         }
