@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use heddle_am::report::format::{self, ProgressFigures};
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::figure::decimal;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::spec::{AlgorithmKind, BadRecords, JobSpec, Location};
 use heddle_protocol::view::{JobEvent, JobState, JobView};
@@ -330,7 +331,7 @@ impl EventPrinter {
             rows.push(vec!["passes".to_owned(), self.passes_in_words(passes)]);
         }
         if let Some(loss) = view.passes.last().and_then(|trained| trained.loss) {
-            rows.push(vec!["train loss".to_owned(), format!("{loss:.4}")]);
+            rows.push(vec!["train loss".to_owned(), decimal(loss, 4)]);
         }
         rows.extend(view.kept_pass.map(kept_pass));
         rows.extend([

@@ -1,6 +1,6 @@
 //! The losses of the passes as a curve: SVG within the page, without script or style.
 
-use heddle_protocol::figure::Figure;
+use heddle_protocol::figure::{Figure, decimal};
 use heddle_protocol::view::{EvaluationView, JobView};
 use maud::{Markup, html};
 
@@ -37,8 +37,8 @@ pub(super) fn losses(view: &JobView) -> Markup {
                 polyline points=(scale.points(&training)) stroke-width="2" {}
                 polyline points=(scale.points(&test)) stroke-width="2" stroke-dasharray="5 4" {}
                 g fill="currentColor" stroke="none" font-size="11" {
-                    text x="2" y="14" { (format!("{high:.4}")) }
-                    text x="2" y=(HEIGHT - BELOW) { (format!("{low:.4}")) }
+                    text x="2" y="14" { (decimal(high, 4)) }
+                    text x="2" y=(HEIGHT - BELOW) { (decimal(low, 4)) }
                     text x=(LEFT) y=(HEIGHT - 6.0) { "pass " (first + 1) }
                     text x=(WIDTH - 4.0) y=(HEIGHT - 6.0) text-anchor="end" { "pass " (last + 1) }
                 }

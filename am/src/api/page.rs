@@ -6,6 +6,7 @@
 
 use std::fmt::Display;
 
+use heddle_protocol::figure::decimal;
 use heddle_protocol::view::{JobState, JobView, Placement, SlotView};
 use heddle_telemetry::recovery::{RecoveryRow, seconds};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -75,7 +76,7 @@ fn headline(view: &JobView) -> Markup {
             @if let Some(done) = view.phase_done { " · " (format!("{:.0} %", 100.0 * done)) }
             @if view.tasks > 0 { " · task " (view.tasks_done) " of " (view.tasks) }
             " · " (thousands(view.rows)) " rows, " (rate(view.rows_per_second)) " rows/s"
-            @if let Some(loss) = view.training_loss { " · training loss " (format!("{loss:.4}")) }
+            @if let Some(loss) = view.training_loss { " · training loss " (decimal(loss, 4)) }
             @if let Some(left_ms) = view.left_ms { " · " (format::span(left_ms)) " left" }
         }
         p {
@@ -322,7 +323,7 @@ fn tables(view: &JobView) -> Markup {
     let head = ["table", "rows", "non-zero", "norm"];
     let title = format!("Tables at checkpoint {}", newest.cut);
     let rows = newest.tables.iter().map(|of| {
-        let norm = of.norm.map_or_else(|| "not finite".to_owned(), |norm| format!("{norm:.4}"));
+        let norm = of.norm.map_or_else(|| "not finite".to_owned(), |norm| decimal(norm, 4));
         vec![
             text(&of.name),
             figure(thousands(of.rows)),
@@ -357,7 +358,7 @@ fn passes(view: &JobView) -> Markup {
         vec![
             figure(trained.pass.saturating_add(1)),
             figure(thousands(trained.rows)),
-            figure(trained.loss.map_or_else(|| "–".to_owned(), |loss| format!("{loss:.4}"))),
+            figure(trained.loss.map_or_else(|| "–".to_owned(), |loss| decimal(loss, 4))),
         ]
     });
     folded("Passes, newest first", &["pass", "rows", "training loss"], rows, PASSES_OPEN)
@@ -369,7 +370,7 @@ fn evaluations(view: &JobView) -> Markup {
     let names = first.into_iter().flatten().map(|(figure, _)| figure.name());
     let heads: Vec<&str> = ["pass", "rows"].into_iter().chain(names).collect();
     let rows = view.evaluations.iter().rev().map(|scores| {
-        let figures = scores.figures.printed().map(|(_, value)| format!("{value:.4}"));
+        let figures = scores.figures.printed().map(|(_, value)| decimal(value, 4));
         let pass = [scores.pass.saturating_add(1).to_string(), thousands(scores.rows)];
         pass.into_iter().chain(figures).map(figure).collect()
     });

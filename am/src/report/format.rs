@@ -1,6 +1,7 @@
 //! Formats a job's figures, the same way in the report, in `run` and in `status`.
 
 use heddle_protocol::control::{GrantedPulls, ReplicationLag, SavedBytes};
+use heddle_protocol::figure::decimal;
 use heddle_protocol::ids::{CutId, ShardId, Slot};
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
@@ -74,7 +75,7 @@ pub fn time(ms: u64) -> String {
 pub fn trained(trained: &TrainingPassView) -> String {
     let pass = trained.pass.saturating_add(1);
     match trained.loss {
-        Some(loss) => format!("pass {pass}: training loss {loss:.4}"),
+        Some(loss) => format!("pass {pass}: training loss {}", decimal(loss, 4)),
         None => format!("pass {pass}: {} rows", thousands(trained.rows)),
     }
 }
@@ -107,7 +108,7 @@ pub fn progress(figures: ProgressFigures<'_>) -> String {
     }
     line.push_str(&format!("  {} rows  {} rows/s", thousands(rows), rate(rows_per_second)));
     if let Some(loss) = loss {
-        line.push_str(&format!("  loss {loss:.4}"));
+        line.push_str(&format!("  loss {}", decimal(loss, 4)));
     }
     if let Some(left_ms) = left_ms {
         line.push_str(&format!("  {} left", span(left_ms)));
@@ -169,7 +170,7 @@ pub fn checkpoint_size(bytes: u64) -> String {
 /// The figures of a table in a line: `table weights  1,000 rows  990 non-zero  norm 2.5000`.
 #[must_use]
 pub fn table(table: &TableStatistics) -> String {
-    let norm = table.norm.map_or_else(|| "not finite".to_owned(), |norm| format!("{norm:.4}"));
+    let norm = table.norm.map_or_else(|| "not finite".to_owned(), |norm| decimal(norm, 4));
     let (rows, nonzero) = (thousands(table.rows), thousands(table.nonzero));
     format!("table {}  {rows} rows  {nonzero} non-zero  norm {norm}", table.name)
 }

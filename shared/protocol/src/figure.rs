@@ -78,6 +78,16 @@ impl Figure {
     }
 }
 
+/// A figure for people: with this number of digits after the point, and with an exponent from a billion on, which a model that
+/// diverges reaches.
+#[must_use]
+pub fn decimal(value: f64, digits: usize) -> String {
+    match value.abs() < 1e9 {
+        true => format!("{value:.digits$}"),
+        false => format!("{value:.digits$e}"),
+    }
+}
+
 /// The figures of one evaluation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EvaluationFigures(BTreeMap<Figure, f64>);
@@ -136,8 +146,8 @@ impl fmt::Display for EvaluationFigures {
             match figure {
                 Figure::Empty => write!(f, "{gap}{} {value}", figure.name())?,
                 // It is compared with `model.tolerance`.
-                Figure::Moved => write!(f, "{gap}{} {value:.6}", figure.name())?,
-                _ => write!(f, "{gap}{} {value:.4}", figure.name())?,
+                Figure::Moved => write!(f, "{gap}{} {}", figure.name(), decimal(value, 6))?,
+                _ => write!(f, "{gap}{} {}", figure.name(), decimal(value, 4))?,
             }
         }
         Ok(())
@@ -200,6 +210,25 @@ mod tests {
         assert_eq!(figures.to_string(), "log-loss 0.2118  auc 0.9729  accuracy 0.9250");
         assert_eq!(figures.loss(), Some((Figure::LogLoss, 0.21184)));
         assert!(Figure::all().all(|figure| !figure.name().is_empty()));
+    }
+
+    #[test]
+    fn large_figures_are_printed_with_an_exponent() {
+        for (value, text) in [
+            (0.0, "0.0000"),
+            (-0.21184, "-0.2118"),
+            (999_999_999.0, "999999999.0000"),
+            (1e9, "1.0000e9"),
+            (-123_456_789_012.0, "-1.2346e11"),
+            (f64::MAX, "1.7977e308"),
+            (f64::INFINITY, "inf"),
+            (f64::NAN, "NaN"),
+        ] {
+            assert_eq!(decimal(value, 4), text);
+        }
+        let diverged: EvaluationFigures =
+            [(Figure::Rmse, f64::MAX), (Figure::Moved, f64::NAN)].into_iter().collect();
+        assert_eq!(diverged.to_string(), "rmse 1.7977e308  moved 1.797693e308");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::figure::Figure;
+use heddle_protocol::figure::{Figure, decimal};
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::{TaskMetrics, too_many_bad};
@@ -246,14 +246,14 @@ impl JobWork {
         };
         ctx.notice(view::JobEvent::StoppedEarly {
             text: format!(
-            "training stops early, after pass {} of {}: {early_stop} evaluations in a row (training.early-stop) without a lower {} than {:.4} after pass {}; the model is that of pass {}, with {:.4}",
+            "training stops early, after pass {} of {}: {early_stop} evaluations in a row (training.early-stop) without a lower {} than {} after pass {}; the model is that of pass {}, with {}",
             last.pass + 1,
             config.spec.data.passes,
             config.spec.model.objective().figures()[0].name(),
-            best.loss(),
+            decimal(best.loss(), 4),
             best.pass + 1,
             model.pass + 1,
-            model.loss(),
+            decimal(model.loss(), 4),
         )});
     }
 
@@ -288,8 +288,10 @@ impl JobWork {
         };
         ctx.notice(view::JobEvent::Warning {
             text: format!(
-                "the model is worse than one without features: {} {value:.4} on the {data}, {constant:.4} for the same answer to every record; try {key}",
-                figure.name()
+                "the model is worse than one without features: {} {} on the {data}, {} for the same answer to every record; try {key}",
+                figure.name(),
+                decimal(value, 4),
+                decimal(constant, 4),
             ),
             code: Some(WarningCode::WorseThanConstant),
         });
