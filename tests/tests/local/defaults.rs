@@ -132,6 +132,8 @@ fn model_that_is_worse_than_none_is_a_warning_with_a_code() {
 fn columns_and_labels_beyond_32_bits_are_named() {
     for (column, label, words) in [
         ("1e-30", "1", "the values of column 1 (from 0) cannot be scaled in 32 bits (table stats)"),
+        // The sum of the first fits into 32 bits, and not that of its squares.
+        ("1e25", "1", "the values of column 1 (from 0) cannot be scaled in 32 bits (table stats)"),
         ("3e38", "1", "the values of column 1 (from 0) cannot be scaled in 32 bits (table stats)"),
         ("1", "3e38", "the labels cannot be scaled in 32 bits (table label)"),
     ] {

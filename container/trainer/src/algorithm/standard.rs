@@ -380,6 +380,35 @@ mod tests {
     }
 
     #[test]
+    fn squares_beyond_32_bits_are_pushed_as_finite_and_refused() {
+        use crate::algorithm::KeyIndex;
+        use crate::run::tests::sample;
+        let (columns, mut metrics) = (Columns::of(&sample()), TaskMetrics::default());
+        let step = || {
+            let mut work = StepWork::default();
+            for value in [1e20, 1e25, 0.5] {
+                work.batch.indices.push(0);
+                work.batch.values.push(value);
+                work.batch.end_row(1.0);
+            }
+            work.index_features(&mut KeyIndex::new(10));
+            work
+        };
+        let pushed = |mut work: StepWork| work.gradient.tables.remove(0).values;
+        let mut work = step();
+        columns.centre(&mut work, &mut metrics);
+        let mut stats = pushed(work);
+        let mean = means(&stats).expect("the sum fits");
+        let mut work = step();
+        columns.spread((&mean, LabelScale::NONE), &mut work, &mut metrics);
+        let squares = pushed(work);
+        assert!(squares.iter().all(|value| value.is_finite()), "{squares:?}");
+        stats.iter_mut().zip(&squares).for_each(|(sum, square)| *sum += square);
+        let text = Standard::of(&stats).expect_err("too large").text;
+        assert!(text.contains("column 0 (from 0)") && text.contains("too large"), "{text}");
+    }
+
+    #[test]
     fn labels_have_mean_and_population_deviation() {
         // Labels 1, 3, 3, 5 about 3.
         let scale = label_scale(&[12.0, 4.0, 8.0]).expect("four records");

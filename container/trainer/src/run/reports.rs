@@ -7,12 +7,28 @@ use heddle_protocol::control::{Report, TaskPosition};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Step, TaskAttempt, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::{AlgorithmKind, JobSpec, ModelSpec};
 
 /// Shortest time between two reports of task positions (ASP).
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Sink of reports.
 pub(super) type ReportSink = Box<dyn FnMut(Report) + Send>;
+
+/// The message about a gradient that holds NaN or infinity. `place` is its table and shard.
+fn diverged(unit: Unit, step: Step, place: &str, model: &ModelSpec) -> String {
+    let can_scale = model.algorithm != AlgorithmKind::Custom && !model.any_features();
+    let next = match (model.algorithm, can_scale && !model.standardise) {
+        (AlgorithmKind::Kmeans, false) => "give the columns in larger units",
+        (AlgorithmKind::Kmeans, true) => "set model.standardise = true",
+        (_, false) => "lower the rate of model.optimizer",
+        (_, true) => "lower the rate of model.optimizer, set model.standardise = true",
+    };
+    format!(
+        "the gradient of step {step} of {unit} holds NaN or infinity ({place}): training diverges; {next}, \
+         or allow it with training.nan = \"skip\""
+    )
+}
 
 /// Sends reports, each with the last cut that this process has passed.
 pub(super) struct LoopReports {
@@ -57,11 +73,8 @@ impl LoopReports {
     }
 
     /// A gradient holds NaN or infinity, and the job does not allow it.
-    pub(super) fn not_finite(&mut self, unit: Unit, step: Step, place: &str) {
-        self.failed(format!(
-            "the gradient of step {step} of {unit:?} holds NaN or infinity ({place}): training diverges; \
-             lower the rate, standardise the data, or allow it with training.nan = \"skip\""
-        ));
+    pub(super) fn not_finite(&mut self, unit: Unit, step: Step, place: &str, spec: &JobSpec) {
+        self.failed(diverged(unit, step, place, &spec.model));
     }
 
     /// All work is handed back.
@@ -90,5 +103,36 @@ impl LoopReports {
     ) {
         let Era { epoch, phase } = era;
         self.send(Report::TaskFinished { epoch, phase, cut: self.cut, task, attempt, metrics });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::ids::Lane;
+    use heddle_protocol::spec::limits::ANY_FEATURES;
+
+    use super::*;
+
+    #[test]
+    fn advice_about_divergence_fits_the_job() {
+        use AlgorithmKind::{Custom, Kmeans, LinearRegression};
+        let both = "lower the rate of model.optimizer, set model.standardise = true, or";
+        for (algorithm, standardise, features, next) in [
+            (LinearRegression, false, 10, both),
+            (LinearRegression, true, 10, "lower the rate of model.optimizer, or"),
+            (LinearRegression, false, ANY_FEATURES, "lower the rate of model.optimizer, or"),
+            (Custom, false, 0, "lower the rate of model.optimizer, or"),
+            (Kmeans, false, 10, "set model.standardise = true, or"),
+            (Kmeans, true, 10, "give the columns in larger units, or"),
+        ] {
+            let mut model = crate::run::tests::sample().model;
+            (model.algorithm, model.standardise, model.features) =
+                (algorithm, standardise, features);
+            let text = diverged(Unit::Lane(Lane(1)), Step(0), "table weights, shard 0", &model);
+            let start =
+                "the gradient of step 0 of lane 1 holds NaN or infinity (table weights, shard 0)";
+            assert!(text.starts_with(start), "{text}");
+            assert!(text.contains(&format!("training diverges; {next} allow it")), "{text}");
+        }
     }
 }

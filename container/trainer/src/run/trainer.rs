@@ -279,6 +279,9 @@ impl<P: DataPlane> Trainer<P> {
                 self.finished(task, attempt, steps, cut);
             }
             ClientEvent::NotFinite { unit, step, table, shard } => {
+                let tables = self.spec.tables();
+                let named = tables.into_iter().find(|named| named.id == table);
+                let table = named.map_or_else(|| table.to_string(), |named| named.name);
                 self.not_finite(unit, step, &format!("table {table}, shard {shard}"))
             }
             ClientEvent::Begun { .. }
@@ -413,9 +416,9 @@ impl<P: DataPlane> Trainer<P> {
     fn not_finite(&mut self, unit: Unit, step: Step, place: &str) {
         match self.spec.training.nan {
             NanPolicy::Skip => {
-                tracing::warn!(?unit, %step, place, "gradient_left_out")
+                tracing::warn!(%unit, %step, place, "gradient_left_out")
             }
-            NanPolicy::Fail => self.reports.not_finite(unit, step, place),
+            NanPolicy::Fail => self.reports.not_finite(unit, step, place, &self.spec),
         }
     }
 
