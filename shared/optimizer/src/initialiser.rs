@@ -27,19 +27,23 @@ impl Initialiser {
     /// # Errors
     /// What must hold.
     pub fn check(&self) -> Result<(), String> {
-        let (valid, rule) = match *self {
-            Self::Zero => (true, ""),
-            Self::Constant(value) => (value.is_finite(), "constant must be finite"),
+        let (valid, rule, got) = match *self {
+            Self::Zero => (true, "", String::new()),
+            Self::Constant(value) => {
+                (value.is_finite(), "constant must be finite", value.to_string())
+            }
             Self::Uniform(low, high) => (
                 low.is_finite() && high.is_finite() && low < high,
                 "uniform must be [low, high] with low below high",
+                format!("[{low}, {high}]"),
             ),
             Self::Normal(mean, sd) => (
                 mean.is_finite() && sd.is_finite() && sd >= 0.0,
                 "normal must be [mean, sd] with sd at least 0",
+                format!("[{mean}, {sd}]"),
             ),
         };
-        if valid { Ok(()) } else { Err(format!("{rule} (got {self:?})")) }
+        if valid { Ok(()) } else { Err(format!("{rule} (got {got})")) }
     }
 
     /// Fills `values`, which has the rows from `first` on of `cols` columns each, of table `table`.
@@ -138,12 +142,13 @@ mod tests {
 
     #[test]
     fn numbers_out_of_bounds_are_refused() {
-        for bad in [
-            Initialiser::Constant(f64::NAN),
-            Initialiser::Uniform(1.0, 1.0),
-            Initialiser::Normal(0.0, -1.0),
+        for (bad, got) in [
+            (Initialiser::Constant(f64::NAN), "(got NaN)"),
+            (Initialiser::Uniform(1.0, 1.0), "(got [1, 1])"),
+            (Initialiser::Normal(0.0, -1.0), "(got [0, -1])"),
         ] {
-            assert!(bad.check().is_err(), "{bad:?}");
+            let text = bad.check().expect_err("beyond its bounds");
+            assert!(text.ends_with(got), "{text}");
         }
     }
 }

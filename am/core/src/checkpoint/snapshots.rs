@@ -58,7 +58,8 @@ impl Checkpoints {
         let cut = self.matching(id, epoch, ctx)?;
         cut.snapped.insert(shard, step);
         let steps = cut.different_steps(step)?;
-        self.give_up(&format!("shards cut at different steps: {steps:?}"), fleet, ctx)
+        let steps: Vec<String> = steps.iter().map(ToString::to_string).collect();
+        self.give_up(&format!("shards cut at different steps: {}", steps.join(", ")), fleet, ctx)
     }
 
     /// Whether the open cut awaits a file of the shard from a pserver that does not serve it.

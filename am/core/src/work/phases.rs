@@ -117,7 +117,9 @@ impl PhaseState {
     pub(crate) fn ended_step(&self) -> Result<Option<Step>, JobFailure> {
         let steps: BTreeSet<Step> = self.ended.values().copied().collect();
         if steps.len() > 1 {
-            let message = format!("shards ended phase {} at different steps: {steps:?}", self.no);
+            let steps: Vec<String> = steps.iter().map(ToString::to_string).collect();
+            let steps = steps.join(", ");
+            let message = format!("shards ended phase {} at different steps: {steps}", self.no);
             return Err(JobFailure::new(ExitCode::Internal, message));
         }
         Ok(steps.first().copied())

@@ -158,9 +158,7 @@ fn check_label_scaling(model: &ModelSpec) -> Result<(), SpecError> {
             squared && mean.is_finite() && deviation.is_finite() && deviation > 0.0
         }
     };
-    rule(holds, "model.scale-labels", || {
-        format!("is {:?}, which does not fit the algorithm", model.scale_labels)
-    })
+    rule(holds, "model.scale-labels", || "does not fit the algorithm; must be false".to_owned())
 }
 
 fn check_tables(spec: &JobSpec) -> Result<(), SpecError> {
