@@ -35,3 +35,35 @@ impl Coordinator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crossbeam::channel::unbounded;
+    use heddle_protocol::ids::Generation;
+
+    use super::*;
+    use crate::message::{CoordinatorInput, DataReport};
+    use crate::status::PserverStatus;
+    use crate::workers::Workers;
+
+    #[test]
+    fn dropped_copy_has_no_owner_unless_another_thread_got_one() {
+        let epoch = |count| Epoch { generation: Generation(1), count };
+        let (shard, kept) = (ShardId(3), ShardId(4));
+        for (thread, of, is_owned) in [(1, 2, false), (0, 2, true), (1, 1, true)] {
+            let (inputs, _queue) = unbounded();
+            let workers = Workers::start(&inputs).expect("threads");
+            let status = Arc::new(PserverStatus::default());
+            let mut coordinator = Coordinator::new(Vec::new(), workers, Box::new(drop), status);
+            coordinator.epoch = epoch(2);
+            coordinator.owners.extend([(shard, 1), (kept, 1)]);
+            let left = DataReport::CopyLeft { thread, epoch: epoch(of), shard };
+            coordinator.on(CoordinatorInput::Data(left));
+            let context = format!("thread {thread}, epoch {of}");
+            assert_eq!(coordinator.owners.contains_key(&shard), is_owned, "{context}");
+            assert!(coordinator.owners.contains_key(&kept), "{context}");
+        }
+    }
+}
