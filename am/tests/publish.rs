@@ -230,6 +230,38 @@ async fn next_attempt_publishes_after_an_interruption_at_any_call() {
 }
 
 #[tokio::test]
+async fn publication_removes_what_killed_ones_left() {
+    // What is there before, whether it may be replaced, and whether the publication succeeds.
+    for (before, overwrite, is_published) in [
+        (None, false, true),
+        (Some(OLD), true, true),
+        (Some(NEW), false, true),
+        (Some(OLD), false, false),
+    ] {
+        let rig = Rig::new().await;
+        if let Some(before) = before {
+            rig.put(before, false).await;
+        }
+        // Exports of processes that were killed, and of another job with this output, whose trainer may be writing.
+        for trainer in [7, 8] {
+            rig.export(OLD, trainer).await;
+        }
+        let out = path("/out");
+        let others = format!("{}trainer-0.1", staging_prefix("/other"));
+        rig.memory.mkdir(&out.join(&others).expect("a name"), Mode::DIR).await.expect("made");
+        let draft = out.join(".MODEL.json.of-a-killed-one").expect("a name");
+        let text = Bytes::from_static(b"{");
+        write_whole(&rig.memory, &draft, Mode::FILE, text).await.expect("written");
+        let exported = rig.export(NEW, 0).await;
+        let published = rig.publish(NEW, &exported, overwrite, Faults::none()).await;
+        assert_eq!(published.is_ok(), is_published, "{published:?}");
+        let found = rig.found().await;
+        let left: Vec<_> = found.keys().filter(|name| name.starts_with('.')).collect();
+        assert_eq!(left, [&others], "{overwrite} {published:?}");
+    }
+}
+
+#[tokio::test]
 async fn overwriting_leaves_exactly_one_model_under_the_same_names() {
     let rig = Rig::new().await;
     rig.put(OLD, false).await;
