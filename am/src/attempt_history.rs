@@ -1,9 +1,10 @@
 //! History of earlier attempts of an ApplicationMaster on YARN: recoveries, losses, counters and events. It is kept in the staging
 //! directory, so that the next attempt's pages and report show it.
 //!
-//! A file of about 500 KiB at most is written after a change, at most every two seconds, under a new name; the one before
-//! it is removed. No decision depends on it and no failure of it stops the job. Events of the last two seconds of an
-//! attempt, or during an outage of HDFS, may be missing. The journal has the records that decide about the job.
+//! A file of about 500 KiB at most is written after a change, under a new name; the one before it is removed. A loss or the end
+//! of a recovery is written at once, since the next ApplicationMaster may be lost within a second; anything else at most every
+//! two seconds. No decision depends on it and no failure of it stops the job. Other events of the last two seconds of an attempt,
+//! or during an outage of HDFS, may be missing. The journal has the records that decide about the job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use heddle_storage::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::event_log::EventLog;
 
@@ -35,6 +37,9 @@ pub struct AttemptHistory {
     /// How many there were.
     #[serde(default)]
     pub recoveries_total: u64,
+    /// Recoveries under way, oldest first: the next attempt goes on with them, and counts them.
+    #[serde(default)]
+    pub unfinished: Vec<RecoveryView>,
     /// Checkpoints taken.
     pub checkpoints_taken: u32,
     /// Failures and waits that are over.
@@ -52,9 +57,11 @@ impl AttemptHistory {
         let mut recoveries: Vec<RecoveryView> = over.cloned().collect();
         recoveries.drain(..recoveries.len().saturating_sub(RECOVERIES_MAX));
         let under_way = view.recoveries.iter().filter(|recovery| !recovery.done);
+        let unfinished: Vec<RecoveryView> = under_way.cloned().collect();
         Self {
             recoveries,
-            recoveries_total: view.recoveries_total.saturating_sub(under_way.count() as u64),
+            recoveries_total: view.recoveries_total.saturating_sub(unfinished.len() as u64),
+            unfinished,
             checkpoints_taken: view.checkpoints_taken,
             // Each attempt counts its own speed.
             history: History { first_figures: None, ..view.history.clone() },
@@ -73,6 +80,11 @@ impl AttemptHistory {
     }
 }
 
+/// How many recoveries a view has, and how many of those it lists are over.
+fn losses(view: &JobView) -> (u64, usize) {
+    (view.recoveries_total, view.recoveries.iter().filter(|recovery| recovery.done).count())
+}
+
 /// The directory of the files.
 #[derive(Clone, Debug)]
 pub struct HistoryDir {
@@ -85,7 +97,7 @@ pub struct HistoryDir {
 impl HistoryDir {
     /// Reads the newest history; empty if it cannot be read in time.
     pub async fn read(&self) -> AttemptHistory {
-        match tokio::time::timeout(READ_LIMIT, self.newest()).await {
+        match timeout(READ_LIMIT, self.newest()).await {
             Ok(Ok(past)) => past.unwrap_or_default(),
             Ok(Err(error)) => {
                 tracing::warn!(error = chain(&error), "history_not_read");
@@ -135,14 +147,14 @@ impl HistoryDir {
         self,
         every: Duration,
         attempt: Attempt,
-        mut view: watch::Receiver<Arc<JobView>>,
+        mut changes: watch::Receiver<Arc<JobView>>,
         events: EventLog,
     ) {
         // The current view does not count as written: it may have entries that are in no file.
         let mut written = AttemptHistory::default();
         let (mut number, mut before) = (0u64, None);
-        while view.changed().await.is_ok() {
-            let view = view.borrow_and_update().clone();
+        while changes.changed().await.is_ok() {
+            let view = changes.borrow_and_update().clone();
             let now = AttemptHistory::of(&view, events.recent());
             if now != written {
                 number += 1;
@@ -159,7 +171,13 @@ impl HistoryDir {
                     }
                 }
             }
-            tokio::time::sleep(every).await;
+            let shown = losses(&view);
+            if let Ok(Err(_ended)) =
+                timeout(every, changes.wait_for(|view| losses(view) != shown)).await
+            {
+                return;
+            }
+            changes.mark_changed();
         }
     }
 
@@ -252,6 +270,35 @@ mod tests {
         next.recoveries[RECOVERIES_MAX - 1].done = false;
         let again = AttemptHistory::of(&next, Vec::new());
         assert_eq!(again.recoveries_total, RECOVERIES_MAX as u64 + 2);
+        assert_eq!(again.unfinished, next.recoveries[RECOVERIES_MAX - 1..]);
+    }
+
+    #[tokio::test]
+    async fn loss_and_end_of_a_recovery_are_written_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = place(&dir);
+        let (sender, view) = watch::channel(Arc::new(samples::view()));
+        let hour = Duration::from_secs(3600);
+        let keeping = tokio::spawn(place.clone().keep_every(hour, Attempt(1), view, log()));
+        let mut view = samples::view();
+        let mut recovery = view.recoveries[0].clone();
+        for (recoveries, done) in [(1, true), (2, false), (2, true), (3, false)] {
+            recovery.done = done;
+            view.recoveries.truncate(recoveries - 1);
+            view.recoveries.push(recovery.clone());
+            view.recoveries_total = recoveries as u64;
+            sender.send_replace(Arc::new(view.clone()));
+            let began = tokio::time::Instant::now();
+            let over = recoveries - usize::from(!done);
+            let is_written = |past: &AttemptHistory| (past.recoveries.len(), past.unfinished.len());
+            while is_written(&place.read().await) != (over, recoveries - over) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let limit = Duration::from_secs(30);
+                assert!(began.elapsed() < limit, "{recoveries} recoveries are not written");
+            }
+        }
+        drop(sender);
+        keeping.await.unwrap();
     }
 
     #[tokio::test]
@@ -272,7 +319,7 @@ mod tests {
                 }
             };
             let limit = Duration::from_secs(30);
-            tokio::time::timeout(limit, written).await.unwrap();
+            timeout(limit, written).await.unwrap();
         }
         drop(sender);
         keeping.await.unwrap();

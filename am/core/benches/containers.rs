@@ -386,6 +386,7 @@ impl Rig {
             checkpoints: Vec::new(),
             damaged: Vec::new(),
             kept,
+            unfinished: Vec::new(),
         })));
         for member in self.containers.keys().copied().collect::<Vec<_>>() {
             let known = &self.containers[&member];
@@ -464,6 +465,7 @@ fn recovered() -> Event {
         damaged: Vec::new(),
         checkpoints: Vec::new(),
         kept: Vec::new(),
+        unfinished: Vec::new(),
     }))
 }
 

@@ -4,6 +4,7 @@ use heddle_protocol::control::{Operation, Registration, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
+use heddle_protocol::view::RecoveryView;
 
 use crate::action::{CallId, Checkpoint, ConnectionId, ContainerName, OperationId, RecordId};
 use crate::record::Record;
@@ -172,6 +173,8 @@ pub struct StartupState {
     pub checkpoints: Vec<Checkpoint>,
     /// Containers that an earlier attempt left running, as the cluster reports. Empty where children die with it.
     pub kept: Vec<SurvivingContainer>,
+    /// Recoveries that were under way when the attempt before was lost, as far as it could note them, oldest first.
+    pub unfinished: Vec<RecoveryView>,
 }
 
 /// A checkpoint that was found damaged at the start.

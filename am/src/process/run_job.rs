@@ -97,6 +97,7 @@ async fn drive<C: ContainerSource>(
         damaged: prepared.damaged,
         checkpoints: prepared.checkpoints,
         kept: context.kept,
+        unfinished: std::mem::take(&mut before.unfinished),
     };
     let timeout = PeerTimeout(Duration::from_millis(context.limits.dead_ms));
     let core = Core::new(Config {

@@ -261,7 +261,7 @@ pub struct RecoveryView {
     /// From the order of that checkpoint to its commit; none if another attempt took it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub save_ms: Option<u64>,
-    /// From the last sign of life to the notice.
+    /// From the last sign of life to the notice by the ApplicationMaster that ended the recovery.
     pub notice_ms: Option<u64>,
     /// From the notice until the replacement is started.
     pub restart_ms: Option<u64>,

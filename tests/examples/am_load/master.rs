@@ -221,6 +221,7 @@ async fn serve(dir: &Path, attempt: Attempt, size: Size) -> anyhow::Result<()> {
         checkpoints: Vec::new(),
         damaged: Vec::new(),
         kept,
+        unfinished: Vec::new(),
     };
     driver.run(Event::Startup(Box::new(recovered))).await;
     Ok(())

@@ -89,6 +89,7 @@ impl Am {
             base,
             checkpoints: durable.checkpoints.clone(),
             kept,
+            unfinished: Vec::new(),
         };
         let actions = am.on(Event::Startup(Box::new(recovered)), now_ms);
         (am, actions)

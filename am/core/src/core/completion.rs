@@ -132,6 +132,7 @@ impl Core {
             return;
         };
         let outcome = outcome.clone();
+        self.stage.recoveries_mut().job_over(&mut self.ctx);
         self.stage.go(JobStage::Over(outcome.state));
         self.ctx.clear_all_deadlines();
         self.ctx.notice(view::JobEvent::Ended {

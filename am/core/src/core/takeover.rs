@@ -2,11 +2,13 @@
 //!
 //! How the reports of surviving containers are judged is in `stage::takeover`.
 
+use std::collections::BTreeMap;
+
 use heddle_protocol::control::ShardState;
 use heddle_protocol::ids::{Epoch, PhaseNo, RECORD_COUNTER, Role, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{JobSpec, KeptPass};
-use heddle_protocol::view::{self, EvaluationView, JobState};
+use heddle_protocol::view::{self, EvaluationView, JobState, RecoveryView};
 
 use super::Core;
 use super::takeover_replicas::last_views;
@@ -68,8 +70,16 @@ impl Core {
         if self.stage.kind() != StageKind::New {
             return;
         }
-        let StartupState { attempt, generation, journal, base, damaged, checkpoints, kept } =
-            startup;
+        let StartupState {
+            attempt,
+            generation,
+            journal,
+            base,
+            damaged,
+            checkpoints,
+            kept,
+            unfinished,
+        } = startup;
         self.ctx.set_identity(attempt, generation);
         self.ctx.cluster_answered();
         self.checkpoints.begin(base, &checkpoints);
@@ -88,7 +98,7 @@ impl Core {
         }
         self.fleet.begin(scaled_before(&journal, &self.ctx), &self.ctx);
         self.take_over_losses(&journal);
-        self.claim(damaged);
+        self.claim(damaged, unfinished);
         for (phase, scores) in unrecorded {
             let epoch = Epoch::first(generation);
             self.ctx.journal(Record::Evaluated { epoch, phase, scores });
@@ -117,7 +127,7 @@ impl Core {
     }
 
     /// Records the claim and reports the start.
-    fn claim(&mut self, damaged: Vec<DamagedCheckpoint>) {
+    fn claim(&mut self, damaged: Vec<DamagedCheckpoint>, unfinished: Vec<RecoveryView>) {
         let attempt = self.ctx.attempt();
         let base = self.checkpoints.base_manifest().map(|base| base.cut);
         self.ctx.journal(Record::Claim {
@@ -129,7 +139,7 @@ impl Core {
         self.report_start();
         if attempt.0 > 1 {
             let position = self.position();
-            self.stage.recoveries_mut().open_for_am(position, &self.ctx);
+            self.stage.recoveries_mut().open_for_am(unfinished, position, &self.ctx);
         }
         let any_damaged = !damaged.is_empty();
         Checkpoints::report_damaged(damaged, &mut self.ctx);
@@ -171,6 +181,7 @@ impl Core {
         self.fleet.adopt(kept.into_iter().map(|kept| (kept.container, kept.node)));
         let takeover_ms = self.ctx.limits().takeover_ms;
         self.ctx.set_deadline(Purpose::Takeover, self.ctx.now() + takeover_ms);
+        self.stage.recoveries_mut().await_notice();
         self.stage.go(JobStage::Takeover(Takeover::new(containers)));
     }
 
@@ -249,9 +260,25 @@ impl Core {
         self.restore_after_takeover();
     }
 
+    /// The slots of pservers that held shards and are not here, and whether each was a primary.
+    pub(super) fn pservers_gone(&mut self) -> BTreeMap<Slot, bool> {
+        let (map, views) = (self.stage.map().clone(), self.stage.views().clone());
+        let fleet = &self.fleet;
+        let missing = self.stage.takeover().map(|takeover| takeover.missing(&map));
+        let mut gone: BTreeMap<Slot, bool> =
+            missing.into_iter().flatten().map(|slot| (slot, true)).collect();
+        for view in views.all() {
+            for member in view.in_sync.iter().filter(|member| fleet.member(**member).is_none()) {
+                *gone.entry(member.slot).or_default() |= view.primary == *member;
+            }
+        }
+        gone
+    }
+
     /// Shards are lost that the earlier attempt's containers held: a rollback.
     fn restore_after_takeover(&mut self) {
         let (epoch, base) = (self.ctx.epoch(), self.checkpoints.base_position());
+        let gone = self.pservers_gone();
         let map = self.stage.map().clone();
         let Some(takeover) = self.stage.takeover() else {
             return;
@@ -260,6 +287,12 @@ impl Core {
         let started = takeover.had_begun(epoch, base);
         let missing: Vec<String> = takeover.missing(&map).map(|slot| slot.to_string()).collect();
         self.stage.set_started(started);
+        if started {
+            let position = self.position();
+            for slot in gone.into_keys() {
+                self.stage.recoveries_mut().open_at_takeover(slot, position, &self.ctx);
+            }
+        }
         if self.has_replicas() {
             let cause = self.cause_without_copies();
             return self.restore(cause);

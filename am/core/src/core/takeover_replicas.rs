@@ -129,6 +129,7 @@ impl Core {
     /// The views are settled, and the job goes on where the shards are. Returns whether it does.
     pub(super) fn take_over_copies(&mut self) -> bool {
         let epoch = self.ctx.epoch();
+        let gone = self.pservers_gone();
         let Some(takeover) = self.stage.takeover().map(std::mem::take) else {
             return false;
         };
@@ -165,6 +166,12 @@ impl Core {
                     self.stage.map().len(),
                     changed.promoted.len()
                 ));
+            }
+            let position = self.position();
+            for (slot, was_primary) in gone {
+                let recoveries = self.stage.recoveries_mut();
+                recoveries.open_at_takeover(slot, position, &self.ctx);
+                recoveries.fail_over(slot, was_primary, &self.ctx);
             }
             // Before any command of this attempt: all of them may carry the new views.
             self.change_views(&changed, cause);

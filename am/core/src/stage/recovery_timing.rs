@@ -17,8 +17,14 @@ pub(crate) struct RecoveryTiming {
     launched: Option<MonotonicMs>,
     registered: Option<MonotonicMs>,
     held: Option<MonotonicMs>,
-    /// The ApplicationMaster's: containers work on where they are.
+    /// Containers work on where they are.
     taken_over: bool,
+    /// An earlier attempt had it under way.
+    carried: bool,
+    /// Containers of an earlier attempt are to report when they lost the ApplicationMaster.
+    awaits_notice: bool,
+    /// Since when that report alone is missing.
+    over: Option<MonotonicMs>,
     /// A failover: how far it is.
     failover: Option<Failover>,
     /// A spare takes the place.
@@ -128,11 +134,43 @@ impl RecoveryTimings {
         self.push_new(Some(slot), cause, notice_ms, position, ctx);
     }
 
-    /// The ApplicationMaster before this attempt is lost. The containers that it left report when they lost it.
-    pub(crate) fn open_for_am(&mut self, position: JobPosition, ctx: &Context) {
+    /// The ApplicationMaster before this attempt is lost, during these recoveries. They go on in this attempt, and the time until
+    /// its start counts as their notice.
+    pub(crate) fn open_for_am(
+        &mut self,
+        unfinished: Vec<RecoveryView>,
+        position: JobPosition,
+        ctx: &Context,
+    ) {
+        for RecoveryView { cause, slot, at_ms, notice_ms, phase, step, .. } in unfinished {
+            let passed_ms = ctx.wall_ms().saturating_sub(at_ms);
+            let notice_ms = Some(notice_ms.unwrap_or(0).saturating_add(passed_ms));
+            self.push_new(slot, cause, notice_ms, JobPosition { phase, step }, ctx);
+            if let Some(carried) = self.kept.back_mut() {
+                (carried.carried, carried.view.at_ms) = (true, at_ms);
+            }
+        }
         let cause =
             format!("the ApplicationMaster was lost; attempt {} took over", ctx.attempt().0);
         self.push_new(None, cause, None, position, ctx);
+    }
+
+    /// Containers that the attempt before has left report when they lost it.
+    pub(crate) fn await_notice(&mut self) {
+        for recovery in self.open_ones() {
+            recovery.awaits_notice =
+                recovery.view.slot.is_none() && recovery.view.notice_ms.is_none();
+        }
+    }
+
+    /// A pserver that the attempt before had is gone. It was lost before this attempt began, unless that is known.
+    pub(crate) fn open_at_takeover(&mut self, slot: Slot, position: JobPosition, ctx: &Context) {
+        let began = self.open_ones().find(|it| it.view.slot.is_none() && !it.carried);
+        let began = began.map_or(ctx.now(), |it| it.noticed);
+        if !self.open_ones().any(|it| it.view.slot == Some(slot)) {
+            let cause = format!("{slot} did not come back after the ApplicationMaster's restart");
+            self.open(slot, cause, began, position, ctx);
+        }
     }
 
     fn push_new(
@@ -176,6 +214,9 @@ impl RecoveryTimings {
             registered: None,
             held: None,
             taken_over: false,
+            carried: false,
+            awaits_notice: false,
+            over: None,
             failover: None,
             spare: None,
         });
@@ -273,30 +314,36 @@ impl RecoveryTimings {
     pub(crate) fn am_was_lost(&mut self, ago_ms: u64, ctx: &mut Context) {
         let now = ctx.now();
         let mut known = false;
-        // Also one that is over: the first heartbeat may come after the first step under this attempt.
-        for recovery in &mut self.kept {
-            if recovery.view.slot.is_none() && recovery.view.notice_ms.is_none() {
-                recovery.view.notice_ms = Some(ago_ms.saturating_sub(now.since(recovery.noticed)));
-                known = true;
-            }
+        for recovery in self.open_ones().filter(|it| it.awaits_notice) {
+            recovery.view.notice_ms = Some(ago_ms.saturating_sub(now.since(recovery.noticed)));
+            recovery.awaits_notice = false;
+            known = true;
         }
         if known {
-            self.close(|recovery| recovery.taken_over, ctx);
+            self.close(|recovery| recovery.taken_over || recovery.over.is_some(), ctx);
         }
     }
 
     /// Containers continue under this attempt without a rollback.
     pub(crate) fn taken_over(&mut self, ctx: &mut Context) {
         let now = ctx.now();
-        for recovery in self.open_ones() {
-            if recovery.view.slot.is_none() && recovery.registered.is_none() {
+        for recovery in self.open_ones().filter(|it| it.failover.is_none()) {
+            let is_there = match recovery.view.slot.map(|slot| slot.role) {
+                None => true,
+                // All shards are there, by whatever the attempt before did.
+                Some(Role::Pserver) => recovery.carried,
+                Some(Role::Trainer) => recovery.carried && recovery.registered.is_some(),
+            };
+            if is_there {
                 recovery.registered = Some(now);
                 recovery.view.restart_ms = Some(now.since(recovery.noticed));
+                recovery.view.load_ms = None;
+                recovery.view.kind = RecoveryKind::ApplicationMaster;
                 recovery.taken_over = true;
             }
         }
         // Else the first heartbeat that reports when the other one was lost.
-        self.close(|recovery| recovery.taken_over && recovery.view.notice_ms.is_some(), ctx);
+        self.close(|recovery| recovery.taken_over, ctx);
     }
 
     fn open_ones(&mut self) -> impl Iterator<Item = &mut RecoveryTiming> {
@@ -408,14 +455,28 @@ impl RecoveryTimings {
         );
     }
 
+    /// The job is over, and with it the wait for reports.
+    pub(crate) fn job_over(&mut self, ctx: &mut Context) {
+        for recovery in self.open_ones() {
+            recovery.awaits_notice = false;
+        }
+        self.close(|recovery| recovery.taken_over || recovery.over.is_some(), ctx);
+    }
+
+    /// Ends recoveries and reports them. One of the ApplicationMaster whose loss containers have not reported yet waits for
+    /// that, so that each reader gets the same time: for less time than until a silent container is given up.
     fn close(&mut self, over: impl Fn(&RecoveryTiming) -> bool, ctx: &mut Context) {
-        let now = ctx.now();
+        let (now, longest_ms) = (ctx.now(), ctx.limits().dead_ms);
         for recovery in self.open_ones() {
             if over(recovery) {
                 let from = recovery.held.or(recovery.registered).unwrap_or(recovery.noticed);
                 // Where nothing was rolled back, trainers worked on without an ApplicationMaster.
                 if !recovery.taken_over && recovery.failover != Some(Failover::Over) {
-                    recovery.view.resume_ms = Some(now.since(from));
+                    recovery.view.resume_ms.get_or_insert(now.since(from));
+                }
+                let since = *recovery.over.get_or_insert(now);
+                if recovery.awaits_notice && now.since(since) < longest_ms {
+                    continue;
                 }
                 recovery.view.done = true;
                 ctx.notice(view::JobEvent::Recovered(recovery.view.clone()));
@@ -457,6 +518,9 @@ mod tests {
             registered: None,
             held: None,
             taken_over: false,
+            carried: false,
+            awaits_notice: false,
+            over: None,
             failover: None,
             spare: None,
         }

@@ -366,13 +366,21 @@ fn s32_a_primary_lost_with_the_am_is_replaced_at_the_takeover() {
     let before = epoch(&job);
     let lost = job.pserver(0);
     job.processes.remove(&lost);
-    let next = taken_over(&job);
+    let mut next = taken_over(&job);
     assert_eq!(epoch(&next), before, "no rollback");
     assert_eq!(next.core.view().state, JobState::Running);
     let places = last_places(&next, next.trainer(0));
     assert_eq!(places.len(), 6);
     assert!(places.iter().all(|it| it.holder != lost));
     assert!(views_of(&next).iter().any(|views| views.len() == 4));
+    let recoveries = next.core.view().recoveries;
+    let kinds: Vec<_> = recoveries.iter().map(|it| (it.slot, it.kind)).collect();
+    let expected =
+        [(None, RecoveryKind::ApplicationMaster), (Some(lost.slot), RecoveryKind::Failover)];
+    assert_eq!(kinds, expected, "each loss is a recovery");
+    let epoch = epoch(&next);
+    next.report(next.trainer(0), Report::Stepping { epoch });
+    assert!(next.core.view().recoveries[1].done, "with the first step at the promoted copies");
 }
 
 #[test]

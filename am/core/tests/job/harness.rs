@@ -234,6 +234,17 @@ impl Job {
 
     /// An attempt begins with the records and checkpoints so far.
     pub fn recover(&mut self, attempt: u32, generation: u32, kept: Vec<ContainerName>) {
+        self.recover_with(attempt, generation, kept, Vec::new());
+    }
+
+    /// As [`Self::recover`], with recoveries that the attempt before had not ended.
+    pub fn recover_with(
+        &mut self,
+        attempt: u32,
+        generation: u32,
+        kept: Vec<ContainerName>,
+        unfinished: Vec<view::RecoveryView>,
+    ) {
         let on_node = |container| SurvivingContainer { container, node: "node".to_owned() };
         let recovered = StartupState {
             attempt: Attempt(attempt),
@@ -243,6 +254,7 @@ impl Job {
             base: self.checkpoints.last().cloned(),
             checkpoints: self.checkpoints.clone(),
             kept: kept.into_iter().map(on_node).collect(),
+            unfinished,
         };
         self.on(Event::Startup(Box::new(recovered)));
     }

@@ -33,6 +33,7 @@ fn damaged_checkpoint_is_reported_at_the_start() {
         damaged: vec![damaged],
         checkpoints: Vec::new(),
         kept: Vec::new(),
+        unfinished: Vec::new(),
     })));
     assert!(job.warned("/ckpt/damaged/g1-c5-0"));
 }

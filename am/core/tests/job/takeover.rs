@@ -162,7 +162,7 @@ fn loss_of_the_application_master_is_a_recovery() {
 }
 
 #[test]
-fn am_lost_with_a_pserver_is_one_recovery_with_a_rollback() {
+fn am_lost_with_a_pserver_is_two_recoveries_with_one_rollback() {
     let mut job = Job::bsp();
     let gone = job.pserver(0);
     job.processes.remove(&gone);
@@ -173,11 +173,79 @@ fn am_lost_with_a_pserver_is_one_recovery_with_a_rollback() {
     assert_eq!(job.core.view().state, JobState::Running);
     job.end_phase(9);
     let view = job.core.view();
-    let recovery = &view.recoveries[0];
-    assert_eq!((recovery.slot, recovery.done), (None, true));
-    assert_eq!(recovery.epoch_after, Epoch::first(Generation(2)));
-    assert!(recovery.base.is_some() && recovery.checkpoint_ms.is_some());
-    assert!(recovery.restart_ms.is_some() && recovery.load_ms.is_some());
+    let slots: Vec<_> = view.recoveries.iter().map(|recovery| recovery.slot).collect();
+    assert_eq!((slots, view.recoveries_total), (vec![None, Some(gone.slot)], 2));
+    for recovery in &view.recoveries {
+        assert!(recovery.done, "{recovery:?}");
+        assert_eq!(recovery.epoch_after, Epoch::first(Generation(2)));
+        assert!(recovery.base.is_some() && recovery.checkpoint_ms.is_some());
+        assert!(recovery.restart_ms.is_some() && recovery.load_ms.is_some());
+    }
+    let cause = &view.recoveries[1].cause;
+    assert_eq!(cause, "pserver-0 did not come back after the ApplicationMaster's restart");
+    assert!(view.recoveries[1].notice_ms.is_some() && view.recoveries[1].resume_ms.is_some());
+    assert_eq!(recovered(&job), 2, "each is reported once");
+}
+
+fn recovered(job: &Job) -> usize {
+    job.notices.iter().filter(|notice| matches!(notice, Notice::Recovered(_))).count()
+}
+
+/// The attempt before had noticed losses, and was lost before they were over.
+#[test]
+fn unfinished_recoveries_go_on_in_the_next_attempt() {
+    let mut job = Job::bsp();
+    job.kill(job.pserver(0));
+    let noticed = job.core.view().recoveries.pop().unwrap();
+    assert!(!noticed.done);
+    // Two attempts, and no container has registered with the first of them.
+    for attempt in [2, 3] {
+        let unfinished = job.core.view().recoveries;
+        let kept: Vec<ContainerName> =
+            job.processes.values().filter_map(|process| process.container.clone()).collect();
+        job.processes.values_mut().for_each(|process| process.connection = None);
+        job.core = Core::new(job.config.clone());
+        job.now += 5_000;
+        job.asks.clear();
+        job.calls.clear();
+        job.recover_with(attempt, attempt, kept, unfinished);
+    }
+    for member in job.processes.keys().copied().collect::<Vec<_>>() {
+        job.registers(member);
+    }
+    job.beat(job.trainer(0), |beat| beat.control_lost_ms = Some(11_000));
+    job.end_phase(9);
+    let view = job.core.view();
+    let lost: Vec<_> = view.recoveries.iter().map(|recovery| recovery.slot).collect();
+    assert_eq!(lost, [noticed.slot, None, None]);
+    assert!(view.recoveries.iter().all(|recovery| recovery.done), "{:#?}", view.recoveries);
+    assert_eq!(
+        (view.recoveries[0].at_ms, &view.recoveries[0].cause),
+        (noticed.at_ms, &noticed.cause)
+    );
+    assert!(view.recoveries[0].notice_ms >= Some(10_000), "the time without an attempt counts");
+    assert!(view.recoveries[1].cause.ends_with("attempt 2 took over"));
+    assert!(view.recoveries[2].cause.ends_with("attempt 3 took over"));
+}
+
+#[test]
+fn recovery_of_the_am_is_reported_with_the_time_of_its_loss() {
+    let mut job = Job::bsp();
+    let everybody: Vec<Member> = job.processes.keys().copied().collect();
+    restart(&mut job, 2);
+    everybody.iter().for_each(|member| job.registers(*member));
+    // The phase ends before the first heartbeat.
+    job.end_phase(9);
+    let ended = job.notices.iter().find_map(|notice| match notice {
+        Notice::Recovered(recovery) => Some(recovery.clone()),
+        _ => None,
+    });
+    assert_eq!(
+        ended.as_ref(),
+        job.core.view().recoveries.first(),
+        "what is printed is what is shown"
+    );
+    assert!(ended.is_some_and(|recovery| recovery.done), "the end of the job waits for nothing");
 }
 
 #[test]
