@@ -143,7 +143,9 @@ impl Checkpoints {
             Command::CutEnd(EndCut { cut: cut.id, committed: true }),
             ctx,
         );
-        let keep = ctx.config().spec.checkpoint.keep.max(2);
+        // The last one of a job that failed is one more: it must not displace a checkpoint from before the failure.
+        let more = u32::from(cut.reason == CutReason::LastSave);
+        let keep = ctx.config().spec.checkpoint.keep.max(2).saturating_add(more);
         let best = self.best.as_ref().map(|best| best.manifest.cut);
         let (generation, held) = (ctx.generation(), self.held);
         let retain = StoreCall::Retain { keep, generation, base: cut.id, best, held };

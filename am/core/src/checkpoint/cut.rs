@@ -12,7 +12,8 @@
 //! **Where.** Between phases no step is under way: every shard cuts where it stands. An evaluation changes nothing: the same
 //! holds, and the evaluation starts again after a rollback. In ASP trainers send barriers. In BSP the cut names a step that
 //! no shard has reached yet: the probable frontier, and a margin. A shard that is beyond it gives the cut up, and the next
-//! try names a step further ahead. A phase that ends before the step is cut at its end.
+//! try names a step further ahead. A phase that ends before the step is cut at its end. The cut of a job that has failed
+//! names the furthest step that shards are known to have applied: no other may follow.
 //!
 //! **The queue of the cut** (ASP) is the queue when the pservers were ordered. From then on only reports of the cut's
 //! trainers with an older cut number move it: what they report with this cut's number happened after the barrier. It may
@@ -49,6 +50,8 @@ pub(crate) enum CutReason {
     Best,
     /// An operator stops the job.
     Stop,
+    /// The job has failed, and its shards are whole.
+    LastSave,
     /// Training has ended.
     Final,
 }
@@ -258,7 +261,7 @@ impl Cut {
             staging: staging.clone(),
             copies,
             initial: self.reason == CutReason::Initial,
-            last: self.reason == CutReason::Stop,
+            last: matches!(self.reason, CutReason::Stop | CutReason::LastSave),
         }))
     }
 }

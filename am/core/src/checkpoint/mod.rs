@@ -242,6 +242,12 @@ impl Checkpoints {
         }
     }
 
+    /// Whether a cut is open that some shard has not snapped, and that only saves work.
+    pub(crate) fn waits_for_work(&self) -> bool {
+        let open = self.open.as_ref();
+        open.is_some_and(|cut| cut.reason < CutReason::Best && !cut.all_snapped())
+    }
+
     /// Whether a cut is open.
     pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()

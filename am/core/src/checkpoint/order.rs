@@ -73,6 +73,24 @@ impl Checkpoints {
         None
     }
 
+    /// Where the open cut is to be taken.
+    fn place(&self, point: CutPoint, work: &JobWork, fleet: &Fleet, ctx: &Context) -> CutAt {
+        let reason = self.open.as_ref().map(|cut| cut.reason);
+        match (work.has_lanes(), work.sharing(), point) {
+            (true, _, CutPoint::Idle { .. }) => CutAt::Steps(work.frontier()),
+            (true, _, CutPoint::Working) if reason == Some(CutReason::LastSave) => {
+                CutAt::Steps(fleet.shards_step(ctx.epoch(), work.phase()))
+            }
+            (true, _, CutPoint::Working) => {
+                CutAt::Steps(self.step_ahead(work, self.late_tries, ctx))
+            }
+            (false, sharing, CutPoint::Working) if sharing.is_queue_of_pushes() => {
+                CutAt::Barriers(fleet.joined().into_iter().collect())
+            }
+            (false, _, _) => CutAt::Barriers(Vec::new()),
+        }
+    }
+
     /// Orders the staged cut at the pservers.
     pub(crate) fn order(
         &mut self,
@@ -82,15 +100,7 @@ impl Checkpoints {
         fleet: &Fleet,
         ctx: &mut Context,
     ) {
-        let late_tries = self.late_tries;
-        let at = match (work.has_lanes(), work.sharing(), point) {
-            (true, _, CutPoint::Idle { .. }) => CutAt::Steps(work.frontier()),
-            (true, _, CutPoint::Working) => CutAt::Steps(self.step_ahead(work, late_tries, ctx)),
-            (false, sharing, CutPoint::Working) if sharing.is_queue_of_pushes() => {
-                CutAt::Barriers(fleet.joined().into_iter().collect())
-            }
-            (false, _, _) => CutAt::Barriers(Vec::new()),
-        };
+        let at = self.place(point, work, fleet, ctx);
         let Some(cut) = &mut self.open else {
             debug_assert!(false, "only an open cut is ordered");
             return;

@@ -19,6 +19,8 @@ pub(crate) enum Purpose {
     Replacement,
     /// A checkpoint is due.
     CutDue,
+    /// A job that failed ends without its last checkpoint. Before the timeout of the cut: its message names the key.
+    LastSave,
     /// The open cut has taken too long.
     CutTimeout,
     /// Work goes on without the open cut, whose directory is still not made.

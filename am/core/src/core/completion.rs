@@ -17,7 +17,7 @@ use crate::failure::JobFailure;
 use crate::outcome::Outcome;
 use crate::record::Record;
 use crate::stage::export::ModelExport;
-use crate::stage::stop::StopOrder;
+use crate::stage::stop::{StopCause, StopOrder};
 use crate::stage::{JobStage, StageKind};
 
 /// After the grace, the time for the cluster to report that containers ended.
@@ -89,8 +89,14 @@ impl Core {
         if matches!(self.stage.kind(), StageKind::Stopping | StageKind::Over) {
             return;
         }
+        let cause = self.stage.take_stop_order().map(StopOrder::into_cause);
+        let outcome = match &cause {
+            // What came first is reported.
+            Some(StopCause::Failed(failure)) => self.unsaved_outcome(failure, &outcome.message),
+            Some(StopCause::Operator(_) | StopCause::TokensEnd) | None => outcome,
+        };
         self.ctx.journal(Record::Outcome(outcome.clone()));
-        if let Some(id) = self.stage.take_stop_order().and_then(|order| order.operation()) {
+        if let Some(StopCause::Operator(id)) = cause {
             self.ctx.answer(id, Ok("stopping".to_owned()));
         }
         self.checkpoints.end(&mut self.ctx);
@@ -198,7 +204,7 @@ impl Core {
             // New tokens came meanwhile: it is a checkpoint as any other.
             return self.plan_next_cut(false, self.stage.is_working());
         };
-        let Some(id) = order.operation() else {
+        let StopCause::Operator(id) = order.into_cause() else {
             return self.end_saved_without_tokens();
         };
         self.ctx.answer(id, Ok("checkpoint taken, stopping".to_owned()));
@@ -211,14 +217,18 @@ impl Core {
     /// rollback nothing newer than the base is left to save.
     pub(super) fn stop_cut_failed(&mut self, cause: &str, rolls_back: bool) {
         let order = self.stage.stop_order().filter(|_| !rolls_back);
-        if order.is_some_and(|order| order.cut_failed(&mut self.ctx)) {
-            return self.checkpoints.want(CutReason::Stop);
+        if let Some(order) = order
+            && order.cut_failed(&mut self.ctx)
+        {
+            return self.checkpoints.want(order.cut_reason());
         }
         let Some(order) = self.stage.take_stop_order() else {
             return self.plan_next_cut(true, self.stage.is_working() && !rolls_back);
         };
-        let Some(id) = order.operation() else {
-            return self.end_without_tokens(Some(cause));
+        let id = match order.into_cause() {
+            StopCause::Operator(id) => id,
+            StopCause::TokensEnd => return self.end_without_tokens(Some(cause)),
+            StopCause::Failed(failure) => return self.end_unsaved(&failure, cause),
         };
         self.ctx.answer(id, Err(format!("stopping without a new checkpoint: {cause}")));
         let from = match self.checkpoints.base_manifest() {

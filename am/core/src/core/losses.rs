@@ -18,7 +18,10 @@ impl Core {
         match self.fleet.exited(container, exit, text, &mut self.ctx) {
             ContainerEnd::NothingFollows => {}
             ContainerEnd::Lost(loss) => self.lose(loss),
-            ContainerEnd::Fails(error) => self.fail(JobFailure::new(ExitCode::JobFailed, error)),
+            ContainerEnd::Fails { error, loss } => {
+                self.lose_all(loss);
+                self.give_up(JobFailure::new(ExitCode::JobFailed, error));
+            }
         }
     }
 
@@ -37,13 +40,34 @@ impl Core {
                     self.fleet.excuse(&blameless);
                     loss.excuse();
                 }
-                Err(failure) => return self.fail(failure),
+                Err(failure) => {
+                    self.give_up(failure);
+                    if self.stage.is_stopping() {
+                        return;
+                    }
+                }
             }
         }
         match self.fleet.lose(loss, self.stage.is_stopping(), &mut self.ctx) {
             LossOutcome::NothingFollows => {}
-            LossOutcome::CrashLoop(error) => self.fail(JobFailure::new(ExitCode::JobFailed, error)),
+            LossOutcome::CrashLoop(error, lost) => self.crash_loop(error, lost),
             LossOutcome::Lost(lost) => self.lost(&lost),
+        }
+    }
+
+    /// Containers failed too often, the last one with what it held.
+    fn crash_loop(&mut self, error: String, lost: Option<Lost>) {
+        let failure = JobFailure::new(ExitCode::JobFailed, error);
+        match lost.filter(|_| !self.stage.is_stopping()) {
+            Some(lost) if lost.member.slot.role == Role::Trainer => {
+                // Before its lanes could go to others: no step follows.
+                self.give_up(failure);
+                if !self.stage.is_stopping() {
+                    self.trainer_left(lost.member, lost.joined);
+                }
+            }
+            Some(_) => self.fail(failure),
+            None => self.give_up(failure),
         }
     }
 

@@ -3,13 +3,15 @@
 //! Components change their own state and return facts; [`Core`] routes the facts. Events change facts; [`Core::advance`] then
 //! moves the job on as far as the facts allow. So the order of two facts does not matter. One file for
 //! each subject holds the routes: `losses` (containers), `reports`, `rollback`, `local_recovery`, `failover`, `refill`,
-//! `hand_over`, `shard_files`, `phases`, `spares`, `stragglers`, `takeover`, `completion`, `exports`, `model_saves`, `expiry`, `view`.
+//! `hand_over`, `shard_files`, `phases`, `spares`, `stragglers`, `takeover`, `completion`, `exports`, `model_saves`, `expiry`,
+//! `last_save`, `view`.
 
 mod completion;
 mod expiry;
 mod exports;
 mod failover;
 mod hand_over;
+mod last_save;
 mod local_recovery;
 mod losses;
 mod model_saves;
@@ -227,6 +229,7 @@ impl Core {
             Purpose::Replacement => self.replacement_timed_out(),
             Purpose::HandOver => self.hand_over_timed_out(),
             Purpose::Backups => self.warn_of_lacking_backups(),
+            Purpose::LastSave => self.last_save_timed_out(),
             Purpose::CutDue => self.checkpoints.want(CutReason::Due),
             Purpose::CutTimeout => {
                 let ended = self.checkpoints.timed_out(&self.fleet, &mut self.ctx);
@@ -279,7 +282,7 @@ impl Core {
         let Some(reason) = self.checkpoints.wanted().filter(|_| can) else {
             return false;
         };
-        let is_stop = reason == CutReason::Stop;
+        let is_stop = matches!(reason, CutReason::Stop | CutReason::LastSave);
         if is_stop && self.ctx.is_waiting_for(Purpose::StopCutRetry) {
             return false;
         }
@@ -407,7 +410,9 @@ impl Core {
                     self.fail(failure);
                 }
             }
-            CutReason::Stop => self.stop_cut_failed(&failure.text, rolls_back),
+            CutReason::Stop | CutReason::LastSave => {
+                self.stop_cut_failed(&failure.text, rolls_back)
+            }
             CutReason::Final => {
                 if let Err(failure) = self.checkpoints.final_cut_failed(&ended, &mut self.ctx) {
                     self.fail(failure);
@@ -420,6 +425,9 @@ impl Core {
     fn committed(&mut self, Committed { reason }: Committed) {
         self.fleet.made_progress();
         self.plan_tokens_end();
+        if self.stage.saves_last() && !self.has_unsaved_state() {
+            return self.end_saved_after_failure();
+        }
         match reason {
             CutReason::Due
             | CutReason::Ordered
@@ -432,6 +440,8 @@ impl Core {
             }
             CutReason::Stop => self.stop_with_checkpoint(),
             CutReason::Final => {}
+            // A shard has gone on meanwhile; what counts is that it is newer.
+            CutReason::LastSave => self.end_saved_after_failure(),
         }
     }
 

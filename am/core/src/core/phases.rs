@@ -24,8 +24,9 @@ impl Core {
             return false;
         };
         // The end has its own rule: an open cut is replaced, not awaited.
-        if !matches!(next, NextStep::Resume | NextStep::End) && self.checkpoints.holds_up(&self.ctx)
-        {
+        let waits = self.stage.saves_last() && next != NextStep::End;
+        let may_wait = !matches!(next, NextStep::Resume | NextStep::End);
+        if waits || (may_wait && self.checkpoints.holds_up(&self.ctx)) {
             return false;
         }
         match next {
@@ -82,9 +83,10 @@ impl Core {
         true
     }
 
-    /// BSP: gives every lane an owner among the present trainers, while work is dispatched.
+    /// BSP: gives every lane an owner among the present trainers, while work is dispatched. A job that has failed leaves them
+    /// without: the shards stand at the step of its last checkpoint.
     pub(super) fn share_lanes(&mut self) {
-        if self.stage.is_working() {
+        if self.stage.is_working() && !self.stage.saves_last() {
             self.work.share_lanes(&self.fleet, &mut self.ctx);
         }
     }

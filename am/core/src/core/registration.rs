@@ -22,7 +22,7 @@ impl Core {
         let (map, started) = (self.stage.map(), self.stage.has_started());
         let serves = |slot| !map.of(slot).is_empty();
         if let Err(error) = self.fleet.reconcile(started, serves, &mut self.ctx) {
-            self.fail(JobFailure::new(ExitCode::JobFailed, error));
+            self.give_up(JobFailure::new(ExitCode::JobFailed, error));
         }
     }
 

@@ -179,6 +179,7 @@ impl Core {
         };
         if let Some(step) = step.filter(|_| given_up.phase == self.work.phase()) {
             self.work.saw_step(step, &self.ctx);
+            self.fleet.shard_at(slot, (epoch, given_up.phase), step);
         }
         if given_up.can_name_later_step && self.stage.is_working() {
             return self.checkpoints.name_later_step(&self.fleet, &mut self.ctx);
@@ -291,6 +292,8 @@ impl Core {
         match self.work.task_failed(member, task, attempt, retryable, failure, &mut self.ctx) {
             Ok(true) => self.assign_tasks(),
             Ok(false) => {}
+            // Another storage, another day: the values are good. An algorithm's error may be that they are not.
+            Err(failure) if retryable => self.give_up(failure),
             Err(failure) => self.fail(failure),
         }
     }
@@ -303,7 +306,7 @@ impl Core {
             if beat.is_some_and(|(epoch, phase)| self.work.is_current(epoch, phase, &self.ctx))
                 && let Err(failure) = self.work.task_stuck(member, step, &mut self.ctx)
             {
-                self.fail(failure);
+                self.give_up(failure);
             }
         }
     }

@@ -17,6 +17,7 @@ pub(crate) mod registration;
 mod reservations;
 mod restart_policy;
 pub(crate) mod scale;
+mod shard_holders;
 pub(crate) mod slots;
 pub(crate) mod slow_nodes;
 pub(crate) mod storage_wait;
@@ -78,8 +79,8 @@ pub(crate) struct Lost {
 pub(crate) enum LossOutcome {
     /// Nothing follows: no registered container was in the slot, or the job is ending.
     NothingFollows,
-    /// The restart policy ends the job with this error.
-    CrashLoop(String),
+    /// The restart policy ends the job with this error. With what the container was, if it was registered.
+    CrashLoop(String, Option<Lost>),
     Lost(Lost),
 }
 
@@ -413,11 +414,10 @@ impl Fleet {
             let cause = cause.words.clone();
             ctx.notice(heddle_protocol::view::JobEvent::Lost { slot, incarnation, cause });
         }
-        if let Some(error) = self.crash_loop(ctx) {
-            return LossOutcome::CrashLoop(error);
-        }
+        let error = self.crash_loop(ctx);
         let Some(holder) = holder else {
-            return LossOutcome::NothingFollows;
+            return error
+                .map_or(LossOutcome::NothingFollows, |error| LossOutcome::CrashLoop(error, None));
         };
         if let Some(connection) = holder.connection
             && !self.ended_connections.contains_key(&connection)
@@ -431,13 +431,12 @@ impl Fleet {
                 holder.heard
             },
         );
-        LossOutcome::Lost(Lost {
-            member: holder.member,
-            cause: cause.words,
-            joined: holder.joined,
-            drained,
-            last_seen,
-        })
+        let (member, joined) = (holder.member, holder.joined);
+        let lost = Lost { member, cause: cause.words, joined, drained, last_seen };
+        match error {
+            Some(error) => LossOutcome::CrashLoop(error, Some(lost)),
+            None => LossOutcome::Lost(lost),
+        }
     }
 
     /// The error that ends the job, if the restart policy allows no further failure.

@@ -36,8 +36,8 @@ pub(crate) enum ContainerEnd {
     NothingFollows,
     /// Its slot is to be emptied.
     Lost(Loss),
-    /// The job ends with this error.
-    Fails(String),
+    /// The job ends with this error. With its loss, if a trainer's slot is to be emptied.
+    Fails { error: String, loss: Option<Loss> },
 }
 
 impl Fleet {
@@ -166,14 +166,20 @@ impl Fleet {
         if let (Exit::OutOfMemory { error }, false) = (exit, info.ours) {
             match self.more_memory(member.slot, info.memory_retries, error, ctx) {
                 Ok(()) => class = FailureClass::None,
-                Err(end) => {
+                Err(error) if member.slot.role == Role::Trainer => {
+                    let (slot, node) = (member.slot, info.node);
+                    let cause = Cause::new(exit, text);
+                    let loss = Some(Loss { slot, cause, class: FailureClass::None, node });
+                    return ContainerEnd::Fails { error, loss };
+                }
+                Err(error) => {
                     // The report names it among those that failed, not among those that ran to the end.
                     ctx.notice(view::JobEvent::Lost {
                         slot: member.slot,
                         incarnation: member.incarnation,
                         cause: restart_policy::words(exit),
                     });
-                    return ContainerEnd::Fails(end);
+                    return ContainerEnd::Fails { error, loss: None };
                 }
             }
         }
@@ -208,7 +214,7 @@ impl Fleet {
                 self.failures.take_back(member);
                 match self.more_memory(slot, info.memory_retries, error, ctx) {
                     Ok(()) => self.ask_again(slot, ctx),
-                    Err(end) => return ContainerEnd::Fails(end),
+                    Err(error) => return ContainerEnd::Fails { error, loss: None },
                 }
                 ContainerEnd::NothingFollows
             }
@@ -241,7 +247,10 @@ impl Fleet {
         let cause = Cause::new(exit, text).detail;
         let class = restart_policy::classify(exit);
         self.failures.note(ctx.now(), member, node, class, self.progress, &cause);
-        self.crash_loop(ctx).map_or(ContainerEnd::NothingFollows, ContainerEnd::Fails)
+        match self.crash_loop(ctx) {
+            Some(error) => ContainerEnd::Fails { error, loss: None },
+            None => ContainerEnd::NothingFollows,
+        }
     }
 
     /// The ask of a slot has changed: an open ask, or a container that has not registered, is of no use.

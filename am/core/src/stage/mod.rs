@@ -231,10 +231,14 @@ impl StageMachine {
 
     /// Whether the job takes containers: not before it has started, not during a takeover, not at its end.
     pub(crate) fn takes_containers(&self) -> bool {
-        !matches!(
-            self.kind(),
-            StageKind::New | StageKind::Takeover | StageKind::Stopping | StageKind::Over
-        )
+        let takes_none =
+            [StageKind::New, StageKind::Takeover, StageKind::Stopping, StageKind::Over];
+        !takes_none.contains(&self.kind()) && !self.saves_last()
+    }
+
+    /// Whether the job has failed and saves its state before it ends.
+    pub(crate) fn saves_last(&self) -> bool {
+        self.stop_order.as_ref().is_some_and(StopOrder::is_for_failure)
     }
 
     /// Whether a cut can be taken now or soon.

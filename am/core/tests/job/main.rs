@@ -19,6 +19,7 @@ mod hand_over;
 mod happy;
 mod harness;
 mod initial_values;
+mod last_save;
 mod local_recovery;
 mod memory;
 mod model_saves;

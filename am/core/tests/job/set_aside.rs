@@ -7,7 +7,7 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, TaskId};
 use heddle_protocol::manifest::{TaskState, Work};
 use heddle_protocol::set_aside::SetAsideTask;
-use heddle_protocol::spec::{Consistency, TaskShare};
+use heddle_protocol::spec::{Consistency, DurationMs, TaskShare};
 
 use crate::failover::taken_over;
 use crate::harness::{Job, spec};
@@ -17,6 +17,7 @@ fn job(tasks: u32, share: u8, passes: u32) -> Job {
     let mut tolerant = spec(Consistency::Asp);
     tolerant.data.failed_share = TaskShare(share);
     tolerant.data.passes = passes;
+    tolerant.checkpoint.last_save = DurationMs(0);
     Job::started(tolerant, tasks, 0)
 }
 

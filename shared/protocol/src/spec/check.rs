@@ -275,6 +275,9 @@ fn check_outputs(spec: &JobSpec) -> Result<(), SpecError> {
     rule(checkpoint.timeout >= DurationMs::secs(1), "checkpoint.timeout", || {
         format!("is {}, must be at least 1s", checkpoint.timeout)
     })?;
+    rule(checkpoint.last_save <= DurationMs::secs(3_600), "checkpoint.last-save", || {
+        format!("is {}, must be from 0s to 1h", checkpoint.last_save)
+    })?;
     rule(
         checkpoint.bandwidth.is_none_or(|rate| rate >= BANDWIDTH_MIN),
         "checkpoint.bandwidth",

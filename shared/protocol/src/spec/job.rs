@@ -212,6 +212,7 @@ pub fn sample() -> JobSpec {
             keep: 3,
             copies: 1,
             timeout: DurationMs::secs(300),
+            last_save: DurationMs::secs(30),
             on_corrupt: OnCorrupt::Previous,
             digest: CheckpointDigest::Md5,
             memory: Share::Percent(25),

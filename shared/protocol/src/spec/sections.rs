@@ -166,6 +166,11 @@ fn default_save_lease() -> DurationMs {
     DurationMs::secs(60)
 }
 
+/// `checkpoint.last-save` of runs that did not have the key.
+fn default_last_save() -> DurationMs {
+    DurationMs::secs(30)
+}
+
 impl ModelSpec {
     /// Whether features are any u64, so that the tables of features are sparse.
     #[must_use]
@@ -245,6 +250,9 @@ section! {
             "Files of each shard in a checkpoint: 1 to 1 + pservers.replicas. With more than 1, backups save their copies too; the files must be equal, and a file that is missing or damaged is replaced by another on restore.";
         key timeout: DurationMs = "checkpoint.timeout", Value("\"5min\""), OnResume + site, read(take.parse(key)),
             "A checkpoint that takes longer is aborted; training continues.";
+        #[serde(default = "default_last_save")]
+        key last_save: DurationMs = "checkpoint.last-save", Value("\"30s\""), Freely + site, read(take.parse(key)),
+            "How long a job that fails may take to save its state first, where all its pservers still have it (docs/operations.md), up to 1h. \"0s\": it ends at once.";
         key on_corrupt: OnCorrupt = "checkpoint.on-corrupt", Value("\"previous\""), OnResume, read(take.choice(key, ON_CORRUPT, &[])),
             "A damaged checkpoint: \"previous\" returns to the one before, with a warning; \"fail\" stops the job.";
         #[serde(default, skip_serializing_if = "super::table::is_default")]
