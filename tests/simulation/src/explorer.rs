@@ -80,6 +80,8 @@ pub struct Summary {
     pub refills: u64,
     /// Jobs that failed for a good reason and were submitted again.
     pub resubmitted: u64,
+    /// Those that saved their state first.
+    pub last_saves: u64,
     /// Checkpoints committed.
     pub commits: u64,
     /// Shards in them with several files.
@@ -105,6 +107,7 @@ impl Summary {
         self.withdrawn += other.withdrawn;
         self.refills += other.refills;
         self.resubmitted += other.resubmitted;
+        self.last_saves += other.last_saves;
         self.commits += other.commits;
         self.copies += other.copies;
         self.events += other.events;
@@ -124,6 +127,7 @@ impl Summary {
         self.withdrawn += report.withdrawn;
         self.refills += report.refills as u64;
         self.resubmitted += u64::from(report.resubmitted);
+        self.last_saves += u64::from(report.saved_last);
         self.commits += report.checkpoints.len() as u64;
         let newest = report.checkpoints.iter().filter_map(|durable| durable.checkpoints.last());
         let shards = newest.flat_map(|checkpoint| &checkpoint.manifest.shards);
@@ -144,6 +148,7 @@ impl fmt::Display for Summary {
             lost,
             refills,
             resubmitted,
+            last_saves,
             commits,
             copies,
             events,
@@ -151,7 +156,7 @@ impl fmt::Display for Summary {
         } = self;
         writeln!(
             f,
-            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {spares} by spares, {hand_overs} hand-overs, {lost} updates lost, {refills} refills, {resubmitted} jobs submitted again, {commits} checkpoints, {copies} shards in them with copies, {events} events"
+            "{runs} runs, {rollbacks} rollbacks, {failovers} failovers, {spares} by spares, {hand_overs} hand-overs, {lost} updates lost, {refills} refills, {resubmitted} jobs submitted again, {last_saves} of them from a last save, {commits} checkpoints, {copies} shards in them with copies, {events} events"
         )?;
         let Self { divisions, replaced_slow, extra_trainers, withdrawn, coverage, .. } = self;
         writeln!(

@@ -7,8 +7,9 @@ use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 40] = [
+    pub const NAMES: [&'static str; 42] = [
         "bsp",
+        "bsp-alone",
         "bsp-uneven",
         "bsp-evaluated",
         "bsp-best",
@@ -19,6 +20,7 @@ impl Job {
         "asp-slow",
         "asp-extra",
         "asp",
+        "asp-alone",
         "asp-evaluated",
         "asp-best",
         "asp-threads",
@@ -57,6 +59,14 @@ impl Job {
         Some(match name {
             "bsp" => small(Consistency::Bsp),
             "asp" => small(Consistency::Asp),
+            // One trainer: where its failures are used up, shards hold what no checkpoint has.
+            "bsp-alone" => Self { trainers: 1, every: Every::Passes(1), ..small(Consistency::Bsp) },
+            "asp-alone" => Self {
+                tasks: vec![2; 6],
+                trainers: 1,
+                every: Every::Passes(1),
+                ..small(Consistency::Asp)
+            },
             // A lane without data, ends pushed by empty steps, three trainers for two lanes, four shards.
             "bsp-uneven" => Self {
                 tasks: vec![3],

@@ -110,6 +110,17 @@ fn any_other_fault_may_come_before_any_event() {
     at_every_event(["asp-poisoned", "asp-poisoned-replicas"], &[Fault::KillAm, Fault::KillTrainer]);
 }
 
+/// A job whose only trainer uses up its failures continues from what it saved before its end, with the same bytes in BSP.
+#[test]
+fn jobs_that_give_up_save_what_their_shards_hold() {
+    for explorer in ["bsp-alone", "asp-alone"].map(explorer) {
+        let ran = explorer.at_every_event(Fault::CrashLoop);
+        let summary = ran.unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{summary}");
+        assert!(summary.last_saves > 0, "{summary}");
+    }
+}
+
 #[test]
 fn clocks_wait_for_no_trainer_that_is_gone() {
     let faults = [Fault::KillTrainer, Fault::BreakData, Fault::Cut];

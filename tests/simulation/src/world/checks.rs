@@ -52,6 +52,8 @@ pub struct Report {
     pub restores: usize,
     /// Failovers without a rollback.
     pub failovers: u64,
+    /// It failed and had saved its state before; see [`Report::resubmitted`].
+    pub saved_last: bool,
     /// How many times a pserver handed shards over.
     pub hand_overs: u64,
     /// Recoveries by a spare that are over.
@@ -90,7 +92,7 @@ impl World {
         mut watch: impl FnMut(&Self),
     ) -> Result<Report, String> {
         self.faults = faults.to_vec().into();
-        let mut resubmitted = false;
+        let (mut resubmitted, mut saved_last) = (false, false);
         let ended = loop {
             let outcome = self.run_once(&mut watch)?;
             if outcome.state == JobState::Finished && outcome.exit_code == ExitCode::Ok {
@@ -103,6 +105,8 @@ impl World {
             self.faults.clear();
             self.bursts = None;
             resubmitted = true;
+            // Nothing else of an outcome shows it.
+            saved_last = outcome.message.contains("saved checkpoint");
             self.submit_again()?;
         };
         let bits = match ended {
@@ -118,6 +122,7 @@ impl World {
         Ok(Report {
             ended,
             resubmitted,
+            saved_last,
             events: self.events,
             now_ms: self.now_ms,
             bits,
