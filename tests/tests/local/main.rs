@@ -18,6 +18,7 @@ mod golden;
 mod groups;
 mod hangs;
 mod initial_values;
+mod last_save;
 mod launcher;
 mod mirrors;
 mod model_saves;
