@@ -117,6 +117,12 @@ pub enum Event {
         /// Which ApplicationMaster took over, for the log.
         reason: String,
     },
+    /// The cluster has ended the whole application, so no attempt follows: as [`Fenced`](Self::Fenced), but the containers get the
+    /// order to stop. Their NodeManagers may not be able to end them.
+    ApplicationOver {
+        /// The state of the application, for the log.
+        reason: String,
+    },
     /// The cluster refuses what is asked (queue, limits): the job ends with exit code 4.
     Rejected {
         /// The cluster's message.

@@ -9,6 +9,7 @@
 //! refused is unregistered; a job that stopped because a service was unreachable is left to the next attempt; a
 //! superseded attempt makes no call.
 
+mod attempt_end;
 mod inputs;
 mod owner_liveness;
 mod token_keeper;
@@ -237,6 +238,7 @@ async fn run(
         stops: stopped,
     };
     let dir = prepared.store.dir.clone();
+    let fencing = context.events.0.clone();
     let job = run_job(prepared, context);
     tokio::pin!(job);
     let (outcome, view) = tokio::select! {
@@ -244,8 +246,18 @@ async fn run(
         lost = &mut gone => match lost {
             // Containers continue training, and the next attempt takes them over.
             Ok(Gone::Silent(reason)) => return StartFailure::new(ExitCode::Unreachable, reason).print(),
-            // The core has the event and ends the job.
-            Ok(Gone::Fenced(_)) | Err(_) => {
+            Ok(Gone::Fenced(reason)) => {
+                let own = inputs.environment.attempt();
+                let fence = async {
+                    let event = attempt_end::event(&inputs.cluster, own, reason).await;
+                    // The job may have ended by itself.
+                    let _ended = fencing.send(event);
+                };
+                let ((outcome, view), ()) = tokio::join!(job, fence);
+                return unregistration.ended(outcome, Some(view), Fenced::ByAttempt).await;
+            }
+            // The session ends without a word only with the job.
+            Err(_) => {
                 let (outcome, view) = job.await;
                 return unregistration.ended(outcome, Some(view), Fenced::ByAttempt).await;
             }

@@ -487,3 +487,19 @@ fn node_that_cannot_start_containers_is_avoided_and_named() -> Result<()> {
     ensure!(named, "the cluster offers the broken node first: {failed:?}");
     job.is_right(submitted).map(drop)
 }
+
+/// No NodeManager is there to end its containers, and the ResourceManager answers the ApplicationMaster as if another attempt led.
+#[test]
+#[ignore = "nightly: a job whose nodes lose their NodeManagers"]
+fn processes_of_a_killed_application_end_without_nodemanagers() -> Result<()> {
+    let cluster = cluster()?;
+    let job = YarnJob::bsp(&cluster, "killed-alone", SHAPE)?;
+    let mut submitted = job.submit(&[], "step-computed=return(sleep=50,while={slow})")?;
+    Watch::in_a_step(&mut submitted, 2)?;
+    for node in (1..=3).map(Daemon::NodeManager) {
+        cluster.kill(node)?;
+    }
+    submitted.kill()?;
+    // The orphan timeout is two minutes.
+    submitted.wait_gone(Duration::from_secs(15))
+}

@@ -108,10 +108,7 @@ impl Core {
         self.stage.go(JobStage::Stopping(outcome));
         self.ctx.clear_all_deadlines();
         self.ctx.set_deadline(Purpose::Stopped, self.ctx.now() + grace_ms + REPORT_MS);
-        for role in [Role::Pserver, Role::Trainer] {
-            let reason = reason.clone();
-            self.fleet.send_to_all(role, Command::Stop { reason }, &mut self.ctx);
-        }
+        self.send_stop(&reason);
         self.fleet.stop_all(grace_ms, &mut self.ctx);
     }
 
@@ -153,16 +150,31 @@ impl Core {
 
     /// Another ApplicationMaster leads: nothing is written, deleted or commanded any more.
     pub(super) fn fenced(&mut self, reason: &str) {
-        self.ctx.abandon();
-        let message = format!("another ApplicationMaster has taken this job over: {reason}");
-        let state = JobState::Failed;
-        self.stage.go(JobStage::Stopping(Outcome {
-            state,
-            exit_code: ExitCode::Fenced,
-            message,
-            model: None,
-        }));
+        self.disowned(format!("another ApplicationMaster has taken this job over: {reason}"));
         self.leave();
+    }
+
+    /// The cluster has ended the application: nothing is written or deleted any more, and containers are ordered to stop. The
+    /// cluster reports none of their ends any more.
+    pub(super) fn application_over(&mut self, reason: &str) {
+        let reason = format!("the ResourceManager has ended the application: {reason}");
+        self.disowned(reason.clone());
+        self.ctx.clear_all_deadlines();
+        self.ctx.set_deadline(Purpose::Stopped, self.ctx.now() + REPORT_MS);
+        self.send_stop(&reason);
+    }
+
+    fn disowned(&mut self, message: String) {
+        self.ctx.abandon();
+        let (state, exit_code) = (JobState::Failed, ExitCode::Fenced);
+        self.stage.go(JobStage::Stopping(Outcome { state, exit_code, message, model: None }));
+    }
+
+    fn send_stop(&mut self, reason: &str) {
+        for role in [Role::Pserver, Role::Trainer] {
+            let stop = Command::Stop { reason: reason.to_owned() };
+            self.fleet.send_to_all(role, stop, &mut self.ctx);
+        }
     }
 
     /// A decision cannot be recorded any more, so none may be made.

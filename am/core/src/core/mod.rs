@@ -178,6 +178,7 @@ impl Core {
             Event::JournalFailed { error, fenced: true, .. } | Event::Fenced { reason: error } => {
                 self.fenced(&error);
             }
+            Event::ApplicationOver { reason } => self.application_over(&reason),
             Event::JournalFailed { error, fenced: false, exit_code } => {
                 self.journal_failed(exit_code, &error);
             }

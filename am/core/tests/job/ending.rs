@@ -242,6 +242,23 @@ fn fenced_attempt_writes_deletes_and_commands_nothing() {
 }
 
 #[test]
+fn over_application_dismisses_its_containers_and_writes_nothing() {
+    let mut job = Job::bsp();
+    job.operate(1, Operation::Checkpoint);
+    let (calls, records, sent) = (job.calls.len(), job.records.len(), job.sent.len());
+    job.auto.exit = false;
+    job.on(Event::ApplicationOver { reason: "it was killed".to_owned() });
+    let stops = job.sent[sent..].iter().filter(|(_, it)| matches!(it, Command::Stop { .. }));
+    assert_eq!(stops.count(), job.processes.len(), "each container");
+    assert!(job.outcome.is_none(), "the orders have time to arrive");
+    job.pass(5_000);
+    let outcome = job.outcome.clone().unwrap();
+    assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, ExitCode::Fenced));
+    assert!(outcome.message.contains("it was killed"), "{}", outcome.message);
+    assert_eq!((job.calls.len(), job.records.len()), (calls, records));
+}
+
+#[test]
 fn fenced_store_ends_the_attempt() {
     let mut job = Job::bsp();
     job.auto.store = false;

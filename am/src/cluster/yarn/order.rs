@@ -61,7 +61,7 @@ impl Places {
 /// Why the session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// The ResourceManager has ended this attempt.
+    /// The ResourceManager has ended this attempt. The core has not learned it yet.
     Fenced(String),
     /// The ResourceManager did not answer for longer than its expiry, so it has replaced this attempt.
     Silent(String),

@@ -216,11 +216,7 @@ impl RmSession {
                 }
                 Ok(())
             }
-            Err(error) if error.is_fenced() => {
-                let reason = chain(&error);
-                self.send(Event::Fenced { reason: reason.clone() });
-                Err(Gone::Fenced(reason))
-            }
+            Err(error) if error.is_fenced() => Err(Gone::Fenced(chain(&error))),
             Err(error) => {
                 let silent = self.heard.elapsed();
                 let error = chain(&error);
