@@ -14,6 +14,7 @@ use uuid::Uuid;
 use super::Application;
 use super::diagnostics::{exit_of, without_time};
 use super::event_cursor::EventCursor;
+use super::failed_attempts;
 use super::wait_args::{OnInterrupt, WaitArgs};
 use crate::am_client;
 use crate::cluster::client_failure;
@@ -328,7 +329,8 @@ impl Follower {
         match report {
             Some(report) => self.reported(report)?,
             None => {
-                let event = self.unreported();
+                let nodes = self.nodes_of_failed_attempts().await;
+                let event = self.unreported(nodes.as_deref());
                 self.printer.take(event)?;
             }
         }
@@ -354,8 +356,18 @@ impl Follower {
         })
     }
 
+    async fn nodes_of_failed_attempts(&self) -> Option<String> {
+        let Application { cluster, report, .. } = &self.application;
+        match report.state {
+            Some(ApplicationState::Failed) => {
+                failed_attempts::nodes_in_words(cluster, report.id).await
+            }
+            _ => None,
+        }
+    }
+
     /// The end of an application whose ApplicationMaster left no report.
-    fn unreported(&mut self) -> JobEvent {
+    fn unreported(&mut self, nodes_of_failed_attempts: Option<&str>) -> JobEvent {
         let report = &self.application.report;
         let (state, exit) = match (report.state, report.final_status) {
             (_, FinalApplicationStatus::Succeeded) => (JobState::Finished, ExitCode::Ok),
@@ -371,6 +383,9 @@ impl Follower {
             "" | "N/A" => format!("{} ended without a report", report.id),
             words => words.to_owned(),
         };
+        if let Some(nodes) = nodes_of_failed_attempts {
+            message.push_str(&format!("\n{nodes}"));
+        }
         // A job that has trained has checkpoints, unless its diagnostics deny it.
         if state != JobState::Finished && self.view.as_ref().is_some_and(|view| view.rows > 0) {
             message.push_str("\nsubmit the job again: it continues from its last checkpoint");

@@ -5,6 +5,7 @@
 
 mod diagnostics;
 mod event_cursor;
+pub mod failed_attempts;
 mod follow;
 
 use heddle_protocol::exit_code::ExitCode;

@@ -12,7 +12,7 @@ use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState};
 
 use super::{RunArgs, WorkDirArgs, application};
 use crate::am_client;
-use crate::application::{Application, FILES_LIMIT, state_word};
+use crate::application::{Application, FILES_LIMIT, failed_attempts, state_word};
 use crate::cluster::ClusterContext;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
@@ -111,20 +111,23 @@ async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
         output::line(&format!("{} {id}  {}", known.name, state_word(known)))?;
     }
     let is_printed = direct.is_some();
-    let (mut left, mut view) = (None, direct);
+    let (mut left, mut view, mut nodes) = (None, direct, None);
     if application.is_over() {
         left = report_of(&application).await;
         view = left.as_ref().map(|report| report.view.clone());
+        if left.is_none() && known.state == Some(ApplicationState::Failed) {
+            nodes = failed_attempts::nodes_in_words(&application.cluster, id).await;
+        }
     } else if known.state == Some(ApplicationState::Running) && !is_printed {
         // A replaced ApplicationMaster does not respond; the ResourceManager's facts are printed nevertheless.
         view = waiting::on("the ApplicationMaster", application.view()).await.ok();
     }
     if json {
-        print_json(&application, left.as_ref(), view.as_ref())?;
+        print_json(&application, left.as_ref(), view.as_ref(), nodes.as_deref())?;
         return Ok(ExitCode::Ok);
     }
     let message = left.as_ref().map_or(diagnostics(known), |report| &report.message);
-    for line in message.lines() {
+    for line in message.lines().chain(nodes.iter().flat_map(|nodes| nodes.lines())) {
         output::line(&format!("  {line}"))?;
     }
     if let Some(view) = view.filter(|_| !is_printed) {
@@ -146,6 +149,7 @@ fn print_json(
     application: &Application,
     left: Option<&JobReport>,
     view: Option<&JobView>,
+    nodes_of_failed_attempts: Option<&str>,
 ) -> Result<(), CommandFailure> {
     let known = &application.report;
     output::json(&serde_json::json!({
@@ -156,6 +160,7 @@ fn print_json(
         "queue": known.queue,
         "tracking_url": known.tracking_url,
         "diagnostics": diagnostics(known),
+        "failed_attempts": nodes_of_failed_attempts,
         "containers": known.usage.containers,
         "exit_code": left.map(|report| report.exit_code),
         "reports": application.reports().ok().map(ToString::to_string),
