@@ -32,6 +32,7 @@ declare -A test_minutes=([hdfs]=2 [local]=15 [yarn]=60 [yarn_kerberos]=10)
 for program in "${nightly_tests[@]}"; do
     part "$program" "${test_minutes[$program]}" workspace ignored_tests "$program"
 done
+part released 10 workspace test_released
 part beside 8 workspace check_beside
 part publish 10 workspace scripts/check-publish.sh
 
@@ -60,6 +61,19 @@ find_defects() {
 ignored_tests() {
     scripts/run-tests.py --no-run
     cargo test --locked --workspace --test "$1" --no-fail-fast -- --ignored --nocapture
+}
+
+# With the program that clusters get: linked against glibc 2.17, without fail points.
+test_released() {
+    local released
+    scripts/run-tests.py --no-run
+    released=$(realpath "$(scripts/release.sh)")
+    HEDDLE_PROGRAM=$released cargo test --locked --workspace --test yarn --no-fail-fast -- --include-ignored --nocapture --exact \
+        job::a_bsp_job_gives_the_bytes_of_a_local_run_and_deletes_staging \
+        job::a_protected_job_gives_the_bytes_of_a_local_run \
+        job::yarn_jar_trains_as_a_local_run_and_passes_codes_on \
+        job_kills::bytes_outlive_kills_without_fail_points \
+        job_refusals::a_job_that_cannot_run_is_rejected_at_submission
 }
 
 # All that scripts/test.sh checks once for the same files.

@@ -503,3 +503,26 @@ fn processes_of_a_killed_application_end_without_nodemanagers() -> Result<()> {
     // The orphan timeout is two minutes.
     submitted.wait_gone(Duration::from_secs(15))
 }
+
+/// Without fail points, so that the program that clusters get takes it too (`scripts/nightly.sh released`).
+#[test]
+#[ignore = "nightly: a job of a thousand passes"]
+fn bytes_outlive_kills_without_fail_points() -> Result<()> {
+    let long = Shape { passes: 1000, every: "200 steps", local_data: false };
+    let cluster = cluster()?;
+    let job = YarnJob::bsp(&cluster, "unslowed", long)?;
+    let mut submitted = job.submit(&[], "")?;
+    let lost = Slot::pserver(0);
+    let watch = Watch::in_a_step(&mut submitted, 1)?;
+    kill9(watch.process(lost)?.pid)?;
+    // How many steps a commit takes is a matter of the machine.
+    watch.replaced(&mut submitted, &BTreeSet::from([lost]), u64::MAX)?;
+    kill9(submitted.am(1)?.pid)?;
+    let view = submitted.wait_for("attempt 2 leads", LIMIT, |view| {
+        view.attempt.0 == 2 && settled(view) && view.rows > 0
+    })?;
+    let recovered: Vec<_> = view.recoveries.iter().map(|recovery| recovery.slot).collect();
+    ensure!(recovered == [Some(lost), None], "{:#?}", view.recoveries);
+    submitted.ends_well(Duration::from_secs(600))?;
+    job.same_as_local(long)
+}
