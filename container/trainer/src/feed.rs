@@ -484,31 +484,6 @@ impl FeedThread {
     }
 }
 
-/// Waits between attempts to start a thread.
-const THREAD_RETRY: Backoff = Backoff::new(10, 320);
-/// Attempts to start a thread after the first one: 0.6 s in all. The processes of a node share its limit of threads, and
-/// readers of the phase before are about to end.
-const THREAD_RETRIES: usize = 6;
-
-/// Calls `start` until it succeeds, fails with another error than a lack of threads or memory, or has used its retries.
-pub(crate) fn retry_start<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let mut backoff = THREAD_RETRY;
-    for _ in 0..THREAD_RETRIES {
-        match start() {
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory
-                ) =>
-            {
-                std::thread::sleep(backoff.next_wait());
-            }
-            done => return done,
-        }
-    }
-    start()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -739,26 +714,5 @@ mod tests {
         drop(feed.expect("a thread"));
         // The channel closes when the thread has dropped it.
         assert!(received.iter().count() <= WORKS);
-    }
-
-    #[test]
-    fn a_lack_of_threads_is_retried_and_then_reported() {
-        let mut tries = 0;
-        let third = retry_start(|| {
-            tries += 1;
-            match tries {
-                3 => Ok(7),
-                _ => Err(io::Error::from_raw_os_error(11)),
-            }
-        });
-        assert_eq!(third.expect("the third try"), 7);
-        let none = retry_start(|| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-        assert_eq!(none.expect_err("none").kind(), io::ErrorKind::WouldBlock);
-        let mut tries = 0;
-        let denied = retry_start(|| {
-            tries += 1;
-            Err::<(), _>(io::ErrorKind::PermissionDenied.into())
-        });
-        assert!(denied.is_err() && tries == 1, "another error is not a lack of threads");
     }
 }

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam::channel::Sender;
+use heddle_backoff::Backoff;
 use heddle_protocol::ids::{PhaseNo, Step, TaskId};
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::{JobSpec, TaskShare};
 use tokio::sync::OnceCell;
 
 use crate::class_weights::ClassWeights;
-use crate::feed::{Feed, FeedId, FeedItem, FeedSettings, retry_start};
+use crate::feed::{Feed, FeedId, FeedItem, FeedSettings};
 use crate::reader::RecordFormat;
 use crate::storage_wait::StorageWaits;
 
@@ -104,5 +105,56 @@ impl Feeds {
     /// The error of the feed that was not started.
     pub(super) fn take_error(&mut self) -> Option<io::Error> {
         self.error.take()
+    }
+}
+
+/// Waits between attempts to start a thread.
+const THREAD_RETRY: Backoff = Backoff::new(10, 320);
+/// Attempts to start a thread after the first one: 0.6 s in all. The processes of a node share its limit of threads, and
+/// readers of the phase before are about to end.
+const THREAD_RETRIES: usize = 6;
+
+/// Calls `start` until it succeeds, fails with another error than a lack of threads or memory, or has used its retries.
+fn retry_start<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let mut backoff = THREAD_RETRY;
+    for _ in 0..THREAD_RETRIES {
+        match start() {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory
+                ) =>
+            {
+                std::thread::sleep(backoff.next_wait());
+            }
+            done => return done,
+        }
+    }
+    start()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lack_of_threads_is_retried_and_then_reported() {
+        let mut tries = 0;
+        let third = retry_start(|| {
+            tries += 1;
+            match tries {
+                3 => Ok(7),
+                _ => Err(io::Error::from_raw_os_error(11)),
+            }
+        });
+        assert_eq!(third.expect("the third try"), 7);
+        let none = retry_start(|| Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+        assert_eq!(none.expect_err("none").kind(), io::ErrorKind::WouldBlock);
+        let mut tries = 0;
+        let denied = retry_start(|| {
+            tries += 1;
+            Err::<(), _>(io::ErrorKind::PermissionDenied.into())
+        });
+        assert!(denied.is_err() && tries == 1, "another error is not a lack of threads");
     }
 }
