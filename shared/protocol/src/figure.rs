@@ -78,7 +78,7 @@ impl Figure {
     }
 }
 
-/// A figure for people: with this number of digits after the point, and with an exponent from a billion on, which a model that
+/// A figure for users: with this number of digits after the point, and with an exponent from a billion on, which a model that
 /// diverges reaches.
 #[must_use]
 pub fn decimal(value: f64, digits: usize) -> String {
