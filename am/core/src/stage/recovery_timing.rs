@@ -142,12 +142,16 @@ impl RecoveryTimings {
         position: JobPosition,
         ctx: &Context,
     ) {
-        for RecoveryView { cause, slot, at_ms, notice_ms, phase, step, .. } in unfinished {
+        for before in unfinished {
+            let RecoveryView { cause, slot, at_ms, notice_ms, phase, step, .. } = before;
             let passed_ms = ctx.wall_ms().saturating_sub(at_ms);
             let notice_ms = Some(notice_ms.unwrap_or(0).saturating_add(passed_ms));
             self.push_new(slot, cause, notice_ms, JobPosition { phase, step }, ctx);
             if let Some(carried) = self.kept.back_mut() {
                 (carried.carried, carried.view.at_ms) = (true, at_ms);
+                // This attempt has no epoch yet.
+                carried.view.epoch_before = before.epoch_before;
+                carried.view.epoch_after = before.epoch_after;
             }
         }
         let cause =

@@ -223,6 +223,7 @@ fn unfinished_recoveries_go_on_in_the_next_attempt() {
         (view.recoveries[0].at_ms, &view.recoveries[0].cause),
         (noticed.at_ms, &noticed.cause)
     );
+    assert_eq!(view.recoveries[0].epoch_before, noticed.epoch_before);
     assert!(view.recoveries[0].notice_ms >= Some(10_000), "the time without an attempt counts");
     assert!(view.recoveries[1].cause.ends_with("attempt 2 took over"));
     assert!(view.recoveries[2].cause.ends_with("attempt 3 took over"));
