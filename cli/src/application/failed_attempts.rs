@@ -55,8 +55,7 @@ mod tests {
     fn attempt(number: i32, state: State, host: &str) -> AttemptReport {
         let application_id = Some(ApplicationIdProto { id: Some(1), cluster_timestamp: Some(1) });
         let id = ApplicationAttemptIdProto { application_id, attempt_id: Some(number) };
-        let container =
-            ContainerIdProto { app_attempt_id: Some(id), id: Some(1), ..Default::default() };
+        let container = ContainerIdProto { app_attempt_id: Some(id), id: Some(1) };
         let message = ApplicationAttemptReportProto {
             application_attempt_id: Some(id),
             host: Some(host.to_owned()),
