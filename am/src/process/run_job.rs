@@ -78,6 +78,11 @@ pub(super) async fn run_job<C: ContainerSource>(
     ended
 }
 
+fn first_view(file: &RunFile, attempt: Attempt, application: &Option<ApplicationView>) -> JobView {
+    let view = JobView::starting(file.run, &file.name, attempt, file.started_ms);
+    JobView { application: application.clone(), ..view }
+}
+
 async fn drive<C: ContainerSource>(
     prepared: Prepared,
     context: JobContext<'_, C>,
@@ -116,9 +121,7 @@ async fn drive<C: ContainerSource>(
     let (inputs, incoming) = mpsc::channel(INPUTS_IN_FLIGHT);
     let (records, journaled) = mpsc::unbounded_channel();
     let (calls, called) = mpsc::unbounded_channel();
-    let first = JobView::starting(file.run, &file.name, attempt, file.started_ms);
-    let first = JobView { application: application.clone(), ..first };
-    let (viewer, view) = watch::channel(Arc::new(first));
+    let (viewer, view) = watch::channel(Arc::new(first_view(file, attempt, &application)));
     if let Some(place) = past {
         tokio::spawn(place.keep(attempt, view.clone(), log.clone()).in_current_span());
     }

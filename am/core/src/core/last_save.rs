@@ -12,6 +12,7 @@
 //! first failure is reported, with its exit code.
 
 use heddle_protocol::control::Sharing;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::view::JobState;
 
 use super::Core;
@@ -97,6 +98,13 @@ impl Core {
         let limit = self.ctx.config().spec.checkpoint.last_save;
         let cause = format!("it took longer than checkpoint.last-save ({limit})");
         self.stop_cut_failed(&cause, true);
+    }
+
+    /// Shards would have to return to the base: there is nothing newer to save.
+    pub(super) fn lost_while_saving(&mut self, cause: &str) {
+        if self.stage.saves_last() {
+            self.fail(JobFailure::new(ExitCode::JobFailed, cause));
+        }
     }
 
     /// There is no checkpoint newer than the base.

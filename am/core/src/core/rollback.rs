@@ -87,9 +87,7 @@ impl Core {
         let ended = self.checkpoints.end_for_rollback(&self.fleet, &mut self.ctx);
         self.cut_ended_by(ended, true);
         // The end of the cut may have ended the job.
-        if self.stage.saves_last() {
-            self.fail(JobFailure::new(ExitCode::JobFailed, &*cause));
-        }
+        self.lost_while_saving(&cause);
         if !self.stage.is_stopping() {
             self.restore(cause);
         }
