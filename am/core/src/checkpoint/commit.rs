@@ -31,12 +31,15 @@ pub(crate) enum CommitOutcome {
 impl Checkpoints {
     /// Starts a try to commit, unless one is under way or has to wait. Returns whether it did.
     pub(crate) fn try_commit(&mut self, work: &JobWork, fleet: &Fleet, ctx: &mut Context) -> bool {
-        let commit = self.open.as_ref().and_then(Cut::commit);
-        let waits = commit.is_none_or(|commit| commit.call.is_some());
-        if waits || ctx.is_waiting_for(Purpose::CommitRetry) {
+        let commit = self.open.as_mut().and_then(Cut::ordered_mut).and_then(OrderedCut::commit);
+        let Some(commit) = commit.filter(|commit| commit.call.is_none()) else {
+            return false;
+        };
+        if ctx.is_waiting_for(Purpose::CommitRetry) {
             return false;
         }
-        if !ctx.can_publish() {
+        let after = *commit.after.get_or_insert(ctx.last_record());
+        if !ctx.can_publish(after) {
             self.warn_of_delay(ctx);
             return false;
         }
@@ -45,7 +48,7 @@ impl Checkpoints {
             return false;
         };
         let call = StoreCall::Commit { staging, manifest: Box::new(manifest) };
-        let call = ctx.store(StoreCallPurpose::Commit, call);
+        let call = ctx.store_at_once(StoreCallPurpose::Commit, call);
         let ordered = self.open.as_mut().and_then(Cut::ordered_mut);
         if let Some(commit) = ordered.and_then(OrderedCut::commit) {
             commit.call = Some(call);

@@ -30,7 +30,7 @@ use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{EvaluationView, TrainingPassView};
 
 use super::saved_files::SavedFiles;
-use crate::action::{CallId, OperationId};
+use crate::action::{CallId, OperationId, RecordId};
 use crate::time::MonotonicMs;
 use crate::work::queue::QueueProgress;
 
@@ -81,6 +81,8 @@ pub(crate) enum CutState {
 pub(crate) struct Commit {
     /// The store call under way. While there is none, the commit waits for its next try or for the lease.
     pub call: Option<CallId>,
+    /// The last record before the first try; that one waits for it.
+    pub after: Option<RecordId>,
     /// Tries that failed.
     pub tries: u32,
     /// The outcome of a try could not be found out: nothing of the cut may be removed.

@@ -90,6 +90,21 @@ impl JournalGate {
         self.durable = self.asked;
     }
 
+    /// Adds a store call that the caller has judged: the records before it [are durable](Self::has).
+    pub(crate) fn push_judged(&mut self, call: Action) {
+        self.ready.push(call);
+    }
+
+    /// The last record asked for.
+    pub(crate) fn asked(&self) -> RecordId {
+        self.asked
+    }
+
+    /// Whether the records up to this one are durable, and every decision.
+    pub(crate) fn has(&self, record: RecordId) -> bool {
+        self.durable >= record.max(self.decided)
+    }
+
     /// Whether every record asked for is durable.
     pub(crate) fn is_settled(&self) -> bool {
         self.durable == self.asked

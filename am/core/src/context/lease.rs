@@ -16,14 +16,23 @@ use std::collections::VecDeque;
 
 use heddle_protocol::mutation::Mutation;
 
-use crate::action::{CallId, StoreCall};
+use crate::action::{CallId, RecordId, StoreCall};
 use crate::time::MonotonicMs;
+
+/// A store call that waits.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldCall {
+    /// The last record before it.
+    pub(crate) after: RecordId,
+    pub(crate) id: CallId,
+    pub(crate) call: StoreCall,
+}
 
 /// The last answer of the ResourceManager, and the store calls that wait for the next one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterLease {
     answered: MonotonicMs,
-    held_back: VecDeque<(CallId, StoreCall)>,
+    held_back: VecDeque<HeldCall>,
 }
 
 impl ClusterLease {
@@ -43,18 +52,18 @@ impl ClusterLease {
     }
 
     /// Keeps a store call until this attempt surely leads.
-    pub(crate) fn hold_back(&mut self, id: CallId, call: StoreCall) {
-        self.held_back.push_back((id, call));
+    pub(crate) fn hold_back(&mut self, call: HeldCall) {
+        self.held_back.push_back(call);
     }
 
-    /// Whether store calls wait.
-    pub(crate) fn holds_back(&self) -> bool {
-        !self.held_back.is_empty()
+    /// The record that the first store call that waits follows.
+    pub(crate) fn next_follows(&self) -> Option<RecordId> {
+        self.held_back.front().map(|held| held.after)
     }
 
-    /// Takes out the store calls that wait, in their order.
-    pub(crate) fn take_held_back(&mut self) -> VecDeque<(CallId, StoreCall)> {
-        std::mem::take(&mut self.held_back)
+    /// Takes out the first store call that waits.
+    pub(crate) fn take_next(&mut self) -> Option<HeldCall> {
+        self.held_back.pop_front()
     }
 
     /// Drops the store calls that wait.

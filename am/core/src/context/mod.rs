@@ -21,7 +21,7 @@ use crate::record::Record;
 use crate::time::{MonotonicMs, Now};
 use deadlines::{Deadlines, Purpose};
 use journal_gate::JournalGate;
-use lease::ClusterLease;
+use lease::{ClusterLease, HeldCall};
 
 /// The longest backoff as a multiple of the first one.
 const BACKOFF_MAX_FACTOR: u64 = 64;
@@ -265,31 +265,46 @@ impl Context {
         self.lease.holds(self.now.mono, self.config.cluster_lease_ms)
     }
 
-    /// Whether a store call that is ordered now is performed now, under the lease. It does not wait for the journal either,
-    /// which may take longer than the lease.
-    pub(crate) fn can_publish(&self) -> bool {
-        self.holds_lease() && self.is_journal_durable()
+    /// The last record so far. What is published waits for it.
+    pub(crate) fn last_record(&self) -> RecordId {
+        self.gate.asked()
+    }
+
+    /// Whether a store call that follows this record may be performed now, under the lease. It does not wait for later notes:
+    /// where a pass takes less time than a write of the journal, there is always one under way.
+    pub(crate) fn can_publish(&self, after: RecordId) -> bool {
+        self.holds_lease() && self.gate.has(after)
     }
 
     /// Starts a store call. One that needs the lease waits until this attempt surely leads.
     pub(crate) fn store(&mut self, purpose: StoreCallPurpose, call: StoreCall) -> CallId {
-        let id = self.next_call;
-        self.next_call = CallId(id.0 + 1);
-        self.calls.insert(id, purpose);
+        let id = self.number_call(purpose);
         match lease::needs_lease(&call) {
-            true => self.lease.hold_back(id, call),
+            true => self.lease.hold_back(HeldCall { after: self.gate.asked(), id, call }),
             false => self.gate.push(Action::Store { id, call: Box::new(call) }),
         }
         id
     }
 
+    /// Starts a store call for which [`Self::can_publish`] holds.
+    pub(crate) fn store_at_once(&mut self, purpose: StoreCallPurpose, call: StoreCall) -> CallId {
+        let id = self.number_call(purpose);
+        self.gate.push_judged(Action::Store { id, call: Box::new(call) });
+        id
+    }
+
+    fn number_call(&mut self, purpose: StoreCallPurpose) -> CallId {
+        let id = self.next_call;
+        self.next_call = CallId(id.0 + 1);
+        self.calls.insert(id, purpose);
+        id
+    }
+
     /// Performs the store calls that waited for the lease, if this attempt surely leads.
     pub(crate) fn store_held_back(&mut self) {
-        if !self.lease.holds_back() || !self.can_publish() {
-            return;
-        }
-        for (id, call) in self.lease.take_held_back() {
-            self.gate.push(Action::Store { id, call: Box::new(call) });
+        while self.lease.next_follows().is_some_and(|after| self.can_publish(after)) {
+            let Some(HeldCall { id, call, .. }) = self.lease.take_next() else { return };
+            self.gate.push_judged(Action::Store { id, call: Box::new(call) });
         }
     }
 

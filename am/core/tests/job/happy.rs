@@ -1,7 +1,7 @@
 //! Jobs without a failure.
 
-use heddle_am_core::{Record, StoreCall};
-use heddle_protocol::control::{Command, CutAt, EndCut};
+use heddle_am_core::{Event, Record, RecordId, StoreCall};
+use heddle_protocol::control::{Command, CutAt, EndCut, Operation};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Generation, Lane, PhaseNo, Step, TaskId};
 use heddle_protocol::spec::{Consistency, DurationMs, Every};
@@ -125,7 +125,7 @@ fn cut_of_an_asp_job_holds_the_queue_of_the_barriers() {
     let first = job.process(t0).tasks[0];
     job.finish(t0, first.task);
     job.auto.barrier = false;
-    job.operate(1, heddle_protocol::control::Operation::Checkpoint);
+    job.operate(1, Operation::Checkpoint);
     let cut = job.cut();
     assert_eq!(job.cut_at(), CutAt::Barriers(vec![t0, t1]));
     let second = job.process(t0).tasks[0];
@@ -193,4 +193,24 @@ fn no_periodic_checkpoint_is_taken_right_before_the_final_one() {
     let phases: Vec<u32> =
         job.checkpoints.iter().map(|checkpoint| checkpoint.manifest.phase.0).collect();
     assert_eq!(phases, [0, 1, 4], "at the start, after the first pass, at the end");
+}
+
+/// A pass that takes less time than a write of the journal: one is always under way.
+#[test]
+fn commit_waits_for_the_records_before_it_alone() {
+    let mut spec = spec(Consistency::Bsp);
+    spec.data.passes = 9;
+    let mut job = Job::started(spec, 4, 3);
+    job.operate(1, Operation::Checkpoint);
+    let cut = job.cut();
+    job.auto.journal = false;
+    job.end_phase(5);
+    job.snap_all(cut, 5);
+    let before = job.records.len() as u64;
+    job.save_all(cut);
+    assert_ne!(job.checkpoints.last().unwrap().manifest.cut, cut, "the pass is not recorded");
+    job.end_phase(5);
+    assert!(job.records.len() as u64 > before, "another one has ended");
+    job.on(Event::RecordDurable { record: RecordId(before) });
+    assert_eq!(job.checkpoints.last().unwrap().manifest.cut, cut);
 }
