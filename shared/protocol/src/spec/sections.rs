@@ -141,7 +141,7 @@ section! {
         key lanes: u32 = "training.lanes", Value("4"), Never, range(1, SLOTS_MAX),
             "bsp: number of logical workers, whatever the trainers. The result depends on it, not on trainers.*.";
         key batch: u32 = "training.batch", Value("\"auto\""), Never, range_or_auto(1, BATCH_MAX),
-            "Rows of a minibatch. In bsp each lane has one a step: the effective batch is lanes × batch. \"auto\": the largest power of two with which a pass has at least 64 steps, over all lanes 8 to 16384 rows (ssp, asp: over all trainers 8 to 4096, and at least 512 each from a million records on).";
+            "Rows of a minibatch. In bsp each lane has one a step: the effective batch is lanes × batch. \"auto\": the largest power of two with which a pass has at least 64 steps, over all lanes 8 to 16384 rows (ssp, asp: over all trainers 8 to 4096, and at least 768 each from a million records on).";
         key seed: u64 = "training.seed", Value("42"), Never, range(0, SEED_MAX),
             "Seed of all random choices; at least 0.";
         key nan: NanPolicy = "training.nan", Value("\"fail\""), OnResume, read(take.choice(key, NAN_POLICIES, &[])),
