@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The records are those of `examples/ctr`, written once to `--data`. A round trains one pass with each of: Vowpal Wabbit
-//! (left out without `--vw`), one trainer and one pserver in ASP, the same in BSP, and a job file with only name, data and
-//! features. Heddle's times are those of the whole command, from text to model, with its evaluation and checkpoints; those of
+//! (left out without `--vw`), one, two and four trainers and one pserver in ASP, one trainer in BSP, and a job file with only
+//! name, data and features. Heddle's times are those of the whole command, from text to model, with its evaluation and checkpoints; those of
 //! Vowpal Wabbit are training alone, less its start-up. CPU time is that of all processes of a command.
 
 use std::collections::BTreeMap;
@@ -122,10 +122,18 @@ const STALENESS: [Variant; 5] = [
     ),
 ];
 
-const SPEED: [Variant; 3] = [
+const SPEED: [Variant; 5] = [
     (
         "ASP, 1 trainer",
         &["training.consistency=asp", "trainers.min=1", "trainers.max=1", "pservers.count=1"],
+    ),
+    (
+        "ASP, 2 trainers",
+        &["training.consistency=asp", "trainers.min=2", "trainers.max=2", "pservers.count=1"],
+    ),
+    (
+        "ASP, 4 trainers",
+        &["training.consistency=asp", "trainers.min=4", "trainers.max=4", "pservers.count=1"],
     ),
     (
         "BSP, 1 trainer",
@@ -166,7 +174,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Medians, beside those of Vowpal Wabbit.
+/// Medians, beside those of Vowpal Wabbit; of the log-loss the range too, since that of ASP differs from run to run.
 fn table(figures: &BTreeMap<String, Vec<Figures>>, rows: u64) -> String {
     let median = |all: &[Figures], of: fn(&Figures) -> f64| {
         let mut all: Vec<f64> = all.iter().map(of).collect();
@@ -175,7 +183,7 @@ fn table(figures: &BTreeMap<String, Vec<Figures>>, rows: u64) -> String {
     };
     let vw = figures.get("Vowpal Wabbit");
     let mut out = String::from(
-        "\n| medians | s | million rows/s | to VW | CPU s | to VW | log-loss | AUC |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        "\n| medians | s | million rows/s | to VW | CPU s | to VW | log-loss (range) | AUC |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for (name, all) in figures {
         let (wall, cpu) = (median(all, |it| it.wall), median(all, |it| it.cpu));
@@ -185,13 +193,16 @@ fn table(figures: &BTreeMap<String, Vec<Figures>>, rows: u64) -> String {
                 format!("{:.2}", if inverse { 1.0 / ratio } else { ratio })
             })
         };
+        let losses = || all.iter().map(|it| it.log_loss);
         let _infallible = writeln!(
             out,
-            "| {name} | {wall:.2} | {:.2} | {} | {cpu:.2} | {} | {:.5} | {:.5} |",
+            "| {name} | {wall:.2} | {:.2} | {} | {cpu:.2} | {} | {:.5} ({:.5}–{:.5}) | {:.5} |",
             rows as f64 / wall / 1e6,
             to_vw(wall, |it| it.wall, true),
             to_vw(cpu, |it| it.cpu, false),
             median(all, |it| it.log_loss),
+            losses().fold(f64::INFINITY, f64::min),
+            losses().fold(0.0, f64::max),
             median(all, |it| it.auc),
         );
     }
