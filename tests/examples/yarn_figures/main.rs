@@ -2,13 +2,12 @@
 //! the figures of docs/performance.md.
 //!
 //! ```text
-//! cargo build --release --workspace --bins
-//! cargo run --release -p heddle-tests --example yarn_figures
+//! HEDDLE_PROGRAM=$(scripts/release.sh) cargo run --release -p heddle-tests --example yarn_figures
 //! ```
 //!
 //! The three start one worker each, in turn, five times after a first round that is not counted. Times come from the
-//! logs of the ResourceManager and the NodeManagers, the same lines for all; the first gradient from the log of the
-//! pserver that took it; memory is the peak resident set.
+//! logs of the ResourceManager and the NodeManagers, the same lines for all; the start of training from the log of the
+//! trainer; memory is the peak resident set. No process has fail points: the program may be the released one.
 //!
 //! `-- --protection` measures only recoveries with plain and with encrypted connections between containers.
 

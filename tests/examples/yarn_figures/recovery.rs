@@ -16,7 +16,7 @@ use crate::{Figures, print};
 const ROUNDS: usize = 5;
 const LIMIT: Duration = Duration::from_secs(120);
 /// Longer than all faults together take; the job is ended after the last one.
-const SHAPE: Shape = Shape { passes: 500, every: "2s", local_data: false };
+const SHAPE: Shape = Shape { passes: 100_000, every: "2s", local_data: false };
 
 /// One of the five rows of a recovery, ms.
 type Row = fn(&RecoveryView) -> Option<u64>;
@@ -25,7 +25,7 @@ pub fn measure(cluster: &Cluster) -> Result<()> {
     let job = YarnJob::bsp(cluster, "recoveries", SHAPE)?;
     let mut runs: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
     for name in ["trainer", "pserver"] {
-        let mut submitted = job.submit(&["--fresh"], "step-computed=sleep(20)")?;
+        let mut submitted = job.submit(&["--fresh"], "")?;
         for round in 0..ROUNDS {
             let slot = match name {
                 "trainer" => Slot::trainer(round as u32 % 2),
@@ -41,7 +41,7 @@ pub fn measure(cluster: &Cluster) -> Result<()> {
     // A job of its own for each: new pservers are on two nodes, replacements are where there is room.
     for name in ["NodeManager", "ApplicationMaster"] {
         for round in 0..ROUNDS {
-            let mut submitted = job.submit(&["--fresh"], "step-computed=sleep(20)")?;
+            let mut submitted = job.submit(&["--fresh"], "")?;
             let figures = match name {
                 "NodeManager" => node(cluster, &mut submitted)?,
                 _ => master(&mut submitted)?,
@@ -69,8 +69,7 @@ pub fn compare_protection(cluster: &Cluster) -> Result<()> {
             ("pserver, on", "on", Slot::pserver(0)),
         ] {
             let set = format!("network.protection={protection}");
-            let mut submitted =
-                job.submit(&["--fresh", "--set", &set], "step-computed=sleep(20)")?;
+            let mut submitted = job.submit(&["--fresh", "--set", &set], "")?;
             let figures = process(&mut submitted, slot)?;
             eprintln!("{round} {name} {figures:.3?}");
             runs.entry(name).or_default().push(figures);

@@ -45,12 +45,12 @@ pub fn measure(cluster: &Cluster) -> Result<()> {
 }
 
 /// About four seconds of steps, during which processes are weighed.
-const SHAPE: Shape = Shape { passes: 2, every: "1 pass", local_data: false };
+const SHAPE: Shape = Shape { passes: 2_000, every: "2s", local_data: false };
 
 fn heddle(job: &YarnJob<'_>) -> Result<Command> {
     let mut command = job.submit_command(&["--json", "--set", "pservers.count=1"])?;
     command.args(["--set", "trainers.min=1", "--set", "trainers.max=1"]);
-    command.args(job.shell("step-computed=sleep(15);log-pushes=return(on)", "")?);
+    command.args(job.shell("", "")?);
     Ok(command)
 }
 
@@ -119,22 +119,20 @@ fn of_run(cluster: &Cluster, mut command: Command, trains: bool) -> Result<Figur
         ("6 ApplicationMaster, MB", am_mb),
     ]);
     if trains {
-        let gradient = first_gradient(cluster, &id)?;
-        figures.insert("4 submit → first gradient, s", gradient - submitted);
+        let begun = training_begun(cluster, &id)?;
+        figures.insert("4 submit → training begins, s", begun - submitted);
     }
     Ok(figures)
 }
 
-/// When a pserver first logged an accepted push: seconds of the day in the zone of the daemons' logs.
-fn first_gradient(cluster: &Cluster, id: &str) -> Result<f64> {
+/// When the trainer began its first step, by its log: seconds of the day in the zone of the daemons' logs.
+fn training_begun(cluster: &Cluster, id: &str) -> Result<f64> {
     let mut first: Option<f64> = None;
     for n in 1..=3 {
         let folder = cluster.dir().join(format!("nm{n}/logs/{id}"));
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let log = fs::read_to_string(entry.path().join("pserver.log")).unwrap_or_default();
-            let line = log
-                .lines()
-                .find(|line| line.contains("pushes_counted") && !line.contains("pushes=0"));
+            let log = fs::read_to_string(entry.path().join("trainer.log")).unwrap_or_default();
+            let line = log.lines().find(|line| line.contains("lanes_assigned"));
             // 2026-11-21T12:47:25.388123Z …
             let clock = line.and_then(|line| line.split_once('T')?.1.split_once('Z'));
             if let Some(time) = clock.and_then(|(clock, _)| of_clock(clock)) {
@@ -147,5 +145,5 @@ fn first_gradient(cluster: &Cluster, id: &str) -> Result<f64> {
     let hours = zone.trim().trim_start_matches(['+', '-']);
     let ahead = of_clock(&format!("{hours}:0")).context("date prints the zone")?;
     let ahead = if zone.starts_with('-') { -ahead } else { ahead };
-    Ok(first.context("no push was taken")? + ahead)
+    Ok(first.context("no training began")? + ahead)
 }
