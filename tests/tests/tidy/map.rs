@@ -1,15 +1,19 @@
-//! ARCHITECTURE.md is the map of the code: each path that it names exists.
+//! The pages that map the code: each path that they name exists.
 
 use crate::sources;
 
+const PAGES: [&str; 3] = ["ARCHITECTURE.md", "docs/consistency.md", "docs/replication.md"];
+
 pub fn check() {
-    let text = std::fs::read_to_string(sources::root().join("ARCHITECTURE.md"))
-        .expect("the map is readable");
-    let paths: Vec<&str> = quoted(&text).into_iter().filter(|quoted| is_path(quoted)).collect();
-    assert!(paths.len() > 40, "only {} paths were found", paths.len());
-    let missing: Vec<&&str> =
-        paths.iter().filter(|path| !sources::root().join(path).exists()).collect();
-    assert!(missing.is_empty(), "ARCHITECTURE.md names paths that do not exist: {missing:?}");
+    let mut missing = Vec::new();
+    for page in PAGES {
+        let text = std::fs::read_to_string(sources::root().join(page)).expect("a page is readable");
+        let paths: Vec<&str> = quoted(&text).into_iter().filter(|path| is_path(path)).collect();
+        assert!(paths.len() > 10, "only {} paths were found in {page}", paths.len());
+        let absent = paths.into_iter().filter(|path| !sources::root().join(path).exists());
+        missing.extend(absent.map(|path| format!("{page}: {path}")));
+    }
+    assert!(missing.is_empty(), "paths that do not exist: {missing:#?}");
 }
 
 /// Texts between single backticks, outside of blocks of code.
