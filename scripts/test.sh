@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks what CI checks: format, lints, dependencies, fuzz targets, all tests, a quick round of the benchmarks. The declared
-# minimum of Rust is the version in rust-toolchain.toml, so that all of this checks it.
+# Checks what CI checks: messages of commits, format, lints, dependencies, fuzz targets, all tests, a quick round of the
+# benchmarks. The declared minimum of Rust is the version in rust-toolchain.toml, so that all of this checks it.
 # Names what is missing on this machine, or installs it when run as root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -82,6 +82,9 @@ else
 fi
 export HEDDLE_TEST_SKIP="${skipped[*]}"
 
+say "commits"
+python3 -B -m doctest scripts/check-commits.py
+scripts/check-commits.py
 say "format"
 cargo fmt --all --check
 say "lints"
