@@ -4,6 +4,8 @@
 
 #[path = "tidy/cycles.rs"]
 mod cycles;
+#[path = "tidy/dialect.rs"]
+mod dialect;
 #[path = "tidy/documented.rs"]
 mod documented;
 #[path = "tidy/exceptions.rs"]
@@ -63,6 +65,11 @@ fn texts_are_plain() {
 #[test]
 fn comments_are_plain() {
     words::check_comments(&sources::product());
+}
+
+#[test]
+fn the_dialect_is_not_more_than_it_was() {
+    dialect::check(&sources::product());
 }
 
 #[test]

@@ -145,19 +145,25 @@ fn has_part(name: &str, word: &str) -> bool {
 
 /// Whether a text has the phrase between characters that are not letters.
 fn has_phrase(text: &str, phrase: &str) -> bool {
+    count(text, phrase) > 0
+}
+
+/// How often a text has the phrase between characters that are not letters.
+pub fn count(text: &str, phrase: &str) -> usize {
     let text = text.to_lowercase();
-    text.match_indices(phrase).any(|(at, _)| {
-        let before = text[..at].chars().next_back();
+    let matches = text.match_indices(phrase).filter(|(at, _)| {
+        let before = text[..*at].chars().next_back();
         let after = text[at + phrase.len()..].chars().next();
         let is_letter =
             |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == '-');
         // "There is no checkpoint" and "is no longer" are plain; "is no checkpoint" is not.
         let is_plain =
-            text[..at].ends_with("there ") || text[at + phrase.len()..].starts_with(" longer");
+            text[..*at].ends_with("there ") || text[at + phrase.len()..].starts_with(" longer");
         // A part of a path, such as `CommandEnvelope::heard`.
         let is_path = before == Some(':');
         !is_letter(before) && !is_letter(after) && !is_plain && !is_path
-    })
+    });
+    matches.count()
 }
 
 fn snake(name: &str) -> String {
