@@ -101,7 +101,7 @@ pub struct Driver<C> {
     sessions: HashMap<ConnectionId, ContainerSession>,
     encoded: Encoded,
     /// Sequence numbers of received reports.
-    heard: ReceivedReports,
+    received: ReceivedReports,
     answers: HashMap<OperationId, oneshot::Sender<Result<(), String>>>,
     next_operation: u64,
     outcome: Option<Outcome>,
@@ -139,7 +139,7 @@ impl<C: ContainerSource> Driver<C> {
             entered: started,
             sessions: HashMap::new(),
             encoded: Encoded::default(),
-            heard: ReceivedReports::default(),
+            received: ReceivedReports::default(),
             answers: HashMap::new(),
             next_operation: 1,
             outcome: None,
@@ -299,7 +299,7 @@ impl<C: ContainerSource> Driver<C> {
                 self.on(Event::Registered { connection, registration });
                 // The core drops what comes on the connection of a refused registration, so none of it is confirmed.
                 if self.core.listens_on(connection) {
-                    self.heard.registered(member, connection);
+                    self.received.registered(member, connection);
                 }
             }
             report => {
@@ -308,7 +308,7 @@ impl<C: ContainerSource> Driver<C> {
                     self.closed(connection);
                     return;
                 }
-                if !self.heard.takes(member, connection, line.seq) {
+                if !self.received.takes(member, connection, line.seq) {
                     return;
                 }
                 let confirm = matches!(report, Report::Heartbeat(_));
@@ -334,7 +334,7 @@ impl<C: ContainerSource> Driver<C> {
         let Some(session) = self.sessions.get_mut(&connection) else {
             return;
         };
-        let acknowledged = self.heard.highest(session.member);
+        let acknowledged = self.received.highest(session.member);
         let head = CommandEnvelope { attempt: self.about.attempt, acknowledged, command: None };
         let command = match command.map(|command| self.encoded.get(&command)).transpose() {
             Ok(command) => command,

@@ -184,7 +184,7 @@ fn hooks(
                 trainer_state: None,
             })))
         }),
-        beat: Box::new(move || beat(&threads, &status)),
+        beat: Box::new(move || heartbeat(&threads, &status)),
         command: Box::new(move |command| {
             send(&inputs, CoordinatorInput::Command(Box::new(command)))
         }),
@@ -240,9 +240,9 @@ fn held(threads: &[DataThreadHandle], limit: Duration) -> Result<Option<PserverS
     Ok(Some(PserverState::new(epoch, cut, shards)))
 }
 
-fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats {
+fn heartbeat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats {
     let mut granted = GrantedPulls::default();
-    let mut beat = HeartbeatStats {
+    let mut stats = HeartbeatStats {
         rss_bytes: resident_bytes().unwrap_or(0),
         epoch: status.epoch(),
         saved: status.saved.read().map(Box::new),
@@ -251,25 +251,25 @@ fn beat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats 
     let (mut lowest, mut lag) = (None, None);
     for thread in threads {
         let (pushes, refused, position) = thread.counters.read();
-        beat.pushes += pushes;
-        beat.refused += refused;
+        stats.pushes += pushes;
+        stats.refused += refused;
         granted.add(&thread.counters.granted());
-        beat.fills.extend(thread.counters.fills());
+        stats.fills.extend(thread.counters.fills());
         lag = [lag, thread.counters.lag()].into_iter().flatten().reduce(ReplicationLag::max);
-        SparseTableSize::add(&mut beat.sparse_tables, &thread.counters.sparse());
+        SparseTableSize::add(&mut stats.sparse_tables, &thread.counters.sparse());
         lowest = [lowest, position].into_iter().flatten().min();
     }
-    beat.replication_lag = lag.map(Box::new);
-    (beat.phase, beat.step) = lowest.unwrap_or_default();
+    stats.replication_lag = lag.map(Box::new);
+    (stats.phase, stats.step) = lowest.unwrap_or_default();
     let turns = threads.iter().enumerate();
     let turns = turns.map(|(index, thread)| (format!("data-{index}"), thread.counters.turn_ms()));
-    beat.slow_thread = heddle_agent::slowest(turns);
-    beat.granted_pulls = (granted.pulls() > 0).then(|| Box::new(granted));
+    stats.slow_thread = heddle_agent::slowest(turns);
+    stats.granted_pulls = (granted.pulls() > 0).then(|| Box::new(granted));
     let limit = status.memory_bytes();
-    if limit > 0 && beat.rss_bytes > limit {
-        tracing::warn!(resident = beat.rss_bytes, limit, "memory_limit_exceeded");
+    if limit > 0 && stats.rss_bytes > limit {
+        tracing::warn!(resident = stats.rss_bytes, limit, "memory_limit_exceeded");
     }
-    beat
+    stats
 }
 
 /// Resident memory of this process, from `VmRSS` in /proc/self/status (proc(5)).

@@ -95,7 +95,7 @@ pub struct ContainerStatus {
     /// Its state.
     pub state: ContainerState,
     /// Whether it is being stopped or cleaned up and is not complete (`COMPLETING`).
-    pub ending: bool,
+    pub completing: bool,
     /// Its exit status; valid when it is complete.
     pub exit: ExitStatus,
     /// YARN's diagnostics, with the end of the container's standard error when it failed.
@@ -105,7 +105,7 @@ pub struct ContainerStatus {
 impl ContainerStatus {
     /// A status without diagnostics, for tests of callers.
     pub fn new(id: ContainerId, state: ContainerState, exit: ExitStatus) -> Self {
-        Self { id, state, ending: false, exit, diagnostics: String::new() }
+        Self { id, state, completing: false, exit, diagnostics: String::new() }
     }
 }
 
@@ -180,7 +180,8 @@ impl TryFrom<&proto::ContainerStatusProto> for ContainerStatus {
                 .ok_or(Missing("id of a container's status"))?
                 .try_into()?,
             state: message.state().into(),
-            ending: message.container_sub_state() == proto::ContainerSubStateProto::CssCompleting,
+            completing: message.container_sub_state()
+                == proto::ContainerSubStateProto::CssCompleting,
             exit: ExitStatus(message.exit_status()),
             diagnostics: message.diagnostics().to_owned(),
         })
@@ -204,11 +205,11 @@ mod tests {
         let status = |message: &proto::ContainerStatusProto| {
             ContainerStatus::try_from(message).expect("a status")
         };
-        assert!(!status(&message).ending, "the default without a sub-state");
+        assert!(!status(&message).completing, "the default without a sub-state");
         let mut bytes = message.encode_to_vec();
         bytes.extend([8 << 3, 4]);
         message = proto::ContainerStatusProto::decode(bytes.as_slice()).expect("a message");
-        assert!(status(&message).ending);
+        assert!(status(&message).completing);
         assert_eq!(status(&message).state, ContainerState::Running);
     }
 

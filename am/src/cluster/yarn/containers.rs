@@ -292,7 +292,7 @@ impl ContainerRegistry {
 
     /// Notes a container that an earlier attempt left and that the ResourceManager reports only now, after a restart of
     /// its own. The job refills its slot unless it registers in time.
-    pub(super) fn kept_late(&mut self, container: Container, now: Duration) {
+    pub(super) fn reported_after_restart(&mut self, container: Container, now: Duration) {
         self.survived(container, Some(now + LATE_MAX));
     }
 
@@ -306,7 +306,7 @@ impl ContainerRegistry {
 
     /// Containers that were reported late and have not registered in time. They are released: nothing else would
     /// end them before the job does.
-    pub(super) fn late_and_unregistered(&self, now: Duration) -> Vec<ContainerId> {
+    pub(super) fn overdue(&self, now: Duration) -> Vec<ContainerId> {
         let is_due = |held: &HeldContainer| match held.state {
             HeldState::Surviving { release_at } => release_at.is_some_and(|at| at <= now),
             HeldState::Granted | HeldState::Started | HeldState::Ending => false,
@@ -357,7 +357,7 @@ impl ContainerRegistry {
     }
 
     /// Marks a container as ending; its completion is awaited.
-    pub(super) fn ending(&mut self, id: ContainerId) {
+    pub(super) fn mark_stopping(&mut self, id: ContainerId) {
         if let Some(held) = self.held.get_mut(&id) {
             held.state = HeldState::Ending;
         }

@@ -139,7 +139,7 @@ fn copies_of_shards_have_more_tries_for_a_host_of_their_own() {
 fn ending_pserver_does_not_occupy_its_node() {
     let mut registry = registry();
     take(&mut registry, Slot::pserver(0), 2, "n1");
-    registry.ending(container(2, "n1", AskId(1)).id);
+    registry.mark_stopping(container(2, "n1", AskId(1)).id);
     assert!(registry.awaits());
     assert!(matches!(
         take(&mut registry, Slot::pserver(0), 3, "n1"),
@@ -258,7 +258,7 @@ fn process_is_started_once_and_not_in_an_ending_container() {
     let id = |number| container(number, "n1", AskId(1)).id;
     assert_eq!(registry.start(id(2)).map(|grant| grant.id), Some(id(2)));
     assert!(registry.start(id(2)).is_none());
-    registry.ending(id(3));
+    registry.mark_stopping(id(3));
     assert!(registry.start(id(3)).is_none());
 }
 
@@ -282,14 +282,14 @@ fn late_container_is_released_unless_it_registers() {
     // 2 registers before it is reported, 3 afterwards, 4 ends, 5 does nothing.
     registry.registered(of(2).id);
     for number in 2..=5 {
-        registry.kept_late(of(number), NOW);
+        registry.reported_after_restart(of(number), NOW);
     }
     registry.registered(of(3).id);
     registry.ended(of(4).id);
-    assert!(registry.late_and_unregistered(NOW + LATE_MAX / 2).is_empty());
-    assert_eq!(registry.late_and_unregistered(NOW + LATE_MAX), [of(5).id]);
-    registry.ending(of(5).id);
-    assert!(registry.late_and_unregistered(NOW + 2 * LATE_MAX).is_empty(), "once");
+    assert!(registry.overdue(NOW + LATE_MAX / 2).is_empty());
+    assert_eq!(registry.overdue(NOW + LATE_MAX), [of(5).id]);
+    registry.mark_stopping(of(5).id);
+    assert!(registry.overdue(NOW + 2 * LATE_MAX).is_empty(), "once");
 }
 
 #[test]

@@ -201,7 +201,7 @@ struct Polls {
     /// Number of polls in a row without an answer.
     silent: u32,
     /// The node is ending it.
-    ending: bool,
+    completing: bool,
     /// The node sends no further status.
     over: bool,
 }
@@ -218,7 +218,7 @@ impl Polls {
                 Some(Done::Ended(status))
             }
             Some(Ok(status)) => {
-                (self.silent, self.ending) = (0, status.ending);
+                (self.silent, self.completing) = (0, status.completing);
                 None
             }
             None | Some(Err(NodeError::Call(_))) => {
@@ -239,7 +239,7 @@ impl Polls {
 
     /// The result of all polls. A NodeManager may take minutes to end a container whose process has ended.
     fn end(&self, id: ContainerId) -> Option<Done> {
-        self.ending.then_some(Done::Vanished {
+        self.completing.then_some(Done::Vanished {
             id,
             cause: "its NodeManager is ending it",
             unreachable: false,
@@ -287,9 +287,12 @@ fn classify(error: &NodeError) -> (Exit, bool) {
 mod tests {
     use super::*;
 
-    fn answer(state: ContainerState, ending: bool) -> Option<Result<ContainerStatus, NodeError>> {
+    fn answer(
+        state: ContainerState,
+        completing: bool,
+    ) -> Option<Result<ContainerStatus, NodeError>> {
         let mut status = ContainerStatus::new(id(), state, heddle_yarn::ExitStatus(-1000));
-        status.ending = ending;
+        status.completing = completing;
         Some(Ok(status))
     }
 

@@ -54,7 +54,7 @@ pub(super) struct RmSession {
     places: Places,
     started: Instant,
     /// When the ResourceManager last answered.
-    heard: Instant,
+    replied_at: Instant,
     /// When the current wait for a grant or an end began.
     awaited: Option<Instant>,
     /// Containers within their grace period.
@@ -76,7 +76,7 @@ impl RmSession {
             events,
             places,
             started: Instant::now(),
-            heard: Instant::now(),
+            replied_at: Instant::now(),
             awaited: None,
             stops: BTreeSet::new(),
             progress: 0.0,
@@ -129,7 +129,7 @@ impl RmSession {
                     last = Instant::now();
                     failed = answer.is_err();
                     self.check_survivors();
-                    self.release_late(&mut am);
+                    self.release_overdue(&mut am);
                     if !failed {
                         self.lease.renew(asked.into_std());
                     }
@@ -191,8 +191,8 @@ impl RmSession {
     }
 
     /// Releases containers that the ResourceManager reported late and that have not registered.
-    fn release_late(&mut self, am: &mut ApplicationMaster) {
-        for id in self.containers.late_and_unregistered(self.now()) {
+    fn release_overdue(&mut self, am: &mut ApplicationMaster) {
+        for id in self.containers.overdue(self.now()) {
             tracing::warn!(container = %id, "surviving_container_released");
             self.release(am, id);
         }
@@ -209,7 +209,7 @@ impl RmSession {
     ) -> Result<(), Gone> {
         match answer {
             Ok(events) => {
-                self.heard = Instant::now();
+                self.replied_at = Instant::now();
                 self.send(Event::ClusterHeard);
                 for event in events {
                     self.on_rm_event(am, event);
@@ -218,7 +218,7 @@ impl RmSession {
             }
             Err(error) if error.is_fenced() => Err(Gone::Fenced(chain(&error))),
             Err(error) => {
-                let silent = self.heard.elapsed();
+                let silent = self.replied_at.elapsed();
                 let error = chain(&error);
                 tracing::warn!(silent_s = silent.as_secs(), error, "heartbeat_failed");
                 if silent <= self.silence_max {
@@ -249,7 +249,7 @@ impl RmSession {
             ClusterOrder::Container(ContainerOrder::Stop { container, grace_ms, .. }) => {
                 let id = id_of(&container).filter(|id| self.containers.held(*id).is_some());
                 if let Some(id) = id {
-                    self.containers.ending(id);
+                    self.containers.mark_stopping(id);
                     let at = Instant::now() + Duration::from_millis(grace_ms);
                     self.stops.insert((at, id));
                     self.stop_overdue();
@@ -297,7 +297,7 @@ impl RmSession {
     }
 
     fn release(&mut self, am: &mut ApplicationMaster, id: heddle_yarn::ContainerId) {
-        self.containers.ending(id);
+        self.containers.mark_stopping(id);
         if !am.release(id) {
             tracing::debug!(container = %id, "container_released_before");
         }
@@ -350,7 +350,7 @@ impl RmSession {
             RmEvent::Recovered(container) => {
                 // Reported late by a ResourceManager that was restarted. Its process registers by itself.
                 tracing::info!(container = %container.id, node = %container.node, "surviving_container_reported");
-                self.containers.kept_late(container, self.now());
+                self.containers.reported_after_restart(container, self.now());
             }
             RmEvent::Node(report) => self.node(&report),
             RmEvent::Preemption(preemption) => self.preempting(&preemption),

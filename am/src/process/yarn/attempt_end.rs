@@ -30,7 +30,7 @@ enum AttemptEnd {
     Open,
 }
 
-fn judge(
+fn classify(
     own: ApplicationAttemptId,
     state: Option<ApplicationState>,
     current: Option<ApplicationAttemptId>,
@@ -57,7 +57,7 @@ pub(super) async fn event(cluster: &Cluster, own: ApplicationAttemptId, reason: 
 async fn asked(client: &YarnClient, own: ApplicationAttemptId) -> AttemptEnd {
     loop {
         match client.report(own.application).await {
-            Ok(report) => match judge(own, report.state, report.attempt) {
+            Ok(report) => match classify(own, report.state, report.attempt) {
                 AttemptEnd::Open => {}
                 certain => return certain,
             },
@@ -94,7 +94,7 @@ mod tests {
             (Some(State::Accepted), None, AttemptEnd::Open),
             (None, None, AttemptEnd::Open),
         ] {
-            let found = judge(attempt(1), state, current.map(attempt));
+            let found = classify(attempt(1), state, current.map(attempt));
             assert_eq!(found, expected, "{state:?} {current:?}");
         }
     }

@@ -338,7 +338,7 @@ fn control_hooks(
     orders: crossbeam::channel::Sender<Command>,
 ) -> Hooks {
     let (exports, saver) = (exports.clone(), saver.clone());
-    let (member, status_of, beat) = (environment.member, status.clone(), status.clone());
+    let (member, status_of, figures) = (environment.member, status.clone(), status.clone());
     let (host, container) = (environment.host.clone(), environment.container.clone());
     Hooks {
         register: Box::new(move || {
@@ -354,7 +354,7 @@ fn control_hooks(
         }),
         beat: Box::new(move || HeartbeatStats {
             export: exports.progress().map(Box::new),
-            ..beat.beat()
+            ..figures.heartbeat()
         }),
         command: Box::new(move |command| {
             if let Some(command) = saver.take(command) {

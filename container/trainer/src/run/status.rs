@@ -37,7 +37,7 @@ pub(super) struct Computing {
 #[derive(Debug, Default)]
 pub(super) struct Inner {
     /// For the next heartbeat.
-    pub(super) beat: HeartbeatStats,
+    pub(super) stats: HeartbeatStats,
     /// For the next registration; `None` before the first order.
     pub(super) trainer_state: Option<TrainerState>,
     /// Waits of readers.
@@ -49,7 +49,7 @@ pub(super) struct Inner {
     /// The task of the step that is being computed, its hand-out, and since when.
     computes: Option<(TaskId, TaskAttempt, Instant)>,
     /// Computing times of the last steps.
-    pace: RecordTime,
+    record_time: RecordTime,
 }
 
 impl SharedStatus {
@@ -98,51 +98,51 @@ impl SharedStatus {
     /// Counts a computed step: its records, their summed loss, its computing time and that since the start.
     pub(super) fn computed(&self, rows: u64, loss: f64, evaluated: bool, computing: Computing) {
         let inner = &mut *self.lock();
-        inner.pace.add(rows, computing.step);
-        let beat = &mut inner.beat;
-        beat.rows += rows;
+        inner.record_time.add(rows, computing.step);
+        let stats = &mut inner.stats;
+        stats.rows += rows;
         if evaluated {
-            beat.evaluated_rows += rows;
+            stats.evaluated_rows += rows;
         }
-        beat.loss_rows += rows;
-        beat.loss_sum += loss;
-        beat.compute_ms = computing.total.as_millis() as u64;
+        stats.loss_rows += rows;
+        stats.loss_sum += loss;
+        stats.compute_ms = computing.total.as_millis() as u64;
     }
 
     /// A phase begins: its loss is zero, and no step of it is measured.
     pub(super) fn begin_phase(&self) {
         let inner = &mut *self.lock();
-        inner.pace = RecordTime::default();
-        (inner.beat.loss_sum, inner.beat.loss_rows) = (0.0, 0);
+        inner.record_time = RecordTime::default();
+        (inner.stats.loss_sum, inner.stats.loss_rows) = (0.0, 0);
     }
 
     /// Replaces the position that heartbeats and registrations report.
     pub(super) fn publish(&self, step: Step, trainer_state: TrainerState) {
         let mut inner = self.lock();
-        (inner.beat.epoch, inner.beat.phase, inner.beat.step) =
+        (inner.stats.epoch, inner.stats.phase, inner.stats.step) =
             (trainer_state.epoch, trainer_state.phase, step);
         inner.trainer_state = Some(trainer_state);
     }
 
     /// A heartbeat's figures.
-    pub(super) fn beat(&self) -> HeartbeatStats {
-        let (mut beat, waits, turn_ms, computes) = {
+    pub(super) fn heartbeat(&self) -> HeartbeatStats {
+        let (mut stats, waits, turn_ms, computes) = {
             let inner = self.lock();
-            let mut beat = inner.beat.clone();
-            beat.unreachable = inner.outages.iter().map(|(member, _)| *member).collect();
-            beat.unreachable_ms = inner.outages.iter().map(|(_, since)| millis(*since)).collect();
-            beat.record_ns =
-                inner.pace.record_ns(inner.computes.map(|(_, _, since)| since.elapsed()));
-            (beat, inner.waits.clone(), inner.turn.age_ms(), inner.computes)
+            let mut stats = inner.stats.clone();
+            stats.unreachable = inner.outages.iter().map(|(member, _)| *member).collect();
+            stats.unreachable_ms = inner.outages.iter().map(|(_, since)| millis(*since)).collect();
+            stats.record_ns =
+                inner.record_time.record_ns(inner.computes.map(|(_, _, since)| since.elapsed()));
+            (stats, inner.waits.clone(), inner.turn.age_ms(), inner.computes)
         };
-        beat.slow_thread = heddle_agent::slowest([(TRAINING_LOOP.to_owned(), turn_ms)]);
-        beat.long_step = computes.and_then(|(task, attempt, since)| {
+        stats.slow_thread = heddle_agent::slowest([(TRAINING_LOOP.to_owned(), turn_ms)]);
+        stats.long_step = computes.and_then(|(task, attempt, since)| {
             let for_ms = millis(since);
             (for_ms >= LONG_STEP_MS).then_some(LongStep { task, attempt, for_ms })
         });
-        beat.input_wait = waits.longest();
-        beat.rss_bytes = resident_bytes().unwrap_or(0);
-        beat
+        stats.input_wait = waits.longest();
+        stats.rss_bytes = resident_bytes().unwrap_or(0);
+        stats
     }
 }
 

@@ -376,7 +376,7 @@ impl<P: DataPlane> Trainer<P> {
         if let Some(pipeline) = work.pipeline(unit) {
             pipeline.reached(step);
         }
-        self.status.lock().beat.steps += 1;
+        self.status.lock().stats.steps += 1;
         self.stepped();
         self.progress();
         self.advance(unit);

@@ -52,7 +52,7 @@ pub(super) async fn retain(
             swept.checkpoints.push(cut);
         }
     }
-    swept.orphans = sweep(root, own).await?;
+    swept.orphans = delete_orphans(root, own).await?;
     Ok(swept)
 }
 
@@ -149,7 +149,7 @@ pub(super) async fn delete_tree(root: &DirRoot, path: &StorePath) -> Result<(), 
 /// Deletes orphans: all staging of generations below `own`, probes that saw no claim above them, and of `own` the trash
 /// and cuts below a committed one. Returns their number. Does not disturb a probe that saw the claim of `own`: its
 /// process may be about to take over.
-async fn sweep(root: &DirRoot, own: Generation) -> Result<usize, CheckpointError> {
+async fn delete_orphans(root: &DirRoot, own: Generation) -> Result<usize, CheckpointError> {
     let newest_own = root.names().await?.into_iter().rfind(|cut| cut.generation == own);
     let staging = root.at(STAGING)?;
     let own_staging = root.under(&[STAGING, &own.to_string()])?;
@@ -173,10 +173,10 @@ async fn sweep(root: &DirRoot, own: Generation) -> Result<usize, CheckpointError
             Err(error) => return Err(StorageError::from(error).into()),
         }
     }
-    sweep_own(root, &own_staging, newest_own).await
+    delete_own_orphans(root, &own_staging, newest_own).await
 }
 
-async fn sweep_own(
+async fn delete_own_orphans(
     root: &DirRoot,
     dir: &StorePath,
     newest: Option<CutId>,

@@ -85,7 +85,7 @@ impl Digester {
             let piece = data.split_to(data.len().min(PIECE_BYTES));
             let permit = Arc::clone(&handed.room).acquire_owned().await;
             let permit = permit.map_err(io::Error::other)?;
-            handed.tell(Message::Piece(handed.id, piece, permit))?;
+            handed.send(Message::Piece(handed.id, piece, permit))?;
         }
         Ok(())
     }
@@ -100,13 +100,13 @@ impl Digester {
             DigestState::Thread(handed) => handed,
         };
         let (to, sum) = oneshot::channel();
-        handed.tell(Message::Finish(handed.id, to))?;
+        handed.send(Message::Finish(handed.id, to))?;
         sum.await.map_err(io::Error::other)
     }
 }
 
 impl Handed {
-    fn tell(&self, message: Message) -> io::Result<()> {
+    fn send(&self, message: Message) -> io::Result<()> {
         let gone = |_| io::Error::other("the summing thread has ended");
         self.to.send(message).map_err(gone)
     }
@@ -115,7 +115,7 @@ impl Handed {
 impl Drop for Handed {
     fn drop(&mut self) {
         // A finished stream is no longer registered.
-        let _gone_with_its_thread = self.tell(Message::Forget(self.id));
+        let _gone_with_its_thread = self.send(Message::Forget(self.id));
     }
 }
 

@@ -34,7 +34,7 @@ const LARGE_LIMIT: Duration = Duration::from_millis(SMALL_LIMITS.max_ms());
 pub(super) struct Calls {
     pub(super) runtime: Handle,
     /// Consecutive small files that exceeded their limit: all DataNodes may be alive but slow.
-    late: Arc<AtomicU32>,
+    timeouts_in_a_row: Arc<AtomicU32>,
 }
 
 /// Why a call failed.
@@ -87,7 +87,7 @@ impl Calls {
             let _was_empty = RUNTIME.set(runtime);
         }
         let runtime = RUNTIME.get().expect("set above, under the lock").handle().clone();
-        Ok(Self { runtime, late: Arc::default() })
+        Ok(Self { runtime, timeouts_in_a_row: Arc::default() })
     }
 
     /// Runs a call to its end or its deadline.
@@ -107,26 +107,26 @@ impl Calls {
 
     /// Limit of a write to a file of which `written` bytes are written.
     pub(super) fn time_limit(&self, written: u64) -> Duration {
-        time_limit(written, self.late.load(Ordering::Relaxed))
+        time_limit(written, self.timeouts_in_a_row.load(Ordering::Relaxed))
     }
 
     /// Adapts later limits to the outcome of a write.
     pub(super) fn learn(&self, result: Result<(), &CallFailure>) {
         match result {
-            Ok(()) => self.late.store(0, Ordering::Relaxed),
+            Ok(()) => self.timeouts_in_a_row.store(0, Ordering::Relaxed),
             Err(CallFailure::Late(_)) => {
-                self.late.fetch_add(1, Ordering::Relaxed);
+                self.timeouts_in_a_row.fetch_add(1, Ordering::Relaxed);
             }
             Err(_) => {}
         }
     }
 }
 
-fn time_limit(written: u64, late_in_a_row: u32) -> Duration {
+fn time_limit(written: u64, timeouts: u32) -> Duration {
     if written > SMALL {
         return LARGE_LIMIT;
     }
-    Duration::from_millis(SMALL_LIMITS.after_ms(late_in_a_row))
+    Duration::from_millis(SMALL_LIMITS.after_ms(timeouts))
 }
 
 impl CallFailure {
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn small_files_fail_early_unless_all_writes_are_slow() {
-        let seconds = |written, late| time_limit(written, late).as_secs();
-        assert_eq!([0, 1, 2, 3, 40].map(|late| seconds(0, late)), [10, 20, 40, 75, 75]);
+        let seconds = |written, timeouts| time_limit(written, timeouts).as_secs();
+        assert_eq!([0, 1, 2, 3, 40].map(|timeouts| seconds(0, timeouts)), [10, 20, 40, 75, 75]);
         assert_eq!(seconds(SMALL + 1, 0), 75);
     }
 }
