@@ -1,11 +1,14 @@
-//! Words that the glossary replaces do not occur in file names, type names, metric names, texts for users and comments.
+//! Words that the glossary replaces do not occur in names, texts for users and comments.
 //!
-//! The list is `tests/tests/tidy/words.txt`: `name | word | replacement` for files and types, `text | phrase |
-//! replacement` for string literals and comments, `comment | phrase | replacement` for comments alone. Compared without
-//! case, as whole words.
+//! The list is `tests/tests/tidy/words.txt`: `file | word | replacement` for names of files and types, `name` also for those
+//! of fields and functions, `text` for string literals, comments and names of fields and functions, `comment` for comments
+//! and these names. Compared without case, as whole words.
+
+use std::collections::BTreeSet;
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
+use syn::visit::{self, Visit};
 
 use crate::exceptions::Exceptions;
 use crate::sources::{self, Source};
@@ -25,7 +28,8 @@ fn words(kind: &str) -> Vec<Word> {
         let fields: Vec<&str> = line.split('|').map(str::trim).collect();
         let [of, word, instead] = fields[..] else {
             panic!(
-                "{PATH}: {line:?} must have the form `name, text or comment | word | replacement`"
+                "{PATH}: {line:?} must have the form \
+                 `file, name, text or comment | word | replacement`"
             );
         };
         if of == kind {
@@ -37,31 +41,45 @@ fn words(kind: &str) -> Vec<Word> {
 
 pub fn check_names(sources: &[Source]) {
     let exceptions = Exceptions::of("name");
-    let words = words("name");
+    let of_types: Vec<Word> = ["file", "name"].into_iter().flat_map(words).collect();
+    let of_members: Vec<Word> = ["name", "text", "comment"].into_iter().flat_map(words).collect();
     let mut violations = Vec::new();
+    let mut check = |subject: &str, name: &str, words: &[Word]| {
+        for word in words.iter().filter(|word| has_part(&snake(name), &word.word)) {
+            if !exceptions.allow(&format!("{subject}:{}", word.word)) {
+                violations
+                    .push(format!("{subject}: `{}` in {name}; use `{}`", word.word, word.instead));
+            }
+        }
+    };
     for source in sources {
-        for part in source.module.split('/') {
-            for word in words.iter().filter(|word| has_part(part, &word.word)) {
-                if !exceptions.allow(&source.path) {
-                    violations.push(format!(
-                        "{}: `{}` in a file name; use `{}`",
-                        source.path, word.word, word.instead
-                    ));
-                }
-            }
-        }
-        for name in type_names::of(source) {
-            for word in words.iter().filter(|word| has_part(&snake(&name), &word.word)) {
-                if !exceptions.allow(&format!("{}:{name}", source.package)) {
-                    violations.push(format!(
-                        "{}:{name}: `{}` in a type name; use `{}`",
-                        source.package, word.word, word.instead
-                    ));
-                }
-            }
-        }
+        source.module.split('/').for_each(|part| check(&source.path, part, &of_types));
+        type_names::of(source).iter().for_each(|name| check(&source.path, name, &of_types));
+        let mut members = Members::default();
+        members.visit_file(&source.syntax);
+        members.0.iter().for_each(|name| check(&source.path, name, &of_members));
     }
     exceptions.check(violations);
+}
+
+/// Names of fields, functions and methods outside tests.
+#[derive(Default)]
+struct Members(BTreeSet<String>);
+
+impl<'ast> Visit<'ast> for Members {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !sources::is_test(item) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_field(&mut self, field: &'ast syn::Field) {
+        self.0.extend(field.ident.as_ref().map(ToString::to_string));
+    }
+
+    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
+        self.0.insert(signature.ident.to_string());
+    }
 }
 
 pub fn check_texts(sources: &[Source]) {
@@ -116,7 +134,8 @@ fn literals(source: &Source) -> Vec<(usize, String)> {
     found
 }
 
-fn collect(tokens: TokenStream, found: &mut Vec<(usize, String)>) {
+/// String literals of the tokens, without documentation.
+pub fn collect(tokens: TokenStream, found: &mut Vec<(usize, String)>) {
     let mut before_documentation = 0;
     for token in tokens {
         match token {
@@ -187,4 +206,12 @@ fn whole_words_are_found() {
     assert!(!has_phrase("see [`CommandEnvelope::heard`]", "heard"));
     assert!(has_part(&snake("LateTask"), "late"));
     assert!(!has_part(&snake("Template"), "late"));
+}
+
+#[test]
+fn names_of_fields_and_functions_are_found() {
+    let mut members = Members::default();
+    let file = "struct A { told_b: u8 } impl A { fn judge(&self) {} } #[test] fn near() {}";
+    members.visit_file(&syn::parse_file(file).expect("it is Rust"));
+    assert!(members.0.iter().map(String::as_str).eq(["judge", "told_b"]));
 }
