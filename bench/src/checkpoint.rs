@@ -54,7 +54,7 @@ fn saves(bytes: u64, dir: &Path, rounds: usize) -> io::Result<Measurement> {
         fs::remove_file(&plain)?;
     }
     let what = format!("save of {} MiB in {SHARDS} shards, with MD5", bytes >> 20);
-    Ok(Measurement::of_rates(what, "GB/s", &saved, ("plain write and sync", &written)))
+    Ok(Measurement::of_rates(what, "GB/s", &saved, "plain write and sync", &written))
 }
 
 /// One shard, which takes pushes while it is saved.
@@ -87,7 +87,7 @@ fn pushes(bytes: u64, dir: &Path, rounds: usize) -> io::Result<Measurement> {
         end_cut(&server, round, &staging)?;
     }
     let what = format!("push of {KEYS} rows while {} MiB are saved", bytes >> 20);
-    Ok(Measurement::of_times(what, "us", &during, ("before the save", &calm)))
+    Ok(Measurement::of_times(what, "us", &during, "before the save", &calm))
 }
 
 /// Whether a shard was saved since the last call.

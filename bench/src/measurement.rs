@@ -60,35 +60,37 @@ impl Samples {
 }
 
 impl Measurement {
-    /// Of times: a shorter one is faster.
+    /// Of times: a shorter one is faster. `other`: the times of the baseline.
     #[must_use]
     pub fn of_times(
         what: impl Into<String>,
         unit: &'static str,
         heddle: &Samples,
-        baseline: (&'static str, &Samples),
+        baseline: &'static str,
+        other: &Samples,
     ) -> Self {
-        let measured = Self::of_rates(what, unit, heddle, baseline);
+        let measured = Self::of_rates(what, unit, heddle, baseline, other);
         Self { ratio: 1.0 / measured.ratio, ..measured }
     }
 
-    /// Of rates: a higher one is faster.
+    /// Of rates: a higher one is faster. `other`: the rates of the baseline.
     #[must_use]
     pub fn of_rates(
         what: impl Into<String>,
         unit: &'static str,
         heddle: &Samples,
-        (name, baseline): (&'static str, &Samples),
+        baseline: &'static str,
+        other: &Samples,
     ) -> Self {
         Self {
             what: what.into(),
             unit,
             heddle: heddle.median(),
             heddle_p99: heddle.quantile(0.99),
-            baseline: name,
-            baseline_value: baseline.median(),
-            baseline_p99: baseline.quantile(0.99),
-            ratio: heddle.median() / baseline.median(),
+            baseline,
+            baseline_value: other.median(),
+            baseline_p99: other.quantile(0.99),
+            ratio: heddle.median() / other.median(),
             samples: heddle.0.len(),
         }
     }
@@ -113,8 +115,8 @@ mod tests {
             high.add(f64::from(2 * n));
         }
         assert_eq!((low.median(), low.quantile(0.99)), (51.0, 100.0));
-        assert_eq!(Measurement::of_times("a", "us", &low, ("b", &high)).ratio, 2.0);
-        assert_eq!(Measurement::of_rates("a", "GB/s", &low, ("b", &high)).ratio, 0.5);
+        assert_eq!(Measurement::of_times("a", "us", &low, "b", &high).ratio, 2.0);
+        assert_eq!(Measurement::of_rates("a", "GB/s", &low, "b", &high).ratio, 0.5);
         assert_eq!(Samples::default().median(), 0.0);
     }
 }

@@ -30,7 +30,7 @@ pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
                 exchange.block(&mut theirs, |values| raw.exchange(values))?;
             }
             let what = format!("{} {name}", if is_push { "push" } else { "pull" });
-            measured.push(Measurement::of_times(what, "us", &ours, ("raw TCP", &theirs)));
+            measured.push(Measurement::of_times(what, "us", &ours, "raw TCP", &theirs));
         }
     }
     for (name, bytes) in SIZES {
@@ -42,7 +42,7 @@ pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
                 exchange.block(&mut plain, |values| peer.exchange(is_push, values))?;
             }
             let what = format!("{} {name}, encrypted", if is_push { "push" } else { "pull" });
-            measured.push(Measurement::of_times(what, "us", &sealed, ("plain", &plain)));
+            measured.push(Measurement::of_times(what, "us", &sealed, "plain", &plain));
         }
     }
     Ok(measured)

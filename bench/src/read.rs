@@ -44,7 +44,7 @@ pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
                 black_box(scan(black_box(&text)));
             })));
         }
-        measured.push(Measurement::of_rates(what, "GB/s", &ours, ("plain scan", &plain)));
+        measured.push(Measurement::of_rates(what, "GB/s", &ours, "plain scan", &plain));
     }
     Ok(measured)
 }

@@ -97,7 +97,7 @@ fn long_rows(rounds: usize) -> io::Result<Vec<Measurement>> {
         }
         let kind = if is_push { "push" } else { "pull" };
         let what = format!("{kind} of {KEYS} sparse rows of {COLS}");
-        measured.push(Measurement::of_times(what, "us", &ours, ("raw TCP", &theirs)));
+        measured.push(Measurement::of_times(what, "us", &ours, "raw TCP", &theirs));
     }
     Ok(measured)
 }
@@ -151,24 +151,12 @@ fn table(rows: u32, dir: &Path, rounds: usize) -> io::Result<Vec<Measurement>> {
         written.add(rate(begun));
         fs::remove_file(&plain)?;
     }
+    let creation = format!("push of {NEW_ROWS} new rows");
+    let push = format!("push of {KEYS} rows while {rows} are saved");
+    let save = format!("save of {rows} rows, with MD5");
     Ok(vec![
-        Measurement::of_times(
-            format!("push of {NEW_ROWS} new rows"),
-            "us",
-            &created,
-            ("raw TCP", &sent),
-        ),
-        Measurement::of_times(
-            format!("push of {KEYS} rows while {rows} are saved"),
-            "us",
-            &during,
-            ("before the save", &calm),
-        ),
-        Measurement::of_rates(
-            format!("save of {rows} rows, with MD5"),
-            "GB/s",
-            &saved,
-            ("plain write and sync", &written),
-        ),
+        Measurement::of_times(creation, "us", &created, "raw TCP", &sent),
+        Measurement::of_times(push, "us", &during, "before the save", &calm),
+        Measurement::of_rates(save, "GB/s", &saved, "plain write and sync", &written),
     ])
 }

@@ -56,8 +56,8 @@ pub fn measure(rounds: usize) -> io::Result<Vec<Measurement>> {
         let [push, plain_push, pull, plain_pull] = &times;
         let loops = "one key at a time";
         let what = |kind| format!("{kind} of {KEYS} keys of {ROWS}, {word}");
-        measured.push(Measurement::of_times(what("push"), "ns/key", push, (loops, plain_push)));
-        measured.push(Measurement::of_times(what("pull"), "ns/key", pull, (loops, plain_pull)));
+        measured.push(Measurement::of_times(what("push"), "ns/key", push, loops, plain_push));
+        measured.push(Measurement::of_times(what("pull"), "ns/key", pull, loops, plain_pull));
     }
     Ok(measured)
 }

@@ -163,8 +163,8 @@ fn whole_runs(args: &TrainArgs, json: bool) -> CommandResult {
         tracing::debug!(round, loss, "baseline_trained");
     }
     let what = format!("run over {} records, with its evaluation", format::thousands(args.rows));
-    let baseline = ("one thread in memory", &plain);
-    print(&[Measurement::of_rates(what, "million rows/s", &ours, baseline)], json)?;
+    let baseline = "one thread in memory";
+    print(&[Measurement::of_rates(what, "million rows/s", &ours, baseline, &plain)], json)?;
     Ok(ExitCode::Ok)
 }
 
