@@ -98,9 +98,9 @@ async fn planned(args: &Args, job: &mut ChaosJob) -> Result<ChaosPlan, CommandFa
         kinds => kinds.to_vec(),
     };
     let spec = job.spec()?;
-    let sizes = (spec.pservers.count, spec.trainers.min);
+    let (pservers, trainers) = (spec.pservers.count, spec.trainers.min);
     let seed = args.seed.unwrap_or_else(|| u64::from(Uuid::new_v4().as_fields().0));
-    ChaosPlan::new(seed, (&kinds, &roles), sizes, args.hard).ok_or_else(|| {
+    ChaosPlan::new(seed, &kinds, &roles, pservers, trainers, args.hard).ok_or_else(|| {
         CommandFailure::new(ExitCode::Usage, "no kind of --kinds applies to any role of --roles")
             .next(
                 "slow and cut are for trainers, slow-disk and corrupt for pservers, hang and drop for both",

@@ -71,8 +71,10 @@ impl ChaosPlan {
     /// A plan for a job of this size; `None` if no kind applies to any of the roles.
     pub fn new(
         seed: u64,
-        (kinds, roles): (&[FaultKind], &[FaultRole]),
-        (pservers, trainers): (u32, u32),
+        kinds: &[FaultKind],
+        roles: &[FaultRole],
+        pservers: u32,
+        trainers: u32,
         hard: bool,
     ) -> Option<Self> {
         let pairs = kinds.iter().flat_map(|kind| roles.iter().map(|role| (*kind, *role)));
@@ -158,13 +160,8 @@ mod tests {
     use super::*;
 
     fn plan(seed: u64, hard: bool) -> ChaosPlan {
-        ChaosPlan::new(
-            seed,
-            (FaultKind::value_variants(), FaultRole::value_variants()),
-            (4, 3),
-            hard,
-        )
-        .expect("all fit")
+        ChaosPlan::new(seed, FaultKind::value_variants(), FaultRole::value_variants(), 4, 3, hard)
+            .expect("all fit")
     }
 
     #[test]
@@ -189,7 +186,7 @@ mod tests {
 
     #[test]
     fn kinds_that_apply_to_no_role_have_no_plan() {
-        let of = |kind, role| ChaosPlan::new(1, (&[kind], &[role]), (1, 1), false);
+        let of = |kind, role| ChaosPlan::new(1, &[kind], &[role], 1, 1, false);
         assert!(of(FaultKind::Slow, FaultRole::Pserver).is_none());
         assert!(of(FaultKind::Hang, FaultRole::Am).is_none());
         assert!(of(FaultKind::Slow, FaultRole::Trainer).is_some());

@@ -211,12 +211,13 @@ async fn ready(
     let mut future = spec.clone();
     let from = checkpoint::mirror_to_continue(args.from.as_deref(), args.take_over).await?;
     let JobChecks { cleared, input, data, base } =
-        check(cluster, args, from.as_deref(), (&spec, &mut future), trying).await?;
+        check(cluster, args, from.as_deref(), &spec, &mut future, trying).await?;
     if let Some(base) = &base {
         if let Some(before) = &base.before {
             identity::keep_defaults(&mut future, before, &job.optimizer_fields);
         }
-        resume::check_resume(base, args.earlier(), &future, data.is_empty().then_some(&input))?;
+        let (earlier, take_over) = args.earlier();
+        resume::check_resume(base, earlier, take_over, &future, data.is_empty().then_some(&input))?;
     }
     let (init, init_notes) = warm_start::resolve(&mut future, args.fresh).await?;
     let program = program.await.map_err(|error| {
@@ -319,7 +320,8 @@ async fn check(
     cluster: &ClusterContext,
     args: &Args,
     mirror: Option<&str>,
-    (spec, future): (&JobSpec, &mut JobSpec),
+    spec: &JobSpec,
+    future: &mut JobSpec,
     trying: &mut Option<OutputTrial>,
 ) -> Result<JobChecks, CommandFailure> {
     let models = ModelRule::of(args.overwrite, args.fresh);

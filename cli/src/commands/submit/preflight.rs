@@ -147,7 +147,7 @@ pub async fn cluster(
              the job may wait until others have ended (yarn.scheduler.capacity.maximum-am-resource-percent)"
         ));
     }
-    notes.extend(too_large(&roles, steps, (&nodes, answer.most_mib), spec));
+    notes.extend(too_large(&roles, steps, &nodes, answer.most_mib, spec));
     if let Some(most) = answer.priority_max.filter(|most| u64::from(spec.yarn.priority) > *most) {
         notes.push(format!(
             "yarn.priority = {}: the largest of the cluster is {most} ({PRIORITY_MAX}), which the ResourceManager uses",
@@ -167,7 +167,8 @@ pub async fn cluster(
 fn too_large(
     roles: &[RolePlan; 3],
     steps: AllocationSteps,
-    (nodes, most_mib): (&[NodeReport], Option<u64>),
+    nodes: &[NodeReport],
+    most_mib: Option<u64>,
     spec: &JobSpec,
 ) -> Option<String> {
     let usable = nodes.iter().filter(|node| hosts::has_label(node, spec));
@@ -444,7 +445,7 @@ mod tests {
         let needs: u64 =
             all.iter().map(|role| role.asked.memory.as_mib() * u64::from(role.min)).sum();
         let nodes = [node(i64::try_from(needs).expect("small"))];
-        let note = |most: Option<u64>| too_large(&all, steps, (&nodes, most), &spec);
+        let note = |most: Option<u64>| too_large(&all, steps, &nodes, most, &spec);
         assert_eq!((note(None), note(Some(needs))), (None, None));
         let note = note(Some(needs - 1)).expect("a note");
         let size = |mib: u64| format::size(mib << 20);

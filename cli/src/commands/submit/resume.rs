@@ -121,7 +121,8 @@ pub struct ResumePoint {
 /// Exit code 7 naming the keys with both values, or the file.
 pub fn check_resume(
     base: &ResumePoint,
-    (earlier, take_over): (ResumeMode, bool),
+    earlier: ResumeMode,
+    take_over: bool,
     spec: &JobSpec,
     input: Option<&InputPlan>,
 ) -> Result<(), CommandFailure> {
@@ -176,7 +177,7 @@ mod tests {
         let check = |base: &ResumePoint, mode, change: fn(&mut JobSpec)| {
             let mut spec = spec.clone();
             change(&mut spec);
-            check_resume(base, (mode, false), &spec, Some(&base.manifest.plan))
+            check_resume(base, mode, false, &spec, Some(&base.manifest.plan))
                 .map_err(|refused| (refused.exit, refused.fact))
         };
         let (same, resume) = (ResumeMode::ContinueSame, ResumeMode::Resume);
@@ -195,7 +196,7 @@ mod tests {
             assert_eq!(exit, ExitCode::Input, "{fact}");
             assert!(fact.contains(words), "{words} in {fact}");
         }
-        let refused = check_resume(&base, (same, false), &spec, Some(&InputPlan::default()));
+        let refused = check_resume(&base, same, false, &spec, Some(&InputPlan::default()));
         assert!(refused.unwrap_err().fact.contains("data.test: /a was added"));
         let mut untrained = base.clone();
         untrained.manifest.phase = PhaseNo(0);
