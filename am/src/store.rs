@@ -203,7 +203,7 @@ impl Store {
             }
             StoreCall::PublishModel { save, after, dir, model: staged, files, checkpoint } => {
                 fail_point!("before-publish", save = save.0);
-                match self.publish((save, after), &dir, staged, files, checkpoint).await {
+                match self.publish(save, after, &dir, staged, files, checkpoint).await {
                     Ok(url) => Stored::Published(url),
                     Err(PublishError::Storage(error)) => {
                         Stored::NotDone { failure: error.failure() }
@@ -282,7 +282,8 @@ impl Store {
 
     async fn publish(
         &self,
-        (save, after): (SaveNo, CutId),
+        save: SaveNo,
+        after: CutId,
         dir: &str,
         staged: String,
         files: Vec<ExportedFile>,

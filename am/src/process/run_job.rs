@@ -72,7 +72,7 @@ pub(super) async fn run_job<C: ContainerSource>(
     let kept = KeptPlan::new(&prepared.plan, &prepared.plan_file, context.run_dir, secret);
     let keeping = plan_file::keep(kept, PLAN_LOOK_EVERY, warnings.clone());
     let keeping = tokio::spawn(keeping.instrument(info_span!("plan")));
-    let ended = drive(prepared, context, (warnings, noticed)).await;
+    let ended = drive(prepared, context, warnings, noticed).await;
     // Before the directory is removed.
     keeping.abort();
     ended
@@ -86,7 +86,8 @@ fn first_view(file: &RunFile, attempt: Attempt, application: &Option<Application
 async fn drive<C: ContainerSource>(
     prepared: Prepared,
     context: JobContext<'_, C>,
-    (warnings, notices): (mpsc::UnboundedSender<JobEvent>, mpsc::UnboundedReceiver<JobEvent>),
+    warnings: mpsc::UnboundedSender<JobEvent>,
+    notices: mpsc::UnboundedReceiver<JobEvent>,
 ) -> (Outcome, JobView) {
     let JobContext { file, spec, attempt, application, past, log, listener, gate, .. } = context;
     let (events, receiver) = context.events;

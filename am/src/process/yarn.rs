@@ -190,8 +190,9 @@ impl<'a> StartedAttempt<'a> {
             kept = joined.kept.len(),
             "job_starting"
         );
-        let attempt = RegisteredAttempt { inputs, files, listening, gate, owner, unregistration };
-        run(attempt, joined, prepared, events).await
+        let attempt =
+            RegisteredAttempt { inputs, files, listening, gate, owner, unregistration, events };
+        run(attempt, joined, prepared).await
     }
 }
 
@@ -203,16 +204,13 @@ struct RegisteredAttempt<'a> {
     gate: Arc<PageGate>,
     owner: Owner,
     unregistration: Unregistration<'a>,
+    events: (Events, mpsc::UnboundedReceiver<Event>),
 }
 
 /// Runs the job to its end and unregisters.
-async fn run(
-    attempt: RegisteredAttempt<'_>,
-    joined: Joined,
-    prepared: Prepared,
-    events: (Events, mpsc::UnboundedReceiver<Event>),
-) -> ExitCode {
-    let RegisteredAttempt { inputs, files, listening, gate, owner, unregistration } = attempt;
+async fn run(attempt: RegisteredAttempt<'_>, joined: Joined, prepared: Prepared) -> ExitCode {
+    let RegisteredAttempt { inputs, files, listening, gate, owner, unregistration, events } =
+        attempt;
     let Joined { cluster, kept, mut gone, .. } = joined;
     // Orders to stop come only by the control API.
     let (_stops, stopped) = mpsc::unbounded_channel();
