@@ -42,7 +42,7 @@ pub(super) async fn copy_checkpoint(
     let source = from.checkpoint_dir(cut).map_err(not_done)?;
     for shard in &manifest.shards {
         for file in shard.files() {
-            copy_shard((from, &source), shard, (to, &staging), &file).await.map_err(not_done)?;
+            copy_shard(from, &source, shard, to, &staging, &file).await.map_err(not_done)?;
         }
     }
     let salt = manifest.salt;
@@ -87,9 +87,11 @@ fn other_run(
 
 /// Copies one file from the first copy of its shard that has the right bytes.
 async fn copy_shard(
-    (from, source): (&DirRoot, &StorePath),
+    from: &DirRoot,
+    source: &StorePath,
     shard: &ShardFile,
-    (to, staging): (&DirRoot, &StorePath),
+    to: &DirRoot,
+    staging: &StorePath,
     file: &ShardFile,
 ) -> Result<(), CheckpointError> {
     if is_there(to, staging, file).await? {
@@ -103,7 +105,7 @@ async fn copy_shard(
             commit::delete_quietly_gone(to, &left).await?;
         }
         let from_path = source.join(&candidate.file).map_err(StorageError::from)?;
-        match copy_file((&*from.storage, &from_path), &*to.storage, &path, file).await {
+        match copy_file(&*from.storage, &from_path, &*to.storage, &path, file).await {
             Ok(()) => return Ok(()),
             Err(CheckpointError::Storage(error)) if error.is_not_found() => {
                 let file = from.show(&from_path);

@@ -170,7 +170,7 @@ impl RepairWork<'_> {
         group: ShardGroup,
         repair: &mut Repair,
     ) -> Result<(), CheckpointError> {
-        let Some(source) = self.source(file, &group).await? else {
+        let Some((place, from, source)) = self.source(file, &group).await? else {
             let mut unread = None;
             let mut copies = Vec::new();
             for copy in group.copies {
@@ -192,9 +192,9 @@ impl RepairWork<'_> {
                 shard: Some(file.shard),
                 file: bad.copy.file.clone(),
                 was: described(&bad),
-                source: source.1.clone(),
+                source: source.clone(),
             };
-            self.replace(&file.alone(bad.copy), &source.0).await?;
+            self.replace(&file.alone(bad.copy), &place, &from).await?;
             repair.replaced.push(replaced);
         }
         Ok(())
@@ -206,7 +206,7 @@ impl RepairWork<'_> {
         &self,
         file: &ShardFile,
         group: &ShardGroup,
-    ) -> Result<Option<((DirRoot, StorePath), String)>, CheckpointError> {
+    ) -> Result<Option<(DirRoot, StorePath, String)>, CheckpointError> {
         let good = group.copies.iter().filter(|copy| copy.state.is_good());
         let sidecar_only = group.copies.iter().filter(|copy| {
             let error = copy.state.error();
@@ -224,10 +224,10 @@ impl RepairWork<'_> {
             let path = dir.join(&copy.copy.file).map_err(StorageError::from)?;
             let name = format!("{}/{}", copy.dir, copy.copy.file);
             if copy.state.is_good() {
-                return Ok(Some(((place.clone(), path), name)));
+                return Ok(Some((place.clone(), path, name)));
             }
             match md5_of(&*place.storage, &path).await {
-                Ok(sum) if sum == file.md5 => return Ok(Some(((place.clone(), path), name))),
+                Ok(sum) if sum == file.md5 => return Ok(Some((place.clone(), path, name))),
                 Ok(_) => {}
                 Err(error) if error.is_not_found() => {}
                 Err(error) => return Err(error.into()),
@@ -239,13 +239,14 @@ impl RepairWork<'_> {
     async fn replace(
         &mut self,
         bad: &ShardFile,
-        (place, from): &(DirRoot, StorePath),
+        place: &DirRoot,
+        from: &StorePath,
     ) -> Result<(), CheckpointError> {
         let RepairMode::Replace { own } = self.mode else {
             return Ok(());
         };
         let draft = self.staging().await?.join(&bad.file).map_err(StorageError::from)?;
-        copy_file((&*place.storage, from), &*self.root.storage, &draft, bad).await?;
+        copy_file(&*place.storage, from, &*self.root.storage, &draft, bad).await?;
         self.check_claims(own).await?;
         self.swap(&names_of(bad)).await
     }
@@ -347,7 +348,8 @@ pub(super) fn names_of(file: &ShardFile) -> Vec<String> {
 /// # Errors
 /// Errors of both storages; `Damaged` if the source has other bytes. What was written is then useless.
 pub(super) async fn copy_file(
-    (storage, from): (&dyn Storage, &StorePath),
+    storage: &dyn Storage,
+    from: &StorePath,
     to: &dyn Storage,
     path: &StorePath,
     expected: &ShardFile,

@@ -80,7 +80,7 @@ impl ShardWriter {
         digest: CheckpointDigest,
     ) -> Result<Self, SaveError> {
         let bytes = length(&header)?;
-        Self::create_sized(storage, dir, header, (digest, bytes)).await
+        Self::create_sized(storage, dir, header, digest, bytes).await
     }
 
     /// Creates a file without values, which takes as much space while it is written as one with this header: where a store
@@ -96,14 +96,15 @@ impl ShardWriter {
     ) -> Result<Self, SaveError> {
         let bytes = length(&header)?;
         let header = ShardHeader { tables: Vec::new(), sections: Vec::new(), ..header };
-        Self::create_sized(storage, dir, header, (digest, bytes)).await
+        Self::create_sized(storage, dir, header, digest, bytes).await
     }
 
     async fn create_sized(
         storage: &dyn Storage,
         dir: &StorePath,
         header: ShardHeader,
-        (digest, bytes): (CheckpointDigest, u64),
+        digest: CheckpointDigest,
+        bytes: u64,
     ) -> Result<Self, SaveError> {
         let uuid = Uuid::new_v4();
         let start = header.encode()?;
