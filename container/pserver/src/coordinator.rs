@@ -242,7 +242,7 @@ impl Coordinator {
             DataReport::Installed { epoch, shard, result } => self.installed(epoch, shard, result),
             DataReport::Answered(answer) => self.answered(answer),
             DataReport::FillOrdered { thread, epoch, shard, order } => {
-                self.fill_ordered(thread, (epoch, shard, order));
+                self.fill_ordered(thread, epoch, shard, order);
             }
             DataReport::CopyLeft { thread, epoch, shard } => self.copy_left(thread, epoch, shard),
             DataReport::Report { epoch, report } => self.report(epoch, report),

@@ -96,7 +96,8 @@ impl RowNumbers {
     /// the section is longer than the positions.
     pub(crate) fn write(
         &self,
-        (to, cols): (usize, usize),
+        to: usize,
+        cols: usize,
         piece: &Piece,
         shard: &mut Shard,
     ) -> Option<()> {
@@ -168,7 +169,7 @@ mod tests {
             }
             for (offset, data) in [(0, &values[..4 * cut]), (4 * cut as u64, &values[4 * cut..])] {
                 let piece = Piece { section: 1, offset, data: Bytes::copy_from_slice(data) };
-                numbers.write((0, 3), &piece, &mut shard).expect("it fits");
+                numbers.write(0, 3, &piece, &mut shard).expect("it fits");
             }
             shard.load_sparse_rows(taken.counts()).expect("the rows are the shard's");
             assert_eq!(shard.table_values(TableId(0)), Some(&[0.0, 1.0, 2.0, 6.0, 7.0, 8.0][..]));
@@ -191,6 +192,6 @@ mod tests {
         let config = config(1, 4);
         let mut shard = Shard::initial(&config);
         let piece = Piece { section: 1, offset: 0, data: Bytes::from_static(&[0; 12]) };
-        assert_eq!(RowNumbers::default().write((0, 3), &piece, &mut shard), None);
+        assert_eq!(RowNumbers::default().write(0, 3, &piece, &mut shard), None);
     }
 }

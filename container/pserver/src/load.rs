@@ -138,7 +138,7 @@ async fn read(
 ) -> Result<Box<Shard>, LoadError> {
     let location = StorageUrl::parse(dir)?;
     let storage = heddle_storage::connect(&location).map_err(CheckpointError::from)?;
-    match read_checked(config, (&*storage, location.path()), file, identity).await {
+    match read_checked(config, &*storage, location.path(), file, identity).await {
         Err(LoadError::Checkpoint(error)) => {
             let dir = location.path();
             Err(name_other_version(&*storage, dir, file, identity, error).await.into())
@@ -149,7 +149,8 @@ async fn read(
 
 async fn read_checked(
     config: &ShardConfig,
-    (storage, dir): (&dyn Storage, &StorePath),
+    storage: &dyn Storage,
+    dir: &StorePath,
     file: &ShardFile,
     identity: &CutIdentity,
 ) -> Result<Box<Shard>, LoadError> {

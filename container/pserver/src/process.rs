@@ -79,7 +79,7 @@ pub fn run(environment: ContainerEnvironment, options: Options) -> io::Result<Ag
         ("slot", member.slot.index),
     ]);
     let (threads, endpoints) =
-        start_threads((environment.run, member), &environment.secret, options, &inputs)?;
+        start_threads(environment.run, member, &environment.secret, options, &inputs)?;
     if fail_value!("log-pushes").is_some() {
         log_pushes(threads.clone());
     }
@@ -104,7 +104,8 @@ fn log_pushes(threads: Vec<DataThreadHandle>) {
 
 /// Binds and starts the data threads. Returns their handles and addresses.
 pub(crate) fn start_threads(
-    (run, member): (RunId, Member),
+    run: RunId,
+    member: Member,
     secret: &Secret,
     options: Options,
     reports: &Sender<CoordinatorInput>,
@@ -114,14 +115,17 @@ pub(crate) fn start_threads(
     let listeners = data::bind(options.host, options.ports, options.threads.max(1))?;
     for (index, listener) in listeners.into_iter().enumerate() {
         endpoints.push(listener.local_addr()?);
-        threads.push(start_thread((index, listener), (run, member, secret), options, reports)?);
+        threads.push(start_thread(index, listener, run, member, secret, options, reports)?);
     }
     Ok((threads, endpoints))
 }
 
 fn start_thread(
-    (index, listener): (usize, TcpListener),
-    (run, member, secret): (RunId, Member, &Secret),
+    index: usize,
+    listener: TcpListener,
+    run: RunId,
+    member: Member,
+    secret: &Secret,
     options: Options,
     reports: &Sender<CoordinatorInput>,
 ) -> io::Result<DataThreadHandle> {

@@ -179,7 +179,7 @@ async fn save_once(job: &SaveJob) -> Result<SavedShard, SaveFailure> {
     let header = layout::header(&job.config, job.moment, &head);
     let mut pieces = SectionPieces::new(job, &head.sparse_rows);
     if job.initial {
-        return probe(job, (&*storage, location.path()), header, pieces).await;
+        return probe(job, &*storage, location.path(), header, pieces).await;
     }
     let mut writer =
         ShardWriter::create_with(&*storage, location.path(), header, job.digest).await?;
@@ -211,7 +211,8 @@ async fn save_once(job: &SaveJob) -> Result<SavedShard, SaveFailure> {
 /// and removed.
 async fn probe(
     job: &SaveJob,
-    (storage, dir): (&dyn Storage, &StorePath),
+    storage: &dyn Storage,
+    dir: &StorePath,
     header: ShardHeader,
     mut pieces: SectionPieces<'_>,
 ) -> Result<SavedShard, SaveFailure> {

@@ -58,7 +58,7 @@ impl Standalone {
         let (inputs, queue) = bounded(INPUTS_MAX);
         let member = settings.member;
         let (threads, endpoints) =
-            start_threads((settings.run, member), &settings.secret, settings.options, &inputs)?;
+            start_threads(settings.run, member, &settings.secret, settings.options, &inputs)?;
         let workers = Workers::start(&inputs)?;
         // The caller receives the reports, or accepts that they take memory.
         let (report, reports) = unbounded();

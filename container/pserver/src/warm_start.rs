@@ -89,8 +89,8 @@ impl OtherJob {
         let mut applied = 0;
         for file in opened.files_of(config, &inherited) {
             let file = &self.good_copy(opened, file).await?;
-            let rows = self.rows(opened, (config, file), &mut inherited, &mut shard).await?;
-            applied = applied.max(self.copy(opened, (config, file), &rows, &mut shard).await?);
+            let rows = self.rows(opened, config, file, &mut inherited, &mut shard).await?;
+            applied = applied.max(self.copy(opened, config, file, &rows, &mut shard).await?);
         }
         shard.load_sparse_rows(inherited.counts()).map_err(|source| {
             let file = self.dir.clone();
@@ -118,7 +118,8 @@ impl OtherJob {
     async fn rows(
         &self,
         opened: &OpenedCheckpoint,
-        (config, file): (&ShardConfig, &ShardFile),
+        config: &ShardConfig,
+        file: &ShardFile,
         inherited: &mut InheritedRows,
         shard: &mut Shard,
     ) -> Result<Vec<RowNumbers>, LoadError> {
@@ -168,7 +169,8 @@ impl OtherJob {
     async fn copy(
         &self,
         opened: &OpenedCheckpoint,
-        (config, file): (&ShardConfig, &ShardFile),
+        config: &ShardConfig,
+        file: &ShardFile,
         rows: &[RowNumbers],
         shard: &mut Shard,
     ) -> Result<u64, LoadError> {
@@ -186,7 +188,7 @@ impl OtherJob {
                 Some(Copied::Dense(rows)) => rows.write(&piece, shard),
                 Some(Copied::Sparse { table, to, cols }) => {
                     let rows = rows.get(usize::from(table.0));
-                    rows.and_then(|rows| rows.write((*to, *cols), &piece, shard))
+                    rows.and_then(|rows| rows.write(*to, *cols, &piece, shard))
                 }
             };
             if written.is_none() {

@@ -12,7 +12,9 @@ impl Coordinator {
     pub(super) fn fill_ordered(
         &mut self,
         thread: usize,
-        (epoch, shard, order): (Epoch, ShardId, ViewVersion),
+        epoch: Epoch,
+        shard: ShardId,
+        order: ViewVersion,
     ) {
         let Some(job) = self.job.as_ref().filter(|_| epoch == self.epoch) else { return };
         tracing::info!(%epoch, %shard, "refill_ordered");

@@ -17,14 +17,11 @@ mod thread;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, Sender};
+use crossbeam::channel::Receiver;
 use heddle_channel::PeerTimeout;
 use heddle_fail_points::fail_point;
-use heddle_protocol::handshake::{Mechanism, Secret};
-use heddle_protocol::ids::{Member, RunId};
 use heddle_protocol::spec::PortRange;
 use heddle_telemetry::descriptors::Limit;
 use socket2::{Domain, Socket, Type};
@@ -32,9 +29,10 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
-use crate::message::{CoordinatorInput, DataCommand, ThreadCounters};
+use crate::message::DataCommand;
 use pending_handshakes::PendingHandshakes;
 use thread::DataThread;
+pub(crate) use thread::DataThreadSetup;
 
 /// How often the deadline of a cut that holds frames is checked. A tenth of a second does not matter to a limit of ten
 /// seconds.
@@ -43,25 +41,6 @@ const TICK: Duration = Duration::from_millis(100);
 /// How often an idle thread takes a turn, which shows that it runs.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Arguments of a data thread.
-pub(crate) struct DataThreadSetup {
-    /// From 0.
-    pub(crate) index: usize,
-    /// Bound, and not registered with this thread's event loop yet.
-    pub(crate) listener: std::net::TcpListener,
-    pub(crate) run: RunId,
-    /// The pserver's own container.
-    pub(crate) member: Member,
-    pub(crate) secret: Secret,
-    /// How connections are secured, at least.
-    pub(crate) mechanism: Mechanism,
-    pub(crate) timeout: PeerTimeout,
-    pub(crate) commands: Receiver<DataCommand>,
-    pub(crate) wake: Arc<Notify>,
-    pub(crate) reports: Sender<CoordinatorInput>,
-    pub(crate) counters: Arc<ThreadCounters>,
-}
-
 /// Runs the thread until its commands end.
 ///
 /// # Errors
@@ -69,11 +48,8 @@ pub(crate) struct DataThreadSetup {
 pub(crate) fn run(setup: DataThreadSetup) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     setup.listener.set_nonblocking(true)?;
-    let DataThreadSetup { index, listener, run, secret, mechanism, .. } = setup;
-    let DataThreadSetup { commands, wake, reports, counters, timeout, member, .. } = setup;
-    let identity = (run, secret, mechanism);
-    let to_threads = (reports, counters);
-    let thread = Rc::new(DataThread::new(index, identity, (member, timeout), to_threads));
+    let thread = Rc::new(DataThread::new(&setup));
+    let DataThreadSetup { listener, commands, wake, timeout, .. } = setup;
     let handshakes = Rc::new(PendingHandshakes::within(Limit::now()));
     LocalSet::new().block_on(&runtime, async move {
         let listener = TcpListener::from_std(listener)?;
@@ -181,15 +157,17 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 mod tests {
     use crossbeam::channel::{RecvTimeoutError, bounded, unbounded};
     use heddle_protocol::control::{CutAt, LoadShards, Phase, Sharing, TakeCut};
+    use heddle_protocol::handshake::{Mechanism, Secret};
     use heddle_protocol::ids::{
-        CutId, Epoch, Generation, Incarnation, PhaseNo, ShardId, Slot, Step,
+        CutId, Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step,
     };
     use heddle_shard::{Shard, ShardConfig, ShardReport, SparseLimits};
 
+    use std::sync::Arc;
     use std::time::Instant;
 
     use super::*;
-    use crate::message::DataReport;
+    use crate::message::{CoordinatorInput, DataReport};
 
     /// A saver that requests piece after piece keeps the queue of commands full. The cut is aborted ten seconds after it
     /// began, because a barrier is missing.

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Sender, TrySendError};
+use crossbeam::channel::{Receiver, Sender, TrySendError};
 use heddle_channel::PeerTimeout;
 use heddle_fail_points::fail_point;
 use heddle_protocol::control::SparseTableSize;
@@ -22,6 +22,25 @@ use super::reply_buffer::ReplyBuffer;
 use crate::message::{
     CoordinatorInput, DataAnswer, DataCommand, DataReport, ThreadCounters, ThreadState,
 };
+
+/// Arguments of a data thread.
+pub(crate) struct DataThreadSetup {
+    /// From 0.
+    pub(crate) index: usize,
+    /// Bound, and not registered with this thread's event loop yet.
+    pub(crate) listener: std::net::TcpListener,
+    pub(crate) run: RunId,
+    /// The pserver's own container.
+    pub(crate) member: Member,
+    pub(crate) secret: Secret,
+    /// How connections are secured, at least.
+    pub(crate) mechanism: Mechanism,
+    pub(crate) timeout: PeerTimeout,
+    pub(crate) commands: Receiver<DataCommand>,
+    pub(crate) wake: Arc<Notify>,
+    pub(crate) reports: Sender<CoordinatorInput>,
+    pub(crate) counters: Arc<ThreadCounters>,
+}
 
 /// The state that all tasks of the thread share. It is borrowed for one frame or command at a time, and never across an
 /// await.
@@ -55,26 +74,21 @@ pub(super) struct TrainerConnection {
 }
 
 impl DataThread {
-    pub(super) fn new(
-        index: usize,
-        (run, secret, mechanism): (RunId, Secret, Mechanism),
-        (own, timeout): (Member, PeerTimeout),
-        (reports, counters): (Sender<CoordinatorInput>, Arc<ThreadCounters>),
-    ) -> Self {
+    pub(super) fn new(setup: &DataThreadSetup) -> Self {
         Self {
-            index,
-            run,
-            secret,
-            mechanism,
-            shards: RefCell::new(ShardSet::of(own, index as u32)),
+            index: setup.index,
+            run: setup.run,
+            secret: setup.secret.clone(),
+            mechanism: setup.mechanism,
+            shards: RefCell::new(ShardSet::of(setup.member, setup.index as u32)),
             connections: RefCell::default(),
             effects: RefCell::default(),
-            reports,
-            counters,
+            reports: setup.reports.clone(),
+            counters: Arc::clone(&setup.counters),
             blocked: Cell::new(false),
             started: Instant::now(),
             fills: Cell::new(false),
-            streams: PeerStreams::new(own, timeout),
+            streams: PeerStreams::new(setup.member, setup.timeout),
         }
     }
 
