@@ -139,7 +139,8 @@ impl MachineValues {
     fn train(
         &self,
         objective: Objective,
-        (batch, positions): (&Batch, &[u32]),
+        batch: &Batch,
+        positions: &[u32],
         sums: &mut MachineSums,
         metrics: &mut TaskMetrics,
     ) {
@@ -149,7 +150,7 @@ impl MachineValues {
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, x) = entries(batch, positions, row);
             let z = self.score(positions, x, &mut products);
-            let slope = count(objective, z, (*label, batch.weight(row)), false, metrics);
+            let slope = count(objective, z, *label, batch.weight(row), false, metrics);
             sums.offset += slope;
             for (sum, product) in sums.all_products.iter_mut().zip(&products) {
                 *sum += slope * product;
@@ -170,14 +171,15 @@ impl MachineValues {
     fn evaluate(
         &self,
         objective: Objective,
-        (batch, positions): (&Batch, &[u32]),
+        batch: &Batch,
+        positions: &[u32],
         metrics: &mut TaskMetrics,
     ) {
         let mut products = Vec::new();
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, x) = entries(batch, positions, row);
             let z = self.score(positions, x, &mut products);
-            count(objective, z, (*label, batch.weight(row)), true, metrics);
+            count(objective, z, *label, batch.weight(row), true, metrics);
         }
     }
 
@@ -271,11 +273,10 @@ impl FactorizationMachine {
         let values = MachineValues::of(pulls, standard);
         // Of a standardised model all rows are pulled, and a feature's position is its index.
         let positions = if standard.is_some() { &work.batch.indices } else { &work.local };
-        let records = (&work.batch, positions.as_slice());
         if score {
-            return values.evaluate(self.objective, records, metrics);
+            return values.evaluate(self.objective, &work.batch, positions, metrics);
         }
-        values.train(self.objective, records, &mut self.sums, metrics);
+        values.train(self.objective, &work.batch, positions, &mut self.sums, metrics);
         let inverse = standard.map_or(&[][..], |standard| &standard.inverse);
         let (weights, factors) = values.gradients(&self.sums, inverse);
         let rows = std::mem::replace(&mut pulls[0].rows, Rows::Range(0..0));
@@ -342,14 +343,14 @@ impl Algorithm for FactorizationMachine {
         match &mode {
             MachineMode::Centre => self.columns.centre(work, metrics),
             MachineMode::Spread { mean } => {
-                self.columns.spread((mean, self.objective.labels), work, metrics);
+                self.columns.spread(mean, self.objective.labels, work, metrics);
             }
             MachineMode::Pulled { score, standard } => {
                 self.step(work, *score, standard.as_ref(), metrics);
             }
             MachineMode::Fixed { values } => {
-                let positions = work.batch.indices.as_slice();
-                values.evaluate(self.objective, (&work.batch, positions), metrics);
+                let batch = &work.batch;
+                values.evaluate(self.objective, batch, &batch.indices, metrics);
             }
         }
         self.mode = mode;

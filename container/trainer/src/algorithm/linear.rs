@@ -216,7 +216,7 @@ impl Algorithm for LinearAlgorithm {
         match &mode {
             ComputeMode::Centre => self.columns.centre(work, metrics),
             ComputeMode::Spread { mean } => {
-                self.columns.spread((mean, self.objective.labels), work, metrics);
+                self.columns.spread(mean, self.objective.labels, work, metrics);
             }
             ComputeMode::Sparse { score } => self.sparse(work, *score, metrics),
             ComputeMode::Dense { standard } => self.dense(work, standard, metrics),

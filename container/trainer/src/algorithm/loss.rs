@@ -93,16 +93,16 @@ fn lacking(z: f64, label: f64) -> (f64, f64) {
 pub(crate) fn count(
     objective: Objective,
     z: f64,
-    (label, weight): (f32, Option<f32>),
+    label: f32,
+    weight: Option<f32>,
     score: bool,
     metrics: &mut TaskMetrics,
 ) -> f64 {
     metrics.rows += 1;
-    let (value, slope) = objective.loss_and_slope(z, label);
     if let Some(weight) = weight {
-        let weight = f64::from(weight);
-        return count_weighted(objective, z, label, (weight, value, slope), score, metrics);
+        return count_weighted(objective, z, label, f64::from(weight), score, metrics);
     }
+    let (value, slope) = objective.loss_and_slope(z, label);
     metrics.loss_sum += value;
     if objective.loss == LossFunction::Squared {
         metrics.regression.count(slope * objective.labels.deviation, f64::from(label));
@@ -115,12 +115,12 @@ pub(crate) fn count(
     slope
 }
 
-/// Counts the rest of a record with a weight, a loss and its derivative.
+/// Counts the rest of a record with a weight.
 fn count_weighted(
     objective: Objective,
     z: f64,
     label: f32,
-    (weight, value, slope): (f64, f64, f64),
+    weight: f64,
     score: bool,
     metrics: &mut TaskMetrics,
 ) -> f64 {
@@ -132,6 +132,7 @@ fn count_weighted(
     if weight == 0.0 {
         return 0.0;
     }
+    let (value, slope) = objective.loss_and_slope(z, label);
     metrics.loss_sum += weight * value;
     if objective.loss == LossFunction::Squared {
         let residual = slope * objective.labels.deviation;
@@ -168,7 +169,8 @@ pub(crate) fn softmax(scores: &mut [f64]) -> (usize, f64) {
 /// If the label is not one of the classes.
 pub(crate) fn count_classes(
     scores: &mut [f64],
-    (label, weight): (f32, Option<f32>),
+    label: f32,
+    weight: Option<f32>,
     metrics: &mut TaskMetrics,
 ) {
     let class = label as usize;
@@ -239,8 +241,8 @@ mod tests {
         for weight in [None, Some(2.0)] {
             let (mut scaled, mut plain) = (TaskMetrics::default(), TaskMetrics::default());
             // A score of 0.5 is 104.
-            let slope = count(objective, 0.5, (98.0, weight), false, &mut scaled);
-            let raw = count(LossFunction::Squared.into(), 104.0, (98.0, weight), false, &mut plain);
+            let slope = count(objective, 0.5, 98.0, weight, false, &mut scaled);
+            let raw = count(LossFunction::Squared.into(), 104.0, 98.0, weight, false, &mut plain);
             assert_eq!((scaled, slope), (plain, raw / 8.0));
         }
     }
@@ -253,7 +255,7 @@ mod tests {
         assert_eq!(log_sum, 1000.0 + std::f64::consts::LN_2);
         let mut metrics = TaskMetrics::default();
         let mut scores = [0.0, 0.0, 0.0, 0.0];
-        count_classes(&mut scores, (2.0, None), &mut metrics);
+        count_classes(&mut scores, 2.0, None, &mut metrics);
         assert_eq!(scores, [0.25, 0.25, -0.75, 0.25]);
         assert!((metrics.loss_sum - 4.0f64.ln()).abs() < 1e-15);
         assert_eq!((metrics.rows, metrics.correct), (1, 0));
@@ -265,9 +267,9 @@ mod tests {
             for (z, label) in [(0.25, 1.0), (-1.5, 1.0), (0.7, 0.0)] {
                 let (mut once, mut twice) = (TaskMetrics::default(), TaskMetrics::default());
                 let loss = Objective::from(loss);
-                let weighted = count(loss, z, (label, Some(2.0)), true, &mut once);
+                let weighted = count(loss, z, label, Some(2.0), true, &mut once);
                 let slopes: f64 =
-                    (0..2).map(|_| count(loss, z, (label, None), true, &mut twice)).sum();
+                    (0..2).map(|_| count(loss, z, label, None, true, &mut twice)).sum();
                 assert_eq!((weighted, once.loss_sum), (slopes, twice.loss_sum), "{loss:?}");
                 assert_eq!(once.regression, twice.regression);
                 assert_eq!(
@@ -275,17 +277,17 @@ mod tests {
                     twice.correct as f64
                 );
                 assert_eq!(once.rows as f64 + once.weights.beyond_one, 2.0);
-                let zero = count(loss, f64::INFINITY, (label, Some(0.0)), true, &mut once);
+                let zero = count(loss, f64::INFINITY, label, Some(0.0), true, &mut once);
                 assert_eq!((zero, once.loss_sum), (0.0, twice.loss_sum), "{loss:?}");
                 assert_eq!(once.rows as f64 + once.weights.beyond_one, 2.0);
             }
         }
         let (mut once, mut twice) = (TaskMetrics::default(), TaskMetrics::default());
         let (mut scores, mut same) = ([0.5, -0.25, 1.0], [0.5, -0.25, 1.0]);
-        count_classes(&mut scores, (1.0, Some(2.0)), &mut once);
-        count_classes(&mut same, (1.0, None), &mut twice);
+        count_classes(&mut scores, 1.0, Some(2.0), &mut once);
+        count_classes(&mut same, 1.0, None, &mut twice);
         assert_eq!((scores, once.loss_sum), (same.map(|slope| 2.0 * slope), 2.0 * twice.loss_sum));
-        count_classes(&mut scores, (1.0, Some(0.0)), &mut once);
+        count_classes(&mut scores, 1.0, Some(0.0), &mut once);
         assert_eq!((scores, once.loss_sum), ([0.0; 3], 2.0 * twice.loss_sum));
     }
 }

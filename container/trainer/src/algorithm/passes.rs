@@ -57,7 +57,7 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, values) = self.row(batch, row);
             let z = self.score(positions, values);
-            let slope = count(objective, z, (*label, batch.weight(row)), false, metrics);
+            let slope = count(objective, z, *label, batch.weight(row), false, metrics);
             offset_sum += slope;
             for (at, x) in positions.iter().zip(values) {
                 sums.weights[*at as usize] += slope * f64::from(*x);
@@ -71,12 +71,12 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
         let mut scores = Vec::new();
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, values) = self.row(batch, row);
-            let record = (*label, batch.weight(row));
+            let weight = batch.weight(row);
             if objective.loss == LossFunction::Softmax {
                 self.scores(positions, values, &mut scores);
-                count_classes(&mut scores, record, metrics);
+                count_classes(&mut scores, *label, weight, metrics);
             } else {
-                count(objective, self.score(positions, values), record, true, metrics);
+                count(objective, self.score(positions, values), *label, weight, true, metrics);
             }
         }
     }
@@ -87,7 +87,7 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
         for (row, label) in batch.labels.iter().enumerate() {
             let (positions, values) = self.row(batch, row);
             self.scores(positions, values, &mut slopes);
-            count_classes(&mut slopes, (*label, batch.weight(row)), metrics);
+            count_classes(&mut slopes, *label, batch.weight(row), metrics);
             for (sum, slope) in sums.offsets.iter_mut().zip(&slopes) {
                 *sum += slope;
             }

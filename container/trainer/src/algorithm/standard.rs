@@ -123,7 +123,8 @@ impl Columns {
     /// A step of the second phase: squared distances from the means.
     pub(super) fn spread(
         self,
-        (mean, labels): (&[f64], LabelScale),
+        mean: &[f64],
+        labels: LabelScale,
         work: &mut StepWork,
         metrics: &mut TaskMetrics,
     ) {
@@ -400,7 +401,7 @@ mod tests {
         let mut stats = pushed(work);
         let mean = means(&stats).expect("the sum fits");
         let mut work = step();
-        columns.spread((&mean, LabelScale::NONE), &mut work, &mut metrics);
+        columns.spread(&mean, LabelScale::NONE, &mut work, &mut metrics);
         let squares = pushed(work);
         assert!(squares.iter().all(|value| value.is_finite()), "{squares:?}");
         stats.iter_mut().zip(&squares).for_each(|(sum, square)| *sum += square);

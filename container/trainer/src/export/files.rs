@@ -42,14 +42,14 @@ pub(super) async fn write(
     }
     let mut files = ModelFiles { safetensors: None, text: None };
     if has(ModelFormat::Safetensors) {
-        let rows = (&*tables, &*sparse_tables);
-        files.safetensors = Some(SafetensorsFile::create(model, rows, storage, dir).await?);
+        let file = SafetensorsFile::create(model, &tables, &sparse_tables, storage, dir).await?;
+        files.safetensors = Some(file);
     }
     if has(ModelFormat::Text) {
         let keys = sparse_tables.first().map(|rows| rows.keys.len());
         files.text = Some(TextFile::create(model, keys, storage, dir).await?);
     }
-    let biases = files.tables((model, labels), &tables, sparse_tables).await?;
+    let biases = files.tables(model, labels, &tables, sparse_tables).await?;
     let mut text = None;
     if let Some(file) = files.text {
         // A model with a text form has one score.
@@ -103,7 +103,8 @@ impl ModelFiles {
     /// Appends all tables. Returns the biases.
     async fn tables(
         &mut self,
-        (model, labels): (&Model<'_>, LabelScale),
+        model: &Model<'_>,
+        labels: LabelScale,
         tables: &[TableSpec],
         sparse_tables: Vec<Arc<SparseTable>>,
     ) -> Result<Vec<f32>, ExportError> {
@@ -127,7 +128,7 @@ impl ModelFiles {
                 (None, linear) => {
                     let linear = linear.as_mut().filter(|_| table.name == WEIGHTS);
                     let factor = if linear.is_some() { 1.0 } else { factor(table, labels) };
-                    self.dense(model, (table, factor), linear).await?;
+                    self.dense(model, table, factor, linear).await?;
                 }
             }
         }
@@ -138,7 +139,8 @@ impl ModelFiles {
     async fn dense(
         &mut self,
         model: &Model<'_>,
-        (table, factor): (&TableSpec, f64),
+        table: &TableSpec,
+        factor: f64,
         mut linear: Option<&mut Linear>,
     ) -> Result<(), ExportError> {
         let mut stream = TableStream::new(model, table);

@@ -82,11 +82,11 @@ pub fn export_for(
             // It is not moved when it is published.
             _ => (String::new(), mode.of_dir()),
         };
-        let checkpoint = StoredCheckpoint::readable(&checkpoint).await?;
+        let (from, checkpoint) = StoredCheckpoint::readable(&checkpoint).await?;
         let name = format!("{prefix}{member}");
         let (name, path) = new_dir(&*storage, dir.path(), &name, dir_mode).await?;
         let formats = &spec.output.formats;
-        let written = export_into(checkpoint, (formats, bytes), &*storage, mode, &path).await;
+        let written = export_into(from, checkpoint, formats, bytes, &*storage, mode, &path).await;
         let files = or_remove(written, &*storage, &path).await?;
         Ok(Exported { dir: name, files })
     })
@@ -157,7 +157,7 @@ pub fn export(
     wait(async {
         let storage = connect(dir)?;
         // The source is opened first: a typing error in it creates no directory.
-        let checkpoint = StoredCheckpoint::readable(checkpoint).await?;
+        let (from, checkpoint) = StoredCheckpoint::readable(checkpoint).await?;
         let is_new = match storage.list(dir.path()).await {
             Ok(found) if found.is_empty() => false,
             Ok(_) => return Err(ExportError::Exists(storage.show(dir.path()))),
@@ -166,12 +166,13 @@ pub fn export(
         };
         let mode = storage.default_mode();
         make_dirs(&*storage, dir.path(), mode.of_dir()).await?;
-        let manifest = &checkpoint.1.manifest;
+        let manifest = &checkpoint.manifest;
         let (run, job, cut) = (manifest.run, manifest.job.clone(), manifest.cut);
         let written = async {
             let bytes = ExportedBytes::default();
-            let files = (formats, &bytes);
-            let files = export_into(checkpoint, files, &*storage, mode, dir.path()).await?;
+            let dir_path = dir.path();
+            let files =
+                export_into(from, checkpoint, formats, &bytes, &*storage, mode, dir_path).await?;
             let model = ModelFile {
                 format_version: FORMAT_VERSION,
                 run,
@@ -229,9 +230,11 @@ fn origin(checkpoint: &StoredCheckpoint) -> Result<ModelOrigin, ExportError> {
 }
 
 async fn export_into(
+    from: Arc<dyn Storage>,
     // The MD5 is checked while files are read; here names and lengths suffice.
-    (from, checkpoint): (Arc<dyn Storage>, StoredCheckpoint),
-    (formats, bytes): (&[ModelFormat], &ExportedBytes),
+    checkpoint: StoredCheckpoint,
+    formats: &[ModelFormat],
+    bytes: &ExportedBytes,
     storage: &dyn Storage,
     mode: Mode,
     dir: &StorePath,

@@ -65,15 +65,15 @@ pub enum TensorHeaderError {
 impl TensorHeader {
     /// Appends a tensor of f32.
     fn push(&mut self, name: &str, shape: Vec<u64>) {
-        self.append(name, shape, ("F32", 4));
+        self.append(name, shape, "F32", 4);
     }
 
     /// Appends the keys of a sparse table.
     fn push_keys(&mut self, name: &str, rows: u64) {
-        self.append(&keys_of(name), vec![rows], ("U64", 8));
+        self.append(&keys_of(name), vec![rows], "U64", 8);
     }
 
-    fn append(&mut self, name: &str, shape: Vec<u64>, (dtype, size): (&str, u64)) {
+    fn append(&mut self, name: &str, shape: Vec<u64>, dtype: &str, size: u64) {
         let start = self.tensors.values().map(|tensor| tensor.data_offsets[1]).max().unwrap_or(0);
         let bytes = shape.iter().product::<u64>() * size;
         let data_offsets = [start, start + bytes];
@@ -139,7 +139,8 @@ impl SafetensorsFile {
     /// Creates the file of these tables. `sparse_tables`: the rows of each sparse one, in order.
     pub(super) async fn create(
         model: &Model<'_>,
-        (tables, sparse_tables): (&[TableSpec], &[Arc<SparseTable>]),
+        tables: &[TableSpec],
+        sparse_tables: &[Arc<SparseTable>],
         storage: &dyn Storage,
         dir: &StorePath,
     ) -> Result<Self, ExportError> {

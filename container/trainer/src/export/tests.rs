@@ -384,13 +384,12 @@ fn export_of_a_checkpoint_that_goes_leaves_the_folder_empty() {
     std::fs::create_dir(&model).expect("made");
     let out = StorePath::parse(model.to_str().expect("UTF-8")).expect("a path");
     let gone = wait(async {
-        let opened = StoredCheckpoint::readable(&rig.checkpoint).await?;
+        let (from, opened) = StoredCheckpoint::readable(&rig.checkpoint).await?;
         std::fs::remove_dir_all(rig.checkpoint.path().as_str()).expect("removed");
         let (storage, bytes) = (LocalStorage, ExportedBytes::default());
         let formats = [ModelFormat::Safetensors, ModelFormat::Text];
-        let formats = (&formats[..], &bytes);
         let mode = storage.default_mode();
-        let written = export_into(opened, formats, &storage, mode, &out).await;
+        let written = export_into(from, opened, &formats, &bytes, &storage, mode, &out).await;
         assert!(std::fs::read_dir(&model).expect("listed").count() > 0);
         or_empty(written, &storage, &out).await
     });

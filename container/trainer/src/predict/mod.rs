@@ -154,14 +154,14 @@ impl<'a> Scorer<'a> {
             LossFunction::Distance => {}
             LossFunction::Softmax => {
                 let mut scores = self.scores.clone();
-                count_classes(&mut scores, (label, weight), &mut self.metrics);
+                count_classes(&mut scores, label, weight, &mut self.metrics);
             }
             LossFunction::Squared => {
-                count(loss.into(), self.scores[0], (label, weight), true, &mut self.metrics);
+                count(loss.into(), self.scores[0], label, weight, true, &mut self.metrics);
             }
             LossFunction::Logistic | LossFunction::Hinge | LossFunction::SquaredHinge => {
-                let record = (label.max(0.0), weight);
-                count(loss.into(), self.scores[0], record, true, &mut self.metrics);
+                let label = label.max(0.0);
+                count(loss.into(), self.scores[0], label, weight, true, &mut self.metrics);
             }
         }
         None

@@ -202,7 +202,7 @@ impl ScoringModel {
         }
         let (bias_shape, bias) = tensor(BIAS)?;
         let (shape, weights) = tensor(WEIGHTS)?;
-        let keys = keys(&header, data, (shape.first().copied().unwrap_or(0), algorithm))?;
+        let keys = keys(&header, data, shape.first().copied().unwrap_or(0), algorithm)?;
         let classes = bias.len() as u64;
         let fits = match (loss, shape) {
             (LossFunction::Softmax, [_, cols]) => *cols == classes && classes > 1,
@@ -388,7 +388,8 @@ impl ScoringModel {
 fn keys(
     header: &TensorHeader,
     data: &[u8],
-    (rows, algorithm): (u64, AlgorithmKind),
+    rows: u64,
+    algorithm: AlgorithmKind,
 ) -> Result<Option<Vec<u64>>, ModelError> {
     let of = |table: &str| {
         let name = keys_of(table);

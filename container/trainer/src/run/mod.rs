@@ -174,7 +174,7 @@ fn run_with(
     let (orders, ordered) = unbounded();
     let log = LogContext::new(environment.member.slot);
     let (exports, saver) = (Exports::default(), ModelSaver::default());
-    let hooks = control_hooks(&environment, &log, (&status, &exports, &saver), orders);
+    let hooks = control_hooks(&environment, &log, &status, &exports, &saver, orders);
     let agent = Agent::start(environment.clone(), hooks).map_err(TrainerError::Thread)?;
     let reporter = agent.reporter();
     saver.start(reporter.clone());
@@ -334,7 +334,9 @@ impl Orders {
 fn control_hooks(
     environment: &ContainerEnvironment,
     log: &LogContext,
-    (status, exports, saver): (&SharedStatus, &Exports, &ModelSaver),
+    status: &SharedStatus,
+    exports: &Exports,
+    saver: &ModelSaver,
     orders: crossbeam::channel::Sender<Command>,
 ) -> Hooks {
     let (exports, saver) = (exports.clone(), saver.clone());

@@ -340,7 +340,7 @@ impl Algorithm for Kmeans {
         match &self.mode {
             KmeansMode::Centre => self.columns.centre(work, metrics),
             KmeansMode::Spread { mean } => {
-                self.columns.spread((mean, LabelScale::NONE), work, metrics)
+                self.columns.spread(mean, LabelScale::NONE, work, metrics)
             }
             KmeansMode::Candidates { round, space, candidates } => {
                 self.draw(*round, space, candidates, work);
