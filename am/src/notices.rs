@@ -213,7 +213,8 @@ fn log_save(event: &JobEvent) {
 pub fn log(event: &JobEvent) {
     match event {
         JobEvent::Started { run, attempt, address, resumed_from, .. } => {
-            tracing::info!(%run, %attempt, address, resumed_from = ?resumed_from.map(|cut| cut.to_string()), "job_started");
+            let resumed_from = resumed_from.map(|cut| cut.to_string());
+            tracing::info!(%run, %attempt, address, ?resumed_from, "job_started");
         }
         JobEvent::Registered { slot, incarnation, pid, host } => {
             tracing::info!(%slot, %incarnation, pid, host, "container_registered");
@@ -228,8 +229,7 @@ pub fn log(event: &JobEvent) {
         JobEvent::PassTrained(TrainingPassView { pass, rows, loss }) => {
             tracing::info!(pass, rows, training_loss = loss, "pass_trained");
         }
-        JobEvent::Evaluated(scores) => {
-            let EvaluationView { pass, rows, figures } = scores;
+        JobEvent::Evaluated(EvaluationView { pass, rows, figures }) => {
             tracing::info!(pass, rows, %figures, "pass_evaluated");
         }
         JobEvent::CheckpointCommitted(CheckpointView { cut, bytes, took_ms, .. }) => {
@@ -251,8 +251,7 @@ pub fn log(event: &JobEvent) {
         JobEvent::CheckpointGivenUp { cut, reason } => {
             tracing::info!(%cut, reason, "checkpoint_aborted");
         }
-        JobEvent::StorageWait(wait) => {
-            let StorageWaitView { file, error, trainers, since_ms, ended_ms } = wait;
+        JobEvent::StorageWait(StorageWaitView { file, error, trainers, since_ms, ended_ms }) => {
             tracing::info!(file, error, trainers, since_ms, ended_ms, "storage_wait_changed");
         }
         JobEvent::CheckpointDamaged { cut, dir, error } => {
@@ -263,7 +262,10 @@ pub fn log(event: &JobEvent) {
             tracing::info!(epoch_after = %epoch, checkpoint, shards, cause, "rollback_started");
         }
         JobEvent::RollbackFinished { epoch, took_ms, from_memory, from_storage } => {
-            tracing::info!(epoch_after = %epoch, duration_ms = took_ms, from_memory, from_storage, "rollback_finished");
+            tracing::info!(
+                epoch_after = %epoch, duration_ms = took_ms, from_memory, from_storage,
+                "rollback_finished"
+            );
         }
         JobEvent::FailedOver { .. } | JobEvent::HandedOver { .. } => log_replicas(event),
         JobEvent::StoppedEarly { text } => tracing::info!(text, "training_stopped_early"),

@@ -256,7 +256,11 @@ fn every_switch_and_switch_back_is_safe() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn any_interleaving_is_safe(turns in proptest::collection::vec(any::<bool>(), 600)) {
         let start = block_on(start());

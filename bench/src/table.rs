@@ -184,7 +184,10 @@ impl BenchShard {
         self.out.clear();
         let frame = Frame { conn: self.conn, header, keys, values: sums };
         let flow = self.set.on_frame(&frame, &mut self.out);
-        let is_ack = matches!(&self.out[..], [ShardEffect::Reply { header, .. }] if header.kind == Kind::Ack);
+        let is_ack = matches!(
+            &self.out[..],
+            [ShardEffect::Reply { header, .. }] if header.kind == Kind::Ack
+        );
         self.step += 1;
         match flow == Flow::Taken && is_ack {
             true => Ok(()),

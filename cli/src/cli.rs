@@ -18,9 +18,10 @@ use crate::site_defaults;
 #[derive(Debug, Parser)]
 #[command(name = "heddle", version, propagate_version = true)]
 #[command(
-    after_help = "Exit codes: 0 ok, 1 job failed, 2 command line, 3 killed, 4 refused by the cluster, \
-    5 denied, 6 unreachable, 7 job file, data or paths, 8 checkpoint corrupt or incompatible, \
-    9 superseded by another run, 10 internal, 75 refused for now, 124 wait timed out, 130/143 interrupted."
+    after_help = "Exit codes: 0 ok, 1 job failed, 2 command line, 3 killed, 4 refused by the \
+        cluster, 5 denied, 6 unreachable, 7 job file, data or paths, 8 checkpoint corrupt or \
+        incompatible, 9 superseded by another run, 10 internal, 75 refused for now, 124 wait timed \
+        out, 130/143 interrupted."
 )]
 pub struct Cli {
     /// Print data as JSON, one object per line

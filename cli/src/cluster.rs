@@ -94,7 +94,8 @@ impl ClusterContext {
         let is_named = names_a_cluster(&environment);
         let configuration = Configuration::load(environment).map_err(|e| wrong(&e))?;
         if !is_named && !configuration.is_stated("fs.defaultFS") {
-            let fact = "Hadoop's configuration names no cluster: there is no yarn-site.xml, and fs.defaultFS is not set";
+            let fact = "Hadoop's configuration names no cluster: there is no yarn-site.xml, and \
+                fs.defaultFS is not set";
             return Err(CommandFailure::new(ExitCode::Input, fact).next(NEXT));
         }
         let identity = Identity::resolve(&configuration).map_err(|error| no_identity(&error))?;
@@ -284,7 +285,8 @@ impl ClusterContext {
         let reached = waiting::on(HDFS, self.storage_of(&home)?.reach()).await;
         reached.map_err(|error| {
             storage_failure("cannot reach HDFS", &error).next(format!(
-                "check that the NameNode of hdfs://{} runs, and that HADOOP_CONF_DIR is that of the cluster",
+                "check that the NameNode of hdfs://{} runs, and that HADOOP_CONF_DIR is that of \
+                 the cluster",
                 home.authority()
             ))
         })
@@ -367,10 +369,12 @@ pub async fn read_if_present(
 }
 
 fn no_home(home: &Location) -> CommandFailure {
-    CommandFailure::new(ExitCode::Denied, format!("your home directory {home} does not exist")).next(format!(
-        "ask an administrator of the cluster to create it: hdfs dfs -mkdir {0}, then hdfs dfs -chown you {0}",
-        home.path()
-    ))
+    CommandFailure::new(ExitCode::Denied, format!("your home directory {home} does not exist"))
+        .next(format!(
+            "ask an administrator of the cluster to create it: hdfs dfs -mkdir {0}, then hdfs dfs \
+             -chown you {0}",
+            home.path()
+        ))
 }
 
 /// The path of a location within its storage.
@@ -418,7 +422,8 @@ pub fn client_failure(fact: &str, error: &ClientError) -> CommandFailure {
             }
             failure.exit = ExitCode::Denied;
             failure.next(
-                "fetch new tokens, whose renewer is yarn.resourcemanager.principal, or log in by a ticket (kinit)",
+                "fetch new tokens, whose renewer is yarn.resourcemanager.principal, or log in by a \
+                 ticket (kinit)",
             )
         }
         ClientError::Waited { .. } | ClientError::Unreachable(_) => CommandFailure::caused(
@@ -499,23 +504,28 @@ mod tests {
         // The texts of Hadoop's schedulers.
         for (text, exit) in [
             (
-                "org.apache.hadoop.security.AccessControlException: Queue root.x is STOPPED. Cannot accept submission of application: application_1_0001",
+                "org.apache.hadoop.security.AccessControlException: Queue root.x is STOPPED. \
+                 Cannot accept submission of application: application_1_0001",
                 ExitCode::Busy,
             ),
             (
-                "Queue root.x already has 1 applications, cannot accept submission of application: application_1_0001",
+                "Queue root.x already has 1 applications, cannot accept submission of application: \
+                 application_1_0001",
                 ExitCode::Busy,
             ),
             (
-                "Queue root.x already has 1 applications from user al cannot accept submission of application: application_1_0001",
+                "Queue root.x already has 1 applications from user al cannot accept submission of \
+                 application: application_1_0001",
                 ExitCode::Busy,
             ),
             (
-                "Maximum system application limit reached,cannot accept submission of application: application_1_0001",
+                "Maximum system application limit reached,cannot accept submission of application: \
+                 application_1_0001",
                 ExitCode::Busy,
             ),
             (
-                "Moving app attempt a to queue root.x would violate queue maxRunningApps constraints on queue root.x",
+                "Moving app attempt a to queue root.x would violate queue maxRunningApps \
+                 constraints on queue root.x",
                 ExitCode::Busy,
             ),
             (

@@ -126,10 +126,14 @@ fn no_staging(default: &str, services: &[String]) -> CommandFailure {
     };
     CommandFailure::new(
         ExitCode::Input,
-        format!("cannot choose the HDFS for the files of jobs: fs.defaultFS = {default:?} is not HDFS, and {services}"),
+        format!(
+            "cannot choose the HDFS for the files of jobs: fs.defaultFS = {default:?} is not HDFS, \
+             and {services}"
+        ),
     )
     .next(format!(
-        "set {STAGING} = \"hdfs://ns1/user/{USER}\" in heddle-defaults.toml or in the job file, or HADOOP_CONF_DIR to the folder with the configuration of the cluster"
+        "set {STAGING} = \"hdfs://ns1/user/{USER}\" in heddle-defaults.toml or in the job file, or \
+         HADOOP_CONF_DIR to the folder with the configuration of the cluster"
     ))
 }
 

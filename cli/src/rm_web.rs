@@ -199,7 +199,11 @@ mod tests {
 
     #[test]
     fn queue_share_is_found_by_name_and_by_path() {
-        let partition = |name: &str, mib: u64| json!({ "partitionName": name, "effectiveMaxResource": { "memory": mib, "vCores": 8 } });
+        let partition = |name: &str, mib: u64| {
+            json!(
+                { "partitionName": name, "effectiveMaxResource": { "memory": mib, "vCores": 8 } }
+            )
+        };
         let most = |partitions: [Value; 2]| json!({ "queueCapacitiesByPartition": partitions });
         let leaf = json!({
             "queueName": "ml", "queuePath": "root.a.ml",
@@ -224,8 +228,9 @@ mod tests {
         );
         assert_eq!((most("nope", ""), most("root", "")), (None, None));
         let fair = json!({ "scheduler": { "schedulerInfo": { "rootQueue": {
-            "queueName": "root", "maxResources": { "memory": 9000 },
-            "childQueues": { "queue": [{ "queueName": "root.ml", "maxResources": { "memory": 1200 } }] },
+            "queueName": "root", "maxResources": { "memory": 9000 }, "childQueues": { "queue": [
+                { "queueName": "root.ml", "maxResources": { "memory": 1200 } },
+            ]},
         }}}});
         assert_eq!(most_mib(&path_of(&fair, "root.ml"), ""), Some(1200));
     }

@@ -7,7 +7,8 @@ use std::process::{Command, Output};
 
 use tempfile::TempDir;
 
-const JOB: &str = "name = \"small\"\n[data]\ntrain = \"train.libsvm\"\npasses = 1\n[model]\nfeatures = 2\nstandardise = false\n\
+const JOB: &str = "name = \"small\"\n[data]\ntrain = \"train.libsvm\"\npasses = 1\n[model]\n\
+    features = 2\nstandardise = false\n\
     [training]\nlanes = 2\nbatch = 4\n[pservers]\ncount = 1\nshards = 2\n[trainers]\nmax = 1\n";
 
 /// A folder with a job of forty records, of which the third may be another.

@@ -252,9 +252,18 @@ async fn a_request_without_proof_changes_nothing() {
         };
         let huge = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(200_000));
         [
-            status("POST /v1/session HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"),
-            status("POST /v1/operator HTTP/1.1\r\nhost: x\r\nconnection: close\r\nheddle-proof: 00\r\ncontent-length: 20\r\n\r\n{\"operation\":\"kill\"}"),
-            status("POST /v1/hello HTTP/1.1\r\nhost: x\r\nconnection: close\r\nheddle-hello: zz\r\ncontent-length: 0\r\n\r\n"),
+            status(
+                "POST /v1/session HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+                 content-length: 0\r\n\r\n",
+            ),
+            status(
+                "POST /v1/operator HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+                 heddle-proof: 00\r\ncontent-length: 20\r\n\r\n{\"operation\":\"kill\"}",
+            ),
+            status(
+                "POST /v1/hello HTTP/1.1\r\nhost: x\r\nconnection: close\r\nheddle-hello: zz\r\n\
+                 content-length: 0\r\n\r\n",
+            ),
             status("POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"),
             status("GET /../../etc/passwd HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"),
             status("\x16\x03\x01 not HTTP at all\r\n\r\n"),

@@ -577,7 +577,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_name_breaks_out_of_its_label(name in any::<String>(), tail in "[\"\\\\\n{}a ]{0,40}") {
+        fn no_name_breaks_out_of_its_label(
+            name in any::<String>(),
+            tail in "[\"\\\\\n{}a ]{0,40}",
+        ) {
             let name = name + &tail;
             let (mut named, harmless) = (view(), view());
             named.name.clone_from(&name);

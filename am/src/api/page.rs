@@ -23,7 +23,8 @@ const ROWS_MAX: usize = 2000;
 /// Most passes that are not folded.
 const PASSES_OPEN: usize = 20;
 
-const STYLE: &str = "body{font:14px/1.4 sans-serif;margin:2em;max-width:80em;color:#222;background:#fff}\
+const STYLE: &str = "body{font:14px/1.4 sans-serif;margin:2em;max-width:80em;color:#222;\
+background:#fff}\
 table{border-collapse:collapse;margin:0 0 1.5em}th,td{border-bottom:1px solid #ccc;padding:.2em .8em;text-align:right;\
 vertical-align:top}th:first-child,td:first-child,td.t,th.t{text-align:left}h1{font-size:1.4em}h2{font-size:1.1em}\
 p.m{white-space:pre-wrap;background:#f4f4f4;padding:.5em}\
@@ -72,7 +73,9 @@ fn headline(view: &JobView) -> Markup {
     html! {
         p {
             (word(&view.state))
-            @if !view.phase_text.is_empty() { " · " (plain(&view.phase_text)) ", step " (view.step) }
+            @if !view.phase_text.is_empty() {
+                " · " (plain(&view.phase_text)) ", step " (view.step)
+            }
             @if let Some(done) = view.phase_done { " · " (format!("{:.0} %", 100.0 * done)) }
             @if view.tasks > 0 { " · task " (view.tasks_done) " of " (view.tasks) }
             " · " (thousands(view.rows)) " rows, " (rate(view.rows_per_second)) " rows/s"
@@ -158,7 +161,9 @@ fn folded(
         html! {
             table {
                 tr { @for at in &columns { th { (head[*at]) } } }
-                @for row in rows { tr { @for cell in columns.iter().filter_map(|at| row.get(*at)) { (cell) } } }
+                @for row in rows {
+                    tr { @for cell in columns.iter().filter_map(|at| row.get(*at)) { (cell) } }
+                }
             }
         }
     };
@@ -536,7 +541,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_is_shown_as_it_is_and_has_no_markup(text in any::<String>(), tail in "[<>&\"'a;#]{0,40}") {
+        fn a_text_is_shown_as_it_is_and_has_no_markup(
+            text in any::<String>(),
+            tail in "[<>&\"'a;#]{0,40}",
+        ) {
             let text = text + &tail;
             for html in escaped(&text) {
                 prop_assert!(!html.contains(['<', '>', '"', '\0']));
@@ -545,7 +553,10 @@ mod tests {
         }
 
         #[test]
-        fn no_text_from_outside_adds_a_tag(text in any::<String>(), tail in "[<>\"'&/a-z= ]{0,60}") {
+        fn no_text_from_outside_adds_a_tag(
+            text in any::<String>(),
+            tail in "[<>\"'&/a-z= ]{0,60}",
+        ) {
             // An empty text leaves its column out.
             let hostile = with_texts(&format!("x{text}{tail}"));
             let (hostile, harmless) = (render(&hostile), render(&with_texts("x")));

@@ -243,7 +243,9 @@ async fn run(attempt: RegisteredAttempt<'_>, joined: Joined, prepared: Prepared)
         ended = &mut job => ended,
         lost = &mut gone => match lost {
             // Containers continue training, and the next attempt takes them over.
-            Ok(Gone::Silent(reason)) => return StartFailure::new(ExitCode::Unreachable, reason).print(),
+            Ok(Gone::Silent(reason)) => {
+                return StartFailure::new(ExitCode::Unreachable, reason).print();
+            }
             Ok(Gone::Fenced(reason)) => {
                 let own = inputs.environment.attempt();
                 let fence = async {

@@ -59,9 +59,13 @@ fn next_step(of: &JobReport) -> String {
         }
         ExitCode::Refused => "request fewer or smaller containers, or another queue".to_owned(),
         ExitCode::Busy => {
-            "submit the job again later; or request fewer or smaller containers, another queue, or a longer yarn.allocation-timeout".to_owned()
+            "submit the job again later; or request fewer or smaller containers, another queue, or \
+             a longer yarn.allocation-timeout"
+                .to_owned()
         }
-        ExitCode::Denied => "check the permissions of the user on the paths named, their room and quotas".to_owned(),
+        ExitCode::Denied => "check the permissions of the user on the paths named, their room and \
+            quotas"
+            .to_owned(),
         ExitCode::Unreachable => "submit the job again when the service named answers".to_owned(),
         ExitCode::Input => "correct the job file or the paths named".to_owned(),
         ExitCode::Checkpoint => "run `heddle checkpoint verify`".to_owned(),
@@ -96,11 +100,13 @@ mod tests {
         assert_eq!(
             text,
             "Heddle: trainer-0 fails repeatedly (exit code 1); see `heddle logs --failed-first \
-             application_1700000000000_0005`; report in http://nn:9870/r\nfinal output: no such file"
+             application_1700000000000_0005`; report in http://nn:9870/r\n\
+             final output: no such file"
         );
         assert_eq!(
             diagnostics(&finished(), ""),
-            "Heddle: finished: test  log-loss 0.2118  auc 0.9729  accuracy 0.9250; model in hdfs://nn/user/alice/model"
+            "Heddle: finished: test  log-loss 0.2118  auc 0.9729  accuracy 0.9250; model in \
+             hdfs://nn/user/alice/model"
         );
         assert!(
             diagnostics(&failed(ExitCode::Killed, ""), "")
@@ -110,7 +116,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn diagnostics_fit_for_any_message(message in "\\PC{0,3}(ü|\n|\u{1b}|x|漢){0,9000}", url in "[a-z/]{0,200}") {
+        fn diagnostics_fit_for_any_message(
+            message in "\\PC{0,3}(ü|\n|\u{1b}|x|漢){0,9000}",
+            url in "[a-z/]{0,200}",
+        ) {
             let text = diagnostics(&failed(ExitCode::JobFailed, &message), &url);
             prop_assert!(text.len() <= BYTES_MAX);
             let first = text.lines().next().unwrap_or_default();

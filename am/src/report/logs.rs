@@ -222,20 +222,24 @@ mod tests {
 
     #[test]
     fn file_names_are_found_in_every_form_of_the_listing() {
-        let several = br#"[{"containerLogInfo":[{"fileName":"pserver.log","fileSize":"9"},{"fileName":"stderr","fileSize":"1"}],
+        let several = br#"[{"containerLogInfo":[
+            {"fileName":"pserver.log","fileSize":"9"},{"fileName":"stderr","fileSize":"1"}],
             "logAggregationType":"LOCAL","containerId":"c","nodeId":"n:1"}]"#;
         assert_eq!(names(several), ["stderr", "pserver.log"]);
         let one = br#"{"containerLogsInfo":{"containerLogInfo":{"fileName":"stdout"}}}"#;
         assert_eq!(names(one), ["stdout"]);
-        let hostile = br#"[{"fileName":"../../etc/passwd"},{"fileName":".."},{"fileName":"a/b"},{"fileName":"a?b"},{"fileName":7}]"#;
+        let hostile = br#"[{"fileName":"../../etc/passwd"},{"fileName":".."},
+            {"fileName":"a/b"},{"fileName":"a?b"},{"fileName":7}]"#;
         assert!(names(hostile).is_empty());
         assert!(names(b"<html>").is_empty());
         let nested = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
         assert!(names(nested.as_bytes()).is_empty());
     }
 
-    const FRAMED: &str = "Container: container_1_0005_01_000002 on n1_45454\nLogAggregationType: LOCAL\n\
-        ==========\nLogType:stderr\nLogLastModifiedTime:Tue Nov 14\nLogLength:12\nLogContents:\nlast words!\n\
+    const FRAMED: &str = "Container: container_1_0005_01_000002 on n1_45454\n\
+        LogAggregationType: LOCAL\n\
+        ==========\nLogType:stderr\nLogLastModifiedTime:Tue Nov 14\nLogLength:12\nLogContents:\n\
+        last words!\n\
         End of LogType:stderr.This log file belongs to a running container\n*******\n\n";
 
     #[test]

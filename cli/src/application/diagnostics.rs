@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn time_is_removed_from_diagnostics() {
-        let said = "[Sat Nov 21 15:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. ";
+        let said = "[Sat Nov 21 15:00:00 +0000 2026] Application is added to the scheduler and is \
+            not yet activated. ";
         assert_eq!(
             without_time(said),
             "Application is added to the scheduler and is not yet activated."

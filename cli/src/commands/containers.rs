@@ -103,7 +103,10 @@ fn environment() -> Result<ContainerEnvironment, CommandFailure> {
         let file = std::env::var_os(TOKEN_FILE).ok_or_else(|| {
             CommandFailure::new(
                 ExitCode::Usage,
-                format!("environment variable {TOKEN_FILE} is not set: only a NodeManager starts this command"),
+                format!(
+                    "environment variable {TOKEN_FILE} is not set: only a NodeManager starts this \
+                     command"
+                ),
             )
         })?;
         let credentials = read_credentials(Path::new(&file))?;

@@ -143,8 +143,10 @@ async fn newest(what: &CheckpointSource) -> Result<StorageUrl, CommandFailure> {
 fn refused(error: &ExportError) -> CommandFailure {
     const FACT: &str = "the model was not exported";
     if error.is_removed() {
-        return CommandFailure::caused(ExitCode::Input, FACT, error)
-            .next("export the folder of all, whose newest checkpoint counts; a larger checkpoint.keep keeps more of them");
+        return CommandFailure::caused(ExitCode::Input, FACT, error).next(
+            "export the folder of all, whose newest checkpoint counts; a larger checkpoint.keep \
+             keeps more of them",
+        );
     }
     match error {
         ExportError::Checkpoint(CheckpointError::Storage(error)) | ExportError::Storage(error) => {

@@ -99,7 +99,10 @@ mod tests {
     proptest! {
         /// A saver that waits as required never writes more than the rate and one burst.
         #[test]
-        fn the_rate_holds(takes in prop::collection::vec((1u64..4 * MIB, 0u64..200), 1..100), rate in 1u64..1 << 30) {
+        fn the_rate_holds(
+            takes in prop::collection::vec((1u64..4 * MIB, 0u64..200), 1..100),
+            rate in 1u64..1 << 30,
+        ) {
             let mut throttle = Throttle::new(rate);
             let begin = Duration::from_secs(1_000_000);
             let (mut now, mut written) = (begin, 0u64);

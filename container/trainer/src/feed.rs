@@ -43,8 +43,8 @@ const RETRY: Backoff = Backoff::new(100, 10_000);
 const RETRIES_MAX: u32 = 36;
 
 /// Advice to the user about a malformed record.
-const BAD_RECORD_ADVICE: &str = "; data.bad-records = \"skip:N\" leaves out up to N such records in a pass, \
-                                 \"quarantine\" writes them to files; if many are like it, see data.format";
+const BAD_RECORD_ADVICE: &str = "; data.bad-records = \"skip:N\" leaves out up to N such records \
+    in a pass, \"quarantine\" writes them to files; if many are like it, see data.format";
 
 /// Settings that the feeds of a phase share.
 #[derive(Clone, Debug)]
@@ -322,7 +322,12 @@ impl FeedThread {
                 return Ok(Err(error));
             }
             let wait = backoff.next_wait();
-            tracing::warn!(%task, error = chain(&error), wait_ms = wait.as_millis() as u64, "task_not_read");
+            tracing::warn!(
+                %task,
+                error = chain(&error),
+                wait_ms = wait.as_millis() as u64,
+                "task_not_read"
+            );
             // The wait begins here at the latest, also where the storage failed at once.
             self.wait.begin();
             self.wait.failed(chain(&error));

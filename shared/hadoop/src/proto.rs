@@ -6,7 +6,7 @@
 use std::fmt;
 
 /// Package `hadoop.common`: RPC headers, SASL, tokens and credentials.
-#[expect(missing_docs, reason = "generated; the meaning of each field is in the .proto file where it needs one")]
+#[expect(missing_docs, reason = "generated; the .proto files explain fields that need it")]
 #[rustfmt::skip]
 #[path = "proto/hadoop_common.rs"]
 pub mod common;
@@ -21,7 +21,7 @@ pub mod common;
 pub mod hdfs;
 
 /// Identifiers inside YARN's tokens; see [`crate::token::Identifier`].
-#[expect(missing_docs, reason = "generated; the meaning of each field is in the .proto file where it needs one")]
+#[expect(missing_docs, reason = "generated; the .proto files explain fields that need it")]
 #[rustfmt::skip]
 #[path = "proto/hadoop_token.rs"]
 pub mod token;

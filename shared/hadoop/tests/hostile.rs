@@ -245,9 +245,11 @@ async fn a_rejected_token_has_the_servers_message() {
     let class = "org.apache.hadoop.security.token.SecretManager$InvalidToken";
     let offered = sasl(&message(1, b"", vec![auth("TOKEN", "DIGEST-MD5", Some(CHALLENGE))]));
     let error = negotiation(vec![offered, exception(-33, 2, class)]).await;
-    assert!(
-        matches!(&error, RpcError::Auth { source: AuthError::Refused(exception), .. } if exception.is_invalid_token())
-    );
+    assert!(matches!(
+        &error,
+        RpcError::Auth { source: AuthError::Refused(exception), .. }
+            if exception.is_invalid_token()
+    ));
     assert!(error.is_remote("InvalidToken") && !error.is_retryable());
 }
 

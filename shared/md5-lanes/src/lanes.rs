@@ -162,7 +162,8 @@ fn compress<const L: usize>(
         }
         round!(|x: u32, y: u32, z: u32| z ^ (x & (y ^ z)), |i: usize| i, [7, 12, 17, 22],
             0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-        round!(|x: u32, y: u32, z: u32| (x & z).wrapping_add(y & !z), |i: usize| 5 * i + 1, [5, 9, 14, 20],
+        round!(|x: u32, y: u32, z: u32| (x & z).wrapping_add(y & !z), |i: usize| 5 * i + 1,
+            [5, 9, 14, 20],
             16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
         round!(|x: u32, y: u32, z: u32| x ^ y ^ z, |i: usize| 3 * i + 5, [4, 11, 16, 23],
             32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47);

@@ -387,7 +387,8 @@ mod tests {
         }
         assert!(!StorageError::new(Op::Write, "/f", Reason::Unavailable).is_refused());
         let quota = StorageError::new(Op::Write, "/f", Reason::Quota("of names".to_owned()));
-        let advice = "cannot write /f: quota exceeded: of names; request a larger quota, or name another directory";
+        let advice = "cannot write /f: quota exceeded: of names; request a larger quota, or name \
+            another directory";
         assert_eq!(quota.failure().text, advice);
     }
 }

@@ -77,7 +77,10 @@ pub fn folders_left_out<'a>(
         above.for_each(|folder| _ = left_out.remove(folder));
     }
     left_out.into_iter().map(|folder| {
-        format!("warning: the files in the folder {folder} are not read: name the folder too, or all by **")
+        format!(
+            "warning: the files in the folder {folder} are not read: name the folder too, or all \
+             by **"
+        )
     })
 }
 

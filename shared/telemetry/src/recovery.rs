@@ -132,7 +132,9 @@ mod tests {
             let percents = shares(parts);
             prop_assert_eq!(percents.iter().sum::<u64>(), if sum == 0 { 0 } else { 100 });
             for (percent, part) in percents.into_iter().zip(parts) {
-                prop_assert!((percent as f64 - part as f64 * 100.0 / sum.max(1) as f64).abs() < 1.0);
+                prop_assert!(
+                    (percent as f64 - part as f64 * 100.0 / sum.max(1) as f64).abs() < 1.0
+                );
             }
         }
     }

@@ -38,7 +38,8 @@ fn custom_network_beats_the_linear_model_on_its_tables() {
 #[test]
 fn table_of_another_shape_ends_the_job() {
     let dir = tempfile::tempdir().expect("a folder");
-    let table = "model.table=[{ name = \"hidden\", rows = 58, cols = 16 }, { name = \"output\", rows = 1, cols = 16 }]";
+    let table = "model.table=[{ name = \"hidden\", rows = 58, cols = 16 }, \
+        { name = \"output\", rows = 1, cols = 16 }]";
     let ended = run(dir.path(), &[table]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let message = "cols of \"output\" must be cols of \"hidden\" + 1 (got 16 and 16)";

@@ -206,7 +206,10 @@ fn killed_pservers_change_no_byte_and_no_epoch() {
     let causes = ["signal 9", "its process is gone"];
     assert!(causes.iter().any(|cause| recovery.cause.contains(cause)), "{}", recovery.cause);
     assert!(
-        run.events().iter().any(|event| matches!(event, JobEvent::RollbackStarted { cause, .. } if cause.contains("no copy is left of shard"))),
+        run.events().iter().any(|event| matches!(
+            event,
+            JobEvent::RollbackStarted { cause, .. } if cause.contains("no copy is left of shard")
+        )),
         "the rollback names the shards"
     );
     let view = finished(run.expecting(KILLS));

@@ -140,7 +140,12 @@ fn lost_shards_alone_return_to_initial_values() {
     let view = run.view().expect("it runs");
     kill9(pid_of(&view, Slot::pserver(0)).expect("it runs")).expect("it was alive");
     let events = finished(run.expecting(&[KILLS, &["warning_raised"]].concat()));
-    let is_told = |event: &JobEvent| matches!(event, JobEvent::Warning { text, .. } if text.contains("returned to the initial values"));
+    let is_told = |event: &JobEvent| {
+        matches!(
+            event,
+            JobEvent::Warning { text, .. } if text.contains("returned to the initial values")
+        )
+    };
     assert!(events.iter().any(is_told), "{events:?}");
 }
 

@@ -18,7 +18,8 @@ use tempfile::TempDir;
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A job whose trainers do nothing, so that it runs until it is stopped.
-const IDLE: &str = "name = \"idle\"\n[data]\ntrain = \"d.libsvm\"\n[model]\nalgorithm = \"custom\"\n\
+const IDLE: &str = "name = \"idle\"\n[data]\ntrain = \"d.libsvm\"\n[model]\n\
+    algorithm = \"custom\"\n\
     [[model.table]]\nname = \"t\"\nrows = 10\n[trainers]\ncommand = [\"sleep\", \"600\"]\n";
 
 /// The jar without a program, made once.

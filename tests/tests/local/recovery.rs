@@ -29,8 +29,9 @@ fn folder() -> TempDir {
 }
 
 /// The model of most tests here.
-const LOGISTIC: &str = "algorithm = \"logistic-regression\"\nfeatures = 300\nl2 = 1e-4\nstandardise = true\n\
-                        optimizer = { kind = \"ftrl\", alpha = 0.1 }\n";
+const LOGISTIC: &str = "algorithm = \"logistic-regression\"\nfeatures = 300\nl2 = 1e-4\n\
+    standardise = true\n\
+    optimizer = { kind = \"ftrl\", alpha = 0.1 }\n";
 /// Other models, with names.
 const MODELS: [(&str, &str); 7] = [
     (

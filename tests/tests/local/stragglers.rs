@@ -125,7 +125,12 @@ fn ends_exactly(run: Run, dir: &Path, passes: u32) -> JobView {
     let counts = published_counts(&dir.join("model"));
     let wrong: Vec<_> = counts.iter().filter(|count| **count != passes as f32).collect();
     assert!(wrong.is_empty(), "{} of {} rows are wrong: {wrong:?}", wrong.len(), counts.len());
-    let stays = |event: &JobEvent| matches!(event, JobEvent::Warning { text, .. } if text.contains("does not stop"));
+    let stays = |event: &JobEvent| {
+        matches!(
+            event,
+            JobEvent::Warning { text, .. } if text.contains("does not stop")
+        )
+    };
     assert!(!events.iter().any(stays), "{events:?}");
     let view = end_of(events).expect("the end is reported");
     assert!(view.slots.iter().all(|slot| slot.incarnation == Incarnation(1)), "{:?}", view.slots);

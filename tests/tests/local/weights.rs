@@ -13,10 +13,11 @@ fn folder(labels: impl Iterator<Item = &'static str>) -> TempDir {
         .map(|(n, label)| format!("{label} {}:1 5:{}\n", 1 + n % 4, n % 3))
         .collect();
     std::fs::write(dir.path().join("train.libsvm"), records).expect("written");
-    let text = "name = \"weights\"\n[data]\ntrain = \"train.libsvm\"\ntest = \"train.libsvm\"\npasses = 3\n\
-         [model]\nfeatures = 5\nstandardise = false\n[training]\nlanes = 2\nbatch = 10\n\
-         [pservers]\ncount = 1\nshards = 2\n[trainers]\nmin = 1\nmax = 1\n\
-         [checkpoint]\ndir = \"ckpt\"\n[output]\nmodel = \"model\"\n";
+    let text = "name = \"weights\"\n[data]\ntrain = \"train.libsvm\"\ntest = \"train.libsvm\"\n\
+        passes = 3\n\
+        [model]\nfeatures = 5\nstandardise = false\n[training]\nlanes = 2\nbatch = 10\n\
+        [pservers]\ncount = 1\nshards = 2\n[trainers]\nmin = 1\nmax = 1\n\
+        [checkpoint]\ndir = \"ckpt\"\n[output]\nmodel = \"model\"\n";
     std::fs::write(dir.path().join("job.toml"), text).expect("a job file");
     dir
 }

@@ -103,11 +103,12 @@ fn optimizers(page: &mut String) {
 }
 
 /// The text above the table of schedules.
-const SCHEDULES: &str = "\n## Schedules\n\n`model.schedule = { kind = \"cosine\", steps = 10000, warmup = 100 }` multiplies \
-     the rate of optimizers that have one. In the first `warmup` steps the rate rises linearly to its full value. `t` is the \
-     number of applied steps after these (bsp: job steps, ssp and asp: steps of all trainers together). The count is saved with \
-     each checkpoint.\n\n\
-     | kind | default of factor | the rate is |\n| --- | --- | --- |\n";
+const SCHEDULES: &str = "\n## Schedules\n\n`model.schedule = \
+    { kind = \"cosine\", steps = 10000, warmup = 100 }` multiplies the rate of optimizers that \
+    have one. In the first `warmup` steps the rate rises linearly to its full value. `t` is the \
+    number of applied steps after these (bsp: job steps, ssp and asp: steps of all trainers \
+    together). The count is saved with each checkpoint.\n\n\
+    | kind | default of factor | the rate is |\n| --- | --- | --- |\n";
 
 pub fn check_metrics(sources: &[Source]) {
     let mut metrics = Metrics::default();

@@ -68,8 +68,10 @@ fn lines_without_a_test_or_a_reason_are_found() {
         tests_of("#[test]\nfn one() {}\nfn two() {}\n  #[tokio::test]\n  async fn three() {}");
     assert_eq!(names, ["one", "three"]);
     let tests: BTreeSet<String> = names.into_iter().collect();
-    let page = "| | fault | outcome | shown by |\n| --- | --- | --- | --- |\n| A1 | a | b | `one` |\n\
-                | A2 | a | b | `two` |\n| A3 | a | b | |\n| A4 | a | b | no test: YARN acts |\n| A1 | a | b | `three` |\n| A5 | a |";
+    let page = "| | fault | outcome | shown by |\n| --- | --- | --- | --- |\n\
+        | A1 | a | b | `one` |\n\
+        | A2 | a | b | `two` |\n| A3 | a | b | |\n| A4 | a | b | no test: YARN acts |\n\
+        | A1 | a | b | `three` |\n| A5 | a |";
     let found = problems(page, &tests);
     assert_eq!(found.len(), 4, "{found:?}");
     assert!(found[0].contains("A2: no test is named two") && found[1].starts_with("A3"));

@@ -416,7 +416,13 @@ fn survivors_without_room_wait_and_say_so() -> Result<()> {
     let mut submitted = job.submit(&arguments, "step-computed=return(sleep=80,while={slow})")?;
     let (watch, manager, lost) = loses_a_pserver(&cluster, &mut submitted)?;
     let waits = format!("waiting for a container for {lost}: the other pservers have no room");
-    let is_it = |event: &JobEvent| matches!(event, JobEvent::Warning { text, .. } if text.starts_with(&waits) && text.ends_with("nothing is moved"));
+    let is_it = |event: &JobEvent| {
+        matches!(
+            event,
+            JobEvent::Warning { text, .. }
+                if text.starts_with(&waits) && text.ends_with("nothing is moved")
+        )
+    };
     wait_until("people are told", LIMIT, || {
         ensure!(submitted.events().iter().any(is_it), "{:?}", submitted.events());
         Ok(())

@@ -172,7 +172,12 @@ fn survives(
 
 /// An event tells that backups serve shards of this slot, and that other shards lost a backup there.
 fn failed_over(job: &Submitted<'_>, of: Slot) -> Result<()> {
-    let is_it = |event: &JobEvent| matches!(event, JobEvent::FailedOver { slot, promoted: 1.., backups_lost: 1.., .. } if *slot == of);
+    let is_it = |event: &JobEvent| {
+        matches!(
+            event,
+            JobEvent::FailedOver { slot, promoted: 1.., backups_lost: 1.., .. } if *slot == of
+        )
+    };
     wait_until("the failover is reported", LIMIT, || {
         ensure!(job.events().iter().any(is_it), "{of}: {:?}", job.events());
         Ok(())
@@ -241,7 +246,12 @@ fn node_leaves(cluster: &Cluster, job: &mut Submitted<'_>) -> Result<()> {
     let after = survives(job, &watch, &there, 3)?;
     let host = cluster.host(leaving);
     ensure!(after.slots.iter().all(|place| place.host != host), "{:#?}", after.slots);
-    let handed_over = |event: &JobEvent| matches!(event, JobEvent::HandedOver { slot, .. } if slots(&there).contains(slot));
+    let handed_over = |event: &JobEvent| {
+        matches!(
+            event,
+            JobEvent::HandedOver { slot, .. } if slots(&there).contains(slot)
+        )
+    };
     ensure!(job.events().iter().any(handed_over), "{:?}", job.events());
     wait_until("no process is left there", LIMIT, || {
         let alive = job.processes();
@@ -340,7 +350,12 @@ fn stopped_primary_that_wakes_changes_nothing() -> Result<()> {
     kill(stale.pid, Signal::SIGSTOP)?;
     survives(&mut submitted, &watch, &there, 1)?;
     // Its backups of other shards may have left before, since it did not acknowledge.
-    let is_it = |event: &JobEvent| matches!(event, JobEvent::FailedOver { slot, promoted: 1.., .. } if Some(*slot) == stale.slot);
+    let is_it = |event: &JobEvent| {
+        matches!(
+            event,
+            JobEvent::FailedOver { slot, promoted: 1.., .. } if Some(*slot) == stale.slot
+        )
+    };
     ensure!(submitted.events().iter().any(is_it), "{:?}", submitted.events());
     tables_add_up(&job, &submitted)?;
     let watch = in_a_step(&mut submitted)?;
@@ -436,7 +451,8 @@ fn saves_and_counts_outlive_savers_and_masters() -> Result<()> {
         trainer.display()
     );
     let of_saves = ["--set", &command, "--set", "output.save-lease=5s"];
-    let points = "step-computed=return(sleep=40,while={slow});export-begun=return(exit,incarnation=1,save=1)";
+    let points = "step-computed=return(sleep=40,while={slow});\
+        export-begun=return(exit,incarnation=1,save=1)";
     let first_master = "case \"$CONTAINER_ID\" in *_01_000001) \
          export FAILPOINTS=\"$FAILPOINTS;before-publish=return(exit,save=2)\";; esac";
     let job = &counting.job;

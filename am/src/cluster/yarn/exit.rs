@@ -120,7 +120,10 @@ mod tests {
         assert_eq!(ended(154, "").0, Exit::NodeLost);
         for code in [-100, -105, -106, -107, -108] {
             assert!(
-                matches!(ended(code, "Container killed").0, Exit::ByCluster { error } if error == "Container killed"),
+                matches!(
+                    ended(code, "Container killed").0,
+                    Exit::ByCluster { error } if error == "Container killed"
+                ),
                 "{code}"
             );
         }
@@ -128,12 +131,18 @@ mod tests {
 
     #[test]
     fn memory_above_the_limit_is_reported_with_both_figures() {
-        let text = "[2026-11-21 15:00:00.123]Container [pid=7,containerID=c] is running 123904B beyond the \
-                    'PHYSICAL' memory limit. Current usage: 64.1 MB of 64 MB physical memory used; 300.0 MB of \
-                    134.4 MB virtual memory used. Killing container.\nDump of the process-tree for c :\n";
+        let text = "[2026-11-21 15:00:00.123]Container [pid=7,containerID=c] is running 123904B \
+            beyond the 'PHYSICAL' memory limit. Current usage: 64.1 MB of 64 MB physical memory \
+            used; 300.0 MB of 134.4 MB virtual memory used. Killing container.\n\
+            Dump of the process-tree for c :\n";
         let (exit, _) = ended(-104, text);
         assert!(
-            matches!(&exit, Exit::OutOfMemory { error } if error == "64.1 MB of 64 MB physical memory used; 300.0 MB of 134.4 MB virtual memory used"),
+            matches!(
+                &exit,
+                Exit::OutOfMemory { error }
+                    if error == "64.1 MB of 64 MB physical memory used; 300.0 MB of 134.4 MB \
+                        virtual memory used"
+            ),
             "{exit:?}"
         );
         let (exit, _) = ended(-103, text);
@@ -145,12 +154,19 @@ mod tests {
 
     #[test]
     fn file_that_cannot_be_copied_is_named() {
-        let text = "[2026-11-21 15:00:00.123]Failed to download resource { { hdfs://nn:8020/a/heddle, 1, FILE, null },pending }\n\
-                    java.io.IOException: Resource hdfs://nn:8020/a/heddle changed on src filesystem (expected 1, was 2\n\
-                    \tat org.apache.hadoop.yarn.util.FSDownload.verifyAndCopy(FSDownload.java:300)\n";
+        let text = "[2026-11-21 15:00:00.123]Failed to download resource \
+            { { hdfs://nn:8020/a/heddle, 1, FILE, null },pending }\n\
+            java.io.IOException: Resource hdfs://nn:8020/a/heddle changed on src filesystem \
+            (expected 1, was 2\n\
+            \tat org.apache.hadoop.yarn.util.FSDownload.verifyAndCopy(FSDownload.java:300)\n";
         let (exit, _) = ended(-1000, text);
         assert!(
-            matches!(&exit, Exit::NotStarted { error } if error.contains("hdfs://nn:8020/a/heddle changed") && !error.contains("FSDownload.java")),
+            matches!(
+                &exit,
+                Exit::NotStarted { error }
+                    if error.contains("hdfs://nn:8020/a/heddle changed")
+                        && !error.contains("FSDownload.java")
+            ),
             "{exit:?}"
         );
     }
@@ -163,9 +179,12 @@ mod tests {
 
     #[test]
     fn failed_process_keeps_its_final_output() {
-        let text = "[2026-11-21 15:00:00.123]Exception from container-launch.\nContainer id: c\nExit code: 7\n\n\
-                    [2026-11-21 15:00:00.124]Container exited with a non-zero exit code 7. Error file: prelaunch.err.\n\
-                    Last 4096 bytes of prelaunch.err :\nLast 4096 bytes of stderr :\nheddle: no such table\n\n";
+        let text = "[2026-11-21 15:00:00.123]Exception from container-launch.\nContainer id: c\n\
+            Exit code: 7\n\n\
+            [2026-11-21 15:00:00.124]Container exited with a non-zero exit code 7. Error file: \
+            prelaunch.err.\n\
+            Last 4096 bytes of prelaunch.err :\nLast 4096 bytes of stderr :\n\
+            heddle: no such table\n\n";
         assert_eq!(ended(7, text), (Exit::Code(7), "heddle: no such table".to_owned()));
         assert_eq!(ended(137, "").0, Exit::Signal(9));
         assert_eq!(ended(0, ""), (Exit::Code(0), String::new()));

@@ -145,7 +145,12 @@ impl NodeCalls {
         let calls = self.clone();
         let stop = async move {
             if let Err(error) = calls.nodes.stop(&node, id).await {
-                tracing::info!(container = %id, %node, error = chain(&error), "container_not_stopped_by_node");
+                tracing::info!(
+                    container = %id,
+                    %node,
+                    error = chain(&error),
+                    "container_not_stopped_by_node"
+                );
                 let _ending = calls.done.send(Done::NotStopped(id));
             }
         };
@@ -376,8 +381,9 @@ mod tests {
             class: "InvalidAuxServiceException".into(),
             message: "no such service".into(),
         };
-        assert!(
-            matches!(classify(&refused), (Exit::NotStarted { error }, false) if error.contains("no such service"))
-        );
+        assert!(matches!(
+            classify(&refused),
+            (Exit::NotStarted { error }, false) if error.contains("no such service")
+        ));
     }
 }

@@ -329,9 +329,10 @@ impl RmSession {
                 let Some(held) = self.containers.ended(id) else {
                     return;
                 };
-                tracing::warn!(container = %id, node = %held.node(), ?exit, "container_not_started");
+                let node = held.node();
+                tracing::warn!(container = %id, %node, ?exit, "container_not_started");
                 if unreachable {
-                    self.containers.is_unreachable(&held.node().host, self.now());
+                    self.containers.is_unreachable(&node.host, self.now());
                 }
                 am.release(id);
                 let exit = self.noting_failed_start(&held, exit);
@@ -349,7 +350,8 @@ impl RmSession {
             RmEvent::Completed { status, .. } | RmEvent::Released(status) => self.ended(&status),
             RmEvent::Recovered(container) => {
                 // Reported late by a ResourceManager that was restarted. Its process registers by itself.
-                tracing::info!(container = %container.id, node = %container.node, "surviving_container_reported");
+                let (id, node) = (container.id, &container.node);
+                tracing::info!(container = %id, %node, "surviving_container_reported");
                 self.containers.reported_after_restart(container, self.now());
             }
             RmEvent::Node(report) => self.node(&report),
@@ -420,7 +422,8 @@ impl RmSession {
         };
         let (exit, text) = exit_of(status);
         let member = held.member().map(|member| member.to_string());
-        tracing::info!(container = %status.id, node = %held.node(), member, status = %status.exit, "container_ended");
+        let (id, node) = (status.id, held.node());
+        tracing::info!(container = %id, %node, member, status = %status.exit, "container_ended");
         let exit = self.noting_failed_start(&held, exit);
         self.exited(status.id, exit, text);
     }
@@ -443,7 +446,8 @@ impl RmSession {
             return;
         };
         let member = held.member().map(|member| member.to_string());
-        tracing::warn!(container = %id, node = %held.node(), member, cause, "container_unreachable");
+        let node = held.node();
+        tracing::warn!(container = %id, %node, member, cause, "container_unreachable");
         if unreachable {
             let host = held.node().host.clone();
             self.containers.is_unreachable(&host, self.now());

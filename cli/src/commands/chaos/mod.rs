@@ -129,7 +129,9 @@ fn print(plan: &ChaosPlan, args: &Args, json: bool) -> CommandResult {
         let planned = plan.fault(number);
         if json {
             output::json(&serde_json::json!({
-                "number": number + 1, "targets": planned.targets, "fault": planned.fault.to_string(),
+                "number": number + 1,
+                "targets": planned.targets,
+                "fault": planned.fault.to_string(),
             }))?;
         } else {
             output::line(&format!("fault {}: {}", number + 1, fault_text(&planned)))?;

@@ -171,12 +171,16 @@ pub async fn check_owner(
             ExitCode::Fenced,
             format!("{shown} belongs to run {run} ({owner}), which is running"),
         )
-        .next("it writes and deletes files there, and replaces damaged ones itself when it restores them; stop it first")),
+        .next(
+            "it writes and deletes files there, and replaces damaged ones itself when it restores \
+             them; stop it first",
+        )),
         Liveness::Unknown | Liveness::NoAnswer if take_over => Ok(Some(claim.generation)),
         Liveness::Unknown | Liveness::NoAnswer => Err(CommandFailure::new(
             ExitCode::Fenced,
             format!(
-                "{shown} is claimed by run {run} ({owner}), whose state cannot be determined from here"
+                "{shown} is claimed by run {run} ({owner}), whose state cannot be determined from \
+                 here"
             ),
         )
         .next("if it does not run, pass --take-over")),

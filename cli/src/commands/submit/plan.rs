@@ -148,7 +148,9 @@ impl SubmitPlan {
                 .iter()
                 .map(|(name, amount)| (name.clone(), amount.value.into()))
                 .collect();
-            serde_json::json!({ "memory_mib": of.memory.as_mib(), "vcores": of.vcores.0, "others": others })
+            serde_json::json!(
+                { "memory_mib": of.memory.as_mib(), "vcores": of.vcores.0, "others": others }
+            )
         };
         let containers: Vec<_> = self
             .roles

@@ -44,10 +44,14 @@ pub fn outputs_are_shared(spec: &JobSpec) -> Result<(), CommandFailure> {
         if place.as_local().is_some() {
             return Err(CommandFailure::new(
                 ExitCode::Input,
-                format!("{key} must be on HDFS, since containers cannot write to this machine (got {place})"),
+                format!(
+                    "{key} must be on HDFS, since containers cannot write to this machine (got \
+                     {place})"
+                ),
             )
             .next(format!(
-                "set a folder on HDFS, such as --set {key}=hdfs:///user/…, or leave the key out for one below your home there"
+                "set a folder on HDFS, such as --set {key}=hdfs:///user/…, or leave the key out \
+                 for one below your home there"
             )));
         }
     }
@@ -143,14 +147,16 @@ pub async fn cluster(
         && used.saturating_add(am) > limit
     {
         notes.push(format!(
-            "yarn.queue = {name:?} lets ApplicationMasters use {limit} MiB, of which {used} are in use, and this one takes {am}: \
-             the job may wait until others have ended (yarn.scheduler.capacity.maximum-am-resource-percent)"
+            "yarn.queue = {name:?} lets ApplicationMasters use {limit} MiB, of which {used} are in \
+             use, and this one takes {am}: the job may wait until others have ended \
+             (yarn.scheduler.capacity.maximum-am-resource-percent)"
         ));
     }
     notes.extend(too_large(&roles, steps, &nodes, answer.most_mib, spec));
     if let Some(most) = answer.priority_max.filter(|most| u64::from(spec.yarn.priority) > *most) {
         notes.push(format!(
-            "yarn.priority = {}: the largest of the cluster is {most} ({PRIORITY_MAX}), which the ResourceManager uses",
+            "yarn.priority = {}: the largest of the cluster is {most} ({PRIORITY_MAX}), which the \
+             ResourceManager uses",
             spec.yarn.priority
         ));
     }
@@ -190,7 +196,8 @@ fn too_large(
     };
     Some(format!(
         "the job cannot begin {place}: it needs {} at once, and {holder} {}; it would wait for \
-         yarn.allocation-timeout = {} and end with exit code 75. Lower pservers.count, trainers.min or their memory",
+         yarn.allocation-timeout = {} and end with exit code 75. Lower pservers.count, \
+         trainers.min or their memory",
         format::size(needs_mib.saturating_mul(1 << 20)),
         format::size(has_mib.saturating_mul(1 << 20)),
         spec.yarn.allocation_timeout
@@ -266,8 +273,8 @@ fn https_note(cluster: &ClusterContext) -> Result<Option<String>, CommandFailure
     let is_strict = policy.is_some_and(|policy| policy.eq_ignore_ascii_case("STRICT"));
     Ok(is_strict.then(|| {
         format!(
-            "{HTTPS_POLICY} is STRICT: the ResourceManager's proxy blocks the job's pages, which are served over http; \
-             `heddle status` and `heddle logs` show the job"
+            "{HTTPS_POLICY} is STRICT: the ResourceManager's proxy blocks the job's pages, which \
+             are served over http; `heddle status` and `heddle logs` show the job"
         )
     }))
 }
@@ -291,7 +298,8 @@ fn fits(
             ),
             _ => (
                 format!("{key}.memory, {key}.vcores, {key}.resources"),
-                "yarn.memory-overhead comes on top of memory; the limit is yarn.scheduler.maximum-allocation-* of the cluster",
+                "yarn.memory-overhead comes on top of memory; the limit is \
+                 yarn.scheduler.maximum-allocation-* of the cluster",
             ),
         };
         CommandFailure::new(ExitCode::Refused, format!("{what}: {error}")).next(next)
@@ -309,8 +317,8 @@ fn fits(
     }
     let most = labelled.iter().map(|node| node.capability.memory.as_mib()).max();
     Ok(Some(format!(
-        "{key}: no running node has {asked}; the largest of {} has {} for containers, so the job waits for a \
-         larger one (yarn.allocation-timeout); or lower {key}.memory or {key}.resources",
+        "{key}: no running node has {asked}; the largest of {} has {} for containers, so the job \
+         waits for a larger one (yarn.allocation-timeout); or lower {key}.memory or {key}.resources",
         labelled.len(),
         format::size(most.unwrap_or(0) << 20)
     )))

@@ -247,7 +247,8 @@ mod tests {
                 unshipped(&path, missing);
             } else if name.ends_with(".rs")
                 // Tables of Hadoop's own defaults and old names.
-                && !["defaults.rs", "deprecation.rs", "deprecated.rs", "tests.rs"].contains(&name.as_str())
+                && !["defaults.rs", "deprecation.rs", "deprecated.rs", "tests.rs"]
+                    .contains(&name.as_str())
                 && !name.ends_with("_tests.rs")
             {
                 let text = std::fs::read_to_string(&path).unwrap();

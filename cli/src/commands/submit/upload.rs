@@ -60,7 +60,11 @@ impl Uploads {
     /// The uploads as `--dry-run --json` prints them.
     #[must_use]
     pub fn as_json(&self) -> serde_json::Value {
-        let one = |from: &Path, bytes: u64, to: String| serde_json::json!({ "from": from, "bytes": bytes, "to": to });
+        let one = |from: &Path, bytes: u64, to: String| {
+            serde_json::json!(
+                { "from": from, "bytes": bytes, "to": to }
+            )
+        };
         let program = &self.program;
         let mut all = match &self.source {
             ProgramSource::Installed(_) => Vec::new(),
@@ -159,11 +163,15 @@ pub async fn local_data(
         return Err(CommandFailure::new(
             ExitCode::Input,
             format!(
-                "local data of data.train and data.test must not exceed submit.upload-limit = {limit} (got {})",
+                "local data of data.train and data.test must not exceed submit.upload-limit = \
+                 {limit} (got {})",
                 format::size(total)
             ),
         )
-        .next("copy the data to HDFS (hdfs dfs -put) and set its hdfs:///… URL, or raise submit.upload-limit"));
+        .next(
+            "copy the data to HDFS (hdfs dfs -put) and set its hdfs:///… URL, or raise \
+             submit.upload-limit",
+        ));
     }
     if found.is_empty() {
         return Ok(Vec::new());

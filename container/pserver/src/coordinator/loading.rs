@@ -46,7 +46,12 @@ impl Coordinator {
             }
             return;
         }
-        tracing::info!(%epoch, shards = command.shards.len(), base = ?command.base.as_ref().map(|base| base.cut), "shard_load_started");
+        tracing::info!(
+            %epoch,
+            shards = command.shards.len(),
+            base = ?command.base.as_ref().map(|base| base.cut),
+            "shard_load_started"
+        );
         self.epoch = epoch;
         self.status.set_epoch(epoch);
         self.cut = None;
@@ -184,7 +189,14 @@ impl Coordinator {
             loaded: loading.loaded.clone().unwrap_or_default(),
         };
         loading.outcome = Some(report.clone());
-        tracing::info!(epoch = %self.epoch, shards = total, from_memory, from_storage = loading.from_storage, duration_ms = load_ms, "shards_loaded");
+        tracing::info!(
+            epoch = %self.epoch,
+            shards = total,
+            from_memory,
+            from_storage = loading.from_storage,
+            duration_ms = load_ms,
+            "shards_loaded"
+        );
         (self.send_report)(report);
     }
 

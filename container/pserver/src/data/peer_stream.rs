@@ -55,7 +55,12 @@ async fn run(thread: Rc<DataThread>, peer: Peer, wake: Rc<Notify>) {
             }
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::debug!(member = %peer.0, endpoint = %peer.1, error, "backup_not_connected");
+                tracing::debug!(
+                    member = %peer.0,
+                    endpoint = %peer.1,
+                    error,
+                    "backup_not_connected"
+                );
             }
         }
         let _soon = tokio::time::timeout(RETRY, std::future::pending::<()>()).await;

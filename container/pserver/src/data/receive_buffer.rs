@@ -116,8 +116,10 @@ mod tests {
             sizes in prop::collection::vec((0usize..300, 0usize..40_000), 1..8),
             cuts in prop::collection::vec(1usize..100_000, 1..10),
         ) {
-            let sent: Vec<u8> = sizes.iter().zip(0..).flat_map(|(&(k, v), n)| frame(n, k, v)).collect();
-            let (mut received, mut rest, mut cuts) = (ReceiveBuffer::new(), &sent[..], cuts.iter().cycle());
+            let frames = sizes.iter().zip(0..).flat_map(|(&(k, v), n)| frame(n, k, v));
+            let sent: Vec<u8> = frames.collect();
+            let (mut received, mut rest) = (ReceiveBuffer::new(), &sent[..]);
+            let mut cuts = cuts.iter().cycle();
             let mut seen = Vec::new();
             while !rest.is_empty() {
                 let space = received.space().expect("good frames");

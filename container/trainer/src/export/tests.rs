@@ -205,8 +205,9 @@ fn scored(model: &ScoringModel, input: &[u8]) -> Result<(String, Scored), Predic
 
 #[test]
 fn records_without_labels_and_compressed_streams_are_scored() {
-    let text = "# heddle linear model, version 1: score = …\nmodel logistic-regression\nformat libsvm\n\
-                index-base 1\nfeatures 3\n1 0.5\n3 -1e-3\nbias 0.25\n";
+    let text = "# heddle linear model, version 1: score = …\nmodel logistic-regression\n\
+        format libsvm\n\
+        index-base 1\nfeatures 3\n1 0.5\n3 -1e-3\nbias 0.25\n";
     let model = ScoringModel::from_bytes(&Bytes::from_static(text.as_bytes())).expect("a model");
     let (with, quality) = scored(&model, b"1 1:2\n0 3:1\n").expect("scored");
     assert!(quality.figures.is_some());

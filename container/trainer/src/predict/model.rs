@@ -482,8 +482,9 @@ mod tests {
 
     use super::*;
 
-    const TEXT: &str = "# heddle linear model, version 1: score = …\nmodel logistic-regression\nformat libsvm\n\
-                        index-base 1\nfeatures 3\n1 0.5\n3 -1e-3\nbias 0.25\n";
+    const TEXT: &str = "# heddle linear model, version 1: score = …\nmodel logistic-regression\n\
+        format libsvm\n\
+        index-base 1\nfeatures 3\n1 0.5\n3 -1e-3\nbias 0.25\n";
 
     fn read(bytes: &[u8]) -> Result<ScoringModel, ModelError> {
         ScoringModel::from_bytes(&Bytes::copy_from_slice(bytes))
@@ -534,7 +535,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_model_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_a_model_or_an_error(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
             let _ = read(&bytes);
         }
 
@@ -547,7 +550,11 @@ mod tests {
         }
 
         #[test]
-        fn any_header_is_a_model_or_an_error(json in "\\{\"(bias|weights)\":\\{\"dtype\":\"F32\",\"shape\":\\[[0-9]{0,20}\\],\"data_offsets\":\\[[0-9]{1,20},[0-9]{1,20}\\]\\}\\}", data in 0usize..64) {
+        fn any_header_is_a_model_or_an_error(
+            json in "\\{\"(bias|weights)\":\\{\"dtype\":\"F32\",\"shape\":\\[[0-9]{0,20}\\],\
+                \"data_offsets\":\\[[0-9]{1,20},[0-9]{1,20}\\]\\}\\}",
+            data in 0usize..64,
+        ) {
             let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
             bytes.extend_from_slice(json.as_bytes());
             bytes.resize(bytes.len() + data, 0);

@@ -626,7 +626,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_row_or_an_error(mut text in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_are_a_row_or_an_error(
+            mut text in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
             text.push(b'\n');
             let mut batch = Batch::default();
             if let Ok((len, _)) = LIBSVM.read_line(&text, &mut batch) {
@@ -636,7 +638,9 @@ mod tests {
         }
 
         #[test]
-        fn any_near_miss_is_a_row_or_an_error(line in "[-+]?[0-9]{0,2}[ \t]?([0-9]{0,4}[:,#]?[-+0-9.e]{0,6}[ \r]?){0,8}\n") {
+        fn any_near_miss_is_a_row_or_an_error(
+            line in "[-+]?[0-9]{0,2}[ \t]?([0-9]{0,4}[:,#]?[-+0-9.e]{0,6}[ \r]?){0,8}\n",
+        ) {
             let mut batch = Batch::default();
             if LIBSVM.read_line(line.as_bytes(), &mut batch).is_ok() {
                 prop_assert!(batch.indices.iter().all(|index| *index < 100));

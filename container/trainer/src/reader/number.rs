@@ -226,16 +226,22 @@ mod tests {
             let mut bytes = bytes;
             bytes[..digits.len()].copy_from_slice(digits.as_bytes());
             let count = bytes.iter().take_while(|byte| byte.is_ascii_digit()).count();
-            let value = bytes[..count].iter().fold(0, |value, byte| value * 10 + u64::from(byte - b'0'));
+            let digits = bytes[..count].iter().map(|byte| u64::from(byte - b'0'));
+            let value = digits.fold(0, |value, digit| value * 10 + digit);
             prop_assert_eq!(eight_digits(bytes), (value, count));
         }
 
         #[test]
-        fn decimals_are_as_std_reads_them(text in "[-+]?[0-9]{0,20}(\\.[0-9]{0,24})?([eE][-+]?[0-9]{1,2})?") {
+        fn decimals_are_as_std_reads_them(
+            text in "[-+]?[0-9]{0,20}(\\.[0-9]{0,24})?([eE][-+]?[0-9]{1,2})?",
+        ) {
             let expected = text.parse::<f32>().ok().filter(|value| value.is_finite());
             let got = decimal(text.as_bytes());
             match expected {
-                Some(value) => prop_assert_eq!(got.map(|(v, n)| (v.to_bits(), n)), Some((value.to_bits(), text.len()))),
+                Some(value) => prop_assert_eq!(
+                    got.map(|(v, n)| (v.to_bits(), n)),
+                    Some((value.to_bits(), text.len()))
+                ),
                 None => prop_assert!(got.is_none()),
             }
         }
@@ -249,13 +255,19 @@ mod tests {
         }
 
         #[test]
-        fn midpoints_of_two_floats_are_rounded_once(bits in 0x3000_0000u32..0x4b00_0000, digit in 0u8..10) {
+        fn midpoints_of_two_floats_are_rounded_once(
+            bits in 0x3000_0000u32..0x4b00_0000,
+            digit in 0u8..10,
+        ) {
             // The exact decimal of a midpoint, then with one more digit.
             let low = f64::from(f32::from_bits(bits));
             let high = f64::from(f32::from_bits(bits + 1));
             let text = format!("{}{digit}", (low + high) / 2.0);
             let expected: f32 = text.parse().expect("a number");
-            prop_assert_eq!(decimal(text.as_bytes()).map(|(v, _)| v.to_bits()), Some(expected.to_bits()));
+            prop_assert_eq!(
+                decimal(text.as_bytes()).map(|(v, _)| v.to_bits()),
+                Some(expected.to_bits())
+            );
         }
     }
 }

@@ -618,10 +618,15 @@ mod tests {
         ) {
             let mut text = String::new();
             for (name, blanks, carriage) in &lines {
-                text.push_str(&format!("1 {name}:1{}{}", " ".repeat(*blanks), if *carriage { "\r\n" } else { "\n" }));
+                text.push_str(&format!(
+                    "1 {name}:1{}{}",
+                    " ".repeat(*blanks),
+                    if *carriage { "\r\n" } else { "\n" }
+                ));
             }
             let expected: Vec<u32> = lines.iter().map(|line| line.0 - 1).collect();
-            let (got, _) = names(&case("a", text.as_bytes()), TaskLength::Bytes(bytes), BadPolicy::Fail).expect("read");
+            let (case, length) = (case("a", text.as_bytes()), TaskLength::Bytes(bytes));
+            let (got, _) = names(&case, length, BadPolicy::Fail).expect("read");
             prop_assert_eq!(got, expected);
         }
     }

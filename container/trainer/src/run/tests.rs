@@ -510,7 +510,12 @@ fn fenced_lane_is_taken_over_at_its_next_hand_out() {
     let fenced = |count| ClientEvent::LaneFenced { grant: lane_grant(0, count) };
     let reported = |rig: &Rig| {
         let reports = rig.reports.lock().unwrap();
-        let is = |report: &&Report| matches!(report, Report::LaneFenced { lane, .. } if *lane == lane_grant(0, 1));
+        let is = |report: &&Report| {
+            matches!(
+                report,
+                Report::LaneFenced { lane, .. } if *lane == lane_grant(0, 1)
+            )
+        };
         reports.iter().filter(is).count()
     };
     rig.until(|shards, _| !shards.log.is_empty());

@@ -84,7 +84,10 @@ pub(super) const YARN: &[(&str, &str)] = &[
     ("yarn.resourcemanager.connect.retry-interval.ms", "30000"),
     ("yarn.resourcemanager.am.max-attempts", "2"),
     ("yarn.resourcemanager.ha.enabled", "false"),
-    ("yarn.client.failover-proxy-provider", "org.apache.hadoop.yarn.client.ConfiguredRMFailoverProxyProvider"),
+    (
+        "yarn.client.failover-proxy-provider",
+        "org.apache.hadoop.yarn.client.ConfiguredRMFailoverProxyProvider",
+    ),
     ("yarn.client.failover-retries", "0"),
     ("yarn.client.failover-retries-on-socket-timeouts", "0"),
     ("yarn.client.application-client-protocol.poll-interval-ms", "200"),
@@ -97,7 +100,11 @@ pub(super) const YARN: &[(&str, &str)] = &[
     ("yarn.scheduler.minimum-allocation-vcores", "1"),
     ("yarn.scheduler.maximum-allocation-vcores", "4"),
     ("yarn.scheduler.include-port-in-node-name", "false"),
-    ("yarn.nodemanager.env-whitelist", "JAVA_HOME,HADOOP_COMMON_HOME,HADOOP_HDFS_HOME,HADOOP_CONF_DIR,CLASSPATH_PREPEND_DISTCACHE,HADOOP_YARN_HOME,HADOOP_HOME,PATH,LANG,TZ"),
+    (
+        "yarn.nodemanager.env-whitelist",
+        "JAVA_HOME,HADOOP_COMMON_HOME,HADOOP_HDFS_HOME,HADOOP_CONF_DIR,CLASSPATH_PREPEND_DISTCACHE,\
+         HADOOP_YARN_HOME,HADOOP_HOME,PATH,LANG,TZ",
+    ),
     ("yarn.nodemanager.remote-app-log-dir", "/tmp/logs"),
     ("yarn.nodemanager.remote-app-log-dir-suffix", "logs"),
     ("yarn.nodemanager.sleep-delay-before-sigkill.ms", "250"),

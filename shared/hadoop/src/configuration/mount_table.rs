@@ -482,7 +482,9 @@ mod tests {
         ) {
             let mut all = configuration(&[("fs.defaultFS", "viewfs://t")]);
             for (n, mount) in mounts.iter().enumerate() {
-                all.set(&format!("fs.viewfs.mounttable.t.link.{mount}"), format!("hdfs://n{n}/r"), "test");
+                all.set(&format!(
+                    "fs.viewfs.mounttable.t.link.{mount}"
+                ), format!("hdfs://n{n}/r"), "test");
             }
             if has_fallback {
                 all.set("fs.viewfs.mounttable.t.linkFallback", "hdfs://rest/f", "test");
@@ -501,7 +503,10 @@ mod tests {
                 (None, false) => None,
             };
             let found = table.resolve(&path).ok();
-            prop_assert_eq!(found.map(|it| format!("hdfs://{}{}", it.authority, it.path)), expected);
+            prop_assert_eq!(
+                found.map(|it| format!("hdfs://{}{}", it.authority, it.path)),
+                expected
+            );
         }
     }
 }

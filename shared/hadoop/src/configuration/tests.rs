@@ -122,8 +122,12 @@ fn two_different_files_of_one_name_have_a_note() {
 fn a_malformed_file_changes_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("core-site.xml");
-    fs::write(&path, "<configuration>\n<property><name>a</name><value>1</value></property>\n<property></configuration>")
-        .expect("is written");
+    fs::write(
+        &path,
+        "<configuration>\n<property><name>a</name><value>1</value></property>\n\
+         <property></configuration>",
+    )
+    .expect("is written");
     let mut configuration = Configuration::empty(Environment::empty());
     let error = configuration.add_file(&path).expect_err("is damaged");
     assert_eq!((error.file.as_path(), error.line), (path.as_path(), 3));

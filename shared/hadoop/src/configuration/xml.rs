@@ -81,7 +81,10 @@ pub enum XmlProblem {
     #[error("the file includes itself: {0}")]
     Cycle(String),
     /// The included file does not exist and the include has no fallback.
-    #[error("the included file {} must exist or the include must have an xi:fallback", .0.display())]
+    #[error(
+        "the included file {} must exist or the include must have an xi:fallback",
+        .0.display()
+    )]
     IncludeMissing(PathBuf),
     /// The include names a URL of another scheme than `file`.
     #[error("an include must be a file (got {0})")]

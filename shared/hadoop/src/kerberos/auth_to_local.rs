@@ -207,7 +207,8 @@ mod tests {
     /// Results of Java's `KerberosName` for the same input.
     #[test]
     fn names_equal_javas() {
-        let site = "RULE:[2:$1@$0](.*@TEST\\.LOCAL)s/@.*//\n RULE:[1:$1@$0](.*@TEST\\.LOCAL)s/@.*//\n DEFAULT";
+        let site = "RULE:[2:$1@$0](.*@TEST\\.LOCAL)s/@.*//\n \
+            RULE:[1:$1@$0](.*@TEST\\.LOCAL)s/@.*//\n DEFAULT";
         for (rules, principal, expected) in [
             ("", "alice@TEST.LOCAL", "alice"),
             ("DEFAULT", "nn/localhost@TEST.LOCAL", "nn"),

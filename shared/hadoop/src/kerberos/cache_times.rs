@@ -167,7 +167,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), version in 3u8..5) {
+        fn no_bytes_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            version in 3u8..5,
+        ) {
             let _any = end_of_tickets(&[&[5, version], &bytes[..]].concat());
         }
     }

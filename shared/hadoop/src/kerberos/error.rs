@@ -90,7 +90,9 @@ pub enum KerberosError {
         fault: &'static str,
     },
     /// The library's, or the Key Distribution Center's, refusal.
-    #[error("Kerberos login failed: {text}{}", server.as_ref().map(|s| format!(" (server {s})")).unwrap_or_default())]
+    #[error("Kerberos login failed: {text}{}", server.as_ref().map(|s| format!(
+        " (server {s})"
+    )).unwrap_or_default())]
     Refused {
         /// Kerberos' code, [`KerberosError::code_of`] a number of RFC 4120.
         code: i32,

@@ -142,7 +142,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_give_principals_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn any_bytes_give_principals_or_none(
+            bytes in proptest::collection::vec(any::<u8>(), 0..80),
+        ) {
             let _ = principals(&bytes);
             let _ = principals(&[&HEADER[..], &bytes].concat());
         }

@@ -113,9 +113,10 @@ mod tests {
 
     #[test]
     fn a_configuration_of_all_forms_has_no_fault() {
-        let text = "# of the site\nincludedir /etc/krb5.conf.d/\n\n[libdefaults]\n default_realm = R\n\
-                    ; old\n[realms]\n R = {\n  kdc = a:88\n  auth_to_local =\n  {\n   x = y\n  }\n }*\n\
-                    [domain_realm]*\n .r = R\n include /etc/more\n";
+        let text = "# of the site\nincludedir /etc/krb5.conf.d/\n\n\
+            [libdefaults]\n default_realm = R\n\
+            ; old\n[realms]\n R = {\n  kdc = a:88\n  auth_to_local =\n  {\n   x = y\n  }\n }*\n\
+            [domain_realm]*\n .r = R\n include /etc/more\n";
         assert_eq!(first_fault(text), None);
     }
 

@@ -252,7 +252,10 @@ impl ConnectionTask {
             let has_output = !output.is_empty() && write_error.is_none();
             tokio::select! {
                 read = reader.read_buf(input) => match read {
-                    Ok(0) => return lost(write_error.map_or(LostCause::Closed, LostCause::Io), is_open),
+                    Ok(0) => {
+                        let cause = write_error.map_or(LostCause::Closed, LostCause::Io);
+                        return lost(cause, is_open);
+                    }
                     Ok(_) => self.health.note_received(),
                     Err(error) => return lost(LostCause::Io(Arc::new(error)), is_open),
                 },
@@ -266,7 +269,9 @@ impl ConnectionTask {
                 },
                 () = sleep_until(wake) => match self.on_time(&mut session, connect_by) {
                     // A call that arrived as the idle time ended is still served.
-                    Some(ConnectionEnd::Done) if takes_calls && !queue.is_empty() => self.idle_since = Instant::now(),
+                    Some(ConnectionEnd::Done) if takes_calls && !queue.is_empty() => {
+                        self.idle_since = Instant::now();
+                    }
                     Some(end) => return end,
                     None => {}
                 },

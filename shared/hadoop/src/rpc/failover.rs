@@ -84,7 +84,10 @@ pub fn decide(
 /// Whether the server refused the bytes of a login. A refusal of its user has another class.
 fn is_refused_login(error: &RpcError) -> bool {
     let refused = |exception: &RemoteException| exception.is("SaslException");
-    matches!(error, RpcError::Auth { source: AuthError::Refused(exception), .. } if refused(exception))
+    matches!(
+        error,
+        RpcError::Auth { source: AuthError::Refused(exception), .. } if refused(exception)
+    )
 }
 
 #[cfg(test)]

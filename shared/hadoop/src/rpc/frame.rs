@@ -216,7 +216,7 @@ mod tests {
     proptest! {
         #[test]
         fn frames_decode_however_the_bytes_are_split(
-            bodies in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 0..8),
+            bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..50), 0..8),
             piece in 1_usize..20,
         ) {
             let mut wire = BytesMut::new();
@@ -237,7 +237,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_give_frames_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn any_bytes_give_frames_or_an_error(
+            bytes in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
             let mut decoder = FrameDecoder::new(64);
             decoder.extend(&bytes);
             while let Ok(Some(mut frame)) = decoder.next_frame() {

@@ -148,7 +148,8 @@ mod tests {
     #[test]
     fn fields_have_any_order_quoted_or_not() {
         let parsed = Challenge::parse(
-            b"algorithm=md5-sess , charset=utf-8,cipher=\"3des, rc4\",,qop=auth, nonce=\"a\\\"b\\\\c\",realm=default",
+            b"algorithm=md5-sess , charset=utf-8,cipher=\"3des, rc4\",,qop=auth, \
+                nonce=\"a\\\"b\\\\c\",realm=default",
         );
         let expected = Challenge {
             realm: "default".into(),
@@ -187,7 +188,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_give_a_challenge_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn any_bytes_give_a_challenge_or_an_error(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
             let _ = Challenge::parse(&bytes);
         }
 

@@ -255,7 +255,8 @@ mod tests {
 
     #[test]
     fn the_clients_preference_selects_the_level() {
-        let challenge = b"realm=\"default\",nonce=\"n\",qop=\"auth,auth-int,auth-conf\",charset=utf-8,cipher=\"3des\",algorithm=md5-sess";
+        let challenge = b"realm=\"default\",nonce=\"n\",qop=\"auth,auth-int,auth-conf\",\
+            charset=utf-8,cipher=\"3des\",algorithm=md5-sess";
         let pick = |allowed: &[Qop]| {
             DigestExchange::answer(challenge, &golden_token(), allowed, "c")
                 .map(|exchange| exchange.qop)
@@ -274,7 +275,8 @@ mod tests {
 
     #[test]
     fn privacy_without_3des_is_rejected() {
-        let challenge = b"realm=\"default\",nonce=\"n\",qop=\"auth-conf\",cipher=\"rc4\",charset=utf-8,algorithm=md5-sess";
+        let challenge = b"realm=\"default\",nonce=\"n\",qop=\"auth-conf\",cipher=\"rc4\",\
+            charset=utf-8,algorithm=md5-sess";
         let answer = DigestExchange::answer(challenge, &golden_token(), &[Qop::Privacy], "c");
         assert!(matches!(answer, Err(DigestError::NoCipher(_))), "{answer:?}");
     }

@@ -289,7 +289,7 @@ mod tests {
         #[test]
         fn wrapped_messages_unwrap_at_the_peer(
             index in 1_usize..3,
-            messages in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..100), 1..6),
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 1..6),
         ) {
             let (mut client, mut server) = session(index);
             for message in messages {
@@ -299,7 +299,10 @@ mod tests {
         }
 
         #[test]
-        fn any_token_is_rejected_without_a_panic(index in 1_usize..3, token in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn any_token_is_rejected_without_a_panic(
+            index in 1_usize..3,
+            token in proptest::collection::vec(any::<u8>(), 0..80),
+        ) {
             let (mut client, _) = session(index);
             prop_assert!(client.unwrap(&token).is_err());
         }

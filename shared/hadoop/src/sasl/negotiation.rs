@@ -48,9 +48,13 @@ pub enum SaslError {
     )]
     SimpleRefused,
     /// The client supports none of the server's methods.
-    #[error("cannot authenticate: the server offers {offered:?} (the token is {}, the Kerberos ticket is {}, SIMPLE is {})",
-        if *has_token { "present" } else { "missing" }, if *has_ticket { "present" } else { "missing" },
-        if *simple_allowed { "allowed" } else { "not allowed" })]
+    #[error(
+        "cannot authenticate: the server offers {offered:?} (the token is {}, the Kerberos ticket \
+         is {}, SIMPLE is {})",
+        if *has_token { "present" } else { "missing" },
+        if *has_ticket { "present" } else { "missing" },
+        if *simple_allowed { "allowed" } else { "not allowed" }
+    )]
     NoCommonMethod {
         /// Methods in the server's order, such as `TOKEN`, `KERBEROS`.
         offered: Vec<String>,
@@ -453,7 +457,8 @@ mod tests {
         let kerberos =
             offer(vec![auth("TOKEN", "DIGEST-MD5", None), auth("KERBEROS", "GSSAPI", None)]);
         let error = without_token(secured()).receive(&kerberos).expect_err("has neither");
-        let text = "cannot authenticate: the server offers [\"TOKEN\", \"KERBEROS\"] (the token is missing, the Kerberos ticket is missing, SIMPLE is not allowed)";
+        let text = "cannot authenticate: the server offers [\"TOKEN\", \"KERBEROS\"] (the token is \
+            missing, the Kerberos ticket is missing, SIMPLE is not allowed)";
         assert_eq!(error.to_string(), text);
         let scram = offer(vec![auth("TOKEN", "SCRAM-SHA-256", None)]);
         assert_eq!(
@@ -497,7 +502,7 @@ mod tests {
             messages in proptest::collection::vec(
                 prop_oneof![
                     proptest::collection::vec(any::<u8>(), 0..40).prop_map(Bytes::from),
-                    (0_i32..7, proptest::option::of(".{0,12}")).prop_map(|(state, token)| RpcSaslProto {
+                    (0_i32..7, prop::option::of(".{0,12}")).prop_map(|(state, token)| RpcSaslProto {
                         version: None,
                         state,
                         token: token.map(|text| Bytes::from(text.into_bytes())),
@@ -510,7 +515,10 @@ mod tests {
             let mut negotiation = with_token(secured());
             for message in messages {
                 let step = negotiation.receive(&message);
-                prop_assert!(!matches!(step, Ok(Step::Finish(_) | Step::SendAndFinish(..))), "{step:?}");
+                prop_assert!(
+                    !matches!(step, Ok(Step::Finish(_) | Step::SendAndFinish(..))),
+                    "{step:?}"
+                );
             }
         }
     }

@@ -167,7 +167,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_give_an_offer_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+        fn any_bytes_give_an_offer_or_an_error(
+            bytes in proptest::collection::vec(any::<u8>(), 0..120),
+        ) {
             let _ = Offer::decode(&bytes.into());
         }
     }

@@ -321,10 +321,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_of_any_kind_decode_or_are_rejected(bytes in proptest::collection::vec(any::<u8>(), 0..60), index in 0_usize..8) {
+        fn any_bytes_of_any_kind_decode_or_are_rejected(
+            bytes in proptest::collection::vec(any::<u8>(), 0..60),
+            index in 0_usize..8,
+        ) {
             let kinds = [
-                token_kind::AMRM, token_kind::NM, token_kind::CONTAINER, token_kind::CLIENT_TO_AM, token_kind::RM_DELEGATION,
-                token_kind::HDFS_DELEGATION, token_kind::KMS_DELEGATION, token_kind::TIMELINE_DELEGATION,
+                token_kind::AMRM,
+                token_kind::NM,
+                token_kind::CONTAINER,
+                token_kind::CLIENT_TO_AM,
+                token_kind::RM_DELEGATION,
+                token_kind::HDFS_DELEGATION,
+                token_kind::KMS_DELEGATION,
+                token_kind::TIMELINE_DELEGATION,
             ];
             if let Ok(identifier) = Identifier::of(&Token::new(bytes, *b"p", kinds[index], "")) {
                 let _ = identifier.to_string();
@@ -337,9 +346,18 @@ mod tests {
             sequence_number: i32, master_key_id: i32,
         ) {
             let identifier = DelegationIdentifier {
-                owner, renewer, real_user, issue_date_ms, max_date_ms, sequence_number, master_key_id,
+                owner,
+                renewer,
+                real_user,
+                issue_date_ms,
+                max_date_ms,
+                sequence_number,
+                master_key_id,
             };
-            prop_assert_eq!(DelegationIdentifier::decode_writable(&identifier.encode_writable()), Ok(identifier));
+            prop_assert_eq!(
+                DelegationIdentifier::decode_writable(&identifier.encode_writable()),
+                Ok(identifier)
+            );
         }
     }
 }

@@ -268,11 +268,14 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_give_a_value_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+        fn any_bytes_give_a_value_or_an_error(
+            bytes in proptest::collection::vec(any::<u8>(), 0..40),
+        ) {
             let mut reader = WritableReader::new(&bytes);
             while reader.remaining() > 0 {
                 let before = reader.remaining();
-                if reader.vlong().is_err() || reader.text().is_err() || reader.remaining() == before {
+                let failed = reader.vlong().is_err() || reader.text().is_err();
+                if failed || reader.remaining() == before {
                     break;
                 }
             }

@@ -129,7 +129,10 @@ impl Peer {
 
     /// Whether the client sends nothing more and closes.
     pub async fn ends(&mut self) -> bool {
-        matches!(self.stream.read_u8().await, Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof)
+        matches!(
+            self.stream.read_u8().await,
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof
+        )
     }
 
     /// Sends bytes unchanged. The client may have closed the connection.

@@ -139,7 +139,11 @@ pub enum CheckpointError {
         newest: u32,
     },
     /// The directory has content and no marker of Heddle.
-    #[error("{dir} is not a checkpoint directory of Heddle and not empty (it holds {}); name another directory", names.join(", "))]
+    #[error(
+        "{dir} is not a checkpoint directory of Heddle and not empty (it holds {}); name another \
+         directory",
+        names.join(", ")
+    )]
     Foreign {
         /// The directory.
         dir: String,

@@ -205,7 +205,12 @@ pub(super) async fn manifest_of(
                 return Ok((manifest, Some(error)));
             }
             Ok(manifest) => {
-                warn!(%cut, run = %manifest.run, mirror = mirror.show(&mirror.path), "manifest_of_another_run_in_mirror");
+                warn!(
+                    %cut,
+                    run = %manifest.run,
+                    mirror = mirror.show(&mirror.path),
+                    "manifest_of_another_run_in_mirror"
+                );
             }
             Err(CheckpointError::Storage(unread)) if !unread.is_not_found() => {
                 return Err(unread.into());

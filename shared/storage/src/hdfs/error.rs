@@ -249,8 +249,8 @@ mod tests {
 
     #[test]
     fn encryption_zone_is_named_without_the_clients_build_feature() {
-        let words = "file is in an HDFS encryption zone; reading or writing it requires building hdfs-native with the \
-                     `kms` cargo feature";
+        let words = "file is in an HDFS encryption zone; reading or writing it requires building \
+            hdfs-native with the `kms` cargo feature";
         let error = HdfsError::UnsupportedFeature(words.to_owned());
         let text = chain(&read_error(Op::Open, "hdfs://nn/x", &error));
         assert!(

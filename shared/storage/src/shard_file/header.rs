@@ -350,9 +350,18 @@ pub(crate) mod tests {
     fn the_first_bytes_of_version_1_are_these() {
         let bytes = header(0, 2, 10).encode().expect("encoded");
         let mut golden = b"HEDLSHRD\x01\0\0\0".to_vec();
-        let json = br#"{"run":"00000000-0000-0000-0000-000000000009","shard":0,"shards":2,"cut":{"generation":1,"number":2},"epoch":{"generation":1,"count":0},"phase":0,"step":7,"tables":[{"id":0,"name":"weights","cols":2,"rows":{"kind":"dense","first":0,"count":10},"optimizer":"ftrl"}],"sections":[{"table":0,"name":"values","values":"f32","count":20},{"table":0,"name":"ftrl.z","values":"f32","count":20},{"name":"marks","values":"bytes","count":5}]}"#;
+        let json = [
+            r#"{"run":"00000000-0000-0000-0000-000000000009","shard":0,"shards":2,"#,
+            r#""cut":{"generation":1,"number":2},"epoch":{"generation":1,"count":0},"phase":0,"step":7,"#,
+            r#""tables":[{"id":0,"name":"weights","cols":2,"#,
+            r#""rows":{"kind":"dense","first":0,"count":10},"optimizer":"ftrl"}],"#,
+            r#""sections":[{"table":0,"name":"values","values":"f32","count":20},"#,
+            r#"{"table":0,"name":"ftrl.z","values":"f32","count":20},"#,
+            r#"{"name":"marks","values":"bytes","count":5}]}"#,
+        ]
+        .concat();
         golden.extend_from_slice(&(json.len() as u32).to_le_bytes());
-        golden.extend_from_slice(json);
+        golden.extend_from_slice(json.as_bytes());
         assert_eq!(bytes[..golden.len()], golden);
         assert!(bytes[golden.len()..].iter().all(|byte| *byte == 0));
     }

@@ -74,7 +74,8 @@ pub enum FinalApplicationStatus {
 }
 
 same_names!(FinalApplicationStatus, FinalApplicationStatusProto {
-    Undefined = AppUndefined, Succeeded = AppSucceeded, Failed = AppFailed, Killed = AppKilled, Ended = AppEnded,
+    Undefined = AppUndefined, Succeeded = AppSucceeded, Failed = AppFailed, Killed = AppKilled,
+    Ended = AppEnded,
 });
 
 /// State of an attempt (`YarnApplicationAttemptState`).
@@ -107,9 +108,9 @@ pub enum AttemptState {
 
 same_names!(AttemptState, YarnApplicationAttemptStateProto {
     New = AppAttemptNew, Submitted = AppAttemptSubmitted, Scheduled = AppAttemptScheduled,
-    AllocatedSaving = AppAttemptAllocatedSaving, Allocated = AppAttemptAllocated, Launched = AppAttemptLaunched,
-    Failed = AppAttemptFailed, Running = AppAttemptRunning, Finishing = AppAttemptFinishing,
-    Finished = AppAttemptFinished, Killed = AppAttemptKilled,
+    AllocatedSaving = AppAttemptAllocatedSaving, Allocated = AppAttemptAllocated,
+    Launched = AppAttemptLaunched, Failed = AppAttemptFailed, Running = AppAttemptRunning,
+    Finishing = AppAttemptFinishing, Finished = AppAttemptFinished, Killed = AppAttemptKilled,
 });
 
 /// State of an application (`ApplicationReport`). Users without the view permission get `N/A` and -1 for its address.

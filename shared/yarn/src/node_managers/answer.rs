@@ -192,9 +192,10 @@ mod tests {
             "Container container_1_0001_01_000002 rejected as it is allocated by a previous RM",
         );
         assert!(matches!(started(id(), &stale), Err(NodeError::PreviousResourceManager { .. })));
-        assert!(
-            matches!(started(id(), &failed("other\nline")), Err(NodeError::Refused { message, .. }) if message == "other line")
-        );
+        assert!(matches!(
+            started(id(), &failed("other\nline")),
+            Err(NodeError::Refused { message, .. }) if message == "other line"
+        ));
     }
 
     #[test]

@@ -32,8 +32,9 @@ fn include(href: &str) -> String {
 
 #[test]
 fn properties_have_their_file_and_line() {
-    let text = "<configuration>\n<property>\n<name>a</name><value>1</value></property>\n\n<property name='b' value='2'/>\n\
-                <xi:include href='b.xml'/></configuration>";
+    let text = "<configuration>\n<property>\n<name>a</name><value>1</value></property>\n\n\
+        <property name='b' value='2'/>\n\
+        <xi:include href='b.xml'/></configuration>";
     let other = "<configuration>\n\n<property><name>c</name></property></configuration>";
     let entries = read(&files(&[("/conf/a.xml", text), ("/conf/b.xml", other)])).expect("is good");
     let places: Vec<_> = entries
@@ -45,8 +46,9 @@ fn properties_have_their_file_and_line() {
 
 #[test]
 fn a_doctype_is_rejected() {
-    let bomb = "<?xml version=\"1.0\"?>\n<!DOCTYPE lolz [<!ENTITY lol \"lol\"><!ENTITY lol2 \"&lol;&lol;\">]>\n\
-                <configuration><property><name>a</name><value>&lol2;</value></property></configuration>";
+    let bomb = "<?xml version=\"1.0\"?>\n\
+        <!DOCTYPE lolz [<!ENTITY lol \"lol\"><!ENTITY lol2 \"&lol;&lol;\">]>\n\
+        <configuration><property><name>a</name><value>&lol2;</value></property></configuration>";
     assert!(
         problem(bomb).starts_with("/conf/a.xml:2: a DOCTYPE is not supported"),
         "{}",
@@ -197,11 +199,13 @@ proptest! {
     fn any_order_of_tags_gives_entries_or_an_error(
         pieces in proptest::collection::vec(
             prop_oneof![
-                Just("<configuration>"), Just("</configuration>"), Just("<property>"), Just("</property>"),
-                Just("<name>"), Just("</name>"), Just("<value>"), Just("</value>"), Just("<final>true</final>"),
-                Just("<xi:include href='a.xml'/>"), Just("<xi:include href='b.xml'>"), Just("</xi:include>"),
-                Just("<xi:fallback>"), Just("</xi:fallback>"), Just("text"), Just("&amp;"), Just("&#x0;"),
-                Just("<![CDATA[x]]>"), Just("<!-- c -->"), Just("<property name='a' name='b'/>"), Just("&#99999999;"),
+                Just("<configuration>"), Just("</configuration>"), Just("<property>"),
+                Just("</property>"), Just("<name>"), Just("</name>"), Just("<value>"),
+                Just("</value>"), Just("<final>true</final>"), Just("<xi:include href='a.xml'/>"),
+                Just("<xi:include href='b.xml'>"), Just("</xi:include>"), Just("<xi:fallback>"),
+                Just("</xi:fallback>"), Just("text"), Just("&amp;"), Just("&#x0;"),
+                Just("<![CDATA[x]]>"), Just("<!-- c -->"), Just("<property name='a' name='b'/>"),
+                Just("&#99999999;"),
             ],
             0..24,
         ),

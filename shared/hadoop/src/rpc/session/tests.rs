@@ -297,9 +297,10 @@ fn exceptions_differ_from_fatal_errors() {
     header.status = 2;
     header.call_id = u32::MAX;
     session.receive(&reply(&header, b""));
-    assert!(
-        matches!(session.poll(), Ok(Some(SessionEvent::Fatal { id: -1, exception })) if exception.is_fatal())
-    );
+    assert!(matches!(
+        session.poll(),
+        Ok(Some(SessionEvent::Fatal { id: -1, exception })) if exception.is_fatal()
+    ));
 }
 
 /// Polls to the end and returns the error.
@@ -473,7 +474,10 @@ proptest! {
     }
 
     #[test]
-    fn changed_bytes_of_a_good_conversation_never_panic(position: prop::sample::Index, change in 1_u8..) {
+    fn changed_bytes_of_a_good_conversation_never_panic(
+        position: prop::sample::Index,
+        change in 1_u8..,
+    ) {
         let mut bytes = conversation().concat();
         let position = position.index(bytes.len());
         bytes[position] ^= change;
@@ -482,10 +486,16 @@ proptest! {
     }
 
     #[test]
-    fn requests_decode_as_they_were_meant(id in 0_i32.., retry in 0_i32.., method in "[a-z]{1,20}", body: Vec<u8>) {
+    fn requests_decode_as_they_were_meant(
+        id in 0_i32..,
+        retry in 0_i32..,
+        method in "[a-z]{1,20}",
+        body: Vec<u8>,
+    ) {
         let mut session = simple();
         session.buffers().1.clear();
-        let frame = CallFrame { id, retry, method: method.clone(), body: Delimited::of_encoded(&body) };
+        let encoded = Delimited::of_encoded(&body);
+        let frame = CallFrame { id, retry, method: method.clone(), body: encoded };
         session.send(&frame).expect("fits");
         let mut frames = FrameDecoder::new(1 << 20);
         frames.extend(session.buffers().1);

@@ -5,10 +5,11 @@ use crate::configuration::Environment;
 use proptest::prelude::*;
 
 /// One AMRM token with empty alias and service, one secret; both files written by Java.
-const FORMAT_0: &str = "48445453000100110a0d0a0908051080d095ffbc311001100714303132333435363738396162636465666768696a\
-    105941524e5f414d5f524d5f544f4b454e00010d686564646c652e73656372657403010203";
-const FORMAT_1: &str = "4844545301590a410a00123d0a110a0d0a0908051080d095ffbc311001100712143031323334353637383961626364\
-    65666768696a1a105941524e5f414d5f524d5f544f4b454e220012140a0d686564646c652e7365637265741a03010203";
+const FORMAT_0: &str = "48445453000100110a0d0a0908051080d095ffbc31100110071430313233343536373839616\
+    2636465666768696a105941524e5f414d5f524d5f544f4b454e00010d686564646c652e73656372657403010203";
+const FORMAT_1: &str = "4844545301590a410a00123d0a110a0d0a0908051080d095ffbc31100110071214303132333\
+    435363738396162636465666768696a1a105941524e5f414d5f524d5f544f4b454e220012140a0d686564646c652e73\
+    65637265741a03010203";
 
 fn golden() -> Credentials {
     let identifier = hex::decode("0a0d0a0908051080d095ffbc3110011007").expect("hex");
@@ -118,7 +119,11 @@ fn a_named_file_must_exist() {
 proptest! {
     #[test]
     fn credentials_survive_a_round_trip(
-        tokens in proptest::collection::btree_map(".{0,8}", (any::<Vec<u8>>(), any::<Vec<u8>>(), ".{0,8}", ".{0,8}"), 0..4),
+        tokens in proptest::collection::btree_map(
+            ".{0,8}",
+            (any::<Vec<u8>>(), any::<Vec<u8>>(), ".{0,8}", ".{0,8}"),
+            0..4,
+        ),
         secrets in proptest::collection::btree_map(".{0,8}", any::<Vec<u8>>(), 0..4),
     ) {
         let mut credentials = Credentials::new();
@@ -133,7 +138,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_give_credentials_or_an_error(format in 0_u8..3, rest in proptest::collection::vec(any::<u8>(), 0..80)) {
+    fn any_bytes_give_credentials_or_an_error(
+        format in 0_u8..3,
+        rest in proptest::collection::vec(any::<u8>(), 0..80),
+    ) {
         let mut bytes = b"HDTS".to_vec();
         bytes.push(format);
         bytes.extend_from_slice(&rest);

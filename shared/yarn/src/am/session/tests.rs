@@ -445,9 +445,10 @@ fn a_recovered_container_has_no_ask_until_adopted() {
     };
     session.registered(&registered);
     session.registered(&registered);
-    assert!(
-        matches!(&session.take_events()[..], [AmEvent::Recovered(container)] if container.id == id(2))
-    );
+    assert!(matches!(
+        &session.take_events()[..],
+        [AmEvent::Recovered(container)] if container.id == id(2)
+    ));
     assert!(session.table.adopt(id(2), A));
     assert!(!session.table.adopt(id(2), A), "once");
     assert_eq!(said(&session.request(0.0)).0, [], "it fills the ask");
@@ -555,7 +556,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0_usize..8).prop_map(Step::Fail),
         1 => (0_usize..8).prop_map(Step::RepeatGrant),
         1 => (1_i64..20).prop_map(Step::RepeatEnd),
-        8 => (any::<bool>(), any::<bool>()).prop_map(|(request_lost, reply_lost)| Step::Beat { request_lost, reply_lost }),
+        8 => any::<[bool; 2]>()
+            .prop_map(|[request_lost, reply_lost]| Step::Beat { request_lost, reply_lost }),
         1 => Just(Step::Restart),
     ]
 }
@@ -618,7 +620,8 @@ proptest! {
                 }
                 Step::RepeatEnd(number) => {
                     // The completion of a container that has ended.
-                    if number <= sim.next && !sim.running.contains(&number) && !sim.grants.iter().any(|grant| grant.0 == number) {
+                    let is_granted = sim.grants.iter().any(|grant| grant.0 == number);
+                    if number <= sim.next && !sim.running.contains(&number) && !is_granted {
                         sim.ends.push(number);
                     }
                 }
@@ -627,7 +630,9 @@ proptest! {
                     if !request_lost {
                         match sim.allocate(&request) {
                             Some(answer) if !reply_lost => { session.answered(&answer); }
-                            None if !reply_lost => prop_assert!(session.refused(RefusedPart::Asks, "no")),
+                            None if !reply_lost => prop_assert!(
+                                session.refused(RefusedPart::Asks, "no")
+                            ),
                             _ => {}
                         }
                     }
@@ -637,8 +642,10 @@ proptest! {
                     session.forgotten();
                 }
             }
-            for (ask, (target, held)) in (1..4).filter_map(|ask| Some((ask, session.table.counts(AskId(ask))?))) {
-                prop_assert!(held <= target, "ask {ask} holds {held} of {target}");
+            for ask in 1..4 {
+                if let Some((target, held)) = session.table.counts(AskId(ask)) {
+                    prop_assert!(held <= target, "ask {ask} holds {held} of {target}");
+                }
             }
         }
         for _ in 0..30 {
@@ -656,7 +663,10 @@ proptest! {
         for ask in 1..6 {
             if let Some((target, held)) = session.table.counts(AskId(ask)) {
                 // A refused ask has the target 0; its later grants are kept.
-                prop_assert!(held >= target && (ask > 3 || held == target), "ask {ask}: {held} of {target}");
+                prop_assert!(
+                    held >= target && (ask > 3 || held == target),
+                    "ask {ask}: {held} of {target}"
+                );
             }
         }
         prop_assert_eq!(&sim.running, &held(&session), "what runs is what is held");
