@@ -43,6 +43,11 @@ fn function_names_are_short() {
 }
 
 #[test]
+fn lines_of_code_are_short() {
+    sizes::check_lines();
+}
+
+#[test]
 fn modules_have_no_cycles() {
     cycles::check(&sources::product());
 }

@@ -1,14 +1,17 @@
-//! Files and functions stay small. Test code is not counted.
+//! Files, functions, names and lines stay small. Test code counts for names and lines.
 
+use proc_macro2::TokenStream;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 use crate::exceptions::Exceptions;
 use crate::sources::{self, Source};
+use crate::words;
 
 const FILE_LINES_MAX: usize = 500;
 const FUNCTION_LINES_MAX: usize = 70;
 const FUNCTION_NAME_MAX: usize = 60;
+const LINE_COLUMNS_MAX: usize = 100;
 
 pub fn check_files(sources: &[Source]) {
     let exceptions = Exceptions::of("file-length");
@@ -57,6 +60,43 @@ pub fn check_names() {
     assert!(long.is_empty(), "longer than {FUNCTION_NAME_MAX} letters:\n{}", long.join("\n"));
 }
 
+/// Lines of code. `cargo fmt` leaves an expression as it is where one of its lines stays too wide, and reports nothing.
+pub fn check_lines() {
+    let exceptions = Exceptions::of("line-width");
+    let mut violations = Vec::new();
+    for (path, text) in sources::all() {
+        let wide = wide_lines(&text);
+        if !wide.is_empty() && !exceptions.allow(&path) {
+            violations.push(format!(
+                "{path}: more than {LINE_COLUMNS_MAX} columns, and not one literal, in {wide:?}"
+            ));
+        }
+    }
+    exceptions.check(violations);
+}
+
+/// The numbers of lines that are too wide and neither a comment nor one string literal.
+fn wide_lines(text: &str) -> Vec<usize> {
+    let wide = |line: &str| {
+        line.chars().count() > LINE_COLUMNS_MAX && !line.trim_start().starts_with("//")
+    };
+    if !text.lines().any(wide) {
+        return Vec::new();
+    }
+    let mut literals = Vec::new();
+    words::collect(text.parse::<TokenStream>().expect("the file is Rust"), &mut literals);
+    let bare = |line: &str| line.trim().trim_end_matches([',', ';', ')', ']', '}', '?']).to_owned();
+    let is_literal = |line: &str, number: usize| {
+        let mut parts = literals
+            .iter()
+            .filter_map(|(first, text)| text.lines().nth(number.checked_sub(*first)?));
+        parts.any(|part| bare(part) == bare(line))
+    };
+    let lines = text.lines().zip(1..);
+    let lines = lines.filter(|(line, number)| wide(line) && !is_literal(line, *number));
+    lines.map(|(_, number)| number).collect()
+}
+
 #[derive(Default)]
 struct Functions {
     found: Vec<(String, usize)>,
@@ -86,4 +126,18 @@ impl<'ast> Visit<'ast> for Functions {
 /// Lines of a function without its documentation.
 fn length(signature: &syn::Signature, block: &syn::Block) -> usize {
     block.span().end().line - signature.span().start().line + 1
+}
+
+#[test]
+fn wide_lines_of_code_are_found() {
+    let wide = "x".repeat(LINE_COLUMNS_MAX);
+    for (line, is_found) in [
+        (format!("f({wide});"), true),
+        (format!("f(\"{wide}\");"), true),
+        (format!("\"{wide}\";"), false),
+        (format!("// {wide}"), false),
+        (format!("\"a\\\n{wide}\\\nb\";"), false),
+    ] {
+        assert_eq!(!wide_lines(&line).is_empty(), is_found, "{line}");
+    }
 }

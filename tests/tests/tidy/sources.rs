@@ -52,11 +52,7 @@ pub fn product() -> Vec<Source> {
                 .sum();
             sources.push(Source {
                 package: package.name.to_string(),
-                path: path
-                    .strip_prefix(&root)
-                    .expect("it is below the root")
-                    .to_string_lossy()
-                    .replace('\\', "/"),
+                path: relative(&path, &root),
                 module,
                 lines: text.lines().count() - tests,
                 text,
@@ -69,15 +65,20 @@ pub fn product() -> Vec<Source> {
     sources
 }
 
-/// Path and text of each Rust file in the members of the workspace, tests included, without generated ones.
+/// Path from the root and text of each Rust file in the members of the workspace, tests included, without generated ones.
 pub fn all() -> Vec<(String, String)> {
+    let root = root();
     let folders = ["am", "bench", "container", "cli", "shared", "examples", "tests"];
-    let files = folders.iter().flat_map(|folder| rust_files(&root().join(folder)));
+    let files = folders.iter().flat_map(|folder| rust_files(&root.join(folder)));
     let texts = files.map(|path| {
         let text = std::fs::read_to_string(&path).expect("a source file is readable");
-        (path.display().to_string(), text)
+        (relative(&path, &root), text)
     });
     texts.filter(|(_, text)| !text.contains("@generated")).collect()
+}
+
+fn relative(path: &Path, root: &Path) -> String {
+    path.strip_prefix(root).expect("it is below the root").to_string_lossy().replace('\\', "/")
 }
 
 /// The project's root directory.

@@ -13,14 +13,12 @@ const LIBRARY: &str = "shared/gssapi/";
 
 pub fn check() {
     let exceptions = Exceptions::of("unsafe");
-    let root = format!("{}/", sources::root().display());
     let mut violations = Vec::new();
     for (path, text) in sources::all() {
-        let path = path.strip_prefix(&root).expect("it is below the root");
         let syntax = syn::parse_file(&text).unwrap_or_else(|error| panic!("{path}: {error}"));
         let mut places = Places(0);
         places.visit_file(&syntax);
-        if places.0 > 0 && !path.starts_with(LIBRARY) && !exceptions.allow(path) {
+        if places.0 > 0 && !path.starts_with(LIBRARY) && !exceptions.allow(&path) {
             violations.push(format!("{path}: {} places with unsafe code", places.0));
         }
     }
