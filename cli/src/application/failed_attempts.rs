@@ -3,14 +3,20 @@
 
 use std::collections::BTreeMap;
 
-use heddle_yarn::ApplicationId;
+use heddle_yarn::ApplicationState;
 use heddle_yarn::client::{AttemptReport, AttemptState};
 
-use crate::cluster::ClusterContext;
+use super::Application;
 use crate::rm_web;
 
-/// The nodes of the attempts that failed, with the next step; none where the ResourceManager shows no node.
-pub async fn nodes_in_words(cluster: &ClusterContext, id: ApplicationId) -> Option<String> {
+/// The nodes of the attempts of a failed application that failed, with the next step; none where the ResourceManager shows no
+/// node.
+pub async fn nodes_in_words(application: &Application) -> Option<String> {
+    let Application { cluster, report, .. } = application;
+    if report.state != Some(ApplicationState::Failed) {
+        return None;
+    }
+    let id = report.id;
     let (attempts, nodes) = tokio::join!(cluster.client.attempts(id), rm_web::masters(cluster, id));
     in_words(&attempts.unwrap_or_default(), &nodes)
 }

@@ -329,7 +329,7 @@ impl Follower {
         match report {
             Some(report) => self.reported(report)?,
             None => {
-                let nodes = self.nodes_of_failed_attempts().await;
+                let nodes = failed_attempts::nodes_in_words(&self.application).await;
                 let event = self.unreported(nodes.as_deref());
                 self.printer.take(event)?;
             }
@@ -354,16 +354,6 @@ impl Follower {
             model: report.model,
             view: Box::new(report.view),
         })
-    }
-
-    async fn nodes_of_failed_attempts(&self) -> Option<String> {
-        let Application { cluster, report, .. } = &self.application;
-        match report.state {
-            Some(ApplicationState::Failed) => {
-                failed_attempts::nodes_in_words(cluster, report.id).await
-            }
-            _ => None,
-        }
     }
 
     /// The end of an application whose ApplicationMaster left no report.

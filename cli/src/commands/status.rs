@@ -115,8 +115,8 @@ async fn of_application(id: ApplicationId, json: bool) -> CommandResult {
     if application.is_over() {
         left = report_of(&application).await;
         view = left.as_ref().map(|report| report.view.clone());
-        if left.is_none() && known.state == Some(ApplicationState::Failed) {
-            nodes = failed_attempts::nodes_in_words(&application.cluster, id).await;
+        if left.is_none() {
+            nodes = failed_attempts::nodes_in_words(&application).await;
         }
     } else if known.state == Some(ApplicationState::Running) && !is_printed {
         // A replaced ApplicationMaster does not respond; the ResourceManager's facts are printed nevertheless.
