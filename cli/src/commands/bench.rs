@@ -64,9 +64,8 @@ struct SparseArgs {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Rows of one column with the state of FTRL; the process takes some 60 bytes of memory for each
-    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(
-        u32
-    ).range(100_000..=1_000_000_000))]
+    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(100_000..=1_000_000_000))]
     rows: u32,
     /// Local folder on the disk that is measured; files in it are removed [default: the current one]
     #[arg(long, value_name = "DIR")]
