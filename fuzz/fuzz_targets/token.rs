@@ -11,16 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     {
         assert_eq!(Token::from_url_string(&token.to_url_string()), Ok(token));
     }
-    for kind in [
-        token_kind::AMRM,
-        token_kind::NM,
-        token_kind::CONTAINER,
-        token_kind::CLIENT_TO_AM,
-        token_kind::RM_DELEGATION,
-        token_kind::HDFS_DELEGATION,
-        token_kind::KMS_DELEGATION,
-        token_kind::TIMELINE_DELEGATION,
-    ] {
+    for kind in token_kind::ALL {
         if let Ok(identifier) = Identifier::of(&Token::new(bytes, *b"p", kind, "")) {
             let _ = identifier.to_string();
         }

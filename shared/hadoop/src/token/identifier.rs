@@ -35,6 +35,18 @@ pub mod token_kind {
     pub const KMS_DELEGATION: &str = "kms-dt";
     /// Clients to the timeline service.
     pub const TIMELINE_DELEGATION: &str = "TIMELINE_DELEGATION_TOKEN";
+
+    /// All of them.
+    pub const ALL: [&str; 8] = [
+        AMRM,
+        NM,
+        CONTAINER,
+        CLIENT_TO_AM,
+        RM_DELEGATION,
+        HDFS_DELEGATION,
+        KMS_DELEGATION,
+        TIMELINE_DELEGATION,
+    ];
 }
 
 /// Version byte of the Writable form.
@@ -323,19 +335,9 @@ mod tests {
         #[test]
         fn any_bytes_of_any_kind_decode_or_are_rejected(
             bytes in proptest::collection::vec(any::<u8>(), 0..60),
-            index in 0_usize..8,
+            kind in prop::sample::select(&token_kind::ALL[..]),
         ) {
-            let kinds = [
-                token_kind::AMRM,
-                token_kind::NM,
-                token_kind::CONTAINER,
-                token_kind::CLIENT_TO_AM,
-                token_kind::RM_DELEGATION,
-                token_kind::HDFS_DELEGATION,
-                token_kind::KMS_DELEGATION,
-                token_kind::TIMELINE_DELEGATION,
-            ];
-            if let Ok(identifier) = Identifier::of(&Token::new(bytes, *b"p", kinds[index], "")) {
+            if let Ok(identifier) = Identifier::of(&Token::new(bytes, *b"p", kind, "")) {
                 let _ = identifier.to_string();
             }
         }
