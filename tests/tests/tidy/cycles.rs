@@ -9,7 +9,7 @@ use syn::visit::{self, Visit};
 use syn::{Item, UseTree, Visibility};
 
 use crate::exceptions::Exceptions;
-use crate::sources::{self, Source};
+use crate::sources::Source;
 
 /// From a module to the modules that it depends on.
 type Graph = BTreeMap<String, BTreeSet<String>>;
@@ -169,7 +169,7 @@ impl Module {
             implemented: BTreeSet::new(),
         };
         let mut reexports = Vec::new();
-        for item in source.syntax.items.iter().filter(|item| !sources::is_test(item)) {
+        for item in &source.syntax.items {
             let Item::Use(import) = item else { continue };
             let mut leaves = Vec::new();
             flatten(&import.tree, &mut Vec::new(), &mut leaves);
@@ -208,9 +208,6 @@ struct Paths {
 
 impl<'ast> Visit<'ast> for Paths {
     fn visit_item(&mut self, item: &'ast Item) {
-        if sources::is_test(item) {
-            return;
-        }
         let name = match item {
             Item::Struct(item) => Some(&item.ident),
             Item::Enum(item) => Some(&item.ident),

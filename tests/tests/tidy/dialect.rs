@@ -4,7 +4,7 @@
 //! comments; `code`: phrases in other lines; `signature`: tuples among the parameters of functions.
 //! `UPDATE=1 cargo test -p heddle-tests --test tidy` lowers each ceiling to its count.
 
-use syn::visit::{self, Visit};
+use syn::visit::Visit;
 use syn::{FnArg, Type};
 
 use crate::sources::{self, Source};
@@ -72,17 +72,11 @@ fn of_phrases(text: &str, phrases: &str, in_comments: bool) -> usize {
     lines.flat_map(|line| phrases.split(", ").map(|phrase| words::count(line, phrase))).sum()
 }
 
-/// Number of parameters outside tests that are tuples.
+/// Number of parameters that are tuples.
 #[derive(Default)]
 struct Tuples(usize);
 
 impl<'ast> Visit<'ast> for Tuples {
-    fn visit_item(&mut self, item: &'ast syn::Item) {
-        if !sources::is_test(item) {
-            visit::visit_item(self, item);
-        }
-    }
-
     fn visit_signature(&mut self, signature: &'ast syn::Signature) {
         let is_tuple = |input: &&FnArg| matches!(input, FnArg::Typed(of) if is_tuple(&of.ty));
         self.0 += signature.inputs.iter().filter(is_tuple).count();
@@ -113,6 +107,7 @@ fn phrases_and_tuples_are_counted() {
     let mut tuples = Tuples::default();
     let file =
         "fn a(b: (u8, u8), (c, d): &(u8, u8), e: (), f: &[(u8, u8)]) {} #[test] fn g(h: (u8,)) {}";
-    tuples.visit_file(&syn::parse_file(file).expect("it is Rust"));
+    let file = syn::parse_file(file).expect("it is Rust");
+    tuples.visit_file(&sources::without_tests(file));
     assert_eq!(tuples.0, 2);
 }

@@ -103,12 +103,6 @@ struct Functions {
 }
 
 impl<'ast> Visit<'ast> for Functions {
-    fn visit_item(&mut self, item: &'ast syn::Item) {
-        if !sources::is_test(item) {
-            visit::visit_item(self, item);
-        }
-    }
-
     fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
         self.found.push((function.sig.ident.to_string(), length(&function.sig, &function.block)));
         visit::visit_item_fn(self, function);

@@ -1,4 +1,4 @@
-//! The product's source files, parsed. Generated files are left out; test code is marked.
+//! The product's source files, parsed. Generated files and test code are left out.
 
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,7 @@ pub struct Source {
     /// Path from the package's `src` directory, without the extension: `checkpoint/cut`.
     pub module: String,
     pub text: String,
+    /// Without test code.
     pub syntax: File,
     /// Lines that are not test code.
     pub lines: usize,
@@ -56,7 +57,7 @@ pub fn product() -> Vec<Source> {
                 module,
                 lines: text.lines().count() - tests,
                 text,
-                syntax,
+                syntax: without_tests(syntax),
             });
         }
     }
@@ -92,8 +93,26 @@ pub fn lines(span: Span) -> usize {
     span.end().line - span.start().line + 1
 }
 
+/// The file without the items that exist in test builds only, also in its modules.
+pub fn without_tests(mut file: File) -> File {
+    file.items = items_without_tests(file.items);
+    file
+}
+
+fn items_without_tests(items: Vec<Item>) -> Vec<Item> {
+    let with_contents = |mut item| {
+        if let Item::Mod(module) = &mut item
+            && let Some((_, items)) = &mut module.content
+        {
+            *items = items_without_tests(std::mem::take(items));
+        }
+        item
+    };
+    items.into_iter().filter(|item| !is_test(item)).map(with_contents).collect()
+}
+
 /// Whether an item exists in test builds only.
-pub fn is_test(item: &Item) -> bool {
+fn is_test(item: &Item) -> bool {
     let attributes = match item {
         Item::Const(item) => &item.attrs,
         Item::Enum(item) => &item.attrs,

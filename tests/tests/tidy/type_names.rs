@@ -6,7 +6,7 @@ use syn::Item;
 use syn::visit::{self, Visit};
 
 use crate::exceptions::Exceptions;
-use crate::sources::{self, Source};
+use crate::sources::Source;
 
 pub fn check(sources: &[Source]) {
     let exceptions = Exceptions::of("type-name");
@@ -38,9 +38,6 @@ struct Types(BTreeSet<String>);
 
 impl<'ast> Visit<'ast> for Types {
     fn visit_item(&mut self, item: &'ast Item) {
-        if sources::is_test(item) {
-            return;
-        }
         let name = match item {
             Item::Struct(item) => Some(&item.ident),
             Item::Enum(item) => Some(&item.ident),

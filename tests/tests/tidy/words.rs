@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
-use syn::visit::{self, Visit};
+use syn::visit::Visit;
 
 use crate::exceptions::Exceptions;
 use crate::sources::{self, Source};
@@ -62,17 +62,11 @@ pub fn check_names(sources: &[Source]) {
     exceptions.check(violations);
 }
 
-/// Names of fields, functions and methods outside tests.
+/// Names of fields, functions and methods.
 #[derive(Default)]
 struct Members(BTreeSet<String>);
 
 impl<'ast> Visit<'ast> for Members {
-    fn visit_item(&mut self, item: &'ast syn::Item) {
-        if !sources::is_test(item) {
-            visit::visit_item(self, item);
-        }
-    }
-
     fn visit_field(&mut self, field: &'ast syn::Field) {
         self.0.extend(field.ident.as_ref().map(ToString::to_string));
     }
@@ -128,7 +122,7 @@ pub fn check_comments(sources: &[Source]) {
 /// String literals outside tests and documentation comments, with their lines.
 fn literals(source: &Source) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    for item in source.syntax.items.iter().filter(|item| !sources::is_test(item)) {
+    for item in &source.syntax.items {
         collect(item.to_token_stream(), &mut found);
     }
     found
@@ -212,6 +206,7 @@ fn whole_words_are_found() {
 fn names_of_fields_and_functions_are_found() {
     let mut members = Members::default();
     let file = "struct A { told_b: u8 } impl A { fn judge(&self) {} } #[test] fn near() {}";
-    members.visit_file(&syn::parse_file(file).expect("it is Rust"));
+    let file = syn::parse_file(file).expect("it is Rust");
+    members.visit_file(&sources::without_tests(file));
     assert!(members.0.iter().map(String::as_str).eq(["judge", "told_b"]));
 }
