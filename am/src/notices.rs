@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use heddle_protocol::view::{
     CheckpointPeriodView, CheckpointView, EvaluationView, JobEvent, StorageWaitView,
-    TrainingPassView,
+    TrainingPassView, WarningCode,
 };
 
 use crate::report::format;
@@ -274,11 +274,15 @@ pub fn log(event: &JobEvent) {
             let epoch = recovery.epoch_after;
             tracing::info!(cause = recovery.cause, %epoch, duration_ms, "recovery_finished");
         }
-        JobEvent::Warning { text, .. } => tracing::warn!(text, "warning_raised"),
+        JobEvent::Warning { text, code } => log_warning(text, code.as_ref()),
         JobEvent::Ended { state, exit_code, message, model, .. } => {
             tracing::info!(?state, %exit_code, message, model, "job_ended");
         }
     }
+}
+
+fn log_warning(text: &str, code: Option<&WarningCode>) {
+    tracing::warn!(text, code = code.map(format::word), "warning_raised");
 }
 
 fn log_replicas(event: &JobEvent) {

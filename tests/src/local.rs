@@ -344,7 +344,6 @@ impl Run {
             if let JobEvent::Started { run, .. } = event {
                 let logs = logs::logs_below(&self.runs.join(run.to_string()).join("logs"));
                 ensure!(!logs.is_empty(), "run {run} has no logs below {}", self.runs.display());
-                let logs = logs.iter().map(|(process, log)| (process.as_str(), log.as_str()));
                 logs::check(logs, &self.expected)?;
             }
         }

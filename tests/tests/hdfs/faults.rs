@@ -186,7 +186,8 @@ fn a_job_on_hdfs_survives_an_outage_of_all_datanodes() -> Result<()> {
     let cluster = cluster()?;
     let shape = Shape::passes(20);
     let job = HdfsJob::new(&cluster, "data", shape)?;
-    let mut run = job.start(&[], "step-computed=sleep(10)")?;
+    let run = job.start(&[], "step-computed=sleep(10)")?;
+    let mut run = run.expecting(&["task_not_read", "warning_raised"]);
     checkpoints(&mut run, 1)?;
     for datanode in DATANODES {
         cluster.kill(datanode)?;

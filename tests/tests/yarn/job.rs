@@ -11,7 +11,6 @@ use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState};
 use heddle_tests::hadoop::{Cluster, Options, RunJar, Shared, javas, launcher_jar, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::program;
-use heddle_tests::logs::SMALL_NODES;
 use heddle_tests::yarn_job::{Counting, YarnJob, settled};
 use heddle_yarn::ApplicationState;
 use heddle_yarn::client::FinalApplicationStatus;
@@ -73,7 +72,7 @@ fn the_quick_start_gives_the_result_of_a_local_run() -> Result<()> {
 #[test]
 fn a_bsp_job_gives_the_bytes_of_a_local_run_and_deletes_staging() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "bytes", SHAPE)?;
-    let mut submitted = job.submit(&[], "")?.expecting(SMALL_NODES);
+    let mut submitted = job.submit(&[], "")?;
     let id = submitted.id.clone();
     let view = submitted.ends_well(LIMIT)?;
     ensure!(view.epoch.count == 0 && view.recoveries.is_empty(), "{view:#?}");
@@ -144,7 +143,7 @@ fn users_of_the_modify_list_kill_a_job_and_no_others() -> Result<()> {
 fn local_data_is_uploaded_and_gives_the_same_bytes() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "uploaded", SHAPE)?;
     let data = format!("data.train={}/data/*.libsvm", job.path().display());
-    let mut submitted = job.submit(&["--set", &data], "")?.expecting(SMALL_NODES);
+    let mut submitted = job.submit(&["--set", &data], "")?;
     submitted.ends_well(LIMIT)?;
     job.same_as_local(SHAPE)?;
     Ok(())
@@ -154,7 +153,7 @@ fn local_data_is_uploaded_and_gives_the_same_bytes() -> Result<()> {
 fn a_protected_job_gives_the_bytes_of_a_local_run() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "protected", SHAPE)?;
     let on = ["--set", "network.protection=on"];
-    let mut submitted = job.submit(&on, "")?.expecting(SMALL_NODES);
+    let mut submitted = job.submit(&on, "")?;
     submitted.ends_well(LIMIT)?;
     job.same_as_local(SHAPE)?;
     Ok(())
@@ -219,7 +218,7 @@ fn a_detached_job_is_listed_shown_followed_and_logged() -> Result<()> {
 #[test]
 fn pages_are_behind_the_proxy_and_link_to_the_report() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "page", SHAPE)?;
-    let mut submitted = job.submit(&[], "step-computed=sleep(60)")?.expecting(SMALL_NODES);
+    let mut submitted = job.submit(&[], "step-computed=sleep(60)")?;
     submitted.wait_for("it trains from a checkpoint", LIMIT, |view| {
         settled(view) && view.checkpoints_taken > 0
     })?;
@@ -279,7 +278,7 @@ fn an_application_that_was_killed_is_continued_by_the_next() -> Result<()> {
 fn one_of_two_concurrent_jobs_shrinks_and_grows() -> Result<()> {
     let cluster = cluster()?;
     let beside = YarnJob::bsp(cluster, "beside", SHAPE)?;
-    let mut other = beside.submit(&[], "step-computed=sleep(60)")?.expecting(SMALL_NODES);
+    let mut other = beside.submit(&[], "step-computed=sleep(60)")?;
     let counting = Counting::new(cluster, "scaled", "asp", 60)?;
     let large = ["--set", "pservers.count=3", "--set", "trainers.max=6"];
     let mut submitted =

@@ -8,6 +8,7 @@ use heddle_protocol::ids::CutId;
 use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::Shape;
+use heddle_tests::logs::ANY;
 use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob};
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -178,7 +179,7 @@ fn a_hung_namenode_and_a_dead_datanode_only_delay_checkpoints() -> Result<()> {
     let jobs = Jobs::new(&cluster)?;
     let [bytes, counts] =
         jobs.all().map(|job| job.submit(&[], "step-computed=return(sleep=60,while={slow})"));
-    let mut submitted = [bytes?, counts?];
+    let mut submitted = [bytes?, counts?].map(|job| job.expecting(ANY));
     namenode_hangs(&cluster, &jobs, &mut submitted).context("the NameNode hangs")?;
     datanode_dies(&cluster, &jobs, &mut submitted).context("a DataNode dies")?;
     datanodes_hang(&cluster, &jobs, &mut submitted).context("DataNodes hang")?;

@@ -12,6 +12,7 @@ use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::kill9;
+use heddle_tests::logs::{ANY, KILLS};
 use heddle_tests::yarn_job::{
     Counting, Process, Submitted, Watch, YarnJob, exit_code_left, settled,
 };
@@ -97,6 +98,7 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
         "step-computed=return(sleep=50,while={slow});log-pushes=return(on)",
         delay,
     )?;
+    submitted = submitted.expecting(KILLS);
     for slot in [Slot::trainer(1), Slot::pserver(0)] {
         let watch = Watch::in_a_step(&mut submitted, 2)?;
         kill9(watch.process(slot)?.pid)?;
@@ -241,7 +243,8 @@ fn slots(processes: &[Process]) -> BTreeSet<Slot> {
 /// A node with its containers, a NodeManager alone, the ResourceManager. Containers whose NodeManager died live on
 /// beside their replacements, until they hear that they are not wanted.
 fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
-    let mut submitted = job.job().submit(&SPREAD, "step-computed=return(sleep=40,while={slow})")?;
+    let slow = "step-computed=return(sleep=40,while={slow})";
+    let mut submitted = job.job().submit(&SPREAD, slow)?.expecting(ANY);
 
     let (watch, manager, lost) = in_a_step_on_a_node(cluster, &mut submitted)?;
     lose_node(cluster, &mut submitted, &watch, manager, &lost)?;
@@ -385,7 +388,7 @@ fn survivors_take_over_shards_and_return_them() -> Result<()> {
     let cluster = cluster()?;
     let job = Job::bytes(&cluster, "survivors")?;
     let slow = "step-computed=return(sleep=80,while={slow})";
-    let mut submitted = job.job().submit(&ONE_A_NODE, slow)?;
+    let mut submitted = job.job().submit(&ONE_A_NODE, slow)?.expecting(ANY);
     let (watch, manager, lost) = loses_a_pserver(&cluster, &mut submitted)?;
     let trains = |view: &JobView| view.state == JobState::Running && !runs(view, lost);
     let without = submitted.wait_for("the survivors serve its shards", LIMIT, |view| {
@@ -413,7 +416,8 @@ fn survivors_without_room_wait_and_say_so() -> Result<()> {
     let cluster = cluster()?;
     let job = YarnJob::bsp(&cluster, "no-survivors", SHAPE)?;
     let arguments = [&ONE_A_NODE[..], &["--set", "model.features=\"any\""]].concat();
-    let mut submitted = job.submit(&arguments, "step-computed=return(sleep=80,while={slow})")?;
+    let slow = "step-computed=return(sleep=80,while={slow})";
+    let mut submitted = job.submit(&arguments, slow)?.expecting(ANY);
     let (watch, manager, lost) = loses_a_pserver(&cluster, &mut submitted)?;
     let waits = format!("waiting for a container for {lost}: the other pservers have no room");
     let is_it = |event: &JobEvent| {
@@ -473,7 +477,10 @@ fn node_that_cannot_start_containers_is_avoided_and_named() -> Result<()> {
     let cluster = cluster()?;
     let job = Job::bytes(&cluster, "broken")?;
     let sets = ["--set", "pservers.count=3", "--set", "pservers.shards=6"];
-    let mut submitted = job.job().submit(&sets, "step-computed=return(sleep=25,while={slow})")?;
+    let slow = "step-computed=return(sleep=25,while={slow})";
+    let starts = ["container_not_started", "since starts fail there"];
+    let submitted = job.job().submit(&sets, slow)?;
+    let mut submitted = submitted.expecting(KILLS).expecting(&starts);
     let watch = Watch::in_a_step(&mut submitted, 2)?;
     let leader = submitted.am(1)?.node;
     let is_pserver =
@@ -517,7 +524,7 @@ fn bytes_outlive_kills_without_fail_points() -> Result<()> {
     let long = Shape { passes: 1000, every: "200 steps", local_data: false };
     let cluster = cluster()?;
     let job = YarnJob::bsp(&cluster, "unslowed", long)?;
-    let mut submitted = job.submit(&[], "")?;
+    let mut submitted = job.submit(&[], "")?.expecting(KILLS);
     let lost = Slot::pserver(0);
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     kill9(watch.process(lost)?.pid)?;

@@ -13,7 +13,6 @@ use heddle_protocol::view::{CheckpointView, JobEvent, JobState, JobView};
 use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::kill9;
-use heddle_tests::logs::SMALL_NODES;
 use heddle_tests::yarn_job::{Submitted, YarnJob, settled};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -78,7 +77,7 @@ fn export_after_a_kill_equals_a_run_that_ended_there() -> Result<()> {
 fn prediction_on_hdfs_equals_the_local_one() -> Result<()> {
     let shape = Shape { passes: 2, every: "20 steps", local_data: false };
     let job = YarnJob::bsp(cluster()?, "predicted", shape)?;
-    job.submit(&[], "")?.expecting(SMALL_NODES).ends_well(LIMIT)?;
+    job.submit(&[], "")?.ends_well(LIMIT)?;
     let here = job.local_model(shape)?;
     ensure!(!here.is_empty(), "a local model");
     let predict = |model: &str, data: &str| {

@@ -11,6 +11,7 @@ use heddle_protocol::view::{JobEvent, JobView, RecoveryKind};
 use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::{Shape, model_at, sums};
 use heddle_tests::local::{Ended, kill9};
+use heddle_tests::logs::{ANY, KILLS};
 use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob, settled};
 
 use super::job_replicas::is_whole;
@@ -182,7 +183,8 @@ fn copies_and_a_mirror_mend_a_checkpoint() -> Result<()> {
     files["00001"].iter().try_for_each(damage)?;
     remove(&files["00000"][1])?;
     arguments.extend(["--set", "data.passes=6", "--resume", "--overwrite"]);
-    job.submit(&arguments, "")?.ends_well(LIMIT)?;
+    let copies = ["copy_passed_over", "another copy stands in"];
+    job.submit(&arguments, "")?.expecting(&copies).ends_well(LIMIT)?;
     let longer = YarnJob::bsp(cluster()?, "copied-alone", SHORT)?;
     let expected = longer.local_model(Shape { passes: 6, ..SHORT })?;
     ensure!(job.model()? == expected, "{:?} and not {:?}", sums(&job.model()?), sums(&expected));
@@ -210,7 +212,7 @@ fn two_of_three_copies_may_go_at_once() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "thrice", LONG)?;
     let three = ["--set", "pservers.count=3", "--set", "pservers.shards=3"];
     let sets = [&three[..], &["--set", "pservers.replicas=2"]].concat();
-    let mut submitted = job.submit(&sets, SLOW)?;
+    let mut submitted = job.submit(&sets, SLOW)?.expecting(ANY);
     submitted.wait_for("all copies are there", LIMIT, is_whole)?;
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     for slot in [Slot::pserver(0), Slot::pserver(1)] {
@@ -230,7 +232,8 @@ fn two_of_three_copies_may_go_at_once() -> Result<()> {
 fn lost_shards_alone_return_with_local_recovery() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "alone", LONG)?;
     let sets = ["--set", "training.consistency=asp", "--set", "pservers.recovery=local"];
-    let mut submitted = job.submit(&sets, SLOW)?;
+    let submitted = job.submit(&sets, SLOW)?;
+    let mut submitted = submitted.expecting(KILLS).expecting(&["updates are lost"]);
     let watch = Watch::in_a_step(&mut submitted, 2)?;
     kill9(watch.process(Slot::pserver(1))?.pid)?;
     let is_back = |view: &JobView| {
@@ -250,7 +253,7 @@ fn lost_shards_alone_return_with_local_recovery() -> Result<()> {
 #[ignore = "nightly: a job of a minute"]
 fn spare_takes_the_place_of_a_trainer() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "spare-trainer", LONG)?;
-    let mut submitted = job.submit(&["--set", "trainers.spares=1"], SLOW)?;
+    let mut submitted = job.submit(&["--set", "trainers.spares=1"], SLOW)?.expecting(KILLS);
     submitted.wait_for("the spare is ready", LIMIT, |view| {
         view.spares.is_some_and(|spares| spares.trainers.ready == 1)
     })?;
@@ -285,7 +288,7 @@ fn lanes_move_away_from_a_slow_trainer() -> Result<()> {
     ];
     // Five times as long as the others.
     let points = "step-computed=sleep(20);step-slowed=return(sleep=80,slot=1)";
-    let mut submitted = job.submit(&four, points)?;
+    let mut submitted = job.submit(&four, points)?.expecting(&["lanes are divided"]);
     let text = warned(&submitted, "lanes are divided by the trainers' speeds")?;
     ensure!(text.starts_with("trainer-1 "), "{text}");
     let view = submitted.ends_well(LIMIT)?;
@@ -302,7 +305,8 @@ fn late_tasks_are_computed_by_others_and_count_once() -> Result<()> {
         let extra = format!("trainers.extra={extra}");
         let sets = ["--set", "trainers.min=2", "--set", "checkpoint.every=10min", "--set", &extra];
         let points = "step-computed=sleep(20);step-slowed=return(sleep=1480,slot=1)";
-        let mut submitted = counting.job.submit(&sets, points)?;
+        let submitted = counting.job.submit(&sets, points)?;
+        let mut submitted = submitted.expecting(&["warning_raised"]);
         let view = submitted.ends_well(LIMIT).context(name)?;
         counting.check()?;
         ensure!(view.stragglers.is_some_and(|late| late.stopped > 0), "{:?}", view.stragglers);
@@ -340,7 +344,8 @@ fn hung_thread_is_given_up_and_named() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "hung", LONG)?;
     let switch = job.path().join("hang");
     let hang = format!("return(sleep=60000,slot=0,incarnation=1,while={})", switch.display());
-    let mut submitted = job.submit(&[], &format!("{SLOW};data-turn={hang}"))?;
+    let submitted = job.submit(&[], &format!("{SLOW};data-turn={hang}"))?;
+    let mut submitted = submitted.expecting(KILLS).expecting(&["warning_raised"]);
     let watch = Watch::in_a_step(&mut submitted, 2)?;
     std::fs::write(&switch, "")?;
     let lost = wait_until("it is given up", LIMIT, || {
@@ -410,7 +415,7 @@ fn job_goes_on_with_other_pservers_and_its_own_period() -> Result<()> {
 #[ignore = "nightly: a job of a minute"]
 fn job_outlives_the_loss_of_its_staging_directory() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "unstaged", LONG)?;
-    let mut submitted = job.submit(&[], SLOW)?;
+    let mut submitted = job.submit(&[], SLOW)?.expecting(ANY);
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let staging = format!("/user/alice/.heddle/staging/{}", submitted.id);
     cluster()?.dfs("alice", &["-rm", "-r", "-skipTrash", &staging])?;

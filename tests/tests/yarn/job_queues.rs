@@ -13,6 +13,7 @@ use heddle_storage::{Mode, StorePath, make_dirs};
 use heddle_tests::hadoop::{Cluster, Daemon, Hello, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::{Ended, kill9};
+use heddle_tests::logs::{KILLS, RM_LOST};
 use heddle_tests::yarn_job::{Counting, Watch, YarnJob, settled};
 use heddle_yarn::client::FinalApplicationStatus;
 
@@ -75,9 +76,9 @@ fn a_preempted_job_counts_exactly() -> Result<()> {
     let counting = Counting::new(cluster, "gives-way", "asp", 10)?;
     // A pass has four tasks of two such steps for each trainer: a preempted trainer is in the middle of one, and mostly
     // cannot hand it back in the half second that is left.
-    let mut first = counting
-        .job
-        .submit(&["--set", "trainers.max=15"], "step-computed=return(sleep=8000,while={slow})")?;
+    let slow = "step-computed=return(sleep=8000,while={slow})";
+    let first = counting.job.submit(&["--set", "trainers.max=15"], slow)?;
+    let mut first = first.expecting(KILLS);
     first.wait_for("it has the whole cluster", LIMIT, |view| {
         settled(view) && trainers(view) == ALL
     })?;
@@ -122,7 +123,8 @@ fn renewed_token_opens_new_connections_without_the_old_one() -> Result<()> {
     // Three minutes at this pace, a second or two without the pauses.
     let shape = Shape::passes(18);
     let job = YarnJob::bsp(cluster, "token-roll", shape)?;
-    let mut submitted = job.submit(&[], "step-computed=return(sleep=250,while={slow})")?;
+    let slow = "step-computed=return(sleep=250,while={slow})";
+    let mut submitted = job.submit(&[], slow)?.expecting(RM_LOST);
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let renewed = || {
         let logs = submitted.logs("am.log");

@@ -336,7 +336,8 @@ fn a_container_over_its_memory_is_retried_with_more() -> Result<()> {
     // The shell that becomes the trainer first starts what eats the container's memory: tail keeps a line without end.
     let hog = "case \"$HEDDLE_SLOT-$HEDDLE_INCARNATION\" in\n\
                trainer-1-1) { head -c 400000000 /dev/zero; sleep 30; } 2>/dev/null | tail >/dev/null 2>&1 & ;;\nesac";
-    let mut submitted = job.submit_with_shell(&[], "step-computed=sleep(80)", hog)?;
+    let submitted = job.submit_with_shell(&[], "step-computed=sleep(80)", hog)?;
+    let mut submitted = submitted.expecting(&["instead of trainers.memory"]);
     let view = submitted.wait_for("the trainer is replaced", LIMIT, |view| {
         settled(view) && view.history.ended_total > 0
     })?;

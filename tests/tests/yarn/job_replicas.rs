@@ -14,6 +14,7 @@ use heddle_protocol::view::{
 use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::{kill9, program};
+use heddle_tests::logs::{ANY, KILLS};
 use heddle_tests::yarn_job::{Counting, Process, Submitted, Watch, YarnJob, exit_code_left};
 use nix::sys::signal::{Signal, kill};
 
@@ -300,7 +301,7 @@ fn bytes_outlive_losses_without_a_rollback() -> Result<()> {
         "step-computed=return(sleep=80,while={{slow}});frame-received=return(sleep=1000,kind=FillEnd,while={})",
         slow_fills.display()
     );
-    let mut submitted = job.submit(&REPLICATED, &points)?;
+    let mut submitted = job.submit(&REPLICATED, &points)?.expecting(ANY);
     master_dies_in_a_refill(&mut submitted, &slow_fills)?;
     master_and_primary_die(&mut submitted)?;
     node_leaves(cluster, &mut submitted)?;
@@ -341,7 +342,8 @@ fn tables_add_up(job: &YarnJob<'_>, submitted: &Submitted<'_>) -> Result<()> {
 fn stopped_primary_that_wakes_changes_nothing() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let job = YarnJob::bsp(cluster, "superseded", SHAPE)?;
-    let mut submitted = job.submit(&REPLICATED, "step-computed=return(sleep=80,while={slow})")?;
+    let slow = "step-computed=return(sleep=80,while={slow})";
+    let mut submitted = job.submit(&REPLICATED, slow)?.expecting(ANY);
     let watch = in_a_step(&mut submitted)?;
     let (manager, there) = on_one_node(&watch)?;
     let is_pserver = |process: &&Process| process.slot.is_some_and(|it| it.role == Role::Pserver);
@@ -388,7 +390,8 @@ fn spare_takes_the_place_of_a_pserver() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let job = YarnJob::bsp(cluster, "spared", SHAPE)?;
     let spares = ["--set", "pservers.spares=1"];
-    let mut submitted = job.submit(&spares, "step-computed=return(sleep=80,while={slow})")?;
+    let slow = "step-computed=return(sleep=80,while={slow})";
+    let mut submitted = job.submit(&spares, slow)?.expecting(KILLS);
     for slot in [Slot::pserver(1), Slot::pserver(0)] {
         let ready = |view: &JobView| view.spares.is_some_and(|it| it.pservers.ready == 1);
         submitted.wait_for("the spare is ready", LIMIT, ready)?;
@@ -411,7 +414,8 @@ fn counts_of_an_ssp_job_outlive_losses_without_a_rollback() -> Result<()> {
     let counting = Counting::new(cluster, "clocks", "ssp", 30)?;
     let job = &counting.job;
     let arguments = [&REPLICATED[..], &["--set", "training.staleness=1"]].concat();
-    let mut submitted = job.submit(&arguments, "step-computed=return(sleep=40,while={slow})")?;
+    let slow = "step-computed=return(sleep=40,while={slow})";
+    let mut submitted = job.submit(&arguments, slow)?.expecting(ANY);
     for slot in [Slot::pserver(0), Slot::trainer(1), Slot::pserver(2)] {
         let watch = in_a_step(&mut submitted)?;
         let lost = watch.process(slot)?.clone();
@@ -457,7 +461,8 @@ fn saves_and_counts_outlive_savers_and_masters() -> Result<()> {
          export FAILPOINTS=\"$FAILPOINTS;before-publish=return(exit,save=2)\";; esac";
     let job = &counting.job;
     let arguments = [&REPLICATED[..], &of_saves].concat();
-    let mut submitted = job.submit_with_shell(&arguments, points, first_master)?;
+    let submitted = job.submit_with_shell(&arguments, points, first_master)?;
+    let mut submitted = submitted.expecting(ANY);
     wait_saved(&submitted, SaveNo(1))?;
     let lost = |event: &&JobEvent| matches!(event, JobEvent::Lost { .. });
     ensure!(submitted.events().iter().filter(lost).count() >= 2, "{:?}", submitted.events());

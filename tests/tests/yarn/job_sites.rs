@@ -12,6 +12,7 @@ use heddle_protocol::view::SlotState;
 use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::program;
+use heddle_tests::logs::RM_LOST;
 use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob, settled};
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -151,7 +152,8 @@ fn job_and_commands_follow_a_failover_of_the_resourcemanager() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let shape = Shape { passes: 18, ..SHAPE };
     let job = YarnJob::bsp(cluster, "failover", shape)?;
-    let mut submitted = job.submit(&[], "step-computed=return(sleep=250,while={slow})")?;
+    let slow = "step-computed=return(sleep=250,while={slow})";
+    let mut submitted = job.submit(&[], slow)?.expecting(RM_LOST);
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let am = submitted.am(1)?;
     for process in &watch.processes {
@@ -337,7 +339,8 @@ fn job_leaves_a_node_that_is_taken_out_of_service() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let shape = Shape { passes: 18, ..SHAPE };
     let job = YarnJob::bsp(cluster, "decommissioned", shape)?;
-    let mut submitted = job.submit(&[], "step-computed=return(sleep=250,while={slow})")?;
+    let slow = "step-computed=return(sleep=250,while={slow})";
+    let mut submitted = job.submit(&[], slow)?.expecting(&["leaves the cluster soon"]);
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let am = submitted.am(1)?.node;
     let leaving = watch
