@@ -32,7 +32,7 @@ struct HiddenLayer {
 impl HiddenLayer {
     /// # Errors
     /// The job file lacks a table, or one has another shape.
-    fn new(spec: &JobSpec) -> Result<Self, String> {
+    fn new(spec: &JobSpec) -> Result<Self, Failure> {
         let tables = spec.tables();
         let table = |name: &str| {
             let found = tables.iter().find(|table| table.name == name);
@@ -40,10 +40,11 @@ impl HiddenLayer {
         };
         let (hidden, output) = (table("hidden")?, table("output")?);
         if output.cols != hidden.cols + 1 {
-            return Err(format!(
+            let message = format!(
                 "cols of \"output\" must be cols of \"hidden\" + 1 (got {} and {})",
                 output.cols, hidden.cols
-            ));
+            );
+            return Err(message.into());
         }
         Ok(Self {
             hidden: hidden.id,
@@ -54,23 +55,6 @@ impl HiddenLayer {
             sums: NetworkSums::default(),
         })
     }
-}
-
-/// Ends a job whose tables do not fit: what `begin` returns as an error is the message of the job.
-struct WrongTables(String);
-
-impl Algorithm for WrongTables {
-    fn constants(&self, _phase: PhaseKind) -> Vec<PullItem> {
-        Vec::new()
-    }
-
-    fn begin(&mut self, _phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), Failure> {
-        Err(self.0.clone().into())
-    }
-
-    fn prepare(&mut self, _work: &mut StepWork) {}
-
-    fn compute(&mut self, _work: &mut StepWork, _metrics: &mut TaskMetrics) {}
 }
 
 impl Algorithm for HiddenLayer {
@@ -121,8 +105,5 @@ impl Algorithm for HiddenLayer {
 }
 
 fn main() -> std::process::ExitCode {
-    heddle_trainer::main_with(|spec| match HiddenLayer::new(spec) {
-        Ok(layer) => Box::new(layer),
-        Err(problem) => Box::new(WrongTables(problem)),
-    })
+    heddle_trainer::main_with(HiddenLayer::new)
 }

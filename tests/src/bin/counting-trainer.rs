@@ -102,6 +102,6 @@ impl Algorithm for Counting {
 fn main() -> std::process::ExitCode {
     heddle_trainer::main_with_saver(|spec, saver| {
         let sparse = spec.tables().iter().all(|table| table.kind == TableKind::Sparse);
-        Box::new(Counting { sparse, saves: Saves::of(saver) })
+        Ok(Counting { sparse, saves: Saves::of(saver) })
     })
 }

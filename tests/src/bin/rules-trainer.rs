@@ -112,5 +112,5 @@ impl Algorithm for Rules {
 }
 
 fn main() -> std::process::ExitCode {
-    heddle_trainer::main_with(|spec| Box::new(Rules::new(spec)))
+    heddle_trainer::main_with(|spec| Ok(Rules::new(spec)))
 }

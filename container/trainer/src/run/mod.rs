@@ -92,6 +92,19 @@ pub enum TrainerError {
     /// The job needs an algorithm that this program does not have.
     #[error("the job's algorithm is custom: its program must be named in trainers.command")]
     NoAlgorithm,
+    /// The program cannot train the job.
+    #[error("{0}")]
+    Refused(Failure),
+}
+
+impl TrainerError {
+    /// The failure of the job.
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Refused(failure) => failure.clone(),
+            other => Failure::new(ErrorClass::Input, chain(other)),
+        }
+    }
 }
 
 /// Runs a trainer with the built-in algorithms until the job ends it. In a YARN container whose job has
@@ -115,15 +128,19 @@ pub fn run(environment: ContainerEnvironment) -> Result<(), TrainerError> {
 }
 
 /// The `main` of a custom trainer, as `trainers.command` names it: runs the algorithm that `algorithm` creates
-/// for the job.
+/// for the job. Its failure ends the job.
 ///
 /// ```no_run
-/// # fn mine(spec: &heddle_protocol::spec::JobSpec) -> Box<dyn heddle_trainer::Algorithm> { unimplemented!() }
+/// # use heddle_protocol::{failure::Failure, spec::JobSpec};
+/// # use heddle_trainer::algorithm::Kmeans as Mine;
+/// # fn mine(spec: &JobSpec) -> Result<Mine, Failure> { unimplemented!() }
 /// fn main() -> std::process::ExitCode {
 ///     heddle_trainer::main_with(mine)
 /// }
 /// ```
-pub fn main_with(algorithm: impl FnOnce(&JobSpec) -> Box<dyn Algorithm>) -> ExitCode {
+pub fn main_with<A: Algorithm + 'static>(
+    algorithm: impl FnOnce(&JobSpec) -> Result<A, Failure>,
+) -> ExitCode {
     main_with_saver(|spec, _| algorithm(spec))
 }
 
@@ -131,21 +148,24 @@ pub fn main_with(algorithm: impl FnOnce(&JobSpec) -> Box<dyn Algorithm>) -> Exit
 ///
 /// ```no_run
 /// # use std::time::Duration;
-/// # use heddle_trainer::ModelSaver;
-/// # struct Mine(ModelSaver);
-/// # fn mine(saver: ModelSaver) -> Box<dyn heddle_trainer::Algorithm> { unimplemented!() }
+/// # use heddle_trainer::{ModelSaver, algorithm::Kmeans as Mine};
+/// # fn mine(saver: ModelSaver) -> Result<Mine, heddle_protocol::failure::Failure> { unimplemented!() }
 /// fn main() -> std::process::ExitCode {
 ///     // The algorithm calls `saver.ask(Duration::from_secs(5))` when it wants the model saved.
 ///     heddle_trainer::main_with_saver(|_spec, saver| mine(saver))
 /// }
 /// ```
-pub fn main_with_saver(
-    algorithm: impl FnOnce(&JobSpec, ModelSaver) -> Box<dyn Algorithm>,
+pub fn main_with_saver<A: Algorithm + 'static>(
+    algorithm: impl FnOnce(&JobSpec, ModelSaver) -> Result<A, Failure>,
 ) -> ExitCode {
     let ran = ContainerEnvironment::from_process()
         .inspect(adopt_tokens)
         .map_err(TrainerError::from)
-        .and_then(|environment| run_with(environment, |spec, saver| Ok(algorithm(spec, saver))));
+        .and_then(|environment| {
+            run_with(environment, |spec, saver| {
+                Ok(Box::new(algorithm(spec, saver).map_err(TrainerError::Refused)?))
+            })
+        });
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -183,10 +203,15 @@ fn run_with(
         return Ok(());
     };
     let entered = log.span().entered();
-    let made = algorithm(&welcome.spec, saver);
-    if let Err(error) = &made {
-        reporter.send(Report::Fatal { failure: Failure::new(ErrorClass::Input, chain(error)) });
-    }
+    let algorithm = match algorithm(&welcome.spec, saver) {
+        Ok(algorithm) => algorithm,
+        Err(error) => {
+            reporter.send(Report::Fatal { failure: error.failure() });
+            // The ApplicationMaster ends the process when it has received the report.
+            while ordered.recv().is_ok() {}
+            return Err(error);
+        }
+    };
     let client = Client::start(Settings {
         layout: Layout::of(&welcome.spec)?,
         has_backups: welcome.spec.pservers.replicas > 0,
@@ -200,7 +225,6 @@ fn run_with(
     let (items, read) = bounded(ITEMS_MAX);
     let quarantine = heddle_agent::log_dir().unwrap_or_default().join(QUARANTINE);
     let reports = reporter.clone();
-    let algorithm = made?;
     // After the algorithm: another program may replace this process there, and it reads the plan itself.
     let plan = input_plan::read(&welcome.plan)?;
     let feeds = Feeds::new(plan, quarantine, status.waits(), items);
