@@ -203,7 +203,7 @@ impl Coordinator {
             }
             Command::Fault(fault) => self.fault(fault),
             // Commands for the agent and for trainers.
-            Command::Refused { .. }
+            other @ (Command::Refused { .. }
             | Command::Stop { .. }
             | Command::Work { .. }
             | Command::Lanes { .. }
@@ -213,9 +213,7 @@ impl Coordinator {
             | Command::Drain
             | Command::Tokens(_)
             | Command::Export(_)
-            | Command::SaveAnswer { .. } => {
-                tracing::debug!("command_ignored")
-            }
+            | Command::SaveAnswer { .. }) => tracing::debug!(?other, "command_ignored"),
         }
     }
 
