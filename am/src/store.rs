@@ -137,10 +137,7 @@ impl Store {
             let reads =
                 matches!(*what, StoreCall::OlderBase { .. } | StoreCall::ReplaceCopies { .. });
             let performed = self.perform(*what, &watch, &notices);
-            let outcome = match reads {
-                true => performed.await,
-                false => watch.over(performed).await,
-            };
+            let outcome = if reads { performed.await } else { watch.over(performed).await };
             if events.send(Event::Stored { call, outcome }).is_err() {
                 return;
             }

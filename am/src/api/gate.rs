@@ -98,10 +98,7 @@ pub fn way(base: &str, addresses: &BTreeSet<IpAddr>, peer: IpAddr, path: &str) -
     }
     // This word shows the proxy that it was redirected to itself, and it stops (`WebAppProxyServlet`).
     let base = base.replacen("/proxy/", "/proxy/redirect/", 1);
-    let path = match path.starts_with('/') {
-        true => path,
-        false => "/",
-    };
+    let path = if path.starts_with('/') { path } else { "/" };
     Way::Redirect(format!("{base}{path}"))
 }
 

@@ -246,10 +246,7 @@ fn proved(
     let proof: [u8; 32] = hex_header(request.headers(), heddle_protocol::handshake::HEADER_PROOF)
         .ok_or(HandshakeError::Proof)?;
     hello.check_client(&shared.secret, channel(&hello), &nonce, &proof)?;
-    match state.place.prove() {
-        true => Ok(hello),
-        false => Err(ProofError::NoRoom),
-    }
+    if state.place.prove() { Ok(hello) } else { Err(ProofError::NoRoom) }
 }
 
 async fn session(

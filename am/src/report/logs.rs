@@ -113,10 +113,7 @@ pub async fn tails(
         return Err("the web server of its node is not known".to_owned());
     }
     // A cluster without security trusts the name; a secured one ignores it.
-    let name = match url::is_user(user) {
-        true => format!("user.name={user}"),
-        false => String::new(),
-    };
+    let name = if url::is_user(user) { format!("user.name={user}") } else { String::new() };
     let base = format!("http://{node_http}/ws/v1/node");
     let listing = format!("{base}/containers/{container}/logs?{name}");
     let reason = |error: FetchError| chain(&error);

@@ -98,10 +98,7 @@ fn stated(configuration: &Configuration, key: &str) -> Result<Option<Duration>, 
         return Ok(Some(UNLIMITED));
     }
     let time = configuration.duration(key, TimeUnit::Millis, UNLIMITED)?;
-    Ok(Some(match time.is_zero() {
-        true => UNLIMITED,
-        false => time.min(UNLIMITED),
-    }))
+    Ok(Some(if time.is_zero() { UNLIMITED } else { time.min(UNLIMITED) }))
 }
 
 #[cfg(test)]

@@ -87,10 +87,7 @@ impl<'a> Unregistration<'a> {
     pub(super) async fn refused(&self, refusal: StartFailure) -> ExitCode {
         refusal.print();
         let outcome = refusal.outcome();
-        let fenced = match refusal.is_fenced {
-            true => Fenced::ByAttempt,
-            false => Fenced::Not,
-        };
+        let fenced = if refusal.is_fenced { Fenced::ByAttempt } else { Fenced::Not };
         if fenced == Fenced::Not {
             let ended = view::JobEvent::Ended {
                 state: outcome.state,

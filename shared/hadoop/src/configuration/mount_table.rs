@@ -228,10 +228,7 @@ impl MountTable {
 
     fn mount_points(&self) -> String {
         let all: Vec<String> = self.links.keys().map(|names| shown(names)).collect();
-        match all.is_empty() {
-            true => "none".to_owned(),
-            false => all.join(", "),
-        }
+        if all.is_empty() { "none".to_owned() } else { all.join(", ") }
     }
 
     /// Adds the entry of a key; `entry` is the key without the table's name.

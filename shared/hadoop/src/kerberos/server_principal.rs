@@ -46,10 +46,7 @@ impl ServerPrincipal {
             Ok(configuration.trimmed(key)?.filter(|value| !value.is_empty()))
         };
         let pattern = format!("{key}.pattern");
-        let others = match configuration.is_stated(&pattern) {
-            true => stated(&pattern)?,
-            false => None,
-        };
+        let others = if configuration.is_stated(&pattern) { stated(&pattern)? } else { None };
         Ok(Self { key, configured: stated(key)?, others })
     }
 

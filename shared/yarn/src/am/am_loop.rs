@@ -39,10 +39,7 @@ impl Default for HeartbeatInterval {
 
 impl HeartbeatInterval {
     fn pause(self, am: &ApplicationMaster) -> Duration {
-        match am.has_news() || am.is_waiting() {
-            true => self.waiting.min(self.idle),
-            false => self.idle,
-        }
+        if am.has_news() || am.is_waiting() { self.waiting.min(self.idle) } else { self.idle }
     }
 }
 
