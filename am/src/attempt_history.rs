@@ -69,7 +69,7 @@ impl AttemptHistory {
         }
     }
 
-    /// Puts recoveries and checkpoints of earlier attempts before those of this one.
+    /// Puts recoveries and checkpoints of earlier attempts before its own.
     pub fn precede(&self, view: &mut JobView) {
         let room = RECOVERIES_MAX.saturating_sub(view.recoveries.len());
         let left_out = self.recoveries.len().saturating_sub(room);

@@ -224,7 +224,7 @@ pub async fn claim(
 /// Determines what [`claim`] would follow now, and claims nothing. A job that is rejected for it has fenced no owner.
 ///
 /// # Errors
-/// As [`claim`].
+/// See [`claim`].
 pub async fn look(
     dir: &CheckpointDir,
     request: &ClaimRequest,
@@ -288,7 +288,7 @@ pub fn same_application(one: &Owner, other: &Owner) -> bool {
 /// Whether the owner of the highest claim permits this one.
 ///
 /// # Errors
-/// As [`claim`].
+/// See [`claim`].
 pub async fn may_follow(
     dir: &CheckpointDir,
     before: &ClaimRecord,

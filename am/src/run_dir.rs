@@ -129,7 +129,7 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// One that exists.
+    /// An existing directory.
     #[must_use]
     pub fn open(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -229,7 +229,7 @@ impl RunDir {
         Secret::from_hex(&text).map_err(|source| RunDirError::Secret { path, source })
     }
 
-    /// Reads one of the JSON files.
+    /// Reads a JSON file.
     ///
     /// # Errors
     /// When it cannot be read or has another form.
@@ -240,7 +240,7 @@ impl RunDir {
         serde_json::from_slice(&text).map_err(|source| RunDirError::Form { path, source })
     }
 
-    /// Writes one of the JSON files, whole or not at all.
+    /// Writes a JSON file, whole or not at all.
     ///
     /// # Errors
     /// When it cannot be written.

@@ -32,7 +32,7 @@ impl StorageWatch {
         *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 
-    /// Waits for a call. One that takes longer than five seconds is shown as a wait, and so is its end.
+    /// Waits for a call. If it takes longer than five seconds, the wait and its end are shown.
     pub async fn over<T>(&self, call: impl Future<Output = T>) -> T {
         self.after(SHOWN_AFTER, call).await
     }

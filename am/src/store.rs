@@ -72,7 +72,7 @@ pub async fn open_with_retries(
 /// Opens the checkpoint directory of a job, with its mirrors.
 ///
 /// # Errors
-/// As [`open_with_retries`].
+/// See [`open_with_retries`].
 pub async fn open_of_job(
     spec: &CheckpointSpec,
     location: &StorageUrl,

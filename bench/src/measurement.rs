@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// One figure of Heddle beside that of its baseline.
+/// A figure of Heddle beside the figure of its baseline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measurement {
     /// What was measured.
@@ -21,7 +21,7 @@ pub struct Measurement {
     pub baseline_value: f64,
     /// Its 99th percentile.
     pub baseline_p99: f64,
-    /// Speed of Heddle divided by that of the baseline: above 1 Heddle is faster.
+    /// Speed of Heddle divided by the baseline's: above 1 Heddle is faster.
     pub ratio: f64,
     /// Samples of Heddle.
     pub samples: usize,

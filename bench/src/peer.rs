@@ -92,7 +92,7 @@ pub fn pserver_member(index: u32) -> Member {
 /// second one holds nothing.
 ///
 /// # Errors
-/// As [`pserver`].
+/// See [`pserver`].
 pub fn pserver_and_receiver(rows: u64) -> io::Result<[Standalone; 2]> {
     let table = || dense_table(0, "w", rows, 1, Optimizer::sgd(0.1));
     let pservers = [
@@ -216,10 +216,10 @@ impl TrainerPeer {
         Self::connect_by(endpoint, index, Mechanism::Hmac)
     }
 
-    /// As [`Self::connect`], by a mechanism.
+    /// Connects by a mechanism; see [`Self::connect`].
     ///
     /// # Errors
-    /// As [`Self::connect`].
+    /// See [`Self::connect`].
     pub fn connect_by(endpoint: SocketAddr, index: u32, mechanism: Mechanism) -> io::Result<Self> {
         let socket = TcpStream::connect(endpoint)?;
         socket.set_nodelay(true)?;
@@ -262,7 +262,7 @@ impl TrainerPeer {
     /// A push or a pull of the rows from 0 on.
     ///
     /// # Errors
-    /// As [`Self::push`] and [`Self::pull`].
+    /// See [`Self::push`] and [`Self::pull`].
     pub fn exchange(&mut self, is_push: bool, values: &mut [f32]) -> io::Result<()> {
         if is_push { self.push(0, values) } else { self.pull(0, values) }
     }

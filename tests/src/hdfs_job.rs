@@ -90,7 +90,7 @@ impl<'c> HdfsJob<'c> {
     /// The same job on this machine's disk, to compare with.
     ///
     /// # Errors
-    /// As [`HdfsJob::new`].
+    /// See [`HdfsJob::new`].
     pub fn local_model(&self, shape: Shape) -> Result<BTreeMap<String, Vec<u8>>> {
         self.local_model_with(shape, &[])
     }
@@ -98,7 +98,7 @@ impl<'c> HdfsJob<'c> {
     /// The same with arguments of `heddle run`, such as `--set` and a key's value.
     ///
     /// # Errors
-    /// As [`HdfsJob::new`].
+    /// See [`HdfsJob::new`].
     pub fn local_model_with(
         &self,
         shape: Shape,
@@ -235,7 +235,7 @@ impl<'c> HdfsJob<'c> {
     /// The same where that job has further arguments, such as `--set` and a key's value.
     ///
     /// # Errors
-    /// As [`same_as_local`](Self::same_as_local).
+    /// See [`same_as_local`](Self::same_as_local).
     pub fn same_as_local_with(&self, shape: Shape, arguments: &[&str]) -> Result<()> {
         let (model, expected) = (self.model()?, self.local_model_with(shape, arguments)?);
         ensure!(model == expected, "{:?} and not {:?}", sums(&model), sums(&expected));

@@ -36,7 +36,7 @@ impl<'c> SecuredJob<'c> {
     /// As [`SecuredJob::new`] with this number of passes, of 19 steps each.
     ///
     /// # Errors
-    /// As [`SecuredJob::new`].
+    /// See [`SecuredJob::new`].
     pub fn of_passes(cluster: &'c Cluster, name: &str, passes: u32) -> Result<Self> {
         let root = format!("/user/alice/{name}");
         let job = Self { root, passes, ..Self::without_data(cluster)? };
@@ -51,7 +51,7 @@ impl<'c> SecuredJob<'c> {
     /// The quick start of README with fewer passes, of 29 steps each; data, checkpoints and model are on HDFS.
     ///
     /// # Errors
-    /// As [`SecuredJob::new`].
+    /// See [`SecuredJob::new`].
     pub fn quick_start(cluster: &'c Cluster, name: &str, passes: u32) -> Result<Self> {
         let root = format!("/user/alice/{name}");
         let job = Self { root, passes, is_quick_start: true, ..Self::without_data(cluster)? };
@@ -186,7 +186,7 @@ impl<'c> SecuredJob<'c> {
     /// As [`SecuredJob::submit`], with these variables.
     ///
     /// # Errors
-    /// As [`SecuredJob::submit`].
+    /// See [`SecuredJob::submit`].
     pub fn submit_with(
         &self,
         variables: &[(&str, &str)],
@@ -230,7 +230,7 @@ impl<'c> SecuredJob<'c> {
     /// As [`SecuredJob::same_as_local`], for several models in the job's folder on HDFS.
     ///
     /// # Errors
-    /// As [`SecuredJob::same_as_local`].
+    /// See [`SecuredJob::same_as_local`].
     pub fn are_same_as_local(&self, models: &[impl AsRef<str>]) -> Result<()> {
         let to = tempfile::tempdir_in(self.path())?;
         let target = to.path().display().to_string();

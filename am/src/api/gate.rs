@@ -1,6 +1,6 @@
 //! Access control for the pages: on YARN users reach them through its proxy, which authenticates them.
 //!
-//! The rule is that of Hadoop's `AmIpFilter`, so that a Heddle job looks to an operator like any other application:
+//! The rule is the same as in Hadoop's `AmIpFilter`, so that a Heddle job looks to an operator like any other application:
 //! pages are served to the hosts of the proxy only, and all other clients are redirected there. It keeps browsers on one
 //! origin. It does not protect secrets: any process on the proxy's host passes, and the pages contain none. [`Viewers`]
 //! decides which users may see them. The calls of containers and operators (`/v1/…`)

@@ -144,7 +144,7 @@ fn table(title: &str, head: &[&str], rows: impl ExactSizeIterator<Item = Vec<Mar
     folded(title, head, rows, ROWS_MAX)
 }
 
-/// As [`table`], with the rows after the first `open` folded.
+/// A [`table`] whose rows after the first `open` are folded.
 fn folded(
     title: &str,
     head: &[&str],

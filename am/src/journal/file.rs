@@ -18,7 +18,7 @@ use heddle_storage::SidecarError;
 use md5::Digest as _;
 use serde::{Deserialize, Serialize};
 
-/// Version that is written, and the only one that is read.
+/// Version that is written, and read.
 pub const JOURNAL_VERSION: u32 = 2;
 /// Longest file. Its records are some kilobytes, the shard map once, and 200 bytes for each evaluation.
 pub(super) const FILE_BYTES_MAX: usize = 64 << 20;
@@ -94,7 +94,7 @@ pub(super) fn number_of(file: &str) -> Option<u64> {
     (name(number) == file).then_some(number)
 }
 
-/// Whether a name is that of a segment of version 1.
+/// Whether a segment of version 1 has the name.
 pub(super) fn is_segment_of_version_1(file: &str) -> bool {
     file.len() >= 8 && file.bytes().all(|byte| byte.is_ascii_digit())
 }

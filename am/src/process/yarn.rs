@@ -147,7 +147,7 @@ impl<'a> StartedAttempt<'a> {
         Ok(Self { inputs, files, listening, gate, owner, containers, keeper, events, log })
     }
 
-    /// Waits for tokens where those of the submission are dead. The attempt registers meanwhile.
+    /// Waits for tokens where the submission's tokens are dead. The attempt registers meanwhile.
     async fn wait_for_tokens(&self) {
         if let Some(keeper) = self.keeper.as_ref().filter(|_| self.inputs.usable_tokens().is_none())
         {

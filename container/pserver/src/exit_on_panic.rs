@@ -1,4 +1,4 @@
-//! Ends the process when one of its threads panics.
+//! Ends the process when a thread panics.
 
 use heddle_protocol::exit_code::ContainerExitCode;
 

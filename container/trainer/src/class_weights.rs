@@ -1,4 +1,4 @@
-//! Weights of classes (`data.class-weights`): each record's weight is multiplied by that of its label.
+//! Weights of classes (`data.class-weights`): each record's weight is multiplied by its label's weight.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::batch::Batch;
 pub struct ClassWeights(Arc<[(f32, f32)]>);
 
 impl ClassWeights {
-    /// Those of a job.
+    /// The weights of a job.
     #[must_use]
     pub fn of(spec: &JobSpec) -> Self {
         // Classes are below 2¹⁶, which f32 holds exactly.

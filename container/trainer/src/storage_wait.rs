@@ -88,7 +88,7 @@ impl ReaderWait {
         lock(&self.text).file = file;
     }
 
-    /// A call to the storage begins. One that follows a failure continues that wait.
+    /// A call to the storage begins. After a failure it continues the wait.
     pub fn begin(&self) {
         let now_ms = millis(self.base.elapsed());
         // One thread begins and ends waits.

@@ -21,7 +21,7 @@ pub struct GssError {
     pub minor_text: String,
 }
 
-/// The text of the minor code is the cause. That of the major code is generic and is used where there is no other.
+/// The text of the minor code is the cause. The text of the major code is generic and is used in its absence.
 fn text<'a>(major: &'a str, minor: &'a str) -> &'a str {
     let minor = minor.trim();
     if minor.is_empty() || minor == "Success" { major } else { minor }

@@ -37,7 +37,7 @@ pub struct FoundFiles {
 ///
 /// # Errors
 /// `NotFound` if nothing matches; `Unsupported` for a malformed pattern and for a name that is not UTF-8; `NotAFile` for pipes
-/// and the like; errors of the storage, among them that of a link that leads nowhere.
+/// and the like; errors of the storage, also of a link that leads nowhere.
 pub async fn find_files(
     storage: &dyn Storage,
     pattern: &StorePath,

@@ -109,7 +109,7 @@ pub async fn read_small(
 /// Creates a directory and all missing directories above it, each with `mode`. Existing directories do not change.
 ///
 /// # Errors
-/// Errors of the storage; `NotADirectory` if a file has one of the names.
+/// Errors of the storage; `NotADirectory` if a file has a name of the path.
 pub async fn make_dirs(
     storage: &dyn Storage,
     path: &StorePath,

@@ -29,7 +29,7 @@ pub enum PathError {
     /// A name is `..`, or contains a `/` or a zero byte where a single name is expected.
     #[error("'{0}' is not a name that may stand in a path")]
     Name(String),
-    /// The path or one of its names is too long.
+    /// The path or a name in it is too long.
     #[error("path of {0} bytes is too long")]
     TooLong(usize),
 }
@@ -90,7 +90,7 @@ impl StorePath {
     /// Another name in the same directory.
     ///
     /// # Errors
-    /// As [`join`](Self::join).
+    /// See [`join`](Self::join).
     pub fn sibling(&self, name: &str) -> Result<Self, PathError> {
         self.parent().unwrap_or_else(Self::root).join(name)
     }

@@ -44,7 +44,7 @@ pub async fn check_place(
 /// the nearest existing directory. Leaves no files.
 ///
 /// # Errors
-/// As [`check_place`] and [`probe`].
+/// See [`check_place`] and [`probe`].
 pub async fn try_place(storage: &dyn Storage, dir: &StorePath) -> Result<(), StorageError> {
     let nearest = check_place(storage, dir).await?;
     probe(storage, &nearest.join(&hidden_probe_name(Uuid::new_v4()))?).await

@@ -145,7 +145,7 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// no more than that (HDFS counts a whole block of each copy against a quota).
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// See [`create`](Self::create).
     async fn create_sized(
         &self,
         path: &StorePath,
@@ -169,7 +169,7 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// to detect that a file was replaced.
     ///
     /// # Errors
-    /// As [`open`](Self::open) and [`stat`](Self::stat).
+    /// See [`open`](Self::open) and [`stat`](Self::stat).
     async fn open_version(
         &self,
         path: &StorePath,
@@ -187,7 +187,7 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// Reads exactly `len` bytes from byte `offset`.
     ///
     /// # Errors
-    /// As [`open`](Self::open); `Short` when the file ends before.
+    /// See [`open`](Self::open); `Short` when the file ends before.
     async fn read_range(
         &self,
         path: &StorePath,
@@ -204,7 +204,7 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// The owner and permissions of a path; `None` where the storage has none.
     ///
     /// # Errors
-    /// As [`stat`](Self::stat).
+    /// See [`stat`](Self::stat).
     async fn access(&self, _path: &StorePath) -> Result<Option<FileAccess>, StorageError> {
         Ok(None)
     }
@@ -251,7 +251,7 @@ pub trait Storage: Debug + Send + Sync + 'static {
     /// system.
     ///
     /// # Errors
-    /// As [`stat`](Self::stat).
+    /// See [`stat`](Self::stat).
     async fn blocks(&self, _path: &StorePath) -> Result<Vec<BlockPlace>, StorageError> {
         Ok(Vec::new())
     }
@@ -293,13 +293,13 @@ pub trait Writer: Debug + Send {
     /// Makes the written bytes durable (HDFS: hsync on each DataNode of the pipeline).
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// See [`write`](Self::write).
     async fn sync(&mut self) -> Result<(), WriteError>;
 
     /// Ends the file; its length is final. Does not sync.
     ///
     /// # Errors
-    /// As [`write`](Self::write). An unknown outcome is resolved like the others: by length and digest of the bytes that can
+    /// See [`write`](Self::write). An unknown outcome is resolved like the others: by length and digest of the bytes that can
     /// be read back.
     async fn close(self: Box<Self>) -> Result<(), WriteError>;
 }
@@ -317,7 +317,7 @@ pub trait Reader: Debug + Send {
     /// number; 0 at the end of the file. The content of `buffer` is lost if the call is dropped before it ends.
     ///
     /// # Errors
-    /// As [`next`](Self::next); `buffer` keeps what it had.
+    /// See [`next`](Self::next); `buffer` keeps what it had.
     async fn append_to(&mut self, buffer: &mut Vec<u8>) -> Result<usize, StorageError> {
         let chunk = self.next().await?.unwrap_or_default();
         buffer.extend_from_slice(&chunk);

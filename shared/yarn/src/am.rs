@@ -241,7 +241,7 @@ impl ApplicationMaster {
     /// and the attempt is closed, this call has succeeded.
     ///
     /// # Errors
-    /// As [`allocate`](Self::allocate).
+    /// See [`allocate`](Self::allocate).
     pub async fn finish(
         &mut self,
         status: FinalStatus,

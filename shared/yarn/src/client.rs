@@ -310,7 +310,7 @@ impl YarnClient {
     /// now: the ResourceManager cuts it to `yarn.cluster.max-application-priority`.
     ///
     /// # Errors
-    /// As [`move_to_queue`](Self::move_to_queue).
+    /// See [`move_to_queue`](Self::move_to_queue).
     pub async fn set_priority(
         &self,
         id: ApplicationId,
@@ -355,7 +355,7 @@ impl YarnClient {
     /// Fails a running attempt (`failApplicationAttempt`); the next one starts if the application has attempts left.
     ///
     /// # Errors
-    /// As [`move_to_queue`](Self::move_to_queue).
+    /// See [`move_to_queue`](Self::move_to_queue).
     pub async fn fail_attempt(&self, id: ApplicationAttemptId) -> Result<(), ClientError> {
         let request =
             proto::FailApplicationAttemptRequestProto { application_attempt_id: Some(id.into()) };

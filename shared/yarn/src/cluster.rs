@@ -88,7 +88,7 @@ impl Cluster {
     /// [`Cluster::new`] with other timeouts.
     ///
     /// # Errors
-    /// As [`Cluster::new`].
+    /// See [`Cluster::new`].
     pub fn with(
         configuration: &Configuration,
         user: User,

@@ -55,7 +55,7 @@ pub struct Container {
     pub node: NodeId,
     /// `host:port` of the NodeManager's web pages; empty if unknown.
     pub node_http_address: String,
-    /// Its resources, at least those of the ask.
+    /// Its resources, at least what the ask wanted.
     pub resources: Resources,
     /// The priority of the ask.
     pub priority: Priority,

@@ -466,7 +466,7 @@ impl RmSession {
         let state = report.state;
         tracing::info!(node = %report.id, ?state, report.health_report, "node_changed");
         match state {
-            // Its containers still run; those of a lost or stopped node are reported one by one.
+            // Its containers still run; the containers of a lost or stopped node are reported one by one.
             Some(NodeState::Unhealthy | NodeState::Decommissioning) => {
                 self.send(Event::NodeLeaving { node: report.id.host.clone() });
             }

@@ -1,7 +1,7 @@
 //! Tokens of a job with a keytab: fetched by the ApplicationMaster, given to all containers, cancelled at the end.
 //!
 //! Only this process logs in by Kerberos. When to fetch is decided by [`TokenSchedule`], what follows for the job by its
-//! core. File systems are asked at the same time: one that does not answer delays none of the others. The login blocks, on threads of its own (`heddle_hadoop::kerberos`). New tokens go first into the token file of this
+//! core. All file systems are asked at the same time, and each delays its own tokens alone. The login blocks, on threads of its own (`heddle_hadoop::kerberos`). New tokens go first into the token file of this
 //! process, then into the launch context of containers, then to the running ones: a container that starts meanwhile has
 //! either the new ones or is registered after them.
 
@@ -193,7 +193,7 @@ impl KeeperWork {
         wait_ms
     }
 
-    /// Cancels all tokens, those of different file systems at the same time.
+    /// Cancels all tokens, at all file systems at the same time.
     async fn cancel(self: Arc<Self>) {
         let live = std::mem::take(&mut *self.live.lock().await);
         let count = live.len();

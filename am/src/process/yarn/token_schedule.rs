@@ -29,7 +29,7 @@ struct FileSystemTokens {
     refresh: TokenRefresh,
     /// The newest one.
     issued: Option<IssuedToken>,
-    /// Of the last fetch; `None` after one that did not fail.
+    /// Of the last fetch; `None` after a success.
     error: Option<String>,
 }
 
@@ -83,7 +83,7 @@ impl TokenSchedule {
             }
         }
         let lacks = |one: &FileSystemTokens| one.is_needed && one.issued.is_none();
-        // Those of the submission are used where there are no others.
+        // The submission's tokens are used where there are no others.
         let submitted = self.submitted_until_ms.filter(|_| self.file_systems.iter().any(lacks));
         let tokens =
             InstallTokens { serial: self.serial, credentials: CredentialsBytes(all.encode()) };

@@ -1,4 +1,4 @@
-//! How long tokens last: those of a submission, and those that this process fetched.
+//! How long tokens of a submission last, and tokens that this process fetched.
 
 use heddle_am_core::TokenLifetime;
 use heddle_hadoop::token::{Credentials, token_kind};

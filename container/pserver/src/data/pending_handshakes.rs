@@ -56,7 +56,7 @@ impl PendingHandshakes {
     }
 }
 
-/// One of the connections. Dropped after its authentication, or when it closes.
+/// A connection. Dropped after its authentication, or when it closes.
 pub(super) struct PendingHandshake {
     all: Rc<PendingHandshakes>,
     number: u64,

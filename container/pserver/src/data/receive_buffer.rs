@@ -55,7 +55,7 @@ impl ReceiveBuffer {
     /// Room for the next bytes; never empty. Call [`Self::filled`] with the number of received bytes.
     ///
     /// # Errors
-    /// As [`Self::front`].
+    /// See [`Self::front`].
     pub(crate) fn space(&mut self) -> Result<&mut [u8], FrameError> {
         let frame =
             self.header()?.map_or(HEADER_BYTES, |header| HEADER_BYTES + header.payload_bytes());

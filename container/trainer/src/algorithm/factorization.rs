@@ -227,7 +227,7 @@ impl FactorizationMachine {
     /// The algorithm for a job.
     ///
     /// # Panics
-    /// If the job is not one of a factorization machine, whose tables it needs.
+    /// If the job lacks the tables of a factorization machine.
     #[must_use]
     pub fn new(spec: &JobSpec) -> Self {
         let tables = spec.tables();

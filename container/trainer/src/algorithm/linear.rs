@@ -89,7 +89,7 @@ impl LinearAlgorithm {
     /// The algorithm for a job.
     ///
     /// # Panics
-    /// If the job is not one of the linear family, whose tables it needs.
+    /// If the job lacks the tables of a linear model.
     #[must_use]
     pub fn new(spec: &JobSpec) -> Self {
         let tables = spec.tables();
@@ -157,7 +157,7 @@ impl LinearAlgorithm {
         self.push(work, Rows::Range(0..self.features), values);
     }
 
-    /// Pushes these gradients of weights, and those of the bias.
+    /// Pushes these gradients of weights, and the gradients of the bias.
     fn push(&self, work: &mut StepWork, rows: Rows, values: Vec<f32>) {
         work.gradient.tables.push(TableGradient { table: self.weights, rows, values });
         let values = self.sums.offsets.iter().map(|sum| *sum as f32).collect();

@@ -166,7 +166,7 @@ pub(crate) fn softmax(scores: &mut [f64]) -> (usize, f64) {
 /// its weight, which is 1 if it is `None`.
 ///
 /// # Panics
-/// If the label is not one of the classes.
+/// If the label is beyond the classes.
 pub(crate) fn count_classes(
     scores: &mut [f64],
     label: f32,

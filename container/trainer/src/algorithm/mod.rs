@@ -39,7 +39,7 @@ use crate::batch::Batch;
 /// Calls of different steps interleave: between a step's [`prepare`](Self::prepare) and
 /// [`compute`](Self::compute) others may be prepared and computed. [`StepWork`] holds the state of a step.
 pub trait Algorithm: Send {
-    /// Upper bound of feature indices. By default that of the job file; for a custom algorithm the highest possible.
+    /// Upper bound of feature indices. By default the job file's; for a custom algorithm the highest possible.
     fn features(&self, spec: &JobSpec) -> u64 {
         if spec.model.features == 0 { u64::from(u32::MAX) } else { spec.model.features }
     }
@@ -77,7 +77,7 @@ pub struct StepWork {
     pub batch: Batch,
     /// The task that the records are of.
     pub task: TaskId,
-    /// The number of the first record among those of the task, from 0: bad ones do not count.
+    /// The number of the first record in the task, from 0: bad records do not count.
     pub first_record: u64,
     /// The distinct features of the batch, ascending, if the algorithm [uses them](Algorithm::indexes_features).
     pub keys: Vec<u32>,

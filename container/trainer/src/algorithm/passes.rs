@@ -24,9 +24,9 @@ pub(super) struct PassValues<'a, W> {
 /// Sums of the loss's derivatives over the records of a step.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PassSums {
-    /// As [`PassValues::weights`].
+    /// By each of [`PassValues::weights`].
     pub(super) weights: Vec<f64>,
-    /// As [`PassValues::offsets`].
+    /// By each of [`PassValues::offsets`].
     pub(super) offsets: Vec<f64>,
 }
 

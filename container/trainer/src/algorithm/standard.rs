@@ -63,7 +63,7 @@ impl Columns {
         model: impl FnOnce() -> Vec<PullItem>,
     ) -> Vec<PullItem> {
         match phase {
-            // The other stages are those of k-means, which has constants of its own.
+            // k-means has the other stages, and constants of its own.
             PhaseKind::Measure(Stage::Centre | Stage::Candidates { .. } | Stage::Counts) => {
                 Vec::new()
             }
@@ -73,7 +73,7 @@ impl Columns {
         }
     }
 
-    /// The scale of the labels, and the constants without that of the labels.
+    /// The scale of the labels, and the other constants.
     pub(super) fn labels(
         self,
         constants: &[PullItem],
@@ -88,7 +88,7 @@ impl Columns {
         }
     }
 
-    /// The tables of what was measured, that of the labels first.
+    /// The tables of what was measured, the labels' table first.
     fn measured(self) -> Vec<PullItem> {
         let is_measured = self.labels == LabelScaling::Measured;
         let label = is_measured.then(|| pull_first(self.label_table, 1));

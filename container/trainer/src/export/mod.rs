@@ -142,7 +142,7 @@ async fn or_empty<T>(
     written
 }
 
-/// Exports the model of `checkpoint` into `dir`, which must be empty or not exist, in `formats`; `None`: those of the
+/// Exports the model of `checkpoint` into `dir`, which must be empty or not exist, in `formats`; `None`: the formats of the
 /// checkpoint's job. The directory has the layout of a published model, `MODEL.json` is written last. `at_ms`: the
 /// present time, milliseconds since 1970.
 ///

@@ -49,7 +49,7 @@ impl Model<'_> {
         }
     }
 
-    /// Whether the tables are those of an algorithm of Heddle.
+    /// Whether an algorithm of Heddle has made the tables.
     pub(super) fn is_built_in(&self) -> bool {
         self.origin.spec.model.algorithm != AlgorithmKind::Custom
     }

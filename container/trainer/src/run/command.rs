@@ -1,4 +1,4 @@
-//! `trainers.command` in a container of YARN: this program becomes the one that the job names.
+//! `trainers.command` in a container of YARN: this program becomes the job's program.
 //!
 //! In YARN every container starts as `heddle trainer`, and the welcome names the job's program. This module writes the
 //! files that a child of `heddle run` gets, sets the variables that name them, and executes the program in its own place:
@@ -19,7 +19,7 @@ use heddle_protocol::environment::{AM_FILE, LOG_DIR, SECRET_FILE};
 const SECRET: &str = "heddle-secret";
 /// Begins the names of files with the values of `yarn.secrets`; their names follow.
 const USER_SECRET: &str = "heddle-secret-";
-/// The address of the ApplicationMaster that started this container; `HEDDLE_AM_DIR` has those of later attempts.
+/// The address of the ApplicationMaster that started this container; `HEDDLE_AM_DIR` has the addresses of later attempts.
 const AM: &str = "heddle-am.json";
 
 /// The program of this job's trainers, if this process must start it: `heddle run` starts it directly.

@@ -54,7 +54,7 @@ use trainer::Trainer;
 /// Capacity of the channel from the feeds to the loop. Each feed has at most four steps, so it is full only with
 /// hundreds of lanes; then their threads wait, which is harmless.
 const ITEMS_MAX: usize = 1024;
-/// Directory, below that of the logs, for files of malformed records.
+/// Directory, below the logs' directory, for files of malformed records.
 const QUARANTINE: &str = "bad-records";
 /// Limit of an address file. An address takes some hundred bytes.
 const ADDRESS_BYTES_MAX: usize = 4096;
@@ -144,7 +144,7 @@ pub fn main_with<A: Algorithm + 'static>(
     main_with_saver(|spec, _| algorithm(spec))
 }
 
-/// As [`main_with`], for a program that asks for saves of the model while training goes on.
+/// [`main_with`] for a program that asks for saves of the model while training goes on.
 ///
 /// ```no_run
 /// # use std::time::Duration;

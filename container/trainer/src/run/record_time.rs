@@ -16,7 +16,7 @@ pub(super) struct RecordTime {
 }
 
 impl RecordTime {
-    /// Adds a step. One without records does not count.
+    /// Adds a step. A step without records does not count.
     pub(super) fn add(&mut self, records: u64, took: Duration) {
         if records == 0 {
             return;

@@ -84,7 +84,7 @@ pub enum ServersError {
 const NAMENODE_PORT: u16 = 8020;
 
 impl RmService {
-    /// Addresses of the ResourceManagers for this service: one, or those of the HA group in the order of their ids.
+    /// Addresses of the ResourceManagers for this service: one, or the HA group in the order of their ids.
     ///
     /// # Errors
     /// An address is malformed, or a member of the group has none.
@@ -160,7 +160,7 @@ impl NameService {
     /// The NameNodes of `fs.defaultFS`.
     ///
     /// # Errors
-    /// As [`NameService::of`]; a default file system other than HDFS is [`ServersError::NotHdfs`].
+    /// See [`NameService::of`]; a default file system other than HDFS is [`ServersError::NotHdfs`].
     pub fn of_default(configuration: &Configuration) -> Result<Self, ServersError> {
         Self::of(configuration, &configuration.trimmed("fs.defaultFS")?.unwrap_or_default())
     }

@@ -103,7 +103,7 @@ pub enum KerberosError {
     },
 }
 
-/// `ERROR_TABLE_BASE_krb5`: Kerberos' codes are this number plus that of RFC 4120 §7.5.9.
+/// `ERROR_TABLE_BASE_krb5`: Kerberos' codes are this number plus the code of RFC 4120 §7.5.9.
 const TABLE: i32 = -1_765_328_384;
 
 impl KerberosError {

@@ -54,7 +54,7 @@ pub async fn prepare(
     prepare_for(engine, login, server).await
 }
 
-/// As [`prepare`], for a server whose principal is known.
+/// Prepares a login to a server whose principal is known; see [`prepare`].
 pub(crate) async fn prepare_for(
     engine: Arc<dyn KerberosEngine>,
     login: &KerberosLogin,

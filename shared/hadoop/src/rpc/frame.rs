@@ -18,7 +18,7 @@ pub enum RpcFrameError {
         "the length of a frame must not be negative (got {0}); check that the port serves Hadoop RPC version 9"
     )]
     Negative(i32),
-    /// The first bytes are `HTTP`: the port is one of a web server.
+    /// The first bytes are `HTTP`: a web server has the port.
     #[error("the server answers in HTTP; use its RPC port instead of its web port")]
     Http,
     /// The length exceeds the limit (`ipc.maximum.response.length`).

@@ -180,7 +180,7 @@ impl RpcSession {
         Self::start_with(config, None)
     }
 
-    /// As [`RpcSession::start`], with a Kerberos ticket for the server.
+    /// Starts a session with a Kerberos ticket for the server; see [`RpcSession::start`].
     pub fn start_with(mut config: SessionConfig, ticket: Option<KerberosTicket>) -> Self {
         let mut output = BytesMut::with_capacity(256);
         output.extend_from_slice(&PREAMBLE);

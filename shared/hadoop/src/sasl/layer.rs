@@ -1,4 +1,4 @@
-//! The security layer of a connection: that of DIGEST-MD5 or that of GSSAPI, in the same framing.
+//! The security layer of a connection: DIGEST-MD5 or GSSAPI, in the same framing.
 
 use super::digest_layer::DigestLayer;
 use super::layer_error::LayerError;

@@ -35,7 +35,7 @@ impl SecurityPolicy {
     /// `hadoop.security.saslproperties.resolver.class`, `ipc.client.fallback-to-simple-auth-allowed`.
     ///
     /// # Errors
-    /// A value is not one of the known words. Hadoop's own client fails too: a typo must not disable security.
+    /// A value is unknown. Hadoop's own client fails too: a typo must not disable security.
     pub fn of(configuration: &Configuration) -> Result<Self, PropertyError> {
         const AUTHENTICATION: &str = "hadoop.security.authentication";
         const PROTECTION: &str = "hadoop.rpc.protection";

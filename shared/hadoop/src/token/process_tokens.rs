@@ -130,7 +130,7 @@ impl ProcessTokens {
     /// libraries too.
     ///
     /// # Errors
-    /// As [`ProcessTokens::add`].
+    /// See [`ProcessTokens::add`].
     pub fn replace(&self, newer: &Credentials) -> std::io::Result<()> {
         let mut state = self.lock();
         for (_, token) in newer.tokens() {

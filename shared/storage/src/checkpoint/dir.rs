@@ -189,7 +189,7 @@ impl CheckpointDir {
         self.root.lineage_from(from, claimed).await
     }
 
-    /// Whether a claim of the lineage is that of a run: what the run wrote is the job's own.
+    /// Whether a run has made a claim of the lineage: what the run wrote is the job's own.
     ///
     /// # Errors
     /// A claim of the lineage cannot be read.
@@ -328,7 +328,7 @@ impl CheckpointDir {
     /// The same among those older than `below`. In the order of the lineage: generation, then number, never by time.
     ///
     /// # Errors
-    /// As [`newest`](Self::newest).
+    /// See [`newest`](Self::newest).
     pub async fn newest_below(
         &self,
         lineage: &Lineage,

@@ -122,7 +122,7 @@ pub(super) async fn check_content(
 /// checks it.
 ///
 /// # Errors
-/// No copy is good. The error is that of one that cannot be read at the moment, if there is one: it proves no damage.
+/// No copy is good. If a copy cannot be read at the moment, the error is its error: it proves no damage.
 pub async fn good_copy(
     storage: &dyn Storage,
     dir: &StorePath,

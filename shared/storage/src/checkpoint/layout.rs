@@ -120,7 +120,7 @@ pub(crate) fn hidden_probe_name(uuid: Uuid) -> String {
     format!("{HIDDEN}{}", probe_name(None, uuid))
 }
 
-/// Whether a name beside other files is that of a probe.
+/// Whether a probe beside other files has the name.
 pub(crate) fn is_hidden_probe_name(name: &str) -> bool {
     let probe = name.strip_prefix(HIDDEN);
     probe.and_then(staged_of) == Some(StagingEntry::Probe(None))
@@ -132,12 +132,12 @@ pub(crate) fn summed_name(name: &str) -> &str {
     suffixes.iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(name)
 }
 
-/// Whether a name in a staging directory may be that of a shard's file or sidecar.
+/// Whether a shard's file or sidecar may have a name in a staging directory.
 pub(crate) fn is_shard_name(name: &str) -> bool {
     is_shard_file_name(summed_name(name))
 }
 
-/// Whether a name in a checkpoint's directory is that of a shard's file. The sidecars have other names.
+/// Whether a shard's file may have a name in a checkpoint's directory. The sidecars have other names.
 #[must_use]
 pub fn is_shard_file_name(name: &str) -> bool {
     name.starts_with("shard-") && name.ends_with(".ckpt")

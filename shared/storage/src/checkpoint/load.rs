@@ -45,7 +45,7 @@ impl StoredCheckpoint {
     /// Opens the checkpoint at a location such as `hdfs:///ctr/ckpt/g1-c4`.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// See [`load`](Self::load).
     pub async fn at(
         location: &StorageUrl,
         depth: Depth,
@@ -59,7 +59,7 @@ impl StoredCheckpoint {
     /// its copies are read up to there. Other files are checked as at [`Depth::Shallow`].
     ///
     /// # Errors
-    /// As [`load`](Self::load); `Untrained`.
+    /// See [`load`](Self::load); `Untrained`.
     pub async fn readable(
         location: &StorageUrl,
     ) -> Result<(Arc<dyn Storage>, Self), CheckpointError> {
@@ -82,7 +82,7 @@ impl StoredCheckpoint {
     /// Reads the manifest of a checkpoint alone. A reader of its files checks each of them.
     ///
     /// # Errors
-    /// As [`load`](Self::load); `Untrained`.
+    /// See [`load`](Self::load); `Untrained`.
     pub async fn manifest_at(location: &StorageUrl) -> Result<Manifest, CheckpointError> {
         let (storage, dir) = (crate::connect(location)?, location.path());
         let manifest = or_removed(&*storage, dir, read_manifest(&*storage, dir)).await?;
@@ -97,7 +97,7 @@ impl StoredCheckpoint {
 /// a checkpoint before it deletes the files, so none of them is damaged.
 ///
 /// # Errors
-/// `Removed`; else those of the reader.
+/// `Removed`; else the reader's errors.
 pub async fn or_removed<T, E>(
     storage: &dyn Storage,
     dir: &StorePath,

@@ -8,10 +8,10 @@
 //!             shard-00000-<uuid>.ckpt, shard-00000-<uuid>.ckpt.md5, …
 //!             MANIFEST.json, MANIFEST.json.md5
 //!       .staging/g2/c5-<salt>/          a checkpoint that is being written
-//!       .staging/g2/trash-g1-c1-<uuid>  one that is being deleted
+//!       .staging/g2/trash-g1-c1-<uuid>  is being deleted
 //!       .staging/probe-g2-<uuid>        probe of a starting process that saw g2 as the highest claim
-//!       damaged/g1-c3-<uuid>            one that was found damaged; moved here, never deleted
-//!       damaged/files-g1-c4-<uuid>/     bad files of one that others have replaced
+//!       damaged/g1-c3-<uuid>            was found damaged; moved here, never deleted
+//!       damaged/files-g1-c4-<uuid>/     bad files, which others have replaced
 //! ```
 //!
 //! - A checkpoint **exists** when its directory has its final name. All of its content is durable before.
@@ -171,7 +171,7 @@ pub enum CheckpointError {
     Lost {
         /// The directory.
         dir: String,
-        /// The one that was continued from.
+        /// The continued one.
         cut: CutId,
     },
     /// It was taken before the first step and has no values to read.

@@ -183,7 +183,7 @@ impl RepairWork<'_> {
             return unread.map_or(Ok(()), Err);
         };
         for bad in group.copies {
-            // One that cannot be read now may be good.
+            // A copy that cannot be read now may be good.
             let keeps = bad.mirror.is_some() || matches!(bad.state, CopyState::Unread(_));
             if keeps || bad.state.is_good() {
                 continue;

@@ -67,7 +67,7 @@ pub struct Newest {
 /// Result of one pass over the checkpoints.
 enum Look {
     Found(Box<Newest>),
-    /// One of the list no longer exists.
+    /// A checkpoint of the list no longer exists.
     Moved,
     None {
         damaged: usize,

@@ -1,6 +1,6 @@
-//! Copies that stand in for each other: those that a manifest lists, and those of the same checkpoint in mirrors.
+//! Copies that stand in for each other: a manifest lists them, and the same checkpoint in mirrors has them.
 //!
-//! A shard can be restored while one of its copies is good. Each copy is compared with the **manifest**, so a file that was
+//! A shard can be restored while a copy is good. Each copy is compared with the **manifest**, so a file that was
 //! replaced together with its sidecar is detected. A copy of another cut or run is never used. One that cannot be read at
 //! the moment is not damaged: if no other copy is good, the result is an error of the storage, and no older checkpoint is
 //! used in its place.
@@ -89,7 +89,7 @@ pub struct CheckedCopy {
 pub struct ShardGroup {
     /// The shard.
     pub shard: ShardId,
-    /// Copies in the order in which a restore tries them: those of the directory, then those of each mirror.
+    /// Copies in the order in which a restore tries them: in the directory, then in each mirror.
     pub copies: Vec<CheckedCopy>,
 }
 
@@ -183,11 +183,11 @@ pub(super) async fn group(
     Ok(group)
 }
 
-/// The manifest of a checkpoint: that of the directory, else the same one of a mirror. Also returns the error of the
-/// directory's manifest where that of a mirror is used.
+/// The manifest of a checkpoint in the directory, else the same one in a mirror, and then also the error of the directory's
+/// manifest.
 ///
 /// # Errors
-/// As [`read_manifest`]; the error of the directory's own manifest if no mirror has it.
+/// See [`read_manifest`]; the error of the directory's own manifest if no mirror has it.
 pub(super) async fn manifest_of(
     root: &DirRoot,
     cut: CutId,
@@ -237,7 +237,7 @@ async fn named_manifest(root: &DirRoot, cut: CutId) -> Result<Manifest, Checkpoi
 /// A checkpoint in which each shard has a good copy, here or in a mirror, and the copies that were passed over.
 ///
 /// # Errors
-/// As [`DirRoot::load`]: `Storage` if a shard has no good copy and one of its copies cannot be read at the moment.
+/// See [`DirRoot::load`]: `Storage` if a shard has no good copy and one of its copies cannot be read at the moment.
 pub(super) async fn load_usable(
     root: &DirRoot,
     cut: CutId,

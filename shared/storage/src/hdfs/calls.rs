@@ -19,7 +19,7 @@ use crate::error::{Op, Reason, StorageError, WriteError};
 
 /// Limit of one NameNode call. Longer than a fail-over, shorter than the timeout of a checkpoint.
 pub(super) const CALL: Duration = Duration::from_secs(60);
-/// Limit of closing, added to that of the last packets: hdfs-native asks the NameNode to complete a file for 15 s.
+/// Limit of closing, added to the limit of the last packets: hdfs-native asks the NameNode to complete a file for 15 s.
 pub(super) const COMPLETE: Duration = Duration::from_secs(20);
 /// A file of at most this many bytes is cheap to write again.
 const SMALL: u64 = 16 << 20;

@@ -101,7 +101,7 @@ impl TokenIssuer {
     /// Cancels a token.
     ///
     /// # Errors
-    /// As [`TokenIssuer::issue`].
+    /// See [`TokenIssuer::issue`].
     pub async fn cancel(&self, token: &Token) -> Result<(), IssueError> {
         let cancelled = self.namenode.cancel_delegation_token(token).await;
         cancelled.map_err(|error| IssueError { place: self.place(), cause: chain(&error) })

@@ -1,4 +1,4 @@
-//! Whether a shard file is the one that a manifest means: its header names shard, run, cut, epoch and number of shards.
+//! Whether a manifest means a shard file: its header names shard, run, cut, epoch and number of shards.
 //!
 //! A file of another checkpoint can have a matching name, length and sidecar, if it was copied over. The header names
 //! what it is, so an error can name both.
@@ -12,7 +12,7 @@ use crate::error::StorageError;
 use crate::path::StorePath;
 use crate::store::{EntryKind, Storage};
 
-/// Whether a header is that of a shard of this cut.
+/// Whether a shard of this cut has the header.
 ///
 /// # Errors
 /// [`Damage::OtherVersion`] with both.

@@ -122,7 +122,7 @@ impl ShardReader {
     /// Reads to the end only for the check.
     ///
     /// # Errors
-    /// As [`next`](Self::next).
+    /// See [`next`](Self::next).
     pub async fn check(mut self) -> Result<ShardHeader, CheckpointError> {
         while self.next().await?.is_some() {}
         Ok(self.header)

@@ -72,7 +72,7 @@ impl ShardWriter {
     /// The same with these sums.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// See [`create`](Self::create).
     pub async fn create_with(
         storage: &dyn Storage,
         dir: &StorePath,
@@ -87,7 +87,7 @@ impl ShardWriter {
     /// reserves space, a quota shows.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// See [`create`](Self::create).
     pub async fn create_probe(
         storage: &dyn Storage,
         dir: &StorePath,

@@ -128,7 +128,7 @@ impl AmLoop {
     /// Ends the heartbeats, then the application ([`ApplicationMaster::finish`]).
     ///
     /// # Errors
-    /// As [`ApplicationMaster::finish`]; the error of the attempt's end if that came first.
+    /// See [`ApplicationMaster::finish`]; the error of the attempt's end if that came first.
     ///
     /// # Panics
     /// If a change panicked that was passed to [`AmHandle::with`].
@@ -173,7 +173,7 @@ impl AmHandle {
         let _has_ended = self.commands.send(LoopCommand::Change(Box::new(change)));
     }
 
-    /// As [`change`](Self::change), and returns what the function returns, after the heartbeat that is in flight: up to
+    /// [Changes](Self::change) the session, and returns what the function returns, after the heartbeat that is in flight: up to
     /// [`CallTimeouts::call`](crate::CallTimeouts::call) while no ResourceManager responds. `None` after the end of the loop.
     ///
     /// # Cancel safety

@@ -264,15 +264,15 @@ impl From<&proto::ApplicationResourceUsageReportProto> for Usage {
 /// Filter of a list of applications (`GetApplicationsRequest`). Empty lists do not filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplicationFilter {
-    /// In one of these states.
+    /// In any of these states.
     pub states: Vec<ApplicationState>,
-    /// Of one of these types.
+    /// Of any of these types.
     pub kinds: Vec<String>,
-    /// Of one of these users.
+    /// Of any of these users.
     pub users: Vec<String>,
-    /// In one of these queues.
+    /// In any of these queues.
     pub queues: Vec<String>,
-    /// With one of these tags; compared in lower case.
+    /// With any of these tags; compared in lower case.
     pub tags: Vec<String>,
     /// With this name.
     pub name: Option<String>,

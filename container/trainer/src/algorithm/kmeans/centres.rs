@@ -1,4 +1,4 @@
-//! The centres in the tables: which of their rows hold those of a pass.
+//! The centres in the tables: which rows hold the centres of a pass.
 //!
 //! Table `centres` is `[clusters × (features + 1)]`: the means of the last pass that ended, and the number of records of
 //! each. Table `previous-centres` is `[2 · clusters × (features + 1)]`: the centres with which a pass began, those of even
@@ -37,7 +37,7 @@ pub(crate) struct PassCentres {
 }
 
 impl PassCentres {
-    /// By the rows of `centres` and those of `previous-centres` of `pass`, which has ended.
+    /// By the rows of `centres` and of `previous-centres` of `pass`, which has ended.
     ///
     /// # Errors
     /// The centres with which the pass began are missing.

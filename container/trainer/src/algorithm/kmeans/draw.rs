@@ -33,7 +33,7 @@ impl Draw {
 pub(super) struct Sequence(u64);
 
 impl Sequence {
-    /// The sequence of a seed, other than those of the rounds.
+    /// The sequence of a seed, other than the rounds' sequences.
     pub(super) fn of(seed: u64) -> Self {
         Self(mix(!seed))
     }

@@ -87,7 +87,7 @@ fn draw(rates: impl Iterator<Item = f64> + Clone, random: &mut Sequence) -> Opti
     last
 }
 
-/// One of Lloyd's iterations. Returns whether a point changed its owner.
+/// An iteration of Lloyd's algorithm. Returns whether a point changed its owner.
 fn iterate(
     points: &PointSet,
     weights: &[f64],

@@ -70,7 +70,7 @@ impl Kmeans {
     /// The algorithm for a job.
     ///
     /// # Panics
-    /// If the job is not one of k-means, whose tables it needs.
+    /// If the job lacks the tables of k-means.
     #[must_use]
     pub fn new(spec: &JobSpec) -> Self {
         let tables = spec.tables();
