@@ -1,5 +1,5 @@
-//! History of earlier attempts of an ApplicationMaster on YARN: recoveries, losses, counters and events. It is kept in the staging
-//! directory, so that the next attempt's pages and report show it.
+//! History of earlier attempts of an ApplicationMaster on YARN: recoveries, losses, counters and events. It is kept in the
+//! staging directory, so that the next attempt's pages and report show it.
 //!
 //! A file of about 500 KiB at most is written after a change, under a new name; the one before it is removed. A loss or the end
 //! of a recovery is written at once, since the next ApplicationMaster may be lost within a second; anything else at most every

@@ -22,8 +22,8 @@
 //! ```
 //!
 //! Where the program is the site's and the job has a keytab, the files of the ApplicationMaster travel in its credentials
-//! (`carried_files`), and the keytab is not staged. In a container's work directory the resources have the names that [`YarnFile::resources`] gives them;
-//! the job's secret is in the container's credentials under [`SECRET_ALIAS`].
+//! (`carried_files`), and the keytab is not staged. In a container's work directory the resources have the names that
+//! [`YarnFile::resources`] gives them; the job's secret is in the container's credentials under [`SECRET_ALIAS`].
 
 use std::collections::BTreeMap;
 

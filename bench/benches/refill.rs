@@ -1,6 +1,6 @@
-//! The cost of a refill for pushing trainers: how long pushes take while a copy of their shard is sent to another pserver, beside how
-//! long they take without a copy, and with one that is in sync, which is the usual state of a job with backups. At 256 MB (16 MB with
-//! `HEDDLE_BENCH_QUICK=1`); both pservers are in this process.
+//! The cost of a refill for pushing trainers: how long pushes take while a copy of their shard is sent to another pserver,
+//! beside how long they take without a copy, and with one that is in sync, which is the usual state of a job with backups. At
+//! 256 MB (16 MB with `HEDDLE_BENCH_QUICK=1`); both pservers are in this process.
 //!
 //! The pushes of all three kinds follow each other in each round, so that they meet the same moments of a shared machine.
 

@@ -88,8 +88,8 @@ pub fn pserver_member(index: u32) -> Member {
     Member { slot: Slot::pserver(index), incarnation: Incarnation(1) }
 }
 
-/// Two pservers of a job with one dense table of one column in one shard, in ASP, with backups: the first one serves the shard, the
-/// second one holds nothing.
+/// Two pservers of a job with one dense table of one column in one shard, in ASP, with backups: the first one serves the shard,
+/// the second one holds nothing.
 ///
 /// # Errors
 /// See [`pserver`].

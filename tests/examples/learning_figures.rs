@@ -5,10 +5,10 @@
 //! cargo run --release -p heddle-tests --example learning_figures -- --vw "python3 -m vowpalwabbit"
 //! ```
 //!
-//! The records are those of `examples/ctr`, written once to `--data`. A round trains one pass with each of: Vowpal Wabbit
-//! (left out without `--vw`), one, two and four trainers and one pserver in ASP, one trainer in BSP, and a job file with only
-//! name, data and features. Heddle's times are those of the whole command, from text to model, with its evaluation and checkpoints; those of
-//! Vowpal Wabbit are training alone, less its start-up. CPU time is that of all processes of a command.
+//! The records are those of `examples/ctr`, written once to `--data`. A round trains one pass with each of: Vowpal Wabbit (left
+//! out without `--vw`), one, two and four trainers and one pserver in ASP, one trainer in BSP, and a job file with only name,
+//! data and features. Heddle's times are those of the whole command, from text to model, with its evaluation and checkpoints;
+//! those of Vowpal Wabbit are training alone, less its start-up. CPU time is that of all processes of a command.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

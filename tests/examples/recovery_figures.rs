@@ -1,5 +1,5 @@
-//! Measures recoveries on one machine: a parameter server of a large model is killed, with and without backups or a spare, and alone
-//! or together with a trainer. The figures of docs/performance.md.
+//! Measures recoveries on one machine: a parameter server of a large model is killed, with and without backups or a spare, and
+//! alone or together with a trainer. The figures of docs/performance.md.
 //!
 //! ```text
 //! cargo build --release --workspace --bins

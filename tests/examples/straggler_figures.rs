@@ -5,10 +5,10 @@
 //! cargo run --release -p heddle-tests --example straggler_figures
 //! ```
 //!
-//! Each step takes 20 ms, of which the fail point `step-computed` waits nearly all: cores are not what is measured. The rate counts
-//! from 15 s after the start, by when the slow trainer is noticed, until nine of ten records are computed. An undisturbed job
-//! precedes each disturbed one. Losers: how long a trainer takes to stop computing a task that another one has finished; it
-//! stops after its step.
+//! Each step takes 20 ms, of which the fail point `step-computed` waits nearly all: cores are not what is measured. The rate
+//! counts from 15 s after the start, by when the slow trainer is noticed, until nine of ten records are computed. An
+//! undisturbed job precedes each disturbed one. Losers: how long a trainer takes to stop computing a task that another one has
+//! finished; it stops after its step.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -20,8 +20,9 @@ use crate::logs;
 /// How often a job is asked for its state: each answer costs milliseconds of the processors in a debug build.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A program of this workspace, built before the tests run (`cargo build --workspace --bins`). `heddle` is the file of the variable
-/// `HEDDLE_PROGRAM` where that is set: figures of docs/performance.md that need no fail points are those of the program that clusters get.
+/// A program of this workspace, built before the tests run (`cargo build --workspace --bins`). `heddle` is the file of the
+/// variable `HEDDLE_PROGRAM` where that is set: figures of docs/performance.md that need no fail points are those of the
+/// program that clusters get.
 ///
 /// # Errors
 /// When it is not there.
@@ -299,8 +300,8 @@ impl Run {
             .with_context(|| format!("events so far: {:?}; {}", self.events(), self.stderr()))
     }
 
-    /// Kills the command line, and waits until the ApplicationMaster of the newest run in `dir` has ended: the next run may have the
-    /// same directories.
+    /// Kills the command line, and waits until the ApplicationMaster of the newest run in `dir` has ended: the next run may
+    /// have the same directories.
     ///
     /// # Errors
     /// It has not started, or does not end within `limit`.

@@ -19,8 +19,8 @@ pub const KILLS: &[&str] = &["container_ended"];
 pub const RM_LOST: &[&str] = &["heartbeat_failed"];
 
 /// Accepted in every job: a checkpoint that gives way to another loses its directory while savers write to it, and on a busy
-/// machine a backup may take longer than `liveness.lag` to acknowledge; tests of replicas count the copies. The data of most tests
-/// is random, with nothing to learn.
+/// machine a backup may take longer than `liveness.lag` to acknowledge; tests of replicas count the copies. The data of most
+/// tests is random, with nothing to learn.
 const ACCEPTED: [&str; 4] =
     ["shard_not_saved", "shard_file_not_written", "does not keep up with", "worse-than-constant"];
 

@@ -163,8 +163,8 @@ fn views() -> Record {
     Record::Views { epoch, views: vec![view], cause: "pserver-0 was lost".to_owned(), at_ms: 0 }
 }
 
-/// An attempt writes a record while its successor claims the directory and reads the journal, which happens after `steps` calls of
-/// the attempt. Returns whether the record was confirmed, and whether the successor has read it.
+/// An attempt writes a record while its successor claims the directory and reads the journal, which happens after `steps` calls
+/// of the attempt. Returns whether the record was confirmed, and whether the successor has read it.
 fn written_beside_a_claim(record: &Record, steps: usize) -> (bool, bool) {
     let memory = MemoryStorage::new();
     let storage = Faulty::over(Arc::new(memory), Faults::yielding());

@@ -3,8 +3,9 @@
 //! [`run()`] is the built-in trainer; [`main_with`] is the `main` of a program with its own [`Algorithm`]. Parser threads
 //! ([`reader`], [`feed`]) pass minibatches ([`batch`]) to the training loop. The loop pulls parameters and pushes gradients
 //! through `heddle-client`, and reports to the ApplicationMaster through `heddle-agent`. [`export`] writes the model of a
-//! checkpoint, [`sample`] looks at the beginning of data, [`first_record`] for the first record, [`ModelSaver`] lets a program ask for one while training goes on, [`predict`] scores records with one. A step does not depend on the trainer that computes it:
-//! [`heddle_protocol::lanes`] defines the order of tasks.
+//! checkpoint, [`sample`] looks at the beginning of data, [`first_record`] for the first record, [`ModelSaver`] lets a program
+//! ask for one while training goes on, [`predict`] scores records with one. A step does not depend on the trainer that computes
+//! it: [`heddle_protocol::lanes`] defines the order of tasks.
 //!
 //! The trainer does not place shards, assign work, or handle failures, except that it repeats a step on request.
 //!

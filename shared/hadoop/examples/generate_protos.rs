@@ -8,9 +8,9 @@
 //!     --skip-debug .hadoop.common.RpcSaslProto
 //! ```
 //!
-//! Each package becomes one file named after it, with `_` for `.`. A crate that uses messages of another crate's
-//! package names that crate's proto directory with `--include DIR` and its Rust module with `--extern .pkg=::path`. A message that holds secrets
-//! gets no derived `Debug` with `--skip-debug .pkg.Message`; its module then writes one that keeps them.
+//! Each package becomes one file named after it, with `_` for `.`. A crate that uses messages of another crate's package names
+//! that crate's proto directory with `--include DIR` and its Rust module with `--extern .pkg=::path`. A message that holds
+//! secrets gets no derived `Debug` with `--skip-debug .pkg.Message`; its module then writes one that keeps them.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -55,8 +55,8 @@ struct Property {
 }
 
 impl Configuration {
-    /// Reads the files that the environment names, over the built-in defaults; the environment's values override them. A missing file is a [`Note`] and not an
-    /// error, so a configuration may consist of defaults only.
+    /// Reads the files that the environment names, over the built-in defaults; the environment's values override them. A
+    /// missing file is a [`Note`] and not an error, so a configuration may consist of defaults only.
     ///
     /// # Errors
     /// A file exists and cannot be read or parsed.

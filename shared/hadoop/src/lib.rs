@@ -7,8 +7,8 @@
 //! - [`token`] reads and writes tokens and credentials files.
 //! - [`namenode`] has the NameNode calls that schedulers need, such as block locations and delegation tokens.
 //!
-//! The crate has the transport, not the protocols: callers bring their own protocol buffers. [`kerberos`] loads MIT's library at the first
-//! login by a ticket; the crate is not linked with it.
+//! The crate has the transport, not the protocols: callers bring their own protocol buffers. [`kerberos`] loads MIT's library
+//! at the first login by a ticket; the crate is not linked with it.
 //!
 //! ```no_run
 //! use heddle_hadoop::configuration::{Configuration, Environment, NameService};

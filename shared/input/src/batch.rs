@@ -1,13 +1,13 @@
 //! `training.batch = "auto"`: a batch size by the number of records.
 //!
-//! **Intuition.** A large batch costs less for each record: fewer keys are pulled and pushed. With gradients summed, FTRL
-//! loses nothing by it as long as a pass has some tens of steps. **Rule.** The largest power of two with which a pass has at
-//! least 64 steps, all workers together 8 to 16,384 rows a step. Workers are the lanes (BSP), or the trainers at the most
-//! (SSP, ASP), whose exchanges are under way at the same time: updates of values that others are about to change add up, so
-//! that these have at most 4,096 rows, and at least 768 each where records are many and exchanges would cost most.
-//! **Measured** on 2 M rows × 40, BSP: log-loss 0.4042 with 1,024 rows a step, 0.4044 with 8,192, 0.4048 with 16,384; ASP with
-//! 1, 2 and 4 trainers: 0.4043 to 0.4055 with 4,096 rows, 0.4046 to 0.4117 with 16,384. Eight ASP trainers on two cores: 0.93 of the
-//! speed of 2,048 rows each with 512, 0.97 with 768, 0.98 with 1,024.
+//! **Intuition.** A large batch costs less for each record: fewer keys are pulled and pushed. With gradients summed, FTRL loses
+//! nothing by it as long as a pass has some tens of steps. **Rule.** The largest power of two with which a pass has at least 64
+//! steps, all workers together 8 to 16,384 rows a step. Workers are the lanes (BSP), or the trainers at the most (SSP, ASP),
+//! whose exchanges are under way at the same time: updates of values that others are about to change add up, so that these have
+//! at most 4,096 rows, and at least 768 each where records are many and exchanges would cost most. **Measured** on 2 M rows ×
+//! 40, BSP: log-loss 0.4042 with 1,024 rows a step, 0.4044 with 8,192, 0.4048 with 16,384; ASP with 1, 2 and 4 trainers: 0.4043
+//! to 0.4055 with 4,096 rows, 0.4046 to 0.4117 with 16,384. Eight ASP trainers on two cores: 0.93 of the speed of 2,048 rows
+//! each with 512, 0.97 with 768, 0.98 with 1,024.
 
 use heddle_protocol::spec::Consistency;
 

@@ -1,5 +1,5 @@
-//! Logs in by Kerberos, fetches a delegation token of the default HDFS and one of the ResourceManager, and writes them as a token file.
-//! The programs of a session then need no ticket:
+//! Logs in by Kerberos, fetches a delegation token of the default HDFS and one of the ResourceManager, and writes them as a
+//! token file. The programs of a session then need no ticket:
 //!
 //! ```text
 //! kinit alice

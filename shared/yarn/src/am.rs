@@ -89,9 +89,9 @@ pub struct AmEndpoint {
 
 /// The connection of one attempt to the ResourceManager.
 ///
-/// Call [`register`](Self::register) once, then start an [`AmLoop`], or call [`allocate`](Self::allocate) at an interval well below the expiry (15
-/// minutes by default; Java's interval is one second), then [`finish`](Self::finish). After a restart or failover of the
-/// ResourceManager it registers again and reports [`AmEvent::Resynchronised`].
+/// Call [`register`](Self::register) once, then start an [`AmLoop`], or call [`allocate`](Self::allocate) at an interval well
+/// below the expiry (15 minutes by default; Java's interval is one second), then [`finish`](Self::finish). After a restart or
+/// failover of the ResourceManager it registers again and reports [`AmEvent::Resynchronised`].
 ///
 /// # Cancel safety
 /// All calls are cancel safe: the next `allocate` repeats an unanswered request.
@@ -204,8 +204,8 @@ impl ApplicationMaster {
     ///
     /// # Errors
     /// [`AmError::Fenced`]: the ResourceManager has ended this attempt. Stop without [`finish`](Self::finish).
-    /// [`AmError::Unreachable`]: no ResourceManager answered within [`CallTimeouts::call`](crate::CallTimeouts::call); call again.
-    /// [`AmError::Failed`]: it answered with an exception without a known class; call again after a pause.
+    /// [`AmError::Unreachable`]: no ResourceManager answered within [`CallTimeouts::call`](crate::CallTimeouts::call); call
+    /// again. [`AmError::Failed`]: it answered with an exception without a known class; call again after a pause.
     pub async fn allocate(&mut self, progress: f32) -> Result<Vec<AmEvent>, AmError> {
         loop {
             if self.must_register {

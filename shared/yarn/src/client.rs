@@ -77,7 +77,8 @@ impl YarnClient {
     /// call with the same id is safe.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with the cluster's reason; [`ClientError::Waited`] after [`CallTimeouts::call`](crate::CallTimeouts).
+    /// [`ClientError::Refused`] with the cluster's reason; [`ClientError::Waited`] after
+    /// [`CallTimeouts::call`](crate::CallTimeouts).
     pub async fn submit(&self, submission: &Submission) -> Result<ApplicationReport, ClientError> {
         let application = submission.id;
         let request = proto::SubmitApplicationRequestProto {
@@ -154,7 +155,8 @@ impl YarnClient {
     /// Kills an application and waits until it has ended (`forceKillApplication`). An ended application is a success.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] for users without the permission; [`ClientError::Waited`] after [`CallTimeouts::call`](crate::CallTimeouts).
+    /// [`ClientError::Denied`] for users without the permission; [`ClientError::Waited`] after
+    /// [`CallTimeouts::call`](crate::CallTimeouts).
     pub async fn kill(&self, id: ApplicationId, diagnostics: &str) -> Result<(), ClientError> {
         let request = proto::KillApplicationRequestProto {
             application_id: Some(id.into()),

@@ -6,8 +6,9 @@
 //!     --skip-debug .hadoop.yarn.ContainerLaunchContextProto
 //! ```
 //!
-//! Names and numbers are Hadoop's. Enum fields are `i32`. An unknown value of a newer server becomes `None` or the type's
-//! own unknown variant, and never an error. `Debug` of a launch context shows the length of its credentials alone. The messages are public for fields that the typed records lack.
+//! Names and numbers are Hadoop's. Enum fields are `i32`. An unknown value of a newer server becomes `None` or the type's own
+//! unknown variant, and never an error. `Debug` of a launch context shows the length of its credentials alone. The messages are
+//! public for fields that the typed records lack.
 
 #![expect(
     missing_docs,

@@ -46,8 +46,8 @@ fn the_quick_start_on_hdfs_gives_the_result_of_a_local_run() -> Result<()> {
     ensure!(here == there, "{here} here, {there} on HDFS");
 
     ensure!(job.verify()?.len() == 3, "checkpoint.keep is 3");
-    // 8 shards and a manifest, twice, and of the third the same, or the manifest alone where it is still the first checkpoint, which
-    // has initial values: that depends on time.
+    // 8 shards and a manifest, twice, and of the third the same, or the manifest alone where it is still the first checkpoint,
+    // which has initial values: that depends on time.
     let files = job.md5sum()?;
     ensure!(matches!(files, 19 | 27), "md5sum takes the sidecars of {files} files");
     Ok(())

@@ -99,7 +99,8 @@ impl CutJob {
         self.local_ports(port, |line| !line.contains(" uid:"))
     }
 
-    /// The local ports of connections to this port of all processes but one, as nftables writes a set. New connections have others.
+    /// The local ports of connections to this port of all processes but one, as nftables writes a set. New connections have
+    /// others.
     fn ports_of_others(&self, pserver: Slot, port: u16) -> String {
         let pid = format!("pid={},", self.pid_of(pserver));
         self.local_ports(port, |line| !line.contains(&pid))
@@ -287,8 +288,8 @@ fn s38_pserver_that_trainers_cannot_reach_is_replaced() {
     }
 }
 
-/// Trainers have user ids of their own, pservers have not: the others cannot reach pserver-1, which reaches them. The warnings name both
-/// ends, its copies of their shards are made elsewhere, and nothing is lost or rolled back.
+/// Trainers have user ids of their own, pservers have not: the others cannot reach pserver-1, which reaches them. The warnings
+/// name both ends, its copies of their shards are made elsewhere, and nothing is lost or rolled back.
 #[test]
 fn s38_backup_out_of_reach_is_replaced_by_a_copy_elsewhere() {
     for direction in ["dport", "sport"] {
@@ -338,8 +339,8 @@ fn s38_trainer_whose_control_path_is_cut_is_replaced() {
     job.ends_with(Some(Slot::trainer(1)));
 }
 
-/// Nothing that pserver-0 sends to the ApplicationMaster arrives, or nothing that is sent back. All others keep the connections that
-/// they have.
+/// Nothing that pserver-0 sends to the ApplicationMaster arrives, or nothing that is sent back. All others keep the connections
+/// that they have.
 #[test]
 fn s38_pserver_whose_control_path_is_cut_is_replaced() {
     for direction in ["from", "to"] {

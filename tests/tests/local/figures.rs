@@ -1,5 +1,5 @@
-//! Records and training loss of each pass of a BSP job: the same to the last digit for any number of trainers and parameter servers, and
-//! whatever dies.
+//! Records and training loss of each pass of a BSP job: the same to the last digit for any number of trainers and parameter
+//! servers, and whatever dies.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Jobs that an earlier program left unfinished are continued to the bytes with which it ended them itself.
 //!
-//! `tests/golden` has what `tests/golden/write.py` kept of them, one folder for each version of the formats: data, job file, checkpoint
-//! directory with claims and journal, run directory, and the model.
+//! `tests/golden` has what `tests/golden/write.py` kept of them, one folder for each version of the formats: data, job file,
+//! checkpoint directory with claims and journal, run directory, and the model.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;

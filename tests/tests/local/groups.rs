@@ -144,7 +144,8 @@ fn s47_repair_while_an_owner_lives_is_exit_9() {
     assert_eq!(repaired.code, Some(0), "{repaired:?}");
 }
 
-/// The process is killed at many moments of its work. The next one makes the folder whole, and nothing of the first is in its way.
+/// The process is killed at many moments of its work. The next one makes the folder whole, and nothing of the first is in its
+/// way.
 #[test]
 fn s47_repair_that_is_killed_is_completed_by_the_next_one() {
     let dir = mirrored_job();

@@ -1,4 +1,5 @@
-//! Jobs on this machine alone: processes are started, killed, stopped and cut off, and results are compared with what is known beforehand.
+//! Jobs on this machine alone: processes are started, killed, stopped and cut off, and results are compared with what is known
+//! beforehand.
 
 mod algorithms;
 mod bad_input;

@@ -145,8 +145,8 @@ fn trainer_that_dies_without_a_master_holds_up_nobody() {
     kill(am, Signal::SIGSTOP).expect("it was alive");
     kill9(pid_of(&view, Slot::trainer(1)).expect("it runs")).expect("it was alive");
     let before = pushes_taken(&view, dir.path());
-    // Four shards take at least a part each: three steps. Without the rule there is one more step at the most. No more than the rest of
-    // its task is left to the other trainer while there is no master.
+    // Four shards take at least a part each: three steps. Without the rule there is one more step at the most. No more than the
+    // rest of its task is left to the other trainer while there is no master.
     let went_on = wait_until("steps without a master", LIMIT, || {
         let taken = pushes_taken(&view, dir.path());
         anyhow::ensure!(taken > before + 12, "{taken} after {before}");

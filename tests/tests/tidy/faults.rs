@@ -1,4 +1,5 @@
-//! docs/faults.md names the tests that show each outcome: they exist, no line is without one or a reason, and none is there twice.
+//! docs/faults.md names the tests that show each outcome: they exist, no line is without one or a reason, and none is there
+//! twice.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! `unsafe` code is in the crate of the GSSAPI library, and in the files that are listed as exceptions, each with its reason.
 //!
-//! The lint `unsafe_code = "deny"` of the workspace needs an attribute at each place; this finds where the places are, and that no
-//! package leaves the lints out.
+//! The lint `unsafe_code = "deny"` of the workspace needs an attribute at each place; this finds where the places are, and that
+//! no package leaves the lints out.
 
 use syn::visit::{self, Visit};
 

@@ -501,7 +501,8 @@ fn node_that_cannot_start_containers_is_avoided_and_named() -> Result<()> {
     job.is_right(submitted).map(drop)
 }
 
-/// No NodeManager is there to end its containers, and the ResourceManager answers the ApplicationMaster as if another attempt led.
+/// No NodeManager is there to end its containers, and the ResourceManager answers the ApplicationMaster as if another attempt
+/// led.
 #[test]
 #[ignore = "nightly: a job whose nodes lose their NodeManagers"]
 fn processes_of_a_killed_application_end_without_nodemanagers() -> Result<()> {

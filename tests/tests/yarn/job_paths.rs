@@ -1,6 +1,6 @@
-//! Ways that a person may take on a cluster, each to its end: algorithms and consistencies, copies of checkpoints, kinds of recovery,
-//! late work, values of another job, a site with the recommended settings. Where a model's bytes are determined they are those of the
-//! same job without Hadoop.
+//! Ways that a person may take on a cluster, each to its end: algorithms and consistencies, copies of checkpoints, kinds of
+//! recovery, late work, values of another job, a site with the recommended settings. Where a model's bytes are determined they
+//! are those of the same job without Hadoop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -336,8 +336,8 @@ fn tables_add_up(job: &YarnJob<'_>, submitted: &Submitted<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A primary that stands still on a node whose NodeManager is dead, so that nobody can end it. Backups serve its shards; when it wakes,
-/// nothing that it holds or sends changes anything, and it ends by itself.
+/// A primary that stands still on a node whose NodeManager is dead, so that nobody can end it. Backups serve its shards; when
+/// it wakes, nothing that it holds or sends changes anything, and it ends by itself.
 #[test]
 fn stopped_primary_that_wakes_changes_nothing() -> Result<()> {
     let (cluster, _turn) = cluster()?;

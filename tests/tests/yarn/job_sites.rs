@@ -20,8 +20,8 @@ const LIMIT: Duration = Duration::from_secs(180);
 const RACKS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/hadoop/racks.sh");
 const SHAPE: Shape = Shape { passes: 2, every: "20 steps", local_data: false };
 
-/// The cluster of this file, for one test at a time. As on CDP, `root.default` takes no jobs, and users are mapped to leaves below
-/// `root.users` that do not exist until their first job.
+/// The cluster of this file, for one test at a time. As on CDP, `root.default` takes no jobs, and users are mapped to leaves
+/// below `root.users` that do not exist until their first job.
 fn cluster() -> Result<(&'static Cluster, MutexGuard<'static, ()>)> {
     static CLUSTER: Shared = Shared::new();
     let options = || {

@@ -5,12 +5,13 @@
 //! and an open ask keeps the core's request as it came. A container of an earlier attempt may register before the
 //! ResourceManager reports it, or after, or never: it is checked, and released in time.
 //!
-//! **Spreading.** Two pservers on one node are lost together, and share its memory and network. Intuition: while another
-//! node has room it costs a second or two to get it. Rule: a grant for a pserver on a node that has one already is released while
+//! **Spreading.** Two pservers on one node are lost together, and share its memory and network. Intuition: while another node
+//! has room it costs a second or two to get it. Rule: a grant for a pserver on a node that has one already is released while
 //! the cluster has a node without one that is not avoided, and so is a grant on a node to be avoided: by the request, or as
-//! containers could not be started there (see `failed_starts`). Limits for each ask: at most [`RETURNS_MAX`]
-//! times ([`RETURNS_MAX_OF_COPIES`] where the copies of a shard need different hosts), and for [`RETURNS_FOR`] from the first; then it is accepted, with a warning. Rejected: placement constraints,
-//! which a default cluster does not accept, and requests for hosts by name, which starve if those are full.
+//! containers could not be started there (see `failed_starts`). Limits for each ask: at most [`RETURNS_MAX`] times
+//! ([`RETURNS_MAX_OF_COPIES`] where the copies of a shard need different hosts), and for [`RETURNS_FOR`] from the first; then
+//! it is accepted, with a warning. Rejected: placement constraints, which a default cluster does not accept, and requests for
+//! hosts by name, which starve if those are full.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,11 +1,12 @@
 //! What the end of an attempt by the ResourceManager means: another attempt leads, or the application is over.
 //!
-//! **Intuition.** The ResourceManager refuses the heartbeat of an attempt that it has ended, and the refusal is the same for a killed
-//! application and a replaced attempt. Containers of a killed application whose NodeManagers are gone would live until their orphan
-//! timeout, while those of a replaced attempt belong to the next one.
+//! **Intuition.** The ResourceManager refuses the heartbeat of an attempt that it has ended, and the refusal is the same for a
+//! killed application and a replaced attempt. Containers of a killed application whose NodeManagers are gone would live until
+//! their orphan timeout, while those of a replaced attempt belong to the next one.
 //!
-//! **Rule.** The report of the application decides: a final state means that it is over; another current attempt, or no such report
-//! within two seconds, means that this one was replaced. While an application is being killed its report has the state before.
+//! **Rule.** The report of the application decides: a final state means that it is over; another current attempt, or no such
+//! report within two seconds, means that this one was replaced. While an application is being killed its report has the state
+//! before.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
 //! Tokens of a job with a keytab: fetched by the ApplicationMaster, given to all containers, cancelled at the end.
 //!
-//! Only this process logs in by Kerberos. When to fetch is decided by [`TokenSchedule`], what follows for the job by its
-//! core. All file systems are asked at the same time, and each delays its own tokens alone. The login blocks, on threads of its own (`heddle_hadoop::kerberos`). New tokens go first into the token file of this
-//! process, then into the launch context of containers, then to the running ones: a container that starts meanwhile has
-//! either the new ones or is registered after them.
+//! Only this process logs in by Kerberos. When to fetch is decided by [`TokenSchedule`], what follows for the job by its core.
+//! All file systems are asked at the same time, and each delays its own tokens alone. The login blocks, on threads of its own
+//! (`heddle_hadoop::kerberos`). New tokens go first into the token file of this process, then into the launch context of
+//! containers, then to the running ones: a container that starts meanwhile has either the new ones or is registered after them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! When each file system of a job with a keytab is asked for a token, and which tokens the job has. Pure: the caller asks,
 //! and passes answers and the time.
 //!
-//! **Rule.** Each file system has a schedule of its own ([`TokenRefresh`]): one that is away is asked again and again, and the others
-//! as if it were not there. Tokens are handed out together, the newest of each file system, as soon as one of them is new.
+//! **Rule.** Each file system has a schedule of its own ([`TokenRefresh`]): one that is away is asked again and again, and the
+//! others as if it were not there. Tokens are handed out together, the newest of each file system, as soon as one of them is
+//! new.
 //!
 //! **Needed file systems** are those without which the job can neither start nor save. A start waits for a token of each, and
 //! the first of these tokens to end limits the job. A start waits for one answer of each other file system too, which may be a

@@ -1,11 +1,11 @@
 //! Mount tables of viewfs: which directory of HDFS a path of `viewfs://table/…` stands for.
 //!
 //! Servers and tokens only know `hdfs://` URLs, so a client resolves a viewfs URL before it uses it. Links, `linkFallback` and
-//! `homedir` are supported. Links to several directories (`linkNfly`, `linkMerge`), `linkMergeSlash` and `linkRegex` are errors that
-//! name the kind, and so is `ViewFileSystemOverloadScheme`, which applies a mount table to `hdfs://` URLs.
+//! `homedir` are supported. Links to several directories (`linkNfly`, `linkMerge`), `linkMergeSlash` and `linkRegex` are errors
+//! that name the kind, and so is `ViewFileSystemOverloadScheme`, which applies a mount table to `hdfs://` URLs.
 //!
-//! Source: `org.apache.hadoop.fs.viewfs.{Constants, InodeTree, ConfigUtil}`. This module makes no calls: it does not merge listings
-//! of the fallback with those of links, and does not read mount tables from files other than the configuration.
+//! Source: `org.apache.hadoop.fs.viewfs.{Constants, InodeTree, ConfigUtil}`. This module makes no calls: it does not merge
+//! listings of the fallback with those of links, and does not read mount tables from files other than the configuration.
 
 use std::collections::BTreeMap;
 

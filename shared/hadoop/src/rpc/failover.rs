@@ -5,8 +5,9 @@
 //! a restarted server do not call in step. Java waits 30 s between tries (`yarn.resourcemanager.connect.retry-interval.ms`),
 //! which is too slow for an ApplicationMaster that must reconnect before it expires.
 //!
-//! A login by Kerberos that the server refuses is tried again like in Java, with a new ticket handle: a server takes two logins of one
-//! moment for a replay, and a service ticket may be older than the server's key. Source: `Client.Connection.handleSaslConnectionFailure`.
+//! A login by Kerberos that the server refuses is tried again like in Java, with a new ticket handle: a server takes two logins
+//! of one moment for a replay, and a service ticket may be older than the server's key. Source:
+//! `Client.Connection.handleSaslConnectionFailure`.
 //!
 //! Limits: exceptions of the called method are not retried here, because the caller must handle them. The caller sets
 //! the total time; this module only returns the pause. Source: `io.retry.RetryPolicies`.

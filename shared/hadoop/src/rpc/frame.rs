@@ -79,7 +79,8 @@ impl FrameDecoder {
     /// The next whole frame without its length, or `None` until more bytes arrive.
     ///
     /// # Errors
-    /// [`RpcFrameError::Negative`], [`RpcFrameError::Http`] and [`RpcFrameError::TooLong`]. The stream is unusable after any of them.
+    /// [`RpcFrameError::Negative`], [`RpcFrameError::Http`] and [`RpcFrameError::TooLong`]. The stream is unusable after any of
+    /// them.
     pub fn next_frame(&mut self) -> Result<Option<Bytes>, RpcFrameError> {
         let Some(head) = self.buffer.first_chunk::<4>() else {
             return Ok(None);

@@ -12,8 +12,8 @@ use crate::configuration::{Configuration, PropertyError};
 /// Length of an array that is absent (`WritableUtils.writeCompressedStringArray`).
 const NO_ORIGIN: [u8; 4] = (-1_i32).to_be_bytes();
 
-/// These keys with their values, in the form in which a ResourceManager reads the configuration that renews tokens. Keys without a
-/// value are left out.
+/// These keys with their values, in the form in which a ResourceManager reads the configuration that renews tokens. Keys
+/// without a value are left out.
 ///
 /// # Errors
 /// A value does not resolve.

@@ -2,8 +2,8 @@
 //!
 //! A checkpoint that is **unavailable** is not damaged. An older one in its place would lose work because a DataNode was down
 //! for a moment. Such an error is returned; the caller retries and then ends the attempt. An older checkpoint is used only if
-//! the newer one is **damaged**, no other copy of its files is good ([`load_usable`]), and with an error in the log. If checkpoints exist and none is usable, the result is an
-//! error, never a start from initial values.
+//! the newer one is **damaged**, no other copy of its files is good ([`load_usable`]), and with an error in the log. If
+//! checkpoints exist and none is usable, the result is an error, never a start from initial values.
 
 use crate::error::chain;
 use heddle_protocol::ids::CutId;

@@ -3,7 +3,8 @@
 use crate::proto;
 
 /// Places containers with the tag [`tag`](Self::tag) only where the number of this application's containers with the tag
-/// [`neighbour`](Self::neighbour) is between `min` and `max` (`PlacementConstraints.cardinality`, target `allocationTag`, namespace `self`).
+/// [`neighbour`](Self::neighbour) is between `min` and `max` (`PlacementConstraints.cardinality`, target `allocationTag`,
+/// namespace `self`).
 ///
 /// For asks with [`RequestedPlacement::Tagged`](super::RequestedPlacement::Tagged). It is effective only if
 /// `yarn.resourcemanager.placement-constraints.handler` is `scheduler`.
