@@ -62,10 +62,6 @@ impl Algorithm for HiddenLayer {
         u64::from(self.features)
     }
 
-    fn constants(&self, _phase: PhaseKind) -> Vec<PullItem> {
-        Vec::new()
-    }
-
     fn begin(&mut self, phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), Failure> {
         self.evaluates = matches!(phase, PhaseKind::Evaluate { .. });
         Ok(())

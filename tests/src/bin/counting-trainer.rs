@@ -8,11 +8,10 @@ use std::time::Duration;
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
-use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::spec::TableKind;
 use heddle_protocol::spec::position::position_of_key;
-use heddle_protocol::spec::{PhaseKind, TableKind};
 use heddle_trainer::algorithm::{Algorithm, StepWork};
 use heddle_trainer::{ModelSaver, PendingSave};
 
@@ -77,14 +76,6 @@ impl Counting {
 }
 
 impl Algorithm for Counting {
-    fn constants(&self, _phase: PhaseKind) -> Vec<PullItem> {
-        Vec::new()
-    }
-
-    fn begin(&mut self, _phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), Failure> {
-        Ok(())
-    }
-
     fn prepare(&mut self, work: &mut StepWork) {
         // Its values are not needed; the pull is what makes a step of BSP wait for the one before.
         let (rows, _) = self.counts(&work.batch.indices);

@@ -55,10 +55,6 @@ fn push<const COLS: usize>(work: &mut StepWork, table: TableId, rows: BTreeMap<u
 }
 
 impl Algorithm for Rules {
-    fn constants(&self, _phase: PhaseKind) -> Vec<PullItem> {
-        Vec::new()
-    }
-
     fn begin(&mut self, phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), Failure> {
         self.evaluates = matches!(phase, PhaseKind::Evaluate { .. });
         Ok(())

@@ -38,21 +38,58 @@ use crate::batch::Batch;
 ///
 /// Calls of different steps interleave: between a step's [`prepare`](Self::prepare) and
 /// [`compute`](Self::compute) others may be prepared and computed. [`StepWork`] holds the state of a step.
+///
+/// The mean of the labels, in the one value of the job's first table, with the loss ½·(value − label)²:
+///
+/// ```
+/// use heddle_client::{gradient::TableGradient, layout::Rows, machine::PullItem};
+/// use heddle_protocol::{ids::TableId, metrics::TaskMetrics};
+/// use heddle_trainer::{Algorithm, StepWork};
+///
+/// struct MeanLabel;
+///
+/// impl Algorithm for MeanLabel {
+///     fn prepare(&mut self, work: &mut StepWork) {
+///         let rows = Rows::Range(0..1);
+///         work.pulls.push(PullItem { table: TableId(0), rows, values: vec![0.0] });
+///     }
+///
+///     fn compute(&mut self, work: &mut StepWork, metrics: &mut TaskMetrics) {
+///         let value = work.pulls[0].values[0];
+///         let residuals: Vec<f32> = work.batch.labels.iter().map(|label| value - label).collect();
+///         metrics.loss_sum += residuals.iter().map(|r| f64::from(r * r / 2.0)).sum::<f64>();
+///         let values = vec![residuals.iter().sum()];
+///         let rows = Rows::Range(0..1);
+///         work.gradient.tables.push(TableGradient { table: TableId(0), rows, values });
+///         metrics.rows += work.batch.rows() as u64;
+///     }
+/// }
+///
+/// let mut work = StepWork::default();
+/// work.batch.labels = vec![1.0, 3.0];
+/// MeanLabel.prepare(&mut work);
+/// MeanLabel.compute(&mut work, &mut TaskMetrics::default());
+/// assert_eq!(work.gradient.tables[0].values, [-4.0]);
+/// ```
 pub trait Algorithm: Send {
     /// Upper bound of feature indices. By default the job file's; for a custom algorithm the highest possible.
     fn features(&self, spec: &JobSpec) -> u64 {
         if spec.model.features == 0 { u64::from(u32::MAX) } else { spec.model.features }
     }
 
-    /// The rows to pull once at the start of a phase: values that do not change in it.
-    fn constants(&self, phase: PhaseKind) -> Vec<PullItem>;
+    /// The rows to pull once at the start of a phase: values that do not change in it. Empty by default.
+    fn constants(&self, _phase: PhaseKind) -> Vec<PullItem> {
+        Vec::new()
+    }
 
     /// Starts a phase, with the requested constants, in that order. State of an earlier phase is invalid. The same phase
     /// may start again after a rollback.
     ///
     /// # Errors
     /// The constants are invalid; the job ends with this failure.
-    fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), Failure>;
+    fn begin(&mut self, _phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// Whether steps of this phase need the distinct features of their batch: [`StepWork::keys`] and [`StepWork::local`].
     /// The parser threads fill them, ahead of the training loop.
