@@ -84,7 +84,7 @@ impl Algorithm for HiddenLayer {
 
     fn compute(&mut self, work: &mut StepWork, metrics: &mut TaskMetrics) {
         let [hidden, output] = work.pulls.as_mut_slice() else {
-            return;
+            unreachable!("`prepare` pulls from both tables")
         };
         let network = Network { hidden: &hidden.values, output: &output.values };
         if self.evaluates {
