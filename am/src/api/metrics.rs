@@ -192,6 +192,7 @@ const ENDED: Metric = Metric::counter(
     "heddle_containers_ended_total",
     "Containers that ended before the job did, in this attempt.",
 );
+const WARNINGS: Metric = Metric::counter("heddle_warnings_total", "Warnings in this attempt.");
 const INCARNATION: Metric =
     Metric::gauge("heddle_container_incarnation", "Incarnation of the container in its slot.");
 const MEMORY: Metric =
@@ -408,6 +409,7 @@ fn slots(page: &mut Page<'_>, view: &JobView) -> fmt::Result {
         }),
     )?;
     page.value(ENDED, view.history.ended_total)?;
+    page.value(WARNINGS, view.history.warnings_total)?;
     let names: Vec<_> = view.slots.iter().map(|slot| slot.slot.to_string()).collect();
     let slots =
         || names.iter().zip(&view.slots).map(|(name, slot)| ([("slot", name.as_str())], slot));
@@ -444,6 +446,7 @@ mod tests {
             "heddle_checkpoint_last_duration_seconds 0.12\n",
             "heddle_checkpoint_last_bytes 4096\n",
             "heddle_checkpoints_given_up_total 1\n",
+            "heddle_warnings_total 1\n",
             "heddle_recovery_seconds{stretch=\"restart\"} 0.7\n",
             "heddle_slots{role=\"trainer\",state=\"running\"} 1\n",
             "heddle_container_incarnation{slot=\"pserver-0\"} 2\n",
