@@ -131,7 +131,8 @@ async fn ours(
         let path = local.join(format!("got-{}", shard.shard.0));
         reading.spawn(async move {
             let mut file = File::create(&path)?;
-            let mut reader = ShardReader::open(&*storage, &dir, &shard).await?;
+            let identity = header(cut(1, 1), 0, shape).identity();
+            let mut reader = ShardReader::open(&*storage, &dir, &shard, &identity).await?;
             while let Some(piece) = reader.next().await? {
                 file.write_all(&piece.data)?;
             }

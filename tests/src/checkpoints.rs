@@ -176,8 +176,9 @@ pub async fn checkpoint(
 /// One is not, or cannot be read.
 pub async fn check_whole(dir: &CheckpointDir, cut: CutId, bytes: usize) -> Result<()> {
     let loaded = dir.load(cut, Depth::Full).await?;
+    let identity = loaded.manifest.identity();
     for file in &loaded.manifest.shards {
-        let mut reader = ShardReader::open(&**dir.storage(), &loaded.dir, file).await?;
+        let mut reader = ShardReader::open(&**dir.storage(), &loaded.dir, file, &identity).await?;
         ensure!(reader.header().cut == cut, "{:?}", reader.header());
         let mut all = Vec::new();
         while let Some(piece) = reader.next().await? {

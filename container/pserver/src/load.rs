@@ -9,7 +9,7 @@ use heddle_protocol::ids::Epoch;
 use heddle_protocol::manifest::{CutIdentity, ShardFile};
 use heddle_shard::{Shard, ShardConfig, SnapshotHead};
 use heddle_storage::checkpoint::CheckpointError;
-use heddle_storage::shard_file::{ShardReader, check_identity, name_other_version};
+use heddle_storage::shard_file::ShardReader;
 use heddle_storage::{Storage, StorageUrl, StorePath, chain};
 
 use crate::layout;
@@ -129,7 +129,7 @@ async fn retried<F: Future<Output = Result<Box<Shard>, LoadError>>>(
     }
 }
 
-/// Reads one copy. A damaged one that is a file of another checkpoint is named as such.
+/// Reads one copy.
 async fn read(
     config: &ShardConfig,
     dir: &str,
@@ -138,13 +138,7 @@ async fn read(
 ) -> Result<Box<Shard>, LoadError> {
     let location = StorageUrl::parse(dir)?;
     let storage = heddle_storage::connect(&location).map_err(CheckpointError::from)?;
-    match read_checked(config, &*storage, location.path(), file, identity).await {
-        Err(LoadError::Checkpoint(error)) => {
-            let dir = location.path();
-            Err(name_other_version(&*storage, dir, file, identity, error).await.into())
-        }
-        result => result,
-    }
+    read_checked(config, &*storage, location.path(), file, identity).await
 }
 
 async fn read_checked(
@@ -154,11 +148,8 @@ async fn read_checked(
     file: &ShardFile,
     identity: &CutIdentity,
 ) -> Result<Box<Shard>, LoadError> {
-    let mut reader = ShardReader::open(storage, dir, file).await?;
+    let mut reader = ShardReader::open(storage, dir, file, identity).await?;
     let shown = || format!("{}/{}", storage.show(dir), file.file);
-    if let Err(damage) = check_identity(reader.header(), file.shard, identity) {
-        return Err(CheckpointError::Damaged { file: shown(), damage }.into());
-    }
     let places = match layout::check(config, reader.header()) {
         Ok(places) => places,
         Err(what) => {

@@ -128,7 +128,7 @@ impl OtherJob {
         if config.tables.iter().all(|table| table.kind == TableKind::Dense) {
             return Ok(rows);
         }
-        let mut reader = self.reader(file).await?;
+        let mut reader = self.reader(opened, file).await?;
         let wrong = |what| LoadError::Other { file: self.shown(file), what };
         let copies = opened.copies(config, reader.header()).map_err(wrong)?;
         while let Some(piece) = reader.next().await? {
@@ -154,10 +154,14 @@ impl OtherJob {
         Ok(good_copy(&*storage, location.path(), file, &opened.identity).await?)
     }
 
-    async fn reader(&self, file: &ShardFile) -> Result<ShardReader, LoadError> {
+    async fn reader(
+        &self,
+        opened: &OpenedCheckpoint,
+        file: &ShardFile,
+    ) -> Result<ShardReader, LoadError> {
         let location = StorageUrl::parse(&self.dir)?;
         let storage = heddle_storage::connect(&location).map_err(CheckpointError::from)?;
-        Ok(ShardReader::open(&*storage, location.path(), file).await?)
+        Ok(ShardReader::open(&*storage, location.path(), file, &opened.identity).await?)
     }
 
     /// A file for messages.
@@ -174,7 +178,7 @@ impl OtherJob {
         rows: &[RowNumbers],
         shard: &mut Shard,
     ) -> Result<u64, LoadError> {
-        let mut reader = self.reader(file).await?;
+        let mut reader = self.reader(opened, file).await?;
         let wrong = |what| LoadError::Other { file: self.shown(file), what };
         let copies = opened.copies(config, reader.header()).map_err(wrong)?;
         let mut state = Vec::new();

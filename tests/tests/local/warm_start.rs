@@ -142,8 +142,10 @@ fn visit_rows(checkpoint: &Path, mut visit: impl FnMut((&str, &str, u64), &[u8])
         let storage = connect(&url).expect("local");
         let stored = StoredCheckpoint::load(&*storage, url.path(), Depth::Full).await;
         let stored = stored.expect("a complete checkpoint");
+        let identity = stored.manifest.identity();
         for file in &stored.manifest.shards {
-            let mut reader = ShardReader::open(&*storage, url.path(), file).await.expect("opens");
+            let reader = ShardReader::open(&*storage, url.path(), file, &identity).await;
+            let mut reader = reader.expect("opens");
             let header = reader.header().clone();
             let mut sections = vec![Vec::new(); header.sections.len()];
             while let Some(piece) = reader.next().await.expect("readable") {

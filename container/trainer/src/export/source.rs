@@ -52,8 +52,10 @@ pub(super) async fn sparse(
     table: &TableSpec,
 ) -> Result<SparseTable, ExportError> {
     let (mut keys, mut values) = (Vec::new(), Vec::new());
-    for file in &model.checkpoint.manifest.shards {
-        let mut reader = ShardReader::open(model.from, &model.checkpoint.dir, file).await?;
+    let checkpoint = model.checkpoint;
+    let cut = checkpoint.manifest.identity();
+    for file in &checkpoint.manifest.shards {
+        let mut reader = ShardReader::open(model.from, &checkpoint.dir, file, &cut).await?;
         let wrong = |found: &str| ExportError::Rows {
             table: table.name.clone(),
             expected: 0,
@@ -117,8 +119,9 @@ impl<'a> TableStream<'a> {
                     self.shard += 1;
                     continue;
                 }
-                let model = self.model;
-                let reader = ShardReader::open(model.from, &model.checkpoint.dir, file).await?;
+                let (from, checkpoint) = (self.model.from, self.model.checkpoint);
+                let cut = checkpoint.manifest.identity();
+                let reader = ShardReader::open(from, &checkpoint.dir, file, &cut).await?;
                 let section = self.check(&reader, rows)?;
                 self.reader = Some((reader, section));
                 continue;

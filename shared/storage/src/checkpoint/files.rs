@@ -14,9 +14,7 @@ use tracing::warn;
 use super::{CheckpointError, Damage};
 use crate::error::{StorageError, chain};
 use crate::path::StorePath;
-use crate::shard_file::{
-    ShardHeader, ShardReader, check_identity, check_sidecar, name_other_version,
-};
+use crate::shard_file::{ShardHeader, ShardReader, check_sidecar};
 use crate::store::{Entry, EntryKind, Storage};
 
 /// Extent of a check.
@@ -98,24 +96,13 @@ pub(super) async fn check_content(
     file: &ShardFile,
     identity: &CutIdentity,
 ) -> Result<ShardHeader, CheckpointError> {
-    let read = async || ShardReader::open(storage, dir, file).await?.check().await;
-    let checked = match read().await {
+    let read = async || ShardReader::open(storage, dir, file, identity).await?.check().await;
+    match read().await {
         // A second attempt before the file counts as damaged: on HDFS another replica may serve it, and a bit error in
         // transfer is not damage of the file.
         Err(CheckpointError::Damaged { damage: Damage::Sum { .. }, .. }) => read().await,
         other => other,
-    };
-    let error = match checked {
-        Ok(header) => match check_identity(&header, file.shard, identity) {
-            Ok(()) => return Ok(header),
-            Err(damage) => {
-                let path = dir.join(&file.file).map_err(StorageError::from)?;
-                return Err(CheckpointError::Damaged { file: storage.show(&path), damage });
-            }
-        },
-        Err(error) => error,
-    };
-    Err(name_other_version(storage, dir, file, identity, error).await)
+    }
 }
 
 /// The first copy of a shard that passes every check, as its only file. A file without copies is returned unread: its reader

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TableId};
+use heddle_protocol::manifest::CutIdentity;
 
 /// First bytes of every shard file.
 const MAGIC: [u8; 8] = *b"HEDLSHRD";
@@ -165,14 +166,6 @@ pub enum FormatError {
         /// Length of the file.
         found: u64,
     },
-    /// The file belongs to another shard, cut or run than the manifest lists.
-    #[error("the file is {found}, expected {expected}")]
-    Other {
-        /// According to the manifest.
-        expected: String,
-        /// According to the file.
-        found: String,
-    },
 }
 
 /// The first offset at or after `offset` at which a section may begin.
@@ -227,6 +220,12 @@ impl ShardHeader {
             }
         }
         Ok(())
+    }
+
+    /// What the manifest of its checkpoint has too.
+    pub fn identity(&self) -> CutIdentity {
+        let Self { run, cut, epoch, shards, .. } = *self;
+        CutIdentity { run, cut, epoch, shards }
     }
 
     /// Prologue, header and padding: all bytes before the first section.

@@ -16,13 +16,12 @@ use crate::store::{EntryKind, Storage};
 ///
 /// # Errors
 /// [`Damage::OtherVersion`] with both.
-pub fn check_identity(
+pub(super) fn check_identity(
     header: &ShardHeader,
     shard: ShardId,
     identity: &CutIdentity,
 ) -> Result<(), Damage> {
-    let ShardHeader { run, cut, epoch, shards, .. } = *header;
-    let own = CutIdentity { run, cut, epoch, shards };
+    let own = header.identity();
     if (header.shard, &own) == (shard, identity) {
         return Ok(());
     }
@@ -38,7 +37,7 @@ fn name_of(shard: ShardId, identity: &CutIdentity) -> String {
 }
 
 /// The same error, or [`Damage::OtherVersion`] if a damaged file is whole enough to name another shard, cut or run.
-pub async fn name_other_version(
+pub(crate) async fn name_other_version(
     storage: &dyn Storage,
     dir: &StorePath,
     file: &ShardFile,

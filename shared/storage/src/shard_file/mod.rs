@@ -26,7 +26,7 @@ mod write;
 pub use header::{
     FormatError, HEADER_BYTES_MAX, SHARD_VERSION, Section, ShardHeader, ShardRows, Table, Values,
 };
-pub use identity::{check_identity, name_other_version};
+pub(crate) use identity::name_other_version;
 pub(crate) use read::check_sidecar;
 pub use read::{Piece, ShardReader};
 pub use write::{SaveError, ShardWriter};

@@ -1,10 +1,11 @@
 //! Reads a shard file as a stream and verifies it.
 
 use bytes::{Bytes, BytesMut};
-use heddle_protocol::manifest::{Md5, Sha256, ShardFile};
+use heddle_protocol::manifest::{CutIdentity, Md5, Sha256, ShardFile};
 use sha2::Digest as _;
 
 use super::header::{ALIGN, FormatError, PROLOGUE_BYTES, ShardHeader, decode_prologue};
+use super::identity::{check_identity, name_other_version};
 use crate::checkpoint::{CheckpointError, Damage};
 use crate::digest::Digester;
 use crate::error::{Op, Reason, StorageError};
@@ -28,8 +29,8 @@ pub struct Piece {
     pub data: Bytes,
 }
 
-/// A shard file being read. Order of checks: sidecar, length, magic and version, header, and at the end the sum over all
-/// bytes.
+/// A shard file being read. Order of checks: sidecar, length, magic and version, header, the cut that it names, and at the
+/// end the sum over all bytes.
 ///
 /// **The bytes may be used only after [`next`](Self::next) has returned `None`:** until then the file may still prove to be
 /// damaged.
@@ -43,12 +44,29 @@ pub struct ShardReader {
 }
 
 impl ShardReader {
-    /// Opens the file that a manifest lists, and reads its header.
+    /// Opens a file that the manifest of `cut` lists, and reads its header.
     ///
     /// # Errors
-    /// `Damaged` if sidecar, length or header are wrong or the file is missing; `Newer` for a later
-    /// format; `Storage` if it cannot be read at the moment.
+    /// `Damaged` if sidecar, length or header are wrong or the file is missing, with [`Damage::OtherVersion`] if it names
+    /// another shard or cut; `Newer` for a later format; `Storage` if it cannot be read at the moment.
     pub async fn open(
+        storage: &dyn Storage,
+        dir: &StorePath,
+        expected: &ShardFile,
+        cut: &CutIdentity,
+    ) -> Result<Self, CheckpointError> {
+        let reader = match Self::open_any(storage, dir, expected).await {
+            Ok(reader) => reader,
+            Err(error) => return Err(name_other_version(storage, dir, expected, cut, error).await),
+        };
+        match check_identity(&reader.header, expected.shard, cut) {
+            Ok(()) => Ok(reader),
+            Err(damage) => Err(reader.source.damaged(damage)),
+        }
+    }
+
+    /// Opens a file of any shard and cut.
+    async fn open_any(
         storage: &dyn Storage,
         dir: &StorePath,
         expected: &ShardFile,
@@ -80,14 +98,14 @@ impl ShardReader {
         if end != found {
             return Err(format(FormatError::Length { expected: end, found }));
         }
-        if header.shard != expected.shard {
-            let (expected, found) =
-                (format!("shard {}", expected.shard), format!("shard {}", header.shard));
-            return Err(format(FormatError::Other { expected, found }));
-        }
         let padding = start - (PROLOGUE_BYTES + json_bytes) as u64;
         source.take(padding as usize).await?;
         Ok(Self { source, header, section: 0, given: 0 })
+    }
+
+    /// The file, as a user types it.
+    pub fn file(&self) -> &str {
+        &self.source.shown
     }
 
     /// The header of the file.

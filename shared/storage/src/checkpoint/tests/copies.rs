@@ -311,13 +311,14 @@ async fn a_second_sum_is_written_checked_and_copied_along() {
     writer.write(Bytes::from(content(cut, 0))).await.expect("written");
     let file = writer.finish(&*storage).await.expect("durable");
     let written = manifest(cut, None, vec![file.clone()]);
+    let identity = written.identity();
     dir.commit(written, salt(1), &|| Ok(())).await.expect("committed");
     assert_whole(&dir, cut, "both sums fit").await;
     sha256sum_is_content(&temp.path().join("ckpt/g1-c1"));
 
     let other = ShardFile { sha256: Some(Sha256([7; 32])), ..file.clone() };
-    let reader = ShardReader::open(&*storage, &at("ckpt/g1-c1"), &other).await.expect("opened");
-    let error = reader.check().await.expect_err("another sum");
+    let reader = ShardReader::open(&*storage, &at("ckpt/g1-c1"), &other, &identity).await;
+    let error = reader.expect("opened").check().await.expect_err("another sum");
     let is_strong =
         matches!(error, CheckpointError::Damaged { damage: Damage::StrongSum { .. }, .. });
     assert!(is_strong, "{error}");

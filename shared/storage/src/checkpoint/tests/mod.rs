@@ -171,8 +171,9 @@ pub(super) async fn assert_whole(dir: &CheckpointDir, cut: CutId, context: &str)
     let loaded = dir.load(cut, Depth::Full).await;
     let loaded = loaded.unwrap_or_else(|error| panic!("{cut} is not whole: {error}\n{context}"));
     for file in &loaded.manifest.shards {
-        let mut reader =
-            ShardReader::open(&**dir.storage(), &loaded.dir, file).await.expect("just read");
+        let identity = loaded.manifest.identity();
+        let reader = ShardReader::open(&**dir.storage(), &loaded.dir, file, &identity).await;
+        let mut reader = reader.expect("just read");
         assert_eq!(reader.header().cut, cut);
         let mut all = Vec::new();
         while let Some(piece) = reader.next().await.expect("just read") {
