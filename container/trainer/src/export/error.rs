@@ -22,15 +22,13 @@ pub enum ExportError {
     /// The job of the checkpoint cannot be read.
     #[error("cannot read the job of the checkpoint: {0}")]
     Spec(String),
-    /// A file has other rows than the table of the job.
-    #[error("table {table} must continue at row {expected} (got {found})")]
-    Rows {
-        /// The table.
-        table: String,
-        /// The next row.
-        expected: u64,
-        /// The rows of the file.
-        found: String,
+    /// A file has another table than the job.
+    #[error("{file}: {what}")]
+    Table {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        what: String,
     },
     /// Training has diverged.
     #[error(
@@ -85,7 +83,7 @@ impl ExportError {
             Self::Location(_) | Self::Path(_) | Self::NoPass | Self::Text | Self::Exists(_) => {
                 ErrorClass::Input
             }
-            Self::Spec(_) | Self::Rows { .. } => ErrorClass::Corrupt,
+            Self::Spec(_) | Self::Table { .. } => ErrorClass::Corrupt,
             Self::NotFinite { .. } => ErrorClass::Training,
             Self::Standard(failure) => failure.class,
             Self::Runtime(_) => ErrorClass::Internal,

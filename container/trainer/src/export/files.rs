@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use heddle_protocol::spec::table::{BIAS, CENTRES, FACTORS, WEIGHTS};
 use heddle_protocol::spec::{LabelScale, ModelFormat, TableKind, TableSpec};
+use heddle_storage::shard_file::VALUES;
 use heddle_storage::{Storage, StorePath, Summed};
 
 use super::clusters::RawClusters;
@@ -143,7 +144,7 @@ impl ModelFiles {
         factor: f64,
         mut linear: Option<&mut Linear>,
     ) -> Result<(), ExportError> {
-        let mut stream = TableStream::new(model, table);
+        let mut stream = TableStream::new(model, table, &[VALUES]);
         let mut first = 0;
         while let Some(mut piece) = stream.next().await? {
             if let Some(linear) = &mut linear {

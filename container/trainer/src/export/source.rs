@@ -1,22 +1,23 @@
 //! The values of a table from a checkpoint's shard files, in the order of its rows.
 
+use bytes::Bytes;
+use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::spec::position::{POSITIONS, key_of_position};
-use heddle_protocol::spec::{TableSpec, shard_rows};
-use heddle_storage::shard_file::{ShardReader, ShardRows};
+use heddle_protocol::spec::{TableKind, TableSpec, shard_rows};
+use heddle_storage::shard_file::{ShardReader, VALUES};
 
 use super::error::ExportError;
 use super::model::Model;
 
-/// Section of a table's parameters; others hold optimizer state.
-const VALUES: &str = "values";
-
-/// A reader of a table's values, shard after shard.
+/// A reader of a table's values, shard after shard, or of other planes.
 pub(super) struct TableStream<'a> {
     model: &'a Model<'a>,
-    table: TableSpec,
-    plane: &'static str,
-    shard: usize,
-    reader: Option<(ShardReader, Option<usize>)>,
+    table: &'a TableSpec,
+    planes: &'a [&'a str],
+    /// Files that are still to be opened.
+    files: std::slice::Iter<'a, ShardFile>,
+    /// The open file and its sections of the planes.
+    reader: Option<(ShardReader, Vec<usize>)>,
 }
 
 /// All values of a table, row-major.
@@ -28,10 +29,10 @@ pub(super) async fn whole(model: &Model<'_>, table: &TableSpec) -> Result<Vec<f3
 pub(super) async fn plane(
     model: &Model<'_>,
     table: &TableSpec,
-    plane: &'static str,
+    plane: &str,
 ) -> Result<Vec<f32>, ExportError> {
-    let mut values = Vec::new();
-    let mut stream = TableStream { plane, ..TableStream::new(model, table) };
+    let (mut values, planes) = (Vec::new(), [plane]);
+    let mut stream = TableStream::new(model, table, &planes);
     while let Some(piece) = stream.next().await? {
         values.extend(piece);
     }
@@ -52,37 +53,13 @@ pub(super) async fn sparse(
     table: &TableSpec,
 ) -> Result<SparseTable, ExportError> {
     let (mut keys, mut values) = (Vec::new(), Vec::new());
-    let checkpoint = model.checkpoint;
-    let cut = checkpoint.manifest.identity();
-    for file in &checkpoint.manifest.shards {
-        let mut reader = ShardReader::open(model.from, &checkpoint.dir, file, &cut).await?;
-        let wrong = |found: &str| ExportError::Rows {
-            table: table.name.clone(),
-            expected: 0,
-            found: found.to_owned(),
-        };
-        let header = reader.header();
-        let found = header.tables.iter().find(|found| found.id == table.id);
-        let found = found.ok_or_else(|| wrong("no such table"))?;
-        if !matches!(found.rows, ShardRows::Sparse { .. }) || found.cols != table.cols {
-            return Err(wrong("another table"));
-        }
-        let section = |name: &str| {
-            header.sections.iter().position(|s| s.table == Some(table.id) && s.name == name)
-        };
-        let (of_values, of_keys) = (section(VALUES), section(POSITIONS));
-        if of_values.is_none() || of_keys.is_none() {
-            return Err(wrong("no values or positions"));
-        }
-        while let Some(piece) = reader.next().await? {
-            model.bytes.add(piece.data.len() as u64);
-            if Some(piece.section) == of_values {
-                let bytes = piece.data.as_chunks::<4>().0;
-                values.extend(bytes.iter().map(|bytes| f32::from_le_bytes(*bytes)));
-            } else if Some(piece.section) == of_keys {
-                let bytes = piece.data.as_chunks::<8>().0;
-                keys.extend(bytes.iter().map(|bytes| key_of_position(u64::from_le_bytes(*bytes))));
-            }
+    let mut stream = TableStream::new(model, table, &[VALUES, POSITIONS]);
+    while let Some((plane, piece)) = stream.piece().await? {
+        if plane == VALUES {
+            values.extend(floats(&piece));
+        } else {
+            let positions = piece.as_chunks::<8>().0.iter();
+            keys.extend(positions.map(|bytes| key_of_position(u64::from_le_bytes(*bytes))));
         }
     }
     let cols = table.cols as usize;
@@ -96,83 +73,61 @@ pub(super) async fn sparse(
     Ok(SparseTable { keys: order.into_iter().map(|(key, _)| key).collect(), values })
 }
 
+/// Little-endian values; pieces are whole values.
+fn floats(piece: &Bytes) -> impl Iterator<Item = f32> {
+    piece.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes))
+}
+
 impl<'a> TableStream<'a> {
-    /// Starts to read a table.
-    pub(super) fn new(model: &'a Model<'a>, table: &TableSpec) -> Self {
-        Self { model, table: table.clone(), plane: VALUES, shard: 0, reader: None }
+    /// Starts to read planes of a table.
+    pub(super) fn new(model: &'a Model<'a>, table: &'a TableSpec, planes: &'a [&'a str]) -> Self {
+        let files = model.checkpoint.manifest.shards.iter();
+        Self { model, table, planes, files, reader: None }
     }
 
     /// The next values, row-major; `None` after the last.
     ///
     /// # Errors
-    /// The checkpoint is damaged or cannot be read; a file has other rows than expected.
+    /// The checkpoint is damaged or cannot be read; a file has another table than expected.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<f32>>, ExportError> {
+        Ok(self.piece().await?.map(|(_, piece)| floats(&piece).collect()))
+    }
+
+    /// The next bytes of a plane, with its name.
+    async fn piece(&mut self) -> Result<Option<(&'a str, Bytes)>, ExportError> {
         loop {
-            let Some((mut reader, section)) = self.reader.take() else {
-                let shards = &self.model.checkpoint.manifest.shards;
-                let Some(file) = shards.get(self.shard) else {
-                    return Ok(None);
-                };
-                let rows = shard_rows(self.table.rows, file.shard, shards.len() as u32);
-                // A file without rows of the table is not opened.
-                if rows.is_empty() {
-                    self.shard += 1;
-                    continue;
-                }
-                let (from, checkpoint) = (self.model.from, self.model.checkpoint);
-                let cut = checkpoint.manifest.identity();
-                let reader = ShardReader::open(from, &checkpoint.dir, file, &cut).await?;
-                let section = self.check(&reader, rows)?;
-                self.reader = Some((reader, section));
+            let Some((reader, sections)) = &mut self.reader else {
+                let Some(file) = self.files.next() else { return Ok(None) };
+                self.open(file).await?;
                 continue;
             };
-            match reader.next().await? {
-                None => self.shard += 1,
-                Some(piece) => {
-                    self.model.bytes.add(piece.data.len() as u64);
-                    let wanted = Some(piece.section) == section;
-                    self.reader = Some((reader, section));
-                    if wanted {
-                        // Pieces are whole values: a multiple of four bytes.
-                        let values = piece.data.chunks_exact(4);
-                        return Ok(Some(
-                            values
-                                .map(|bytes| {
-                                    f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-                                })
-                                .collect(),
-                        ));
-                    }
-                }
+            let Some(piece) = reader.next().await? else {
+                self.reader = None;
+                continue;
+            };
+            self.model.bytes.add(piece.data.len() as u64);
+            if let Some(plane) = sections.iter().position(|section| *section == piece.section) {
+                return Ok(Some((self.planes[plane], piece.data)));
             }
         }
     }
 
-    /// Finds the section of the table's values; checks its rows.
-    fn check(
-        &self,
-        reader: &ShardReader,
-        rows: std::ops::Range<u64>,
-    ) -> Result<Option<usize>, ExportError> {
-        let header = reader.header();
-        let wrong = |found: String| ExportError::Rows {
-            table: self.table.name.clone(),
-            expected: rows.start,
-            found,
-        };
-        let table = header.tables.iter().find(|table| table.id == self.table.id);
-        let table = table.ok_or_else(|| wrong("no such table".to_owned()))?;
-        let found = match table.rows {
-            ShardRows::Dense { first, count } => first..first.saturating_add(count),
-            ShardRows::Sparse { .. } => return Err(wrong("a sparse table".to_owned())),
-        };
-        if found != rows || table.cols != self.table.cols {
-            return Err(wrong(format!("{found:?} of {} columns", table.cols)));
+    /// Opens a file that has rows of the table.
+    async fn open(&mut self, file: &ShardFile) -> Result<(), ExportError> {
+        let (checkpoint, table) = (self.model.checkpoint, self.table);
+        let cut = checkpoint.manifest.identity();
+        let rows = shard_rows(table.rows, file.shard, cut.shards);
+        if table.kind == TableKind::Dense && rows.is_empty() {
+            return Ok(());
         }
-        let of_table = |section: &heddle_storage::shard_file::Section| {
-            section.table == Some(self.table.id) && section.name == self.plane
-        };
-        let section = header.sections.iter().position(of_table);
-        section.map(Some).ok_or_else(|| wrong("no values".to_owned()))
+        let reader = ShardReader::open(self.model.from, &checkpoint.dir, file, &cut).await?;
+        let header = reader.header();
+        let sections = header.table_of(table).and_then(|found| {
+            self.planes.iter().map(|plane| header.section_of(found, plane)).collect()
+        });
+        let wrong = |what| ExportError::Table { file: reader.file().to_owned(), what };
+        let sections = sections.map_err(wrong)?;
+        self.reader = Some((reader, sections));
+        Ok(())
     }
 }

@@ -1,9 +1,13 @@
 //! The prologue and header of a shard file. Pure: bytes in, bytes out.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TableId};
 use heddle_protocol::manifest::CutIdentity;
+use heddle_protocol::spec::position::POSITIONS;
+use heddle_protocol::spec::{TableKind, TableSpec, shard_rows};
 
 /// First bytes of every shard file.
 const MAGIC: [u8; 8] = *b"HEDLSHRD";
@@ -14,6 +18,8 @@ pub(super) const PROLOGUE_BYTES: usize = 16;
 /// Longest header that is read. One table with its sections takes some 500 bytes, so this has room
 /// for tens of thousands.
 pub const HEADER_BYTES_MAX: usize = 16 << 20;
+/// Name of the section with a table's parameters. Others hold positions or optimizer state.
+pub const VALUES: &str = "values";
 /// Sections begin at multiples of this: a cache line, and the widest vector register.
 pub(super) const ALIGN: u64 = 64;
 
@@ -90,6 +96,15 @@ impl ShardRows {
     pub fn count(self) -> u64 {
         match self {
             Self::Dense { count, .. } | Self::Sparse { count } => count,
+        }
+    }
+
+    /// The rows: of a dense table their numbers in the whole table, of a sparse one from 0.
+    pub fn range(self) -> Range<u64> {
+        match self {
+            // Checked when the header was read.
+            Self::Dense { first, count } => first..first.saturating_add(count),
+            Self::Sparse { count } => 0..count,
         }
     }
 }
@@ -208,8 +223,8 @@ impl ShardHeader {
             };
             let rows = table.rows.count();
             let expected = match section.name.as_str() {
-                "values" => rows.checked_mul(u64::from(table.cols)),
-                "positions" => Some(rows),
+                VALUES => rows.checked_mul(u64::from(table.cols)),
+                POSITIONS => Some(rows),
                 _ => continue,
             };
             if expected != Some(section.count) {
@@ -226,6 +241,43 @@ impl ShardHeader {
     pub fn identity(&self) -> CutIdentity {
         let Self { run, cut, epoch, shards, .. } = *self;
         CutIdentity { run, cut, epoch, shards }
+    }
+
+    /// A table of the job in this file.
+    ///
+    /// # Errors
+    /// The file has another table, or of a dense one other rows than those of its shard.
+    pub fn table_of(&self, spec: &TableSpec) -> Result<&Table, String> {
+        let is_of_job = |table: &&Table| {
+            let rows_fit = match table.rows {
+                ShardRows::Sparse { .. } => spec.kind == TableKind::Sparse,
+                ShardRows::Dense { .. } => {
+                    let held = shard_rows(spec.rows, self.shard, self.shards);
+                    spec.kind == TableKind::Dense && table.rows.range() == held
+                }
+            };
+            rows_fit && (table.id, &table.name, table.cols) == (spec.id, &spec.name, spec.cols)
+        };
+        let found = self.tables.iter().find(is_of_job);
+        found.ok_or_else(|| format!("table {} is not that of the job in the manifest", spec.name))
+    }
+
+    /// The section with a plane of a table: its values, its positions or one kind of its optimizer's state.
+    ///
+    /// # Errors
+    /// There is none for all rows of the table.
+    pub fn section_of(&self, table: &Table, plane: &str) -> Result<usize, String> {
+        let rows = table.rows.count();
+        let (values, count) = match plane {
+            POSITIONS => (Values::U64, rows),
+            _ => (Values::F32, rows.saturating_mul(u64::from(table.cols))),
+        };
+        let is_plane = |section: &Section| {
+            (section.table, &*section.name) == (Some(table.id), plane)
+                && (section.values, section.count) == (values, count)
+        };
+        let found = self.sections.iter().position(is_plane);
+        found.ok_or_else(|| format!("it has no '{plane}' of table {}", table.name))
     }
 
     /// Prologue, header and padding: all bytes before the first section.

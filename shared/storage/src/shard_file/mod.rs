@@ -24,7 +24,8 @@ mod tests;
 mod write;
 
 pub use header::{
-    FormatError, HEADER_BYTES_MAX, SHARD_VERSION, Section, ShardHeader, ShardRows, Table, Values,
+    FormatError, HEADER_BYTES_MAX, SHARD_VERSION, Section, ShardHeader, ShardRows, Table, VALUES,
+    Values,
 };
 pub(crate) use identity::name_other_version;
 pub(crate) use read::check_sidecar;
