@@ -3,17 +3,16 @@
 
 use std::sync::Arc;
 
-use bytemuck::cast_slice_mut;
 use heddle_backoff::Backoff;
 use heddle_protocol::ids::Epoch;
 use heddle_protocol::manifest::{CutIdentity, ShardFile};
 use heddle_shard::{Shard, ShardConfig, SnapshotHead};
 use heddle_storage::checkpoint::CheckpointError;
 use heddle_storage::shard_file::ShardReader;
-use heddle_storage::{Storage, StorageUrl, StorePath, chain};
+use heddle_storage::{StorageUrl, chain};
 
-use crate::layout;
 use crate::load_error::LoadError;
+use crate::shard_content::ShardContent;
 use crate::warm_start::OtherJob;
 
 /// Tries to read a file.
@@ -64,10 +63,11 @@ pub(crate) struct LoadedShard {
 /// Every copy is damaged, or one cannot be read after some tries and no other is good. The error then is that one: it
 /// proves no damage of the checkpoint.
 pub(crate) async fn load(job: &LoadJob) -> Result<LoadedShard, LoadError> {
+    let loaded = |shard| LoadedShard { shard, passed_over: Vec::new() };
     let copies = match &job.from {
-        LoadFrom::InitialValues => return Ok(Shard::initial(&job.config).into()),
+        LoadFrom::InitialValues => return Ok(loaded(Box::new(Shard::initial(&job.config)))),
         LoadFrom::OtherJob(other) => {
-            return retried(|| other.shard(&job.config)).await.map(LoadedShard::from);
+            return retried(|| other.shard(&job.config)).await.map(loaded);
         }
         LoadFrom::Checkpoint(copies) => copies,
     };
@@ -82,10 +82,9 @@ pub(crate) async fn load(job: &LoadJob) -> Result<LoadedShard, LoadError> {
             let text = chain(&error);
             tracing::warn!(error = text, "shard_copy_passed_over");
             passed_over.push(text);
-            match &failure {
-                None => failure = Some(error),
-                Some(before) if before.is_damage() && !error.is_damage() => failure = Some(error),
-                Some(_) => {}
+            let replaces = |before: &LoadError| before.is_damage() && !error.is_damage();
+            if failure.as_ref().is_none_or(replaces) {
+                failure = Some(error);
             }
         }
     }
@@ -93,18 +92,6 @@ pub(crate) async fn load(job: &LoadJob) -> Result<LoadedShard, LoadError> {
         dir: copies.dirs.join(", "),
         shard: job.config.shard,
     }))
-}
-
-impl From<Shard> for LoadedShard {
-    fn from(shard: Shard) -> Self {
-        Box::new(shard).into()
-    }
-}
-
-impl From<Box<Shard>> for LoadedShard {
-    fn from(shard: Box<Shard>) -> Self {
-        Self { shard, passed_over: Vec::new() }
-    }
 }
 
 /// Runs `read` until it succeeds or fails for good.
@@ -138,47 +125,13 @@ async fn read(
 ) -> Result<Box<Shard>, LoadError> {
     let location = StorageUrl::parse(dir)?;
     let storage = heddle_storage::connect(&location).map_err(CheckpointError::from)?;
-    read_checked(config, &*storage, location.path(), file, identity).await
-}
-
-async fn read_checked(
-    config: &ShardConfig,
-    storage: &dyn Storage,
-    dir: &StorePath,
-    file: &ShardFile,
-    identity: &CutIdentity,
-) -> Result<Box<Shard>, LoadError> {
-    let mut reader = ShardReader::open(storage, dir, file, identity).await?;
-    let shown = || format!("{}/{}", storage.show(dir), file.file);
-    let places = match layout::check(config, reader.header()) {
-        Ok(places) => places,
-        Err(what) => {
-            // A header with a changed byte is damage, not a file of another job.
-            reader.check().await?;
-            return Err(LoadError::Other { file: shown(), what });
-        }
-    };
-    let mut shard = Box::new(Shard::new(config));
-    let mut state = Vec::new();
-    while let Some(piece) = reader.next().await? {
-        // The header was checked: its sections are the dedup state, then sections of the shard, with the same lengths.
-        let Some(section) = piece.section.checked_sub(1) else {
-            state.extend_from_slice(&piece.data);
-            continue;
-        };
-        let at = piece.offset as usize;
-        let place = places.sections.get(section).copied();
-        let values = place.and_then(|place| shard.section_mut(place));
-        let bytes: Option<&mut [u8]> = values.map(cast_slice_mut);
-        match bytes.and_then(|bytes| bytes.get_mut(at..at + piece.data.len())) {
-            Some(place) => place.copy_from_slice(&piece.data),
-            None => {
-                let what = format!("section {} is longer than in the header", piece.section);
-                return Err(LoadError::Other { file: shown(), what });
-            }
-        }
-    }
-    let head = SnapshotHead { dedup_state: state, sparse_rows: places.sparse_rows };
-    shard.load_head(&head).map_err(|source| LoadError::Content { file: shown(), source })?;
+    let open = async || ShardReader::open(&*storage, location.path(), file, identity).await;
+    let reader = open().await?;
+    let shown = reader.file().to_owned();
+    let mut content = ShardContent::restored(config);
+    let dedup_state = content.take(reader, open).await?;
+    let ShardContent { mut shard, sparse_rows, .. } = content;
+    let head = SnapshotHead { dedup_state, sparse_rows };
+    shard.load_head(&head).map_err(|source| LoadError::Content { file: shown, source })?;
     Ok(shard)
 }

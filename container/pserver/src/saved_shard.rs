@@ -3,9 +3,7 @@
 use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_shard::ShardConfig;
-
-/// Name of the section of a table's values.
-const VALUES: &str = "values";
+use heddle_storage::shard_file::VALUES;
 
 /// A shard whose file is durable.
 pub(crate) struct SavedShard {
