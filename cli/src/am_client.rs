@@ -20,7 +20,7 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::runs::LocalRun;
 use crate::waiting;
 
@@ -251,9 +251,7 @@ pub async fn view(run: &LocalRun) -> Result<JobView, CommandFailure> {
 /// # Errors
 /// Exit code 6 if it does not respond, 5 if it rejects the secret, [`REFUSED`] if it refuses the operation.
 pub async fn operate(run: &LocalRun, operation: &Operation) -> Result<(), CommandFailure> {
-    let secret = run.dir.secret().map_err(|error| {
-        CommandFailure::caused(ExitCode::Denied, "cannot read the run's secret", &error)
-    })?;
+    let secret = run.dir.secret().or_fail(ExitCode::Denied, "cannot read the run's secret")?;
     Am::of_run(run).operate(run.file.run, &secret, operation).await
 }
 
@@ -329,10 +327,8 @@ async fn prove(sender: &mut Sender, run: RunId, secret: &Secret) -> Result<Strin
 }
 
 fn parsed<T>(read: Result<T, serde_json::Error>, what: &str) -> Result<T, CommandFailure> {
-    read.map_err(|error| {
-        let fact = format!("cannot read the ApplicationMaster's answer as {what}");
-        CommandFailure::caused(ExitCode::Unreachable, fact, &error)
-    })
+    let fact = format!("cannot read the ApplicationMaster's answer as {what}");
+    read.or_fail(ExitCode::Unreachable, fact)
 }
 
 async fn read(sender: &mut Sender, request: Request<Full<Bytes>>) -> Result<Bytes, ExchangeError> {
@@ -356,7 +352,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime, CommandFailure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| CommandFailure::of_system("cannot create an event queue", &error))
+        .or_fail_with(CommandFailure::of_system, "cannot create an event queue")
 }
 
 #[cfg(test)]

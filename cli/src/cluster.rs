@@ -19,7 +19,7 @@ use heddle_storage::{
 use heddle_yarn::client::{refuses_for_now, refuses_tokens};
 use heddle_yarn::{ApplicationId, ClientError, YarnClient};
 
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::file_systems::{self, Homes, STAGING};
 use crate::login_failure::{after_no_login, lacking_token, no_identity};
 use crate::rm_calls::{cluster_of, state_rm_wait};
@@ -48,6 +48,9 @@ pub struct ClusterContext {
 
 /// The application type of jobs, by which lists are filtered.
 pub const APPLICATION_TYPE: &str = "HEDDLE";
+
+/// The fact of a configuration that names none.
+const NO_CLUSTER: &str = "cannot find a cluster in Hadoop's configuration";
 
 /// A ticket that ends within this time may not suffice for a submission.
 const SHORT_TICKET: Duration = Duration::from_secs(300);
@@ -84,22 +87,23 @@ impl ClusterContext {
     /// # Errors
     /// As [`ClusterContext::load`].
     pub fn with_staging(staging: Option<String>) -> Result<Self, CommandFailure> {
-        const NEXT: &str =
-            "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml of the cluster";
-        let wrong = |error: &dyn std::error::Error| {
-            let fact = "cannot find a cluster in Hadoop's configuration";
-            CommandFailure::caused(ExitCode::Input, fact, error).next(NEXT)
+        let advise = |failure: CommandFailure| {
+            failure.next(
+                "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml of the cluster",
+            )
         };
         let environment = Environment::of_process();
         let is_named = names_a_cluster(&environment);
-        let configuration = Configuration::load(environment).map_err(|e| wrong(&e))?;
+        let configuration = Configuration::load(environment);
+        let configuration = configuration.or_fail(ExitCode::Input, NO_CLUSTER).map_err(advise)?;
         if !is_named && !configuration.is_stated("fs.defaultFS") {
             let fact = "Hadoop's configuration names no cluster: there is no yarn-site.xml, and \
                 fs.defaultFS is not set";
-            return Err(CommandFailure::new(ExitCode::Input, fact).next(NEXT));
+            return Err(advise(CommandFailure::new(ExitCode::Input, fact)));
         }
         let identity = Identity::resolve(&configuration).map_err(|error| no_identity(&error))?;
-        let cluster = cluster_of(&configuration, &identity, "heddle").map_err(|e| wrong(&e))?;
+        let cluster = cluster_of(&configuration, &identity, "heddle");
+        let cluster = cluster.or_fail(ExitCode::Input, NO_CLUSTER).map_err(advise)?;
         Ok(Self {
             client: YarnClient::new(&cluster),
             homes: Homes::of(&configuration, staging),
@@ -127,9 +131,8 @@ impl ClusterContext {
     pub fn storage_of(&self, place: &Location) -> Result<Arc<dyn Storage>, CommandFailure> {
         let url =
             StorageUrl::Hdfs { authority: place.authority().to_owned(), path: StorePath::root() };
-        connect(&url).map_err(|error| {
-            storage_failure(&format!("cannot use hdfs://{}", place.authority()), &error)
-        })
+        connect(&url)
+            .or_fail_with(storage_failure, format_args!("cannot use hdfs://{}", place.authority()))
     }
 
     /// A path on the file system of the home directory, for messages.
@@ -163,14 +166,7 @@ impl ClusterContext {
         }
         let context = format!("heddle_{application}");
         let cluster = cluster_of(&self.configuration, &self.identity, &context);
-        let cluster = cluster.map_err(|error| {
-            CommandFailure::caused(
-                ExitCode::Input,
-                "cannot find a cluster in Hadoop's configuration",
-                &error,
-            )
-        })?;
-        Ok(Some(YarnClient::new(&cluster)))
+        Ok(Some(YarnClient::new(&cluster.or_fail(ExitCode::Input, NO_CLUSTER)?)))
     }
 
     /// The same location on HDFS: resolved by its mount table, and with an authority. Without one it is on the file system
@@ -283,8 +279,8 @@ impl ClusterContext {
     pub async fn reach(&self) -> Result<(), CommandFailure> {
         let home = self.home()?;
         let reached = waiting::on(HDFS, self.storage_of(&home)?.reach()).await;
-        reached.map_err(|error| {
-            storage_failure("cannot reach HDFS", &error).next(format!(
+        reached.or_fail_with(storage_failure, "cannot reach HDFS").map_err(|failure| {
+            failure.next(format!(
                 "check that the NameNode of hdfs://{} runs, and that HADOOP_CONF_DIR is that of \
                  the cluster",
                 home.authority()
@@ -382,8 +378,7 @@ fn no_home(home: &Location) -> CommandFailure {
 /// # Errors
 /// The path is longer than any storage accepts.
 pub fn path_of(place: &Location) -> Result<StorePath, CommandFailure> {
-    StorePath::parse(place.path())
-        .map_err(|error| CommandFailure::caused(ExitCode::Input, place.to_string(), &error))
+    StorePath::parse(place.path()).or_fail(ExitCode::Input, place)
 }
 
 /// The failure for an error of a storage.
@@ -395,6 +390,12 @@ pub fn storage_failure(fact: &str, error: &StorageError) -> CommandFailure {
         _ => ExitCode::Input,
     };
     CommandFailure::caused(exit, fact, error)
+}
+
+/// The failure for an error of a write to a storage.
+#[must_use]
+pub fn write_failure(fact: &str, error: &WriteError) -> CommandFailure {
+    storage_failure(fact, error.error())
 }
 
 /// The failure for an error of a call to the ResourceManager.

@@ -42,7 +42,7 @@ impl CommandFailure {
     }
 
     /// The failure of a call that the system refuses: its limits are those of the user, all else is a defect.
-    pub fn of_system(fact: impl Display, cause: &io::Error) -> Self {
+    pub fn of_system(fact: &str, cause: &io::Error) -> Self {
         match cause.raw_os_error().map(Errno::from_raw) {
             Some(Errno::EMFILE | Errno::ENFILE) => Self::caused(ExitCode::Input, fact, cause)
                 .next("raise nofile (ulimit -n, LimitNOFILE= of the service that starts it)"),
@@ -51,7 +51,7 @@ impl CommandFailure {
     }
 
     /// The failure of a call to this machine's file system. Its reason decides the exit code, as on every other storage.
-    pub fn of_file(fact: impl Display, error: &io::Error) -> Self {
+    pub fn of_file(fact: &str, error: &io::Error) -> Self {
         Self::caused(Reason::of_io(error).class().exit_code(), fact, error)
     }
 
@@ -60,6 +60,40 @@ impl CommandFailure {
     pub fn next(mut self, next: impl Display) -> Self {
         self.next = next.to_string();
         self
+    }
+}
+
+/// Turns the error of a step into the failure of the command.
+pub trait OrFail<T, E>: Sized {
+    /// The failure that `classify` makes of the fact and the error.
+    ///
+    /// # Errors
+    /// That failure.
+    fn or_fail_with(
+        self,
+        classify: impl FnOnce(&str, &E) -> CommandFailure,
+        fact: impl Display,
+    ) -> Result<T, CommandFailure>;
+
+    /// A failure of this class: the fact, and the whole chain of the error as its causes.
+    ///
+    /// # Errors
+    /// That failure.
+    fn or_fail(self, exit: ExitCode, fact: impl Display) -> Result<T, CommandFailure>
+    where
+        E: Error,
+    {
+        self.or_fail_with(|fact, error| CommandFailure::caused(exit, fact, error), fact)
+    }
+}
+
+impl<T, E> OrFail<T, E> for Result<T, E> {
+    fn or_fail_with(
+        self,
+        classify: impl FnOnce(&str, &E) -> CommandFailure,
+        fact: impl Display,
+    ) -> Result<T, CommandFailure> {
+        self.map_err(|error| classify(&fact.to_string(), &error))
     }
 }
 

@@ -11,7 +11,7 @@ use heddle_hadoop::configuration::{
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{JobSpec, Location};
 
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// The key of the directory for the files of users' jobs.
 pub const STAGING: &str = "submit.staging";
@@ -91,12 +91,10 @@ fn not_hdfs(stated: &Option<String>, cause: &str) -> CommandFailure {
 
 /// The parent of the home directories without `submit.staging`.
 fn below(configuration: &Configuration) -> Result<Location, CommandFailure> {
-    let wrong = |error: &dyn std::error::Error| {
-        CommandFailure::caused(ExitCode::Input, "cannot use Hadoop's configuration", error)
-    };
-    let default = DefaultFileSystem::of(configuration).map_err(|error| wrong(&error))?;
+    const FACT: &str = "cannot use Hadoop's configuration";
+    let default = DefaultFileSystem::of(configuration).or_fail(ExitCode::Input, FACT)?;
     let prefix =
-        configuration.trimmed("dfs.user.home.dir.prefix").map_err(|error| wrong(&error))?;
+        configuration.trimmed("dfs.user.home.dir.prefix").or_fail(ExitCode::Input, FACT)?;
     let prefix = prefix.unwrap_or_else(|| "/user".to_owned());
     let url = match default {
         DefaultFileSystem::Hdfs(authority) => format!("hdfs://{authority}{prefix}"),
@@ -105,7 +103,8 @@ fn below(configuration: &Configuration) -> Result<Location, CommandFailure> {
             format!("viewfs://{table}{}", found.home_parent())
         }
         DefaultFileSystem::Other(text) => {
-            let services = configuration.list("dfs.nameservices").map_err(|error| wrong(&error))?;
+            let services =
+                configuration.list("dfs.nameservices").or_fail(ExitCode::Input, FACT)?;
             match services.as_slice() {
                 [only] => format!("hdfs://{only}{prefix}"),
                 others => return Err(no_staging(&text, others)),
@@ -113,9 +112,7 @@ fn below(configuration: &Configuration) -> Result<Location, CommandFailure> {
         }
         other => return Err(no_staging(&format!("{other:?}"), &[])),
     };
-    url.parse().map_err(|error| {
-        CommandFailure::caused(ExitCode::Input, format!("{url:?} is not a valid path"), &error)
-    })
+    url.parse().or_fail(ExitCode::Input, format_args!("{url:?} is not a valid path"))
 }
 
 /// The failure of a cluster on which the directory for jobs is unknown.
@@ -186,9 +183,9 @@ pub fn resolve(
 /// # Errors
 /// Never for paths of locations.
 pub fn at(authority: &str, path: &str) -> Result<Location, CommandFailure> {
-    format!("hdfs://{authority}{path}").parse().map_err(|error| {
-        CommandFailure::caused(ExitCode::Input, format!("{path:?} is not a valid path"), &error)
-    })
+    format!("hdfs://{authority}{path}")
+        .parse()
+        .or_fail(ExitCode::Input, format_args!("{path:?} is not a valid path"))
 }
 
 /// Whether a mount table may serve a location.
@@ -208,9 +205,8 @@ pub fn locations(spec: &mut JobSpec) -> impl Iterator<Item = &mut Location> {
 }
 
 fn configuration() -> Result<Configuration, CommandFailure> {
-    Configuration::load(Environment::of_process()).map_err(|error| {
-        CommandFailure::caused(ExitCode::Input, "cannot read Hadoop's configuration", &error)
-    })
+    Configuration::load(Environment::of_process())
+        .or_fail(ExitCode::Input, "cannot read Hadoop's configuration")
 }
 
 /// Resolves the locations of a job that a mount table serves. Reads Hadoop's configuration only if there are any.

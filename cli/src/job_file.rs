@@ -7,7 +7,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Location;
 use heddle_protocol::spec::file::{Job, KeyOverride, ReadContext, read};
 
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::file_systems;
 use crate::site_defaults;
 
@@ -48,13 +48,14 @@ impl JobArgs {
     /// # Errors
     /// The file does not exist.
     pub fn absolute(&self) -> Result<PathBuf, CommandFailure> {
-        std::fs::canonicalize(&self.file).map_err(|error| self.unreadable(&error))
+        self.readable(std::fs::canonicalize(&self.file))
     }
 
-    fn unreadable(&self, error: &std::io::Error) -> CommandFailure {
+    fn readable<T>(&self, read: std::io::Result<T>) -> Result<T, CommandFailure> {
         let fact = format!("cannot read the job file {}", self.file.display());
-        CommandFailure::of_file(fact, error)
-            .next("`heddle config template > job.toml` writes one to start from")
+        read.or_fail_with(CommandFailure::of_file, fact).map_err(|failure| {
+            failure.next("`heddle config template > job.toml` writes one to start from")
+        })
     }
 
     /// Reads and checks the job. Default output folders carry `run_label`. Locations of viewfs are resolved.
@@ -76,7 +77,7 @@ impl JobArgs {
         outputs: Option<Location>,
         flags: &[KeyOverride],
     ) -> Result<Job, CommandFailure> {
-        let text = std::fs::read(&self.file).map_err(|error| self.unreadable(&error))?;
+        let text = self.readable(std::fs::read(&self.file))?;
         let shown = self.file.display().to_string();
         let text = String::from_utf8(text).map_err(|error| {
             let line = 1 + text_lines(error.as_bytes(), error.utf8_error().valid_up_to());
@@ -110,9 +111,7 @@ fn text_lines(bytes: &[u8], end: usize) -> usize {
 /// # Errors
 /// It was removed.
 pub fn working_dir() -> Result<PathBuf, CommandFailure> {
-    std::env::current_dir().map_err(|error| {
-        CommandFailure::caused(ExitCode::Input, "cannot find the working directory", &error)
-    })
+    std::env::current_dir().or_fail(ExitCode::Input, "cannot find the working directory")
 }
 
 /// A path to display: relative to the working directory if it is below it.

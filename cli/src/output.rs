@@ -13,7 +13,7 @@ use heddle_protocol::exit_code::ExitCode;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// Whether stdout is reserved for properties.
 static RESERVED: AtomicBool = AtomicBool::new(false);
@@ -60,10 +60,8 @@ pub fn notes(notes: &[String], json: bool) {
 /// # Errors
 /// As [`line()`].
 pub fn json(object: &impl Serialize) -> Result<(), CommandFailure> {
-    let text = serde_json::to_string(object).map_err(|error| {
-        CommandFailure::caused(ExitCode::Internal, "cannot write the output as JSON", &error)
-    })?;
-    json_line(&text)
+    let text = serde_json::to_string(object);
+    json_line(&text.or_fail(ExitCode::Internal, "cannot write the output as JSON")?)
 }
 
 /// Writes a line that is JSON already to stdout.

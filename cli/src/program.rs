@@ -7,7 +7,7 @@ use heddle_protocol::exit_code::ExitCode;
 use sha2::{Digest, Sha256};
 
 use crate::elf;
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// The newest glibc that the oldest systems in use have (CentOS 7); the released program needs no newer one.
 const GLIBC_OLDEST: (u32, u32) = (2, 17);
@@ -34,17 +34,12 @@ pub struct Program {
 pub fn read(binary: Option<&Path>) -> Result<Program, CommandFailure> {
     let path = match binary {
         Some(path) => path.to_owned(),
-        None => std::env::current_exe().map_err(|error| {
-            CommandFailure::caused(
-                ExitCode::Internal,
-                "cannot determine the path of this program",
-                &error,
-            )
-        })?,
+        None => std::env::current_exe()
+            .or_fail(ExitCode::Internal, "cannot determine the path of this program")?,
     };
     let unreadable = |error: &io::Error| {
         let fact = format!("cannot read the program {}", path.display());
-        CommandFailure::of_file(fact, error)
+        CommandFailure::of_file(&fact, error)
     };
     let (digest, bytes) = digest(&path).map_err(|error| unreadable(&error))?;
     let needs = elf::newest_glibc(&path).map_err(|error| match error.kind() {

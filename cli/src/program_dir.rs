@@ -19,15 +19,15 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Location;
 use heddle_storage::{
     Entry, EntryKind, Mode, Reader, Reason, Storage, StorageError, StorageUrl, StorePath,
-    WriteError, connect, read_small, write_whole,
+    connect, read_small, write_whole,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use uuid::Uuid;
 
-use crate::cluster::{path_of, storage_failure};
-use crate::failure::CommandFailure;
+use crate::cluster::{path_of, storage_failure, write_failure};
+use crate::failure::{CommandFailure, OrFail};
 use crate::program::Program;
 
 /// What follows the name of a program in that of its record.
@@ -102,12 +102,9 @@ impl ProgramDir {
     /// # Errors
     /// The file system cannot be used.
     pub fn shared(place: Location) -> Result<Self, CommandFailure> {
-        let unusable = |error: &dyn std::error::Error| {
-            CommandFailure::caused(ExitCode::Input, place.to_string(), error)
-        };
-        let url = StorageUrl::parse(&place.url()).map_err(|error| unusable(&error))?;
-        let storage = connect(&url)
-            .map_err(|error| storage_failure(&format!("cannot use {place}"), &error))?;
+        let url = StorageUrl::parse(&place.url()).or_fail(ExitCode::Input, &place)?;
+        let storage =
+            connect(&url).or_fail_with(storage_failure, format_args!("cannot use {place}"))?;
         Ok(Self { storage, place, file_mode: FOR_ALL.0 })
     }
 
@@ -160,7 +157,7 @@ impl ProgramDir {
         }
         let path = path_of(&self.place_of(program))?;
         let draft = self.draft(&program.name)?;
-        let failed = |error: &WriteError| self.not_written(&path, error);
+        let unwritten = self.unwritten(&path);
         if let Err(failure) = self.send(program, &draft).await {
             let _leaks = self.storage.delete_file(&draft).await;
             return Err(failure);
@@ -173,11 +170,14 @@ impl ProgramDir {
                 let there = self.entry(&path).await?;
                 sent = !self.has_bytes(&there, program).await?;
                 match sent {
-                    true => self.storage.replace(&draft, &path).await.map_err(|e| failed(&e))?,
+                    true => {
+                        let replaced = self.storage.replace(&draft, &path).await;
+                        replaced.or_fail_with(write_failure, &unwritten)?;
+                    }
                     false => drop(self.storage.delete_file(&draft).await),
                 }
             }
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(write_failure(&unwritten, &error)),
         }
         let entry = self.entry(&path).await?;
         self.write_record(program, &entry).await?;
@@ -185,9 +185,7 @@ impl ProgramDir {
     }
 
     async fn entry(&self, path: &StorePath) -> Result<Entry, CommandFailure> {
-        self.storage.stat(path).await.map_err(|error| {
-            storage_failure(&format!("cannot read {}", self.storage.show(path)), &error)
-        })
+        self.storage.stat(path).await.or_fail_with(storage_failure, self.unread(path))
     }
 
     /// The file as NodeManagers localize it.
@@ -214,7 +212,7 @@ impl ProgramDir {
     pub async fn create(&self) -> Result<(), CommandFailure> {
         let path = path_of(&self.place)?;
         let made = heddle_storage::make_dirs(&*self.storage, &path, FOR_ALL.1).await;
-        made.map_err(|error| storage_failure(&format!("cannot create {}", self.place), &error))
+        made.or_fail_with(storage_failure, format_args!("cannot create {}", self.place))
     }
 
     /// Checks that all users can read files in the directory and cannot replace them, as far as it exists. The inner
@@ -260,9 +258,8 @@ impl ProgramDir {
     /// # Errors
     /// The file system fails.
     pub async fn is_readable_by_all(&self, entry: &Entry) -> Result<bool, CommandFailure> {
-        let access = self.storage.access(&entry.path).await.map_err(|error| {
-            storage_failure(&format!("cannot read {}", self.storage.show(&entry.path)), &error)
-        })?;
+        let access = self.storage.access(&entry.path).await;
+        let access = access.or_fail_with(storage_failure, self.unread(&entry.path))?;
         let Mode(bits) = access.map_or(FOR_ALL.0, |access| access.mode);
         Ok(bits & OTHERS_READ != 0 && bits & OTHERS_WRITE == 0)
     }
@@ -276,30 +273,34 @@ impl ProgramDir {
         path_of(&self.place.join(&format!(".{name}.{}", Uuid::new_v4().simple())))
     }
 
-    fn not_written(&self, path: &StorePath, error: &WriteError) -> CommandFailure {
-        storage_failure(&format!("cannot write {}", self.storage.show(path)), error.error())
+    fn unread(&self, path: &StorePath) -> String {
+        format!("cannot read {}", self.storage.show(path))
+    }
+
+    fn unwritten(&self, path: &StorePath) -> String {
+        format!("cannot write {}", self.storage.show(path))
     }
 
     /// Sends the bytes whose digest was taken before.
     async fn send(&self, program: &Program, to: &StorePath) -> Result<(), CommandFailure> {
-        let failed = |error: WriteError| self.not_written(to, &error);
+        let unwritten = self.unwritten(to);
         let from: &Path = &program.path;
-        let unreadable = |error: std::io::Error| {
-            let fact = format!("cannot read {}", from.display());
-            CommandFailure::of_file(fact, &error)
-        };
-        let mut file = tokio::fs::File::open(from).await.map_err(unreadable)?;
-        let mut writer = self.storage.create(to, self.file_mode).await.map_err(failed)?;
+        let unread = format!("cannot read {}", from.display());
+        let file = tokio::fs::File::open(from).await;
+        let mut file = file.or_fail_with(CommandFailure::of_file, &unread)?;
+        let writer = self.storage.create(to, self.file_mode).await;
+        let mut writer = writer.or_fail_with(write_failure, &unwritten)?;
         let mut sha = Sha256::new();
         loop {
             let mut chunk = BytesMut::with_capacity(CHUNK);
-            if file.read_buf(&mut chunk).await.map_err(unreadable)? == 0 {
+            let count = file.read_buf(&mut chunk).await;
+            if count.or_fail_with(CommandFailure::of_file, &unread)? == 0 {
                 break;
             }
             sha.update(&chunk);
-            writer.write(chunk.freeze()).await.map_err(failed)?;
+            writer.write(chunk.freeze()).await.or_fail_with(write_failure, &unwritten)?;
         }
-        writer.close().await.map_err(failed)?;
+        writer.close().await.or_fail_with(write_failure, unwritten)?;
         if hex::encode(sha.finalize()) == program.digest {
             return Ok(());
         }
@@ -310,14 +311,13 @@ impl ProgramDir {
     async fn write_record(&self, program: &Program, entry: &Entry) -> Result<(), CommandFailure> {
         let to = self.record_path(program)?;
         let draft = self.draft(to.name())?;
-        let json = serde_json::to_vec(&ProgramRecord::of(program, entry)).map_err(|error| {
-            CommandFailure::caused(ExitCode::Internal, "cannot encode a record", &error)
-        })?;
+        let json = serde_json::to_vec(&ProgramRecord::of(program, entry))
+            .or_fail(ExitCode::Internal, "cannot encode a record")?;
         let write = async {
             write_whole(&*self.storage, &draft, self.file_mode, Bytes::from(json)).await?;
             self.storage.replace(&draft, &to).await
         };
-        write.await.map_err(|error| self.not_written(&to, &error))
+        write.await.or_fail_with(write_failure, self.unwritten(&to))
     }
 
     async fn has_bytes(&self, entry: &Entry, program: &Program) -> Result<bool, CommandFailure> {
@@ -332,9 +332,7 @@ impl ProgramDir {
             }
             Ok(hex::encode(sha.finalize()))
         };
-        let digest = read.await.map_err(|error: StorageError| {
-            storage_failure(&format!("cannot read {}", self.storage.show(&entry.path)), &error)
-        })?;
+        let digest = read.await.or_fail_with(storage_failure, self.unread(&entry.path))?;
         Ok(digest == program.digest)
     }
 }

@@ -10,7 +10,7 @@ use heddle_protocol::view::{JobState, JobView};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::site_defaults;
 
 /// The folder of run directories below the home directory, by the XDG base directory specification.
@@ -35,9 +35,8 @@ pub struct RunRequest {
 /// The home directory is unknown too, or the site's defaults cannot be read.
 pub fn work_dir(given: Option<&Path>) -> Result<PathBuf, CommandFailure> {
     if let Some(given) = given {
-        return std::path::absolute(given).map_err(|error| {
-            CommandFailure::caused(ExitCode::Input, "--work-dir is not a valid path", &error)
-        });
+        return std::path::absolute(given)
+            .or_fail(ExitCode::Input, "--work-dir is not a valid path");
     }
     if let Some(of_site) = site_defaults::work_dir()? {
         return Ok(of_site);

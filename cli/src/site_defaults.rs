@@ -48,7 +48,7 @@ pub fn load() -> Result<Option<SiteFile>, CommandFailure> {
 fn load_from(path: &Path) -> Result<Option<SiteFile>, CommandFailure> {
     let shown = path.display();
     let unreadable = |error: &io::Error| {
-        CommandFailure::of_file(format!("cannot read the site's defaults {shown}"), error)
+        CommandFailure::of_file(&format!("cannot read the site's defaults {shown}"), error)
             .next(format!("let all users read the file; {VARIABLE} names another folder"))
     };
     let mut file = match File::open(path) {

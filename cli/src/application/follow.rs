@@ -19,7 +19,7 @@ use super::wait_args::{OnInterrupt, WaitArgs};
 use crate::am_client;
 use crate::cluster::client_failure;
 use crate::event_printer::{EventPrinter, JobFacts};
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::stop_signals::StopSignals;
 
 /// Poll intervals: short while the job starts and ends, so that it does not wait for the client, longer during
@@ -316,7 +316,7 @@ impl Follower {
             .client
             .kill(id, why)
             .await
-            .map_err(|error| client_failure(&format!("cannot kill {id}"), &error))?;
+            .or_fail_with(client_failure, format_args!("cannot kill {id}"))?;
         let _gone = self.application.refresh().await;
         self.application.remove_staging().await;
         Ok(())

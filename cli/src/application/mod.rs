@@ -35,7 +35,7 @@ use tokio::sync::OnceCell;
 
 use crate::am_client::Am;
 use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::output;
 use crate::waiting::{self, HDFS};
 
@@ -337,8 +337,7 @@ impl Application {
                 format!("cannot find the secret of {id} ({place})"),
             ));
         };
-        Secret::from_hex(&String::from_utf8_lossy(&bytes))
-            .map_err(|error| CommandFailure::caused(ExitCode::Denied, place.to_string(), &error))
+        Secret::from_hex(&String::from_utf8_lossy(&bytes)).or_fail(ExitCode::Denied, place)
     }
 
     async fn read_spec(&self) -> Option<JobSpec> {

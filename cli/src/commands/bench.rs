@@ -9,7 +9,7 @@ use heddle_bench::{Measurement, Samples, checkpoint, net, read, sparse, table, t
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Bytes;
 
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::job_file::key_value;
 use crate::output;
 
@@ -103,9 +103,7 @@ pub fn bench(args: &Args, json: bool) -> CommandResult {
         }
         BenchCommand::Train(args) => return whole_runs(args, json),
     };
-    let measured = measured.map_err(|error| {
-        CommandFailure::caused(ExitCode::Internal, "cannot measure this machine", &error)
-    })?;
+    let measured = measured.or_fail(ExitCode::Internal, "cannot measure this machine")?;
     print(&measured, json)?;
     Ok(ExitCode::Ok)
 }
@@ -127,10 +125,8 @@ impl BenchFolder {
     fn new(parent: Option<&Path>) -> Result<Self, CommandFailure> {
         let name = format!("heddle-bench-{}", std::process::id());
         let path = parent.unwrap_or(Path::new(".")).join(name);
-        std::fs::create_dir_all(&path).map_err(|error| {
-            let what = format!("cannot create {}", path.display());
-            CommandFailure::caused(ExitCode::Denied, what, &error)
-        })?;
+        std::fs::create_dir_all(&path)
+            .or_fail(ExitCode::Denied, format_args!("cannot create {}", path.display()))?;
         // Other processes get paths in it.
         let absolute = path.canonicalize().unwrap_or(path);
         Ok(Self(absolute))
@@ -148,18 +144,15 @@ impl Drop for BenchFolder {
 /// Measures whole runs of this program.
 fn whole_runs(args: &TrainArgs, json: bool) -> CommandResult {
     let folder = BenchFolder::new(args.dir.as_deref())?;
-    let failed = |what: &str, error: &std::io::Error| {
-        CommandFailure::caused(ExitCode::Internal, what, error)
-    };
     train::write_records(&folder.0, args.rows)
-        .map_err(|error| failed("cannot write the records", &error))?;
+        .or_fail(ExitCode::Internal, "cannot write the records")?;
     let rate = |time: Duration| args.rows as f64 / time.as_secs_f64() / 1e6;
     let (mut ours, mut plain) = (Samples::default(), Samples::default());
     for round in 1..=args.rounds {
         ours.add(rate(run_job(&folder.0, round, &args.set)?));
         let begun = Instant::now();
         let loss = train::train_plainly(&folder.0.join("train.libsvm"))
-            .map_err(|error| failed("cannot train the baseline", &error))?;
+            .or_fail(ExitCode::Internal, "cannot train the baseline")?;
         plain.add(rate(begun.elapsed()));
         tracing::debug!(round, loss, "baseline_trained");
     }
@@ -171,18 +164,15 @@ fn whole_runs(args: &TrainArgs, json: bool) -> CommandResult {
 
 /// Runs a job over the records of the folder. Returns how long it took.
 fn run_job(folder: &Path, round: u32, sets: &[String]) -> Result<Duration, CommandFailure> {
-    let failed = |what: &str, error: &dyn std::error::Error| {
-        CommandFailure::caused(ExitCode::Internal, what, error)
-    };
     let job = folder.join("job.toml");
     let text = format!(
         "name = \"bench\"\n[data]\ntrain = \"train.libsvm\"\ntest = \"test.libsvm\"\n\
          [model]\nfeatures = {}\n[checkpoint]\ndir = \"checkpoints-{round}\"\n[output]\nmodel = \"model-{round}\"\n",
         train::FEATURES
     );
-    std::fs::write(&job, text).map_err(|error| failed("cannot write the job file", &error))?;
+    std::fs::write(&job, text).or_fail(ExitCode::Internal, "cannot write the job file")?;
     let program = std::env::current_exe()
-        .map_err(|error| failed("cannot determine the path of this program", &error))?;
+        .or_fail(ExitCode::Internal, "cannot determine the path of this program")?;
     let mut command = Command::new(program);
     command.arg("run").arg(&job).arg("--work-dir").arg(folder.join("runs"));
     sets.iter().for_each(|set| {
@@ -192,7 +182,7 @@ fn run_job(folder: &Path, round: u32, sets: &[String]) -> Result<Duration, Comma
     let ended = command
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| failed("cannot start the run", &error))?;
+        .or_fail(ExitCode::Internal, "cannot start the run")?;
     let took = begun.elapsed();
     if ended.status.success() {
         return Ok(took);

@@ -16,7 +16,7 @@ use super::checkpoint_source::{CheckpointSource, failure, parse_cut};
 use super::{JobRef, RunArgs, WorkDirArgs};
 use crate::am_client;
 use crate::application::Application;
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::output;
 use crate::runs::{self, RunState};
 use crate::waiting;
@@ -130,7 +130,7 @@ async fn list(dir: &CheckpointSource, depth: Depth, json: bool) -> CommandResult
     let dir = dir.open().await?;
     let found = waiting::on(dir.show(dir.root()), dir.listing(depth))
         .await
-        .map_err(|error| failure("cannot list the checkpoints", &error))?;
+        .or_fail_with(failure, "cannot list the checkpoints")?;
     let mut rows = vec![
         ["checkpoint", "phase", "step", "shards", "size", "written", "state"]
             .map(str::to_owned)
@@ -243,7 +243,7 @@ async fn remove(remove: &Remove, json: bool) -> CommandResult {
     let dir = remove.open().await?;
     waiting::on(dir.show(dir.root()), dir.remove(cut))
         .await
-        .map_err(|error| failure("cannot remove the checkpoint", &error))?;
+        .or_fail_with(failure, "cannot remove the checkpoint")?;
     if json {
         output::json(&serde_json::json!({ "removed": cut.to_string() }))?;
     } else {

@@ -11,7 +11,7 @@ use heddle_storage::{Reason, Storage, StorageError, StorageUrl, connect};
 
 use super::{WorkDirArgs, application};
 use crate::application::Application;
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::file_systems;
 use crate::runs;
 use crate::waiting;
@@ -52,9 +52,7 @@ impl CheckpointSource {
             false if self.what.contains('/') => self.what.clone(),
             false => {
                 let run = runs::find(&runs::work_dir(self.place.work_dir.as_deref())?, &self.what)?;
-                let spec = run.dir.spec().map_err(|error| {
-                    CommandFailure::caused(ExitCode::Input, "cannot read the run's job", &error)
-                })?;
+                let spec = run.dir.spec().or_fail(ExitCode::Input, "cannot read the run's job")?;
                 spec.checkpoint.dir.url()
             }
         };
@@ -70,7 +68,7 @@ impl CheckpointSource {
         let storage = reached(&location).await?;
         waiting::on(&location, CheckpointDir::open(storage, location.path().clone()))
             .await
-            .map_err(|error| failure("cannot open the folder", &error))
+            .or_fail_with(failure, "cannot open the folder")
     }
 }
 
@@ -86,7 +84,7 @@ pub async fn reached(location: &StorageUrl) -> Result<Arc<dyn Storage>, CommandF
     };
     waiting::on(location, found)
         .await
-        .map_err(|error| unusable(&format!("cannot use {location}"), &error))
+        .or_fail_with(unusable, format_args!("cannot use {location}"))
 }
 
 /// The failure for an error of a storage: exit code and next step follow from its reason.
@@ -114,23 +112,12 @@ pub fn location(text: &str) -> Result<StorageUrl, CommandFailure> {
         text if text.starts_with("file:/") && !text.starts_with("file://") => text.to_owned(),
         text if text.contains("://") => file_systems::resolve_url(text)?,
         text => std::path::absolute(PathBuf::from(text))
-            .map_err(|error| {
-                CommandFailure::caused(
-                    ExitCode::Input,
-                    format!("{text:?} is not a valid path"),
-                    &error,
-                )
-            })?
+            .or_fail(ExitCode::Input, format_args!("{text:?} is not a valid path"))?
             .to_string_lossy()
             .into_owned(),
     };
-    StorageUrl::parse(&absolute).map_err(|error| {
-        CommandFailure::caused(
-            ExitCode::Input,
-            format!("{text:?} is not a valid path or URL"),
-            &error,
-        )
-    })
+    StorageUrl::parse(&absolute)
+        .or_fail(ExitCode::Input, format_args!("{text:?} is not a valid path or URL"))
 }
 
 /// The failure for an error of a checkpoint directory.

@@ -19,7 +19,7 @@ use heddle_telemetry::descriptors::Limit;
 use heddle_telemetry::logs;
 use heddle_trainer::TrainerError;
 
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 
 #[derive(Debug, clap::Args)]
 pub struct AmArgs {
@@ -40,9 +40,7 @@ fn init_process(process: &'static str) -> Result<(), CommandFailure> {
         stderr: "error",
         ..logs::Setup::default()
     };
-    logs::init(&setup).map_err(|error| {
-        CommandFailure::caused(ExitCode::Internal, "cannot open the log", &error)
-    })?;
+    logs::init(&setup).or_fail(ExitCode::Internal, "cannot open the log")?;
     Limit::raise();
     Ok(())
 }
@@ -55,29 +53,20 @@ pub fn unpack_carried_files() -> Result<(), CommandFailure> {
     let Some(tokens) = std::env::var_os("HADOOP_TOKEN_FILE_LOCATION") else {
         return Ok(());
     };
-    carried_files::unpack(Path::new(&tokens), Path::new(".")).map_err(|error| {
-        let fact = "cannot write the files of the ApplicationMaster";
-        CommandFailure::caused(ExitCode::Denied, fact, &error)
-    })
+    carried_files::unpack(Path::new(&tokens), Path::new("."))
+        .or_fail(ExitCode::Denied, "cannot write the files of the ApplicationMaster")
 }
 
 pub fn am(args: &AmArgs) -> CommandResult {
     init_process("am")?;
     heddle_fail_points::setup(&[]);
-    let program = std::env::current_exe().map_err(|error| {
-        CommandFailure::caused(
-            ExitCode::Internal,
-            "cannot determine the path of this program",
-            &error,
-        )
-    })?;
+    let program = std::env::current_exe()
+        .or_fail(ExitCode::Internal, "cannot determine the path of this program")?;
     let ended = match &args.run_dir {
         Some(run_dir) => heddle_am::process::run(run_dir, &program),
         None => heddle_am::process::run_on_yarn(),
     };
-    let code = ended.map_err(|error| {
-        CommandFailure::caused(ExitCode::Internal, "cannot start the runtime", &error)
-    })?;
+    let code = ended.or_fail(ExitCode::Internal, "cannot start the runtime")?;
     std::process::exit(i32::from(code.code()))
 }
 
@@ -115,15 +104,12 @@ fn environment() -> Result<ContainerEnvironment, CommandFailure> {
     } else {
         ContainerEnvironment::from_process()
     };
-    read.map_err(|error| {
-        CommandFailure::caused(ExitCode::Usage, "cannot read the container's environment", &error)
-    })
+    read.or_fail(ExitCode::Usage, "cannot read the container's environment")
 }
 
 fn read_credentials(file: &Path) -> Result<Credentials, CommandFailure> {
-    Credentials::read_file(file).map_err(|error| {
-        CommandFailure::caused(ExitCode::Denied, "cannot read the container's credentials", &error)
-    })
+    Credentials::read_file(file)
+        .or_fail(ExitCode::Denied, "cannot read the container's credentials")
 }
 
 /// The values of `yarn.secrets`.
@@ -158,14 +144,11 @@ fn address_of(host: &str, am: &AmPlace) -> Result<IpAddr, CommandFailure> {
         AmPlace::Directory { first, .. } => first.iter().map(|am| am.address.to_string()).collect(),
         AmPlace::File(_) => Vec::new(),
     };
-    node_address::of_node(host, &servers).map_err(|error| {
-        CommandFailure::caused(
-            ExitCode::Input,
-            format!("{BIND_HOST}, else NM_HOST, must be an address of this node (got {host})"),
-            &error,
-        )
-        .next("configure every node to resolve its own name")
-    })
+    let fact =
+        format!("{BIND_HOST}, else NM_HOST, must be an address of this node (got {host})");
+    node_address::of_node(host, &servers)
+        .or_fail(ExitCode::Input, fact)
+        .map_err(|failure| failure.next("configure every node to resolve its own name"))
 }
 
 pub fn pserver() -> CommandResult {
@@ -178,13 +161,10 @@ pub fn pserver() -> CommandResult {
         timeout: environment.timeout,
         ports: match variable(PORTS, String::new())?.as_str() {
             "" => None,
-            text => Some(text.parse::<PortRange>().map_err(|error| {
-                CommandFailure::caused(
-                    ExitCode::Internal,
-                    format!("environment variable {PORTS}"),
-                    &error,
-                )
-            })?),
+            text => Some(
+                text.parse::<PortRange>()
+                    .or_fail(ExitCode::Internal, format_args!("environment variable {PORTS}"))?,
+            ),
         },
     };
     match heddle_pserver::run(environment, options) {

@@ -15,7 +15,7 @@ use heddle_trainer::sample::sample;
 
 use super::run::preflight::unreadable;
 use super::submit::resume;
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::output;
 
 /// Takes over the automatic values of the run that a job continues, in `dir` (a URL), if there is one.
@@ -49,9 +49,7 @@ pub async fn resolve(
         None => None,
     };
     let decisions = decide(spec, &sample, init.as_ref());
-    check(spec).map_err(|error| {
-        CommandFailure::caused(ExitCode::Input, "the job with its automatic values", &error)
-    })?;
+    check(spec).or_fail(ExitCode::Input, "the job with its automatic values")?;
     Ok(decisions)
 }
 
@@ -85,17 +83,17 @@ fn one_label(
 }
 
 async fn initial_job(init: &InitialCheckpoint) -> Result<InitialJob, CommandFailure> {
-    let of_init = |error: &dyn std::error::Error, exit| {
-        CommandFailure::caused(exit, format!("model.init = {}", init.location), error)
-    };
+    let fact = format!("model.init = {}", init.location);
     let label_scale = match init.job.model.scale_labels {
         LabelScaling::Off => None,
         LabelScaling::By(scale) => Some(scale),
         LabelScaling::Measured => {
-            let location = StorageUrl::parse(&init.location.url())
-                .map_err(|error| of_init(&error, ExitCode::Input))?;
-            let scale = label_scale_of(&location).await;
-            Some(scale.map_err(|error| of_init(&error, error.class().exit_code()))?)
+            let location =
+                StorageUrl::parse(&init.location.url()).or_fail(ExitCode::Input, &fact)?;
+            Some(label_scale_of(&location).await.or_fail_with(
+                |fact, error| CommandFailure::caused(error.class().exit_code(), fact, error),
+                &fact,
+            )?)
         }
     };
     Ok(InitialJob { standardise: init.job.model.standardise, label_scale })

@@ -10,7 +10,7 @@ use super::{JobRef, RunArgs};
 use crate::am_client;
 use crate::application::Application;
 use crate::cluster::client_failure;
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::output;
 use crate::runs::{LocalRun, RunState};
 
@@ -86,7 +86,7 @@ async fn of_application(id: ApplicationId, checkpoint: bool, json: bool) -> Comm
 async fn by_force(application: &Application) -> Result<(), CommandFailure> {
     let id = application.id();
     let killed = application.cluster.client.kill(id, "killed by heddle kill").await;
-    killed.map_err(|error| client_failure(&format!("cannot kill {id}"), &error))
+    killed.or_fail_with(client_failure, format_args!("cannot kill {id}"))
 }
 
 /// Whether it ends within the limit.

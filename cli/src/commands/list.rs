@@ -10,7 +10,7 @@ use super::WorkDirArgs;
 use crate::am_client;
 use crate::application::state_word;
 use crate::cluster::{self, APPLICATION_TYPE, ClusterContext, client_failure};
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::output;
 use crate::runs::{self, RunState};
 
@@ -147,7 +147,7 @@ async fn applications(args: &Args) -> Result<Vec<ApplicationReport>, CommandFail
         .client
         .applications(&filter)
         .await
-        .map_err(|error| client_failure("cannot list applications", &error))?;
+        .or_fail_with(client_failure, "cannot list applications")?;
     found.sort_by_key(|report| std::cmp::Reverse((report.start_time_ms, report.id)));
     Ok(found)
 }

@@ -139,7 +139,7 @@ impl LogPrinter {
             return Ok(());
         }
         let unreadable = |error: io::Error| {
-            CommandFailure::of_file(format!("{} cannot be read", log.name), &error)
+            CommandFailure::of_file(&format!("{} cannot be read", log.name), &error)
         };
         file.seek(SeekFrom::Start(from)).map_err(unreadable)?;
         if !self.json && self.last != Some(inode) {

@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_yarn::ApplicationId;
 
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::runs::{self, LocalRun};
 
 /// A job that was started before, on this machine or on a cluster.
@@ -49,14 +49,10 @@ pub fn application(text: &str) -> Result<Option<ApplicationId>, CommandFailure> 
     if !text.starts_with("application_") {
         return Ok(None);
     }
-    text.parse().map(Some).map_err(|error| {
-        CommandFailure::caused(
-            ExitCode::Usage,
-            format!("{text:?} is not an application's id"),
-            &error,
-        )
-        .next("`heddle list --yarn` shows all applications")
-    })
+    text.parse()
+        .map(Some)
+        .or_fail(ExitCode::Usage, format_args!("{text:?} is not an application's id"))
+        .map_err(|failure| failure.next("`heddle list --yarn` shows all applications"))
 }
 
 /// A run of this machine, named by its uuid, or an application, named by its id.

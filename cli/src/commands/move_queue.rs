@@ -5,7 +5,7 @@ use heddle_protocol::exit_code::ExitCode;
 
 use crate::am_client;
 use crate::cluster::{ClusterContext, client_failure};
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::output;
 
 #[derive(Debug, clap::Args)]
@@ -27,10 +27,8 @@ pub fn move_queue(args: &Args, json: bool) -> CommandResult {
     am_client::runtime()?.block_on(async {
         let cluster = ClusterContext::load()?;
         let moved = cluster.client.move_to_queue(id, &args.queue).await;
-        moved.map_err(|error| {
-            let fact = format!("cannot move {id} to the queue {:?}", args.queue);
-            client_failure(&fact, &error)
-        })?;
+        let fact = format!("cannot move {id} to the queue {:?}", args.queue);
+        moved.or_fail_with(client_failure, fact)?;
         // The scheduler writes the whole path, and may have chosen another queue than the one that was named.
         let now = cluster.client.report(id).await.map(|report| report.queue);
         let queue = now.unwrap_or_else(|_| args.queue.clone());

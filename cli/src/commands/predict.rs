@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::checkpoint_source::{location, reached, unusable};
 use super::run::preflight::spelling::advice;
 use crate::am_client;
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::output;
 use crate::waiting;
 
@@ -71,13 +71,12 @@ pub fn predict(args: &Args, json: bool) -> CommandResult {
         }
     })?;
     let opened = waiting::while_blocked(&place, || ScoringModel::open(&place));
-    let model = opened.map_err(|error| {
-        let fact = format!("cannot score with {}: it is not a model", args.model);
-        match &error {
-            ModelError::Storage(error) if !error.is_not_found() => unusable(&fact, error),
-            error => CommandFailure::caused(ExitCode::Input, fact, error),
-        }
-    })?;
+    let refused = |fact: &str, error: &ModelError| match error {
+        ModelError::Storage(error) if !error.is_not_found() => unusable(fact, error),
+        error => CommandFailure::caused(ExitCode::Input, fact, error),
+    };
+    let fact = format!("cannot score with {}: it is not a model", args.model);
+    let model = opened.or_fail_with(refused, fact)?;
     if args.probabilities && model.loss() != LossFunction::Softmax {
         let fact = format!("cannot write probabilities of classes: {} has no classes", args.model);
         return Err(CommandFailure::new(ExitCode::Input, fact).next("leave out --probabilities"));
@@ -187,9 +186,7 @@ fn summarize(scored: &Scored, json: bool, in_file: bool) -> Result<(), CommandFa
             no_figures,
             figures: by_name,
         };
-        serde_json::to_string(&summary).map_err(|error| {
-            CommandFailure::caused(ExitCode::Internal, "figures are not JSON", &error)
-        })?
+        serde_json::to_string(&summary).or_fail(ExitCode::Internal, "figures are not JSON")?
     } else {
         output::notes(&scored.warnings, false);
         let reason = no_figures.map_or_else(String::new, |what| format!("no figures: {what}"));

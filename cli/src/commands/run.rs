@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::decisions::{self, effective_batch};
 use super::warm_start;
 use crate::am_client;
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::job_file::JobArgs;
 use crate::output;
 use crate::runs::{self, LocalRun, RunRequest};
@@ -274,14 +274,12 @@ pub fn data_in_words(input: &InputPlan) -> String {
 /// Creates the run directory with all files that the ApplicationMaster needs.
 fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, CommandFailure> {
     let path = runs::path_of(&plan.work_dir, plan.id.0);
-    let unwritable = |error: &RunDirError| {
-        let fact = format!("cannot create the run directory {}", path.display());
+    let unwritable = |fact: &str, error: &RunDirError| {
         CommandFailure::caused(error.exit_code(), fact, error)
             .next("pass another folder with --work-dir")
     };
-    let secret = Secret::random().map_err(|error| {
-        CommandFailure::caused(ExitCode::Internal, "cannot generate the job's secret", &error)
-    })?;
+    let secret =
+        Secret::random().or_fail(ExitCode::Internal, "cannot generate the job's secret")?;
     let file = RunFile {
         run: plan.id,
         name: plan.job.spec.name.clone(),
@@ -294,8 +292,9 @@ fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, CommandFailure> {
         default_output: plan.job.default_output,
         warnings: plan.warnings.clone(),
     };
+    let fact = format!("cannot create the run directory {}", path.display());
     let dir = RunDir::create(&path, &file, &plan.job.spec, &secret)
-        .map_err(|error| unwritable(&error))?;
+        .or_fail_with(unwritable, fact)?;
     let run = LocalRun { dir, file };
     run.remember(&plan.request)?;
     Ok(run)

@@ -5,7 +5,7 @@ use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::checkpoint::CheckpointDir;
 use heddle_storage::{StorageUrl, connect};
 
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// Replaces `model.init` by the checkpoint that it names, and returns it with notes about it. A job that continues its own
 /// checkpoints does not read another job's, which may be gone by then.
@@ -20,13 +20,10 @@ pub async fn resolve(
         return Ok((None, Vec::new()));
     }
     let found = find(spec).await;
-    let found = found.map_err(|error| {
-        CommandFailure::caused(
-            error.exit_code(),
-            "the job cannot begin with another job's values",
-            &error,
-        )
-    })?;
+    let found = found.or_fail_with(
+        |fact, error| CommandFailure::caused(error.exit_code(), fact, error),
+        "the job cannot begin with another job's values",
+    )?;
     let Some(init) = found else {
         return Ok((None, Vec::new()));
     };

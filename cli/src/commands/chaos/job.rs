@@ -9,7 +9,7 @@ use heddle_yarn::client::FinalApplicationStatus;
 use crate::am_client;
 use crate::application::Application;
 use crate::commands::JobRef;
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::runs::LocalRun;
 
 /// A job of this machine or of a cluster.
@@ -50,9 +50,7 @@ impl ChaosJob {
     pub fn spec(&self) -> Result<JobSpec, CommandFailure> {
         let unread = || CommandFailure::new(ExitCode::Input, "cannot read the job's spec");
         match self {
-            Self::Run(run) => run.dir.spec().map_err(|error| {
-                CommandFailure::caused(ExitCode::Input, "cannot read the job's spec", &error)
-            }),
+            Self::Run(run) => run.dir.spec().or_fail(ExitCode::Input, "cannot read the job's spec"),
             Self::Application(application) => application.spec.clone().ok_or_else(unread),
         }
     }

@@ -7,7 +7,7 @@ use heddle_protocol::model::{MODEL_FILE, ModelFile};
 use heddle_storage::read_small;
 
 use crate::commands::checkpoint_source::{location, reached, unusable};
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// Longest `MODEL.json` that is read.
 const MODEL_FILE_BYTES_MAX: usize = 1 << 20;
@@ -22,14 +22,13 @@ pub type ModelSums = BTreeMap<String, (u64, String)>;
 pub async fn read(folder: &str) -> Result<ModelSums, CommandFailure> {
     let place = location(folder)?;
     let storage = reached(&place).await?;
-    let file = place.path().join(MODEL_FILE).map_err(|error| {
-        CommandFailure::caused(ExitCode::Input, format!("{folder:?} is not a folder"), &error)
-    })?;
+    let file = place
+        .path()
+        .join(MODEL_FILE)
+        .or_fail(ExitCode::Input, format_args!("{folder:?} is not a folder"))?;
     let json = read_small(&*storage, &file, MODEL_FILE_BYTES_MAX).await;
-    let json =
-        json.map_err(|error| unusable(&format!("cannot read the model in {place}"), &error))?;
-    let model = ModelFile::from_json(&json).map_err(|error| {
-        CommandFailure::caused(ExitCode::Input, format!("{place} has no model"), &error)
-    })?;
+    let json = json.or_fail_with(unusable, format_args!("cannot read the model in {place}"))?;
+    let model = ModelFile::from_json(&json)
+        .or_fail(ExitCode::Input, format_args!("{place} has no model"))?;
     Ok(model.files.into_iter().map(|file| (file.name, (file.bytes, file.md5))).collect())
 }

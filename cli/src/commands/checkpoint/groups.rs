@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::commands::WorkDirArgs;
 use crate::commands::checkpoint_source::{CheckpointSource, failure, parse_cut};
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::output;
 use crate::waiting;
 
@@ -68,7 +68,7 @@ impl GroupsArgs {
         };
         let cuts = waiting::on(&shown, found)
             .await
-            .map_err(|error| failure("cannot list the checkpoints", &error))?;
+            .or_fail_with(failure, "cannot list the checkpoints")?;
         match cuts.is_empty() {
             true => Err(CommandFailure::new(ExitCode::Input, format!("no checkpoints in {shown}"))),
             false => Ok(cuts),

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::groups::{GroupsArgs, exit_code_of, worse};
 use crate::cluster::ClusterContext;
 use crate::commands::checkpoint_source::failure;
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::output;
 use crate::waiting;
 
@@ -156,7 +156,7 @@ pub async fn check_owner(
     };
     let claim = waiting::on(&shown, claim)
         .await
-        .map_err(|error| failure("cannot read the owner of the folder", &error))?;
+        .or_fail_with(failure, "cannot read the owner of the folder")?;
     let Some(claim) = claim else {
         return Ok(None);
     };

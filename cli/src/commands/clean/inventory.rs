@@ -17,7 +17,7 @@ use super::decision::{
     Age, ApplicationLiveness, ClusterInventory, ReportFound, SharedFound, StagingFound,
 };
 use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::program_dir::RECORD_SUFFIX;
 use crate::waiting::{self, HDFS};
 
@@ -251,7 +251,7 @@ async fn applications(
         ..ApplicationFilter::default()
     };
     let known = cluster.client.applications(&filter).await;
-    let known = known.map_err(|error| client_failure("cannot list applications", &error))?;
+    let known = known.or_fail_with(client_failure, "cannot list applications")?;
     Ok(known.iter().map(|report| (report.id, liveness(report))).collect())
 }
 
@@ -309,10 +309,8 @@ async fn read_text(
     dir: &Entry,
     name: &str,
 ) -> Result<Option<String>, CommandFailure> {
-    let path = StorePath::parse(&format!("{}/{name}", dir.path.as_str())).map_err(|error| {
-        let fact = cluster.show(&dir.path);
-        CommandFailure::caused(ExitCode::Input, fact, &error)
-    })?;
+    let path = StorePath::parse(&format!("{}/{name}", dir.path.as_str()))
+        .or_fail(ExitCode::Input, cluster.show(&dir.path))?;
     let storage = cluster.storage()?;
     let read = heddle_storage::read_small(&*storage, &path, BYTES_MAX);
     match waiting::on(HDFS, read).await {

@@ -10,7 +10,7 @@ use heddle_storage::{EntryKind, StorePath};
 
 use super::inventory::{self, HomeEntry};
 use crate::cluster::{ClusterContext, storage_failure};
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::waiting::{self, HDFS};
 
 /// Removes a staging directory or a report. A missing one is a success.
@@ -62,9 +62,8 @@ pub async fn of_shared(
 fn hidden_name(path: &StorePath) -> Result<StorePath, CommandFailure> {
     let name = inventory::final_name(path.name());
     let hidden = format!(".{name}.{}", uuid::Uuid::new_v4().simple());
-    path.sibling(&hidden).map_err(|error| {
-        CommandFailure::caused(ExitCode::Input, format!("cannot remove {}", path.as_str()), &error)
-    })
+    path.sibling(&hidden)
+        .or_fail(ExitCode::Input, format_args!("cannot remove {}", path.as_str()))
 }
 
 async fn restore(

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::am_client;
 use crate::commands::checkpoint_source::unusable;
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::output;
 
 /// Bytes of a chunk.
@@ -41,11 +41,11 @@ impl Sink {
     /// The target exists and `overwrite` is false, or the storage rejects the draft.
     pub(super) fn create(target: &StorageUrl, overwrite: bool) -> Result<Self, CommandFailure> {
         let fact = format!("cannot write --output {target}");
-        let storage = connect(target).map_err(|error| unusable(&fact, &error))?;
+        let storage = connect(target).or_fail_with(unusable, &fact)?;
         let path = target.path().clone();
         let draft = path
             .sibling(&format!(".{}.{}", path.name(), Uuid::new_v4().simple()))
-            .map_err(|error| CommandFailure::caused(ExitCode::Input, &fact, &error))?;
+            .or_fail(ExitCode::Input, &fact)?;
         let begin = async {
             if !overwrite {
                 match storage.stat(&path).await {
@@ -62,12 +62,11 @@ impl Sink {
             }
             let mode = storage.default_mode();
             if let Some(parent) = path.parent() {
-                make_dirs(&*storage, &parent, mode.of_dir())
-                    .await
-                    .map_err(|error| unusable(&fact, &error))?;
+                let made = make_dirs(&*storage, &parent, mode.of_dir()).await;
+                made.or_fail_with(unusable, &fact)?;
             }
             let writer = storage.create(&draft, mode).await;
-            writer.map_err(|error| unusable(&fact, error.error()))
+            writer.or_fail_with(unwritable, &fact)
         };
         let mut writer = am_client::runtime()?.block_on(begin)?;
         let (chunks, incoming) = sync_channel::<Bytes>(CHUNKS_MAX);
@@ -88,15 +87,10 @@ impl Sink {
                 Ok(())
             })
         };
-        let writing = std::thread::Builder::new().name("scores".to_owned()).spawn(write).map_err(
-            |error| {
-                CommandFailure::caused(
-                    ExitCode::Internal,
-                    "cannot start the thread that writes the scores",
-                    &error,
-                )
-            },
-        )?;
+        let writing = std::thread::Builder::new()
+            .name("scores".to_owned())
+            .spawn(write)
+            .or_fail(ExitCode::Internal, "cannot start the thread that writes the scores")?;
         Ok(Self {
             chunks: Some(chunks),
             buffer: Vec::with_capacity(CHUNK_BYTES),
@@ -116,16 +110,14 @@ impl Sink {
         let fact = format!("cannot write {}", self.storage.show(&self.target));
         let handed = self.hand_over();
         let written = self.end();
-        handed.and(written).map_err(|error| unwritten(&fact, &error))?;
+        handed.and(written).or_fail_with(unwritten, &fact)?;
         let named = async {
             match self.overwrite {
                 true => self.storage.replace(&self.draft, &self.target).await,
                 false => self.storage.rename(&self.draft, &self.target).await,
             }
         };
-        am_client::runtime()?
-            .block_on(named)
-            .map_err(|error: WriteError| unusable(&fact, error.error()))
+        am_client::runtime()?.block_on(named).or_fail_with(unwritable, &fact)
     }
 
     fn hand_over(&mut self) -> io::Result<()> {
@@ -152,6 +144,10 @@ impl Sink {
             Some(Err(_)) => Err(io::Error::other("the writing thread panicked")),
         }
     }
+}
+
+fn unwritable(fact: &str, error: &WriteError) -> CommandFailure {
+    unusable(fact, error.error())
 }
 
 /// The failure of a write of scores: of the file's storage, or of standard output.

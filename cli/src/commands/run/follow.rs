@@ -17,25 +17,21 @@ use tokio::task::JoinHandle;
 use super::watch::watch;
 use crate::am_client;
 use crate::event_printer::EventPrinter;
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::job_file::short_path;
 use crate::runs::LocalRun;
 use crate::stop_signals::StopSignals;
 
 /// Starts the ApplicationMaster, with pipes to it and its standard error in a file.
 fn start(run: &LocalRun) -> Result<Child, CommandFailure> {
-    let program = std::env::current_exe().map_err(|error| {
-        CommandFailure::of_system("cannot determine the path of this program", &error)
-    })?;
+    let of_system = CommandFailure::of_system;
+    let program = std::env::current_exe()
+        .or_fail_with(of_system, "cannot determine the path of this program")?;
     let logs = run.dir.logs().join("am");
     std::fs::create_dir_all(&logs)
-        .map_err(|error| CommandFailure::of_system("cannot create the folder for logs", &error))?;
-    let stderr = std::fs::File::create(logs.join("stderr")).map_err(|error| {
-        CommandFailure::of_system(
-            "cannot create the file for the ApplicationMaster's messages",
-            &error,
-        )
-    })?;
+        .or_fail_with(of_system, "cannot create the folder for logs")?;
+    let stderr = std::fs::File::create(logs.join("stderr"))
+        .or_fail_with(of_system, "cannot create the file for the ApplicationMaster's messages")?;
     Command::new(program)
         .arg("am")
         .arg("--run-dir")
@@ -47,7 +43,7 @@ fn start(run: &LocalRun) -> Result<Child, CommandFailure> {
         // The terminal's Ctrl-C is for this process, which sends a stop operation.
         .process_group(0)
         .spawn()
-        .map_err(|error| CommandFailure::of_system("cannot start the ApplicationMaster", &error))
+        .or_fail_with(of_system, "cannot start the ApplicationMaster")
 }
 
 /// Starts the ApplicationMaster, prints its events until it ends, and passes Ctrl-C on. `checkpoint`: whether it takes

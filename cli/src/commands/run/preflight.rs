@@ -21,7 +21,7 @@ use nix::unistd::{AccessFlags, access};
 
 use crate::am_client;
 use crate::commands::checkpoint_source::{self, unusable};
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// What a model that is there already means for a job.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +170,7 @@ async fn on_cluster(key: &str, place: &Location) -> Result<(), CommandFailure> {
         return Ok(());
     };
     let found = async { connect(&location)?.reach().await };
-    found.await.map_err(|error| unusable(&fact, &error))
+    found.await.or_fail_with(unusable, &fact)
 }
 
 /// The location, if it is remote, and the fact of its failure.
@@ -188,8 +188,8 @@ fn located(
     place: &Location,
 ) -> Result<(heddle_storage::StorageUrl, String), CommandFailure> {
     let fact = format!("{key} = {place} cannot be used");
-    let location = heddle_storage::StorageUrl::parse(&place.url())
-        .map_err(|error| CommandFailure::caused(ExitCode::Input, &fact, &error))?;
+    let location =
+        heddle_storage::StorageUrl::parse(&place.url()).or_fail(ExitCode::Input, &fact)?;
     Ok((location, fact))
 }
 
@@ -197,10 +197,10 @@ async fn checkpoints(dir: &Location, trying: bool) -> Result<(), CommandFailure>
     let Some((location, fact)) = remote("checkpoint.dir", dir)? else {
         return Ok(());
     };
-    let storage = connect(&location).map_err(|error| unusable(&fact, &error))?;
+    let storage = connect(&location).or_fail_with(unusable, &fact)?;
     CheckpointDir::rehearse(storage, location.path().clone(), trying)
         .await
-        .map_err(|error| checkpoint_source::failure(&fact, &error))
+        .or_fail_with(checkpoint_source::failure, &fact)
 }
 
 async fn model(spec: &JobSpec, models: ModelRule, trying: bool) -> Result<(), CommandFailure> {
@@ -220,7 +220,7 @@ async fn model(spec: &JobSpec, models: ModelRule, trying: bool) -> Result<(), Co
             Err(error) => Err(error),
         }
     };
-    let names: Vec<String> = looked.await.map_err(|error| unusable(&fact, &error))?;
+    let names: Vec<String> = looked.await.or_fail_with(unusable, &fact)?;
     let Some(name) = in_the_way(&names, &spec.output.formats) else {
         return Ok(());
     };
@@ -245,9 +245,9 @@ fn writable(key: &str, place: &Location) -> Result<(), CommandFailure> {
         failure.causes.push(format!("{} is not a folder", existing.display()));
         return Err(failure);
     }
-    access(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
-        unusable(&fact, &StorageError::from_io(Op::Write, existing.display(), error.into()))
-    })
+    access(existing, AccessFlags::W_OK | AccessFlags::X_OK)
+        .map_err(|error| StorageError::from_io(Op::Write, existing.display(), error.into()))
+        .or_fail_with(unusable, fact)
 }
 
 /// What the publication of a model would meet among these names, if it may replace nothing. A publication that was

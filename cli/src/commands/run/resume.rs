@@ -12,7 +12,7 @@ use heddle_storage::checkpoint::{CheckpointDir, DamagePolicy, Depth};
 use heddle_storage::{StorageUrl, connect};
 
 use crate::commands::checkpoint_source::parse_cut;
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::runs::{self, LocalRun, RunRequest};
 
 /// A run that can be continued.
@@ -141,14 +141,9 @@ pub async fn is_untrained(found: &UnfinishedRun) -> bool {
 /// Exit code 7 with the keys that differ.
 pub fn check(found: &UnfinishedRun, spec: &JobSpec, resume: bool) -> Result<(), CommandFailure> {
     let short = found.run.file.run.short();
-    let before = found.run.dir.spec().map_err(|error| {
-        CommandFailure::caused(
-            ExitCode::Input,
-            format!("cannot read the job of the unfinished run {short}"),
-            &error,
-        )
-        .next("pass --fresh to start over")
-    })?;
+    let fact = format!("cannot read the job of the unfinished run {short}");
+    let before = found.run.dir.spec().or_fail(ExitCode::Input, fact);
+    let before = before.map_err(|failure| failure.next("pass --fresh to start over"))?;
     let differences = identity::differences(spec, &before);
     let describe = |difference: &&Difference| {
         let Difference { key, before, now, .. } = difference;

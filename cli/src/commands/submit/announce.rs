@@ -9,7 +9,7 @@ use heddle_protocol::ids::RunId;
 use heddle_yarn::ApplicationReport;
 
 use super::flags::{Args, OutputFormat};
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::output;
 
 /// Longest tracking URL that is printed as a property, so that all properties fit into 2 KiB.
@@ -52,11 +52,10 @@ pub fn submitted(
     let id = report.id.to_string();
     output::note(&format!("Submitted application {id}"));
     if let Some(path) = &args.app_id_file {
-        std::fs::write(path, format!("{id}\n")).map_err(|error| {
-            let fact = format!("cannot write --app-id-file {}", path.display());
-            CommandFailure::of_file(fact, &error)
-                .next(format!("{id} runs; `heddle attach {id}` follows it"))
-        })?;
+        let fact = format!("cannot write --app-id-file {}", path.display());
+        std::fs::write(path, format!("{id}\n"))
+            .or_fail_with(CommandFailure::of_file, fact)
+            .map_err(|failure| failure.next(format!("{id} runs; `heddle attach {id}` follows it")))?;
     }
     if args.output == OutputFormat::Properties {
         output::property("application", &id)?;

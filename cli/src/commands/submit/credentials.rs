@@ -18,7 +18,10 @@ use heddle_protocol::handshake::Secret;
 use super::renewal;
 use super::staging::CarriedFiles;
 use crate::cluster::{ClusterContext, client_failure};
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
+
+/// The fact of a wrong configuration.
+const UNUSABLE: &str = "cannot use Hadoop's configuration";
 
 /// The credentials of a submission.
 pub struct SubmittedCredentials {
@@ -62,9 +65,7 @@ pub async fn collect(
     }
     let until_ms = credentials.first_end_ms(token_kind::HDFS_DELEGATION);
     let renewal = renewal::configuration_for(&cluster.configuration, &credentials);
-    let renewal = renewal.map_err(|error| {
-        CommandFailure::caused(ExitCode::Input, "cannot use Hadoop's configuration", &error)
-    })?;
+    let renewal = renewal.or_fail(ExitCode::Input, UNUSABLE)?;
     Ok(SubmittedCredentials { until_ms, encoded: credentials.encode(), are_shared, renewal })
 }
 
@@ -73,9 +74,8 @@ fn session(cluster: &ClusterContext) -> Result<Credentials, CommandFailure> {
     if let Some(process) = ProcessTokens::installed() {
         return Ok(process.credentials());
     }
-    Credentials::of_environment(&cluster.configuration).map_err(|error| {
-        CommandFailure::caused(ExitCode::Denied, "cannot read the tokens of this session", &error)
-    })
+    Credentials::of_environment(&cluster.configuration)
+        .or_fail(ExitCode::Denied, "cannot read the tokens of this session")
 }
 
 /// The tokens that a submission carries, in words. Those of file systems have been fetched, since each is read or written by the
@@ -103,18 +103,15 @@ pub fn in_words(cluster: &ClusterContext) -> Result<Vec<String>, CommandFailure>
 }
 
 async fn rm_token(cluster: &ClusterContext) -> Result<heddle_hadoop::Token, CommandFailure> {
-    let wrong = |error: &dyn std::error::Error| {
-        CommandFailure::caused(ExitCode::Input, "cannot use Hadoop's configuration", error)
-    };
     let renewer = token_renewer(&cluster.configuration, &cluster.resource_managers)
-        .map_err(|error| wrong(&error))?;
+        .or_fail(ExitCode::Input, UNUSABLE)?;
     let Some(renewer) = renewer else {
         return Err(no_renewer());
     };
     let uses_ip = cluster
         .configuration
         .boolean("hadoop.security.token.service.use_ip", true)
-        .map_err(|error| wrong(&error))?;
+        .or_fail(ExitCode::Input, UNUSABLE)?;
     let answer = cluster.client.delegation_token(&renewer).await.map_err(|error| {
         let mut failure =
             client_failure("cannot get a delegation token of the ResourceManager", &error);

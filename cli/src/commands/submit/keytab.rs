@@ -11,7 +11,7 @@ use heddle_protocol::spec::JobSpec;
 use zeroize::Zeroizing;
 
 use crate::cluster::ClusterContext;
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// A keytab that is uploaded for the ApplicationMaster.
 pub struct JobKeytab {
@@ -45,10 +45,9 @@ pub fn read(cluster: &ClusterContext, spec: &JobSpec) -> Result<Option<JobKeytab
     let principal = spec.yarn.principal.clone();
     let source = TicketSource::Keytab { path: path.clone(), principal };
     let principal = GssapiEngine.owner(&source).map_err(|error| denied(&error))?.principal;
-    let name = short_name_of(&cluster.configuration, &principal).map_err(|error| {
-        CommandFailure::caused(ExitCode::Denied, "cannot use yarn.principal", &error)
-            .next("correct hadoop.security.auth_to_local in core-site.xml")
-    })?;
+    let name = short_name_of(&cluster.configuration, &principal)
+        .or_fail(ExitCode::Denied, "cannot use yarn.principal")
+        .map_err(|failure| failure.next("correct hadoop.security.auth_to_local in core-site.xml"))?;
     // The user of the tokens of the submission: the ApplicationMaster replaces these by its own.
     let user = &cluster.user;
     if name != user.short_name() || user.real.is_some() {
@@ -59,10 +58,8 @@ pub fn read(cluster: &ClusterContext, spec: &JobSpec) -> Result<Option<JobKeytab
         return Err(CommandFailure::new(ExitCode::Denied, fact)
             .next("name another keytab or yarn.principal, or submit as that user"));
     }
-    let content = std::fs::read(path).map_err(|error| {
-        let fact = format!("cannot read yarn.keytab = {}", path.display());
-        CommandFailure::caused(ExitCode::Denied, fact, &error)
-    })?;
+    let content = std::fs::read(path)
+        .or_fail(ExitCode::Denied, format_args!("cannot read yarn.keytab = {}", path.display()))?;
     Ok(Some(JobKeytab { principal, content: Zeroizing::new(content) }))
 }
 

@@ -14,7 +14,7 @@ use heddle_yarn::{
 
 use super::credentials::SubmittedCredentials;
 use crate::cluster::{APPLICATION_TYPE, ClusterContext};
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// Older failures of attempts do not count: a job of several weeks may lose more than two nodes.
 const FAILURES_VALIDITY: Duration = Duration::from_secs(3600);
@@ -31,25 +31,23 @@ pub fn submission(
     files: &BTreeMap<String, StagedFile>,
     credentials: SubmittedCredentials,
 ) -> Result<Submission, CommandFailure> {
-    let unfit = |error: &dyn std::error::Error| {
-        CommandFailure::caused(ExitCode::Input, "yarn.env cannot be handed over", error)
-    };
-    let mut context =
-        LaunchContext::new(&command(&["am", "--yarn"], &spec.yarn.env)).map_err(|e| unfit(&e))?;
+    const UNFIT: &str = "yarn.env cannot be handed over";
+    let mut context = LaunchContext::new(&command(&["am", "--yarn"], &spec.yarn.env))
+        .or_fail(ExitCode::Input, UNFIT)?;
     for (name, value) in &spec.yarn.env {
-        context = context.env(name, value).map_err(|error| unfit(&error))?;
+        context = context.env(name, value).or_fail(ExitCode::Input, UNFIT)?;
     }
     if cluster.secured {
         // A NodeManager may start the ApplicationMaster as its own account, which may have a ticket.
-        context = context.env("KRB5CCNAME", NO_TICKETS).map_err(|e| unfit(&e))?;
+        context = context.env("KRB5CCNAME", NO_TICKETS).or_fail(ExitCode::Input, UNFIT)?;
     } else {
         // Otherwise HDFS would take the NodeManager's user.
         let user = &cluster.user.effective;
-        context = context.env("HADOOP_USER_NAME", user).map_err(|e| unfit(&e))?;
+        context = context.env("HADOOP_USER_NAME", user).or_fail(ExitCode::Input, UNFIT)?;
     }
     context = context
         .env_raw("HADOOP_CONF_DIR", format!("{{{{PWD}}}}/{CONF_DIR}"))
-        .map_err(|error| unfit(&error))?
+        .or_fail(ExitCode::Input, UNFIT)?
         .tokens(credentials.encoded);
     if let Some(renewal) = credentials.renewal {
         context = context.tokens_conf(renewal);
@@ -83,9 +81,7 @@ pub fn submission(
 fn local_resource(file: &StagedFile) -> Result<LocalResource, CommandFailure> {
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     Ok(LocalResource {
-        url: file.url.parse().map_err(|error| {
-            CommandFailure::caused(ExitCode::Internal, "a place without a URL", &error)
-        })?,
+        url: file.url.parse().or_fail(ExitCode::Internal, "a place without a URL")?,
         size: number(file.bytes),
         timestamp_ms: number(file.modified_ms),
         kind: match file.archive {

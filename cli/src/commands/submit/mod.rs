@@ -30,7 +30,7 @@ use super::warm_start;
 use crate::am_client;
 use crate::application::{self, Application};
 use crate::cluster::{ClusterContext, client_failure};
-use crate::failure::{CommandFailure, CommandResult};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::file_systems::STAGING;
 use crate::output;
 use crate::private_home;
@@ -220,9 +220,7 @@ async fn ready(
         resume::check_resume(base, earlier, take_over, &future, data.is_empty().then_some(&input))?;
     }
     let (init, init_notes) = warm_start::resolve(&mut future, args.fresh).await?;
-    let program = program.await.map_err(|error| {
-        CommandFailure::caused(ExitCode::Internal, "cannot read the program", &error)
-    })??;
+    let program = program.await.or_fail(ExitCode::Internal, "cannot read the program")??;
     let mut notes = cleared.notes;
     let source = program_source::of(cluster, &spec, &program, &mut notes).await?;
     if let Some(label) = continued {
@@ -346,9 +344,7 @@ async fn check(
     };
     let checked = checked.await;
     if let Some(trying) = trying {
-        let tried = trying.await.map_err(|error| {
-            CommandFailure::caused(ExitCode::Internal, "cannot test the outputs", &error)
-        })?;
+        let tried = trying.await.or_fail(ExitCode::Internal, "cannot test the outputs")?;
         // The other checks have better messages.
         if checked.is_ok() {
             tried?;
@@ -393,9 +389,8 @@ async fn stage_and_submit(
     ready: &Ready,
     staging: &Location,
 ) -> Result<ApplicationReport, CommandFailure> {
-    let secret = Secret::random().map_err(|error| {
-        CommandFailure::caused(ExitCode::Internal, "cannot generate the job's secret", &error)
-    })?;
+    let secret =
+        Secret::random().or_fail(ExitCode::Internal, "cannot generate the job's secret")?;
     let (earlier, take_over) = args.earlier();
     let run = RunFile {
         run: ready.run,
@@ -442,5 +437,5 @@ async fn stage_and_submit(
     client
         .submit(&submission)
         .await
-        .map_err(|error| client_failure("the cluster refused the job", &error))
+        .or_fail_with(client_failure, "the cluster refused the job")
 }

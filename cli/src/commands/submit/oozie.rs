@@ -12,7 +12,7 @@ use heddle_hadoop::configuration::Environment;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::JobSpec;
 
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// The variable that names the action's configuration.
 const CONFIGURATION: &str = "OOZIE_ACTION_CONF_XML";
@@ -53,13 +53,8 @@ fn add_tags_of(spec: &mut JobSpec, path: &Path) -> Result<(), CommandFailure> {
             spec.yarn.tags.push(tag);
         }
     }
-    heddle_protocol::spec::check(spec).map_err(|error| {
-        CommandFailure::caused(
-            ExitCode::Input,
-            "cannot add the tags of the Oozie action to yarn.tags",
-            &error,
-        )
-    })
+    heddle_protocol::spec::check(spec)
+        .or_fail(ExitCode::Input, "cannot add the tags of the Oozie action to yarn.tags")
 }
 
 #[cfg(test)]

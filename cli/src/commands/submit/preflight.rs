@@ -14,7 +14,7 @@ use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
 use super::hosts;
 use super::plan::{QueueView, RolePlan, roles};
 use crate::cluster::{ClusterContext, client_failure};
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::rm_web::{self, AllocationSteps, PRIORITY_MAX};
 
 /// The cluster's answers about a job.
@@ -101,8 +101,7 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), CommandFailure> {
         spec.yarn.files.push(file);
     }
     *program = name;
-    spec::check(spec)
-        .map_err(|error| CommandFailure::caused(ExitCode::Input, "trainers.command", &error))
+    spec::check(spec).or_fail(ExitCode::Input, "trainers.command")
 }
 
 /// Whether the proxy connects to ApplicationMasters over https: `NONE`, `LENIENT`, or `STRICT`, over nothing else
@@ -132,7 +131,7 @@ pub async fn cluster(
     let label = spec.yarn.node_label.as_deref();
     let (asked, answer) = tokio::join!(asked, rm_web::ask(cluster, name, label));
     let (new, types, queue, acls, nodes) =
-        asked.map_err(|error| client_failure("cannot query the ResourceManager", &error))?;
+        asked.or_fail_with(client_failure, "cannot query the ResourceManager")?;
     let roles = roles(spec);
     let mut notes = Vec::from_iter(https_note(cluster)?);
     let queue = queue_view(name, queue, &acls, &cluster.user.effective, &mut notes);
@@ -267,9 +266,10 @@ fn queue_view(
 /// What users of the pages find where the proxy connects to ApplicationMasters over https only: pages over http are
 /// blocked there, and the ApplicationMaster serves no others. All commands work, since none needs the proxy.
 fn https_note(cluster: &ClusterContext) -> Result<Option<String>, CommandFailure> {
-    let policy = cluster.configuration.trimmed(HTTPS_POLICY).map_err(|error| {
-        CommandFailure::caused(ExitCode::Input, "cannot use Hadoop's configuration", &error)
-    })?;
+    let policy = cluster
+        .configuration
+        .trimmed(HTTPS_POLICY)
+        .or_fail(ExitCode::Input, "cannot use Hadoop's configuration")?;
     let is_strict = policy.is_some_and(|policy| policy.eq_ignore_ascii_case("STRICT"));
     Ok(is_strict.then(|| {
         format!(
@@ -348,11 +348,9 @@ pub fn local_files(spec: &JobSpec) -> Result<Vec<(String, PathBuf, u64)>, Comman
         let Some(path) = file.from.as_local() else {
             continue;
         };
-        let wrong = |error: &std::io::Error| {
-            CommandFailure::of_file(format!("{key}: {}", path.display()), error)
-        };
-        let opened = std::fs::File::open(path).map_err(|error| wrong(&error))?;
-        let metadata = opened.metadata().map_err(|error| wrong(&error))?;
+        let metadata = std::fs::File::open(path)
+            .and_then(|opened| opened.metadata())
+            .or_fail_with(CommandFailure::of_file, format_args!("{key}: {}", path.display()))?;
         if !metadata.is_file() {
             let fact = format!("{key}: {} is not a file", path.display());
             return Err(CommandFailure::new(ExitCode::Input, fact)

@@ -17,7 +17,7 @@ use heddle_yarn::client::ApplicationFilter;
 
 use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
 use crate::commands::checkpoint_source;
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// The label in the default folders of the run to continue; `None` without such a run.
 ///
@@ -74,7 +74,7 @@ async fn runs(cluster: &ClusterContext, name: &str) -> Result<bool, CommandFailu
         ..ApplicationFilter::default()
     };
     let running = cluster.client.applications(&filter).await;
-    let running = running.map_err(|error| client_failure("cannot list applications", &error))?;
+    let running = running.or_fail_with(client_failure, "cannot list applications")?;
     Ok(running.iter().any(|application| application.name == name))
 }
 
@@ -85,7 +85,7 @@ async fn runs(cluster: &ClusterContext, name: &str) -> Result<bool, CommandFailu
 pub async fn base(dir: &str) -> Result<Option<ResumePoint>, CommandFailure> {
     let fact = format!("checkpoint.dir = {dir}");
     let location = checkpoint_source::location(dir)?;
-    let storage = connect(&location).map_err(|error| storage_failure(&fact, &error))?;
+    let storage = connect(&location).or_fail_with(storage_failure, &fact)?;
     match storage.stat(location.path()).await {
         Ok(_) => {}
         Err(error) if error.is_not_found() => return Ok(None),
@@ -93,7 +93,7 @@ pub async fn base(dir: &str) -> Result<Option<ResumePoint>, CommandFailure> {
     }
     let checkpoints = CheckpointDir::existing(storage, location.path().clone());
     let listing = checkpoints.listing(Depth::Shallow).await;
-    let listing = listing.map_err(|error| checkpoint_source::failure(&fact, &error))?;
+    let listing = listing.or_fail_with(checkpoint_source::failure, &fact)?;
     let sound = |candidate: Candidate| match candidate.health {
         Health::Good(checkpoint) if candidate.in_lineage => Some(checkpoint.manifest),
         _ => None,

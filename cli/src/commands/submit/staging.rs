@@ -22,7 +22,7 @@ use super::keytab::JobKeytab;
 use super::shipped;
 use super::upload::{self, ProgramSource, Uploads};
 use crate::cluster::ClusterContext;
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// Data files that are sent in parallel. Each mostly waits for acknowledgements and buffers one or two MiB.
 const UPLOADS_AT_ONCE: usize = 16;
@@ -185,9 +185,7 @@ fn encoded(
     what: &str,
     bytes: Result<Vec<u8>, serde_json::Error>,
 ) -> Result<Vec<u8>, CommandFailure> {
-    bytes.map_err(|error| {
-        CommandFailure::caused(ExitCode::Internal, format!("cannot encode {what}"), &error)
-    })
+    bytes.or_fail(ExitCode::Internal, format_args!("cannot encode {what}"))
 }
 
 /// The name of the folder that contains a location.
@@ -201,9 +199,7 @@ type Uploading = JoinSet<Result<(String, StagedFile), CommandFailure>>;
 async fn collect(mut sending: Uploading) -> Result<BTreeMap<String, StagedFile>, CommandFailure> {
     let mut all = BTreeMap::new();
     while let Some(sent) = sending.join_next().await {
-        let (name, file) = sent.map_err(|error| {
-            CommandFailure::caused(ExitCode::Internal, "an upload task failed", &error)
-        })??;
+        let (name, file) = sent.or_fail(ExitCode::Internal, "an upload task failed")??;
         // Local data has no name in work directories.
         if !name.is_empty() {
             all.insert(name, file);

@@ -16,7 +16,7 @@ use heddle_yarn::{ApplicationId, ApplicationReport};
 use tokio::task::JoinSet;
 
 use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// Directories that one submission removes; the next submission removes more.
 const AT_ONCE: usize = 16;
@@ -35,7 +35,7 @@ async fn try_collect(cluster: &Arc<ClusterContext>) -> Result<(), CommandFailure
         .storage()?
         .list(&path_of(&all)?)
         .await
-        .map_err(|error| storage_failure(&format!("cannot read {all}"), &error))?;
+        .or_fail_with(storage_failure, format_args!("cannot read {all}"))?;
     let filter = ApplicationFilter {
         kinds: vec![APPLICATION_TYPE.to_owned()],
         users: vec![cluster.user.short_name().to_owned()],
@@ -45,7 +45,7 @@ async fn try_collect(cluster: &Arc<ClusterContext>) -> Result<(), CommandFailure
         .client
         .applications(&filter)
         .await
-        .map_err(|error| client_failure("cannot list applications", &error))?;
+        .or_fail_with(client_failure, "cannot list applications")?;
     let mut removing = JoinSet::new();
     for id in left(&entries, &known) {
         let cluster = Arc::clone(cluster);

@@ -10,7 +10,7 @@ use heddle_protocol::spec::file::keys::{GROUPS, find, slip};
 
 use super::foreign_keys;
 use super::properties::{self, PropertyLine};
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// The beginnings of Hadoop's keys that a client uses.
 const HADOOP: &[&str] =
@@ -195,10 +195,8 @@ impl ToolFlags {
 }
 
 fn read(path: &Path) -> Result<Vec<PropertyLine>, CommandFailure> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        let fact = format!("cannot read --properties-file {}", path.display());
-        CommandFailure::of_file(fact, &error)
-    })?;
+    let fact = format!("cannot read --properties-file {}", path.display());
+    let text = std::fs::read_to_string(path).or_fail_with(CommandFailure::of_file, fact)?;
     properties::parse(&text).map_err(|(line, what)| {
         CommandFailure::new(ExitCode::Input, format!("{}:{line}: {what}", path.display()))
     })

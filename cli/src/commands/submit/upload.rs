@@ -15,9 +15,9 @@ use heddle_storage::{Entry, LocalStorage, Mode, Storage, StorePath, WriteError, 
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 
-use crate::cluster::{ClusterContext, path_of, storage_failure};
+use crate::cluster::{ClusterContext, path_of, storage_failure, write_failure};
 use crate::commands::checkpoint_source::unusable;
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 use crate::program::{self, Program};
 use crate::program_dir::ProgramDir;
 
@@ -150,10 +150,10 @@ pub async fn local_data(
                 continue;
             };
             let fact = format!("{key} = {place}");
-            let pattern = StorePath::parse(&path.to_string_lossy())
-                .map_err(|error| CommandFailure::caused(ExitCode::Input, &fact, &error))?;
+            let pattern =
+                StorePath::parse(&path.to_string_lossy()).or_fail(ExitCode::Input, &fact)?;
             let entries = find_files(&LocalStorage, &pattern).await;
-            let entries = entries.map_err(|error| unusable(&fact, &error))?;
+            let entries = entries.or_fail_with(unusable, &fact)?;
             found.extend(entries.files.into_iter().map(|entry| (list, n, entry)));
         }
     }
@@ -182,7 +182,10 @@ pub async fn local_data(
     let mut names = Vec::new();
     for (n, (list, _, entry)) in found.iter().enumerate() {
         let path = PathBuf::from(entry.path.as_str());
-        let (digest, bytes) = program::digest(&path).map_err(|error| unreadable(&path, &error))?;
+        let (digest, bytes) = program::digest(&path).or_fail_with(
+            CommandFailure::of_file,
+            format_args!("cannot read {}", path.display()),
+        )?;
         let name = format!("{list}-{n:06}-{}", plain(entry.name()));
         all.update(format!("{name} {bytes} {digest}\n"));
         names.push((path, bytes, name));
@@ -227,13 +230,10 @@ pub async fn send_once(
     {
         return Ok((staged(&upload.to, &entry), false));
     }
-    let failed =
-        |error: &WriteError| storage_failure(&format!("cannot write {}", upload.to), error.error());
+    let fact = format!("cannot write {}", upload.to);
     // Under another name first: an upload that this process's death interrupts never has the final name.
     let unique = format!(".{}.{}", path.name(), uuid::Uuid::new_v4().simple());
-    let new = path
-        .sibling(&unique)
-        .map_err(|error| CommandFailure::caused(ExitCode::Input, upload.to.to_string(), &error))?;
+    let new = path.sibling(&unique).or_fail(ExitCode::Input, &upload.to)?;
     write_file(&*storage, &upload.from, &new).await?;
     match storage.rename(&new, &path).await {
         Ok(()) => {}
@@ -243,11 +243,11 @@ pub async fn send_once(
             if there.is_ok_and(|entry| entry.bytes == upload.bytes) {
                 let _leftover = storage.delete_file(&new).await;
             } else {
-                storage.delete_file(&path).await.map_err(|e| failed(&e))?;
-                storage.rename(&new, &path).await.map_err(|e| failed(&e))?;
+                storage.delete_file(&path).await.or_fail_with(write_failure, &fact)?;
+                storage.rename(&new, &path).await.or_fail_with(write_failure, &fact)?;
             }
         }
-        Err(error) => return Err(failed(&error)),
+        Err(error) => return Err(write_failure(&fact, &error)),
     }
     Ok((stat(cluster, &upload.to).await?, true))
 }
@@ -280,9 +280,7 @@ pub async fn put(
         writer.write(Bytes::from(bytes)).await?;
         writer.close().await
     };
-    write.await.map_err(|error: WriteError| {
-        storage_failure(&format!("cannot write {to}"), error.error())
-    })?;
+    write.await.or_fail_with(write_failure, format_args!("cannot write {to}"))?;
     stat(cluster, to).await
 }
 
@@ -290,31 +288,26 @@ fn path_of_write(to: &Location) -> Result<StorePath, WriteError> {
     StorePath::parse(to.path()).map_err(|error| WriteError::NotDone(error.into()))
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> CommandFailure {
-    CommandFailure::of_file(format!("cannot read {}", path.display()), error)
-}
-
 async fn write_file(
     storage: &dyn Storage,
     from: &Path,
     to: &StorePath,
 ) -> Result<(), CommandFailure> {
-    let unreadable = |error| unreadable(from, &error);
-    let failed = |error: WriteError| {
-        let fact = format!("cannot write {}", storage.show(to));
-        storage_failure(&fact, error.error())
-    };
-    let mut file = tokio::fs::File::open(from).await.map_err(unreadable)?;
-    let mut writer = storage.create(to, Mode::FILE).await.map_err(failed)?;
+    let unread = format!("cannot read {}", from.display());
+    let unwritten = format!("cannot write {}", storage.show(to));
+    let file = tokio::fs::File::open(from).await;
+    let mut file = file.or_fail_with(CommandFailure::of_file, &unread)?;
+    let writer = storage.create(to, Mode::FILE).await;
+    let mut writer = writer.or_fail_with(write_failure, &unwritten)?;
     loop {
         let mut chunk = bytes::BytesMut::with_capacity(CHUNK);
-        let count = file.read_buf(&mut chunk).await.map_err(unreadable)?;
-        if count == 0 {
+        let count = file.read_buf(&mut chunk).await;
+        if count.or_fail_with(CommandFailure::of_file, &unread)? == 0 {
             break;
         }
-        writer.write(chunk.freeze()).await.map_err(failed)?;
+        writer.write(chunk.freeze()).await.or_fail_with(write_failure, &unwritten)?;
     }
-    writer.close().await.map_err(failed)
+    writer.close().await.or_fail_with(write_failure, unwritten)
 }
 
 /// A file of the cluster as NodeManagers localize it. Its time is read after the file is closed, since closing changes
@@ -330,7 +323,7 @@ pub async fn stat(
         .storage_of(place)?
         .stat(&path_of(place)?)
         .await
-        .map_err(|error| storage_failure(&format!("cannot read {place}"), &error))?;
+        .or_fail_with(storage_failure, format_args!("cannot read {place}"))?;
     Ok(staged(place, &entry))
 }
 

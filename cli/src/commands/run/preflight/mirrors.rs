@@ -11,7 +11,7 @@ use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
 use heddle_storage::{StorageUrl, connect};
 
 use crate::commands::checkpoint_source::{self, unusable};
-use crate::failure::CommandFailure;
+use crate::failure::{CommandFailure, OrFail};
 
 /// Checks each mirror. `trying`: by making a few small files beside it and removing them again.
 ///
@@ -27,19 +27,18 @@ pub(super) async fn mirrors(spec: &CheckpointSpec, trying: bool) -> Result<(), C
                 format!("{fact}: it is checkpoint.dir = {}, or lies in it", spec.dir),
             ));
         }
-        let location = StorageUrl::parse(&mirror.url())
-            .map_err(|error| CommandFailure::caused(ExitCode::Input, &fact, &error))?;
-        let storage = connect(&location).map_err(|error| unusable(&fact, &error))?;
+        let location = StorageUrl::parse(&mirror.url()).or_fail(ExitCode::Input, &fact)?;
+        let storage = connect(&location).or_fail_with(unusable, &fact)?;
         if !location.is_local() {
-            storage.reach().await.map_err(|error| unusable(&fact, &error))?;
+            storage.reach().await.or_fail_with(unusable, &fact)?;
         }
         let path = location.path().clone();
         CheckpointDir::rehearse(storage.clone(), path.clone(), trying)
             .await
-            .map_err(|error| checkpoint_source::failure(&fact, &error))?;
+            .or_fail_with(checkpoint_source::failure, &fact)?;
         is_of_this_job(&CheckpointDir::existing(storage, path), &spec.dir)
             .await
-            .map_err(|error| checkpoint_source::failure(&fact, &error))?;
+            .or_fail_with(checkpoint_source::failure, &fact)?;
     }
     Ok(())
 }
