@@ -318,11 +318,9 @@ impl ClusterContext {
     /// # Errors
     /// The file system fails.
     pub async fn is_file(&self, place: &Location) -> Result<bool, CommandFailure> {
-        match waiting::on(HDFS, self.storage_of(place)?.stat(&path_of(place)?)).await {
-            Ok(entry) => Ok(entry.kind == EntryKind::File),
-            Err(error) if error.is_not_found() => Ok(false),
-            Err(error) => Err(storage_failure(&format!("cannot read {place}"), &error)),
-        }
+        let found = waiting::on(HDFS, self.storage_of(place)?.stat(&path_of(place)?)).await;
+        let entry = if_present(found, format_args!("cannot read {place}"))?;
+        Ok(entry.is_some_and(|entry| entry.kind == EntryKind::File))
     }
 
     /// Checks that the user has a home directory, which contains the files of each submission.
@@ -357,10 +355,21 @@ pub async fn read_if_present(
     shown: impl Display,
     bytes_max: usize,
 ) -> Result<Option<bytes::Bytes>, CommandFailure> {
-    match waiting::on(HDFS, read_small(storage, path, bytes_max)).await {
-        Ok(bytes) => Ok(Some(bytes)),
+    let read = waiting::on(HDFS, read_small(storage, path, bytes_max)).await;
+    if_present(read, format_args!("cannot read {shown}"))
+}
+
+/// What a storage has; `None` for a name that does not exist.
+///
+/// # Errors
+/// The other errors of the storage.
+pub fn if_present<T>(
+    found: Result<T, StorageError>,
+    fact: impl Display,
+) -> Result<Option<T>, CommandFailure> {
+    match found {
         Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(storage_failure(&format!("cannot read {shown}"), &error)),
+        found => found.map(Some).or_fail_with(storage_failure, fact),
     }
 }
 

@@ -6,8 +6,8 @@ use heddle_am::staging::HOME_DIR;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_storage::{EntryKind, Mode, Storage, StorageError, StorePath};
 
-use crate::cluster::{ClusterContext, path_of, storage_failure};
-use crate::failure::CommandFailure;
+use crate::cluster::{ClusterContext, if_present, path_of, storage_failure};
+use crate::failure::{CommandFailure, OrFail};
 use crate::waiting::{self, HDFS};
 
 /// Write permission of the group and of others.
@@ -33,19 +33,16 @@ async fn check_below(
     home: &StorePath,
     user: &str,
 ) -> Result<(), CommandFailure> {
-    let unreadable = |path: &StorePath, error: &StorageError| {
-        storage_failure(&format!("cannot read {}", storage.show(path)), error)
-    };
     // Names in a home with the sticky bit are safe, and those in it are checked.
     is_private(storage, home, user, OTHERS_WRITE, STICKY).await?;
-    let own = home.join(HOME_DIR).map_err(|error| unreadable(home, &error.into()))?;
+    let own = home
+        .join(HOME_DIR)
+        .map_err(StorageError::from)
+        .or_fail_with(storage_failure, format_args!("cannot read {}", storage.show(home)))?;
     is_private(storage, &own, user, OTHERS_WRITE, 0).await?;
-    let below = match storage.list(&own).await {
-        Ok(below) => below,
-        Err(error) if error.is_not_found() => return Ok(()),
-        Err(error) => return Err(unreadable(&own, &error)),
-    };
-    for entry in below.iter().filter(|entry| entry.kind == EntryKind::Dir) {
+    let below = storage.list(&own).await;
+    let below = if_present(below, format_args!("cannot read {}", storage.show(&own)))?;
+    for entry in below.iter().flatten().filter(|entry| entry.kind == EntryKind::Dir) {
         is_private(storage, &entry.path, user, OTHERS, 0).await?;
     }
     Ok(())
@@ -60,11 +57,10 @@ async fn is_private(
     safe: u32,
 ) -> Result<(), CommandFailure> {
     let shown = storage.show(path);
-    let access = match storage.access(path).await {
-        Ok(Some(access)) => access,
-        Ok(None) => return Ok(()),
-        Err(error) if error.is_not_found() => return Ok(()),
-        Err(error) => return Err(storage_failure(&format!("cannot read {shown}"), &error)),
+    let access = storage.access(path).await;
+    let access = if_present(access, format_args!("cannot read {shown}"))?;
+    let Some(access) = access.flatten() else {
+        return Ok(());
     };
     let denied = |fact: String, next: String| {
         let fact = format!("{fact}: its files decide what your jobs run");

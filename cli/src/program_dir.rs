@@ -18,7 +18,7 @@ use heddle_am::staging::{StagedFile, StagedVisibility};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Location;
 use heddle_storage::{
-    Entry, EntryKind, Mode, Reader, Reason, Storage, StorageError, StorageUrl, StorePath,
+    Entry, EntryKind, Mode, Reader, Reason, Storage, StorageUrl, StorePath,
     connect, read_small, write_whole,
 };
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;
 use uuid::Uuid;
 
-use crate::cluster::{path_of, storage_failure, write_failure};
+use crate::cluster::{if_present, path_of, storage_failure, write_failure};
 use crate::failure::{CommandFailure, OrFail};
 use crate::program::Program;
 
@@ -120,18 +120,15 @@ impl ProgramDir {
     /// The file system fails.
     pub async fn find(&self, program: &Program) -> Result<StoredProgram, CommandFailure> {
         let place = self.place_of(program);
-        let failed = |error: &StorageError| storage_failure(&format!("cannot read {place}"), error);
-        let entry = match self.storage.stat(&path_of(&place)?).await {
-            Ok(entry) => entry,
-            Err(error) if error.is_not_found() => return Ok(StoredProgram::Missing),
-            Err(error) => return Err(failed(&error)),
+        let unread = format!("cannot read {place}");
+        let found = self.storage.stat(&path_of(&place)?).await;
+        let Some(entry) = if_present(found, &unread)? else {
+            return Ok(StoredProgram::Missing);
         };
         let record = self.record_path(program)?;
-        let record = match read_small(&*self.storage, &record, RECORD_BYTES_MAX).await {
-            Ok(bytes) => serde_json::from_slice::<ProgramRecord>(&bytes).ok(),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(failed(&error)),
-        };
+        let record = read_small(&*self.storage, &record, RECORD_BYTES_MAX).await;
+        let record = if_present(record, &unread)?
+            .and_then(|bytes| serde_json::from_slice::<ProgramRecord>(&bytes).ok());
         let fits = entry.kind == EntryKind::File
             && entry.bytes == program.bytes
             && record == Some(ProgramRecord::of(program, &entry));

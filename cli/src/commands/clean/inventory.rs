@@ -9,14 +9,16 @@ use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::{Environment, FileSource, RmService};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Location;
-use heddle_storage::{Entry, EntryKind, Storage, StorageError, StorePath};
+use heddle_storage::{Entry, EntryKind, Storage, StorageError, StorePath, read_small};
 use heddle_yarn::client::ApplicationFilter;
 use heddle_yarn::{ApplicationId, ApplicationReport, ClientError};
 
 use super::decision::{
     Age, ApplicationLiveness, ClusterInventory, ReportFound, SharedFound, StagingFound,
 };
-use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
+use crate::cluster::{
+    APPLICATION_TYPE, ClusterContext, client_failure, if_present, path_of, storage_failure,
+};
 use crate::failure::{CommandFailure, OrFail};
 use crate::program_dir::RECORD_SUFFIX;
 use crate::waiting::{self, HDFS};
@@ -198,7 +200,8 @@ async fn entries(
         let mut modified_ms = entry.modified_ms;
         if entry.kind == EntryKind::Dir && age.is_reached(modified_ms) {
             let measured = waiting::on(HDFS, measure(&*cluster.storage()?, &entry.path)).await;
-            let measured = measured.map_err(|error| unreadable(cluster, &entry.path, &error))?;
+            let fact = unread(cluster, &entry.path);
+            let measured = measured.or_fail_with(storage_failure, fact)?;
             bytes = measured.0;
             modified_ms = modified_ms.max(measured.1);
         }
@@ -230,15 +233,12 @@ async fn measure(storage: &dyn Storage, dir: &StorePath) -> Result<(u64, u64), S
 }
 
 async fn list(cluster: &ClusterContext, dir: &StorePath) -> Result<Vec<Entry>, CommandFailure> {
-    match waiting::on(HDFS, cluster.storage()?.list(dir)).await {
-        Ok(entries) => Ok(entries),
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        Err(error) => Err(unreadable(cluster, dir, &error)),
-    }
+    let listed = waiting::on(HDFS, cluster.storage()?.list(dir)).await;
+    Ok(if_present(listed, unread(cluster, dir))?.unwrap_or_default())
 }
 
-fn unreadable(cluster: &ClusterContext, path: &StorePath, error: &StorageError) -> CommandFailure {
-    storage_failure(&format!("cannot read {}", cluster.show(path)), error)
+fn unread(cluster: &ClusterContext, path: &StorePath) -> String {
+    format!("cannot read {}", cluster.show(path))
 }
 
 /// The user's applications.
@@ -312,12 +312,9 @@ async fn read_text(
     let path = StorePath::parse(&format!("{}/{name}", dir.path.as_str()))
         .or_fail(ExitCode::Input, cluster.show(&dir.path))?;
     let storage = cluster.storage()?;
-    let read = heddle_storage::read_small(&*storage, &path, BYTES_MAX);
-    match waiting::on(HDFS, read).await {
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(unreadable(cluster, &path, &error)),
-    }
+    let read = waiting::on(HDFS, read_small(&*storage, &path, BYTES_MAX)).await;
+    let bytes = if_present(read, unread(cluster, &path))?;
+    Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use heddle_storage::{Entry, EntryKind, connect};
 use heddle_yarn::ApplicationState;
 use heddle_yarn::client::ApplicationFilter;
 
-use crate::cluster::{APPLICATION_TYPE, ClusterContext, client_failure, path_of, storage_failure};
+use crate::cluster::{
+    APPLICATION_TYPE, ClusterContext, client_failure, if_present, path_of, storage_failure,
+};
 use crate::commands::checkpoint_source;
 use crate::failure::{CommandFailure, OrFail};
 
@@ -28,14 +30,9 @@ pub async fn label(
     outputs: &Location,
     name: &str,
 ) -> Result<Option<String>, CommandFailure> {
-    let entries = match cluster.storage()?.list(&path_of(outputs)?).await {
-        Ok(entries) => entries,
-        Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => {
-            return Err(storage_failure(&format!("cannot read {outputs}"), &error));
-        }
-    };
-    let Some((entry, label)) = newest(&entries, name) else {
+    let entries = cluster.storage()?.list(&path_of(outputs)?).await;
+    let entries = if_present(entries, format_args!("cannot read {outputs}"))?;
+    let Some((entry, label)) = newest(entries.as_deref().unwrap_or_default(), name) else {
         return Ok(None);
     };
     let folder = outputs.join(entry.name());
@@ -86,10 +83,8 @@ pub async fn base(dir: &str) -> Result<Option<ResumePoint>, CommandFailure> {
     let fact = format!("checkpoint.dir = {dir}");
     let location = checkpoint_source::location(dir)?;
     let storage = connect(&location).or_fail_with(storage_failure, &fact)?;
-    match storage.stat(location.path()).await {
-        Ok(_) => {}
-        Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(storage_failure(&fact, &error)),
+    if if_present(storage.stat(location.path()).await, &fact)?.is_none() {
+        return Ok(None);
     }
     let checkpoints = CheckpointDir::existing(storage, location.path().clone());
     let listing = checkpoints.listing(Depth::Shallow).await;
