@@ -11,7 +11,6 @@ use heddle_protocol::handshake::{
     Channel, HEADER_ANSWER, HEADER_HELLO, HEADER_PROOF, Hello, NONCE_BYTES, PROOF_BYTES, Secret,
 };
 use heddle_protocol::ids::RunId;
-use heddle_protocol::spec::DurationMs;
 use heddle_protocol::view::{EventPage, JobView};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -21,7 +20,6 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 use crate::failure::{CommandFailure, OrFail};
-use crate::runs::LocalRun;
 use crate::waiting;
 
 /// An ApplicationMaster of this machine responds in milliseconds unless it hangs.
@@ -45,19 +43,6 @@ pub struct Am {
 }
 
 impl Am {
-    /// The ApplicationMaster of a run of this machine.
-    #[must_use]
-    pub fn of_run(run: &LocalRun) -> Self {
-        let short = run.file.run.short();
-        let timeout = run.dir.spec().map(|spec| spec.checkpoint.timeout);
-        Self {
-            addresses: run.am().map(|am| am.address).into_iter().collect(),
-            peer: format!("the ApplicationMaster of run {short}"),
-            next: format!("`heddle status {short}` shows its state"),
-            checkpoint_timeout: timeout.unwrap_or(DurationMs::secs(300)).as_duration(),
-        }
-    }
-
     /// Reads the public view of the job; through YARN's proxy if the pages are behind it.
     ///
     /// # Errors
@@ -236,23 +221,6 @@ impl Am {
             Err(_) => Err(unreachable(&format!("did not respond within {} s", limit.as_secs()))),
         }
     }
-}
-
-/// Reads the view of a job from the ApplicationMaster of a run of this machine.
-///
-/// # Errors
-/// Exit code 6 if it does not respond.
-pub async fn view(run: &LocalRun) -> Result<JobView, CommandFailure> {
-    Am::of_run(run).view().await
-}
-
-/// Sends an operation to the ApplicationMaster of a run of this machine; returns when it is done.
-///
-/// # Errors
-/// Exit code 6 if it does not respond, 5 if it rejects the secret, [`REFUSED`] if it refuses the operation.
-pub async fn operate(run: &LocalRun, operation: &Operation) -> Result<(), CommandFailure> {
-    let secret = run.dir.secret().or_fail(ExitCode::Denied, "cannot read the run's secret")?;
-    Am::of_run(run).operate(run.file.run, &secret, operation).await
 }
 
 type Sender = SendRequest<Full<Bytes>>;

@@ -6,7 +6,7 @@ use heddle_protocol::environment::AM_DIR;
 
 use crate::application::duration;
 use crate::commands::{
-    attach, bench, chaos, checkpoint, clean, completions, config, containers, export, install,
+    NamedJobArgs, attach, bench, chaos, checkpoint, clean, completions, config, containers, export, install,
     kill, list, logs, move_queue, predict, report, run, scale, status, submit,
 };
 use crate::failure::{CommandFailure, CommandResult};
@@ -53,7 +53,7 @@ enum CliCommand {
     /// Follow a running job on a cluster
     Attach(attach::Args),
     /// Show the state of a run or an application
-    Status(status::Args),
+    Status(NamedJobArgs),
     /// List runs of this machine and applications of the cluster
     List(list::Args),
     /// Remove what ended jobs left: run directories, and staging, reports, data and programs on the cluster
@@ -64,7 +64,7 @@ enum CliCommand {
     /// Print the logs of a run or an application
     Logs(logs::Args),
     /// Print the report of an ended run or application
-    Report(report::Args),
+    Report(NamedJobArgs),
     /// End a run or an application
     Kill(kill::Args),
     /// Install this program on HDFS for all users of a cluster (submit.binary-dir)

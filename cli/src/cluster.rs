@@ -49,7 +49,7 @@ pub struct ClusterContext {
 /// The application type of jobs, by which lists are filtered.
 pub const APPLICATION_TYPE: &str = "HEDDLE";
 
-/// The fact of a configuration that names none.
+/// The fact of a configuration without a name for it.
 const NO_CLUSTER: &str = "cannot find a cluster in Hadoop's configuration";
 
 /// A ticket that ends within this time may not suffice for a submission.

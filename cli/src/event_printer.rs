@@ -16,7 +16,7 @@ use crate::output::{self, ProgressLine};
 use crate::runs::LocalRun;
 
 /// Facts about a job that its events do not contain.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct JobFacts {
     /// Passes of the job file, for jobs without evaluations.
     pub passes: Option<u32>,

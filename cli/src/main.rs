@@ -9,6 +9,7 @@ mod elf;
 mod event_printer;
 mod failure;
 mod file_systems;
+mod job;
 mod job_file;
 mod launcher;
 mod login;
@@ -22,6 +23,7 @@ mod rm_web;
 mod runs;
 mod site_defaults;
 mod stop_signals;
+mod view_printer;
 mod waiting;
 
 use clap::Parser;

@@ -13,7 +13,7 @@ use heddle_protocol::exit_code::ExitCode;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::failure::{CommandFailure, OrFail};
+use crate::failure::{CommandFailure, CommandResult, OrFail};
 
 /// Whether stdout is reserved for properties.
 static RESERVED: AtomicBool = AtomicBool::new(false);
@@ -70,6 +70,18 @@ pub fn json(object: &impl Serialize) -> Result<(), CommandFailure> {
 /// As [`line()`].
 pub fn json_line(text: &str) -> Result<(), CommandFailure> {
     raw(&ascii_controls(text))
+}
+
+/// Writes what a command has done: a note, or an object if JSON was requested.
+///
+/// # Errors
+/// As [`line()`].
+pub fn done(object: &impl Serialize, text: &str, as_json: bool) -> CommandResult {
+    match as_json {
+        true => json(object)?,
+        false => note(text),
+    }
+    Ok(ExitCode::Ok)
 }
 
 /// Writes an object as a line of JSON to stderr.

@@ -1,15 +1,21 @@
 //! The runs of this machine: folders named by the run's UUID, and the state of each.
 
+mod job;
+mod logs;
+
 use std::path::{Path, PathBuf};
 
 use heddle_am::run_dir::{RunDir, RunFile};
 use heddle_am_core::Outcome as JobOutcome;
+use heddle_protocol::control::Operation;
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::spec::DurationMs;
 use heddle_protocol::view::{JobState, JobView};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::am_client::Am;
 use crate::failure::{CommandFailure, OrFail};
 use crate::site_defaults;
 
@@ -153,6 +159,35 @@ impl LocalRun {
         self.dir.read("view.json").ok()
     }
 
+    /// A client of its ApplicationMaster.
+    fn client(&self) -> Am {
+        let short = self.file.run.short();
+        let timeout = self.dir.spec().map(|spec| spec.checkpoint.timeout);
+        Am {
+            addresses: self.am().map(|am| am.address).into_iter().collect(),
+            peer: format!("the ApplicationMaster of run {short}"),
+            next: format!("`heddle status {short}` shows its state"),
+            checkpoint_timeout: timeout.unwrap_or(DurationMs::secs(300)).as_duration(),
+        }
+    }
+
+    /// Reads the view of the job from its ApplicationMaster.
+    ///
+    /// # Errors
+    /// Exit code 6 if it does not respond.
+    pub async fn view(&self) -> Result<JobView, CommandFailure> {
+        self.client().view().await
+    }
+
+    /// Sends an operation to its ApplicationMaster; returns when it is done.
+    ///
+    /// # Errors
+    /// As [`Am::operate`].
+    pub async fn operate(&self, operation: &Operation) -> Result<(), CommandFailure> {
+        let secret = self.dir.secret().or_fail(ExitCode::Denied, "cannot read the run's secret")?;
+        self.client().operate(self.file.run, &secret, operation).await
+    }
+
     /// The address of its ApplicationMaster, running or not.
     #[must_use]
     pub fn am(&self) -> Option<AmAddress> {
@@ -182,9 +217,10 @@ impl LocalRun {
     /// # Errors
     /// The run directory cannot be written.
     pub fn remember(&self, request: &RunRequest) -> Result<(), CommandFailure> {
-        self.dir.write(REQUEST_FILE, request).map_err(|error| {
-            CommandFailure::caused(error.exit_code(), "cannot write the run directory", &error)
-        })
+        self.dir.write(REQUEST_FILE, request).or_fail_with(
+            |fact, error| CommandFailure::caused(error.exit_code(), fact, error),
+            "cannot write the run directory",
+        )
     }
 }
 

@@ -19,7 +19,7 @@ use super::wait_args::{OnInterrupt, WaitArgs};
 use crate::am_client;
 use crate::cluster::client_failure;
 use crate::event_printer::{EventPrinter, JobFacts};
-use crate::failure::{CommandFailure, CommandResult, OrFail};
+use crate::failure::{CommandFailure, CommandResult};
 use crate::stop_signals::StopSignals;
 
 /// Poll intervals: short while the job starts and ends, so that it does not wait for the client, longer during
@@ -53,12 +53,6 @@ fn missing_containers(view: &JobView) -> Option<String> {
     })
 }
 
-/// Why waiting ended before the application did.
-enum WaitEnd {
-    Signalled(ExitCode),
-    Timeout,
-}
-
 /// Follows an application to its end.
 ///
 /// # Errors
@@ -80,39 +74,23 @@ pub async fn follow(application: Application, waiting: WaitArgs, json: bool) -> 
     let mut stopped_by = None;
     loop {
         // A poll may take seconds if the cluster does not respond; a signal does not wait for it.
-        let stop = tokio::select! {
-            looked = follower.look(json) => {
-                looked?;
-                if follower.application.is_over() {
-                    break;
+        let signalled = tokio::select! {
+            ended = follower.look_and_pause() => match ended? {
+                true => break,
+                false if deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
+                    follower.say_that_it_continues();
+                    return Ok(ExitCode::WaitedLong);
                 }
-                None
-            }
-            exit = signals.next() => Some(WaitEnd::Signalled(exit)),
-        };
-        let stop = match stop {
-            Some(stop) => stop,
-            None => tokio::select! {
-                () = tokio::time::sleep(follower.pause()) => match deadline {
-                    Some(deadline) if Instant::now() >= deadline => WaitEnd::Timeout,
-                    _ => continue,
-                },
-                exit = signals.next() => WaitEnd::Signalled(exit),
+                false => continue,
             },
-        };
-        let signalled = match stop {
-            WaitEnd::Timeout => {
-                follower.say_that_it_continues();
-                return Ok(ExitCode::WaitedLong);
-            }
-            WaitEnd::Signalled(exit) => exit,
+            exit = signals.next() => exit,
         };
         if waiting.on_interrupt == OnInterrupt::Detach {
             follower.say_that_it_continues();
             return Ok(signalled);
         }
         if stopped_by.is_some() {
-            follower.kill("killed by its submitter").await?;
+            follower.kill().await?;
             return Ok(signalled);
         }
         stopped_by = Some(signalled);
@@ -132,17 +110,7 @@ fn facts(application: &Application) -> JobFacts {
     let (logs, status) = (format!("heddle logs {id}"), format!("heddle status {id}"));
     match &application.spec {
         Some(spec) => JobFacts::of(spec, logs, status),
-        None => JobFacts {
-            passes: None,
-            ends_by: "",
-            checkpoint_dir: String::new(),
-            model: String::new(),
-            quarantine: false,
-            data: None,
-            logs,
-            status,
-            seconds: None,
-        },
+        None => JobFacts { logs, status, ..JobFacts::default() },
     }
 }
 
@@ -174,8 +142,18 @@ impl Follower {
         }
     }
 
+    /// Looks at the application, and waits if it has not ended. Returns whether it has.
+    async fn look_and_pause(&mut self) -> Result<bool, CommandFailure> {
+        self.look().await?;
+        if !self.application.is_over() {
+            tokio::time::sleep(self.pause()).await;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
     /// Polls the ResourceManager, then the ApplicationMaster, and prints new events.
-    async fn look(&mut self, json: bool) -> Result<(), CommandFailure> {
+    async fn look(&mut self) -> Result<(), CommandFailure> {
         if self.application.is_over() {
             // The ResourceManager may have forgotten it since.
             return Ok(());
@@ -212,7 +190,7 @@ impl Follower {
         match self.application.report.state {
             Some(ApplicationState::Running) => self.look_inside().await,
             Some(state) if !state.is_final() => {
-                self.wait_in_words(json);
+                self.wait_in_words();
                 Ok(())
             }
             _ => Ok(()),
@@ -256,7 +234,7 @@ impl Follower {
     }
 
     /// While the application waits for a container: shows the ResourceManager's reason without its time.
-    fn wait_in_words(&mut self, json: bool) {
+    fn wait_in_words(&mut self) {
         let text = without_time(&self.application.report.diagnostics);
         let line = match text.is_empty() {
             true => "waiting for a container for the ApplicationMaster".to_owned(),
@@ -264,7 +242,13 @@ impl Follower {
         };
         let seconds = self.since.elapsed().as_secs();
         self.printer.show(&format!("{seconds} s  {line}"));
-        if self.since.elapsed() > WAIT_PRINTED_AFTER && self.last_printed != line && !json {
+        self.print_long_wait(self.since, line);
+    }
+
+    /// Prints a line that stays about a wait that takes long, unless it was printed last.
+    fn print_long_wait(&mut self, since: Instant, line: String) {
+        let is_long = since.elapsed() > WAIT_PRINTED_AFTER;
+        if is_long && self.last_printed != line && !self.printer.is_json() {
             self.printer.say(&format!("waiting: {line}"));
             self.last_printed = line;
         }
@@ -277,25 +261,19 @@ impl Follower {
         };
         let waited = *self.waits_since.get_or_insert_with(Instant::now);
         self.printer.show(&format!("{} s  {line}", waited.elapsed().as_secs()));
-        if waited.elapsed() > WAIT_PRINTED_AFTER
-            && self.last_printed != line
-            && !self.printer.is_json()
-        {
-            self.printer.say(&format!("waiting: {line}"));
-            self.last_printed = line;
-        }
+        self.print_long_wait(waited, line);
     }
 
     /// Asks the ApplicationMaster to save and end; without one, the ResourceManager kills the application.
     async fn stop_in_order(&mut self, signals: &mut StopSignals) -> Result<(), CommandFailure> {
         if self.view.is_none() {
-            return self.kill("killed by its submitter").await;
+            return self.kill().await;
         }
         self.printer.say("saving a checkpoint and stopping; press Ctrl-C again to stop at once");
         let stop = Operation::Stop { checkpoint: true };
         let ordered = tokio::select! {
             ordered = self.application.operate(&stop) => ordered,
-            _ = signals.next() => return self.kill("killed by its submitter").await,
+            _ = signals.next() => return self.kill().await,
         };
         if let Err(failure) = ordered {
             if failure.exit == am_client::REFUSED {
@@ -304,19 +282,13 @@ impl Follower {
                 return Ok(());
             }
             self.printer.say(&format!("{}; killed", failure.fact));
-            return self.kill("killed by its submitter").await;
+            return self.kill().await;
         }
         Ok(())
     }
 
-    async fn kill(&mut self, why: &str) -> Result<(), CommandFailure> {
-        let id = self.application.id();
-        self.application
-            .cluster
-            .client
-            .kill(id, why)
-            .await
-            .or_fail_with(client_failure, format_args!("cannot kill {id}"))?;
+    async fn kill(&mut self) -> Result<(), CommandFailure> {
+        self.application.kill("killed by its submitter").await?;
         let _gone = self.application.refresh().await;
         self.application.remove_staging().await;
         Ok(())

@@ -13,6 +13,7 @@ use heddle_yarn::{ApplicationId, ContainerId, NodeReport, NodeState};
 use super::Application;
 use crate::cluster::path_of;
 use crate::failure::{CommandFailure, CommandResult};
+use crate::job::LogQuery;
 use crate::output;
 use crate::rm_web;
 
@@ -24,18 +25,6 @@ const SEAM_BYTES: usize = 4096;
 /// Files that the NodeManager writes itself: how a process was started, not its output. (What went wrong there is in
 /// prelaunch.err.)
 const OF_THE_NODE: [&str; 3] = ["directory.info", "launch_container.sh", "prelaunch.out"];
-
-/// Which logs are printed.
-pub struct LogQuery {
-    /// What the folder `<slot>-<incarnation>` begins with; empty for all.
-    pub slot: String,
-    /// Whether containers that failed come first.
-    pub failed_first: bool,
-    /// Whether to continue until the application has ended.
-    pub follow: bool,
-    /// Objects instead of lines.
-    pub json: bool,
-}
 
 /// A container whose logs are printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,17 +38,16 @@ struct LogSource {
 /// Prints the logs of an application.
 ///
 /// # Errors
-/// The application is unknown to the cluster, or the cluster does not respond.
-pub async fn of_application(id: ApplicationId, wanted: &LogQuery) -> CommandResult {
-    let mut application = Application::find(id).await?;
+/// The cluster does not respond, or the application is another user's.
+pub async fn print(application: &mut Application, wanted: &LogQuery) -> CommandResult {
     let mut printed = Printed::default();
     loop {
         // Read before the poll, so that output up to the end is printed.
         let ended = application.is_over();
-        let (sources, denied) = sources(&application, wanted).await?;
+        let (sources, denied) = sources(application, wanted).await?;
         let mut missing = Vec::new();
         for source in &sources {
-            let logs = match logs(&application, source).await {
+            let logs = match logs(application, source).await {
                 Ok(logs) => logs,
                 Err(reason) => {
                     missing.push((source, reason));
@@ -75,7 +63,7 @@ pub async fn of_application(id: ApplicationId, wanted: &LogQuery) -> CommandResu
         let none_known = sources.is_empty() && wanted.slot.is_empty();
         if printed.tails.is_empty()
             && (denied.is_some() || (is_last && (none_known || !missing.is_empty())))
-            && let Some(mut failure) = of_another_user(&application)
+            && let Some(mut failure) = of_another_user(application)
         {
             failure
                 .causes
@@ -83,7 +71,7 @@ pub async fn of_application(id: ApplicationId, wanted: &LogQuery) -> CommandResu
             return Err(failure);
         }
         if is_last {
-            elsewhere(id, &sources, &missing, wanted);
+            elsewhere(application.id(), &sources, &missing, wanted);
             return Ok(ExitCode::Ok);
         }
         tokio::time::sleep(FOLLOW_EVERY).await;

@@ -5,14 +5,13 @@
 
 mod diagnostics;
 mod event_cursor;
-pub mod failed_attempts;
+mod failed_attempts;
 mod follow;
-
-use heddle_protocol::exit_code::ExitCode;
-
-pub mod logs;
+mod logs;
+mod named;
 #[cfg(test)]
 pub mod samples;
+mod status;
 mod wait_args;
 
 use std::cell::Cell;
@@ -24,22 +23,23 @@ use heddle_am::run_dir::RunFile;
 use heddle_am::staging::STAGED_SECRET;
 use heddle_protocol::control::Operation;
 use heddle_protocol::environment::AmAddress;
+use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
 use heddle_protocol::spec::{self, JobSpec, Location};
 use heddle_protocol::view::{EventPage, JobState, JobView};
 use heddle_yarn::client::FinalApplicationStatus;
 use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState, ClientError};
-
 use tokio::sync::OnceCell;
 
 use crate::am_client::Am;
-use crate::cluster::{ClusterContext, client_failure, path_of, storage_failure};
+use crate::cluster::{ClusterContext, client_failure, if_present, path_of, storage_failure};
 use crate::failure::{CommandFailure, OrFail};
 use crate::output;
 use crate::waiting::{self, HDFS};
 
 pub use follow::follow;
+pub use named::NamedApplication;
 pub use wait_args::{WaitArgs, duration};
 
 /// Time limit for reading the job's secret if there is another source.
@@ -282,6 +282,16 @@ impl Application {
         addresses
     }
 
+    /// Lets the ResourceManager kill it.
+    ///
+    /// # Errors
+    /// The ResourceManager's error.
+    pub async fn kill(&self, why: &str) -> Result<(), CommandFailure> {
+        let id = self.id();
+        let killed = self.cluster.client.kill(id, why).await;
+        killed.or_fail_with(client_failure, format_args!("cannot kill {id}"))
+    }
+
     /// Sends an operation to its ApplicationMaster; returns when it is done.
     ///
     /// # Errors
@@ -384,14 +394,12 @@ impl Application {
     /// # Errors
     /// The file system does not respond, or the report belongs to another user.
     pub async fn last_report(&self) -> Result<Option<JobReport>, CommandFailure> {
-        let failed = |error| storage_failure("cannot read the report", &error);
+        const FACT: &str = "cannot read the report";
         let reports = self.reports()?;
         let storage = self.cluster.storage_of(reports)?;
         let listed = waiting::on(HDFS, storage.list(&path_of(reports)?)).await;
-        let entries = match listed {
-            Ok(entries) => entries,
-            Err(error) if error.is_not_found() => return Ok(None),
-            Err(error) => return Err(failed(error)),
+        let Some(entries) = if_present(listed, FACT)? else {
+            return Ok(None);
         };
         // report-000002.json of a later attempt sorts after report-000001.json, and report.json counts without one.
         let mut names: Vec<_> = entries
@@ -403,7 +411,7 @@ impl Application {
         names.insert(0, path_of(&reports.join("report.json"))?);
         for path in names.iter().rev() {
             let read = waiting::on(HDFS, paths::read(&*storage, path)).await;
-            if let Some(report) = read.map_err(failed)? {
+            if let Some(report) = read.or_fail_with(storage_failure, FACT)? {
                 return Ok(Some(report));
             }
         }

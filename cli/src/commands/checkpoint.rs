@@ -13,9 +13,8 @@ use heddle_storage::checkpoint::{Candidate, CheckpointDir, Depth, Health};
 use serde::Serialize;
 
 use super::checkpoint_source::{CheckpointSource, failure, parse_cut};
-use super::{JobRef, RunArgs, WorkDirArgs};
+use super::{RunArgs, WorkDirArgs};
 use crate::am_client;
-use crate::application::Application;
 use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::output;
 use crate::runs::{self, RunState};
@@ -59,23 +58,11 @@ pub fn checkpoint(command: CheckpointCommand, json: bool) -> CommandResult {
 }
 
 async fn now(run: &RunArgs, json: bool) -> CommandResult {
-    let id = match run.named()? {
-        JobRef::Run(run) => {
-            am_client::operate(&run, &Operation::Checkpoint).await?;
-            run.file.run.to_string()
-        }
-        JobRef::Application(id) => {
-            let application = Application::find(id).await?;
-            application.operate(&Operation::Checkpoint).await?;
-            id.to_string()
-        }
-    };
-    if json {
-        output::json(&serde_json::json!({ "run": id, "taken": true }))?;
-    } else {
-        eprintln!("{id} has taken a checkpoint");
-    }
-    Ok(ExitCode::Ok)
+    let mut job = run.named()?;
+    job.operate(&Operation::Checkpoint).await?;
+    let id = job.full_id();
+    let text = format!("{id} has taken a checkpoint");
+    output::done(&serde_json::json!({ "run": id, "taken": true }), &text, json)
 }
 
 /// The URL of the mirror `what` that a run continues from (`--from`), if its owner has ended.
@@ -241,15 +228,10 @@ async fn remove(remove: &Remove, json: bool) -> CommandResult {
         .next("the run removes old checkpoints itself, see checkpoint.keep"));
     }
     let dir = remove.open().await?;
-    waiting::on(dir.show(dir.root()), dir.remove(cut))
-        .await
-        .or_fail_with(failure, "cannot remove the checkpoint")?;
-    if json {
-        output::json(&serde_json::json!({ "removed": cut.to_string() }))?;
-    } else {
-        eprintln!("removed {cut}");
-    }
-    Ok(ExitCode::Ok)
+    let removed = waiting::on(dir.show(dir.root()), dir.remove(cut)).await;
+    removed.or_fail_with(failure, "cannot remove the checkpoint")?;
+    let object = serde_json::json!({ "removed": cut.to_string() });
+    output::done(&object, &format!("removed {cut}"), json)
 }
 
 impl Remove {

@@ -29,17 +29,10 @@ use std::path::PathBuf;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_yarn::ApplicationId;
 
+use crate::application::NamedApplication;
 use crate::failure::{CommandFailure, OrFail};
-use crate::runs::{self, LocalRun};
-
-/// A job that was started before, on this machine or on a cluster.
-#[derive(Clone, Debug)]
-pub enum JobRef {
-    /// A run of this machine.
-    Run(Box<LocalRun>),
-    /// An application of the cluster that `HADOOP_CONF_DIR` names.
-    Application(ApplicationId),
-}
+use crate::job::NamedJob;
+use crate::runs;
 
 /// Parses an application's id; `None` if the text is the id of a run.
 ///
@@ -73,23 +66,54 @@ pub struct WorkDirArgs {
     pub work_dir: Option<PathBuf>,
 }
 
-impl RunArgs {
-    /// Finds the run.
-    ///
-    /// # Errors
-    /// No run or several runs match.
-    pub fn find(&self) -> Result<LocalRun, CommandFailure> {
-        runs::find(&runs::work_dir(self.place.work_dir.as_deref())?, &self.run)
-    }
+/// A run of this machine or an application; the newest run if none is named.
+#[derive(Clone, Debug, clap::Args)]
+pub struct NamedJobArgs {
+    /// The run's id or its first digits, or an application's id [default: the newest run of this machine]
+    #[arg(value_name = "RUN|APPLICATION")]
+    run: Option<String>,
+    #[command(flatten)]
+    place: WorkDirArgs,
+}
 
-    /// The run or application; the cluster checks later whether the application exists.
+impl RunArgs {
+    /// As [`named_or_newest`].
     ///
     /// # Errors
     /// No run or several runs match.
-    pub fn named(&self) -> Result<JobRef, CommandFailure> {
-        match application(&self.run)? {
-            Some(id) => Ok(JobRef::Application(id)),
-            None => Ok(JobRef::Run(Box::new(self.find()?))),
-        }
+    pub fn named(&self) -> Result<Box<dyn NamedJob>, CommandFailure> {
+        named_or_newest(Some(&self.run), &self.place)
     }
+}
+
+impl NamedJobArgs {
+    /// As [`named_or_newest`].
+    ///
+    /// # Errors
+    /// No run or several runs match.
+    pub fn named(&self) -> Result<Box<dyn NamedJob>, CommandFailure> {
+        named_or_newest(self.run.as_deref(), &self.place)
+    }
+}
+
+/// The named run or application, or the newest run. The cluster checks later whether the application exists.
+///
+/// # Errors
+/// No run or several runs match.
+pub fn named_or_newest(
+    named: Option<&str>,
+    place: &WorkDirArgs,
+) -> Result<Box<dyn NamedJob>, CommandFailure> {
+    if let Some(id) = named.map_or(Ok(None), application)? {
+        return Ok(Box::new(NamedApplication::new(id)));
+    }
+    let work_dir = runs::work_dir(place.work_dir.as_deref())?;
+    if let Some(named) = named {
+        return Ok(Box::new(runs::find(&work_dir, named)?));
+    }
+    let newest = runs::all(&work_dir).into_iter().next().ok_or_else(|| {
+        CommandFailure::new(ExitCode::Input, format!("no runs in {}", work_dir.display()))
+            .next("`heddle run JOB` starts one")
+    })?;
+    Ok(Box::new(newest))
 }

@@ -32,12 +32,7 @@ pub fn move_queue(args: &Args, json: bool) -> CommandResult {
         // The scheduler writes the whole path, and may have chosen another queue than the one that was named.
         let now = cluster.client.report(id).await.map(|report| report.queue);
         let queue = now.unwrap_or_else(|_| args.queue.clone());
-        match json {
-            true => {
-                output::json(&serde_json::json!({ "application": id.to_string(), "queue": queue }))?
-            }
-            false => output::note(&format!("{id} is in the queue {queue}")),
-        }
-        Ok(ExitCode::Ok)
+        let object = serde_json::json!({ "application": id.to_string(), "queue": queue });
+        output::done(&object, &format!("{id} is in the queue {queue}"), json)
     })
 }

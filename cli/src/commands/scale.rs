@@ -3,9 +3,8 @@
 use heddle_protocol::control::Operation;
 use heddle_protocol::exit_code::ExitCode;
 
-use super::{JobRef, RunArgs, WorkDirArgs};
+use super::{WorkDirArgs, named_or_newest};
 use crate::am_client;
-use crate::application::Application;
 use crate::failure::{CommandFailure, CommandResult};
 use crate::output;
 
@@ -27,22 +26,11 @@ pub fn scale(args: &Args, json: bool) -> CommandResult {
         CommandFailure::new(ExitCode::Usage, "expected an id, the word trainers, and their number")
             .next("for example: heddle scale application_1700000000000_0001 trainers 4")
     })?;
-    let operation = Operation::Scale { trainers };
-    let run = RunArgs { run: id.to_owned(), place: args.place.clone() };
-    let named = run.named()?;
-    am_client::runtime()?.block_on(async {
-        match named {
-            JobRef::Run(run) => am_client::operate(&run, &operation).await,
-            JobRef::Application(id) => Application::find(id).await?.operate(&operation).await,
-        }
-    })?;
-    if json {
-        output::json(&serde_json::json!({ "id": id, "trainers": trainers }))?;
-    } else {
-        let plural = if trainers == 1 { "" } else { "s" };
-        eprintln!("{id}: {trainers} trainer{plural} from now on");
-    }
-    Ok(ExitCode::Ok)
+    let mut job = named_or_newest(Some(id), &args.place)?;
+    am_client::runtime()?.block_on(job.operate(&Operation::Scale { trainers }))?;
+    let plural = if trainers == 1 { "" } else { "s" };
+    let text = format!("{id}: {trainers} trainer{plural} from now on");
+    output::done(&serde_json::json!({ "id": id, "trainers": trainers }), &text, json)
 }
 
 /// Accepts `ID trainers N` and `trainers N ID`.

@@ -11,8 +11,8 @@ use heddle_protocol::view::JobView;
 use heddle_storage::checkpoint::is_shard_file_name;
 use heddle_storage::{EntryKind, Mode, Storage, StorePath, chain};
 
-use super::job::ChaosJob;
 use crate::commands::checkpoint_source::{location, reached};
+use crate::job::NamedJob;
 
 /// A file of a checkpoint, before it is corrupted.
 pub struct CorruptedFile {
@@ -29,11 +29,11 @@ impl CorruptedFile {
     /// Why none is: no good copy and no older checkpoint would stay, or the storage does not respond.
     pub async fn choose(
         view: &JobView,
-        job: &ChaosJob,
+        job: &mut dyn NamedJob,
         corrupted: &[String],
         draw: u32,
     ) -> Result<Self, String> {
-        let spec = job.spec().map_err(|failure| failure.fact)?.checkpoint;
+        let spec = job.spec().await.map_err(|failure| failure.fact)?.checkpoint;
         let good: Vec<&String> = view
             .checkpoints
             .iter()

@@ -1,7 +1,6 @@
 //! `heddle chaos`: orders seeded faults in a running job, and reports whether it survives them.
 
 mod corrupt;
-mod job;
 mod plan;
 mod reference;
 mod report;
@@ -17,8 +16,8 @@ use super::RunArgs;
 use crate::am_client;
 use crate::application::duration;
 use crate::failure::{CommandFailure, CommandResult};
+use crate::job::NamedJob;
 use crate::output;
-use job::ChaosJob;
 use plan::{ChaosPlan, FaultKind, FaultRole};
 use report::fault_text;
 use session::{ChaosSession, SessionTimes};
@@ -62,10 +61,10 @@ pub struct Args {
 }
 
 pub fn chaos(args: &Args, json: bool) -> CommandResult {
-    let named = args.job.named()?;
+    let mut job = args.job.named()?;
     am_client::runtime()?.block_on(async {
-        let mut job = ChaosJob::open(named).await?;
-        let plan = planned(args, &mut job).await?;
+        job.check_key().await?;
+        let plan = planned(args, &mut *job).await?;
         if args.dry_run {
             return print(&plan, args, json);
         }
@@ -82,7 +81,7 @@ pub fn chaos(args: &Args, json: bool) -> CommandResult {
 }
 
 /// The faults for this job, if it takes any.
-async fn planned(args: &Args, job: &mut ChaosJob) -> Result<ChaosPlan, CommandFailure> {
+async fn planned(args: &Args, job: &mut dyn NamedJob) -> Result<ChaosPlan, CommandFailure> {
     let view = job.view().await?;
     let id = job.id();
     if view.chaos.is_none() {
@@ -97,7 +96,7 @@ async fn planned(args: &Args, job: &mut ChaosJob) -> Result<ChaosPlan, CommandFa
         [] => FaultKind::value_variants().to_vec(),
         kinds => kinds.to_vec(),
     };
-    let spec = job.spec()?;
+    let spec = job.spec().await?;
     let (pservers, trainers) = (spec.pservers.count, spec.trainers.min);
     let seed = args.seed.unwrap_or_else(|| u64::from(Uuid::new_v4().as_fields().0));
     ChaosPlan::new(seed, &kinds, &roles, pservers, trainers, args.hard).ok_or_else(|| {

@@ -2,18 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use heddle_protocol::control::{ChaosOrder, ChaosStep, OrderedFault};
+use heddle_protocol::control::{ChaosOrder, ChaosStep, Operation, OrderedFault};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{JobState, JobView, RecoveryView};
 use uuid::Uuid;
 
 use super::corrupt::CorruptedFile;
-use super::job::ChaosJob;
 use super::plan::ChaosPlan;
 use super::reference::{self, ModelSums};
 use super::report::{ChaosReport, FaultReport, fault_text};
 use crate::failure::{CommandFailure, CommandResult};
+use crate::job::NamedJob;
 use crate::output;
 use crate::stop_signals::StopSignals;
 
@@ -26,7 +26,7 @@ const SIGN: Duration = Duration::from_secs(10);
 
 /// A session under way.
 pub struct ChaosSession {
-    job: ChaosJob,
+    job: Box<dyn NamedJob>,
     plan: ChaosPlan,
     id: Uuid,
     started: Instant,
@@ -70,19 +70,23 @@ fn is_taken(id: &str, other: Uuid) -> CommandFailure {
         .next("one session at a time; that one lapses a minute after its command has ended")
 }
 
+fn order(session: Uuid, step: ChaosStep) -> Operation {
+    Operation::Chaos(ChaosOrder { session, step })
+}
+
 impl ChaosSession {
     /// Begins a session.
     ///
     /// # Errors
     /// Exit code 5 if the job's secret cannot be read, 9 if another session is under way.
     pub async fn begin(
-        mut job: ChaosJob,
+        mut job: Box<dyn NamedJob>,
         plan: ChaosPlan,
         times: SessionTimes,
         json: bool,
     ) -> Result<Self, CommandFailure> {
         let id = Uuid::new_v4();
-        let begun = job.order(ChaosOrder { session: id, step: ChaosStep::Hold }).await;
+        let begun = job.operate(&order(id, ChaosStep::Hold)).await;
         if let Err(refused) = begun {
             // The view may be older than the refusal.
             for _ in 0..VIEWS_OF_A_HOLDER {
@@ -143,7 +147,7 @@ impl ChaosSession {
         let planned = self.plan.fault(number);
         let damage = match planned.fault {
             OrderedFault::Corrupt { draw } => {
-                match CorruptedFile::choose(&before, &self.job, &self.corrupted, draw).await {
+                match CorruptedFile::choose(&before, &mut *self.job, &self.corrupted, draw).await {
                     Ok(damage) => Some(damage),
                     Err(reason) => {
                         output::note(&format!(
@@ -159,7 +163,7 @@ impl ChaosSession {
         let ordered = Instant::now();
         for target in &planned.targets {
             let step = ChaosStep::Inject { target: *target, fault: planned.fault };
-            if let Err(failure) = self.job.order(ChaosOrder { session: self.id, step }).await {
+            if let Err(failure) = self.job.operate(&order(self.id, step)).await {
                 // The job may have ended, or the process may be gone for another reason.
                 output::note(&format!(
                     "{} was not ordered: {}",
@@ -239,9 +243,9 @@ impl ChaosSession {
             }
             if Instant::now() >= self.signed + SIGN {
                 self.signed = Instant::now();
-                let order = ChaosOrder { session: self.id, step: ChaosStep::Hold };
+                let hold = order(self.id, ChaosStep::Hold);
                 // While an ApplicationMaster restarts there is nothing to keep.
-                if self.job.order(order).await.is_err()
+                if self.job.operate(&hold).await.is_err()
                     && let Some(finished) = self.job.ended().await
                 {
                     return Some(ended(finished));
@@ -260,9 +264,8 @@ impl ChaosSession {
         reference: Option<&ModelSums>,
     ) -> CommandResult {
         let ran = self.started.elapsed();
-        let order = ChaosOrder { session: self.id, step: ChaosStep::End };
         // A job that has ended has no session.
-        let _best_effort = self.job.order(order).await;
+        let _best_effort = self.job.operate(&order(self.id, ChaosStep::End)).await;
         if reference.is_some() && end == SessionEnd::Elapsed {
             end = self.follow().await;
         }
@@ -273,7 +276,7 @@ impl ChaosSession {
         let ran_ms = u64::try_from(ran.as_millis()).unwrap_or(u64::MAX);
         let mut report = ChaosReport::new(self.plan.seed(), ran_ms, &self.faults, broken);
         if let Some(expected) = reference.filter(|_| end == SessionEnd::JobFinished) {
-            let model = reference::read(&self.job.spec()?.output.model.url()).await?;
+            let model = reference::read(&self.job.spec().await?.output.model.url()).await?;
             report.equals_reference = Some(model == *expected);
             if model != *expected {
                 report.held = false;

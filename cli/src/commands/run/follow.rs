@@ -135,7 +135,7 @@ fn send_stop(run: &LocalRun, checkpoint: bool) -> StopRequest {
     };
     eprintln!("{what}; press Ctrl-C again to stop at once");
     let run = run.clone();
-    tokio::spawn(async move { am_client::operate(&run, &Operation::Stop { checkpoint }).await })
+    tokio::spawn(async move { run.operate(&Operation::Stop { checkpoint }).await })
 }
 
 /// The failure of the stop operation; never returns without one.

@@ -6,7 +6,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::am_client;
 use crate::output;
 use crate::runs::LocalRun;
 
@@ -56,7 +55,7 @@ pub(super) async fn watch(run: &LocalRun) {
     loop {
         tokio::time::sleep(ASK_EVERY).await;
         let Some(am) = run.am() else { continue };
-        let answers = am_client::view(run).await.is_ok();
+        let answers = run.view().await.is_ok();
         match silence.note(answers, Instant::now()) {
             Some(SilenceChange::Silent(since)) => output::note(&format!(
                 "warning: the ApplicationMaster (process {}) has not responded for {} s; it may be stopped \

@@ -246,7 +246,7 @@ impl ShardHeader {
     /// A table of the job in this file.
     ///
     /// # Errors
-    /// The file has another table, or of a dense one other rows than those of its shard.
+    /// The file has another table, or of a dense one the rows of another shard.
     pub fn table_of(&self, spec: &TableSpec) -> Result<&Table, String> {
         let is_of_job = |table: &&Table| {
             let rows_fit = match table.rows {
