@@ -6,8 +6,8 @@ use heddle_protocol::environment::AM_DIR;
 
 use crate::application::duration;
 use crate::commands::{
-    NamedJobArgs, attach, bench, chaos, checkpoint, clean, completions, config, containers, export, install,
-    kill, list, logs, move_queue, predict, report, run, scale, status, submit,
+    NamedJobArgs, attach, bench, chaos, checkpoint, clean, completions, config, containers, export,
+    install, kill, list, logs, move_queue, predict, report, run, scale, status, submit,
 };
 use crate::failure::{CommandFailure, CommandResult};
 use crate::login::{LoginFlags, StatedKeytab};

@@ -103,8 +103,7 @@ fn below(configuration: &Configuration) -> Result<Location, CommandFailure> {
             format!("viewfs://{table}{}", found.home_parent())
         }
         DefaultFileSystem::Other(text) => {
-            let services =
-                configuration.list("dfs.nameservices").or_fail(ExitCode::Input, FACT)?;
+            let services = configuration.list("dfs.nameservices").or_fail(ExitCode::Input, FACT)?;
             match services.as_slice() {
                 [only] => format!("hdfs://{only}{prefix}"),
                 others => return Err(no_staging(&text, others)),

@@ -65,7 +65,7 @@ pub trait NamedJob {
     /// Ends it, at once or after a checkpoint.
     ///
     /// # Errors
-    /// Exit code 6 if neither its ApplicationMaster nor another way can end it.
+    /// Exit code 6 if its ApplicationMaster does not respond and the ResourceManager cannot end it.
     async fn kill(&mut self, checkpoint: bool, json: bool) -> CommandResult;
 
     /// Prints its state.
@@ -89,8 +89,5 @@ pub trait NamedJob {
 
 /// The operation that ends a job.
 pub fn end_operation(checkpoint: bool) -> Operation {
-    match checkpoint {
-        true => Operation::Stop { checkpoint },
-        false => Operation::Kill,
-    }
+    if checkpoint { Operation::Stop { checkpoint } } else { Operation::Kill }
 }

@@ -77,9 +77,10 @@ pub fn json_line(text: &str) -> Result<(), CommandFailure> {
 /// # Errors
 /// As [`line()`].
 pub fn done(object: &impl Serialize, text: &str, as_json: bool) -> CommandResult {
-    match as_json {
-        true => json(object)?,
-        false => note(text),
+    if as_json {
+        json(object)?;
+    } else {
+        note(text);
     }
     Ok(ExitCode::Ok)
 }

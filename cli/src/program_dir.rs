@@ -18,8 +18,8 @@ use heddle_am::staging::{StagedFile, StagedVisibility};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::Location;
 use heddle_storage::{
-    Entry, EntryKind, Mode, Reader, Reason, Storage, StorageUrl, StorePath,
-    connect, read_small, write_whole,
+    Entry, EntryKind, Mode, Reader, Reason, Storage, StorageUrl, StorePath, connect, read_small,
+    write_whole,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

@@ -182,7 +182,7 @@ impl LocalRun {
     /// Sends an operation to its ApplicationMaster; returns when it is done.
     ///
     /// # Errors
-    /// As [`Am::operate`].
+    /// See [`Am::operate`]; exit code 5 if the secret cannot be read.
     pub async fn operate(&self, operation: &Operation) -> Result<(), CommandFailure> {
         let secret = self.dir.secret().or_fail(ExitCode::Denied, "cannot read the run's secret")?;
         self.client().operate(self.file.run, &secret, operation).await

@@ -23,7 +23,7 @@ const RM_TIMEOUT: Duration = Duration::from_secs(2);
 /// ApplicationMaster's.
 ///
 /// # Errors
-/// The cluster does not have the application, or neither responds.
+/// The cluster does not have the application, or both are silent.
 pub async fn print(id: ApplicationId, json: bool) -> CommandResult {
     let cluster = Arc::new(ClusterContext::load()?);
     let mut asked = pin!(Application::known(Arc::clone(&cluster), id));

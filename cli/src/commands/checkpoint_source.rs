@@ -82,9 +82,7 @@ pub async fn reached(location: &StorageUrl) -> Result<Arc<dyn Storage>, CommandF
         storage.reach().await?;
         Ok(storage)
     };
-    waiting::on(location, found)
-        .await
-        .or_fail_with(unusable, format_args!("cannot use {location}"))
+    waiting::on(location, found).await.or_fail_with(unusable, format_args!("cannot use {location}"))
 }
 
 /// The failure for an error of a storage: exit code and next step follow from its reason.

@@ -144,8 +144,7 @@ fn address_of(host: &str, am: &AmPlace) -> Result<IpAddr, CommandFailure> {
         AmPlace::Directory { first, .. } => first.iter().map(|am| am.address.to_string()).collect(),
         AmPlace::File(_) => Vec::new(),
     };
-    let fact =
-        format!("{BIND_HOST}, else NM_HOST, must be an address of this node (got {host})");
+    let fact = format!("{BIND_HOST}, else NM_HOST, must be an address of this node (got {host})");
     node_address::of_node(host, &servers)
         .or_fail(ExitCode::Input, fact)
         .map_err(|failure| failure.next("configure every node to resolve its own name"))

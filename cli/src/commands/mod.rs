@@ -77,17 +77,17 @@ pub struct NamedJobArgs {
 }
 
 impl RunArgs {
-    /// As [`named_or_newest`].
+    /// Finds the job.
     ///
     /// # Errors
-    /// No run or several runs match.
+    /// The name must match exactly one run.
     pub fn named(&self) -> Result<Box<dyn NamedJob>, CommandFailure> {
         named_or_newest(Some(&self.run), &self.place)
     }
 }
 
 impl NamedJobArgs {
-    /// As [`named_or_newest`].
+    /// Finds the job.
     ///
     /// # Errors
     /// No run or several runs match.

@@ -293,8 +293,8 @@ fn create(args: &Args, plan: &RunPlan) -> Result<LocalRun, CommandFailure> {
         warnings: plan.warnings.clone(),
     };
     let fact = format!("cannot create the run directory {}", path.display());
-    let dir = RunDir::create(&path, &file, &plan.job.spec, &secret)
-        .or_fail_with(unwritable, fact)?;
+    let dir =
+        RunDir::create(&path, &file, &plan.job.spec, &secret).or_fail_with(unwritable, fact)?;
     let run = LocalRun { dir, file };
     run.remember(&plan.request)?;
     Ok(run)

@@ -191,7 +191,7 @@ impl<'a> ShardContent<'a> {
     /// Takes the next positions of a table in a file, little-endian, and gives the shard's rows a number each.
     ///
     /// # Errors
-    /// There is no room.
+    /// The memory is used up.
     fn number_rows(
         &mut self,
         table: usize,

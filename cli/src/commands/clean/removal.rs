@@ -62,8 +62,7 @@ pub async fn of_shared(
 fn hidden_name(path: &StorePath) -> Result<StorePath, CommandFailure> {
     let name = inventory::final_name(path.name());
     let hidden = format!(".{name}.{}", uuid::Uuid::new_v4().simple());
-    path.sibling(&hidden)
-        .or_fail(ExitCode::Input, format_args!("cannot remove {}", path.as_str()))
+    path.sibling(&hidden).or_fail(ExitCode::Input, format_args!("cannot remove {}", path.as_str()))
 }
 
 async fn restore(

@@ -28,8 +28,7 @@ fn start(run: &LocalRun) -> Result<Child, CommandFailure> {
     let program = std::env::current_exe()
         .or_fail_with(of_system, "cannot determine the path of this program")?;
     let logs = run.dir.logs().join("am");
-    std::fs::create_dir_all(&logs)
-        .or_fail_with(of_system, "cannot create the folder for logs")?;
+    std::fs::create_dir_all(&logs).or_fail_with(of_system, "cannot create the folder for logs")?;
     let stderr = std::fs::File::create(logs.join("stderr"))
         .or_fail_with(of_system, "cannot create the file for the ApplicationMaster's messages")?;
     Command::new(program)

@@ -55,7 +55,9 @@ pub fn submitted(
         let fact = format!("cannot write --app-id-file {}", path.display());
         std::fs::write(path, format!("{id}\n"))
             .or_fail_with(CommandFailure::of_file, fact)
-            .map_err(|failure| failure.next(format!("{id} runs; `heddle attach {id}` follows it")))?;
+            .map_err(|failure| {
+                failure.next(format!("{id} runs; `heddle attach {id}` follows it"))
+            })?;
     }
     if args.output == OutputFormat::Properties {
         output::property("application", &id)?;

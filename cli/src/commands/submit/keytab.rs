@@ -47,7 +47,9 @@ pub fn read(cluster: &ClusterContext, spec: &JobSpec) -> Result<Option<JobKeytab
     let principal = GssapiEngine.owner(&source).map_err(|error| denied(&error))?.principal;
     let name = short_name_of(&cluster.configuration, &principal)
         .or_fail(ExitCode::Denied, "cannot use yarn.principal")
-        .map_err(|failure| failure.next("correct hadoop.security.auth_to_local in core-site.xml"))?;
+        .map_err(|failure| {
+            failure.next("correct hadoop.security.auth_to_local in core-site.xml")
+        })?;
     // The user of the tokens of the submission: the ApplicationMaster replaces these by its own.
     let user = &cluster.user;
     if name != user.short_name() || user.real.is_some() {

@@ -6,12 +6,9 @@ use std::time::Duration;
 use heddle_am::staging::{CONF_DIR, StagedFile, command};
 use heddle_hadoop::kerberos::NO_TICKETS;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::JobSpec;
-use heddle_yarn::{
-    Access, ApplicationId, LaunchContext, LocalResource, Priority, ResourceKind, Resources,
-    Submission,
-};
+use heddle_yarn::{Access, LaunchContext, LocalResource, Priority, ResourceKind, Submission};
 
+use super::checked::CheckedJob;
 use super::credentials::SubmittedCredentials;
 use crate::cluster::{APPLICATION_TYPE, ClusterContext};
 use crate::failure::{CommandFailure, OrFail};
@@ -25,12 +22,12 @@ const FAILURES_VALIDITY: Duration = Duration::from_secs(3600);
 /// A value that a shell cannot take, or tokens that cannot be read.
 pub fn submission(
     cluster: &ClusterContext,
-    spec: &JobSpec,
-    application: ApplicationId,
-    resources: &Resources,
+    job: &CheckedJob,
     files: &BTreeMap<String, StagedFile>,
     credentials: SubmittedCredentials,
 ) -> Result<Submission, CommandFailure> {
+    let spec = &job.spec;
+    let resources = &job.plan.cluster.roles[0].asked;
     const UNFIT: &str = "yarn.env cannot be handed over";
     let mut context = LaunchContext::new(&command(&["am", "--yarn"], &spec.yarn.env))
         .or_fail(ExitCode::Input, UNFIT)?;
@@ -74,7 +71,7 @@ pub fn submission(
         tags: spec.yarn.tags.clone(),
         priority: (priority > 0).then_some(Priority(priority)),
         node_label: spec.yarn.node_label.clone(),
-        ..Submission::new(application, &spec.name, resources.clone(), context)
+        ..Submission::new(job.application, &spec.name, resources.clone(), context)
     })
 }
 

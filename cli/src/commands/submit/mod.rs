@@ -18,7 +18,7 @@ use heddle_protocol::ids::RunId;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::file::Job;
 use heddle_protocol::spec::{JobSpec, Location, identity};
-use heddle_yarn::{ApplicationId, ApplicationReport};
+use heddle_yarn::ApplicationReport;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -40,6 +40,7 @@ use crate::site_defaults;
 use crate::waiting::{self, HDFS};
 
 mod announce;
+mod checked;
 mod credentials;
 mod flags;
 mod foreign_keys;
@@ -65,9 +66,8 @@ mod user_secrets;
 
 pub use flags::{Args, Keys};
 
-use keytab::JobKeytab;
-use plan::SubmitPlan;
-use preflight::ClusterCheck;
+use checked::CheckedJob;
+use plan::{ClusterCheck, SubmitPlan};
 use resume::ResumePoint;
 use token::TokenFile;
 use upload::{Upload, Uploads};
@@ -87,22 +87,6 @@ async fn interrupted() -> ExitCode {
         _ = tokio::signal::ctrl_c() => ExitCode::Interrupted,
         _ = terminations.recv() => ExitCode::Terminated,
     }
-}
-
-/// A job before its submission.
-struct Ready {
-    run: RunId,
-    application: ApplicationId,
-    spec: JobSpec,
-    plan: SubmitPlan,
-    /// What the ApplicationMaster fetches tokens by.
-    keytab: Option<JobKeytab>,
-    /// URL of the mirror that it continues from.
-    from: Option<String>,
-    /// Whether `output.model` has its default value.
-    default_output: bool,
-    /// `data.train` and `data.test` of the job file.
-    given: (Vec<Location>, Vec<Location>),
 }
 
 pub fn submit(args: &Args, json: bool) -> CommandResult {
@@ -128,11 +112,11 @@ fn submit_job(args: &Args, json: bool) -> CommandResult {
         }
         let mut trying = None;
         let interrupted = tokio::select! {
-            ready = ready(&cluster, args, &mut trying) => Ok(ready?),
+            job = checked(&cluster, args, &mut trying) => Ok(job?),
             exit = interrupted() => Err(exit),
         };
-        let ready = match (interrupted, trying) {
-            (Ok(ready), _) => ready,
+        let job = match (interrupted, trying) {
+            (Ok(job), _) => job,
             (Err(exit), trying) => {
                 // The trial removes its files if it runs to its end.
                 if let Some(trying) = trying {
@@ -142,36 +126,36 @@ fn submit_job(args: &Args, json: bool) -> CommandResult {
             }
         };
         if args.dry_run {
-            ready.plan.print(&ready.spec, json)?;
+            job.plan.print(&job.spec, json)?;
             return Ok(ExitCode::Ok);
         }
-        output::notes(&ready.plan.notes, json);
+        output::notes(&job.plan.cluster.notes, json);
         if !json {
-            decisions::print(&ready.plan.decisions);
+            decisions::print(&job.plan.decisions);
         }
         if let Some(token) = &token
-            && let Some(found) = token.take(ready.application, earlier).await?
+            && let Some(found) = token.take(job.application, earlier).await?
         {
             return attach(args, found, json).await;
         }
-        let report = match hand_over(&cluster, args, &ready).await {
+        let report = match hand_over(&cluster, &job).await {
             Ok(report) => report,
             Err(failure) => {
                 if let Some(token) = &token {
-                    token.give_back(ready.application).await?;
+                    token.give_back(job.application).await?;
                 }
                 return Err(failure);
             }
         };
-        announce::submitted(args, &report, Some(ready.run), json)?;
+        announce::submitted(args, &report, Some(job.run.run), json)?;
         let collecting = tokio::spawn(staging_gc::collect(Arc::clone(&cluster)));
         if args.detach {
             let _best_effort = collecting.await;
             return Ok(ExitCode::Ok);
         }
         // The suggested next command names the data of the job file, not the uploaded copy.
-        let mut spec = ready.spec;
-        (spec.data.train, spec.data.test) = ready.given;
+        let mut spec = job.spec;
+        [spec.data.train, spec.data.test] = job.given;
         let application = Application::of(cluster, report, Some(spec));
         application::follow(application, args.waiting, json).await
     })
@@ -191,14 +175,14 @@ async fn attach(args: &Args, report: ApplicationReport, json: bool) -> CommandRe
 }
 
 /// Reads the job and makes all checks.
-async fn ready(
+async fn checked(
     cluster: &Arc<ClusterContext>,
     args: &Args,
     trying: &mut Option<OutputTrial>,
-) -> Result<Ready, CommandFailure> {
+) -> Result<CheckedJob, CommandFailure> {
     let run = RunId(Uuid::new_v4());
     let (job, continued) = read_job(cluster, args, run).await?;
-    let mut spec = cluster.whole_spec(job.spec)?;
+    let mut spec = cluster.whole_spec(job.spec.clone())?;
     oozie::add_child_tags(&mut spec)?;
     preflight::outputs_are_shared(&spec)?;
     preflight::init_is_shared(&spec)?;
@@ -210,7 +194,7 @@ async fn ready(
     let program = tokio::task::spawn_blocking(move || program::read(binary.as_deref()));
     let mut future = spec.clone();
     let from = checkpoint::mirror_to_continue(args.from.as_deref(), args.take_over).await?;
-    let JobChecks { cleared, input, data, base } =
+    let JobChecks { cluster: mut cleared, input, data, base } =
         check(cluster, args, from.as_deref(), &spec, &mut future, trying).await?;
     if let Some(base) = &base {
         if let Some(before) = &base.before {
@@ -221,8 +205,8 @@ async fn ready(
     }
     let (init, init_notes) = warm_start::resolve(&mut future, args.fresh).await?;
     let program = program.await.or_fail(ExitCode::Internal, "cannot read the program")??;
-    let mut notes = cleared.notes;
-    let source = program_source::of(cluster, &spec, &program, &mut notes).await?;
+    let notes = &mut cleared.notes;
+    let source = program_source::of(cluster, &spec, &program, notes).await?;
     if let Some(label) = continued {
         let name = &spec.name;
         notes.push(format!(
@@ -230,34 +214,42 @@ async fn ready(
         ));
     }
     notes.extend(init_notes);
-    let decisions = decisions::resolve(&mut future, &input, init.as_ref(), &mut notes).await?;
+    let decisions = decisions::resolve(&mut future, &input, init.as_ref(), notes).await?;
     notes.extend(parallelism_warning(&input, workers(&spec)));
     notes.extend(program.note.clone().into_iter().chain(cluster.short_ticket_note()));
     let uploads = Uploads { program, source, data, files: preflight::local_files(&future)? };
     if !uploads.data.is_empty() {
         notes.push(format!("uploads {}", uploads.data_in_words()));
     }
-    Ok(Ready {
-        run,
-        given: (spec.data.train, spec.data.test),
+    let base = base.map(|base| base.manifest.cut.to_string());
+    let tokens = credentials::in_words(cluster)?;
+    Ok(CheckedJob {
         application: cleared.new.id,
+        staging: cluster.staging(cluster.user.short_name(), cleared.new.id)?,
+        run: run_file(args, run, &job, from),
+        spec: future,
+        secret: Secret::random().or_fail(ExitCode::Internal, "cannot generate the job's secret")?,
         keytab,
+        plan: SubmitPlan { cluster: cleared, input, uploads, base, tokens, decisions },
+        given: [spec.data.train, spec.data.test],
+    })
+}
+
+/// Run and options, as the ApplicationMaster reads them.
+fn run_file(args: &Args, run: RunId, job: &Job, from: Option<String>) -> RunFile {
+    let (earlier, take_over) = args.earlier();
+    RunFile {
+        run,
+        name: job.spec.name.clone(),
+        started_ms: wall_ms(),
+        job_dir: ".".into(),
+        earlier,
+        overwrite: args.overwrite,
+        take_over,
         from,
         default_output: job.default_output,
-        spec: future,
-        plan: SubmitPlan {
-            roles: cleared.roles,
-            steps: cleared.steps,
-            steps_known: cleared.steps_known,
-            queue: cleared.queue,
-            input,
-            uploads,
-            base: base.map(|base| base.manifest.cut.to_string()),
-            tokens: credentials::in_words(cluster)?,
-            decisions,
-            notes,
-        },
-    })
+        warnings: Vec::new(),
+    }
 }
 
 /// The cluster, with the directory for the job's files that the job file states.
@@ -306,7 +298,7 @@ async fn read_job(
 
 /// The results of the checks of cluster, data and outputs.
 struct JobChecks {
-    cleared: ClusterCheck,
+    cluster: ClusterCheck,
     input: InputPlan,
     data: Vec<Upload>,
     base: Option<ResumePoint>,
@@ -353,28 +345,25 @@ async fn check(
     let (mut cleared, PlannedInput { plan: input, warnings }, data, base) = checked?;
     cleared.notes.extend(warnings);
     cleared.notes.extend(log_directory::log_in(cluster).await);
-    Ok(JobChecks { cleared, input, data, base })
+    Ok(JobChecks { cluster: cleared, input, data, base })
 }
 
 /// Stages and submits. On any failure and on Ctrl-C it removes the staging directory.
 async fn hand_over(
     cluster: &Arc<ClusterContext>,
-    args: &Args,
-    ready: &Ready,
+    job: &CheckedJob,
 ) -> Result<ApplicationReport, CommandFailure> {
-    let staging = cluster.staging(cluster.user.short_name(), ready.application)?;
     let handed = tokio::select! {
-        handed = stage_and_submit(cluster, args, ready, &staging) => handed,
+        handed = stage_and_submit(cluster, job) => handed,
         exit = interrupted() => Err(CommandFailure::new(exit, "interrupted before the submission")),
     };
     if let Err(failure) = &handed {
         if matches!(failure.exit, ExitCode::Interrupted | ExitCode::Terminated) {
             // The submission may have arrived.
-            let _dead =
-                cluster.client.kill(ready.application, "interrupted while submitting").await;
+            let _dead = cluster.client.kill(job.application, "interrupted while submitting").await;
         }
-        let reports = cluster.reports(cluster.user.short_name(), ready.application)?;
-        for dir in [&staging, &reports] {
+        let reports = cluster.reports(cluster.user.short_name(), job.application)?;
+        for dir in [&job.staging, &reports] {
             if let Err(left) = cluster.remove_dir(dir).await {
                 eprintln!("warning: {}", left.fact);
             }
@@ -385,57 +374,22 @@ async fn hand_over(
 
 async fn stage_and_submit(
     cluster: &Arc<ClusterContext>,
-    args: &Args,
-    ready: &Ready,
-    staging: &Location,
+    job: &CheckedJob,
 ) -> Result<ApplicationReport, CommandFailure> {
-    let secret =
-        Secret::random().or_fail(ExitCode::Internal, "cannot generate the job's secret")?;
-    let (earlier, take_over) = args.earlier();
-    let run = RunFile {
-        run: ready.run,
-        name: ready.spec.name.clone(),
-        started_ms: wall_ms(),
-        job_dir: ".".into(),
-        earlier,
-        overwrite: args.overwrite,
-        take_over,
-        from: ready.from.clone(),
-        default_output: ready.default_output,
-        warnings: Vec::new(),
-    };
-    let content = staging::StagingContent {
-        application: ready.application,
-        staging,
-        run: &run,
-        spec: &ready.spec,
-        secret: &secret,
-        keytab: ready.keytab.as_ref(),
-    };
-    let staged = staging::stage(cluster, &content, &ready.plan.uploads).await?;
-    let user_secrets = user_secrets::read(&ready.spec.yarn.secrets)?;
-    let collected = credentials::collect(cluster, &secret, user_secrets, &staged.carried).await;
+    let staged = staging::stage(cluster, job).await?;
+    let user_secrets = user_secrets::read(&job.spec.yarn.secrets)?;
+    let collected = credentials::collect(cluster, &job.secret, user_secrets, &staged.carried).await;
     let credentials = collected?;
-    let has_keytab = ready.keytab.is_some();
+    let has_keytab = job.keytab.is_some();
     if let Some(note) = credentials.until_ms.and_then(|until_ms| {
         tokens_note::of(cluster, until_ms, has_keytab, !staged.carried.is_empty())
     }) {
         output::note(&note);
     }
-    let submission = launch::submission(
-        cluster,
-        &ready.spec,
-        ready.application,
-        &ready.plan.roles[0].asked,
-        &staged.am,
-        credentials,
-    )?;
-    let named = cluster.client_naming(ready.application)?;
+    let submission = launch::submission(cluster, job, &staged.am, credentials)?;
+    let named = cluster.client_naming(job.application)?;
     let client = named.as_ref().unwrap_or(&cluster.client);
     // From here on the application may have them, also if the answer is lost.
     heddle_storage::keep_fetched_tokens();
-    client
-        .submit(&submission)
-        .await
-        .or_fail_with(client_failure, "the cluster refused the job")
+    client.submit(&submission).await.or_fail_with(client_failure, "the cluster refused the job")
 }

@@ -4,6 +4,7 @@ use heddle_am::report::format;
 use heddle_input::ValueDecision;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::{Bytes, JobSpec, SpecDigest};
+use heddle_yarn::client::NewApplication;
 use heddle_yarn::{Amount, Memory, Resources, VCores};
 use serde::Serialize;
 
@@ -79,8 +80,10 @@ impl QueueView {
     }
 }
 
-/// All effects of a submission.
-pub struct SubmitPlan {
+/// The cluster's answers about a job.
+pub struct ClusterCheck {
+    /// The new application's id.
+    pub new: NewApplication,
     /// The kinds of containers.
     pub roles: [RolePlan; 3],
     /// YARN's rounding.
@@ -90,6 +93,14 @@ pub struct SubmitPlan {
     pub steps_known: bool,
     /// The queue.
     pub queue: QueueView,
+    /// Notes that are printed before the submission.
+    pub notes: Vec<String>,
+}
+
+/// All effects of a submission.
+pub struct SubmitPlan {
+    /// What the cluster grants.
+    pub cluster: ClusterCheck,
     /// Files and tasks of the input.
     pub input: InputPlan,
     /// Uploads to the cluster's file system.
@@ -100,8 +111,6 @@ pub struct SubmitPlan {
     pub tokens: Vec<String>,
     /// Values that the data has decided.
     pub decisions: Vec<ValueDecision>,
-    /// Notes that are printed before the submission.
-    pub notes: Vec<String>,
 }
 
 impl SubmitPlan {
@@ -109,8 +118,8 @@ impl SubmitPlan {
     #[must_use]
     pub fn totals(&self) -> [(u64, u64); 2] {
         let total = |count: fn(&RolePlan) -> u32| {
-            self.roles.iter().fold((0u64, 0u64), |sum, role| {
-                let one = self.steps.rounded(&role.asked);
+            self.cluster.roles.iter().fold((0u64, 0u64), |sum, role| {
+                let one = self.cluster.steps.rounded(&role.asked);
                 let n = u64::from(count(role));
                 (
                     sum.0.saturating_add(n.saturating_mul(one.memory.as_mib())),
@@ -129,7 +138,7 @@ impl SubmitPlan {
         match json {
             true => output::json(&self.as_json(spec)),
             false => {
-                for note in &self.notes {
+                for note in &self.cluster.notes {
                     output::line(note)?;
                 }
                 output::line(&output::columns(&self.rows(spec)))?;
@@ -153,6 +162,7 @@ impl SubmitPlan {
             )
         };
         let containers: Vec<_> = self
+            .cluster
             .roles
             .iter()
             .map(|role| {
@@ -161,7 +171,7 @@ impl SubmitPlan {
                     "min": role.min,
                     "max": role.max,
                     "asked": resources(&role.asked),
-                    "granted": resources(&self.steps.rounded(&role.asked)),
+                    "granted": resources(&self.cluster.steps.rounded(&role.asked)),
                 })
             })
             .collect();
@@ -169,10 +179,10 @@ impl SubmitPlan {
         serde_json::json!({
             "digest": SpecDigest::of(spec),
             "containers": containers,
-            "steps_known": self.steps_known,
+            "steps_known": self.cluster.steps_known,
             "total_min": { "memory_mib": first.0, "vcores": first.1 },
             "total_max": { "memory_mib": most.0, "vcores": most.1 },
-            "queue": self.queue,
+            "queue": self.cluster.queue,
             "uploads": self.uploads.as_json(),
             "installed_program": self.uploads.installed_program(),
             "base_checkpoint": self.base,
@@ -183,7 +193,7 @@ impl SubmitPlan {
             "test_tasks": self.input.test.len(),
             "tokens": self.tokens,
             "decisions": self.decisions,
-            "notes": self.notes,
+            "notes": self.cluster.notes,
             "spec": spec,
         })
     }
@@ -191,18 +201,18 @@ impl SubmitPlan {
     fn rows(&self, spec: &JobSpec) -> Vec<Vec<String>> {
         let row = |name: &str, value: String| vec![name.to_owned(), value];
         let mut rows = vec![row("job", spec.name.clone())];
-        for role in &self.roles {
+        for role in &self.cluster.roles {
             let count = match (role.min, role.max) {
                 (min, max) if min == max => format!("{min} × "),
                 (min, max) => format!("{min} to {max} × "),
             };
-            let granted = self.steps.rounded(&role.asked);
+            let granted = self.cluster.steps.rounded(&role.asked);
             let rounded = match granted == role.asked {
                 true => String::new(),
-                false if self.steps_known => format!(" (granted as {granted})"),
+                false if self.cluster.steps_known => format!(" (granted as {granted})"),
                 false => format!(
                     " (granted as {granted}, if the cluster's unknown step is {} MiB)",
-                    self.steps.memory_mib
+                    self.cluster.steps.memory_mib
                 ),
             };
             rows.push(row(role.key, format!("{count}{}{rounded}", role.asked)));
@@ -216,7 +226,7 @@ impl SubmitPlan {
             false => format!("{} to {}", total(first), total(most)),
         };
         rows.push(row("in all", in_all));
-        rows.push(row("queue", self.queue.in_words()));
+        rows.push(row("queue", self.cluster.queue.in_words()));
         rows.push(row("training", effective_batch(spec)));
         rows.push(row("data", data_in_words(&self.input)));
         rows.extend(self.uploads.rows());

@@ -7,31 +7,15 @@ use std::path::{Path, PathBuf};
 use heddle_am::report::format;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::{self, JobSpec};
-use heddle_yarn::client::{NewApplication, QueueAcls, QueueInfo, QueueState};
+use heddle_yarn::client::{QueueAcls, QueueInfo, QueueState};
 use heddle_yarn::resource::ResourceError;
 use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
 
 use super::hosts;
-use super::plan::{QueueView, RolePlan, roles};
+use super::plan::{ClusterCheck, QueueView, RolePlan, roles};
 use crate::cluster::{ClusterContext, client_failure};
 use crate::failure::{CommandFailure, OrFail};
 use crate::rm_web::{self, AllocationSteps, PRIORITY_MAX};
-
-/// The cluster's answers about a job.
-pub struct ClusterCheck {
-    /// The new application's id.
-    pub new: NewApplication,
-    /// The kinds of containers.
-    pub roles: [RolePlan; 3],
-    /// The cluster's rounding.
-    pub steps: AllocationSteps,
-    /// Whether the cluster reported them.
-    pub steps_known: bool,
-    /// The queue.
-    pub queue: QueueView,
-    /// Notes for the user.
-    pub notes: Vec<String>,
-}
 
 /// Rejects outputs on this machine, where containers cannot write.
 ///

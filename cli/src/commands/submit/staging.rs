@@ -5,20 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use heddle_am::carried_files::CARRIED_BYTES_MAX;
-use heddle_am::run_dir::{RUN_FILE, RunFile, SPEC_FILE};
+use heddle_am::run_dir::{RUN_FILE, SPEC_FILE};
 use heddle_am::staging::{
     CONF_DIR, HOME_DIR, KEYTAB, PROGRAM, STAGED_SECRET, StagedFile, StagedVisibility, YARN_FILE,
     YarnFile,
 };
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::handshake::Secret;
-use heddle_protocol::spec::{JobSpec, Location};
-use heddle_yarn::ApplicationId;
+use heddle_protocol::spec::Location;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
 
-use super::keytab::JobKeytab;
+use super::checked::CheckedJob;
 use super::shipped;
 use super::upload::{self, ProgramSource, Uploads};
 use crate::cluster::ClusterContext;
@@ -38,49 +36,33 @@ pub struct StagedFiles {
 /// Contents by the names of files in the ApplicationMaster's work directory.
 pub type CarriedFiles = BTreeMap<String, Zeroizing<Vec<u8>>>;
 
-/// The content of the staging directory besides uploads.
-pub struct StagingContent<'a> {
-    /// The application.
-    pub application: ApplicationId,
-    /// The staging directory.
-    pub staging: &'a Location,
-    /// Run and options.
-    pub run: &'a RunFile,
-    /// The job, with all its locations on the cluster.
-    pub spec: &'a JobSpec,
-    /// Its secret.
-    pub secret: &'a Secret,
-    /// Its keytab, if it has one.
-    pub keytab: Option<&'a JobKeytab>,
-}
-
 /// Uploads all files in parallel.
 ///
 /// # Errors
 /// The file that cannot be written. The staging directory may contain a part; the caller removes it.
 pub async fn stage(
     cluster: &Arc<ClusterContext>,
-    content: &StagingContent<'_>,
-    uploads: &Uploads,
+    job: &CheckedJob,
 ) -> Result<StagedFiles, CommandFailure> {
-    make_dirs(cluster, content, uploads).await?;
-    let kept = cluster.reports(cluster.user.short_name(), content.application)?;
+    make_dirs(cluster, job).await?;
+    let uploads = &job.plan.uploads;
+    let kept = cluster.reports(cluster.user.short_name(), job.application)?;
     let mut sending: Uploading = JoinSet::new();
     program(uploads, &mut sending);
     data(cluster, uploads, &mut sending);
-    files(cluster, content, uploads, &mut sending);
+    files(cluster, job, &mut sending);
     let conf = (
         format!("{CONF_DIR}/core-site.xml"),
         shipped::core_site(&cluster.configuration).into_bytes(),
     );
-    let run = encoded(RUN_FILE, serde_json::to_vec_pretty(content.run))?;
-    let spec = content.spec.to_json();
+    let run = encoded(RUN_FILE, serde_json::to_vec_pretty(&job.run))?;
+    let spec = job.spec.to_json();
     let of_am = [(RUN_FILE.to_owned(), run), (SPEC_FILE.to_owned(), spec.clone())];
     for (name, bytes) in of_am.iter().chain([&conf]) {
-        small(cluster, content, name, bytes.clone(), &mut sending);
+        small(cluster, job, name, bytes.clone(), &mut sending);
     }
-    let secret = content.secret.to_hex().as_bytes().to_vec();
-    small(cluster, content, STAGED_SECRET, secret, &mut sending);
+    let secret = job.secret.to_hex().as_bytes().to_vec();
+    small(cluster, job, STAGED_SECRET, secret, &mut sending);
     // The request is kept with the report, so that a client that attaches later prints the same end.
     let to = kept.join(SPEC_FILE);
     let of_report = Arc::clone(cluster);
@@ -89,7 +71,7 @@ pub async fn stage(
     let mut all = collect(sending).await?;
     // The secret is in the container's credentials.
     all.remove(STAGED_SECRET);
-    for file in &content.spec.yarn.archives {
+    for file in &job.spec.yarn.archives {
         if let Some(staged) = all.get_mut(&file.name) {
             staged.archive = true;
         }
@@ -97,17 +79,17 @@ pub async fn stage(
     let for_am = |name: &str| name == RUN_FILE || name == SPEC_FILE;
     let resources = all.iter().filter(|(name, _)| !for_am(name));
     let resources = resources.map(|(name, file)| (name.clone(), file.clone())).collect();
-    let file = yarn_file(cluster, content, kept.url(), resources);
+    let file = yarn_file(cluster, job, kept.url(), resources);
     let file = encoded(YARN_FILE, serde_json::to_vec_pretty(&file))?;
-    let place = content.staging.join(YARN_FILE);
+    let place = job.staging.join(YARN_FILE);
     all.insert(YARN_FILE.to_owned(), upload::put(cluster, file.clone(), &place).await?);
     let of_am = of_am.into_iter().chain([conf, (YARN_FILE.to_owned(), file)]);
-    if let Some(carried) = carried(content, uploads, of_am) {
+    if let Some(carried) = carried(job, of_am) {
         all.retain(|name, _| name == PROGRAM);
         return Ok(StagedFiles { am: all, carried });
     }
-    if let Some(keytab) = content.keytab {
-        let place = content.staging.join(KEYTAB);
+    if let Some(keytab) = &job.keytab {
+        let place = job.staging.join(KEYTAB);
         // After the list of what all containers get.
         let staged = upload::put(cluster, keytab.content.to_vec(), &place).await?;
         all.insert(KEYTAB.to_owned(), staged);
@@ -118,11 +100,10 @@ pub async fn stage(
 /// The files that travel in the credentials of the ApplicationMaster; `None` unless a new attempt could then start
 /// without a token of the user, and log in by itself.
 fn carried(
-    content: &StagingContent<'_>,
-    uploads: &Uploads,
+    job: &CheckedJob,
     files: impl Iterator<Item = (String, Vec<u8>)>,
 ) -> Option<CarriedFiles> {
-    let keytab = content.keytab.filter(|_| uploads.has_public_program())?;
+    let keytab = job.keytab.as_ref().filter(|_| job.plan.uploads.has_public_program())?;
     let mut all: CarriedFiles = files.map(|(name, bytes)| (name, Zeroizing::new(bytes))).collect();
     all.insert(KEYTAB.to_owned(), keytab.content.clone());
     let bytes: usize = all.values().map(|content| content.len()).sum();
@@ -131,31 +112,28 @@ fn carried(
 
 fn yarn_file(
     cluster: &ClusterContext,
-    content: &StagingContent<'_>,
+    job: &CheckedJob,
     reports: String,
     resources: BTreeMap<String, StagedFile>,
 ) -> YarnFile {
-    let yarn = &content.spec.yarn;
+    let yarn = &job.spec.yarn;
     YarnFile {
-        application: content.application.to_string(),
+        application: job.application.to_string(),
         user: cluster.user.short_name().to_owned(),
-        staging: content.staging.url(),
+        staging: job.staging.url(),
         reports,
         max_attempts: yarn.max_attempts,
         resources,
         env: yarn.env.clone(),
-        keytab_principal: content.keytab.map(|keytab| keytab.principal.clone()),
+        keytab_principal: job.keytab.as_ref().map(|keytab| keytab.principal.clone()),
     }
 }
 
 /// Creates the directories of the application and those that all jobs of the user share.
-async fn make_dirs(
-    cluster: &ClusterContext,
-    content: &StagingContent<'_>,
-    uploads: &Uploads,
-) -> Result<(), CommandFailure> {
+async fn make_dirs(cluster: &ClusterContext, job: &CheckedJob) -> Result<(), CommandFailure> {
     let home = cluster.home()?;
-    let id = content.application.to_string();
+    let uploads = &job.plan.uploads;
+    let id = job.application.to_string();
     let own = [HOME_DIR, "staging", &id];
     let reports = [HOME_DIR, "reports", &id];
     let data_name = uploads.data.first().map(|first| folder_of(&first.to));
@@ -174,9 +152,9 @@ async fn make_dirs(
         cluster.make_dirs(&home, &data_dir),
     )?;
     tokio::try_join!(
-        cluster.make_dirs(content.staging, &[CONF_DIR]),
-        cluster.make_dirs(content.staging, &["files"]),
-        cluster.make_dirs(content.staging, &["am"]),
+        cluster.make_dirs(&job.staging, &[CONF_DIR]),
+        cluster.make_dirs(&job.staging, &["files"]),
+        cluster.make_dirs(&job.staging, &["am"]),
     )?;
     Ok(())
 }
@@ -236,18 +214,13 @@ fn data(cluster: &Arc<ClusterContext>, uploads: &Uploads, sending: &mut Uploadin
 }
 
 /// Local files are sent to the staging directory; files of the cluster are used in place.
-fn files(
-    cluster: &Arc<ClusterContext>,
-    content: &StagingContent<'_>,
-    uploads: &Uploads,
-    sending: &mut Uploading,
-) {
-    for (name, from, _) in uploads.files.clone() {
-        let to = content.staging.join("files").join(&staged_name(&name, &from));
+fn files(cluster: &Arc<ClusterContext>, job: &CheckedJob, sending: &mut Uploading) {
+    for (name, from, _) in job.plan.uploads.files.clone() {
+        let to = job.staging.join("files").join(&staged_name(&name, &from));
         let cluster = Arc::clone(cluster);
         sending.spawn(async move { Ok((name, upload::send(&cluster, &from, &to).await?)) });
     }
-    let yarn = &content.spec.yarn;
+    let yarn = &job.spec.yarn;
     for file in yarn.files.iter().chain(&yarn.archives).cloned() {
         if file.from.as_local().is_none() {
             let cluster = Arc::clone(cluster);
@@ -269,12 +242,12 @@ fn staged_name(name: &str, from: &Path) -> String {
 
 fn small(
     cluster: &Arc<ClusterContext>,
-    content: &StagingContent<'_>,
+    job: &CheckedJob,
     name: &str,
     bytes: Vec<u8>,
     sending: &mut Uploading,
 ) {
-    let to = content.staging.join(name);
+    let to = job.staging.join(name);
     let (cluster, name) = (Arc::clone(cluster), name.to_owned());
     sending.spawn(async move { Ok((name, upload::put(&cluster, bytes, &to).await?)) });
 }
