@@ -165,7 +165,8 @@ fn an_attempt_after_a_lost_unregistration_trains_nothing() -> Result<()> {
     // It dies before the ResourceManager receives the end, or with the answer in transit: then no attempt follows.
     for (point, attempts) in [("before-unregister", 2), ("after-unregister", 1)] {
         let job = YarnJob::bsp(cluster, point, shape)?;
-        let mut submitted = job.submit(&[], &format!("{point}=return(exit,attempt=1)"))?;
+        let submitted = job.submit(&[], &format!("{point}=return(exit,attempt=1)"))?;
+        let mut submitted = submitted.expecting(&["this job is finished"]);
         let view = submitted.ends_well(LIMIT)?;
         ensure!(view.state == JobState::Finished, "{point}: {view:#?}");
         let report = submitted.report()?;
