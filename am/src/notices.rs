@@ -11,53 +11,12 @@ use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use heddle_protocol::view::{
-    CheckpointPeriodView, CheckpointView, EvaluationView, JobEvent, StorageWaitView,
-    TrainingPassView, WarningCode,
-};
+use heddle_protocol::view::JobEvent;
 
-use crate::report::format;
+use crate::report::event::{self, Weight};
 
 /// Most bytes of waiting lines, besides those that are never dropped: some 3,000 passes.
 const WAITING_BYTES_MAX: usize = 1 << 20;
-
-/// What happens to a waiting line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Weight {
-    /// A newer one replaces it.
-    Progress,
-    /// Dropped when the queue is full.
-    Passing,
-    /// Never dropped.
-    Kept,
-}
-
-fn weight(event: &JobEvent) -> Weight {
-    match event {
-        JobEvent::Progress { .. } => Weight::Progress,
-        JobEvent::Started { .. } | JobEvent::CheckpointDamaged { .. } | JobEvent::Ended { .. } => {
-            Weight::Kept
-        }
-        JobEvent::Registered { .. }
-        | JobEvent::Lost { .. }
-        | JobEvent::PhaseBegun { .. }
-        | JobEvent::PassTrained(_)
-        | JobEvent::Evaluated(_)
-        | JobEvent::CheckpointCommitted(_)
-        | JobEvent::CheckpointGivenUp { .. }
-        | JobEvent::CheckpointPeriod(_)
-        | JobEvent::SaveGranted { .. }
-        | JobEvent::ModelSaved { .. }
-        | JobEvent::StorageWait(_)
-        | JobEvent::RollbackStarted { .. }
-        | JobEvent::RollbackFinished { .. }
-        | JobEvent::FailedOver { .. }
-        | JobEvent::HandedOver { .. }
-        | JobEvent::StoppedEarly { .. }
-        | JobEvent::Recovered(_)
-        | JobEvent::Warning { .. } => Weight::Passing,
-    }
-}
 
 #[derive(Default)]
 struct LineQueue {
@@ -190,111 +149,19 @@ static STDOUT: OnceLock<Arc<Notices>> = OnceLock::new();
 
 /// Writes an event to the log and queues it as one line of JSON on standard output. Never blocks.
 pub fn notice(event: &JobEvent) {
+    let line = event::line(event);
     match event.to_json() {
-        Ok(line) => {
-            STDOUT.get_or_init(|| Notices::start(std::io::stdout())).push(weight(event), line)
+        Ok(json) => {
+            STDOUT.get_or_init(|| Notices::start(std::io::stdout())).push(line.weight, json)
         }
         Err(error) => tracing::error!(%error, "event_not_encoded"),
     }
-    log(event);
-}
-
-fn log_save(event: &JobEvent) {
-    match event {
-        JobEvent::SaveGranted { save, slot } => tracing::info!(%save, %slot, "save_granted"),
-        JobEvent::ModelSaved { save, checkpoint, dir } => {
-            tracing::info!(%save, %checkpoint, dir, "model_saved");
-        }
-        other => debug_assert!(false, "not an event of a save: {other:?}"),
-    }
+    line.log();
 }
 
 /// Writes an event to the log alone. On YARN standard output is a file that nothing reads.
 pub fn log(event: &JobEvent) {
-    match event {
-        JobEvent::Started { run, attempt, address, resumed_from, .. } => {
-            let resumed_from = resumed_from.map(|cut| cut.to_string());
-            tracing::info!(%run, %attempt, address, ?resumed_from, "job_started");
-        }
-        JobEvent::Registered { slot, incarnation, pid, host } => {
-            tracing::info!(%slot, %incarnation, pid, host, "container_registered");
-        }
-        JobEvent::Lost { slot, incarnation, cause } => {
-            tracing::info!(%slot, %incarnation, cause, "container_lost");
-        }
-        JobEvent::PhaseBegun { phase, text } => tracing::info!(%phase, text, "phase_begun"),
-        JobEvent::Progress { text, rows, rows_per_second, training_loss, done, left_ms } => {
-            tracing::debug!(text, rows, rows_per_second, training_loss, done, left_ms, "progress");
-        }
-        JobEvent::PassTrained(TrainingPassView { pass, rows, loss }) => {
-            tracing::info!(pass, rows, training_loss = loss, "pass_trained");
-        }
-        JobEvent::Evaluated(EvaluationView { pass, rows, figures }) => {
-            tracing::info!(pass, rows, %figures, "pass_evaluated");
-        }
-        JobEvent::CheckpointCommitted(CheckpointView { cut, bytes, took_ms, .. }) => {
-            tracing::info!(%cut, bytes, duration_ms = took_ms, "checkpoint_committed");
-        }
-        JobEvent::CheckpointPeriod(period) => {
-            let CheckpointPeriodView { period_ms, cost_ms, rollbacks, running_ms, between_ms } =
-                period;
-            tracing::info!(
-                period_ms,
-                cost_ms,
-                rollbacks,
-                running_ms,
-                between_ms,
-                "checkpoint_period_changed"
-            );
-        }
-        JobEvent::SaveGranted { .. } | JobEvent::ModelSaved { .. } => log_save(event),
-        JobEvent::CheckpointGivenUp { cut, reason } => {
-            tracing::info!(%cut, reason, "checkpoint_aborted");
-        }
-        JobEvent::StorageWait(StorageWaitView { file, error, trainers, since_ms, ended_ms }) => {
-            tracing::info!(file, error, trainers, since_ms, ended_ms, "storage_wait_changed");
-        }
-        JobEvent::CheckpointDamaged { cut, dir, error } => {
-            tracing::error!(%cut, dir, error, "checkpoint_damaged");
-        }
-        JobEvent::RollbackStarted { epoch, base, shards, cause } => {
-            let checkpoint = base.map(tracing::field::display);
-            tracing::info!(epoch_after = %epoch, checkpoint, shards, cause, "rollback_started");
-        }
-        JobEvent::RollbackFinished { epoch, took_ms, from_memory, from_storage } => {
-            tracing::info!(
-                epoch_after = %epoch, duration_ms = took_ms, from_memory, from_storage,
-                "rollback_finished"
-            );
-        }
-        JobEvent::FailedOver { .. } | JobEvent::HandedOver { .. } => log_replicas(event),
-        JobEvent::StoppedEarly { text } => tracing::info!(text, "training_stopped_early"),
-        JobEvent::Recovered(recovery) => {
-            let duration_ms = format::phases(recovery).total_ms();
-            let epoch = recovery.epoch_after;
-            tracing::info!(cause = recovery.cause, %epoch, duration_ms, "recovery_finished");
-        }
-        JobEvent::Warning { text, code } => log_warning(text, code.as_ref()),
-        JobEvent::Ended { state, exit_code, message, model, .. } => {
-            tracing::info!(?state, %exit_code, message, model, "job_ended");
-        }
-    }
-}
-
-fn log_warning(text: &str, code: Option<&WarningCode>) {
-    tracing::warn!(text, code = code.map(format::word), "warning_raised");
-}
-
-fn log_replicas(event: &JobEvent) {
-    match event {
-        JobEvent::FailedOver { slot, promoted, backups_lost, under_replicated } => {
-            tracing::info!(%slot, promoted, backups_lost, under_replicated, "failed_over");
-        }
-        JobEvent::HandedOver { slot, shards, cause } => {
-            tracing::info!(%slot, shards, cause, "handed_over");
-        }
-        _ => {}
-    }
+    event::line(event).log();
 }
 
 /// Waits until standard output has everything, for `limit` at the most.

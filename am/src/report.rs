@@ -14,6 +14,7 @@
 
 mod diagnostics;
 mod fetch;
+pub mod event;
 pub mod format;
 pub mod logs;
 pub mod paths;

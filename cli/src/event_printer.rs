@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use heddle_am::report::event;
 use heddle_am::report::format::{self, ProgressFigures};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::figure::decimal;
@@ -196,70 +197,35 @@ impl EventPrinter {
     }
 
     fn event(&mut self, event: JobEvent) -> Result<(), CommandFailure> {
-        match event {
-            JobEvent::Started { run, name, address, resumed_from, .. } => {
-                if resumed_from.is_none() {
-                    self.rows_before = Some(0);
-                }
-                let from =
-                    resumed_from.map_or_else(String::new, |cut| format!(", from checkpoint {cut}"));
-                self.say(&format!("{name}: run {}{from}; page {address}", run.short()));
+        let told = event::line(&event).text;
+        match &event {
+            JobEvent::Started { resumed_from: None, .. } => self.rows_before = Some(0),
+            // The first container of a slot is not news.
+            JobEvent::Registered { slot, .. } if !self.lost.remove(slot) => return Ok(()),
+            JobEvent::Lost { slot, .. } => {
+                self.lost.insert(*slot);
             }
-            JobEvent::Registered { slot, pid, .. } => {
-                if self.lost.remove(&slot) {
-                    self.say(&format!("{slot} is replaced by process {pid}"));
-                }
-            }
-            JobEvent::Lost { slot, incarnation, cause } => {
-                self.lost.insert(slot);
-                self.say(&format!("{slot} ({incarnation}) {cause}"));
-            }
-            JobEvent::PhaseBegun { text, .. } => self.progress.show(&text),
+            JobEvent::PhaseBegun { text, .. } => self.progress.show(text),
             JobEvent::Progress { text, rows, rows_per_second, training_loss, done, left_ms } => {
-                self.rows_before.get_or_insert(rows);
-                let loss = training_loss;
-                let figures =
-                    ProgressFigures { text: &text, done, rows, rows_per_second, loss, left_ms };
-                self.show_progress(figures);
+                self.rows_before.get_or_insert(*rows);
+                self.show_progress(ProgressFigures {
+                    text,
+                    done: *done,
+                    rows: *rows,
+                    rows_per_second: *rows_per_second,
+                    loss: *training_loss,
+                    left_ms: *left_ms,
+                });
             }
-            JobEvent::PassTrained(trained) => self.say(&format::trained(&trained)),
-            JobEvent::Evaluated(scores) => self.say(&format::evaluation(&scores)),
-            JobEvent::CheckpointCommitted(taken) => self.say(&format::checkpoint(&taken)),
-            JobEvent::CheckpointPeriod(period) => self.say(&period.to_string()),
-            JobEvent::SaveGranted { save, slot } => {
-                self.say(&format!("{slot} asked for save {save} of the model"));
-            }
-            JobEvent::ModelSaved { save, checkpoint, dir } => {
-                self.say(&format!("save {save}: the model of checkpoint {checkpoint} is in {dir}"));
-            }
-            JobEvent::CheckpointGivenUp { cut, reason } => {
-                self.say(&format!("checkpoint {cut} given up: {reason}"));
-            }
-            JobEvent::StorageWait(wait) => self.say(&format::storage_wait(&wait)),
-            JobEvent::CheckpointDamaged { cut, dir, error } => {
-                let text = format::checkpoint_damaged(cut, &dir, &error);
-                self.say(&format!("warning: {text}"));
-            }
-            JobEvent::Recovered(recovery) => self.say(&format::recovery(&recovery)),
-            // The end of the recovery gets a line with its phases.
-            JobEvent::RollbackStarted { .. } | JobEvent::RollbackFinished { .. } => {}
-            JobEvent::FailedOver { slot, promoted, backups_lost, under_replicated } => {
-                let text = format::failed_over(slot, promoted, backups_lost, under_replicated);
-                self.say(&text);
-            }
-            JobEvent::HandedOver { slot, shards, cause } => {
-                self.say(&format::handed_over(slot, shards, &cause));
-            }
-            JobEvent::StoppedEarly { text } => self.say(&text),
-            JobEvent::Warning { text, .. } => self.say(&format!("warning: {text}")),
             // Only the first end counts.
-            JobEvent::Ended { .. } if self.ended.is_some() => {}
-            JobEvent::Ended { state, exit_code, message, model, view } => {
+            JobEvent::Ended { state, exit_code, message, model, view } if self.ended.is_none() => {
                 self.progress.clear();
-                self.ended = Some(exit_code);
-                self.end(state, exit_code, &message, model.as_deref(), &view)?;
+                self.ended = Some(*exit_code);
+                self.end(*state, *exit_code, message, model.as_deref(), view)?;
             }
+            _ => {}
         }
+        told.iter().for_each(|text| self.say(text));
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use heddle_protocol::control::{GrantedPulls, ReplicationLag, SavedBytes};
 use heddle_protocol::figure::decimal;
-use heddle_protocol::ids::{CutId, ShardId, Slot};
+use heddle_protocol::ids::{CutId, ShardId};
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
     CheckpointView, CredentialsView, DataLocality, EvaluationView, JobView, RecoveryKind,
@@ -376,30 +376,6 @@ pub fn replication(replication: &ReplicationView) -> String {
     text
 }
 
-/// `pserver-1 failed over: 4 shards are served by their backups, 4 shards lost a backup`.
-pub fn failed_over(slot: Slot, promoted: u32, backups_lost: u32, under_replicated: u32) -> String {
-    let shards =
-        |count: u32| if count == 1 { "1 shard".to_owned() } else { format!("{count} shards") };
-    let mut parts = Vec::new();
-    if promoted > 0 {
-        parts.push(format!("backups serve {} of it", shards(promoted)));
-    }
-    if backups_lost > 0 {
-        parts.push(format!("{} lost a backup", shards(backups_lost)));
-    }
-    format!(
-        "failover from {slot}: {}; {} under-replicated",
-        parts.join(", "),
-        shards(under_replicated)
-    )
-}
-
-/// `pserver-1 handed 4 shards over to pservers with a copy: others serve fewer`.
-pub fn handed_over(slot: Slot, shards: u32, cause: &str) -> String {
-    let shards = if shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
-    format!("{slot} handed {shards} over to pservers with a copy: {cause}")
-}
-
 /// Below the five rows: the outage, the age of the checkpoint and the work that is done again.
 fn recovery_cost(recovery: &RecoveryView) -> String {
     let mut cost = format!("outage {}", seconds(phases(recovery).total_ms()));
@@ -437,6 +413,7 @@ pub fn steers(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::ids::Slot;
 
     use super::*;
 
