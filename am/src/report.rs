@@ -13,9 +13,10 @@
 //! [`logs`] fetches logs from NodeManagers. The process of the ApplicationMaster decides when each of these runs.
 
 mod diagnostics;
-mod fetch;
 pub mod event;
+mod fetch;
 pub mod format;
+pub mod lines;
 pub mod logs;
 pub mod paths;
 mod text;

@@ -153,6 +153,14 @@ impl LocalRun {
         self.dir.read("outcome.json").ok()
     }
 
+    /// When its outcome was written, milliseconds since 1970.
+    fn ended_ms(&self) -> Option<u64> {
+        let written =
+            std::fs::metadata(self.dir.path().join("outcome.json")).ok()?.modified().ok()?;
+        let since = written.duration_since(std::time::UNIX_EPOCH).ok()?;
+        u64::try_from(since.as_millis()).ok()
+    }
+
     /// The last view of the job.
     #[must_use]
     pub fn last_view(&self) -> Option<JobView> {

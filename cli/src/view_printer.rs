@@ -1,6 +1,7 @@
 //! Prints the view of a job.
 
 use heddle_am::report::format;
+use heddle_am::report::lines::{lines as figure_lines, slot_cells, slot_heads};
 use heddle_protocol::view::{JobState, JobView};
 
 use crate::failure::CommandFailure;
@@ -14,7 +15,9 @@ pub fn print(view: &JobView) -> Result<(), CommandFailure> {
     if !matches!(view.state, JobState::Finished | JobState::Failed | JobState::Stopped) {
         print_all(under_way(view))?;
     }
-    print_history(view)?;
+    print_all(view.passes.iter().map(format::trained))?;
+    print_all(view.evaluations.iter().map(format::evaluation))?;
+    print_all(view.recoveries.iter().map(format::recovery))?;
     let damaged = view.history.checkpoints_damaged.iter();
     print_all(damaged.map(|lost| format::checkpoint_damaged(lost.cut, &lost.dir, &lost.error)))?;
     let mirrors = view.mirrors.iter();
@@ -27,16 +30,6 @@ pub fn print(view: &JobView) -> Result<(), CommandFailure> {
         view.checkpoints_taken, last.cut, last.dir
     ))?;
     print_all(last.tables.iter().map(format::table))
-}
-
-/// Prints its passes, evaluations and recoveries.
-///
-/// # Errors
-/// Output cannot be written.
-pub fn print_history(view: &JobView) -> Result<(), CommandFailure> {
-    print_all(view.passes.iter().map(format::trained))?;
-    print_all(view.evaluations.iter().map(format::evaluation))?;
-    print_all(view.recoveries.iter().map(format::recovery))
 }
 
 fn print_all(lines: impl IntoIterator<Item = String>) -> Result<(), CommandFailure> {
@@ -53,40 +46,27 @@ fn under_way(view: &JobView) -> Vec<String> {
         loss: view.training_loss,
         left_ms: view.left_ms,
     })];
-    lines.extend(view.set_aside.iter().map(|task| format!("set aside: {task}")));
-    let named = |name: &str, text: Option<String>| text.map(|text| format!("{name}: {text}"));
-    let figures = [
-        named("late tasks", view.stragglers.map(|late| late.text())),
-        view.data_locality.map(format::data_locality),
-        named("staleness", view.granted_pulls.as_ref().map(format::granted_pulls)),
-        named("saving", view.saved.map(format::saved_bytes)),
-        named("replication", view.replication.as_ref().map(format::replication)),
-        named("updates lost", view.updates_lost.map(format::thousands)),
-        named("spares", view.spares.map(|spares| spares.text())),
-        named("saves", view.model_saves.as_ref().map(|saves| saves.text())),
-        view.credentials.as_ref().map(format::credentials),
-        view.storage_wait.as_ref().map(format::storage_wait),
-        Some(view.message.clone()).filter(|message| !message.is_empty()),
-        Some(slots(view)),
-    ];
-    lines.extend(figures.into_iter().flatten());
+    lines.extend(figure_lines(view).iter().map(ToString::to_string));
+    lines.extend(Some(view.message.clone()).filter(|message| !message.is_empty()));
+    lines.push(slots(view));
     lines
 }
 
 /// The table of containers.
 fn slots(view: &JobView) -> String {
-    let head = ["slot", "state", "node", "pid", "per second", "memory", "last heartbeat"];
-    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let head = ["slot", "state", "node", "pid", "per second"].into_iter().chain(slot_heads());
+    let mut rows = vec![head.chain(["last heartbeat"]).map(str::to_owned).collect()];
     for slot in &view.slots {
-        rows.push(vec![
+        let mut row = vec![
             slot.slot.to_string(),
             format::slot_state(slot),
             slot.host.clone(),
             slot.pid.to_string(),
             format::rate(slot.per_second),
-            format::size(slot.rss_bytes),
-            format::heartbeat_age(slot.heartbeat_age_ms),
-        ]);
+        ];
+        row.extend(slot_cells(&slot.figures));
+        row.push(format::heartbeat_age(slot.heartbeat_age_ms));
+        rows.push(row);
     }
     output::columns(&rows)
 }

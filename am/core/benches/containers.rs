@@ -41,6 +41,7 @@ use heddle_protocol::manifest::{
 };
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::plan_file::PlanFile;
+use heddle_protocol::process_figures::ProcessFigure;
 use heddle_protocol::spec::Consistency;
 use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view::JobState;
@@ -309,9 +310,11 @@ impl Rig {
             self.say(
                 member,
                 Report::Heartbeat(HeartbeatStats {
-                    rss_bytes: 1 << 30,
-                    rows: self.now,
-                    compute_ms: self.now,
+                    figures: Box::new(
+                        [(ProcessFigure::ResidentBytes, 1 << 30), (ProcessFigure::Rows, self.now)]
+                            .into_iter()
+                            .collect(),
+                    ),
                     phase: self.phase,
                     epoch: self.epoch,
                     ..HeartbeatStats::default()

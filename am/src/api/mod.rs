@@ -47,6 +47,7 @@ use tracing::Instrument as _;
 pub use admission::Capacity;
 pub use command_stream::CommandStream;
 pub use gate::{PageGate, Way, WebProxy, way};
+pub use metrics::metrics_reference;
 pub use public::Pages;
 pub use state::{ApiInput, ApiState};
 pub use viewers::Viewers;

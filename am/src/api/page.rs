@@ -13,10 +13,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::curve;
 use crate::report::format::{
-    self, checkpoint_size, credentials, data_locality, granted_pulls, heartbeat_age, phases, plain,
-    rate, replication, saved_bytes, size, slot_state, sparse_table, storage_wait, thousands, time,
-    word,
+    self, checkpoint_size, heartbeat_age, phases, plain, rate, slot_state, thousands, time, word,
 };
+use crate::report::lines::{lines, slot_cells, slot_heads};
 
 /// Most rows of a table: a longer page is slow and unreadable. JSON has all.
 const ROWS_MAX: usize = 2000;
@@ -91,19 +90,10 @@ fn headline(view: &JobView) -> Markup {
             "attempt " (view.attempt) " · epoch " (view.epoch) " · run " (view.run)
             " · since " (time(view.started_ms))
         }
-        @if view.bad_records > 0 { p { (thousands(view.bad_records)) " bad records left out" } }
-        @for task in &view.set_aside { p.m { "set aside: " (plain(&task.to_string())) } }
-        @if let Some(late) = view.stragglers { p { "late tasks: " (late.text()) } }
-        @if let Some(locality) = view.data_locality { p { (data_locality(locality)) } }
-        @if let Some(granted) = &view.granted_pulls { p { "staleness: " (granted_pulls(granted)) } }
-        @if let Some(saved) = view.saved { p { "saving: " (saved_bytes(saved)) } }
-        @for table in &view.sparse_tables { p { "table " (plain(&sparse_table(table))) } }
-        @if let Some(copies) = &view.replication { p { "replication: " (replication(copies)) } }
-        @if let Some(updates) = view.updates_lost { p { "updates lost: " (thousands(updates)) } }
-        @if let Some(spares) = view.spares { p { "spares: " (spares.text()) } }
-        @if let Some(saves) = &view.model_saves { p { "saves: " (saves.text()) } }
-        @if let Some(tokens) = &view.credentials { p { (plain(&credentials(tokens))) } }
-        @if let Some(wait) = &view.storage_wait { p.m { (plain(&storage_wait(wait))) } }
+        @for line in lines(view) {
+            @if line.is_problem { p.m { (plain(&line.to_string())) } }
+            @else { p { (plain(&line.to_string())) } }
+        }
         @if !view.message.is_empty() { p.m { (plain(&view.message)) } }
     }
 }
@@ -176,37 +166,30 @@ fn folded(
 }
 
 fn containers(view: &JobView) -> Markup {
-    let head = [
-        "slot",
-        "incarnation",
-        "state",
-        "node",
-        "per second",
-        "total",
-        "memory",
-        "last heartbeat",
-        "process",
-        "container",
-        "logs",
-    ];
+    let first = ["slot", "incarnation", "state", "node", "per second", "total"];
+    let last = ["last heartbeat", "process", "container", "logs"];
+    let head: Vec<&str> = first.into_iter().chain(slot_heads()).chain(last).collect();
     let node = |slot: &SlotView| match (&slot.placement, slot.host.as_str()) {
         (Some(placement), "") => placement.node.clone(),
         (_, host) => host.to_owned(),
     };
     let rows = view.slots.iter().map(|slot| {
-        vec![
+        let mut cells = vec![
             text(slot.slot),
             figure(slot.incarnation),
             text(slot_state(slot)),
             text(node(slot)),
             figure(rate(slot.per_second)),
             figure(thousands(slot.total)),
-            figure(size(slot.rss_bytes)),
+        ];
+        cells.extend(slot_cells(&slot.figures).map(figure));
+        cells.extend([
             figure(heartbeat_age(slot.heartbeat_age_ms)),
             figure(slot.pid),
             container(slot.placement.as_ref()),
             logs(view, slot.placement.as_ref()),
-        ]
+        ]);
+        cells
     });
     table("Containers", &head, rows)
 }

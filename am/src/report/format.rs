@@ -1,6 +1,6 @@
 //! Formats a job's figures, the same way in the report, in `run` and in `status`.
 
-use heddle_protocol::control::{GrantedPulls, ReplicationLag, SavedBytes};
+use heddle_protocol::control::ReplicationLag;
 use heddle_protocol::figure::decimal;
 use heddle_protocol::ids::{CutId, ShardId};
 use heddle_protocol::table_statistics::TableStatistics;
@@ -173,30 +173,6 @@ pub fn table(table: &TableStatistics) -> String {
     let norm = table.norm.map_or_else(|| "not finite".to_owned(), |norm| decimal(norm, 4));
     let (rows, nonzero) = (thousands(table.rows), thousands(table.nonzero));
     format!("table {}  {rows} rows  {nonzero} non-zero  norm {norm}", table.name)
-}
-
-/// `largest gap 2 steps, mean 0.7; 120 of 3,400 pulls waited, 1.5 s in all`.
-#[must_use]
-pub fn granted_pulls(granted: &GrantedPulls) -> String {
-    let pulls = granted.pulls();
-    format!(
-        "largest gap {} steps, mean {:.1}; {} of {} pulls waited, {} in all",
-        granted.gap_max,
-        granted.gap_sum as f64 / pulls.max(1) as f64,
-        thousands(granted.waited),
-        thousands(pulls),
-        seconds(granted.waited_us / 1000)
-    )
-}
-
-/// `1.2 GiB written, 3.1 s of savers, 2.0 s of it for checkpoint.bandwidth`.
-#[must_use]
-pub fn saved_bytes(saved: SavedBytes) -> String {
-    let text = format!("{} written, {} of savers", size(saved.bytes), seconds(saved.saver_ms));
-    match saved.throttled_ms {
-        0 => text,
-        ms => format!("{text}, {} of it for checkpoint.bandwidth", seconds(ms)),
-    }
 }
 
 /// `weights: 1,234,567 rows, 43.2 MB, 12 dropped`.

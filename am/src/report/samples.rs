@@ -4,6 +4,7 @@ use heddle_am_core::Outcome;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, Role, RunId, Slot, Step};
+use heddle_protocol::process_figures::ProcessFigure;
 use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
     AbortedCheckpointView, ApplicationView, CheckpointView, DamagedCheckpointView, EndedView,
@@ -32,6 +33,8 @@ pub(crate) fn lost_pserver() -> EndedView {
 }
 
 fn slot(slot: Slot, incarnation: u32, n: u32) -> SlotView {
+    let figures =
+        [(ProcessFigure::ResidentBytes, 5 << 20), (ProcessFigure::FramesRefused, u64::from(n))];
     SlotView {
         slot,
         incarnation: Incarnation(incarnation),
@@ -39,11 +42,10 @@ fn slot(slot: Slot, incarnation: u32, n: u32) -> SlotView {
         host: "n1".into(),
         pid: 100 + n,
         per_second: 10.0,
-        rss_bytes: 5 << 20,
+        figures: figures.into_iter().take(1 + usize::from(slot.role == Role::Pserver)).collect(),
         total: 1000,
         heartbeat_age_ms: Some(700),
         spare: false,
-        frames_refused: (slot.role == Role::Pserver).then_some(u64::from(n)),
         placement: Some(placement(n)),
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use heddle_protocol::view::{JobState, JobView};
 use heddle_telemetry::recovery::seconds;
 
+use super::lines::lines;
 use super::{ContainerSummary, JobReport, RequestedContainers, format};
 
 impl fmt::Display for JobReport {
@@ -91,38 +92,9 @@ fn records(report: &JobReport, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         .rows_per_second
         .map_or_else(String::new, |speed| format!(", {} rows/s", format::rate(speed)));
     row(f, "rows", format_args!("{}{speed}", format::thousands(view.rows)))?;
-    if view.bad_records > 0 {
-        row(f, "bad records", format::thousands(view.bad_records))?;
-    }
-    for task in &view.set_aside {
-        row(f, "set aside", one_line(&task.to_string()))?;
-    }
-    if let Some(late) = view.stragglers {
-        row(f, "late tasks", late.text())?;
-    }
-    if let Some(locality) = view.data_locality {
-        row(f, "data locality", format::data_locality(locality))?;
-    }
-    if let Some(granted) = &view.granted_pulls {
-        row(f, "staleness", format::granted_pulls(granted))?;
-    }
-    if let Some(replication) = &view.replication {
-        row(f, "replication", format::replication(replication))?;
-    }
-    if let Some(updates) = view.updates_lost {
-        row(f, "updates lost", format::thousands(updates))?;
-    }
-    if let Some(spares) = view.spares {
-        row(f, "spares", spares.text())?;
-    }
-    if let Some(saves) = &view.model_saves {
-        row(f, "saves", saves.text())?;
-    }
-    if let Some(saved) = view.saved {
-        row(f, "saving", format::saved_bytes(saved))?;
-    }
-    for table in &view.sparse_tables {
-        row(f, "table", format::sparse_table(table))?;
+    let lines = lines(view).into_iter().filter(|line| !line.name.is_empty());
+    for line in lines {
+        row(f, line.name, one_line(&line.text))?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What commands do with a run of this machine.
 
 use async_trait::async_trait;
-use heddle_am::report::format;
+use heddle_am::report::{JobReport, ReportFacts};
 use heddle_protocol::control::Operation;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::JobSpec;
@@ -117,27 +117,14 @@ impl NamedJob for LocalRun {
             }))?;
             return Ok(ExitCode::Ok);
         }
-        let state = format::word(&outcome.state);
-        output::line(&format!("{} {state} (exit code {})", file.name, outcome.exit_code))?;
-        for line in outcome.message.lines() {
-            output::line(&format!("  {line}"))?;
-        }
-        let row = |name: &str, value: String| vec![name.to_owned(), value];
-        let given_up = view.history.checkpoints_given_up_total;
-        let mut rows = vec![
-            row("run", file.run.to_string()),
-            row("started", format::time(view.started_ms)),
-            row("rows", format::thousands(view.rows)),
-            row("checkpoints", format!("{} taken, {given_up} given up", view.checkpoints_taken)),
-        ];
-        rows.extend(view.updates_lost.map(|lost| row("updates lost", format::thousands(lost))));
-        rows.extend(outcome.model.map(|model| row("model", model)));
-        rows.push(row("logs", self.dir.logs().display().to_string()));
-        output::line(&output::columns(&rows))?;
-        view_printer::print_history(&view)?;
-        for wait in &view.history.storage_waits {
-            output::line(&format::storage_wait(wait))?;
-        }
+        let checkpoint_dir = self.spec().await.map(|spec| spec.checkpoint.dir.to_string());
+        let facts = ReportFacts {
+            ended_ms: self.ended_ms().unwrap_or(view.started_ms),
+            checkpoint_dir: checkpoint_dir.unwrap_or_default(),
+            ..ReportFacts::default()
+        };
+        output::line(JobReport::new(&view, &outcome, facts).to_string().trim_end())?;
+        output::line(&format!("\nlogs            {}", self.dir.logs().display()))?;
         Ok(ExitCode::Ok)
     }
 

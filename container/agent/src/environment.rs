@@ -220,6 +220,15 @@ fn secret_of_file(
     Secret::from_hex(&text).map_err(|source| EnvironmentError::SecretForm { path, source })
 }
 
+/// Resident memory of this process, bytes; 0 if it is not known (proc(5), `VmRSS` of status).
+#[must_use]
+pub fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,5 +312,10 @@ mod tests {
             panic!("{:?}", yarn.am)
         };
         assert_eq!(first.attempt, Attempt(2));
+    }
+
+    #[test]
+    fn resident_memory_is_known() {
+        assert!(resident_bytes() > 100_000);
     }
 }

@@ -18,7 +18,9 @@ mod shell;
 
 pub use heddle_channel::{PeerProbe, PeerTimeout};
 
-pub use environment::{AmPlace, ContainerEnvironment, EnvironmentError, UserSecrets, log_dir};
+pub use environment::{
+    AmPlace, ContainerEnvironment, EnvironmentError, UserSecrets, log_dir, resident_bytes,
+};
 pub use machine::AgentExit;
 pub use shell::turn::{TurnCounter, slowest};
 pub use shell::{

@@ -116,8 +116,11 @@ pub enum Output {
     Look,
     /// Send a registration with the present state; always the first line of a connection.
     Register,
-    /// Send a heartbeat with the present figures.
-    Heartbeat,
+    /// Send a heartbeat with the figures that changed since the last one.
+    Heartbeat {
+        /// With all figures instead: the receiver may not have received the last ones.
+        all: bool,
+    },
     /// Send this line.
     Send(Box<ReportEnvelope>),
     /// Hand this command to the process.
@@ -150,6 +153,9 @@ pub struct ControlMachine {
     look: Backoff,
     next_seq: u64,
     unconfirmed: VecDeque<ReportEnvelope>,
+    /// Whether the next heartbeat has all figures. What is sent before the welcome may be ignored, and changes that were on
+    /// their way when the connection was lost are.
+    all_figures: bool,
 }
 
 impl ControlMachine {
@@ -168,6 +174,7 @@ impl ControlMachine {
             look: LOOK,
             next_seq: 1,
             unconfirmed: VecDeque::new(),
+            all_figures: true,
         }
     }
 
@@ -220,6 +227,7 @@ impl ControlMachine {
 
     fn opened(&mut self, now: u64) -> Vec<Output> {
         self.state = ControlState::Connected { beat_at: now + self.heartbeat_ms };
+        self.all_figures = true;
         let mut outputs = vec![Output::Register];
         outputs.extend(self.unconfirmed.iter().cloned().map(|line| Output::Send(Box::new(line))));
         outputs
@@ -274,6 +282,7 @@ impl ControlMachine {
                             ),
                         });
                     }
+                    self.all_figures = true;
                     self.heartbeat_ms = welcome.heartbeat_ms.max(1);
                     self.orphan_ms = welcome.orphan_ms.max(1);
                     if let ControlState::Connected { beat_at } = &mut self.state {
@@ -294,9 +303,13 @@ impl ControlMachine {
         self.unconfirmed.push_back(line.clone());
         match self.state {
             // Each report comes with figures, so those shown at the end of a phase are of that phase.
-            ControlState::Connected { .. } => vec![Output::Heartbeat, Output::Send(Box::new(line))],
+            ControlState::Connected { .. } => vec![self.heartbeat(), Output::Send(Box::new(line))],
             ControlState::Disconnected { .. } | ControlState::Connecting => Vec::new(),
         }
+    }
+
+    fn heartbeat(&mut self) -> Output {
+        Output::Heartbeat { all: std::mem::take(&mut self.all_figures) }
     }
 
     fn timer(&mut self, now: u64) -> Vec<Output> {
@@ -316,7 +329,7 @@ impl ControlMachine {
             }
             ControlState::Connected { beat_at } if now >= *beat_at => {
                 *beat_at = now + self.heartbeat_ms;
-                outputs.push(Output::Heartbeat);
+                outputs.push(self.heartbeat());
             }
             ControlState::Disconnected { .. }
             | ControlState::Connecting
@@ -383,6 +396,29 @@ mod tests {
             heartbeat_ms: 1_000,
             orphan_ms: 1_000,
         }))
+    }
+
+    /// Whether the heartbeat that a report brings along has all figures.
+    fn beats_with_all(machine: &mut ControlMachine, now: u64) -> bool {
+        match machine.on(stepping(1), now)[..] {
+            [Output::Heartbeat { all }, Output::Send(_)] => all,
+            ref outputs => panic!("no heartbeat in {outputs:?}"),
+        }
+    }
+
+    #[test]
+    fn an_application_master_that_may_lack_figures_gets_all() {
+        let mut machine = connected(0);
+        assert!(beats_with_all(&mut machine, 1));
+        assert!(!beats_with_all(&mut machine, 2));
+        machine.on(line(1, 0, Some(welcome("aa"))), 3);
+        assert!(beats_with_all(&mut machine, 4), "what came before the welcome may be ignored");
+        assert!(!beats_with_all(&mut machine, 5));
+        machine.on(Input::Closed, 6);
+        machine.on(Input::Opened, 7);
+        assert!(beats_with_all(&mut machine, 8), "changes were lost with the connection");
+        machine.on(line(2, 0, Some(welcome("aa"))), 9);
+        assert!(beats_with_all(&mut machine, 10), "a new attempt knows nothing");
     }
 
     #[test]

@@ -390,7 +390,6 @@ impl Coordinator {
             digest: job.digest,
             bandwidth: job.bandwidth.clone(),
             slowness: self.saver_slowness.clone(),
-            status: Arc::clone(&self.status),
         };
         self.busy += 1;
         self.workers.give(WorkerJob::Save(Box::new(job)));

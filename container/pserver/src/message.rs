@@ -7,11 +7,12 @@ use crossbeam::channel::{SendError, Sender};
 use crossbeam::utils::CachePadded;
 use heddle_agent::{AgentExit, TurnCounter};
 use heddle_protocol::control::{
-    BeginPhase, Command, EndCut, FillProgress, GAP_BOUNDS, GrantedPulls, HandOver, LoadShards,
-    ReplicationLag, SetViews, ShardState, SparseTableSize, TakeCut,
+    BeginPhase, Command, EndCut, FillProgress, HandOver, LoadShards, ReplicationLag, SetViews,
+    ShardState, SparseTableSize, TakeCut,
 };
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, ViewVersion};
+use heddle_protocol::process_figures::{FigureCells, ProcessFigures};
 use heddle_shard::{
     ReplicationLimits, Shard, ShardReport, ShardSetError, SnapshotGone, SnapshotHead,
 };
@@ -178,11 +179,9 @@ const NONE: u64 = u64::MAX;
 
 #[derive(Default)]
 struct CounterCells {
-    pushes: AtomicU64,
-    refused: AtomicU64,
+    figures: FigureCells,
     phase: AtomicU64,
     step: AtomicU64,
-    granted: GrantedCells,
     /// Sizes of sparse tables. The heartbeat reads them once a second.
     sparse: Mutex<Vec<SparseTableSize>>,
     /// Refills that the thread sends.
@@ -191,16 +190,6 @@ struct CounterCells {
     lag: Mutex<Option<ReplicationLag>>,
     /// Whether the thread runs.
     turn: TurnCounter,
-}
-
-/// SSP: the fields of [`GrantedPulls`].
-#[derive(Default)]
-struct GrantedCells {
-    by_gap: [AtomicU64; GAP_BOUNDS.len() + 1],
-    gap_sum: AtomicU64,
-    gap_max: AtomicU64,
-    waited: AtomicU64,
-    waited_us: AtomicU64,
 }
 
 impl ThreadCounters {
@@ -214,12 +203,11 @@ impl ThreadCounters {
         self.0.turn.age_ms()
     }
 
-    pub(crate) fn publish(&self, pushes: u64, refused: u64, position: Option<(PhaseNo, Step)>) {
+    pub(crate) fn publish(&self, figures: &ProcessFigures, position: Option<(PhaseNo, Step)>) {
         let (phase, step) =
             position.map_or((NONE, 0), |(phase, step)| (u64::from(phase.0), step.0));
         let cells = &self.0;
-        cells.pushes.store(pushes, Ordering::Relaxed);
-        cells.refused.store(refused, Ordering::Relaxed);
+        cells.figures.store(figures);
         cells.phase.store(phase, Ordering::Relaxed);
         cells.step.store(step, Ordering::Relaxed);
     }
@@ -260,38 +248,13 @@ impl ThreadCounters {
         self.0.sparse.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// SSP: replaces the counts of granted pulls.
-    pub(crate) fn publish_granted(&self, pulls: &GrantedPulls) {
-        let cells = &self.0.granted;
-        for (cell, pulls) in cells.by_gap.iter().zip(&pulls.by_gap) {
-            cell.store(*pulls, Ordering::Relaxed);
-        }
-        cells.gap_sum.store(pulls.gap_sum, Ordering::Relaxed);
-        cells.gap_max.store(pulls.gap_max, Ordering::Relaxed);
-        cells.waited.store(pulls.waited, Ordering::Relaxed);
-        cells.waited_us.store(pulls.waited_us, Ordering::Relaxed);
-    }
-
-    /// SSP: the counts of granted pulls, as [`Self::read`].
-    pub(crate) fn granted(&self) -> GrantedPulls {
-        let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
-        let cells = &self.0.granted;
-        GrantedPulls {
-            by_gap: std::array::from_fn(|class| cells.by_gap.get(class).map_or(0, load)),
-            gap_sum: load(&cells.gap_sum),
-            gap_max: load(&cells.gap_max),
-            waited: load(&cells.waited),
-            waited_us: load(&cells.waited_us),
-        }
-    }
-
-    /// Pushes, rejected frames, phase and step (none without shards). They may be of different moments: they are for
+    /// What the thread counts, its phase and its step (none without shards). They may be of different moments: they are for
     /// display only.
-    pub(crate) fn read(&self) -> (u64, u64, Option<(PhaseNo, Step)>) {
+    pub(crate) fn read(&self) -> (ProcessFigures, Option<(PhaseNo, Step)>) {
         let load = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
         let cells = &self.0;
         let phase = u32::try_from(load(&cells.phase)).ok();
         let position = phase.map(|phase| (PhaseNo(phase), Step(load(&cells.step))));
-        (load(&cells.pushes), load(&cells.refused), position)
+        (cells.figures.read(), position)
     }
 }

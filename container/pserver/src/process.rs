@@ -10,12 +10,12 @@ use heddle_agent::{Agent, AgentExit, ContainerEnvironment, Hooks, LogContext};
 use heddle_channel::PeerTimeout;
 use heddle_fail_points::fail_value;
 use heddle_protocol::control::{
-    GrantedPulls, HeartbeatStats, PserverState, Registration, ReplicationLag, Report,
-    SparseTableSize,
+    HeartbeatStats, PserverState, Registration, ReplicationLag, Report, SparseTableSize,
 };
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{Epoch, Member, RunId};
+use heddle_protocol::process_figures::ProcessFigure;
 use heddle_protocol::spec::PortRange;
 use heddle_storage::chain;
 use tokio::sync::Notify;
@@ -95,7 +95,8 @@ pub fn run(environment: ContainerEnvironment, options: Options) -> io::Result<Ag
 fn log_pushes(threads: Vec<DataThreadHandle>) {
     std::thread::spawn(move || {
         loop {
-            let pushes: u64 = threads.iter().map(|thread| thread.counters.read().0).sum();
+            let counted = threads.iter().map(|thread| thread.counters.read().0);
+            let pushes: u64 = counted.map(|figures| figures.get(ProcessFigure::Pushes)).sum();
             tracing::info!(pushes, "pushes_counted");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -245,19 +246,11 @@ fn held(threads: &[DataThreadHandle], limit: Duration) -> Result<Option<PserverS
 }
 
 fn heartbeat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatStats {
-    let mut granted = GrantedPulls::default();
-    let mut stats = HeartbeatStats {
-        rss_bytes: resident_bytes().unwrap_or(0),
-        epoch: status.epoch(),
-        saved: status.saved.read().map(Box::new),
-        ..HeartbeatStats::default()
-    };
+    let mut stats = HeartbeatStats { epoch: status.epoch(), ..HeartbeatStats::default() };
     let (mut lowest, mut lag) = (None, None);
     for thread in threads {
-        let (pushes, refused, position) = thread.counters.read();
-        stats.pushes += pushes;
-        stats.refused += refused;
-        granted.add(&thread.counters.granted());
+        let (figures, position) = thread.counters.read();
+        stats.figures.merge(&figures);
         stats.fills.extend(thread.counters.fills());
         lag = [lag, thread.counters.lag()].into_iter().flatten().reduce(ReplicationLag::max);
         SparseTableSize::add(&mut stats.sparse_tables, &thread.counters.sparse());
@@ -268,20 +261,11 @@ fn heartbeat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatS
     let turns = threads.iter().enumerate();
     let turns = turns.map(|(index, thread)| (format!("data-{index}"), thread.counters.turn_ms()));
     stats.slow_thread = heddle_agent::slowest(turns);
-    stats.granted_pulls = (granted.pulls() > 0).then(|| Box::new(granted));
-    let limit = status.memory_bytes();
-    if limit > 0 && stats.rss_bytes > limit {
-        tracing::warn!(resident = stats.rss_bytes, limit, "memory_limit_exceeded");
+    let (limit, resident) = (status.memory_bytes(), heddle_agent::resident_bytes());
+    if limit > 0 && resident > limit {
+        tracing::warn!(resident, limit, "memory_limit_exceeded");
     }
     stats
-}
-
-/// Resident memory of this process, from `VmRSS` in /proc/self/status (proc(5)).
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
 }
 
 #[cfg(test)]
@@ -311,10 +295,5 @@ mod tests {
         });
         assert_eq!(held(&[thread], Duration::from_secs(20)), Ok(None));
         answering.join().expect("the thread ends with its commands");
-    }
-
-    #[test]
-    fn resident_memory_is_known() {
-        assert!(resident_bytes().is_some_and(|bytes| bytes > 100_000));
     }
 }

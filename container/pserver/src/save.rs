@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crossbeam::channel::{Receiver, Sender, bounded};
 use heddle_backoff::Backoff;
 use heddle_protocol::failure::{ErrorClass, Failure};
+use heddle_protocol::process_figures::PROCESS;
 use heddle_protocol::spec::CheckpointDigest;
 use heddle_self_faults::Slowness;
 use heddle_shard::{ShardConfig, SnapshotGone, SnapshotHead};
@@ -23,7 +24,7 @@ use heddle_storage::{
 use crate::layout::{self, Moment};
 use crate::message::{Buffer, DataCommand, DataThreadHandle};
 use crate::saved_shard::{SavedShard, ShardStatistics};
-use crate::status::PserverStatus;
+use crate::saver_time::SaverTime;
 use crate::throttle::BandwidthLimit;
 
 /// Values of a piece: 256 KiB, which a data thread copies in some 25 µs. A multiple of the snapshot's unit.
@@ -51,8 +52,6 @@ pub(crate) struct SaveJob {
     pub(crate) bandwidth: Option<Arc<BandwidthLimit>>,
     /// Ordered by an operator, to show that the job survives it.
     pub(crate) slowness: Slowness,
-    /// Counts what is written.
-    pub(crate) status: Arc<PserverStatus>,
 }
 
 /// Why a shard was not saved.
@@ -184,7 +183,7 @@ async fn save_once(job: &SaveJob) -> Result<SavedShard, SaveFailure> {
     let mut writer =
         ShardWriter::create_with(&*storage, location.path(), header, job.digest).await?;
     writer.write(Bytes::from(head.dedup_state)).await?;
-    let mut saver = job.status.saved.saver();
+    let mut saver = SaverTime::start(&PROCESS);
     let mut statistics = ShardStatistics::new(&job.config, &head.sparse_rows);
     while let Some(buffer) = pieces.next()? {
         statistics.add(&buffer);

@@ -4,16 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use heddle_protocol::ids::{Epoch, Generation};
 
-use crate::save_counters::SaveCounters;
-
 /// Values for heartbeats.
 #[derive(Default)]
 pub(crate) struct PserverStatus {
     epoch: AtomicU64,
     /// Memory of the spec, bytes; 0 before the spec is known.
     memory_bytes: AtomicU64,
-    /// Written by savers.
-    pub(crate) saved: SaveCounters,
 }
 
 impl PserverStatus {

@@ -19,12 +19,11 @@ mod replicas;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use heddle_protocol::control::{
-    BeginPhase, GrantedPulls, LoadShards, LostShards, Phase, ShardState,
-};
+use heddle_protocol::control::{BeginPhase, LoadShards, LostShards, Phase, ShardState};
 use heddle_protocol::frame::{Header, Kind, Status};
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, Role, ShardId, Step};
 use heddle_protocol::mutation::Mutation;
+use heddle_protocol::process_figures::{ProcessFigure, ProcessFigures};
 
 use crate::cut::OpenCut;
 use crate::effect::{Conn, Flow, ShardEffect};
@@ -102,19 +101,15 @@ impl ShardSet {
         serving.map(|shard| (shard.phase(), shard.step())).min()
     }
 
-    /// Push frames applied or staged, and frames rejected, since the start.
+    /// What it has counted since the start.
     #[must_use]
-    pub fn counts(&self) -> (u64, u64) {
-        let add = |(pushes, refused), shard: &Shard| {
-            (pushes + shard.counts().pushes, refused + shard.counts().refused)
-        };
-        self.shards.values().fold((0, self.refused), add)
-    }
-
-    /// SSP: pulls granted since the start.
-    #[must_use]
-    pub fn granted(&self) -> &GrantedPulls {
-        self.clocked.granted()
+    pub fn figures(&self) -> ProcessFigures {
+        let mut figures = self.clocked.figures();
+        let counts = || self.shards.values().map(Shard::counts);
+        figures.set(ProcessFigure::Pushes, counts().map(|counts| counts.pushes).sum());
+        let refused: u64 = counts().map(|counts| counts.refused).sum();
+        figures.set(ProcessFigure::FramesRefused, self.refused + refused);
+        figures
     }
 
     /// Its shards.

@@ -7,12 +7,10 @@
 //! receivers can ignore a stale one. Framing, sockets and authentication are in `heddle-agent` and `heddle-am`.
 
 mod command;
-mod granted_pulls;
 mod model_save;
 mod ordered_fault;
 mod replica;
 mod report;
-mod saved_bytes;
 mod sparse_table_size;
 mod state;
 mod tokens;
@@ -23,7 +21,6 @@ pub use command::{
     Base, BeginPhase, Command, CommandEnvelope, CutAt, EndCut, LaneGrant, LoadShards, LostShards,
     Phase, ShardPlace, Sharing, TakeCut, TaskGrant, TaskHandOut, Welcome,
 };
-pub use granted_pulls::{GAP_BOUNDS, GrantedPulls};
 pub use model_save::{
     BLOCK_MS_MAX, BLOCK_MS_MIN, ExportFailure, ExportOrder, ExportProgress, ExportedFile,
     ExportedModel, SaveAnswer, SaveRequest,
@@ -37,7 +34,6 @@ pub use replica::{
     ShardStop, ShardView,
 };
 pub use report::{Registration, Report, ReportEnvelope};
-pub use saved_bytes::SavedBytes;
 pub use sparse_table_size::SparseTableSize;
 pub use state::{
     HeartbeatStats, InputWait, LongStep, PserverState, ShardState, TaskPosition, ThreadTurn,

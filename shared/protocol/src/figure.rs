@@ -9,72 +9,79 @@ use std::fmt;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A figure. The order of the variants is the order in which figures are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Figure {
-    /// Mean log-loss per record.
-    LogLoss,
-    /// Mean hinge loss per record.
-    Hinge,
-    /// Mean squared hinge loss per record.
-    SquaredHinge,
-    /// Root of the mean squared residual.
-    Rmse,
-    /// Mean absolute residual.
-    Mae,
-    /// Share of the labels' variance that the model explains, at most 1.
-    R2,
-    /// Area under the ROC curve.
-    Auc,
-    /// Bound of the error that binning of scores causes in [`Figure::Auc`]. Not printed.
-    AucError,
-    /// Share of records whose class the model names.
-    Accuracy,
-    /// K-means: sum of squared distances from the nearest centre.
-    Inertia,
-    /// K-means: squared movement of the centres in the last pass, as a share of the data's variance.
-    Moved,
-    /// K-means: clusters without a record in the last pass.
-    Empty,
+macro_rules! figures {
+    ($($(#[doc = $help:literal])+ $figure:ident $key:literal $name:literal;)+) => {
+        /// A figure. The order of the variants is the order in which figures are printed.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Figure {
+            $($(#[doc = $help])+ $figure,)+
+        }
+
+        impl Figure {
+            /// All of them.
+            pub fn all() -> impl Iterator<Item = Self> {
+                [$(Self::$figure),+].into_iter()
+            }
+
+            /// Its name in JSON: `log_loss`.
+            #[must_use]
+            pub fn key(self) -> &'static str {
+                match self { $(Self::$figure => $key,)+ }
+            }
+
+            /// Its name in text: `log-loss`.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$figure => $name,)+ }
+            }
+
+            /// The name of its metric: `heddle_test_log_loss`.
+            #[must_use]
+            pub fn metric(self) -> &'static str {
+                match self { $(Self::$figure => concat!("heddle_test_", $key),)+ }
+            }
+
+            /// What it is.
+            #[must_use]
+            pub fn help(self) -> &'static str {
+                match self { $(Self::$figure => concat!($($help),+).trim_ascii(),)+ }
+            }
+        }
+    };
 }
 
-/// Figures with their names in JSON and in text.
-const NAMES: [(Figure, &str, &str); 12] = [
-    (Figure::LogLoss, "log_loss", "log-loss"),
-    (Figure::Hinge, "hinge", "hinge"),
-    (Figure::SquaredHinge, "squared_hinge", "squared-hinge"),
-    (Figure::Rmse, "rmse", "rmse"),
-    (Figure::Mae, "mae", "mae"),
-    (Figure::R2, "r2", "r2"),
-    (Figure::Auc, "auc", "auc"),
-    (Figure::AucError, "auc_error", "auc-error"),
-    (Figure::Accuracy, "accuracy", "accuracy"),
-    (Figure::Inertia, "inertia", "inertia"),
-    (Figure::Moved, "moved", "moved"),
-    (Figure::Empty, "empty", "empty"),
-];
+figures! {
+    /// Mean log-loss of the last evaluation.
+    LogLoss "log_loss" "log-loss";
+    /// Mean hinge loss of the last evaluation.
+    Hinge "hinge" "hinge";
+    /// Mean squared hinge loss of the last evaluation.
+    SquaredHinge "squared_hinge" "squared-hinge";
+    /// Root of the mean squared residual of the last evaluation.
+    Rmse "rmse" "rmse";
+    /// Mean absolute residual of the last evaluation.
+    Mae "mae" "mae";
+    /// Share of the labels' variance that the last evaluation's scores explain.
+    R2 "r2" "r2";
+    /// AUC of the last evaluation.
+    Auc "auc" "auc";
+    /// Bound of the error that binning of scores causes in the AUC. Not printed.
+    AucError "auc_error" "auc-error";
+    /// Share of the last evaluation's records whose class the model names.
+    Accuracy "accuracy" "accuracy";
+    /// Sum of squared distances from the nearest centre in the last evaluation.
+    Inertia "inertia" "inertia";
+    /// Squared movement of the centres before the last evaluation, as a share of the variance.
+    Moved "moved" "moved";
+    /// Clusters without a record in the pass before the last evaluation.
+    Empty "empty" "empty";
+}
 
 impl Figure {
-    /// All of them.
-    pub fn all() -> impl Iterator<Item = Self> {
-        NAMES.iter().map(|(figure, ..)| *figure)
-    }
-
-    /// Its name in text: `log-loss`.
+    /// Whether it is shown to users.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        self.names().1
-    }
-
-    /// Its name in JSON: `log_loss`.
-    #[must_use]
-    pub fn key(self) -> &'static str {
-        self.names().0
-    }
-
-    fn names(self) -> (&'static str, &'static str) {
-        let found = NAMES.iter().find(|(figure, ..)| *figure == self);
-        found.map_or(("", ""), |(_, key, name)| (key, name))
+    pub fn is_printed(self) -> bool {
+        self != Self::AucError
     }
 }
 
@@ -123,7 +130,7 @@ impl EvaluationFigures {
 
     /// The figures to print, in their order.
     pub fn printed(&self) -> impl Iterator<Item = (Figure, f64)> + '_ {
-        let printed = |(figure, _): &(&Figure, &f64)| **figure != Figure::AucError;
+        let printed = |(figure, _): &(&Figure, &f64)| figure.is_printed();
         self.0.iter().filter(printed).map(|(figure, value)| (*figure, *value))
     }
 }
@@ -178,8 +185,8 @@ impl<'de> Deserialize<'de> for EvaluationFigures {
             ) -> Result<EvaluationFigures, A::Error> {
                 let mut figures = EvaluationFigures::default();
                 while let Some(key) = map.next_key::<String>()? {
-                    match NAMES.iter().find(|(_, name, _)| *name == key) {
-                        Some((figure, ..)) => figures.insert(*figure, map.next_value()?),
+                    match Figure::all().find(|figure| figure.key() == key) {
+                        Some(figure) => figures.insert(figure, map.next_value()?),
                         None => {
                             map.next_value::<IgnoredAny>()?;
                         }
@@ -209,7 +216,6 @@ mod tests {
         .collect();
         assert_eq!(figures.to_string(), "log-loss 0.2118  auc 0.9729  accuracy 0.9250");
         assert_eq!(figures.loss(), Some((Figure::LogLoss, 0.21184)));
-        assert!(Figure::all().all(|figure| !figure.name().is_empty()));
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub mod metrics;
 pub mod model;
 pub mod mutation;
 pub mod plan_file;
+pub mod process_figures;
 pub mod set_aside;
 pub mod spec;
 pub mod table_statistics;

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::control::{GrantedPulls, ReplicationLag, SavedBytes};
+use crate::control::ReplicationLag;
 use crate::figure::EvaluationFigures;
 use crate::ids::{Attempt, CutId, Epoch, Incarnation, PhaseNo, RunId, ShardId, Slot, Step};
+use crate::process_figures::{ProcessFigure, ProcessFigures};
 use crate::set_aside::SetAsideTask;
 use crate::table_statistics::TableStatistics;
 
@@ -46,10 +47,11 @@ pub use stragglers::StragglersView;
 pub use training::TrainingPassView;
 
 /// Where a job stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum JobState {
     /// Waiting for containers, or for shards to be loaded.
+    #[default]
     Starting,
     /// Steps are taken.
     Running,
@@ -98,8 +100,10 @@ pub struct SlotView {
     pub pid: u32,
     /// Trainer: records per second lately. Pserver: push frames per second lately.
     pub per_second: f64,
-    /// Resident memory, bytes.
-    pub rss_bytes: u64,
+    /// Figures of its process with [`FigureScope::Slot`](crate::process_figures::FigureScope::Slot), in JSON fields of this
+    /// object.
+    #[serde(flatten)]
+    pub figures: ProcessFigures,
     /// Records computed (trainer) or push frames taken (pserver) by this container.
     pub total: u64,
     /// How old its last heartbeat was when the view was made, ms; none while no process is registered.
@@ -108,10 +112,6 @@ pub struct SlotView {
     /// Registered and idle, to take the place of a lost one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub spare: bool,
-    /// Parameter server: frames that it refused in its life, of trainers and of other parameter servers: of another epoch or term, of
-    /// a container that was replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub frames_refused: Option<u64>,
     /// Which container of the cluster it is; none locally, and while it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
@@ -128,11 +128,10 @@ impl SlotView {
             host: String::new(),
             pid: 0,
             per_second: 0.0,
-            rss_bytes: 0,
+            figures: [(ProcessFigure::ResidentBytes, 0)].into_iter().collect(),
             total: 0,
             heartbeat_age_ms: None,
             spare: false,
-            frames_refused: None,
             placement: None,
         }
     }
@@ -302,7 +301,7 @@ impl EvaluationView {
 pub const RECOVERIES_MAX: usize = 500;
 
 /// A job as it stands.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobView {
     /// The run.
     pub run: RunId,
@@ -371,12 +370,10 @@ pub struct JobView {
     /// Tasks dispatched by this attempt whose input is stored on hosts that are known; none while there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_locality: Option<DataLocality>,
-    /// SSP: pulls that the pservers have granted in this attempt, with their gaps and waits; none before the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub granted_pulls: Option<GrantedPulls>,
-    /// What the pservers of this attempt have written of checkpoints; none before the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub saved: Option<SavedBytes>,
+    /// Figures of the processes of this attempt with [`FigureScope::Job`](crate::process_figures::FigureScope::Job), merged,
+    /// in JSON fields of this object.
+    #[serde(flatten)]
+    pub figures: ProcessFigures,
     /// Sparse tables: their sizes by the last heartbeats of the pservers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sparse_tables: Vec<SparseTableView>,
@@ -441,49 +438,6 @@ impl JobView {
         attempt: Attempt,
         started_ms: u64,
     ) -> Self {
-        Self {
-            run,
-            name: name.into(),
-            state: JobState::Starting,
-            attempt,
-            epoch: Epoch::default(),
-            phase: PhaseNo(0),
-            phase_text: String::new(),
-            step: Step(0),
-            tasks_done: 0,
-            tasks: 0,
-            rows: 0,
-            rows_per_second: 0.0,
-            training_loss: None,
-            phase_done: None,
-            left_ms: None,
-            started_ms,
-            slots: Vec::new(),
-            checkpoints: Vec::new(),
-            mirrors: Vec::new(),
-            checkpoints_taken: 0,
-            recoveries: Vec::new(),
-            recoveries_total: 0,
-            passes: Vec::new(),
-            evaluations: Vec::new(),
-            kept_pass: None,
-            bad_records: 0,
-            set_aside: Vec::new(),
-            stragglers: None,
-            data_locality: None,
-            granted_pulls: None,
-            saved: None,
-            sparse_tables: Vec::new(),
-            storage_wait: None,
-            credentials: None,
-            replication: None,
-            updates_lost: None,
-            spares: None,
-            model_saves: None,
-            chaos: None,
-            message: String::new(),
-            application: None,
-            history: History::default(),
-        }
+        Self { run, name: name.into(), attempt, started_ms, ..Self::default() }
     }
 }

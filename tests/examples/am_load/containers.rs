@@ -339,12 +339,7 @@ fn hooks(
         }),
         beat: Box::new(move || {
             let seen = look(&beaten);
-            HeartbeatStats {
-                rss_bytes: 1 << 30,
-                epoch: seen.epoch,
-                phase: seen.phase,
-                ..HeartbeatStats::default()
-            }
+            HeartbeatStats { epoch: seen.epoch, phase: seen.phase, ..HeartbeatStats::default() }
         }),
         command: Box::new(move |command| {
             let _ending = commands.send((member, command));

@@ -16,6 +16,7 @@ use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Incarnation, Lane, Member, PhaseNo, RunId, ShardId, Slot,
     Step, TaskAttempt, TaskId,
 };
+use heddle_protocol::process_figures::ProcessFigure;
 use heddle_protocol::spec::Consistency;
 use heddle_shard::{Conn, PulledRows, Shard, ShardEffect, ShardReport, ShardSet};
 
@@ -432,7 +433,8 @@ impl Scene {
     /// SSP: the largest gap of a pull that a shard has granted.
     #[must_use]
     pub fn gap_max(&self) -> u64 {
-        self.hosts.iter().map(|host| host.granted().gap_max).max().unwrap_or(0)
+        let gaps = self.hosts.iter().map(|host| host.figures().get(ProcessFigure::PullGapMax));
+        gaps.max().unwrap_or(0)
     }
 
     /// A task has no more steps.

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use heddle_protocol::control::GrantedPulls;
 use heddle_protocol::ids::Slot;
+use heddle_protocol::process_figures::ProcessFigure;
 use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::hadoop::wait::wait_until;
 use heddle_tests::local::{Run, am_pid, heddle, kill9, pid_of, write_libsvm};
@@ -46,15 +46,15 @@ fn ended(run: Run) -> JobView {
 }
 
 /// What the shards have measured.
-fn granted(view: &JobView) -> &GrantedPulls {
-    view.granted_pulls.as_ref().expect("pulls were granted")
+fn granted(view: &JobView, figure: ProcessFigure) -> u64 {
+    view.figures.known(figure).expect("pulls were granted")
 }
 
 fn training(run: &mut Run, trainers: u32) -> JobView {
     let is_running = |view: &JobView| {
         (0..trainers).all(|index| pid_of(view, Slot::trainer(index)).is_ok())
             && view.state == JobState::Running
-            && view.granted_pulls.is_some()
+            && view.figures.known(ProcessFigure::PullGaps).is_some()
     };
     run.wait_for("all train", LIMIT, is_running).expect("they train")
 }
@@ -78,7 +78,8 @@ fn undisturbed_jobs_train_within_their_staleness() {
         let view = ended(run);
         let rows = u64::from(PASSES * FILES * ROWS);
         assert!(view.rows >= rows, "{} rows of staleness {staleness}", view.rows);
-        assert!(granted(&view).gap_max <= u64::from(staleness), "{:?}", granted(&view));
+        let gap_max = granted(&view, ProcessFigure::PullGapMax);
+        assert!(gap_max <= u64::from(staleness), "{gap_max}");
     }
 }
 
@@ -100,9 +101,10 @@ fn disturbed(staleness: u32) {
     .expect("it is replaced");
     cut(dir.path(), &mut run);
     let view = ended(run);
-    let pulls = granted(&view);
-    assert!(pulls.gap_max <= u64::from(staleness), "{pulls:?}");
-    assert!(pulls.waited > 0 && pulls.waited_us > 0, "fast trainers waited: {pulls:?}");
+    let pulls = |figure| granted(&view, figure);
+    assert!(pulls(ProcessFigure::PullGapMax) <= u64::from(staleness), "{:?}", view.figures);
+    let waited = [ProcessFigure::PullsWaited, ProcessFigure::PullWait].map(pulls);
+    assert!(waited.iter().all(|waited| *waited > 0), "fast trainers waited: {waited:?}");
     assert!(view.recoveries.iter().any(|recovery| recovery.slot == Some(Slot::trainer(1))));
 }
 
@@ -155,7 +157,7 @@ fn trainer_that_dies_without_a_master_holds_up_nobody() {
     kill(am, Signal::SIGCONT).expect("it is stopped");
     went_on.expect("training goes on");
     let view = ended(run);
-    assert_eq!(granted(&view).gap_max, 0);
+    assert_eq!(granted(&view, ProcessFigure::PullGapMax), 0);
 }
 
 /// Each of three pservers is lost once. Its backup serves, and knows the clocks of all trainers before it grants a pull.
@@ -180,8 +182,8 @@ fn staleness_holds_when_pservers_with_backups_are_lost() {
                 .expect("noticed");
         }
         let view = ended(run);
-        let pulls = granted(&view);
-        assert!(pulls.gap_max <= u64::from(staleness), "{pulls:?}");
+        let gap_max = granted(&view, ProcessFigure::PullGapMax);
+        assert!(gap_max <= u64::from(staleness), "{gap_max}");
         assert_eq!(view.epoch.count, 0, "no rollback: {:?}", view.recoveries);
         assert!(view.rows >= u64::from(3 * FILES * ROWS), "{} rows", view.rows);
     }

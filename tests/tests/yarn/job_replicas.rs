@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::{Role, SaveNo, Slot};
+use heddle_protocol::process_figures::ProcessFigure;
 use heddle_protocol::view::{
     JobEvent, JobState, JobView, RecoveryKind, RecoveryView, SlotState, SlotView,
 };
@@ -371,8 +372,9 @@ fn stopped_primary_that_wakes_changes_nothing() -> Result<()> {
     })?;
     ensure!(view.epoch == watch.view.epoch && submitted.rollbacks().is_empty(), "{view:#?}");
     ensure!(added(&watch.view, &view).is_empty(), "{:?}", added(&watch.view, &view));
-    let refused =
-        |view: &JobView| view.slots.iter().filter_map(|it| it.frames_refused).sum::<u64>();
+    let refused = |view: &JobView| {
+        view.slots.iter().map(|it| it.figures.get(ProcessFigure::FramesRefused)).sum::<u64>()
+    };
     println!("{} frames refused, {} of them since it woke", refused(&view), {
         refused(&view).saturating_sub(refused(&watch.view))
     });

@@ -2,11 +2,13 @@
 
 use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::ids::{Role, Slot, Step};
+use heddle_protocol::process_figures::FigureScope;
 use heddle_protocol::view::{History, JobState, JobView, SlotState, SlotView, SparseTableView};
 
 use super::Core;
 use crate::checkpoint::schedule::total_steps;
 use crate::fleet::slots::{SlotEntry, SlotStatus};
+use crate::fleet::totals::work_figure;
 use crate::stage::{JobStage, StageKind};
 use crate::time::MonotonicMs;
 use crate::work::phases::phase_text;
@@ -64,8 +66,7 @@ impl Core {
             set_aside: self.work.set_aside().to_vec(),
             stragglers: self.work.stragglers(),
             data_locality: self.work.data_locality(),
-            granted_pulls: self.fleet.granted_pulls(),
-            saved: self.fleet.saved_bytes(),
+            figures: self.fleet.figures().of(FigureScope::Job),
             sparse_tables: self.sparse_tables(),
             storage_wait: self.fleet.storage_wait(),
             credentials: self.credentials.view(&self.fleet),
@@ -148,13 +149,9 @@ fn slot_view(slot: Slot, entry: &SlotEntry, now: MonotonicMs) -> SlotView {
             host: holder.host.clone(),
             pid: holder.pid,
             per_second: holder.per_second,
-            rss_bytes: holder.beat.rss_bytes,
+            figures: holder.beat.figures.of(FigureScope::Slot),
             heartbeat_age_ms: Some(now.since(holder.beat_at)),
-            total: match slot.role {
-                Role::Pserver => holder.beat.pushes,
-                Role::Trainer => holder.beat.rows,
-            },
-            frames_refused: (slot.role == Role::Pserver).then_some(holder.beat.refused),
+            total: holder.beat.figures.get(work_figure(slot.role)),
             ..empty(SlotState::Running)
         },
     }

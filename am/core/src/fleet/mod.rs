@@ -21,13 +21,14 @@ mod shard_holders;
 pub(crate) mod slots;
 pub(crate) mod slow_nodes;
 pub(crate) mod storage_wait;
-mod totals;
+pub(crate) mod totals;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, HeartbeatStats, Welcome};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
+use heddle_protocol::process_figures::{ProcessFigure, ProcessFigures};
 use heddle_protocol::view::StorageWaitView;
 
 use crate::action::{Action, ConnectionId, ContainerName, ContainerOrder};
@@ -42,7 +43,7 @@ use restart_policy::{Cause, FailureClass, FailureHistory};
 use slots::{ContainerInfo, RegisteredContainer, SlotEntry, SlotStatus, Slots};
 use slow_nodes::SlowNodes;
 use storage_wait::StorageWait;
-use totals::CountersOfLost;
+use totals::work_figure;
 
 /// A container that must be given up, and why. [`Fleet::lose`] does it.
 #[derive(Clone, Debug)]
@@ -115,7 +116,7 @@ pub(crate) struct Fleet {
     ended_connections: BTreeMap<ConnectionId, Slot>,
     /// Steps of all trainers, including those that are gone.
     steps: u64,
-    counters_of_lost: CountersOfLost,
+    figures_of_lost: ProcessFigures,
     /// The first command to every container.
     welcome: Arc<Command>,
 }
@@ -150,7 +151,7 @@ impl Fleet {
             storage_wait: StorageWait::default(),
             ended_connections: BTreeMap::new(),
             steps: 0,
-            counters_of_lost: CountersOfLost::default(),
+            figures_of_lost: ProcessFigures::default(),
             welcome: Arc::new(Command::Welcome(Box::new(welcome))),
         }
     }
@@ -354,8 +355,13 @@ impl Fleet {
         }
     }
 
-    /// Takes in a heartbeat.
-    pub(crate) fn heartbeat(&mut self, member: Member, beat: HeartbeatStats, ctx: &mut Context) {
+    /// Takes in a heartbeat. Its figures are those that changed.
+    pub(crate) fn heartbeat(
+        &mut self,
+        member: Member,
+        mut beat: HeartbeatStats,
+        ctx: &mut Context,
+    ) {
         let now = ctx.now();
         self.storage_wait_reported(member.slot, beat.input_wait.as_ref(), ctx);
         if member.slot.role == Role::Trainer {
@@ -366,14 +372,15 @@ impl Fleet {
             return;
         };
         let span_ms = now.since(holder.beat_at);
-        let (before, after) = match member.slot.role {
-            Role::Pserver => (holder.beat.pushes, beat.pushes),
-            Role::Trainer => (holder.beat.rows, beat.rows),
-        };
+        let mut figures = holder.beat.figures.clone();
+        figures.update(&beat.figures);
+        let more = |of: ProcessFigure| figures.get(of).saturating_sub(holder.beat.figures.get(of));
+        let work = more(work_figure(member.slot.role));
+        self.steps = self.steps.saturating_add(more(ProcessFigure::Steps));
         if span_ms > 0 {
-            holder.per_second = after.saturating_sub(before) as f64 * 1000.0 / span_ms as f64;
+            holder.per_second = work as f64 * 1000.0 / span_ms as f64;
         }
-        self.steps = self.steps.saturating_add(beat.steps.saturating_sub(holder.beat.steps));
+        beat.figures = figures;
         holder.beat = beat;
         holder.beat_at = now;
     }
@@ -403,7 +410,7 @@ impl Fleet {
         self.storage_wait_over(slot, ctx);
         // What it had done counts, at the job's end too.
         if let Some(holder) = &holder {
-            self.counters_of_lost.add(slot.role, &holder.beat);
+            self.figures_of_lost.merge_lost(&holder.beat.figures);
         }
         if job_is_ending {
             return LossOutcome::NothingFollows;

@@ -15,6 +15,7 @@ mod early_stop;
 mod ending;
 mod expiry;
 mod failover;
+mod figures;
 mod hand_over;
 mod happy;
 mod harness;

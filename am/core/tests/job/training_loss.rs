@@ -3,6 +3,7 @@
 use heddle_protocol::control::{Operation, Report};
 use heddle_protocol::ids::{Member, TaskId};
 use heddle_protocol::metrics::{LossSum, RecordSums, TaskMetrics};
+use heddle_protocol::process_figures::ProcessFigure;
 use heddle_protocol::spec::{AlgorithmKind, Consistency, Every};
 use heddle_protocol::view::{JobEvent, TrainingPassView};
 
@@ -189,7 +190,10 @@ fn share_and_time_left_follow_the_records() {
     assert_eq!(job.core.view().left_ms, None, "no trainer has reported a rate");
     for rows in [0, 20] {
         job.now += 1_000;
-        job.beat(trainer, |beat| (beat.rows, beat.loss_rows) = (rows, rows));
+        job.beat(trainer, |beat| {
+            beat.figures.set(ProcessFigure::Rows, rows);
+            beat.loss_rows = rows;
+        });
     }
     let view = job.core.view();
     assert_eq!(view.phase_done, Some(0.5), "20 of 40 records");

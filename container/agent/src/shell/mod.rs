@@ -23,10 +23,11 @@ use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::ids::Attempt;
 use heddle_protocol::lines::encode_line;
+use heddle_protocol::process_figures::{PROCESS, ProcessFigure, ProcessFigures};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-use crate::environment::{AmPlace, ContainerEnvironment};
+use crate::environment::{AmPlace, ContainerEnvironment, resident_bytes};
 use crate::machine::{AgentExit, ControlMachine, Input, Output};
 use connection::{ConnectionError, ConnectionEvent, connect};
 pub use leader::{AddressLookup, ReadHighest};
@@ -43,7 +44,7 @@ pub struct Hooks {
     /// Returns the registration of a new connection: the shards, lanes or tasks that the process holds. `None` if they
     /// are not known yet; the connection is then closed, and the next one calls again.
     pub register: Box<dyn FnMut() -> Option<Report> + Send>,
-    /// Returns the figures of a heartbeat.
+    /// Returns the state and figures of a heartbeat, without those that are counted in [`PROCESS`].
     pub beat: Box<dyn FnMut() -> HeartbeatStats + Send>,
     /// Receives a command.
     pub command: Box<dyn FnMut(Command) + Send>,
@@ -129,6 +130,8 @@ struct ControlThread {
     /// The last known address of the ApplicationMaster. Its attempt never decreases.
     leader: Option<AmAddress>,
     looking: bool,
+    /// The figures of the last heartbeat.
+    reported: ProcessFigures,
     finds: mpsc::UnboundedSender<Option<AmAddress>>,
     found: mpsc::UnboundedReceiver<Option<AmAddress>>,
 }
@@ -148,6 +151,7 @@ impl ControlThread {
         Self {
             leader,
             looking: false,
+            reported: ProcessFigures::default(),
             finds,
             found,
             task: None,
@@ -306,8 +310,14 @@ impl ControlThread {
                     let _gone = self.events.send((self.connection, event));
                 }
             }
-            Output::Heartbeat => {
+            Output::Heartbeat { all } => {
                 let mut beat = (self.hooks.beat)();
+                beat.figures.merge(&PROCESS.read());
+                beat.figures.set(ProcessFigure::ResidentBytes, resident_bytes());
+                let before = std::mem::replace(&mut self.reported, *beat.figures);
+                if !all {
+                    *beat.figures = self.reported.changed_since(&before);
+                }
                 beat.unheard_ms = self.machine.unheard_ms(self.now());
                 beat.control_lost_ms = self
                     .lost_at

@@ -305,11 +305,7 @@ impl DataThread {
     /// Updates the counters for heartbeats.
     pub(super) fn publish(&self) {
         let shards = self.shards.borrow();
-        let (pushes, refused) = shards.counts();
-        self.counters.publish(pushes, refused, shards.position());
-        if shards.granted().pulls() > 0 {
-            self.counters.publish_granted(shards.granted());
-        }
+        self.counters.publish(&shards.figures(), shards.position());
         if shards.is_replicated() {
             let lag = shards.replication_lag(self.started.elapsed());
             self.counters.publish_lag(lag);

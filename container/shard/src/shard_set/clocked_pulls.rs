@@ -10,10 +10,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use heddle_protocol::control::{GrantedPulls, Phase};
+use heddle_protocol::control::Phase;
 use heddle_protocol::frame::{Header, Kind, Status, flags};
 use heddle_protocol::ids::{Member, PhaseNo, ShardId, Step};
 use heddle_protocol::mutation::Mutation;
+use heddle_protocol::process_figures::{ProcessFigure, ProcessFigures};
 
 use super::clocks::{Clocks, FallingClock};
 use crate::effect::{Conn, Flow, ShardEffect};
@@ -30,7 +31,7 @@ pub(super) struct ClockedPulls {
     waiting_bytes: usize,
     /// The last clock of each connection that came before its epoch, its phase or the list with its trainer.
     early: BTreeMap<Conn, WaitingFrame>,
-    granted: GrantedPulls,
+    figures: ProcessFigures,
     now: Duration,
 }
 
@@ -72,9 +73,9 @@ impl ClockedPulls {
         self.now
     }
 
-    /// Pulls granted since the start.
-    pub(super) fn granted(&self) -> &GrantedPulls {
-        &self.granted
+    /// What it counts of granted pulls.
+    pub(super) fn figures(&self) -> ProcessFigures {
+        self.figures
     }
 
     /// Keeps a clock for what is on its way from the ApplicationMaster. It is not sent again, and a promoted copy may wait for
@@ -175,8 +176,13 @@ impl ClockedPulls {
         let Some(gap) = self.clocks.gap(member, frame.header.step.0) else {
             return false;
         };
-        let waited = since.map(|since| self.now.saturating_sub(since).as_micros());
-        self.granted.grant(gap, waited.map(|us| u64::try_from(us).unwrap_or(u64::MAX)));
+        self.figures.observe(ProcessFigure::PullGaps, gap);
+        self.figures.raise(ProcessFigure::PullGapMax, gap);
+        if let Some(since) = since {
+            let us = self.now.saturating_sub(since).as_micros();
+            self.figures.add(ProcessFigure::PullsWaited, 1);
+            self.figures.add(ProcessFigure::PullWait, u64::try_from(us).unwrap_or(u64::MAX));
+        }
         true
     }
 

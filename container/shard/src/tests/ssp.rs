@@ -1,5 +1,7 @@
 //! Clocks on one data thread. The schedules S1 to S10 break rules that look right; each test has the number of its schedule.
 //! Those that need the trainer's side are in the tests of the client and in `tests/tests/ssp_schedules.rs`.
+use heddle_protocol::process_figures::ProcessFigure::*;
+
 use super::*;
 
 fn ssp(staleness: u32) -> Node {
@@ -63,8 +65,8 @@ fn pull_is_granted_within_the_staleness() {
         assert!(!node.granted(fast), "the other one is behind");
         node.clock(slow, 11);
         assert!(node.granted(fast));
-        let granted = node.host.granted();
-        assert_eq!((granted.gap_max, granted.pulls()), (u64::from(staleness), 2));
+        let [largest, pulls] = [PullGapMax, PullGaps].map(|it| node.host.figures().get(it));
+        assert_eq!((largest, pulls), (u64::from(staleness), 2));
     }
 }
 
@@ -81,9 +83,9 @@ fn waiting_pulls_are_measured_and_free_pulls_do_not_wait() {
     node.now = Duration::from_millis(10);
     node.clock(slow, 1);
     assert!(node.granted(fast));
-    let granted = node.host.granted();
-    assert_eq!((granted.pulls(), granted.gap_max), (1, 1), "constants are not counted");
-    assert_eq!((granted.waited, granted.waited_us), (1, 7_000));
+    let figures = [PullGaps, PullGapMax, PullsWaited, PullWait];
+    let granted = figures.map(|figure| node.host.figures().get(figure));
+    assert_eq!(granted, [1, 1, 1, 7_000], "constants are not counted");
 }
 
 /// S1: a pull waits for another trainer while a cut is open. The barrier of its trainer passes it, so the cut is taken and
@@ -236,7 +238,7 @@ fn s9_clock_that_falls_is_refused() {
     assert!(!node.granted(t0));
     node.clock(t1, 8);
     assert!(node.granted(t0));
-    assert_eq!(node.host.counts().1, 2, "both were counted as refused");
+    assert_eq!(node.host.figures().get(FramesRefused), 2, "both were counted as refused");
 }
 
 /// S10: the slowest trainer is drained; a trainer never gets a task; a task has no steps; the last step of a phase.

@@ -1,22 +1,20 @@
 //! The part of a step that the algorithm does: timed for the heartbeat, and marked, since it may take long and may hang.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use heddle_fail_points::fail_point;
 use heddle_protocol::ids::TaskAttempt;
 
 use super::pipeline::{Pipeline, PipelineAction};
-use super::status::{Computing, SharedStatus};
+use super::status::SharedStatus;
 use crate::algorithm::Algorithm;
 
 /// The next action of a lane's or a task's steps. `attempt`: which hand-out of the task this is; 0 for a lane.
-/// `computed`: own computing time since the start.
 pub(super) fn next_action(
     pipeline: &mut Pipeline,
     algorithm: &mut dyn Algorithm,
     attempt: TaskAttempt,
     status: &SharedStatus,
-    computed: &mut Duration,
 ) -> Option<PipelineAction> {
     if let Some(task) = pipeline.task_ahead() {
         status.computes(task, attempt);
@@ -30,12 +28,11 @@ pub(super) fn next_action(
             std::thread::sleep(extra);
         }
         fail_point!("step-slowed");
-        let step = started.elapsed();
-        *computed += step;
+        let took = started.elapsed();
         let metrics = pipeline.metrics();
         let evaluated = matches!(action, Some(PipelineAction::Computed));
         let (rows, loss) = (metrics.rows - rows, metrics.loss_sum - loss);
-        status.computed(rows, loss, evaluated, Computing { step, total: *computed });
+        status.computed(rows, loss, evaluated, took);
     }
     status.computes_no_more();
     action

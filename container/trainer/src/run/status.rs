@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use heddle_agent::TurnCounter;
 use heddle_protocol::control::{HeartbeatStats, LongStep, TrainerState};
 use heddle_protocol::ids::{Member, Step, TaskAttempt, TaskId};
+use heddle_protocol::process_figures::ProcessFigure;
 use heddle_self_faults::Slowness;
 
 use super::record_time::RecordTime;
@@ -23,15 +24,6 @@ pub(super) struct SharedStatus {
     inner: Arc<Mutex<Inner>>,
     /// How slow an operator has ordered computations to be.
     pub(super) slowness: Slowness,
-}
-
-/// Own computing time, without waiting.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Computing {
-    /// Of the last step.
-    pub(super) step: Duration,
-    /// Since the start.
-    pub(super) total: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -95,18 +87,17 @@ impl SharedStatus {
         inner.computes = None;
     }
 
-    /// Counts a computed step: its records, their summed loss, its computing time and that since the start.
-    pub(super) fn computed(&self, rows: u64, loss: f64, evaluated: bool, computing: Computing) {
+    /// Counts a computed step: its records, their summed loss, its computing time without waiting.
+    pub(super) fn computed(&self, rows: u64, loss: f64, evaluated: bool, took: Duration) {
         let inner = &mut *self.lock();
-        inner.record_time.add(rows, computing.step);
+        inner.record_time.add(rows, took);
         let stats = &mut inner.stats;
-        stats.rows += rows;
+        stats.figures.add(ProcessFigure::Rows, rows);
         if evaluated {
-            stats.evaluated_rows += rows;
+            stats.figures.add(ProcessFigure::EvaluatedRows, rows);
         }
         stats.loss_rows += rows;
         stats.loss_sum += loss;
-        stats.compute_ms = computing.total.as_millis() as u64;
     }
 
     /// A phase begins: its loss is zero, and no step of it is measured.
@@ -141,19 +132,10 @@ impl SharedStatus {
             (for_ms >= LONG_STEP_MS).then_some(LongStep { task, attempt, for_ms })
         });
         stats.input_wait = waits.longest();
-        stats.rss_bytes = resident_bytes().unwrap_or(0);
         stats
     }
 }
 
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Resident memory of this process (proc(5), statm: pages, the second number).
-fn resident_bytes() -> Option<u64> {
-    const PAGE_BYTES: u64 = 4096;
-    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
-    Some(pages * PAGE_BYTES)
 }

@@ -6,7 +6,6 @@
 //! - A step or task is reported only after *every* shard has acknowledged it.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use heddle_client::machine::{ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, Unit};
 use heddle_protocol::control::{
@@ -16,6 +15,7 @@ use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Slot, Step, TaskAttempt, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::metrics::TaskMetrics;
+use heddle_protocol::process_figures::ProcessFigure;
 use heddle_protocol::spec::{JobSpec, NanPolicy, PhaseKind, phase_kind};
 use heddle_storage::chain;
 
@@ -44,8 +44,6 @@ pub(super) struct Trainer<P> {
     begun: Option<Era>,
     /// No more steps are computed.
     drained: bool,
-    /// Own computing time since the start, waiting excluded.
-    computed: Duration,
 }
 
 impl<P: DataPlane> Trainer<P> {
@@ -68,7 +66,6 @@ impl<P: DataPlane> Trainer<P> {
             work: None,
             begun: None,
             drained: false,
-            computed: Duration::ZERO,
         }
     }
 
@@ -376,7 +373,7 @@ impl<P: DataPlane> Trainer<P> {
         if let Some(pipeline) = work.pipeline(unit) {
             pipeline.reached(step);
         }
-        self.status.lock().stats.steps += 1;
+        self.status.lock().stats.figures.add(ProcessFigure::Steps, 1);
         self.stepped();
         self.progress();
         self.advance(unit);
@@ -446,8 +443,7 @@ impl<P: DataPlane> Trainer<P> {
             let Some(pipeline) = work.pipeline(unit) else {
                 return;
             };
-            let (algorithm, computed) = (&mut *self.algorithm, &mut self.computed);
-            let action = next_action(pipeline, algorithm, attempt, &self.status, computed);
+            let action = next_action(pipeline, &mut *self.algorithm, attempt, &self.status);
             match action {
                 None => return,
                 Some(PipelineAction::Pull(at, items)) => {

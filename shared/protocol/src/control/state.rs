@@ -3,13 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::command::LaneGrant;
-use super::granted_pulls::GrantedPulls;
 use super::model_save::ExportProgress;
 use super::replica::{FillProgress, ReplicaState, ReplicationLag};
-use super::saved_bytes::SavedBytes;
 use super::sparse_table_size::SparseTableSize;
 use crate::ids::{CutId, Epoch, Member, PhaseNo, ShardId, Step, TaskAttempt, TaskId};
 use crate::metrics::CountedPhase;
+use crate::process_figures::ProcessFigures;
 use crate::task_set::TaskSet;
 
 /// Progress of an ASP task on a shard or a trainer.
@@ -93,38 +92,21 @@ pub struct TrainerState {
     pub lanes: Vec<LaneGrant>,
 }
 
-/// Figures of a container, sent with each heartbeat. Counters run since the container's start.
+/// State and figures of a container, sent with each heartbeat. Counters run since the container's start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeartbeatStats {
-    /// Resident memory, bytes.
-    pub rss_bytes: u64,
-    /// Trainer: records computed, recomputed ones included.
-    pub rows: u64,
-    /// Trainer: those of `rows` that were computed for evaluations.
+    /// What it counts. On the wire the figures that changed since the heartbeat before; the first one after each registration
+    /// has all of them.
     #[serde(default)]
-    pub evaluated_rows: u64,
-    /// Trainer: steps reached (acknowledged by every shard).
-    pub steps: u64,
-    /// Trainer: own computing time, without waiting, ms.
-    pub compute_ms: u64,
+    pub figures: Box<ProcessFigures>,
     /// Trainer: own computing time for a record, the mean of its last 20 steps of this phase, ns; 0 before the first one.
     #[serde(default)]
     pub record_ns: u64,
-    /// Trainer: sum of training losses over `rows` of this phase, for progress only. Not finite where training diverges.
+    /// Trainer: sum of training losses over the records of this phase, for progress only. Not finite where training diverges.
     #[serde(with = "crate::metrics::any_float")]
     pub loss_sum: f64,
     /// Trainer: records behind `loss_sum`.
     pub loss_rows: u64,
-    /// Pserver: push frames applied or staged.
-    pub pushes: u64,
-    /// Pserver: frames refused (other epoch or term, no member, …), of trainers and of other pservers.
-    pub refused: u64,
-    /// Pserver, SSP: pulls granted; none before the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub granted_pulls: Option<Box<GrantedPulls>>,
-    /// Pserver: what it has written of checkpoints; none before the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub saved: Option<Box<SavedBytes>>,
     /// Pserver: its sparse tables, the shards added up.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sparse_tables: Vec<SparseTableSize>,
@@ -188,14 +170,6 @@ pub struct LongStep {
     pub attempt: TaskAttempt,
     /// How long it has been computed, ms.
     pub for_ms: u64,
-}
-
-impl HeartbeatStats {
-    /// Trainer: records computed for training and measuring.
-    #[must_use]
-    pub fn trained_rows(&self) -> u64 {
-        self.rows.saturating_sub(self.evaluated_rows)
-    }
 }
 
 /// A reader that waits for the storage of its input.

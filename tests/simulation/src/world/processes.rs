@@ -206,7 +206,7 @@ impl World {
                     let report = register(number, container);
                     self.send_up(number, ReportEnvelope { seq: 0, report });
                 }
-                agent::Output::Heartbeat => {
+                agent::Output::Heartbeat { .. } => {
                     let report = beat(container, self.events, self.now_ms);
                     let record_ns = 1_000 * slowness(&self.job, container.member);
                     let report = Report::Heartbeat(HeartbeatStats { record_ns, ..report });
@@ -516,7 +516,6 @@ fn beat(container: &Container, events: u64, now_ms: u64) -> HeartbeatStats {
         epoch,
         unreachable,
         export,
-        compute_ms: now_ms,
         ..HeartbeatStats::default()
     }
 }

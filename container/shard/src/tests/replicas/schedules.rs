@@ -1,5 +1,7 @@
 //! The schedules that break simpler protocols, and the rules one by one.
 
+use heddle_protocol::process_figures::ProcessFigure;
+
 use super::*;
 
 const OK: Option<(Kind, Status)> = Some((Kind::Ack, Status::Ok));
@@ -141,13 +143,14 @@ fn s12_copy_with_a_higher_term_refuses_the_stream() {
     copies.push(0, 1, whole(0, 0), -1.0);
     copies.replicate(0, 1);
     copies.promote(1, 2);
-    let refused = copies.hosts[1].counts().1;
+    let refused = copies.hosts[1].figures().get(ProcessFigure::FramesRefused);
     copies.push(0, 2, whole(0, 1), -1.0);
     copies.replicate(0, 1);
     // A superseded primary acknowledges nothing.
     assert_eq!(copies.answer(0, 2), Some((Kind::Refused, Status::WrongShard)));
     assert_eq!(copies.state(1).number, 1);
-    assert_eq!(copies.hosts[1].counts().1, refused + 1, "its write is counted");
+    let after = copies.hosts[1].figures().get(ProcessFigure::FramesRefused);
+    assert_eq!(after, refused + 1, "its write is counted");
     assert!(!copies.state(0).primary, "the refusal stops it");
 }
 
