@@ -12,6 +12,8 @@ mod documented;
 mod exceptions;
 #[path = "tidy/faults.rs"]
 mod faults;
+#[path = "tidy/json_types.rs"]
+mod json_types;
 #[path = "tidy/map.rs"]
 mod map;
 #[path = "tidy/nightly.rs"]
@@ -80,6 +82,11 @@ fn the_dialect_is_not_more_than_it_was() {
 #[test]
 fn metrics_are_documented() {
     documented::check_metrics();
+}
+
+#[test]
+fn json_is_documented() {
+    json_types::check_page(&sources::product());
 }
 
 #[test]
