@@ -7,9 +7,9 @@ use std::fmt::Write;
 use std::hint::black_box;
 use std::io;
 
+use heddle_input::Batch;
+use heddle_input::{Labels, RecordFormat};
 use heddle_protocol::spec::{DataFormat, LabelRange};
-use heddle_trainer::Batch;
-use heddle_trainer::reader::{Labels, RecordFormat};
 
 use crate::measurement::{Measurement, Samples, timed};
 use crate::random::SplitMix;

@@ -6,10 +6,10 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use click_log::{ClickLog, Shape, Split};
+use heddle_input::Batch;
+use heddle_input::{Labels, RecordFormat};
 use heddle_protocol::spec::{DataFormat, LabelRange, LossFunction};
-use heddle_trainer::Batch;
 use heddle_trainer::algorithm::loss::loss_and_slope;
-use heddle_trainer::reader::{Labels, RecordFormat};
 
 /// Features of the records.
 pub const FEATURES: u32 = 1_000_000;

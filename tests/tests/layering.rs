@@ -30,7 +30,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
         ("heddle-optimizer", &[]),
         ("heddle-protocol", &["heddle-optimizer"]),
         ("heddle-channel", &["heddle-protocol"]),
-        ("heddle-input", &["heddle-protocol"]),
+        ("heddle-input", &["heddle-protocol", "heddle-storage"]),
         ("heddle-metrics", &["heddle-protocol"]),
         ("heddle-self-faults", &["heddle-protocol"]),
         ("heddle-telemetry", &[]),
@@ -118,6 +118,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
             &[
                 "click-log",
                 "heddle-channel",
+                "heddle-input",
                 "heddle-optimizer",
                 "heddle-protocol",
                 "heddle-pserver",
@@ -164,7 +165,6 @@ fn the_pure_crates_have_no_runtime_below_them() {
     for name in [
         "heddle-am-core",
         "heddle-backoff",
-        "heddle-input",
         "heddle-md5-lanes",
         "heddle-metrics",
         "heddle-optimizer",

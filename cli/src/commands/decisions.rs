@@ -2,7 +2,7 @@
 
 use heddle_am::input;
 use heddle_am::warm_start::InitialCheckpoint;
-use heddle_input::{InitialJob, Sample, ValueDecision, decide};
+use heddle_input::{InitialJob, Sample, ValueDecision, decide, sample};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::file::Job;
@@ -11,7 +11,6 @@ use heddle_protocol::spec::{
 };
 use heddle_storage::StorageUrl;
 use heddle_trainer::export::label_scale_of;
-use heddle_trainer::sample::sample;
 
 use super::run::preflight::unreadable;
 use super::submit::resume;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use heddle_input::{Labels, ReadError};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::LossFunction;
 use heddle_storage::StorageUrl;
 use heddle_trainer::predict::{
     ClassOutput, ModelError, PredictError, Scored, ScoringModel, predict_files, predict_stream,
 };
-use heddle_trainer::reader::{Labels, ReadError};
 use serde::Serialize;
 
 use super::checkpoint_source::{location, reached, unusable};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use heddle_protocol::spec::JobSpec;
 
-use crate::batch::Batch;
+use heddle_input::Batch;
 
 /// The weights of a job's classes; the others weigh 1.
 #[derive(Clone, Debug, Default)]

@@ -27,9 +27,9 @@ use tokio::task::JoinHandle;
 use crate::algorithm::{KeyIndex, StepWork};
 use crate::class_weights::ClassWeights;
 use crate::first_bad::first_bad_before;
-use crate::reader::task::BadCount;
-use crate::reader::{BadPolicy, ReadError, RecordFormat, TaskReader};
-use crate::storage_wait::{ReaderWait, StorageWaits};
+use heddle_input::BadCount;
+use heddle_input::{BadPolicy, ReadError, RecordFormat, TaskReader};
+use heddle_input::{ReaderWait, StorageWaits};
 use heddle_storage::chain;
 
 /// Steps of one feed: one that is being read, one that is held until it is known whether another follows, and two for the
@@ -500,7 +500,7 @@ mod tests {
     use heddle_storage::{LocalStorage, StorePath};
 
     use super::*;
-    use crate::reader::Labels;
+    use heddle_input::Labels;
 
     /// Files with these numbers of records, one task per file; record r of file f has feature 100·f + r.
     fn settings(dir: &std::path::Path, rows: &[usize]) -> FeedSettings {

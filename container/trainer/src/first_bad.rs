@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use heddle_protocol::ids::TaskId;
 
-use crate::batch::Batch;
-use crate::reader::{ReadError, TaskReader};
+use heddle_input::Batch;
+use heddle_input::{ReadError, TaskReader};
 
 /// Longest look at the data before a bad record: the beginning of data is where a wrong format shows. Some 500 MB are read
 /// meanwhile.

@@ -1,44 +1,169 @@
-//! `training.batch = "auto"`: a batch size by the number of records.
-//!
-//! **Intuition.** A large batch costs less for each record: fewer keys are pulled and pushed. With gradients summed, FTRL loses
-//! nothing by it as long as a pass has some tens of steps. **Rule.** The largest power of two with which a pass has at least 64
-//! steps, all workers together 8 to 16,384 rows a step. Workers are the lanes (BSP), or the trainers at the most (SSP, ASP),
-//! whose exchanges are under way at the same time: updates of values that others are about to change add up, so that these have
-//! at most 4,096 rows, and at least 768 each where records are many and exchanges would cost most. **Measured** on 2 M rows ×
-//! 40, BSP: log-loss 0.4042 with 1,024 rows a step, 0.4044 with 8,192, 0.4048 with 16,384; ASP with 1, 2 and 4 trainers: 0.4043
-//! to 0.4055 with 4,096 rows, 0.4046 to 0.4117 with 16,384. Eight ASP trainers on two cores: 0.93 of the speed of 2,048 rows
-//! each with 512, 0.97 with 768, 0.98 with 1,024.
+//! A minibatch in compressed rows, reused from step to step.
 
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::spec::BatchFeatures;
 
-/// Steps of a pass at the least.
-const STEPS_MIN: u64 = 64;
-/// Rows of a step over all workers.
-const ROWS_MIN: u64 = 8;
-const ROWS_MAX: u64 = 16_384;
-/// The same where no worker waits for another.
-const ROWS_MAX_WITHOUT_STEPS: u64 = 4096;
-/// Records from which each of those workers has [`ROWS_EACH_MIN`].
-const MANY_RECORDS: u64 = 1_000_000;
-const ROWS_EACH_MIN: u64 = 768;
+/// Records of one step: labels, and features in compressed sparse rows.
+///
+/// Row `r` has the features `indices[offsets[r]..offsets[r + 1]]` (0-based, rising) with the values
+/// of the same positions. Buffers keep their memory when a batch is cleared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batch {
+    /// One per row: 0 or 1.
+    pub labels: Vec<f32>,
+    /// `[rows + 1]`, starting with 0.
+    pub offsets: Vec<u32>,
+    /// Features of all rows, concatenated; empty if features are any u64.
+    pub indices: Vec<u32>,
+    /// The same if features are any u64: their [positions](heddle_protocol::spec::position), in the order of the text.
+    pub positions: Vec<u64>,
+    /// A value for each feature, finite.
+    pub values: Vec<f32>,
+    /// Weights of the first records, finite and at least 0: empty where all are 1. Ask [`weight`](Self::weight).
+    pub weights: Vec<f32>,
+    /// The spellings of the negative class that occur.
+    pub(crate) negatives: Negatives,
+}
 
-/// Rows of a minibatch of each of `workers` (at least 1) for a pass over about `rows` records.
-#[must_use]
-pub fn auto_batch(rows: u64, workers: u32, consistency: Consistency) -> u32 {
-    let workers = u64::from(workers.max(1));
-    let (rows_max, each_min) = match consistency {
-        Consistency::Bsp => (ROWS_MAX, 1),
-        Consistency::Ssp | Consistency::Asp if rows >= MANY_RECORDS => {
-            (ROWS_MAX_WITHOUT_STEPS, ROWS_EACH_MIN)
+/// Which of the labels 0 and −1, which both mean the negative class, occur.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Negatives(u8);
+
+impl Negatives {
+    pub(crate) const ZERO: Self = Self(1);
+
+    /// Those of `self` that `other` lacks.
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Those of both.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The label as it is written.
+    pub(crate) fn word(self) -> &'static str {
+        if self == Self::ZERO { "0" } else { "-1" }
+    }
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self {
+            labels: Vec::new(),
+            offsets: vec![0],
+            indices: Vec::new(),
+            positions: Vec::new(),
+            values: Vec::new(),
+            weights: Vec::new(),
+            negatives: Negatives::default(),
         }
-        Consistency::Ssp | Consistency::Asp => (ROWS_MAX_WITHOUT_STEPS, 1),
-    };
-    let step = (rows / STEPS_MIN).clamp(ROWS_MIN, rows_max);
-    let most = (step / workers).max(1);
-    // Fewer rows than workers would need: one each.
-    let least = ROWS_MIN.div_ceil(workers).next_power_of_two();
-    let largest = 1u64 << most.ilog2();
-    u32::try_from(largest.max(least).max(each_min)).unwrap_or(1)
+    }
+}
+
+impl Batch {
+    /// Number of records.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there is no record.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Removes all records and keeps the memory.
+    pub fn clear(&mut self) {
+        self.labels.clear();
+        self.offsets.truncate(1);
+        self.indices.clear();
+        self.positions.clear();
+        self.values.clear();
+        self.weights.clear();
+        self.negatives = Negatives::default();
+    }
+
+    /// The features of row `row`: indices and values.
+    ///
+    /// # Panics
+    /// If the row does not exist.
+    #[must_use]
+    pub fn row(&self, row: usize) -> (&[u32], &[f32]) {
+        let range = self.offsets[row] as usize..self.offsets[row + 1] as usize;
+        (&self.indices[range.clone()], &self.values[range])
+    }
+
+    /// The weight of row `row`, from its text and of its class; `None` means 1.
+    #[inline]
+    #[must_use]
+    pub fn weight(&self, row: usize) -> Option<f32> {
+        self.weights.get(row).copied()
+    }
+
+    /// Multiplies the weight of row `row`.
+    ///
+    /// # Panics
+    /// If the row does not exist.
+    pub fn weigh(&mut self, row: usize, factor: f32) {
+        assert!(row < self.rows(), "the row exists");
+        if self.weights.len() <= row {
+            self.weights.resize(row + 1, 1.0);
+        }
+        // Finite: a product beyond the range is as heavy as a record can be.
+        self.weights[row] = (self.weights[row] * factor).min(f32::MAX);
+    }
+
+    /// Ends the row whose features were appended since the last one; a label of −1 becomes 0.
+    pub fn end_row(&mut self, label: f32) {
+        // Branchless: labels of real data are unordered.
+        self.negatives.0 |= u8::from(label == 0.0) | u8::from(label < 0.0) << 1;
+        self.end_row_as_written(label.max(0.0));
+    }
+
+    /// Ends the row whose features were appended since the last one.
+    pub fn end_row_as_written(&mut self, label: f32) {
+        self.labels.push(label);
+        // `full` keeps the number of features of a batch below 2³²: a record has at most 5 Mi, since its line has 10 MiB.
+        self.offsets.push(self.values.len() as u32);
+    }
+
+    /// Drops features appended since the last ended row.
+    pub(crate) fn drop_unended(&mut self) {
+        let end = self.offsets.last().map_or(0, |end| *end as usize);
+        self.indices.truncate(end);
+        self.positions.truncate(end);
+        self.values.truncate(end);
+    }
+
+    /// Takes the last row out.
+    pub(crate) fn drop_row(&mut self) {
+        self.labels.pop();
+        if self.rows() + 1 < self.offsets.len() {
+            self.offsets.pop();
+        }
+        self.weights.truncate(self.rows());
+        self.drop_unended();
+    }
+
+    /// Features of the last row; 0 without a row.
+    pub(crate) fn last_features(&self) -> usize {
+        match self.offsets[..] {
+            [.., start, end] => (end - start) as usize,
+            _ => 0,
+        }
+    }
+
+    /// Whether it takes no further record: at the wanted rows, or above the limit of features. It depends on the data and the
+    /// job alone, so steps do not depend on the trainer that reads them.
+    pub(crate) fn full(&self, rows_max: usize, limit: BatchFeatures) -> bool {
+        self.rows() >= rows_max || self.values.len() > limit.batch()
+    }
 }
 
 #[cfg(test)]
@@ -46,27 +171,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batch_follows_the_records_and_the_workers() {
-        for (rows, workers, bsp, asp) in [
-            (2_000_000, 1, 16_384, 4096),
-            (2_000_000, 2, 8_192, 2048),
-            (2_000_000, 4, 4_096, 1024),
-            (2_000_000, 16, 1024, 768),
-            (900_000, 16, 512, 256),
-            (32_561, 4, 64, 64),
-            (32_561, 1, 256, 256),
-            (3_601, 4, 8, 8),
-            (180, 4, 2, 2),
-            (10, 4, 2, 2),
-            (0, 1, 8, 8),
-            (1_000, 3, 4, 4),
-            (u64::MAX, 10_000, 1, 768),
-        ] {
-            let of = |consistency| auto_batch(rows, workers, consistency);
-            assert_eq!(of(Consistency::Bsp), bsp, "{rows} rows, {workers} lanes");
-            for consistency in [Consistency::Asp, Consistency::Ssp] {
-                assert_eq!(of(consistency), asp, "{rows} rows, {workers} trainers");
-            }
-        }
+    fn a_cleared_batch_is_like_a_new_one() {
+        let mut batch = Batch::default();
+        batch.indices.extend([1, 5]);
+        batch.values.extend([0.5, 2.0]);
+        batch.end_row(1.0);
+        assert_eq!(batch.row(0), (&[1, 5][..], &[0.5, 2.0][..]));
+        batch.indices.push(9);
+        batch.values.push(1.0);
+        batch.drop_unended();
+        assert_eq!(batch.indices, [1, 5]);
+        batch.clear();
+        assert_eq!(batch, Batch::default());
+    }
+
+    #[test]
+    fn last_row_can_be_taken_out() {
+        let mut batch = Batch::default();
+        batch.drop_row();
+        assert_eq!((&batch, batch.last_features()), (&Batch::default(), 0));
+        batch.indices.push(1);
+        batch.values.push(0.5);
+        batch.end_row(1.0);
+        let one = batch.clone();
+        batch.indices.extend([2, 3]);
+        batch.values.extend([0.5, 0.5]);
+        batch.end_row(1.0);
+        batch.weigh(1, 3.0);
+        assert_eq!(batch.last_features(), 2);
+        batch.drop_row();
+        assert_eq!((batch.rows(), batch.row(0)), (1, one.row(0)));
+        assert_eq!((batch.weight(0), batch.weights.len()), (Some(1.0), 1));
+    }
+
+    #[test]
+    fn rows_without_a_weight_take_no_memory() {
+        let mut batch = Batch::default();
+        (0..4).for_each(|_| batch.end_row(1.0));
+        assert_eq!(batch.weights.capacity(), 0);
+        batch.weigh(1, 2.5);
+        batch.weigh(1, 2.0);
+        let weights: Vec<_> = (0..4).map(|row| batch.weight(row)).collect();
+        assert_eq!(weights, [Some(1.0), Some(5.0), None, None]);
+        batch.weigh(1, f32::MAX);
+        assert_eq!(batch.weight(1), Some(f32::MAX));
+        batch.clear();
+        assert_eq!(batch, Batch::default());
     }
 }

@@ -12,7 +12,7 @@ use heddle_protocol::spec::{
 };
 use serde::Serialize;
 
-use crate::batch::auto_batch;
+use crate::batch_size::auto_batch;
 use crate::plan::workers;
 
 /// Features up to which columns are scaled: each step then computes with all weights.

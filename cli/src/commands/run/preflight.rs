@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use heddle_am::input::{InputError, PlannedInput};
 use heddle_am::own_model;
 use heddle_am::store::exit_code_of;
+use heddle_input::has_record;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::spec::{JobSpec, Location, ModelFormat};
 use heddle_storage::checkpoint::CheckpointDir;
 use heddle_storage::{Op, StorageError, check_place, connect, try_place};
 use heddle_trainer::export::{SAFETENSORS_FILE, TEXT_FILE};
-use heddle_trainer::first_record::has_record;
 use nix::unistd::{AccessFlags, access};
 
 use crate::am_client;

@@ -20,7 +20,7 @@ use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
 use super::loss::{Objective, count};
 use super::standard::{Columns, Standard, means};
 use super::{Algorithm, StepWork};
-use crate::batch::Batch;
+use heddle_input::Batch;
 
 /// The built-in algorithm `factorization-machine`.
 #[derive(Debug)]

@@ -32,7 +32,7 @@ pub use linear::LinearAlgorithm;
 pub use standard::Standard;
 pub(crate) use standard::label_scale;
 
-use crate::batch::Batch;
+use heddle_input::Batch;
 
 /// Computes the steps of a job. One instance serves all lanes or tasks of a trainer, one call at a time.
 ///

@@ -8,7 +8,7 @@ use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::LossFunction;
 
 use super::loss::{Objective, count, count_classes};
-use crate::batch::Batch;
+use heddle_input::Batch;
 
 /// The values that a step computes with.
 #[derive(Clone, Copy, Debug)]

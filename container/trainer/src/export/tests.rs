@@ -23,8 +23,8 @@ use super::*;
 use crate::predict::{
     ClassOutput, PredictError, Scored, ScoringModel, predict_files, predict_stream,
 };
-use crate::reader::Labels;
 use crate::run::tests::sample;
+use heddle_input::Labels;
 
 const SHARDS: u32 = 3;
 

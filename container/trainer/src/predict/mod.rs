@@ -23,10 +23,10 @@ use heddle_storage::{Storage, StorageError, StorageUrl, connect, find_files, fol
 pub use model::{ModelError, ScoringModel};
 
 use crate::algorithm::loss::{count, count_classes, sigmoid, softmax};
-use crate::batch::Batch;
-use crate::reader::bytes::{BYTE_ORDER_MARK, LINE_BYTES_MAX, kind_of, refusal};
-use crate::reader::gunzip::GunzipReader;
-use crate::reader::{BadPolicy, Labels, ReadError, RowLines, TaskReader};
+use heddle_input::Batch;
+use heddle_input::GunzipReader;
+use heddle_input::{BYTE_ORDER_MARK, LINE_BYTES_MAX, kind_of, refusal};
+use heddle_input::{BadPolicy, Labels, ReadError, RowLines, TaskReader};
 
 /// Records scored at once.
 const ROWS: usize = 1024;

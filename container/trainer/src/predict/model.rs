@@ -12,11 +12,11 @@ use heddle_storage::{
     EntryKind, PathError, Storage, StorageError, StorageUrl, StorePath, connect, read_small,
 };
 
-use crate::batch::Batch;
 use crate::export::{
     SAFETENSORS_FILE, SCALES, TEXT_FILE, TensorHeader, TensorHeaderError, keys_of,
 };
-use crate::reader::{Labels, RecordFormat};
+use heddle_input::Batch;
+use heddle_input::{Labels, RecordFormat};
 
 /// Longest `MODEL.json` that is read.
 const MODEL_JSON_BYTES_MAX: usize = 1 << 20;

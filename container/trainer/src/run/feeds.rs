@@ -14,8 +14,8 @@ use tokio::sync::OnceCell;
 
 use crate::class_weights::ClassWeights;
 use crate::feed::{Feed, FeedId, FeedItem, FeedSettings};
-use crate::reader::RecordFormat;
-use crate::storage_wait::StorageWaits;
+use heddle_input::RecordFormat;
+use heddle_input::StorageWaits;
 
 /// State that all feeds of this process share. Numbers them, and keeps the error of a feed that could not start.
 pub(super) struct Feeds {

@@ -18,7 +18,7 @@ use heddle_protocol::metrics::{LossSum, TaskMetrics};
 
 use crate::algorithm::{Algorithm, StepWork};
 use crate::feed::{Feed, FeedItem};
-use crate::reader::task::BadCount;
+use heddle_input::BadCount;
 
 /// Steps of a task whose values are pulled ahead: this one, and the next.
 const TASK_STEPS_FLYING: usize = 2;

@@ -11,7 +11,7 @@ use heddle_protocol::process_figures::ProcessFigure;
 use heddle_self_faults::Slowness;
 
 use super::record_time::RecordTime;
-use crate::storage_wait::StorageWaits;
+use heddle_input::StorageWaits;
 
 /// A shorter step is not worth a word in a heartbeat.
 const LONG_STEP_MS: u64 = 1_000;

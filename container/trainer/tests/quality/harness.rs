@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 use heddle_client::layout::Rows;
-use heddle_input::{TaskLength, compression_of, decide, plan_input};
+use heddle_input::{BadPolicy, RecordFormat, TaskReader};
+use heddle_input::{TaskLength, compression_of, decide, plan_input, sample};
 use heddle_metrics::{PhaseMetrics, Summary};
 use heddle_optimizer::{Optimizer, Rule, is_less};
 use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
@@ -20,8 +21,6 @@ use heddle_protocol::spec::table::WEIGHTS;
 use heddle_protocol::spec::{JobSpec, KeptPass, PhaseKind, TableSpec, phase_count, phase_kind};
 use heddle_storage::{LocalStorage, StorageUrl, find_files};
 use heddle_trainer::algorithm::{Algorithm, KeyIndex, StepWork, built_in};
-use heddle_trainer::reader::{BadPolicy, RecordFormat, TaskReader};
-use heddle_trainer::sample::sample;
 
 fn wait<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)

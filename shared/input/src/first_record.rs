@@ -5,8 +5,9 @@ use heddle_protocol::spec::{BadRecords, JobSpec};
 use heddle_storage::{StorageUrl, connect};
 
 use crate::batch::Batch;
-use crate::reader::bytes::{NextLines, TaskBytes, line_of};
-use crate::reader::{ReadError, RecordFormat};
+use crate::error::ReadError;
+use crate::formats::words::RecordFormat;
+use crate::lines::task_bytes::{NextLines, TaskBytes, line_of};
 
 /// Bytes of text, and tasks, that are looked at: data with more of them before its first record is taken to have one.
 const BYTES_MAX: usize = 64 << 20;

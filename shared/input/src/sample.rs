@@ -1,10 +1,10 @@
 //! What the beginning of the training data shows: the figures by which automatic values are decided.
 
-use heddle_input::Sample;
 use heddle_protocol::spec::JobSpec;
 
 use crate::batch::Batch;
-use crate::reader::RecordFormat;
+use crate::decision::Sample;
+use crate::formats::words::RecordFormat;
 
 /// Looks at text at the beginning of the training data, of which there is `share` times as much. What is not a record is left
 /// out: it is reported where it is read.

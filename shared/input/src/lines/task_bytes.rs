@@ -10,8 +10,8 @@ use bytes::Bytes;
 use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
 use heddle_storage::{FileVersion, OpenedVersion, Reader, Storage, StorageUrl, StorePath};
 
-use super::ReadError;
 use super::gunzip::{Gunzip, GunzipError, PACKED_STEP};
+use crate::error::ReadError;
 use crate::storage_wait::{ReaderWait, Watched};
 
 /// Longest line that is read, without its line feed.

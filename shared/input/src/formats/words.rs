@@ -13,9 +13,9 @@ use heddle_protocol::spec::limits::ANY_FEATURES;
 use heddle_protocol::spec::position::position_of_key;
 use heddle_protocol::spec::{DataFormat, JobSpec, LabelRange};
 
-use super::bytes::BYTE_ORDER_MARK;
 use super::number;
 use crate::batch::Batch;
+use crate::lines::task_bytes::BYTE_ORDER_MARK;
 
 /// The format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

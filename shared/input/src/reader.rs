@@ -11,11 +11,11 @@ use heddle_protocol::metrics::BAD_EXAMPLES_MAX;
 use heddle_protocol::spec::BatchFeatures;
 use heddle_storage::Storage;
 
-use super::ReadError;
-use super::RowLines;
-use super::bytes::{LINE_BYTES_MAX, NextLines, TaskBytes};
-use super::line::{LineError, RecordFormat};
 use crate::batch::{Batch, Negatives};
+use crate::error::ReadError;
+use crate::formats::words::{LineError, RecordFormat};
+use crate::lines::RowLines;
+use crate::lines::task_bytes::{LINE_BYTES_MAX, NextLines, TaskBytes};
 use crate::storage_wait::ReaderWait;
 
 /// Policy for a malformed record.
@@ -317,15 +317,15 @@ fn quarantine_error(path: &std::path::Path, source: io::Error) -> ReadError {
 mod tests {
     use std::io::Write as _;
 
+    use crate::plan::{TaskLength, compression_of, plan_tasks};
     use flate2::Compression as Level;
     use flate2::write::GzEncoder;
-    use heddle_input::{TaskLength, compression_of, plan_tasks};
     use heddle_protocol::spec::{DataFormat, LabelRange};
     use heddle_storage::{LocalStorage, StorePath};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::reader::Labels;
+    use crate::formats::words::Labels;
 
     const FORMAT: RecordFormat = RecordFormat {
         format: DataFormat::Libsvm,

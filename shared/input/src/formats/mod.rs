@@ -1,0 +1,4 @@
+//! The formats of records.
+
+mod number;
+pub(crate) mod words;
