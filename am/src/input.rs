@@ -76,7 +76,7 @@ pub async fn plan(spec: &JobSpec) -> Result<PlannedInput, InputError> {
     let mut warnings = Vec::new();
     let train = files("data.train", &spec.data.train, &mut warnings).await?;
     let test = files("data.test", &spec.data.test, &mut warnings).await?;
-    let plan = plan_input(train, test, length_of(spec));
+    let plan = plan_input(spec.data.format, train, test, length_of(spec));
     if plan.train.is_empty() {
         return Err(InputError::Empty { key: "data.train" });
     }
@@ -297,6 +297,8 @@ async fn files(
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::spec::DataFormat;
+
     use super::*;
 
     fn block(offset: u64, bytes: u64, hosts: &[&str]) -> BlockPlace {
@@ -324,7 +326,7 @@ mod tests {
             modified_ms: 0,
             compression: compression_of("x"),
         };
-        let plan = plan_input(vec![file], vec![], TaskLength::Bytes(4));
+        let plan = plan_input(DataFormat::Libsvm, vec![file], vec![], TaskLength::Bytes(4));
         assert_eq!(locality(&plan).await.expect("no denial"), Locality::default());
     }
 }

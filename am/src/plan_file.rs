@@ -124,6 +124,7 @@ impl KeptPlan {
 mod tests {
     use heddle_input::{TaskLength, plan_input};
     use heddle_protocol::manifest::{Compression, InputFile};
+    use heddle_protocol::spec::DataFormat;
 
     use super::*;
 
@@ -134,7 +135,7 @@ mod tests {
             modified_ms: 0,
             compression: Compression::None,
         };
-        plan_input(vec![file], Vec::new(), TaskLength::Bytes(100))
+        plan_input(DataFormat::Libsvm, vec![file], Vec::new(), TaskLength::Bytes(100))
     }
 
     #[tokio::test]

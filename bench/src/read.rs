@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::hint::black_box;
 use std::io;
 
-use heddle_input::Batch;
-use heddle_input::{Labels, RecordFormat};
+use heddle_input::formats::words;
+use heddle_input::{Batch, Labels, RecordFormat};
 use heddle_protocol::spec::{DataFormat, LabelRange};
 
 use crate::measurement::{Measurement, Samples, timed};
@@ -80,12 +80,13 @@ pub fn text(lines: usize, real: bool) -> Vec<u8> {
 /// The parser refuses a line.
 pub fn parse(text: &[u8]) -> io::Result<usize> {
     let (mut batch, mut at, mut rows) = (Batch::default(), 0, 0);
+    let lines = words::<true>(FORMAT);
     while at < text.len() {
         if batch.rows() == ROWS {
             rows += batch.rows();
             batch.clear();
         }
-        at += FORMAT
+        at += lines
             .read_line(&text[at..], &mut batch)
             .map_err(|error| io::Error::other(error.to_string()))?
             .0;

@@ -6,8 +6,8 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use click_log::{ClickLog, Shape, Split};
-use heddle_input::Batch;
-use heddle_input::{Labels, RecordFormat};
+use heddle_input::formats::words;
+use heddle_input::{Batch, Labels, RecordFormat};
 use heddle_protocol::spec::{DataFormat, LabelRange, LossFunction};
 use heddle_trainer::algorithm::loss::loss_and_slope;
 
@@ -46,13 +46,13 @@ pub fn train_plainly(path: &Path) -> io::Result<f64> {
         features: u64::from(FEATURES),
         labels: Labels::Within(LabelRange::TwoClasses),
     };
-    let mut text = Vec::new();
+    let (lines, mut text) = (words::<true>(format), Vec::new());
     File::open(path)?.read_to_end(&mut text)?;
     let mut weights = vec![FtrlCell::default(); FEATURES as usize + 1];
     let (mut batch, mut at, mut rows, mut loss_sum) = (Batch::default(), 0, 0u64, 0.0);
     while at < text.len() {
         batch.clear();
-        at += format
+        at += lines
             .read_line(&text[at..], &mut batch)
             .map_err(|error| io::Error::other(error.to_string()))?
             .0;

@@ -30,8 +30,8 @@ use sink::{Sink, unwritten};
 /// the distance from its centre (kmeans). (--json: an object {"score": …} per line, of classes {"class": …} or
 /// {"probabilities": […]}, of clusters {"cluster": …, "distance": …}.) Blank lines and comments are not records.
 ///
-/// Data is what the model was trained on, libsvm or dummy text, plain or gzip. The label may be missing: a libsvm
-/// record may begin with its first feature, and ? stands for a label in either format. Labels with weights (label:weight)
+/// Data is in the format that the model was trained on, plain or gzip. The label may be missing: a libsvm record may
+/// begin with its first feature, and ? stands for a label in any format. Labels with weights (label:weight)
 /// look like features: --labelled reads them. If all records have a label that the algorithm accepts, the figures of an
 /// evaluation are printed at the end.
 #[derive(Debug, clap::Args)]
@@ -124,9 +124,7 @@ fn score<W: Write>(
     };
     let mut out = Scores { out, form, half: Vec::new() };
     let scored = match args.data.as_slice() {
-        [only] if only == "-" => {
-            predict_stream(model, output, labels, &mut io::stdin().lock(), &mut out)
-        }
+        [only] if only == "-" => predict_stream(model, output, labels, io::stdin(), &mut out),
         files => {
             let inputs: Vec<StorageUrl> =
                 files.iter().map(|file| location(file)).collect::<Result<_, _>>()?;

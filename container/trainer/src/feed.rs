@@ -15,6 +15,9 @@ use std::sync::{Arc, OnceLock};
 
 use crossbeam::channel::{Receiver, Sender, bounded};
 use heddle_backoff::Backoff;
+use heddle_input::{
+    BadCount, BadPolicy, ReadError, ReaderWait, RecordFormat, StorageWaits, TaskReader,
+};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::InputPlan;
@@ -27,9 +30,6 @@ use tokio::task::JoinHandle;
 use crate::algorithm::{KeyIndex, StepWork};
 use crate::class_weights::ClassWeights;
 use crate::first_bad::first_bad_before;
-use heddle_input::BadCount;
-use heddle_input::{BadPolicy, ReadError, RecordFormat, TaskReader};
-use heddle_input::{ReaderWait, StorageWaits};
 use heddle_storage::chain;
 
 /// Steps of one feed: one that is being read, one that is held until it is known whether another follows, and two for the
@@ -494,13 +494,12 @@ mod tests {
     use std::time::Duration;
 
     use crossbeam::channel::unbounded;
-    use heddle_input::{TaskLength, plan_input};
+    use heddle_input::{Labels, TaskLength, plan_input};
     use heddle_protocol::manifest::InputFile;
     use heddle_protocol::spec::{DataFormat, LabelRange};
     use heddle_storage::{LocalStorage, StorePath};
 
     use super::*;
-    use heddle_input::Labels;
 
     /// Files with these numbers of records, one task per file; record r of file f has feature 100·f + r.
     fn settings(dir: &std::path::Path, rows: &[usize]) -> FeedSettings {
@@ -521,7 +520,12 @@ mod tests {
             }
         });
         FeedSettings {
-            plan: Arc::new(plan_input(files.collect(), vec![], TaskLength::Bytes(1 << 20))),
+            plan: Arc::new(plan_input(
+                DataFormat::Libsvm,
+                files.collect(),
+                vec![],
+                TaskLength::Bytes(1 << 20),
+            )),
             training: true,
             phase: PhaseNo(0),
             format: RecordFormat {

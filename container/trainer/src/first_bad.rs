@@ -2,10 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use heddle_input::{Batch, ReadError, TaskReader};
 use heddle_protocol::ids::TaskId;
-
-use heddle_input::Batch;
-use heddle_input::{ReadError, TaskReader};
 
 /// Longest look at the data before a bad record: the beginning of data is where a wrong format shows. Some 500 MB are read
 /// meanwhile.

@@ -94,6 +94,7 @@ async fn read_once(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
 mod tests {
     use heddle_input::{TaskLength, plan_input};
     use heddle_protocol::manifest::{Compression, InputFile};
+    use heddle_protocol::spec::DataFormat;
 
     use super::*;
 
@@ -104,7 +105,7 @@ mod tests {
             modified_ms: 0,
             compression: Compression::None,
         };
-        let plan = plan_input(vec![input], Vec::new(), TaskLength::Bytes(100));
+        let plan = plan_input(DataFormat::Libsvm, vec![input], Vec::new(), TaskLength::Bytes(100));
         let (file, bytes) = PlanFile::of(&plan, dir.to_str().expect("UTF-8")).expect("short");
         std::fs::write(&file.url, bytes).expect("written");
         (file, plan)

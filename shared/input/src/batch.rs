@@ -134,7 +134,7 @@ impl Batch {
     }
 
     /// Drops features appended since the last ended row.
-    pub(crate) fn drop_unended(&mut self) {
+    pub fn drop_unended(&mut self) {
         let end = self.offsets.last().map_or(0, |end| *end as usize);
         self.indices.truncate(end);
         self.positions.truncate(end);
@@ -161,7 +161,8 @@ impl Batch {
 
     /// Whether it takes no further record: at the wanted rows, or above the limit of features. It depends on the data and the
     /// job alone, so steps do not depend on the trainer that reads them.
-    pub(crate) fn full(&self, rows_max: usize, limit: BatchFeatures) -> bool {
+    #[must_use]
+    pub fn full(&self, rows_max: usize, limit: BatchFeatures) -> bool {
         self.rows() >= rows_max || self.values.len() > limit.batch()
     }
 }

@@ -2,17 +2,19 @@
 //! from them.
 //!
 //! The ApplicationMaster plans the tasks once; they are recorded in checkpoints and do not change in the life of a job.
-//! [`TaskReader`] turns a task into minibatches ([`Batch`]), with a policy for malformed records. [`sample()`] shows what the
+//! [`TaskReader`] turns a task into minibatches ([`Batch`]), with a policy for malformed records; the table of [`formats`] has the
+//! source of its records. [`sample()`] shows what the
 //! beginning of the data is like, [`has_record`] whether there is a record at all. Listing files is the storage's, assigning
 //! tasks the ApplicationMaster's, reading ahead the trainer's.
 //!
 //! ```
 //! use heddle_input::{TaskLength, compression_of, plan_input};
 //! use heddle_protocol::manifest::InputFile;
+//! use heddle_protocol::spec::DataFormat;
 //!
 //! let name = "train.libsvm";
 //! let file = InputFile { url: name.to_owned(), bytes: 300, modified_ms: 0, compression: compression_of(name) };
-//! let plan = plan_input(vec![file], Vec::new(), TaskLength::Bytes(100));
+//! let plan = plan_input(DataFormat::Libsvm, vec![file], Vec::new(), TaskLength::Bytes(100));
 //! assert_eq!(plan.train.len(), 3);
 //! ```
 
@@ -21,22 +23,23 @@ mod batch_size;
 mod decision;
 mod error;
 mod first_record;
-mod formats;
-mod lines;
+pub mod formats;
+pub mod lines;
 mod plan;
 mod reader;
+mod record_format;
 mod sample;
+mod source;
 mod storage_wait;
+mod stream;
 
 pub use batch::Batch;
 pub use decision::{InitialJob, Sample, ValueDecision, decide};
 pub use error::ReadError;
 pub use first_record::has_record;
-pub use formats::words::{Labels, RecordFormat};
-pub use lines::RowLines;
-pub use lines::gunzip::GunzipReader;
-pub use lines::task_bytes::{BYTE_ORDER_MARK, LINE_BYTES_MAX, kind_of, refusal};
 pub use plan::{TaskLength, compression_of, parallelism_warning, plan_input, plan_tasks, workers};
 pub use reader::{BadCount, BadPolicy, TaskReader};
+pub use record_format::{Labels, RecordFormat};
 pub use sample::sample;
+pub use source::{Filled, InputFormat, RecordSource, SampledText};
 pub use storage_wait::{ReaderWait, StorageWaits};

@@ -1,11 +1,15 @@
 //! Input files cut into tasks: a pure function of the files and the job, computed once when a job begins.
 //!
 //! Each worker needs several tasks, or all others wait for the last one. A task must be short, so that its loss costs
-//! little. A reader cannot start in the middle of a gzip file, which is one task of any length. The plan does not depend on
+//! little. How a file can be cut is its format's: a gzip file is one task of any length. The plan does not depend on
 //! the number of trainers that run.
 
+use std::ops::Range;
+
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
-use heddle_protocol::spec::{Consistency, JobSpec};
+use heddle_protocol::spec::{Consistency, DataFormat, JobSpec};
+
+use crate::formats::input_format;
 
 /// Tasks per worker (lane, or trainer at the most) that `auto` aims at, at least.
 const TASKS_PER_WORKER: u64 = 4;
@@ -37,14 +41,15 @@ pub fn compression_of(name: &str) -> Compression {
 /// The input plan of a job over these files. `train` and `test` are sorted by URL here.
 #[must_use]
 pub fn plan_input(
+    format: DataFormat,
     mut train: Vec<InputFile>,
     mut test: Vec<InputFile>,
     length: TaskLength,
 ) -> InputPlan {
     train.sort_by(|a, b| a.url.cmp(&b.url));
     test.sort_by(|a, b| a.url.cmp(&b.url));
-    let train_tasks = plan_tasks(&train, 0, length);
-    let test_tasks = plan_tasks(&test, train.len() as u32, length);
+    let train_tasks = plan_tasks(format, &train, 0, length);
+    let test_tasks = plan_tasks(format, &test, train.len() as u32, length);
     train.append(&mut test);
     InputPlan { files: train, train: train_tasks, test: test_tasks }
 }
@@ -54,7 +59,12 @@ pub fn plan_input(
 /// In the order of the files; within a file next to each other, of lengths that differ by one byte
 /// at most. Empty files have no task.
 #[must_use]
-pub fn plan_tasks(files: &[InputFile], first: u32, length: TaskLength) -> Vec<TaskRange> {
+pub fn plan_tasks(
+    format: DataFormat,
+    files: &[InputFile],
+    first: u32,
+    length: TaskLength,
+) -> Vec<TaskRange> {
     let bytes = files.iter().fold(0u64, |sum, file| sum.saturating_add(file.bytes));
     let wanted = match length {
         TaskLength::Auto { workers } => {
@@ -67,17 +77,9 @@ pub fn plan_tasks(files: &[InputFile], first: u32, length: TaskLength) -> Vec<Ta
     let piece = wanted.max(bytes / TASKS_MAX).max(1);
     let mut tasks = Vec::new();
     for (index, file) in files.iter().enumerate() {
-        let pieces = match file.compression {
-            Compression::None => file.bytes.div_ceil(piece),
-            Compression::Gzip => u64::from(file.bytes > 0),
-        };
-        // 128 bits, since length × pieces may exceed 64.
-        let bound = |n: u64| (u128::from(file.bytes) * u128::from(n) / u128::from(pieces)) as u64;
-        tasks.extend((0..pieces).map(|n| TaskRange {
-            file: first + index as u32,
-            start: bound(n),
-            end: bound(n + 1),
-        }));
+        let file_no = first + index as u32;
+        let pieces = input_format(format).split(file, piece).into_iter();
+        tasks.extend(pieces.map(|Range { start, end }| TaskRange { file: file_no, start, end }));
     }
     tasks
 }
@@ -136,13 +138,23 @@ mod tests {
 
     #[test]
     fn a_small_file_gives_every_lane_four_tasks() {
-        let tasks = plan_tasks(&[file("a", 361_622)], 0, TaskLength::Auto { workers: 8 });
+        let tasks = plan_tasks(
+            DataFormat::Libsvm,
+            &[file("a", 361_622)],
+            0,
+            TaskLength::Auto { workers: 8 },
+        );
         assert!((32..=33).contains(&tasks.len()), "{} tasks", tasks.len());
     }
 
     #[test]
     fn a_large_file_is_cut_into_pieces_of_at_most_32_mib() {
-        let tasks = plan_tasks(&[file("a", 1 << 40)], 0, TaskLength::Auto { workers: 2 });
+        let tasks = plan_tasks(
+            DataFormat::Libsvm,
+            &[file("a", 1 << 40)],
+            0,
+            TaskLength::Auto { workers: 2 },
+        );
         assert_eq!(tasks.len(), 1 << 15);
         assert!(tasks.iter().all(|task| task.end - task.start <= 32 << 20));
     }
@@ -150,6 +162,7 @@ mod tests {
     #[test]
     fn a_gzip_file_is_one_task_and_an_empty_file_none() {
         let plan = plan_input(
+            DataFormat::Libsvm,
             vec![file("b.gz", 1 << 30), file("a", 0)],
             vec![file("t", 10)],
             TaskLength::Bytes(1 << 20),
@@ -167,7 +180,7 @@ mod tests {
             workers in 1u32..20,
         ) {
             let files: Vec<_> = lengths.iter().map(|bytes| file("a", *bytes)).collect();
-            let tasks = plan_tasks(&files, 0, TaskLength::Auto { workers });
+            let tasks = plan_tasks(DataFormat::Libsvm, &files, 0, TaskLength::Auto { workers });
             for (index, length) in lengths.iter().enumerate() {
                 let mut at = 0;
                 for task in tasks.iter().filter(|task| task.file == index as u32) {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
+use std::io::{self, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use heddle_protocol::manifest::{InputFile, TaskRange};
@@ -11,12 +11,13 @@ use heddle_protocol::metrics::BAD_EXAMPLES_MAX;
 use heddle_protocol::spec::BatchFeatures;
 use heddle_storage::Storage;
 
-use crate::batch::{Batch, Negatives};
+use crate::batch::Batch;
 use crate::error::ReadError;
-use crate::formats::words::{LineError, RecordFormat};
-use crate::lines::RowLines;
-use crate::lines::task_bytes::{LINE_BYTES_MAX, NextLines, TaskBytes};
+use crate::formats::input_format;
+use crate::record_format::RecordFormat;
+use crate::source::{Filled, RecordSource};
 use crate::storage_wait::ReaderWait;
+use crate::stream::StreamReader;
 
 /// Policy for a malformed record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,9 +32,6 @@ pub enum BadPolicy {
     Quarantine(PathBuf),
 }
 
-/// Lines before the place of a label are counted if at most this many bytes precede it.
-const LABEL_LINES_BYTES_MAX: u64 = 1 << 20;
-
 /// Malformed records skipped so far, and spellings of the negative class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BadCount {
@@ -45,66 +43,54 @@ pub struct BadCount {
     pub negatives: BTreeMap<String, String>,
 }
 
-/// Result of parsing.
-enum Parsed {
-    /// The batch is full or the lines in the buffer are consumed.
-    Good,
-    /// A line is malformed; its text if requested.
-    Bad(LineError, Vec<u8>),
-    /// The last line uses a spelling of the negative class for the first time in the task.
-    FirstOf(Negatives),
-}
-
 /// Reads one task from its start. Steps are consecutive runs of records, so (task, step) identifies the same records for
 /// every reader.
 #[derive(Debug)]
 pub struct TaskReader {
-    bytes: TaskBytes,
-    format: RecordFormat,
+    source: Box<dyn RecordSource>,
     policy: BadPolicy,
     limit: BatchFeatures,
     quarantine: Option<BufWriter<File>>,
     bad: BadCount,
-    /// Spellings of the negative class whose first place is known.
-    negatives: Negatives,
-    /// Lines of the task already read.
-    lines: u64,
-    /// Lines of the rows of the last batch.
-    row_lines: RowLines,
-    /// Lines of the file before the task, once computed.
-    lines_before: Option<u64>,
 }
 
 impl TaskReader {
     /// Opens a task.
     ///
     /// # Errors
-    /// See [`TaskBytes::open`].
+    /// See [`InputFormat::open`](crate::InputFormat::open).
     pub async fn open(
         storage: Arc<dyn Storage>,
         file: &InputFile,
-        range: TaskRange,
+        task: TaskRange,
         format: RecordFormat,
         policy: BadPolicy,
     ) -> Result<Self, ReadError> {
-        Ok(Self {
-            bytes: TaskBytes::open(storage, file, range).await?,
-            format,
-            policy,
-            limit: BatchFeatures::default(),
-            quarantine: None,
-            bad: BadCount::default(),
-            negatives: Negatives::default(),
-            lines: 0,
-            row_lines: RowLines::default(),
-            lines_before: None,
-        })
+        let source = input_format(format.format).open(format, storage, file, task).await?;
+        Ok(Self::of_source(source, policy))
+    }
+
+    /// Reads a stream of this process, such as standard input, as one task. A batch ends early where the stream has no further
+    /// record at the time. `name` stands for it in messages.
+    pub fn of_stream(
+        name: &str,
+        input: impl Read + Send + 'static,
+        format: RecordFormat,
+        policy: BadPolicy,
+    ) -> Self {
+        let input = Box::new(StreamReader::new(name, input));
+        Self::of_source(input_format(format.format).stream(format, name, input), policy)
+    }
+
+    fn of_source(source: Box<dyn RecordSource>, policy: BadPolicy) -> Self {
+        let (limit, bad) = Default::default();
+        Self { source, policy, limit, quarantine: None, bad }
     }
 
     /// The same, with its reads recorded in `wait`.
     #[must_use]
     pub fn watched(mut self, wait: &Arc<ReaderWait>) -> Self {
-        self.bytes = self.bytes.watched(wait);
+        self.source.watch(wait);
         self
     }
 
@@ -125,21 +111,13 @@ impl TaskReader {
         batch: &mut Batch,
     ) -> Result<(), ReadError> {
         batch.clear();
-        self.row_lines.begin(self.lines);
-        while !batch.full(rows_max, self.limit) {
-            match self.bytes.lines().await? {
-                NextLines::End => break,
-                NextLines::TooLong => {
-                    self.lines += 1;
-                    self.row_lines.skip(batch.rows());
-                    let what = format!("the line is longer than {LINE_BYTES_MAX} bytes");
-                    self.bad(LineError { column: LINE_BYTES_MAX + 1, what }, &[]).await?;
+        loop {
+            match self.source.fill(batch, rows_max, self.limit).await? {
+                Filled::Full | Filled::End | Filled::Waits => break,
+                Filled::Bad(what) => self.bad(&what).await?,
+                Filled::FirstOf { label, place } => {
+                    self.bad.negatives.insert(label.to_owned(), place);
                 }
-                NextLines::Some => match self.parse(rows_max, batch) {
-                    Parsed::Good => {}
-                    Parsed::Bad(error, line) => self.bad(error, &line).await?,
-                    Parsed::FirstOf(negatives) => self.first_of(negatives).await?,
-                },
             }
         }
         if batch.is_empty() {
@@ -148,10 +126,10 @@ impl TaskReader {
         Ok(())
     }
 
-    /// The file, and the line in the task of a row of the last batch, from 1.
+    /// The place of a row of the last batch: in text the file, and the line in the task from 1.
     #[must_use]
     pub fn place_of(&self, row: usize) -> String {
-        format!("{}:{}", self.bytes.file(), self.row_lines.of(row))
+        self.source.place_of(row)
     }
 
     /// Malformed records skipped so far; of the whole task once it has ended.
@@ -160,129 +138,39 @@ impl TaskReader {
         &self.bad
     }
 
-    /// Parses lines of the buffer until the batch is full, they are consumed, or one is malformed, which is skipped and
-    /// returned with its text (empty unless requested), or one uses a spelling of the negative class for the first time.
-    fn parse(&mut self, rows_max: usize, batch: &mut Batch) -> Parsed {
-        let (text, limit) = (self.bytes.text(), self.bytes.limit());
-        let mut at = 0;
-        let mut parsed = Parsed::Good;
-        while at < limit && !batch.full(rows_max, self.limit) {
-            self.lines += 1;
-            let read = self.format.read_line(&text[at..], batch);
-            let read = read.and_then(|read| fitting(batch, self.limit).map(|()| read));
-            match read {
-                Ok((len, has_record)) => {
-                    at += len;
-                    if !has_record {
-                        self.row_lines.skip(batch.rows());
-                    }
-                    let new = batch.negatives.without(self.negatives);
-                    if !new.is_empty() {
-                        self.negatives = self.negatives.with(new);
-                        parsed = Parsed::FirstOf(new);
-                        break;
-                    }
-                }
-                Err(error) => {
-                    self.row_lines.skip(batch.rows());
-                    let rest = &text[at..];
-                    let len = rest
-                        .iter()
-                        .position(|byte| *byte == b'\n')
-                        .map_or(rest.len(), |feed| feed + 1);
-                    let keep = matches!(self.policy, BadPolicy::Quarantine(_));
-                    parsed =
-                        Parsed::Bad(error, if keep { rest[..len].to_vec() } else { Vec::new() });
-                    at += len;
-                    break;
-                }
-            }
-        }
-        self.bytes.take(at);
-        parsed
-    }
-
-    /// Records the place of the last line. Every task has such a line. Lines before the task are therefore counted only in
-    /// small files of this machine: elsewhere each pass would open each file once more, also at the NameNode, which training
-    /// does not need.
-    async fn first_of(&mut self, negatives: Negatives) -> Result<(), ReadError> {
-        let (file, byte) = (self.bytes.file(), self.bytes.position());
-        let counts = self.lines_before.is_some()
-            || self.bytes.begins_file()
-            || self.bytes.is_local() && byte <= LABEL_LINES_BYTES_MAX;
-        let place = if counts {
-            let before = self.lines_before().await?;
-            format!("{file}:{}", before + self.lines)
-        } else {
-            format!("{file} (before byte {byte})")
-        };
-        self.bad.negatives.insert(negatives.word().to_owned(), place);
-        Ok(())
-    }
-
-    async fn lines_before(&mut self) -> Result<u64, ReadError> {
-        let before = match self.lines_before {
-            Some(before) => before,
-            None => self.bytes.lines_before().await?,
-        };
-        self.lines_before = Some(before);
-        Ok(before)
-    }
-
-    async fn bad(&mut self, error: LineError, line: &[u8]) -> Result<(), ReadError> {
-        if self.bad.records == 0 {
-            self.bytes.check_kind().await?;
-        }
+    /// The source's last record is malformed.
+    async fn bad(&mut self, what: &str) -> Result<(), ReadError> {
         self.bad.records += 1;
-        match &self.policy {
-            BadPolicy::Fail => {
-                return Err(ReadError::Record { place: self.place(&error).await? });
-            }
-            BadPolicy::Skip(allowed) if self.bad.records > *allowed => {
-                let allowed = *allowed;
+        let is_example = self.bad.examples.len() < BAD_EXAMPLES_MAX;
+        match self.policy {
+            BadPolicy::Skip(allowed) if self.bad.records > allowed => {
                 let place = match self.bad.examples.first() {
                     Some(first) => first.clone(),
-                    None => self.place(&error).await?,
+                    None => self.place(what).await?,
                 };
                 return Err(ReadError::TooManyBad { allowed, place });
             }
-            BadPolicy::Skip(_) => {
-                if self.bad.examples.len() < BAD_EXAMPLES_MAX {
-                    let place = self.place(&error).await?;
-                    self.bad.examples.push(place);
-                }
-            }
+            BadPolicy::Skip(_) if !is_example => return Ok(()),
+            BadPolicy::Fail | BadPolicy::Skip(_) | BadPolicy::Quarantine(_) => {}
+        }
+        let place = self.place(what).await?;
+        match &self.policy {
+            BadPolicy::Fail => return Err(ReadError::Record { place }),
+            BadPolicy::Skip(_) => {}
             BadPolicy::Quarantine(path) => {
-                let path = path.clone();
-                let place = self.place(&error).await?;
-                self.set_apart(&path, &place, line)
-                    .map_err(|source| quarantine_error(&path, source))?;
-                if self.bad.examples.len() < BAD_EXAMPLES_MAX {
-                    self.bad.examples.push(place);
-                }
+                set_apart(&mut self.quarantine, path, &place, self.source.rejected())
+                    .map_err(|source| quarantine_error(path, source))?;
             }
+        }
+        if is_example {
+            self.bad.examples.push(place);
         }
         Ok(())
     }
 
-    /// `file:line:column: what` of the last line.
-    async fn place(&mut self, error: &LineError) -> Result<String, ReadError> {
-        let before = self.lines_before().await?;
-        Ok(format!("{}:{}:{error}", self.bytes.file(), before + self.lines))
-    }
-
-    fn set_apart(&mut self, path: &PathBuf, place: &str, line: &[u8]) -> io::Result<()> {
-        let file = match &mut self.quarantine {
-            Some(file) => file,
-            None => {
-                if let Some(dir) = path.parent() {
-                    std::fs::create_dir_all(dir)?;
-                }
-                self.quarantine.insert(BufWriter::new(File::create(path)?))
-            }
-        };
-        writeln!(file, "# {place}")?;
-        file.write_all(line)
+    /// `file:line:column: what` of the source's last record.
+    async fn place(&mut self, what: &str) -> Result<String, ReadError> {
+        Ok(format!("{}:{what}", self.source.place().await?))
     }
 
     fn end_quarantine(&mut self) -> Result<(), ReadError> {
@@ -296,20 +184,27 @@ impl TaskReader {
     }
 }
 
-/// Takes the last record out if it has more features than one may have.
-fn fitting(batch: &mut Batch, limit: BatchFeatures) -> Result<(), LineError> {
-    let (features, most) = (batch.last_features(), limit.record());
-    if features <= most {
-        return Ok(());
-    }
-    batch.drop_row();
-    let what = format!(
-        "{features} features, more than the {most} of a record for which the trainers of this run have memory; a new run with more trainers.memory takes it"
-    );
-    Err(LineError { column: 1, what })
+/// Writes a malformed record to the file of a task, which begins with the first one.
+fn set_apart(
+    quarantine: &mut Option<BufWriter<File>>,
+    path: &Path,
+    place: &str,
+    record: &[u8],
+) -> io::Result<()> {
+    let file = match quarantine {
+        Some(file) => file,
+        None => {
+            if let Some(dir) = path.parent() {
+                std::fs::create_dir_all(dir)?;
+            }
+            quarantine.insert(BufWriter::new(File::create(path)?))
+        }
+    };
+    writeln!(file, "# {place}")?;
+    file.write_all(record)
 }
 
-fn quarantine_error(path: &std::path::Path, source: io::Error) -> ReadError {
+fn quarantine_error(path: &Path, source: io::Error) -> ReadError {
     ReadError::Quarantine { file: path.display().to_string(), source }
 }
 
@@ -325,7 +220,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::formats::words::Labels;
+    use crate::lines::LINE_BYTES_MAX;
+    use crate::record_format::Labels;
 
     const FORMAT: RecordFormat = RecordFormat {
         format: DataFormat::Libsvm,
@@ -368,7 +264,8 @@ mod tests {
     ) -> Result<(Vec<u32>, BadCount), ReadError> {
         wait(async {
             let (mut names, mut bad) = (Vec::new(), BadCount::default());
-            for range in plan_tasks(std::slice::from_ref(&case.file), 0, length) {
+            for range in plan_tasks(DataFormat::Libsvm, std::slice::from_ref(&case.file), 0, length)
+            {
                 let storage = Arc::new(LocalStorage);
                 let mut reader =
                     TaskReader::open(storage, &case.file, range, FORMAT, policy.clone()).await?;
@@ -556,7 +453,12 @@ mod tests {
             (b"\xff\xfe\0\0", utf32, "UTF-32"),
         ] {
             let case = case("a", &[mark, &text].concat());
-            for range in plan_tasks(std::slice::from_ref(&case.file), 0, TaskLength::Bytes(100)) {
+            for range in plan_tasks(
+                DataFormat::Libsvm,
+                std::slice::from_ref(&case.file),
+                0,
+                TaskLength::Bytes(100),
+            ) {
                 let error = wait(async {
                     let storage = Arc::new(LocalStorage);
                     let policy = BadPolicy::Skip(1);

@@ -4,7 +4,9 @@ use heddle_protocol::spec::JobSpec;
 
 use crate::batch::Batch;
 use crate::decision::Sample;
-use crate::formats::words::RecordFormat;
+use crate::formats::input_format;
+use crate::record_format::RecordFormat;
+use crate::source::SampledText;
 
 /// Looks at text at the beginning of the training data, of which there is `share` times as much. What is not a record is left
 /// out: it is reported where it is read.
@@ -12,25 +14,14 @@ use crate::formats::words::RecordFormat;
 pub fn sample(spec: &JobSpec, text: &[u8], share: f64) -> Sample {
     let format = RecordFormat::before_training(spec);
     let mut batch = Batch::default();
-    let (mut at, mut lines) = (0, 0u64);
-    while text[at..].contains(&b'\n') {
-        match format.read_line(&text[at..], &mut batch) {
-            Ok((len, has_record)) => {
-                at += len;
-                lines += u64::from(has_record);
-            }
-            Err(_) => {
-                at += text[at..].iter().position(|byte| *byte == b'\n').map_or(0, |feed| feed + 1);
-                lines += 1;
-            }
-        }
-    }
+    let SampledText { records, bytes } =
+        input_format(format.format).sample(format, text, &mut batch);
     let (mean, deviation) = mean_and_deviation(&batch);
-    // The last line may be cut.
-    let share = if at > 0 { share * text.len() as f64 / at as f64 } else { share };
+    // The last record may be cut.
+    let share = if bytes > 0 { share * text.len() as f64 / bytes as f64 } else { share };
     Sample {
         // One at least: the text may be a part of one line.
-        all_records: (lines.max(1) as f64 * share).round() as u64,
+        all_records: (records.max(1) as f64 * share).round() as u64,
         records: batch.rows() as u64,
         cells: batch.values.len() as u64,
         has_numbers: batch.values.iter().any(|value| *value != 0.0 && *value != 1.0),

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use heddle_protocol::control::InputWait;
 use heddle_storage::{Reader, StorageError};
@@ -116,41 +115,48 @@ impl ReaderWait {
     }
 }
 
-/// A file whose reads are recorded. A wait that ends with a failure continues until a later read succeeds.
+/// A file whose reads are recorded, if it is watched. A wait that ends with a failure continues until a later read succeeds.
 #[derive(Debug)]
-pub struct Watched {
+pub(crate) struct Watched {
     inner: Box<dyn Reader>,
-    wait: Arc<ReaderWait>,
+    wait: Option<Arc<ReaderWait>>,
 }
 
 impl Watched {
-    /// The file `inner`, recorded in `wait`.
-    #[must_use]
-    pub fn new(inner: Box<dyn Reader>, wait: Arc<ReaderWait>) -> Self {
-        Self { inner, wait }
+    pub(crate) fn new(inner: Box<dyn Reader>) -> Self {
+        Self { inner, wait: None }
     }
 
-    /// A read has returned: the wait is over, unless the storage failed.
-    fn ended<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
-        if read.is_ok() {
-            self.wait.over();
-        }
-        read
+    pub(crate) fn watch(&mut self, wait: &Arc<ReaderWait>) {
+        self.wait = Some(Arc::clone(wait));
     }
-}
 
-#[async_trait]
-impl Reader for Watched {
-    async fn next(&mut self) -> Result<Option<Bytes>, StorageError> {
-        self.wait.begin();
+    /// See [`Reader::next`].
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, StorageError> {
+        self.begin();
         let next = self.inner.next().await;
         self.ended(next)
     }
 
-    async fn append_to(&mut self, buffer: &mut Vec<u8>) -> Result<usize, StorageError> {
-        self.wait.begin();
+    /// See [`Reader::append_to`].
+    pub(crate) async fn append_to(&mut self, buffer: &mut Vec<u8>) -> Result<usize, StorageError> {
+        self.begin();
         let read = self.inner.append_to(buffer).await;
         self.ended(read)
+    }
+
+    fn begin(&self) {
+        if let Some(wait) = &self.wait {
+            wait.begin();
+        }
+    }
+
+    /// A read has returned: the wait is over, unless the storage failed.
+    fn ended<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
+        if let (Some(wait), Ok(_)) = (&self.wait, &read) {
+            wait.over();
+        }
+        read
     }
 }
 

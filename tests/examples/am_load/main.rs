@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use heddle_input::{TaskLength, plan_input};
 use heddle_protocol::manifest::InputFile;
-use heddle_protocol::spec::{Consistency, Every, JobSpec};
+use heddle_protocol::spec::{Consistency, DataFormat, Every, JobSpec};
 use heddle_protocol::{ids::RunId, manifest::InputPlan};
 
 use heddle_telemetry::descriptors::Limit;
@@ -63,7 +63,7 @@ impl Size {
             modified_ms: 0,
             compression: Default::default(),
         };
-        plan_input(vec![file], Vec::new(), TaskLength::Bytes(1 << 25))
+        plan_input(DataFormat::Libsvm, vec![file], Vec::new(), TaskLength::Bytes(1 << 25))
     }
 }
 

@@ -11,6 +11,7 @@
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
+use heddle_input::Batch;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
@@ -20,7 +21,6 @@ use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
 use super::loss::{Objective, count};
 use super::standard::{Columns, Standard, means};
 use super::{Algorithm, StepWork};
-use heddle_input::Batch;
 
 /// The built-in algorithm `factorization-machine`.
 #[derive(Debug)]

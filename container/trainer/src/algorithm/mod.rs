@@ -18,6 +18,7 @@ mod standard;
 use heddle_client::gradient::Gradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
+use heddle_input::Batch;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TaskId;
 use heddle_protocol::metrics::TaskMetrics;
@@ -31,8 +32,6 @@ pub(crate) use kmeans::{PassCentres, previous_rows};
 pub use linear::LinearAlgorithm;
 pub use standard::Standard;
 pub(crate) use standard::label_scale;
-
-use heddle_input::Batch;
 
 /// Computes the steps of a job. One instance serves all lanes or tasks of a trainer, one call at a time.
 ///

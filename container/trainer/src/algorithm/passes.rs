@@ -4,11 +4,11 @@
 //! the step's rows or its index. Models of one score and of several have loops of their own: most jobs have one, and its
 //! loop is the trainer's hottest.
 
+use heddle_input::Batch;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::LossFunction;
 
 use super::loss::{Objective, count, count_classes};
-use heddle_input::Batch;
 
 /// The values that a step computes with.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! A checkpoint as the source of a model: its job and its tables.
 
 use heddle_protocol::spec::table::{BIAS, FACTORS, LABEL, STATS, WEIGHTS};
-use heddle_protocol::spec::{AlgorithmKind, DataFormat, JobSpec, LossFunction, TableSpec};
+use heddle_protocol::spec::{AlgorithmKind, JobSpec, LossFunction, TableSpec};
 use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{Mode, Storage};
 
@@ -83,13 +83,5 @@ impl Model<'_> {
 
     pub(super) fn weights(&self) -> Result<TableSpec, ExportError> {
         self.table(WEIGHTS).ok_or(ExportError::Text)
-    }
-}
-
-/// The name of a record format, as in job files.
-pub(super) fn data_format_name(format: DataFormat) -> &'static str {
-    match format {
-        DataFormat::Libsvm => "libsvm",
-        DataFormat::Dummy => "dummy",
     }
 }

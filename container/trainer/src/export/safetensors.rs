@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clusters::{RawClusters, SCALES};
 use super::error::ExportError;
-use super::model::{Model, data_format_name};
+use super::model::Model;
 use super::source::SparseTable;
 
 /// Name of the model in the format `safetensors`.
@@ -207,7 +207,7 @@ fn metadata(model: &Model<'_>) -> BTreeMap<String, String> {
         if let Some(loss) = model.loss() {
             say("heddle.loss", loss.to_owned());
         }
-        say("heddle.data-format", data_format_name(spec.data.format).to_owned());
+        say("heddle.data-format", spec.data.format.name().to_owned());
         say("heddle.index-base", spec.data.index_base.to_string());
     }
     metadata

@@ -1,9 +1,10 @@
 //! Models from checkpoints that the storage layer has written, read back by the scorer.
 
-use std::io::Write;
+use std::io::{Cursor, Write};
 use std::ops::Range;
 
 use bytes::Bytes;
+use heddle_input::Labels;
 use heddle_protocol::failure::ErrorClass;
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::{
@@ -16,7 +17,7 @@ use heddle_protocol::model::{MODEL_FILE, ModelFile};
 use heddle_protocol::spec::{AlgorithmKind, LabelScaling, shard_rows};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
 use heddle_storage::shard_file::{Section, ShardHeader, ShardRows, ShardWriter, Table, Values};
-use heddle_storage::{LocalStorage, Op, Reason};
+use heddle_storage::{LocalStorage, Op, Reason, chain};
 use uuid::Uuid;
 
 use super::*;
@@ -24,7 +25,6 @@ use crate::predict::{
     ClassOutput, PredictError, Scored, ScoringModel, predict_files, predict_stream,
 };
 use crate::run::tests::sample;
-use heddle_input::Labels;
 
 const SHARDS: u32 = 3;
 
@@ -148,8 +148,14 @@ fn linear(standardise: bool) -> JobSpec {
 
 fn scores(model: &ScoringModel, text: &str) -> Vec<f64> {
     let mut out = Vec::new();
-    predict_stream(model, ClassOutput::Class, Labels::Optional, &mut text.as_bytes(), &mut out)
-        .expect("scored");
+    predict_stream(
+        model,
+        ClassOutput::Class,
+        Labels::Optional,
+        Cursor::new(text.to_owned()),
+        &mut out,
+    )
+    .expect("scored");
     String::from_utf8(out)
         .expect("text")
         .lines()
@@ -198,8 +204,13 @@ fn both_formats_give_the_same_model_and_scores_follow_the_input() {
 
 fn scored(model: &ScoringModel, input: &[u8]) -> Result<(String, Scored), PredictError> {
     let mut out = Vec::new();
-    let scored =
-        predict_stream(model, ClassOutput::Class, Labels::Optional, &mut &*input, &mut out)?;
+    let scored = predict_stream(
+        model,
+        ClassOutput::Class,
+        Labels::Optional,
+        Cursor::new(input.to_vec()),
+        &mut out,
+    )?;
     Ok((String::from_utf8(out).expect("text"), scored))
 }
 
@@ -224,7 +235,7 @@ fn records_without_labels_and_compressed_streams_are_scored() {
     packed.write_all(b"1 1:2\n0 3:1\n").expect("packed");
     let packed = packed.finish().expect("packed");
     assert_eq!(scored(&model, &packed).expect("scored"), (with, quality));
-    let error = scored(&model, b"BZh91AY&SY").expect_err("no text").to_string();
+    let error = chain(&scored(&model, b"BZh91AY&SY").expect_err("no text"));
     assert!(error.contains("a bzip2 file"), "{error}");
 }
 

@@ -10,7 +10,7 @@ use heddle_storage::{Storage, StorePath, Summed, SummedWriter};
 use tokio::task::JoinHandle;
 
 use super::error::ExportError;
-use super::model::{Model, data_format_name};
+use super::model::Model;
 use super::source::SparseTable;
 
 /// Name of the model in the format `text`.
@@ -59,7 +59,7 @@ impl TextFile {
             model.meaning(),
             origin.job,
             model.algorithm(),
-            data_format_name(origin.spec.data.format),
+            origin.spec.data.format.name(),
             if any { "any".to_owned() } else { origin.spec.model.features.to_string() },
         );
         writer.write(Bytes::from(head)).await?;

@@ -8,25 +8,24 @@
 
 mod model;
 
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-use heddle_input::{TaskLength, compression_of, plan_tasks};
+use heddle_input::{
+    BadPolicy, Batch, Labels, ReadError, TaskLength, TaskReader, compression_of, plan_tasks,
+};
 use heddle_metrics::PhaseMetrics;
 use heddle_protocol::figure::EvaluationFigures;
 use heddle_protocol::ids::TaskId;
 use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{LabelRange, LossFunction};
-use heddle_storage::{Storage, StorageError, StorageUrl, connect, find_files, folders_left_out};
+use heddle_storage::{StorageError, StorageUrl, connect, find_files, folders_left_out};
+use tokio::runtime::Runtime;
 
 pub use model::{ModelError, ScoringModel};
 
 use crate::algorithm::loss::{count, count_classes, sigmoid, softmax};
-use heddle_input::Batch;
-use heddle_input::GunzipReader;
-use heddle_input::{BYTE_ORDER_MARK, LINE_BYTES_MAX, kind_of, refusal};
-use heddle_input::{BadPolicy, Labels, ReadError, RowLines, TaskReader};
 
 /// Records scored at once.
 const ROWS: usize = 1024;
@@ -43,26 +42,12 @@ pub enum PredictError {
     /// The input cannot be read.
     #[error("cannot read the input")]
     Read(#[from] ReadError),
-    /// Standard input cannot be read.
-    #[error("cannot read standard input")]
-    Input(#[source] io::Error),
     /// The system provides no event queue.
     #[error("cannot start reading")]
     Runtime(#[source] io::Error),
     /// Scores cannot be written.
     #[error("cannot write the scores")]
     Output(#[source] io::Error),
-    /// Standard input is not text.
-    #[error("standard input: {}", refusal(.0))]
-    Kind(&'static str),
-    /// A record of standard input is malformed.
-    #[error("standard input:{line}:{what}")]
-    Record {
-        /// From 1.
-        line: u64,
-        /// `column: what`.
-        what: String,
-    },
 }
 
 /// The result.
@@ -104,6 +89,8 @@ struct Scorer<'a> {
     unfit: Option<String>,
     /// A record has a label.
     is_labelled: bool,
+    /// The user of a pipe expects a score after each line, not after a thousand.
+    is_live: bool,
 }
 
 impl<'a> Scorer<'a> {
@@ -119,20 +106,33 @@ impl<'a> Scorer<'a> {
             minus_one: false,
             unfit: None,
             is_labelled: false,
+            is_live: false,
         }
     }
 
-    /// Scores a batch. `place` finds a row of it.
-    fn write(&mut self, batch: &Batch, place: impl Fn(usize) -> String) -> io::Result<()> {
+    /// Scores all records of a reader.
+    async fn read(&mut self, mut reader: TaskReader) -> Result<(), PredictError> {
+        let mut batch = Batch::default();
+        loop {
+            reader.next_batch(ROWS, &mut batch).await?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            self.write(&batch, &reader).map_err(PredictError::Output)?;
+        }
+    }
+
+    /// Scores the last batch of a reader.
+    fn write(&mut self, batch: &Batch, reader: &TaskReader) -> io::Result<()> {
         self.rows += batch.rows() as u64;
         for row in 0..batch.rows() {
             self.model.score_record(batch, row, &mut self.scores);
             if let Some(what) = self.compare(batch.labels[row], batch.weight(row)) {
-                self.unfit.get_or_insert_with(|| format!("{} has {what}", place(row)));
+                self.unfit.get_or_insert_with(|| format!("{} has {what}", reader.place_of(row)));
             }
             self.line()?;
         }
-        Ok(())
+        if self.is_live { self.out.flush() } else { Ok(()) }
     }
 
     /// Compares the record's scores with its label, unless it or an earlier one is unfit; what is, if it is this one.
@@ -238,11 +238,7 @@ pub fn predict_files(
     inputs: &[StorageUrl],
     out: &mut dyn Write,
 ) -> Result<Scored, PredictError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(PredictError::Runtime)?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         let (mut files, mut folders) = (Vec::new(), Vec::new());
         for input in inputs {
             let storage = connect(input)?;
@@ -260,35 +256,19 @@ pub fn predict_files(
             }));
         }
         let mut scorer = Scorer::new(model, output, out);
+        let format = model.format(labels);
         for (storage, file) in &files {
-            predict_file(&mut scorer, labels, storage, file).await?;
+            let one = std::slice::from_ref(file);
+            for task in plan_tasks(format.format, one, 0, TaskLength::Bytes(u64::MAX)) {
+                let (storage, policy) = (Arc::clone(storage), BadPolicy::Fail);
+                let reader = TaskReader::open(storage, file, task, format, policy).await?;
+                scorer.read(reader).await?;
+            }
         }
         let urls = files.iter().map(|(_, file)| file.url.as_str());
         let warnings = folders_left_out(&folders, urls).collect();
         Ok(Scored { warnings, ..scorer.end().map_err(PredictError::Output)? })
     })
-}
-
-async fn predict_file(
-    scorer: &mut Scorer<'_>,
-    labels: Labels,
-    storage: &Arc<dyn Storage>,
-    file: &InputFile,
-) -> Result<(), PredictError> {
-    let mut batch = Batch::default();
-    let format = scorer.model.format(labels);
-    for range in plan_tasks(std::slice::from_ref(file), 0, TaskLength::Bytes(u64::MAX)) {
-        let storage = Arc::clone(storage);
-        let mut reader = TaskReader::open(storage, file, range, format, BadPolicy::Fail).await?;
-        loop {
-            reader.next_batch(ROWS, &mut batch).await?;
-            if batch.is_empty() {
-                break;
-            }
-            scorer.write(&batch, |row| reader.place_of(row)).map_err(PredictError::Output)?;
-        }
-    }
-    Ok(())
 }
 
 /// Scores a stream such as standard input: text, or text compressed with gzip.
@@ -299,73 +279,18 @@ pub fn predict_stream(
     model: &ScoringModel,
     output: ClassOutput,
     labels: Labels,
-    input: &mut dyn Read,
+    input: impl Read + Send + 'static,
     out: &mut dyn Write,
 ) -> Result<Scored, PredictError> {
-    let mut input = io::BufReader::with_capacity(1 << 20, input);
     let mut scorer = Scorer::new(model, output, out);
-    if kind_of(input.fill_buf().map_err(PredictError::Input)?) == Some("gzip") {
-        let mut unpacked = io::BufReader::with_capacity(1 << 20, GunzipReader::new(&mut input));
-        match kind_of(unpacked.fill_buf().map_err(PredictError::Input)?) {
-            Some("gzip") => return Err(PredictError::Kind("gzip within gzip")),
-            _ => predict_lines(&mut scorer, labels, &mut unpacked)?,
-        }
-    } else {
-        predict_lines(&mut scorer, labels, &mut input)?;
-    }
+    scorer.is_live = true;
+    let (format, policy) = (model.format(labels), BadPolicy::Fail);
+    let reader = TaskReader::of_stream("standard input", input, format, policy);
+    runtime()?.block_on(scorer.read(reader))?;
     scorer.end().map_err(PredictError::Output)
 }
 
-fn stdin_place(lines: &RowLines, row: usize) -> String {
-    format!("standard input:{}", lines.of(row))
-}
-
-fn predict_lines<R: Read>(
-    scorer: &mut Scorer<'_>,
-    labels: Labels,
-    input: &mut io::BufReader<R>,
-) -> Result<(), PredictError> {
-    if let Some(kind) = kind_of(input.fill_buf().map_err(PredictError::Input)?) {
-        return Err(PredictError::Kind(kind));
-    }
-    let format = scorer.model.format(labels);
-    let mut lines = 0;
-    let mut row_lines = RowLines::default();
-    let (mut text, mut batch) = (Vec::new(), Batch::default());
-    loop {
-        text.clear();
-        let mut limited = Read::take(&mut *input, LINE_BYTES_MAX as u64 + 2);
-        if limited.read_until(b'\n', &mut text).map_err(PredictError::Input)? == 0 {
-            break;
-        }
-        lines += 1;
-        let record = |what: String| PredictError::Record { line: lines, what };
-        if text.last() != Some(&b'\n') {
-            text.push(b'\n');
-        }
-        if text.len() > LINE_BYTES_MAX + 1 {
-            let what =
-                format!("{}: the line is longer than {LINE_BYTES_MAX} bytes", LINE_BYTES_MAX + 1);
-            return Err(record(what));
-        }
-        if lines == 1 && text.starts_with(BYTE_ORDER_MARK) {
-            text[..BYTE_ORDER_MARK.len()].fill(b' ');
-        }
-        let read = format.read_line(&text, &mut batch);
-        let (_, has_record) = read.map_err(|error| record(error.to_string()))?;
-        if !has_record {
-            row_lines.skip(batch.rows());
-        }
-        // The user of a pipe expects a score after each line, not after a thousand.
-        if batch.rows() >= ROWS || input.buffer().is_empty() {
-            scorer
-                .write(&batch, |row| stdin_place(&row_lines, row))
-                .map_err(PredictError::Output)?;
-            scorer.out.flush().map_err(PredictError::Output)?;
-            batch.clear();
-            row_lines.begin(lines);
-        }
-    }
-    scorer.write(&batch, |row| stdin_place(&row_lines, row)).map_err(PredictError::Output)?;
-    Ok(())
+fn runtime() -> Result<Runtime, PredictError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(PredictError::Runtime)
 }

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use bytes::Bytes;
+use heddle_input::{Batch, Labels, RecordFormat};
 use heddle_protocol::model::{MODEL_FILE, ModelFile, ModelFileError};
 use heddle_protocol::spec::limits::ANY_FEATURES;
 use heddle_protocol::spec::position::key_of_position;
@@ -15,8 +16,6 @@ use heddle_storage::{
 use crate::export::{
     SAFETENSORS_FILE, SCALES, TEXT_FILE, TensorHeader, TensorHeaderError, keys_of,
 };
-use heddle_input::Batch;
-use heddle_input::{Labels, RecordFormat};
 
 /// Longest `MODEL.json` that is read.
 const MODEL_JSON_BYTES_MAX: usize = 1 << 20;
@@ -438,11 +437,8 @@ async fn find(storage: &dyn Storage, path: &StorePath) -> Result<StorePath, Mode
 }
 
 fn data_format(word: &str) -> Result<DataFormat, ModelError> {
-    match word {
-        "libsvm" => Ok(DataFormat::Libsvm),
-        "dummy" => Ok(DataFormat::Dummy),
-        other => Err(ModelError::Form(format!("unknown format of records {other:?}"))),
-    }
+    let unknown = || ModelError::Form(format!("unknown format of records {word:?}"));
+    DataFormat::of_name(word).ok_or_else(unknown)
 }
 
 fn algorithm(word: &str) -> Result<AlgorithmKind, ModelError> {

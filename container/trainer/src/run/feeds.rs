@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crossbeam::channel::Sender;
 use heddle_backoff::Backoff;
+use heddle_input::{RecordFormat, StorageWaits};
 use heddle_protocol::ids::{PhaseNo, Step, TaskId};
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::{JobSpec, TaskShare};
@@ -14,8 +15,6 @@ use tokio::sync::OnceCell;
 
 use crate::class_weights::ClassWeights;
 use crate::feed::{Feed, FeedId, FeedItem, FeedSettings};
-use heddle_input::RecordFormat;
-use heddle_input::StorageWaits;
 
 /// State that all feeds of this process share. Numbers them, and keeps the error of a feed that could not start.
 pub(super) struct Feeds {

@@ -12,13 +12,13 @@ use std::collections::VecDeque;
 
 use heddle_client::gradient::Gradient;
 use heddle_client::machine::{PullAt, PullId, PullItem, StepPush, Unit};
+use heddle_input::BadCount;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Step, TaskId};
 use heddle_protocol::metrics::{LossSum, TaskMetrics};
 
 use crate::algorithm::{Algorithm, StepWork};
 use crate::feed::{Feed, FeedItem};
-use heddle_input::BadCount;
 
 /// Steps of a task whose values are pulled ahead: this one, and the next.
 const TASK_STEPS_FLYING: usize = 2;

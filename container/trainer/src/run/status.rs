@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use heddle_agent::TurnCounter;
+use heddle_input::StorageWaits;
 use heddle_protocol::control::{HeartbeatStats, LongStep, TrainerState};
 use heddle_protocol::ids::{Member, Step, TaskAttempt, TaskId};
 use heddle_protocol::process_figures::ProcessFigure;
 use heddle_self_faults::Slowness;
 
 use super::record_time::RecordTime;
-use heddle_input::StorageWaits;
 
 /// A shorter step is not worth a word in a heartbeat.
 const LONG_STEP_MS: u64 = 1_000;

@@ -273,7 +273,7 @@ impl Rig {
         let reports = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&reports);
         let status = SharedStatus::default();
-        let plan = plan_input(files.clone(), files, TaskLength::Bytes(1 << 20));
+        let plan = plan_input(DataFormat::Libsvm, files.clone(), files, TaskLength::Bytes(1 << 20));
         let trainer = Trainer::new(
             sample(),
             Box::new(Counting { pulls }),
@@ -552,7 +552,12 @@ fn a_malformed_record_fails_its_task_with_its_place() {
     for sharing in [Sharing::Lanes { lanes: 1 }, Sharing::Queue] {
         let mut rig = Rig::new(&[2], true);
         let file = input(rig._dir.path(), 0, "\n1 0:1\nbad x\n");
-        rig.trainer.feeds.replace_plan(plan_input(vec![file], vec![], TaskLength::Bytes(1 << 20)));
+        rig.trainer.feeds.replace_plan(plan_input(
+            DataFormat::Libsvm,
+            vec![file],
+            vec![],
+            TaskLength::Bytes(1 << 20),
+        ));
         rig.phase(EPOCH, 0, sharing);
         rig.lanes(EPOCH, &[0], &[]);
         rig.tasks(0, &[(0, 2, 0)]);

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 use heddle_client::layout::Rows;
-use heddle_input::{BadPolicy, RecordFormat, TaskReader};
-use heddle_input::{TaskLength, compression_of, decide, plan_input, sample};
+use heddle_input::{
+    BadPolicy, RecordFormat, TaskLength, TaskReader, compression_of, decide, plan_input, sample,
+};
 use heddle_metrics::{PhaseMetrics, Summary};
 use heddle_optimizer::{Optimizer, Rule, is_less};
 use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
@@ -164,7 +165,8 @@ impl Job {
         let find =
             |places: &[heddle_protocol::spec::Location]| places.iter().flat_map(files).collect();
         let length = TaskLength::Auto { workers: spec.training.lanes };
-        let plan = plan_input(find(&spec.data.train), find(&spec.data.test), length);
+        let plan =
+            plan_input(spec.data.format, find(&spec.data.train), find(&spec.data.test), length);
         let spec = decided(spec, &plan);
         Self {
             plan,

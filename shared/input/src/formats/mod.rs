@@ -1,4 +1,80 @@
-//! The formats of records.
+//! The formats of records: one table, and a file for each format. What both the job file and a model say of a format is beside
+//! [`DataFormat`].
 
+mod label;
 mod number;
-pub(crate) mod words;
+mod words;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
+use heddle_protocol::spec::DataFormat;
+use heddle_storage::{Reader, Storage};
+
+use crate::batch::Batch;
+use crate::error::ReadError;
+use crate::lines::{LineFormat, Lines, TaskBytes, line_of};
+use crate::record_format::RecordFormat;
+use crate::source::{InputFormat, RecordSource, SampledText};
+pub use words::words;
+
+/// The table of formats.
+#[must_use]
+pub fn input_format(format: DataFormat) -> &'static dyn InputFormat {
+    match format {
+        DataFormat::Libsvm => &LinesOf(words::<true>),
+        DataFormat::Dummy => &LinesOf(words::<false>),
+    }
+}
+
+/// Files of text, plain or gzip, with a record a line: the parser of a line. They are cut at any byte, and a record belongs to
+/// the piece that has its first byte; gzip files are not cut.
+struct LinesOf(fn(RecordFormat) -> Box<dyn LineFormat>);
+
+#[async_trait]
+impl InputFormat for LinesOf {
+    fn split(&self, file: &InputFile, length: u64) -> Vec<Range<u64>> {
+        let pieces = match file.compression {
+            Compression::None => file.bytes.div_ceil(length),
+            Compression::Gzip => u64::from(file.bytes > 0),
+        };
+        // 128 bits, since length × pieces may exceed 64.
+        let bound = |n: u64| (u128::from(file.bytes) * u128::from(n) / u128::from(pieces)) as u64;
+        (0..pieces).map(|n| bound(n)..bound(n + 1)).collect()
+    }
+
+    async fn open(
+        &self,
+        format: RecordFormat,
+        storage: Arc<dyn Storage>,
+        file: &InputFile,
+        piece: TaskRange,
+    ) -> Result<Box<dyn RecordSource>, ReadError> {
+        let bytes = TaskBytes::open(storage, file, piece).await?;
+        Ok(Box::new(Lines::new(bytes, self.0(format))))
+    }
+
+    fn stream(
+        &self,
+        format: RecordFormat,
+        name: &str,
+        input: Box<dyn Reader>,
+    ) -> Box<dyn RecordSource> {
+        Box::new(Lines::new(TaskBytes::of_stream(name, input), self.0(format)))
+    }
+
+    fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> SampledText {
+        let lines = self.0(format);
+        let mut sampled = SampledText { records: 0, bytes: 0 };
+        while text[sampled.bytes..].contains(&b'\n') {
+            let rest = &text[sampled.bytes..];
+            let (len, has_record) =
+                lines.read_line(rest, batch).unwrap_or_else(|_| (line_of(rest).len(), true));
+            sampled.bytes += len;
+            sampled.records += u64::from(has_record);
+        }
+        sampled
+    }
+}

@@ -1,124 +1,52 @@
-//! Parses one line of text into one row of a batch.
+//! Lines of words: libsvm and dummy text.
 //!
 //! A record is `label[:weight] [qid:number] feature feature …`, a feature being `index:value` (libsvm) or
 //! `index` alone (dummy, the value is 1). A weight is a finite number of at least 0, and 1 if it is left out. Accepted around it: spaces and tabs, also at the end; a
 //! carriage return before the line feed; blank lines; `#` and everything after it. Labels of two classes are −1, 0
 //! and 1 (also `+1` and `-1.0`); −1 becomes 0. Rejected: labels that the algorithm does not accept, indices below the
 //! base, above the number of features, or not rising within a line, and values that are not finite.
-//! Records to be scored may lack the label, see [`Labels`].
-
-use std::fmt;
+//! Records to be scored may lack the label, see [`Labels`](crate::Labels).
 
 use heddle_protocol::spec::limits::ANY_FEATURES;
 use heddle_protocol::spec::position::position_of_key;
-use heddle_protocol::spec::{DataFormat, JobSpec, LabelRange};
 
-use super::number;
+use super::{label, number};
 use crate::batch::Batch;
-use crate::lines::task_bytes::BYTE_ORDER_MARK;
+use crate::lines::{LineError, LineFormat, line_end, skip_spaces, wrong};
+use crate::record_format::RecordFormat;
 
-/// The format of records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordFormat {
-    /// With values or without.
-    pub format: DataFormat,
-    /// The lowest index in the text, 0 or 1.
-    pub index_base: u32,
-    /// Indices are below `features` after subtraction of the base; at most 2³² − 1. [`ANY_FEATURES`]: indices are u64 keys
-    /// as they are written, in any order, and a batch has their positions.
-    pub features: u64,
-    /// Whether records begin with a label.
-    pub labels: Labels,
-}
-
-/// Whether records begin with a label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Labels {
-    /// Every record does, within this range: training and evaluation.
-    Within(LabelRange),
-    /// Every record does, and any number is accepted.
-    Required,
-    /// A record may lack it: its first word is a feature (libsvm: with a colon, so that a label has no weight) or `?`. Any
-    /// number is accepted. A missing label is NaN in the batch.
-    Optional,
-    /// No record has one: every word is a feature. All labels are NaN in the batch.
-    Absent,
-}
-
-/// Why a line is not a record, with the position in the line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineError {
-    /// Byte of the line, from 1.
-    pub column: usize,
-    /// The text found there and what was expected.
-    pub what: String,
-}
-
-impl fmt::Display for LineError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.column, self.what)
+/// The parser of lines in this format, libsvm (`VALUES`) or dummy.
+#[must_use]
+pub fn words<const VALUES: bool>(format: RecordFormat) -> Box<dyn LineFormat> {
+    if format.features == ANY_FEATURES {
+        Box::new(Words::<VALUES, true>(format))
+    } else {
+        Box::new(Words::<VALUES, false>(format))
     }
 }
 
-impl RecordFormat {
-    /// Of the data of a job whose feature indices have this bound.
-    #[must_use]
-    pub fn of(spec: &JobSpec, features: u64) -> Self {
-        let labels = Labels::Within(spec.model.labels());
-        Self { format: spec.data.format, index_base: spec.data.index_base, features, labels }
-    }
+/// Monomorphic in the format: no branch on it is taken for a feature.
+#[derive(Debug)]
+struct Words<const VALUES: bool, const ANY: bool>(RecordFormat);
 
-    /// Of the data of a job before an algorithm bounds its indices: those of a custom one are any.
-    #[must_use]
-    pub fn before_training(spec: &JobSpec) -> Self {
-        let features = if spec.model.features == 0 { ANY_FEATURES } else { spec.model.features };
-        Self::of(spec, features)
-    }
-
-    /// Parses the line at the start of `text` into `batch`. Returns its length with the line feed, and whether it has a
-    /// record (otherwise it is blank or a comment).
-    ///
-    /// # Errors
-    /// The line is malformed; the batch is unchanged.
-    ///
-    /// # Panics
-    /// If `text` has no line feed.
+impl<const VALUES: bool, const ANY: bool> LineFormat for Words<VALUES, ANY> {
     #[inline]
-    pub fn read_line(&self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
-        // Monomorphic in the format: the branch is taken once per line, not once per feature.
-        let read = match (self.format, self.features == ANY_FEATURES) {
-            (DataFormat::Libsvm, false) => self.read::<true, false>(text, batch),
-            (DataFormat::Libsvm, true) => self.read::<true, true>(text, batch),
-            (DataFormat::Dummy, false) => self.read::<false, false>(text, batch),
-            (DataFormat::Dummy, true) => self.read::<false, true>(text, batch),
-        };
-        read.map_err(|error| {
-            batch.drop_unended();
-            named(text, error)
-        })
-    }
-
-    #[inline]
-    fn read<const VALUES: bool, const ANY: bool>(
-        &self,
-        text: &[u8],
-        batch: &mut Batch,
-    ) -> Result<(usize, bool), LineError> {
+    fn parse(&self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
         let mut at = skip_spaces(text, 0);
         if let Some(end) = line_end(text, at) {
             return Ok((end, false));
         }
         let first = at;
-        let (label, weight, len) = self.label::<VALUES>(text, at)?;
+        let (label, weight, len) = label::read::<VALUES>(self.0.labels, text, at)?;
         at += len;
         // Indices of the text plus one, so that 0 precedes the first index of base 0.
-        let mut lowest = u64::from(self.index_base);
-        let highest = if ANY { u64::MAX } else { self.features + lowest };
+        let mut lowest = u64::from(self.0.index_base);
+        let highest = if ANY { u64::MAX } else { self.0.features + lowest };
         loop {
             if let Some((index, value, len)) = usual::<VALUES>(&text[at..])
                 && (ANY || (lowest..highest).contains(&index))
             {
-                lowest = self.push::<ANY>(index, value, batch);
+                lowest = self.push(index, value, batch);
                 at += len;
                 continue;
             }
@@ -128,7 +56,7 @@ impl RecordFormat {
             if text[at] <= b'#'
                 && let Some(end) = line_end(text, at)
             {
-                self.end_row(label, weight, batch);
+                label::end_row(self.0.labels, label, weight, batch);
                 return Ok((end, true));
             }
             let index = match ANY {
@@ -156,68 +84,35 @@ impl RecordFormat {
             } else {
                 1.0
             };
-            lowest = self.push::<ANY>(index, value, batch);
+            lowest = self.push(index, value, batch);
         }
     }
+}
 
+impl<const VALUES: bool, const ANY: bool> Words<VALUES, ANY> {
     /// Appends a feature; returns the lowest index that may follow.
     #[inline(always)]
-    fn push<const ANY: bool>(&self, index: u64, value: f32, batch: &mut Batch) -> u64 {
+    fn push(&self, index: u64, value: f32, batch: &mut Batch) -> u64 {
         batch.values.push(value);
         if ANY {
             batch.positions.push(position_of_key(index));
             return 0;
         }
         // Below the highest index, which is below 2³².
-        batch.indices.push(index as u32 - self.index_base);
+        batch.indices.push(index as u32 - self.0.index_base);
         index + 1
-    }
-
-    /// Parses the label and its weight, if there is one; returns their length too.
-    #[inline]
-    fn label<const VALUES: bool>(
-        &self,
-        text: &[u8],
-        at: usize,
-    ) -> Result<(f32, Option<f32>, usize), LineError> {
-        let read = match self.labels {
-            Labels::Within(range) => read_label(&text[at..], range),
-            Labels::Required => read_label(&text[at..], LabelRange::Number),
-            Labels::Optional => read_optional_label(&text[at..], VALUES),
-            Labels::Absent => Ok((f32::NAN, 0)),
-        };
-        let (label, len) = read.map_err(|what| LineError { column: at + 1, what })?;
-        if len == 0 || text[at + len] != b':' {
-            return Ok((label, None, len));
-        }
-        let (weight, more) = read_weight(text, at + len)?;
-        Ok((label, Some(weight), len + more))
-    }
-
-    #[inline]
-    fn end_row(&self, label: f32, weight: Option<f32>, batch: &mut Batch) {
-        match self.labels {
-            Labels::Within(LabelRange::TwoClasses) => batch.end_row(label),
-            Labels::Within(LabelRange::Classes(_) | LabelRange::Number)
-            | Labels::Required
-            | Labels::Optional
-            | Labels::Absent => batch.end_row_as_written(label),
-        }
-        if let Some(weight) = weight {
-            batch.weigh(batch.rows() - 1, weight);
-        }
     }
 
     #[cold]
     fn bad_index(&self, index: u64, lowest: u64, at: usize) -> LineError {
-        let base = u64::from(self.index_base);
+        let base = u64::from(self.0.index_base);
         let what = if index < base {
             format!("index {index}, but indices start at {base} (data.index-base)")
-        } else if index >= self.features + base {
+        } else if index >= self.0.features + base {
             format!(
                 "index {index} is above the highest, {} (model.features is {}, data.index-base {base})",
-                self.features + base - 1,
-                self.features
+                self.0.features + base - 1,
+                self.0.features
             )
         } else {
             format!("index {index} after index {}: indices must rise within a line", lowest - 1)
@@ -257,18 +152,6 @@ fn usual<const VALUES: bool>(text: &[u8]) -> Option<(u64, f32, usize)> {
     matches!(word[(start + len) & 31], b' ' | b'\n').then_some((index, value, start + len))
 }
 
-/// Parses a colon and the weight of a record at `at`; returns the weight and their length.
-fn read_weight(text: &[u8], at: usize) -> Result<(f32, usize), LineError> {
-    let expected = "a weight after the label (a finite number of at least 0)";
-    match number::decimal(&text[at + 1..]) {
-        Some((weight, len)) if weight >= 0.0 && ends_word(&text[at + 1 + len..]) => {
-            // Also "-0".
-            Ok((weight.abs(), 1 + len))
-        }
-        _ => Err(wrong(text, at + 1, expected)),
-    }
-}
-
 /// Parses a colon and a value at `at`; returns the value and their length.
 #[inline]
 fn read_value(text: &[u8], at: usize) -> Result<(f32, usize), LineError> {
@@ -282,138 +165,13 @@ fn read_value(text: &[u8], at: usize) -> Result<(f32, usize), LineError> {
     Ok((value, 1 + len))
 }
 
-/// Names what is found by its cause, if it is a byte order mark.
-#[cold]
-fn named(text: &[u8], error: LineError) -> LineError {
-    if !text[error.column - 1..].starts_with(BYTE_ORDER_MARK) {
-        return error;
-    }
-    let what = "a byte order mark within the file, where files were joined: remove it";
-    LineError { what: what.to_owned(), ..error }
-}
-
-#[inline]
-fn skip_spaces(text: &[u8], mut at: usize) -> usize {
-    while matches!(text[at], b' ' | b'\t') {
-        at += 1;
-    }
-    at
-}
-
-/// The position after the line feed, if only a line end or a comment follows at `at`.
-#[inline]
-fn line_end(text: &[u8], at: usize) -> Option<usize> {
-    match text[at] {
-        b'\n' => Some(at + 1),
-        b'\r' if text.get(at + 1) == Some(&b'\n') => Some(at + 2),
-        b'#' => text[at..].iter().position(|byte| *byte == b'\n').map(|feed| at + feed + 1),
-        _ => None,
-    }
-}
-
-/// Parses a label of this range; returns it and its length.
-#[inline]
-fn read_label(text: &[u8], range: LabelRange) -> Result<(f32, usize), String> {
-    match text {
-        // 0 and 1 are in every range: there are at least two classes.
-        [b'1', b' ' | b'\n', ..] => return Ok((1.0, 1)),
-        [b'0', b' ' | b'\n', ..] => return Ok((0.0, 1)),
-        _ => {}
-    }
-    match range {
-        LabelRange::TwoClasses => read_sign(text),
-        LabelRange::Classes(classes) => read_class(text, classes),
-        LabelRange::Number => whole_word(text).ok_or_else(|| no_label(text)),
-    }
-}
-
-/// Parses a label that is a number; returns it and its length.
-fn whole_word(text: &[u8]) -> Option<(f32, usize)> {
-    let (label, len) = number::decimal(text)?;
-    (ends_word(&text[len..]) || text[len] == b':').then_some((label, len))
-}
-
-fn ends_word(text: &[u8]) -> bool {
-    matches!(text.first(), None | Some(b' ' | b'\t' | b'\r' | b'\n' | b'#'))
-}
-
-#[cold]
-fn no_label(text: &[u8]) -> String {
-    format!("expected a label, found {}", found(text))
-}
-
-/// Parses the label of a class, from 0 on.
-fn read_class(text: &[u8], classes: u32) -> Result<(f32, usize), String> {
-    let (label, len) = whole_word(text).ok_or_else(|| no_label(text))?;
-    if label.fract() == 0.0 && (0.0..classes as f32).contains(&label) {
-        // Also "-0".
-        Ok((label.abs(), len))
-    } else {
-        Err(format!(
-            "label {label}, but labels are whole numbers from 0 to {} (model.classes is {classes})",
-            classes - 1
-        ))
-    }
-}
-
-/// Parses a label of two classes: −1, 0 or 1.
-#[inline]
-fn read_sign(text: &[u8]) -> Result<(f32, usize), String> {
-    match text {
-        [b'+', b'1', b' ', ..] => return Ok((1.0, 2)),
-        [b'-', b'1', b' ', ..] => return Ok((-1.0, 2)),
-        _ => {}
-    }
-    let (label, len) = whole_word(text).ok_or_else(|| no_label(text))?;
-    if label == 1.0 || label == -1.0 {
-        Ok((label, len))
-    } else if label == 0.0 {
-        // Also "-0".
-        Ok((0.0, len))
-    } else {
-        Err(format!("label {label}, but the labels of two classes are 0 and 1, or -1 and +1"))
-    }
-}
-
-/// Parses the label of a record to be scored; returns it and its length. NaN and 0 if the record begins with a feature.
-fn read_optional_label(text: &[u8], values: bool) -> Result<(f32, usize), String> {
-    let end = text
-        .iter()
-        .position(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | b'#'))
-        .unwrap_or(text.len());
-    let word = &text[..end];
-    if word == b"?" {
-        return Ok((f32::NAN, 1));
-    }
-    if values && word.contains(&b':') {
-        return Ok((f32::NAN, 0));
-    }
-    match number::decimal(text) {
-        Some((label, len)) if len == end || word[len] == b':' => Ok((label, len)),
-        _ => Err(format!("expected a label, '?' or a feature, found {}", found(text))),
-    }
-}
-
-#[cold]
-fn wrong(text: &[u8], at: usize, expected: &str) -> LineError {
-    LineError { column: at + 1, what: format!("expected {expected}, found {}", found(&text[at..])) }
-}
-
-/// The start of `text`, shortened, for a message.
-fn found(text: &[u8]) -> String {
-    let word: Vec<u8> =
-        text.iter().copied().take_while(|byte| !byte.is_ascii_whitespace()).take(24).collect();
-    if word.is_empty() {
-        return "the end of the word or line".to_owned();
-    }
-    format!("{:?}", String::from_utf8_lossy(&word))
-}
-
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::spec::{DataFormat, LabelRange};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::record_format::Labels;
 
     const LIBSVM: RecordFormat = RecordFormat {
         format: DataFormat::Libsvm,
@@ -428,15 +186,25 @@ mod tests {
         labels: Labels::Within(LabelRange::TwoClasses),
     };
 
+    fn read_line(
+        format: RecordFormat,
+        text: &[u8],
+        batch: &mut Batch,
+    ) -> Result<(usize, bool), LineError> {
+        let is_libsvm = format.format == DataFormat::Libsvm;
+        let lines = if is_libsvm { words::<true>(format) } else { words::<false>(format) };
+        lines.read_line(text, batch)
+    }
+
     type Row = (f32, Vec<(u32, f32)>);
 
     fn row(format: RecordFormat, line: &str) -> Result<Option<Row>, String> {
         let mut batch = Batch::default();
         let text = format!("{line}\n");
-        let read = format.read_line(text.as_bytes(), &mut batch);
+        let read = read_line(format, text.as_bytes(), &mut batch);
         // With more text behind it the fast path reads the last features too.
         let (mut again, followed) = (Batch::default(), format!("{text}{:64}\n", ""));
-        assert_eq!(format.read_line(followed.as_bytes(), &mut again), read);
+        assert_eq!(read_line(format, followed.as_bytes(), &mut again), read);
         assert_eq!(format!("{again:?}"), format!("{batch:?}"));
         match read {
             Err(error) => {
@@ -599,7 +367,7 @@ mod tests {
             let mut batch = Batch::default();
             for line in lines {
                 let text = format!("{line}\n");
-                format.read_line(text.as_bytes(), &mut batch).expect("a record");
+                read_line(format, text.as_bytes(), &mut batch).expect("a record");
             }
             (
                 batch.labels.clone(),
@@ -631,10 +399,10 @@ mod tests {
         ) {
             text.push(b'\n');
             let mut batch = Batch::default();
-            if let Ok((len, _)) = LIBSVM.read_line(&text, &mut batch) {
+            if let Ok((len, _)) = read_line(LIBSVM, &text, &mut batch) {
                 prop_assert_eq!(text[len - 1], b'\n');
             }
-            let _ = DUMMY.read_line(&text, &mut batch);
+            let _ = read_line(DUMMY, &text, &mut batch);
         }
 
         #[test]
@@ -642,7 +410,7 @@ mod tests {
             line in "[-+]?[0-9]{0,2}[ \t]?([0-9]{0,4}[:,#]?[-+0-9.e]{0,6}[ \r]?){0,8}\n",
         ) {
             let mut batch = Batch::default();
-            if LIBSVM.read_line(line.as_bytes(), &mut batch).is_ok() {
+            if read_line(LIBSVM, line.as_bytes(), &mut batch).is_ok() {
                 prop_assert!(batch.indices.iter().all(|index| *index < 100));
                 prop_assert!(batch.values.iter().all(|value| value.is_finite()));
             }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
+use heddle_protocol::spec::DataFormat;
 use heddle_storage::{FileVersion, OpenedVersion, Reader, Storage, StorageUrl, StorePath};
 
 use super::gunzip::{Gunzip, GunzipError, PACKED_STEP};
@@ -37,8 +38,7 @@ const MAGIC: [(&[u8], &str); 14] = [
 ];
 
 /// The format of a file by its first bytes; `None` if it may be text. Only `gzip` can be read.
-#[must_use]
-pub fn kind_of(start: &[u8]) -> Option<&'static str> {
+fn kind_of(start: &[u8]) -> Option<&'static str> {
     let known = MAGIC.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, name)| *name);
     // Without a mark: a record begins with characters of ASCII.
     known.or(match start.first_chunk::<4>()?.map(|byte| byte != 0) {
@@ -49,26 +49,21 @@ pub fn kind_of(start: &[u8]) -> Option<&'static str> {
 }
 
 /// Why a file of this kind cannot be read, and the next step.
-#[must_use]
-pub fn refusal(kind: &str) -> String {
+fn refusal(kind: &str) -> String {
     if kind.starts_with("UTF") {
         return format!("this is {kind}, and data is UTF-8: convert it (iconv -f {kind} -t UTF-8)");
     }
-    format!(
-        "this is {kind}, which cannot be read: data is libsvm or dummy text, plain or gzip (name.gz)"
-    )
+    let formats = DataFormat::names().join(" or ");
+    format!("this is {kind}, which cannot be read: data is {formats} text, plain or gzip (name.gz)")
 }
 
 /// A run of a file's lines, being read from start to end.
 #[derive(Debug)]
 pub struct TaskBytes {
-    storage: Arc<dyn Storage>,
-    path: StorePath,
-    /// On this machine.
-    local: bool,
-    reader: Box<dyn Reader>,
+    origin: TextOrigin,
+    reader: Watched,
     gzip: Option<Unpacking>,
-    /// Length of the file.
+    /// Length of the file; of a stream it is not known.
     bytes: u64,
     /// Offsets of the file below which lines of the task start; compressed files have no such limit.
     end: u64,
@@ -89,6 +84,15 @@ pub struct TaskBytes {
     first: Option<u64>,
 }
 
+/// Where text comes from.
+#[derive(Debug)]
+enum TextOrigin {
+    /// `local`: it is on this machine.
+    File { storage: Arc<dyn Storage>, path: StorePath, local: bool },
+    /// It is packed if its first bytes say so.
+    Stream { name: String },
+}
+
 /// Result of [`TaskBytes::lines`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum NextLines {
@@ -107,6 +111,7 @@ pub fn line_of(text: &[u8]) -> &[u8] {
     &text[..feed.map_or(text.len(), |feed| feed + 1)]
 }
 
+#[derive(Default)]
 struct Unpacking {
     gunzip: Gunzip,
     packed: Bytes,
@@ -144,30 +149,53 @@ impl TaskBytes {
                 });
             }
         };
+        let local = matches!(location, StorageUrl::Local(_));
         Ok(Self {
-            local: matches!(location, StorageUrl::Local(_)),
-            storage,
-            path,
-            reader,
-            gzip: packed.then(|| Unpacking { gunzip: Gunzip::default(), packed: Bytes::new() }),
+            gzip: packed.then(Unpacking::default),
             bytes: file.bytes,
             end: if packed { u64::MAX } else { range.end },
             base: early,
+            dropping: !packed && range.start > 0,
+            ..Self::at_start(TextOrigin::File { storage, path, local }, reader)
+        })
+    }
+
+    /// All lines of a stream.
+    pub fn of_stream(name: &str, input: Box<dyn Reader>) -> Self {
+        Self::at_start(TextOrigin::Stream { name: name.to_owned() }, input)
+    }
+
+    fn at_start(origin: TextOrigin, reader: Box<dyn Reader>) -> Self {
+        Self {
+            origin,
+            reader: Watched::new(reader),
+            gzip: None,
+            bytes: 0,
+            end: u64::MAX,
+            base: 0,
             buffer: Vec::new(),
             at: 0,
             complete: 0,
             long: 0,
             ended: false,
-            dropping: !packed && range.start > 0,
+            dropping: false,
             first: None,
-        })
+        }
     }
 
-    /// The same, with its reads recorded in `wait`.
+    /// Records further reads in `wait`.
+    pub fn watch(&mut self, wait: &Arc<ReaderWait>) {
+        self.reader.watch(wait);
+    }
+
+    /// Whether the next line may come later, if at all: it has to be read from a stream.
     #[must_use]
-    pub fn watched(mut self, wait: &Arc<ReaderWait>) -> Self {
-        self.reader = Box::new(Watched::new(self.reader, Arc::clone(wait)));
-        self
+    pub fn may_wait(&self) -> bool {
+        let is_packed = self.gzip.as_ref().is_some_and(|unpacking| !unpacking.packed.is_empty());
+        matches!(self.origin, TextOrigin::Stream { .. })
+            && !self.ended
+            && !is_packed
+            && self.at == self.complete
     }
 
     /// Ensures that [`TaskBytes::text`] starts with a line of the task; reads further if necessary.
@@ -229,6 +257,12 @@ impl TaskBytes {
         debug_assert!(self.at <= self.long, "took more than there is");
     }
 
+    /// The last `bytes` that were taken, while nothing else was read.
+    #[must_use]
+    pub fn taken(&self, bytes: usize) -> &[u8] {
+        &self.buffer[self.at - bytes..self.at]
+    }
+
     /// Bytes of the decompressed file before the next line.
     #[must_use]
     pub fn position(&self) -> u64 {
@@ -238,13 +272,16 @@ impl TaskBytes {
     /// The file, as a user types it.
     #[must_use]
     pub fn file(&self) -> String {
-        self.storage.show(&self.path)
+        match &self.origin {
+            TextOrigin::File { storage, path, .. } => storage.show(path),
+            TextOrigin::Stream { name } => name.clone(),
+        }
     }
 
     /// Whether the file is on this machine.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        self.local
+        matches!(self.origin, TextOrigin::File { local: true, .. })
     }
 
     /// Whether the task's first line is the file's; always in a compressed file.
@@ -258,13 +295,15 @@ impl TaskBytes {
     ///
     /// # Errors
     /// Errors of the storage.
-    pub async fn lines_before(&self) -> Result<u64, ReadError> {
+    pub async fn lines_before(&mut self) -> Result<u64, ReadError> {
         let until = self.first.unwrap_or(0);
-        if until == 0 || self.begins_file() {
-            return Ok(0);
-        }
         let (mut lines, mut seen) = (0, 0);
-        let mut reader = self.storage.open(&self.path, 0).await?;
+        let mut reader = match &self.origin {
+            TextOrigin::File { storage, path, .. } if until > 0 && !self.begins_file() => {
+                storage.open(path, 0).await?
+            }
+            TextOrigin::File { .. } | TextOrigin::Stream { .. } => return Ok(0),
+        };
         while seen < until {
             let Some(chunk) = reader.next().await? else {
                 break;
@@ -287,6 +326,16 @@ impl TaskBytes {
         match self.gzip.take() {
             None => self.ended = self.reader.append_to(&mut self.buffer).await? == 0,
             Some(unpacking) => self.unpack_on(unpacking).await?,
+        }
+        let is_stream = matches!(self.origin, TextOrigin::Stream { .. });
+        if is_stream
+            && self.gzip.is_none()
+            && start_of_file
+            && kind_of(&self.buffer) == Some("gzip")
+        {
+            let packed = std::mem::take(&mut self.buffer).into();
+            self.gzip = Some(Unpacking { packed, ..Unpacking::default() });
+            return Ok(());
         }
         if start_of_file {
             self.start_of_file(before)?;
@@ -320,12 +369,14 @@ impl TaskBytes {
     ///
     /// # Errors
     /// Errors of the storage; [`ReadError::Gzip`].
-    pub async fn check_kind(&self) -> Result<(), ReadError> {
-        if self.begins_file() {
-            return Ok(());
+    pub async fn check_kind(&mut self) -> Result<(), ReadError> {
+        match &self.origin {
+            TextOrigin::File { storage, path, .. } if !self.begins_file() => {
+                let start = storage.open(path, 0).await?.next().await?;
+                self.check_start(&start.unwrap_or_default())
+            }
+            TextOrigin::File { .. } | TextOrigin::Stream { .. } => Ok(()),
         }
-        let start = self.storage.open(&self.path, 0).await?.next().await?;
-        self.check_start(&start.unwrap_or_default())
     }
 
     fn check_start(&self, start: &[u8]) -> Result<(), ReadError> {
@@ -371,9 +422,11 @@ impl TaskBytes {
     }
 
     fn not_gzip(&self, error: &GunzipError) -> ReadError {
-        let what = match error {
-            GunzipError::Trailing { at } => format!("{} {error}", self.bytes.saturating_sub(*at)),
-            GunzipError::Damaged { .. } => error.to_string(),
+        let what = match (error, &self.origin) {
+            (GunzipError::Trailing { at }, TextOrigin::File { .. }) => {
+                format!("{} {error}", self.bytes.saturating_sub(*at))
+            }
+            (error, _) => error.to_string(),
         };
         ReadError::Gzip { file: self.file(), what }
     }

@@ -19,6 +19,36 @@ pub enum DataFormat {
 pub(super) const DATA_FORMATS: &[(&str, DataFormat)] =
     &[("libsvm", DataFormat::Libsvm), ("dummy", DataFormat::Dummy)];
 
+/// What the list of keys says of them.
+pub(super) const DATA_FORMAT_DOC: &str =
+    "\"libsvm\" (label index:value …) or \"dummy\" (label index index …, every value being 1).";
+
+impl DataFormat {
+    /// The word of the job file, which models have too.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        DATA_FORMATS.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
+    }
+
+    /// The format of this name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        DATA_FORMATS.iter().find(|(word, _)| *word == name).map(|(_, format)| *format)
+    }
+
+    /// The names of all formats.
+    #[must_use]
+    pub fn names() -> Vec<&'static str> {
+        DATA_FORMATS.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// The lowest feature index, where the job file does not state it.
+    #[must_use]
+    pub fn index_base(self) -> u32 {
+        u32::from(self == Self::Libsvm)
+    }
+}
+
 /// How large a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -15,8 +15,8 @@ use super::limits::{
 };
 use super::location::Location;
 use super::options::{
-    BadRecords, CHECKPOINT_DIGESTS, CONSISTENCIES, CheckpointDigest, Consistency, DATA_FORMATS,
-    DataFormat, KEPT_PASSES, KeptPass, LabelScaling, ModelFormat, NAN_POLICIES,
+    BadRecords, CHECKPOINT_DIGESTS, CONSISTENCIES, CheckpointDigest, Consistency, DATA_FORMAT_DOC,
+    DATA_FORMATS, DataFormat, KEPT_PASSES, KeptPass, LabelScaling, ModelFormat, NAN_POLICIES,
     NETWORK_PROTECTIONS, NanPolicy, NetworkProtection, ON_CORRUPT, OnCorrupt, RECOVERY_SCOPES,
     RecoveryScope, TABLE_FULL, TableFull, TaskSize,
 };
@@ -40,10 +40,10 @@ section! {
         key test: Vec<Location> = "data.test", Value("\"\""), Never, read(paths::locations(take, key)),
             "Test data, evaluated after each pass. Empty: no evaluation.";
         key format: DataFormat = "data.format", Value("\"libsvm\""), Never, read(take.choice(key, DATA_FORMATS, &["csv", "parquet", "tfrecord", "avro"])),
-            "\"libsvm\" (label index:value …) or \"dummy\" (label index index …, every value being 1).";
+            DATA_FORMAT_DOC;
         /// 0 or 1: `auto` of the job file is resolved.
         key index_base: u32 = "data.index-base", Value("\"auto\""), Never, read(values::index_base(take, key, format)),
-            "The lowest feature index in the files: 0, 1 or \"auto\" (libsvm 1, dummy 0).";
+            "The lowest feature index in the files: 0, 1 or \"auto\" (1 in libsvm, else 0).";
         key passes: u32 = "data.passes", Value("\"auto\""), OnResume, range_or_auto(1, PASSES_MAX),
             "Passes over the training data, at least 1; or \"auto\", by about how many records R there are. With data.test at most 2,500,000 / R, from 1 to 40, with training.early-stop = 20,000 / R, from 2 to 6, and training.keep = \"best\" where these are \"auto\" and there are more than one; without data.test 500,000 / R, from 1 to 20, where model.standardise is on, else 1; with \"kmeans\" 20.";
         key task_size: TaskSize = "data.task-size", Value("\"auto\""), Never, read(take.with(key, values::task_size)),

@@ -51,7 +51,7 @@ macro_rules! section {
                 $(#[$field_attribute:meta])*
                 key $field:ident: $type:ty = $path:literal, $fallback:ident($text:literal), $resume:ident $(+ $site:ident)?,
                     $(range($min:expr, $max:expr))? $(range_or_auto($auto_min:expr, $auto_max:expr))? $(read($read:expr))?,
-                    $doc:literal;
+                    $doc:expr;
                 $( stub $stub_path:literal = $stub_text:literal, $stub_doc:literal; )*
             )+
         }

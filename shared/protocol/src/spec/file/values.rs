@@ -29,10 +29,9 @@ pub(in crate::spec) fn index_base(
     format: Option<DataFormat>,
 ) -> Option<u32> {
     let base = take.with(key, |raw| match &raw.value {
-        RawValue::Text(text) if text == "auto" => Ok(match format {
-            Some(DataFormat::Dummy) => 0,
-            Some(DataFormat::Libsvm) | None => 1,
-        }),
+        RawValue::Text(text) if text == "auto" => {
+            Ok(format.unwrap_or(DataFormat::Libsvm).index_base())
+        }
         RawValue::Integer(n @ (0 | 1)) => Ok(*n as u32),
         _ => Err("expected 0, 1 or \"auto\"".to_owned()),
     })?;

@@ -1,0 +1,109 @@
+//! What a format of records provides: how its files are cut into pieces, and the records of a piece.
+//!
+//! A piece is a [`TaskRange`]: its start and end are in a unit of the format (bytes of a file of text), and nothing but the
+//! format interprets them. Pieces of a file lie next to each other, and each record is in one of them.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use heddle_protocol::manifest::{InputFile, TaskRange};
+use heddle_protocol::spec::BatchFeatures;
+use heddle_storage::{Reader, Storage};
+
+use crate::batch::Batch;
+use crate::error::ReadError;
+use crate::record_format::RecordFormat;
+use crate::storage_wait::ReaderWait;
+
+/// A format of files; [`formats`](crate::formats) has one for each [`DataFormat`](heddle_protocol::spec::DataFormat).
+#[async_trait]
+pub trait InputFormat: Sync {
+    /// Cuts a file into pieces of at most `length` bytes, as far as it can be cut.
+    fn split(&self, file: &InputFile, length: u64) -> Vec<Range<u64>>;
+
+    /// Opens a piece, after a check that the file is still the one of the plan.
+    ///
+    /// # Errors
+    /// Errors of the storage; [`ReadError::Changed`].
+    async fn open(
+        &self,
+        format: RecordFormat,
+        storage: Arc<dyn Storage>,
+        file: &InputFile,
+        piece: TaskRange,
+    ) -> Result<Box<dyn RecordSource>, ReadError>;
+
+    /// The records of a stream such as standard input, all of which are one piece. `name` stands for it in messages.
+    fn stream(
+        &self,
+        format: RecordFormat,
+        name: &str,
+        input: Box<dyn Reader>,
+    ) -> Box<dyn RecordSource>;
+
+    /// Reads the records in `text`, the unpacked beginning of a file, which may end within a record.
+    fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> SampledText;
+}
+
+/// How much of a text was sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampledText {
+    /// Records in it, also malformed ones, which are not in the batch.
+    pub records: u64,
+    /// Bytes of the text that they take.
+    pub bytes: usize,
+}
+
+/// The records of a piece, in the order of the file. [`TaskReader`](crate::TaskReader) owns one and has the policy for malformed
+/// records.
+#[async_trait]
+pub trait RecordSource: Debug + Send {
+    /// Appends records until the batch is [full](Batch::full), or something else in [`Filled`] comes first. An empty batch begins
+    /// the next one. One call reads many records.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    async fn fill(
+        &mut self,
+        batch: &mut Batch,
+        rows_max: usize,
+        features: BatchFeatures,
+    ) -> Result<Filled, ReadError>;
+
+    /// The place of the record that [`fill`](Self::fill) has just returned as malformed: in text `file:line`.
+    ///
+    /// # Errors
+    /// Errors of the storage.
+    async fn place(&mut self) -> Result<String, ReadError>;
+
+    /// That record as it is quarantined, with a line feed; empty if it is too long to be kept.
+    fn rejected(&self) -> &[u8];
+
+    /// The place of a row of the batch, counted from the start of the piece.
+    fn place_of(&self, row: usize) -> String;
+
+    /// Records all further reads in `wait`.
+    fn watch(&mut self, wait: &Arc<ReaderWait>);
+}
+
+/// Why a source has stopped to fill a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filled {
+    /// The batch takes no further record.
+    Full,
+    /// The piece was read to its end.
+    End,
+    /// The batch has records, and a stream has no further whole record yet.
+    Waits,
+    /// A record is malformed. The next call continues after it. In text `column: what`.
+    Bad(String),
+    /// The last record has the first label of this spelling of the negative class in the piece.
+    FirstOf {
+        /// As it is written.
+        label: &'static str,
+        /// Its place.
+        place: String,
+    },
+}
