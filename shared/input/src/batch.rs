@@ -1,5 +1,7 @@
 //! A minibatch in compressed rows, reused from step to step.
 
+use std::ops::Range;
+
 use heddle_protocol::spec::BatchFeatures;
 
 /// Records of one step: labels, and features in compressed sparse rows.
@@ -95,8 +97,18 @@ impl Batch {
     /// If the row does not exist.
     #[must_use]
     pub fn row(&self, row: usize) -> (&[u32], &[f32]) {
-        let range = self.offsets[row] as usize..self.offsets[row + 1] as usize;
+        let range = self.features_of(row);
         (&self.indices[range.clone()], &self.values[range])
+    }
+
+    /// The places of the features of row `row`.
+    ///
+    /// # Panics
+    /// If the row does not exist.
+    #[inline]
+    #[must_use]
+    pub fn features_of(&self, row: usize) -> Range<usize> {
+        self.offsets[row] as usize..self.offsets[row + 1] as usize
     }
 
     /// The weight of row `row`, from its text and of its class; `None` means 1.

@@ -19,6 +19,7 @@ use heddle_protocol::spec::table::{BIAS, FACTORS, WEIGHTS};
 use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
 
 use super::loss::{Objective, count};
+use super::scorer::RecordScorer;
 use super::standard::{Columns, Standard, means};
 use super::{Algorithm, StepWork};
 
@@ -49,13 +50,13 @@ enum MachineMode {
     Fixed { values: MachineValues },
 }
 
-/// The values that a step computes with, in terms of raw features.
-#[derive(Clone, Debug, Default)]
-struct MachineValues {
+/// The values that a step computes with, or a model's, in terms of raw features.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct MachineValues<W = f64> {
     /// `[positions]`: w/s.
-    slopes: Vec<f64>,
+    slopes: Vec<W>,
     /// `[positions × rank]`: v/s.
-    factors: Vec<f64>,
+    factors: Vec<W>,
     /// `[positions]`, or empty where all means are 0.
     mean: Vec<f64>,
     /// The score of a record without entries, beside its products.
@@ -84,19 +85,13 @@ struct MachineSums {
 impl MachineValues {
     fn of(pulls: &[PullItem; 3], standard: Option<&Standard>) -> Self {
         let [weights, factors, bias] = pulls.each_ref().map(|pull| &pull.values);
-        let rank = factors.len() / weights.len().max(1);
         let wide = |values: &[f32]| values.iter().map(|value| f64::from(*value)).collect();
-        let mut values = Self {
-            slopes: wide(weights),
-            factors: wide(factors),
-            mean: Vec::new(),
-            offset: bias.first().map_or(0.0, |bias| f64::from(*bias)),
-            products: vec![0.0; rank],
-            squares: 0.0,
-        };
+        let bias = bias.first().map_or(0.0, |bias| f64::from(*bias));
+        let mut values = Self::raw(wide(weights), wide(factors), bias);
         let Some(standard) = standard else {
             return values;
         };
+        let rank = values.products.len();
         values.mean.clone_from(&standard.mean);
         let columns = standard.mean.iter().zip(&standard.inverse);
         for (place, (mean, inverse)) in columns.enumerate() {
@@ -112,22 +107,36 @@ impl MachineValues {
         }
         values
     }
+}
+
+impl<W: Copy + Into<f64>> MachineValues<W> {
+    /// Of raw features. `factors`: `[slopes × rank]`, row-major.
+    pub(crate) fn raw(slopes: Vec<W>, factors: Vec<W>, bias: f64) -> Self {
+        let products = vec![0.0; factors.len() / slopes.len().max(1)];
+        Self { slopes, factors, mean: Vec::new(), offset: bias, products, squares: 0.0 }
+    }
+
+    /// Features with a slope.
+    pub(crate) fn features(&self) -> usize {
+        self.slopes.len()
+    }
 
     fn mean(&self, place: usize) -> f64 {
         self.mean.get(place).copied().unwrap_or_default()
     }
 
     /// The score of a record; `products` becomes its S.
-    fn score(&self, positions: &[u32], x: &[f32], products: &mut Vec<f64>) -> f64 {
+    fn score_with(&self, positions: &[u32], x: &[f32], products: &mut Vec<f64>) -> f64 {
         products.clone_from(&self.products);
         let rank = products.len();
         let (mut z, mut squares) = (self.offset, self.squares);
         for (at, x) in positions.iter().zip(x) {
             let (place, x) = (*at as usize, f64::from(*x));
-            z += self.slopes[place] * x;
+            z += self.slopes[place].into() * x;
             let square = x * (x - 2.0 * self.mean(place));
             let own = &self.factors[place * rank..(place + 1) * rank];
             for (factor, product) in own.iter().zip(products.iter_mut()) {
+                let factor: f64 = (*factor).into();
                 *product += factor * x;
                 squares += factor * factor * square;
             }
@@ -135,7 +144,17 @@ impl MachineValues {
         let products: f64 = products.iter().map(|product| product * product).sum();
         z + 0.5 * (products - squares)
     }
+}
 
+impl<W: Copy + Into<f64>> RecordScorer for MachineValues<W> {
+    fn score(&self, positions: &[u32], x: &[f32], scores: &mut Vec<f64>) {
+        let z = self.score_with(positions, x, scores);
+        scores.clear();
+        scores.push(z);
+    }
+}
+
+impl MachineValues {
     fn train(
         &self,
         objective: Objective,
@@ -148,8 +167,9 @@ impl MachineValues {
         let mut products = Vec::new();
         let rank = self.products.len();
         for (row, label) in batch.labels.iter().enumerate() {
-            let (positions, x) = entries(batch, positions, row);
-            let z = self.score(positions, x, &mut products);
+            let own = batch.features_of(row);
+            let (positions, x) = (&positions[own.clone()], &batch.values[own]);
+            let z = self.score_with(positions, x, &mut products);
             let slope = count(objective, z, *label, batch.weight(row), false, metrics);
             sums.offset += slope;
             for (sum, product) in sums.all_products.iter_mut().zip(&products) {
@@ -165,21 +185,6 @@ impl MachineValues {
                     *sum += by_x * product;
                 }
             }
-        }
-    }
-
-    fn evaluate(
-        &self,
-        objective: Objective,
-        batch: &Batch,
-        positions: &[u32],
-        metrics: &mut TaskMetrics,
-    ) {
-        let mut products = Vec::new();
-        for (row, label) in batch.labels.iter().enumerate() {
-            let (positions, x) = entries(batch, positions, row);
-            let z = self.score(positions, x, &mut products);
-            count(objective, z, *label, batch.weight(row), true, metrics);
         }
     }
 
@@ -215,12 +220,6 @@ impl MachineSums {
         }
         self.offset = 0.0;
     }
-}
-
-/// Positions and values of a record.
-fn entries<'a>(batch: &'a Batch, positions: &'a [u32], row: usize) -> (&'a [u32], &'a [f32]) {
-    let range = batch.offsets[row] as usize..batch.offsets[row + 1] as usize;
-    (&positions[range.clone()], &batch.values[range])
 }
 
 impl FactorizationMachine {

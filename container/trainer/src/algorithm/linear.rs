@@ -23,6 +23,7 @@ use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
 
 use super::loss::Objective;
 use super::passes::{PassSums, PassValues};
+use super::scorer::RecordScorer;
 use super::standard::{Columns, Standard, means};
 use super::{Algorithm, StepWork};
 
@@ -80,8 +81,8 @@ impl Shifted {
         Self { slopes, offsets }
     }
 
-    fn values<'a>(&'a self, positions: &'a [u32]) -> PassValues<'a, f64> {
-        PassValues { positions, weights: &self.slopes, offsets: &self.offsets }
+    fn values(&self) -> PassValues<'_, f64> {
+        PassValues { weights: &self.slopes, offsets: &self.offsets }
     }
 }
 
@@ -123,12 +124,12 @@ impl LinearAlgorithm {
             return;
         };
         let offsets: Vec<f64> = bias.values.iter().map(|bias| f64::from(*bias)).collect();
-        let values =
-            PassValues { positions: &work.local, weights: &weights.values, offsets: &offsets };
+        let values = PassValues { weights: &weights.values, offsets: &offsets };
+        let (objective, batch) = (self.objective, &work.batch);
         if score {
-            return values.evaluate(self.objective, &work.batch, metrics);
+            return values.evaluate(objective, batch, &work.local, metrics);
         }
-        values.train(self.objective, &work.batch, &mut self.sums, metrics);
+        values.train(objective, batch, &work.local, &mut self.sums, metrics);
         // The pulled rows are the pushed ones: keys and buffers are moved.
         let rows = std::mem::replace(&mut weights.rows, Rows::Range(0..0));
         let mut values = std::mem::take(&mut weights.values);
@@ -142,8 +143,8 @@ impl LinearAlgorithm {
             return;
         };
         let model = Shifted::of(&weights.values, &bias.values, standard);
-        let positions = &work.batch.indices;
-        model.values(positions).train(self.objective, &work.batch, &mut self.sums, metrics);
+        let (batch, sums) = (&work.batch, &mut self.sums);
+        model.values().train(self.objective, batch, &batch.indices, sums, metrics);
         let mut values = std::mem::take(&mut weights.values);
         let sums = self.sums.weights.chunks_exact(self.cols);
         let columns = standard.mean.iter().zip(&standard.inverse);
@@ -221,7 +222,8 @@ impl Algorithm for LinearAlgorithm {
             ComputeMode::Sparse { score } => self.sparse(work, *score, metrics),
             ComputeMode::Dense { standard } => self.dense(work, standard, metrics),
             ComputeMode::Fixed { model } => {
-                model.values(&work.batch.indices).evaluate(self.objective, &work.batch, metrics);
+                let batch = &work.batch;
+                model.values().evaluate(self.objective, batch, &batch.indices, metrics);
             }
         }
         self.mode = mode;

@@ -191,6 +191,17 @@ pub(crate) fn count_classes(
     scores.iter_mut().for_each(|slope| *slope *= weight);
 }
 
+/// Counts a record at this squared distance from the nearest centre; returns its weight.
+pub(crate) fn count_distance(distance: f64, weight: Option<f32>, metrics: &mut TaskMetrics) -> f64 {
+    if let Some(weight) = weight {
+        metrics.weights.count(f64::from(weight), false);
+    }
+    let weight = weight.map_or(1.0, f64::from);
+    metrics.rows += 1;
+    metrics.loss_sum += weight * distance;
+    weight
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

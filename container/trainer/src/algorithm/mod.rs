@@ -13,6 +13,7 @@ mod kmeans;
 mod linear;
 pub mod loss;
 mod passes;
+mod scorer;
 mod standard;
 
 use heddle_client::gradient::Gradient;
@@ -26,10 +27,13 @@ use heddle_protocol::spec::{JobSpec, PhaseKind};
 
 pub use built_in::built_in;
 pub use factorization::FactorizationMachine;
+pub(crate) use factorization::MachineValues;
 pub use keys::KeyIndex;
 pub use kmeans::Kmeans;
-pub(crate) use kmeans::{PassCentres, previous_rows};
+pub(crate) use kmeans::{ClusterScorer, PassCentres, previous_rows};
 pub use linear::LinearAlgorithm;
+pub(crate) use passes::PassValues;
+pub(crate) use scorer::{RecordScorer, count_scores};
 pub use standard::Standard;
 pub(crate) use standard::label_scale;
 

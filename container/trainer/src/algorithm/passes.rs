@@ -9,16 +9,26 @@ use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::LossFunction;
 
 use super::loss::{Objective, count, count_classes};
+use super::scorer::RecordScorer;
 
-/// The values that a step computes with.
+/// The values that a step computes with, or a model's.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PassValues<'a, W> {
-    /// `[batch.indices.len()]`: the position of each feature of the batch.
-    pub(super) positions: &'a [u32],
+pub(crate) struct PassValues<'a, W> {
     /// `[positions × offsets.len()]`, row-major.
-    pub(super) weights: &'a [W],
+    pub(crate) weights: &'a [W],
     /// `[scores of a record]`
-    pub(super) offsets: &'a [f64],
+    pub(crate) offsets: &'a [f64],
+}
+
+impl<W: Copy + Into<f64>> RecordScorer for PassValues<'_, W> {
+    #[inline]
+    fn score(&self, positions: &[u32], x: &[f32], scores: &mut Vec<f64>) {
+        if self.offsets.len() > 1 {
+            return self.scores(positions, x, scores);
+        }
+        scores.clear();
+        scores.push(self.one_score(positions, x));
+    }
 }
 
 /// Sums of the loss's derivatives over the records of a step.
@@ -41,22 +51,24 @@ impl PassSums {
 }
 
 impl<W: Copy + Into<f64>> PassValues<'_, W> {
-    /// Adds the derivatives of all records to `sums` and their losses to `metrics`.
+    /// Adds the derivatives of all records to `sums` and their losses to `metrics`. `positions`: `[features of the batch]`.
     pub(super) fn train(
         &self,
         objective: Objective,
         batch: &Batch,
+        positions: &[u32],
         sums: &mut PassSums,
         metrics: &mut TaskMetrics,
     ) {
         sums.clear(self.weights.len(), self.offsets.len());
         if objective.loss == LossFunction::Softmax {
-            return self.train_classes(batch, sums, metrics);
+            return self.train_classes(batch, positions, sums, metrics);
         }
         let mut offset_sum = 0.0;
         for (row, label) in batch.labels.iter().enumerate() {
-            let (positions, values) = self.row(batch, row);
-            let z = self.score(positions, values);
+            let own = batch.features_of(row);
+            let (positions, values) = (&positions[own.clone()], &batch.values[own]);
+            let z = self.one_score(positions, values);
             let slope = count(objective, z, *label, batch.weight(row), false, metrics);
             offset_sum += slope;
             for (at, x) in positions.iter().zip(values) {
@@ -66,26 +78,18 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
         sums.offsets[0] = offset_sum;
     }
 
-    /// Adds the losses and scores of all records to `metrics`.
-    pub(super) fn evaluate(&self, objective: Objective, batch: &Batch, metrics: &mut TaskMetrics) {
-        let mut scores = Vec::new();
-        for (row, label) in batch.labels.iter().enumerate() {
-            let (positions, values) = self.row(batch, row);
-            let weight = batch.weight(row);
-            if objective.loss == LossFunction::Softmax {
-                self.scores(positions, values, &mut scores);
-                count_classes(&mut scores, *label, weight, metrics);
-            } else {
-                count(objective, self.score(positions, values), *label, weight, true, metrics);
-            }
-        }
-    }
-
-    fn train_classes(&self, batch: &Batch, sums: &mut PassSums, metrics: &mut TaskMetrics) {
+    fn train_classes(
+        &self,
+        batch: &Batch,
+        positions: &[u32],
+        sums: &mut PassSums,
+        metrics: &mut TaskMetrics,
+    ) {
         let classes = self.offsets.len();
         let mut slopes = Vec::with_capacity(classes);
         for (row, label) in batch.labels.iter().enumerate() {
-            let (positions, values) = self.row(batch, row);
+            let own = batch.features_of(row);
+            let (positions, values) = (&positions[own.clone()], &batch.values[own]);
             self.scores(positions, values, &mut slopes);
             count_classes(&mut slopes, *label, batch.weight(row), metrics);
             for (sum, slope) in sums.offsets.iter_mut().zip(&slopes) {
@@ -101,14 +105,9 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
         }
     }
 
-    fn row<'b>(&'b self, batch: &'b Batch, row: usize) -> (&'b [u32], &'b [f32]) {
-        let range = batch.offsets[row] as usize..batch.offsets[row + 1] as usize;
-        (&self.positions[range.clone()], &batch.values[range])
-    }
-
     /// The score of a record, of a model that has one.
     #[inline]
-    fn score(&self, positions: &[u32], values: &[f32]) -> f64 {
+    fn one_score(&self, positions: &[u32], values: &[f32]) -> f64 {
         let mut z = self.offsets[0];
         for (at, x) in positions.iter().zip(values) {
             z += self.weights[*at as usize].into() * f64::from(*x);
@@ -153,9 +152,9 @@ mod tests {
         let batch = batch(rows);
         let scores = if loss == LossFunction::Softmax { 2 } else { 1 };
         let (weights, offsets) = (vec![0.25f32; 2 * scores], vec![0.125; scores]);
-        let values = PassValues { positions: &batch.indices, weights: &weights, offsets: &offsets };
+        let values = PassValues { weights: &weights, offsets: &offsets };
         let (mut sums, mut metrics) = (PassSums::default(), TaskMetrics::default());
-        values.train(loss.into(), &batch, &mut sums, &mut metrics);
+        values.train(loss.into(), &batch, &batch.indices, &mut sums, &mut metrics);
         (sums, metrics)
     }
 

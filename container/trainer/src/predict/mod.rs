@@ -25,7 +25,8 @@ use tokio::runtime::Runtime;
 
 pub use model::{ModelError, ScoringModel};
 
-use crate::algorithm::loss::{count, count_classes, sigmoid, softmax};
+use crate::algorithm::count_scores;
+use crate::algorithm::loss::{sigmoid, softmax};
 
 /// Records scored at once.
 const ROWS: usize = 1024;
@@ -80,6 +81,8 @@ struct Scorer<'a> {
     output: ClassOutput,
     out: &'a mut dyn Write,
     scores: Vec<f64>,
+    /// The same, which become other values when they are counted.
+    counted: Vec<f64>,
     rows: u64,
     metrics: TaskMetrics,
     /// Labels of two classes so far that are 0, and −1.
@@ -100,6 +103,7 @@ impl<'a> Scorer<'a> {
             output,
             out,
             scores: Vec::new(),
+            counted: Vec::new(),
             rows: 0,
             metrics: TaskMetrics::default(),
             zero: false,
@@ -138,32 +142,18 @@ impl<'a> Scorer<'a> {
     /// Compares the record's scores with its label, unless it or an earlier one is unfit; what is, if it is this one.
     fn compare(&mut self, label: f32, weight: Option<f32>) -> Option<String> {
         let loss = self.model.loss();
-        if loss == LossFunction::Distance {
-            // Labels are not used.
-            let weight = weight.map_or(1.0, f64::from);
-            self.metrics.rows += 1;
-            self.metrics.loss_sum += weight * self.scores[1];
-            return None;
-        }
-        self.is_labelled |= !label.is_nan();
-        let unfit = self.unfit(label);
-        if unfit.is_some() || self.unfit.is_some() {
-            return unfit;
-        }
-        match loss {
-            LossFunction::Distance => {}
-            LossFunction::Softmax => {
-                let mut scores = self.scores.clone();
-                count_classes(&mut scores, label, weight, &mut self.metrics);
-            }
-            LossFunction::Squared => {
-                count(loss.into(), self.scores[0], label, weight, true, &mut self.metrics);
-            }
-            LossFunction::Logistic | LossFunction::Hinge | LossFunction::SquaredHinge => {
-                let label = label.max(0.0);
-                count(loss.into(), self.scores[0], label, weight, true, &mut self.metrics);
+        // Labels are not used with centres.
+        if loss != LossFunction::Distance {
+            self.is_labelled |= !label.is_nan();
+            let unfit = self.unfit(label);
+            if unfit.is_some() || self.unfit.is_some() {
+                return unfit;
             }
         }
+        let has_classes = loss.labels(self.model.classes()) == LabelRange::TwoClasses;
+        let label = if has_classes { label.max(0.0) } else { label };
+        self.counted.clone_from(&self.scores);
+        count_scores(loss.into(), &mut self.counted, label, weight, &mut self.metrics);
         None
     }
 

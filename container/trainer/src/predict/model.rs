@@ -13,6 +13,7 @@ use heddle_storage::{
     EntryKind, PathError, Storage, StorageError, StorageUrl, StorePath, connect, read_small,
 };
 
+use crate::algorithm::{ClusterScorer, MachineValues, PassValues, RecordScorer};
 use crate::export::{
     SAFETENSORS_FILE, SCALES, TEXT_FILE, TensorHeader, TensorHeaderError, keys_of,
 };
@@ -58,77 +59,46 @@ pub enum ModelError {
     },
 }
 
-/// Weights of raw features and biases, and what the scores mean.
+/// Values for raw features, and what the scores mean.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoringModel {
     loss: LossFunction,
     /// Of a model whose features are any u64: the features that have rows, ascending.
     keys: Option<Vec<u64>>,
-    /// `[features × bias.len()]`, row-major.
-    weights: Vec<f32>,
-    /// `[features × rank]`, row-major; empty without factors.
-    factors: Vec<f32>,
-    /// One for each score.
-    bias: Vec<f32>,
-    /// Of k-means.
-    clusters: Option<Clusters>,
+    values: ModelValues,
     format: DataFormat,
     index_base: u32,
 }
 
-/// The clusters of a k-means model.
 #[derive(Clone, Debug, PartialEq)]
-struct Clusters {
-    features: usize,
-    /// `[clusters × features]`, row-major.
-    centres: Vec<f32>,
-    /// `[features]`: what differences are multiplied by; empty without standardisation.
-    scales: Vec<f32>,
+enum ModelValues {
+    /// `weights`: `[features × offsets.len()]`, row-major; `offsets`: one for each score.
+    Linear {
+        weights: Vec<f32>,
+        offsets: Vec<f64>,
+    },
+    Machine(MachineValues<f32>),
+    Clusters(ClusterScorer),
 }
 
-impl Clusters {
-    /// By the tensors of a file.
-    fn of<'a>(
-        header: &TensorHeader,
-        tensor: impl Fn(&str) -> Result<(&'a [u64], Vec<f32>), ModelError>,
-    ) -> Result<Self, ModelError> {
-        let (shape, centres) = tensor(CENTRES)?;
-        let &[(1..), features @ (1..)] = shape else {
-            return Err(ModelError::Form(format!("shape {shape:?} of {CENTRES}")));
-        };
-        let scales = match header.tensors.contains_key(SCALES) {
-            true => tensor(SCALES)?.1,
-            false => Vec::new(),
-        };
-        if !scales.is_empty() && scales.len() as u64 != features {
-            let what = format!("{} {SCALES} of {features} features", scales.len());
-            return Err(ModelError::Form(what));
-        }
-        Ok(Self { features: features as usize, centres, scales })
+/// The clusters of a file.
+fn clusters<'a>(
+    header: &TensorHeader,
+    tensor: impl Fn(&str) -> Result<(&'a [u64], Vec<f32>), ModelError>,
+) -> Result<ClusterScorer, ModelError> {
+    let (shape, centres) = tensor(CENTRES)?;
+    let &[(1..), features @ (1..)] = shape else {
+        return Err(ModelError::Form(format!("shape {shape:?} of {CENTRES}")));
+    };
+    let scales = match header.tensors.contains_key(SCALES) {
+        true => tensor(SCALES)?.1,
+        false => Vec::new(),
+    };
+    if !scales.is_empty() && scales.len() as u64 != features {
+        let what = format!("{} {SCALES} of {features} features", scales.len());
+        return Err(ModelError::Form(what));
     }
-
-    /// The cluster of a record and its squared distance from the centre.
-    fn nearest(&self, indices: &[u32], values: &[f32]) -> (usize, f64) {
-        let mut x = vec![0.0; self.features];
-        for (index, value) in indices.iter().zip(values) {
-            x[*index as usize] = f64::from(*value);
-        }
-        let distance = |centre: &[f32]| {
-            let differences = x.iter().zip(centre).map(|(x, c)| x - f64::from(*c));
-            let scale = |n: usize| self.scales.get(n).map_or(1.0, |scale| f64::from(*scale));
-            differences.enumerate().fold(0.0, |sum, (n, difference)| {
-                sum + (difference * scale(n)) * (difference * scale(n))
-            })
-        };
-        let mut best = (0, f64::INFINITY);
-        for (cluster, centre) in self.centres.chunks_exact(self.features).enumerate() {
-            let distance = distance(centre);
-            if distance < best.1 {
-                best = (cluster, distance);
-            }
-        }
-        best
-    }
+    Ok(ClusterScorer::of_model(features as usize, &centres, &scales))
 }
 
 impl ScoringModel {
@@ -186,18 +156,8 @@ impl ScoringModel {
         let format = data_format(word("heddle.data-format")?)?;
         let index_base = index_base(word("heddle.index-base")?)?;
         if algorithm == AlgorithmKind::Kmeans {
-            let clusters = Some(Clusters::of(&header, tensor)?);
-            let (weights, factors, bias) = (Vec::new(), Vec::new(), Vec::new());
-            return Ok(Self {
-                loss,
-                keys: None,
-                weights,
-                factors,
-                bias,
-                clusters,
-                format,
-                index_base,
-            });
+            let values = ModelValues::Clusters(clusters(&header, tensor)?);
+            return Ok(Self { loss, keys: None, values, format, index_base });
         }
         let (bias_shape, bias) = tensor(BIAS)?;
         let (shape, weights) = tensor(WEIGHTS)?;
@@ -209,22 +169,24 @@ impl ScoringModel {
             (_, [_]) => classes == 1,
             _ => false,
         };
-        let mut factors = Vec::new();
-        if algorithm == AlgorithmKind::FactorizationMachine {
-            let (shape, values) = tensor(FACTORS)?;
+        if !fits || bias_shape.len() != 1 {
+            let what = format!("shapes {shape:?} of {WEIGHTS} and {bias_shape:?} of {BIAS}");
+            return Err(ModelError::Form(format!("{what} are not those of {}", algorithm.name())));
+        }
+        let offsets: Vec<f64> = bias.into_iter().map(f64::from).collect();
+        let values = if algorithm == AlgorithmKind::FactorizationMachine {
+            let (shape, factors) = tensor(FACTORS)?;
             let rows = weights.len() as u64;
             if !matches!(shape, [of, rank] if *of == rows && *rank > 0) {
                 return Err(ModelError::Form(format!(
                     "shape {shape:?} of {FACTORS} has not {rows} rows"
                 )));
             }
-            factors = values;
-        }
-        if !fits || bias_shape.len() != 1 {
-            let what = format!("shapes {shape:?} of {WEIGHTS} and {bias_shape:?} of {BIAS}");
-            return Err(ModelError::Form(format!("{what} are not those of {}", algorithm.name())));
-        }
-        Ok(Self { loss, keys, weights, factors, bias, clusters: None, format, index_base })
+            ModelValues::Machine(MachineValues::raw(weights, factors, offsets[0]))
+        } else {
+            ModelValues::Linear { weights, offsets }
+        };
+        Ok(Self { loss, keys, values, format, index_base })
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self, ModelError> {
@@ -285,10 +247,7 @@ impl ScoringModel {
         Ok(Self {
             loss: loss_of.unwrap_or(algorithm_of.losses()[0]),
             keys,
-            weights,
-            factors: Vec::new(),
-            bias: vec![bias],
-            clusters: None,
+            values: ModelValues::Linear { weights, offsets: vec![f64::from(bias)] },
             format: format.ok_or_else(|| lacks("format"))?,
             index_base: base.ok_or_else(|| lacks("index-base"))?,
         })
@@ -303,7 +262,10 @@ impl ScoringModel {
     /// Number of classes; 1 if a record has one score.
     #[must_use]
     pub fn classes(&self) -> u32 {
-        self.bias.len() as u32
+        match &self.values {
+            ModelValues::Linear { offsets, .. } => offsets.len() as u32,
+            ModelValues::Machine(_) | ModelValues::Clusters(_) => 1,
+        }
     }
 
     /// The format of its records.
@@ -312,10 +274,11 @@ impl ScoringModel {
         RecordFormat {
             format: self.format,
             index_base: self.index_base,
-            features: match (&self.clusters, &self.keys) {
-                (Some(clusters), _) => clusters.features as u64,
-                (None, Some(_)) => ANY_FEATURES,
-                (None, None) => (self.weights.len() / self.bias.len().max(1)) as u64,
+            features: match &self.values {
+                _ if self.keys.is_some() => ANY_FEATURES,
+                ModelValues::Linear { weights, offsets } => (weights.len() / offsets.len()) as u64,
+                ModelValues::Machine(machine) => machine.features() as u64,
+                ModelValues::Clusters(clusters) => clusters.features() as u64,
             },
             labels,
         }
@@ -331,7 +294,7 @@ impl ScoringModel {
             let (indices, values) = batch.row(record);
             return self.score(indices, values, scores);
         };
-        let own = batch.offsets[record] as usize..batch.offsets[record + 1] as usize;
+        let own = batch.features_of(record);
         let features = batch.positions[own.clone()].iter().zip(&batch.values[own]);
         let known = features.filter_map(|(position, value)| {
             let row = keys.binary_search(&key_of_position(*position)).ok()?;
@@ -347,39 +310,13 @@ impl ScoringModel {
     /// # Panics
     /// If an index is beyond the features.
     pub fn score(&self, indices: &[u32], values: &[f32], scores: &mut Vec<f64>) {
-        scores.clear();
-        if let Some(clusters) = &self.clusters {
-            let (cluster, distance) = clusters.nearest(indices, values);
-            return scores.extend([cluster as f64, distance]);
-        }
-        scores.extend(self.bias.iter().map(|bias| f64::from(*bias)));
-        let cols = scores.len();
-        for (index, value) in indices.iter().zip(values) {
-            let row = *index as usize * cols;
-            for (score, weight) in scores.iter_mut().zip(&self.weights[row..row + cols]) {
-                *score += f64::from(*weight) * f64::from(*value);
+        match &self.values {
+            ModelValues::Linear { weights, offsets } => {
+                PassValues { weights, offsets }.score(indices, values, scores);
             }
+            ModelValues::Machine(machine) => machine.score(indices, values, scores),
+            ModelValues::Clusters(clusters) => clusters.score(indices, values, scores),
         }
-        if !self.factors.is_empty() {
-            scores[0] += self.products(indices, values);
-        }
-    }
-
-    /// ½ Σ_f [(Σ v·x)² − Σ v²·x²] of a factorization machine.
-    fn products(&self, indices: &[u32], values: &[f32]) -> f64 {
-        // Each feature has a weight, so that there is one if there are factors.
-        let rank = self.factors.len() / self.weights.len();
-        let (mut products, mut squares) = (vec![0.0; rank], 0.0);
-        for (index, value) in indices.iter().zip(values) {
-            let row = *index as usize * rank;
-            for (product, factor) in products.iter_mut().zip(&self.factors[row..row + rank]) {
-                let part = f64::from(*factor) * f64::from(*value);
-                *product += part;
-                squares += part * part;
-            }
-        }
-        let products: f64 = products.iter().map(|product| product * product).sum();
-        0.5 * (products - squares)
     }
 }
 
@@ -488,7 +425,8 @@ mod tests {
 
     #[test]
     fn errors_of_text_models_name_the_line() {
-        assert_eq!(read(TEXT.as_bytes()).expect("sound").weights, [0.5, 0.0, -1e-3]);
+        let expected = ModelValues::Linear { weights: vec![0.5, 0.0, -1e-3], offsets: vec![0.25] };
+        assert_eq!(read(TEXT.as_bytes()).expect("sound").values, expected);
         for (from, to, error) in [
             ("3 -1e-3", "4 -1e-3", "line 7: the index is not one of the features"),
             ("1 0.5", "0 0.5", "line 6: the index is not one of the features"),

@@ -13,6 +13,7 @@ mod centres;
 mod draw;
 mod initial;
 mod points;
+mod scorer;
 
 use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
@@ -21,13 +22,15 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::{ClusterFigures, TaskMetrics};
 use heddle_protocol::spec::table::{CANDIDATE_COUNTS, CANDIDATES, CENTRES, PREVIOUS_CENTRES};
-use heddle_protocol::spec::{JobSpec, LabelScale, PhaseKind, Stage};
+use heddle_protocol::spec::{JobSpec, LabelScale, LossFunction, PhaseKind, Stage};
 
+use super::loss::count_distance;
 use super::standard::{Columns, means, records};
-use super::{Algorithm, StepWork};
+use super::{Algorithm, RecordScorer, StepWork};
 pub(crate) use centres::{PassCentres, previous_rows};
 use draw::Draw;
 use points::{PointSet, Space};
+pub(crate) use scorer::ClusterScorer;
 
 /// The built-in algorithm `kmeans`.
 #[derive(Debug)]
@@ -58,8 +61,7 @@ enum KmeansMode {
     Counts { space: Space, candidates: PointSet, rows: Vec<u32> },
     /// Finds the nearest centre of each record.
     Assign {
-        space: Space,
-        centres: PointSet,
+        scorer: ClusterScorer,
         figures: Option<ClusterFigures>,
         /// The pass that is trained; none in an evaluation.
         pass: Option<u32>,
@@ -169,7 +171,8 @@ impl Kmeans {
             }
             PhaseKind::Train { pass: 0 } => {
                 let centres = self.first_centres(values(0), values(1))?;
-                KmeansMode::Assign { space, centres, figures: None, pass: Some(0) }
+                let scorer = ClusterScorer { space, centres };
+                KmeansMode::Assign { scorer, figures: None, pass: Some(0) }
             }
             PhaseKind::Train { pass } | PhaseKind::Evaluate { pass } => {
                 let trains = matches!(phase, PhaseKind::Train { .. });
@@ -177,7 +180,8 @@ impl Kmeans {
                 let after = PassCentres::after(ended, self.dim, values(0), values(1))?;
                 let figures = Some(after.figures(space.variance()));
                 let pass = trains.then_some(pass);
-                KmeansMode::Assign { space, centres: after.centres, figures, pass }
+                let scorer = ClusterScorer { space, centres: after.centres };
+                KmeansMode::Assign { scorer, figures, pass }
             }
         })
     }
@@ -233,30 +237,23 @@ impl Kmeans {
         push(work, self.counts, Rows::Keys(keys), values);
     }
 
-    /// A step of a pass or of an evaluation.
+    /// A step of a pass.
     fn assign(
         &self,
-        space: &Space,
-        centres: &PointSet,
-        pass: Option<u32>,
+        scorer: &ClusterScorer,
+        pass: u32,
         work: &mut StepWork,
         metrics: &mut TaskMetrics,
     ) {
         let cols = self.dim + 1;
-        let mut sums = vec![0.0; if pass.is_some() { self.clusters * cols } else { 0 }];
+        let mut sums = vec![0.0; self.clusters * cols];
         let mut x = Vec::new();
         for row in 0..work.batch.rows() {
             let (indices, values) = work.batch.row(row);
-            space.place(indices, values, &mut x);
-            let Some((nearest, distance)) = centres.nearest(&x) else { continue };
-            let mut weight = 1.0;
-            if let Some(own) = work.batch.weight(row) {
-                weight = f64::from(own);
-                metrics.weights.count(weight, false);
-            }
-            metrics.rows += 1;
-            metrics.loss_sum += weight * distance;
-            if pass.is_some() && weight > 0.0 {
+            let nearest = scorer.nearest(indices, values, &mut x);
+            let Some((nearest, distance)) = nearest else { continue };
+            let weight = count_distance(distance, work.batch.weight(row), metrics);
+            if weight > 0.0 {
                 let own = &mut sums[nearest * cols..(nearest + 1) * cols];
                 for (sum, x) in own.iter_mut().zip(&x) {
                     *sum += weight * x;
@@ -264,14 +261,13 @@ impl Kmeans {
                 own[cols - 1] += weight;
             }
         }
-        let Some(pass) = pass else { return };
         let met = || (0..).zip(sums.chunks_exact(cols)).filter(|(_, row)| row[cols - 1] > 0.0);
         let keys = met().map(|(cluster, _)| cluster).collect();
         let values = met().flat_map(|(_, row)| row.iter().map(|sum| *sum as f32)).collect();
         push(work, self.centres, Rows::Keys(keys), values);
         if work.first_record == 0 {
             let rows = Rows::Range(previous_rows(pass, self.clusters as u64));
-            let values = centres::previous_values(pass, centres);
+            let values = centres::previous_values(pass, &scorer.centres);
             work.gradient.tables.push(TableGradient { table: self.previous, rows, values });
         }
     }
@@ -350,9 +346,15 @@ impl Algorithm for Kmeans {
                 self.count(space, candidates, of, work);
                 metrics.rows += rows;
             }
-            KmeansMode::Assign { space, centres, figures, pass } => {
+            KmeansMode::Assign { scorer, figures, pass } => {
                 metrics.clusters = *figures;
-                self.assign(space, centres, *pass, work, metrics);
+                match pass {
+                    Some(pass) => self.assign(scorer, *pass, work, metrics),
+                    None => {
+                        let (objective, batch) = (LossFunction::Distance.into(), &work.batch);
+                        scorer.evaluate(objective, batch, &batch.indices, metrics);
+                    }
+                }
             }
         }
     }

@@ -81,7 +81,7 @@ fn squared_distance_below(a: &[f64], b: &[f64], limit: f64) -> f64 {
 }
 
 /// Where records lie: columns as they are, or standardised.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Space {
     /// The coordinates of a record without entries.
     zero: Vec<f64>,
@@ -106,6 +106,20 @@ impl Space {
         let columns = standard.variance.iter().zip(&standard.inverse);
         let variance = columns.map(|(variance, inverse)| variance * inverse * inverse).sum();
         Ok(Self { zero, standard: Some(standard), variance })
+    }
+
+    /// Columns times these scales, of which there may be fewer; the others are as they are.
+    pub(crate) fn scaled(columns: usize, scales: &[f32]) -> Self {
+        let inverse = (0..columns).map(|n| scales.get(n).map_or(1.0, |scale| f64::from(*scale)));
+        let zero = vec![0.0; columns];
+        let inverse = inverse.collect();
+        let standard = Standard { mean: zero.clone(), inverse, variance: Vec::new() };
+        Self { zero, standard: Some(standard), variance: 0.0 }
+    }
+
+    /// Number of columns.
+    pub(crate) fn columns(&self) -> usize {
+        self.zero.len()
     }
 
     /// The sum of the columns' variances.
