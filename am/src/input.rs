@@ -6,12 +6,12 @@ use std::io::Write;
 
 use flate2::write::MultiGzDecoder;
 use heddle_am_core::{InputHost, Locality};
-use heddle_input::{TaskLength, compression_of, plan_input, workers};
+use heddle_input::{TaskLength, input_files, plan_input, workers};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::plan_file::{self, PlanFileError};
 use heddle_protocol::spec::{JobSpec, Location, TaskSize};
 use heddle_storage::{
-    BlockHost, BlockPlace, Reason, StorageError, chain, connect, find_files, folders_left_out,
+    BlockHost, BlockPlace, Reason, StorageError, chain, connect, folders_left_out,
 };
 use tracing::warn;
 
@@ -270,22 +270,9 @@ async fn files(
         let location = heddle_storage::StorageUrl::parse(&place.url())
             .map_err(|source| InputError::Location { key, location: shown.clone(), source })?;
         let failed = |source| InputError::Storage { key, location: shown.clone(), source };
-        let storage = connect(&location).map_err(failed)?;
-        let here = find_files(&*storage, location.path()).await.map_err(failed)?;
-        folders.extend(here.folders.into_iter().map(|path| location.with_path(path).to_string()));
-        for entry in here.files {
-            if location.is_local() {
-                // What a file of HDFS permits shows when its blocks are asked for.
-                storage.open(&entry.path, 0).await.map_err(failed)?;
-            }
-            let name = entry.name().to_owned();
-            found.push(InputFile {
-                url: location.with_path(entry.path).to_string(),
-                bytes: entry.bytes,
-                modified_ms: entry.modified_ms,
-                compression: compression_of(&name),
-            });
-        }
+        let (here, left_out) = input_files(&location).await.map_err(failed)?;
+        found.extend(here);
+        folders.extend(left_out);
     }
     // Two patterns may name one file; it is read once.
     found.sort_by(|a, b| a.url.cmp(&b.url));
@@ -297,6 +284,7 @@ async fn files(
 
 #[cfg(test)]
 mod tests {
+    use heddle_input::compression_of;
     use heddle_protocol::spec::DataFormat;
 
     use super::*;

@@ -8,7 +8,7 @@
 //! While a task is read, the input of the next task is opened and its first bytes are fetched. A storage outage that is
 //! shorter than the rest of the present task does not stop training; a longer one is recorded in [`StorageWaits`].
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +22,7 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{PhaseNo, TaskId};
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::spec::{BadRecords, BatchFeatures};
-use heddle_storage::{Storage, StorageUrl, connect};
+use heddle_storage::chain;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
@@ -30,7 +30,6 @@ use tokio::task::JoinHandle;
 use crate::algorithm::{KeyIndex, StepWork};
 use crate::class_weights::ClassWeights;
 use crate::first_bad::first_bad_before;
-use heddle_storage::chain;
 
 /// Steps of one feed: one that is being read, one that is held until it is known whether another follows, and two for the
 /// training loop (one in progress, one that waits).
@@ -165,7 +164,6 @@ impl Feed {
             works: WORKS,
             largest: 0,
             items,
-            storages: HashMap::new(),
             ahead: None,
             held: VecDeque::new(),
             start,
@@ -255,7 +253,6 @@ struct FeedThread {
     /// Bytes of the largest batch so far.
     largest: usize,
     items: Sender<(FeedId, FeedItem)>,
-    storages: HashMap<String, Arc<dyn Storage>>,
     /// The task after the present one.
     ahead: Option<Ahead>,
     /// A step that may be the last, and what came after it.
@@ -442,7 +439,7 @@ impl FeedThread {
 
     /// The call that opens a task. It can run on any thread.
     fn open(
-        &mut self,
+        &self,
         task: TaskId,
         policy: BadPolicy,
     ) -> Result<impl Future<Output = Result<TaskReader, ReadError>> + Send + use<>, ReadError> {
@@ -451,24 +448,10 @@ impl FeedThread {
         let missing = || ReadError::Url { url: format!("(no task {task} in the input plan)") };
         let range = plan.tasks(self.settings.training).get(task.0 as usize).ok_or_else(missing)?;
         let file = plan.files.get(range.file as usize).ok_or_else(missing)?;
-        let location =
-            StorageUrl::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
-        let key = match &location {
-            StorageUrl::Local(_) => "file".to_owned(),
-            StorageUrl::Hdfs { authority, .. } => format!("hdfs {authority}"),
-        };
-        let storage = match self.storages.get(&key) {
-            Some(storage) => Arc::clone(storage),
-            None => {
-                let storage = connect(&location)?;
-                self.storages.insert(key, Arc::clone(&storage));
-                storage
-            }
-        };
         let (file, range, format) = (file.clone(), *range, self.settings.format);
         let limit = self.settings.batch_features;
         Ok(async move {
-            let reader = TaskReader::open(storage, &file, range, format, policy).await?;
+            let reader = TaskReader::open(&file, range, format, policy).await?;
             Ok(reader.limited(limit))
         })
     }
@@ -497,7 +480,7 @@ mod tests {
     use heddle_input::{Labels, TaskLength, plan_input};
     use heddle_protocol::manifest::InputFile;
     use heddle_protocol::spec::{DataFormat, LabelRange};
-    use heddle_storage::{LocalStorage, StorePath};
+    use heddle_storage::{LocalStorage, Storage as _, StorePath};
 
     use super::*;
 

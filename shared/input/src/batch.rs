@@ -1,7 +1,5 @@
 //! A minibatch in compressed rows, reused from step to step.
 
-use std::ops::Range;
-
 use heddle_protocol::spec::BatchFeatures;
 
 /// Records of one step: labels, and features in compressed sparse rows.
@@ -28,7 +26,7 @@ pub struct Batch {
 
 /// Which of the labels 0 and −1, which both mean the negative class, occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Negatives(u8);
+pub struct Negatives(u8);
 
 impl Negatives {
     pub(crate) const ZERO: Self = Self(1);
@@ -97,18 +95,18 @@ impl Batch {
     /// If the row does not exist.
     #[must_use]
     pub fn row(&self, row: usize) -> (&[u32], &[f32]) {
-        let range = self.features_of(row);
-        (&self.indices[range.clone()], &self.values[range])
+        self.entries(&self.indices, row)
     }
 
-    /// The places of the features of row `row`.
+    /// The features of row `row`: what `positions` has for them, of all features of the batch, and values.
     ///
     /// # Panics
     /// If the row does not exist.
     #[inline]
     #[must_use]
-    pub fn features_of(&self, row: usize) -> Range<usize> {
-        self.offsets[row] as usize..self.offsets[row + 1] as usize
+    pub fn entries<'a, P>(&'a self, positions: &'a [P], row: usize) -> (&'a [P], &'a [f32]) {
+        let own = self.offsets[row] as usize..self.offsets[row + 1] as usize;
+        (&positions[own.clone()], &self.values[own])
     }
 
     /// The weight of row `row`, from its text and of its class; `None` means 1.

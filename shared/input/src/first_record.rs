@@ -2,7 +2,6 @@
 
 use heddle_protocol::manifest::{InputPlan, TaskRange};
 use heddle_protocol::spec::{BadRecords, JobSpec};
-use heddle_storage::{StorageUrl, connect};
 
 use crate::batch::Batch;
 use crate::error::ReadError;
@@ -12,7 +11,7 @@ use crate::record_format::RecordFormat;
 /// Bytes of the files, and tasks, that are looked at: data with more of them before its first record is taken to have one.
 const BYTES_MAX: u64 = 64 << 20;
 const TASKS_MAX: usize = 1_000;
-/// Malformed records of a task after which it is taken to have one that is not.
+/// Malformed records of a task after which a sound one is taken to follow.
 const BAD_MAX: u64 = 1_000;
 
 /// Whether the training data of a plan, or its test data, has a record. What cannot be read is reported where it is read, so it
@@ -27,15 +26,13 @@ async fn look(spec: &JobSpec, plan: &InputPlan, training: bool) -> Result<bool, 
     for (n, task) in plan.tasks(training).iter().enumerate() {
         let file = plan.files.get(task.file as usize).filter(|_| n < TASKS_MAX && left > 0);
         let Some(file) = file else { return Ok(true) };
-        let url =
-            StorageUrl::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
         let policy = match spec.data.bad_records {
             BadRecords::Fail => BadPolicy::Fail,
             BadRecords::Skip(_) | BadRecords::Quarantine => BadPolicy::Skip(BAD_MAX),
         };
         let task = TaskRange { end: task.end.min(task.start.saturating_add(left)), ..*task };
         left -= task.end - task.start;
-        let mut reader = TaskReader::open(connect(&url)?, file, task, format, policy).await?;
+        let mut reader = TaskReader::open(file, task, format, policy).await?;
         reader.next_batch(1, &mut batch).await?;
         if !batch.is_empty() {
             return Ok(true);

@@ -3,9 +3,8 @@
 //!
 //! The ApplicationMaster plans the tasks once; they are recorded in checkpoints and do not change in the life of a job.
 //! [`TaskReader`] turns a task into minibatches ([`Batch`]), with a policy for malformed records; the table of [`formats`] has the
-//! source of its records. [`sample()`] shows what the
-//! beginning of the data is like, [`has_record`] whether there is a record at all. Listing files is the storage's, assigning
-//! tasks the ApplicationMaster's, reading ahead the trainer's.
+//! source of its records. [`sample()`] shows what the beginning of the data is like, [`has_record`] whether there is a record at
+//! all. Assigning tasks is the ApplicationMaster's, reading ahead the trainer's.
 //!
 //! ```
 //! use heddle_input::{TaskLength, compression_of, plan_input};
@@ -22,6 +21,7 @@ mod batch;
 mod batch_size;
 mod decision;
 mod error;
+mod files;
 mod first_record;
 pub mod formats;
 pub mod lines;
@@ -36,10 +36,11 @@ mod stream;
 pub use batch::Batch;
 pub use decision::{InitialJob, Sample, ValueDecision, decide};
 pub use error::ReadError;
+pub use files::{compression_of, input_files};
 pub use first_record::has_record;
-pub use plan::{TaskLength, compression_of, parallelism_warning, plan_input, plan_tasks, workers};
+pub use plan::{TaskLength, parallelism_warning, plan_input, plan_tasks, workers};
 pub use reader::{BadCount, BadPolicy, TaskReader};
 pub use record_format::{Labels, RecordFormat};
 pub use sample::sample;
-pub use source::{Filled, InputFormat, RecordSource, SampledText};
+pub use source::{BatchLimit, Filled, InputFormat, RecordSource};
 pub use storage_wait::{ReaderWait, StorageWaits};

@@ -32,12 +32,6 @@ pub enum TaskLength {
     Bytes(u64),
 }
 
-/// How a file is packed, by its name: `.gz` is gzip.
-#[must_use]
-pub fn compression_of(name: &str) -> Compression {
-    if name.ends_with(".gz") { Compression::Gzip } else { Compression::None }
-}
-
 /// The input plan of a job over these files. `train` and `test` are sorted by URL here.
 #[must_use]
 pub fn plan_input(
@@ -126,6 +120,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::files::compression_of;
 
     fn file(name: &str, bytes: u64) -> InputFile {
         InputFile {

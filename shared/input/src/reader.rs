@@ -1,6 +1,7 @@
 //! Reads a task as a sequence of minibatches, with a policy for malformed records.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
@@ -9,13 +10,12 @@ use std::sync::Arc;
 use heddle_protocol::manifest::{InputFile, TaskRange};
 use heddle_protocol::metrics::BAD_EXAMPLES_MAX;
 use heddle_protocol::spec::BatchFeatures;
-use heddle_storage::Storage;
 
 use crate::batch::Batch;
 use crate::error::ReadError;
 use crate::formats::input_format;
 use crate::record_format::RecordFormat;
-use crate::source::{Filled, RecordSource};
+use crate::source::{BatchLimit, Filled, RecordSource};
 use crate::storage_wait::ReaderWait;
 use crate::stream::StreamReader;
 
@@ -60,21 +60,20 @@ impl TaskReader {
     /// # Errors
     /// See [`InputFormat::open`](crate::InputFormat::open).
     pub async fn open(
-        storage: Arc<dyn Storage>,
         file: &InputFile,
         task: TaskRange,
         format: RecordFormat,
         policy: BadPolicy,
     ) -> Result<Self, ReadError> {
-        let source = input_format(format.format).open(format, storage, file, task).await?;
+        let source = input_format(format.format).open(format, file, task).await?;
         Ok(Self::of_source(source, policy))
     }
 
-    /// Reads a stream of this process, such as standard input, as one task. A batch ends early where the stream has no further
-    /// record at the time. `name` stands for it in messages.
+    /// Reads a stream of this process, such as standard input, as one task. A batch ends early where the stream's
+    /// next record is still to come. `name` stands for it in messages.
     pub fn of_stream(
         name: &str,
-        input: impl Read + Send + 'static,
+        input: impl Read + Debug + Send + 'static,
         format: RecordFormat,
         policy: BadPolicy,
     ) -> Self {
@@ -110,9 +109,10 @@ impl TaskReader {
         rows_max: usize,
         batch: &mut Batch,
     ) -> Result<(), ReadError> {
+        let most = BatchLimit { rows: rows_max, features: self.limit };
         batch.clear();
         loop {
-            match self.source.fill(batch, rows_max, self.limit).await? {
+            match self.source.fill(batch, most).await? {
                 Filled::Full | Filled::End | Filled::Waits => break,
                 Filled::Bad(what) => self.bad(&what).await?,
                 Filled::FirstOf { label, place } => {
@@ -212,11 +212,12 @@ fn quarantine_error(path: &Path, source: io::Error) -> ReadError {
 mod tests {
     use std::io::Write as _;
 
-    use crate::plan::{TaskLength, compression_of, plan_tasks};
+    use crate::files::compression_of;
+    use crate::plan::{TaskLength, plan_tasks};
     use flate2::Compression as Level;
     use flate2::write::GzEncoder;
     use heddle_protocol::spec::{DataFormat, LabelRange};
-    use heddle_storage::{LocalStorage, StorePath};
+    use heddle_storage::{LocalStorage, Storage as _, StorePath};
     use proptest::prelude::*;
 
     use super::*;
@@ -266,9 +267,8 @@ mod tests {
             let (mut names, mut bad) = (Vec::new(), BadCount::default());
             for range in plan_tasks(DataFormat::Libsvm, std::slice::from_ref(&case.file), 0, length)
             {
-                let storage = Arc::new(LocalStorage);
                 let mut reader =
-                    TaskReader::open(storage, &case.file, range, FORMAT, policy.clone()).await?;
+                    TaskReader::open(&case.file, range, FORMAT, policy.clone()).await?;
                 let mut batch = Batch::default();
                 loop {
                     reader.next_batch(3, &mut batch).await?;
@@ -316,8 +316,7 @@ mod tests {
                     ..FORMAT
                 };
                 let range = TaskRange { file: 0, start: 0, end: u64::MAX };
-                let storage = Arc::new(LocalStorage);
-                let opened = TaskReader::open(storage, &case.file, range, format, policy).await?;
+                let opened = TaskReader::open(&case.file, range, format, policy).await?;
                 let (mut reader, mut batch) = (opened.limited(limit), Batch::default());
                 let mut batches = Vec::new();
                 while batches.is_empty() || !batch.is_empty() {
@@ -460,10 +459,8 @@ mod tests {
                 TaskLength::Bytes(100),
             ) {
                 let error = wait(async {
-                    let storage = Arc::new(LocalStorage);
                     let policy = BadPolicy::Skip(1);
-                    let mut reader =
-                        TaskReader::open(storage, &case.file, range, FORMAT, policy).await?;
+                    let mut reader = TaskReader::open(&case.file, range, FORMAT, policy).await?;
                     reader.next_batch(3, &mut Batch::default()).await
                 });
                 let error = error.expect_err(name).to_string();

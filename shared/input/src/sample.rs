@@ -6,7 +6,6 @@ use crate::batch::Batch;
 use crate::decision::Sample;
 use crate::formats::input_format;
 use crate::record_format::RecordFormat;
-use crate::source::SampledText;
 
 /// Looks at text at the beginning of the training data, of which there is `share` times as much. What is not a record is left
 /// out: it is reported where it is read.
@@ -14,8 +13,7 @@ use crate::source::SampledText;
 pub fn sample(spec: &JobSpec, text: &[u8], share: f64) -> Sample {
     let format = RecordFormat::before_training(spec);
     let mut batch = Batch::default();
-    let SampledText { records, bytes } =
-        input_format(format.format).sample(format, text, &mut batch);
+    let (records, bytes) = input_format(format.format).sample(format, text, &mut batch);
     let (mean, deviation) = mean_and_deviation(&batch);
     // The last record may be cut.
     let share = if bytes > 0 { share * text.len() as f64 / bytes as f64 } else { share };

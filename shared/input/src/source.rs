@@ -1,7 +1,7 @@
 //! What a format of records provides: how its files are cut into pieces, and the records of a piece.
 //!
-//! A piece is a [`TaskRange`]: its start and end are in a unit of the format (bytes of a file of text), and nothing but the
-//! format interprets them. Pieces of a file lie next to each other, and each record is in one of them.
+//! A piece is a [`TaskRange`]: its start and end are in a unit of the format (bytes of a file of text), and only the format
+//! interprets them. Pieces of a file lie next to each other, and each record has its piece.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use heddle_protocol::manifest::{InputFile, TaskRange};
 use heddle_protocol::spec::BatchFeatures;
-use heddle_storage::{Reader, Storage};
+use heddle_storage::Reader;
 
 use crate::batch::Batch;
 use crate::error::ReadError;
@@ -23,14 +23,13 @@ pub trait InputFormat: Sync {
     /// Cuts a file into pieces of at most `length` bytes, as far as it can be cut.
     fn split(&self, file: &InputFile, length: u64) -> Vec<Range<u64>>;
 
-    /// Opens a piece, after a check that the file is still the one of the plan.
+    /// Opens a piece, after a check that the file is still the plan's.
     ///
     /// # Errors
     /// Errors of the storage; [`ReadError::Changed`].
     async fn open(
         &self,
         format: RecordFormat,
-        storage: Arc<dyn Storage>,
         file: &InputFile,
         piece: TaskRange,
     ) -> Result<Box<dyn RecordSource>, ReadError>;
@@ -43,17 +42,9 @@ pub trait InputFormat: Sync {
         input: Box<dyn Reader>,
     ) -> Box<dyn RecordSource>;
 
-    /// Reads the records in `text`, the unpacked beginning of a file, which may end within a record.
-    fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> SampledText;
-}
-
-/// How much of a text was sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SampledText {
-    /// Records in it, also malformed ones, which are not in the batch.
-    pub records: u64,
-    /// Bytes of the text that they take.
-    pub bytes: usize,
+    /// Reads the records in `text`, the unpacked beginning of a file, which may end within a record. Returns their number, also of
+    /// malformed ones, which are not in the batch, and the bytes that they take.
+    fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> (u64, usize);
 }
 
 /// The records of a piece, in the order of the file. [`TaskReader`](crate::TaskReader) owns one and has the policy for malformed
@@ -65,12 +56,7 @@ pub trait RecordSource: Debug + Send {
     ///
     /// # Errors
     /// See [`ReadError`].
-    async fn fill(
-        &mut self,
-        batch: &mut Batch,
-        rows_max: usize,
-        features: BatchFeatures,
-    ) -> Result<Filled, ReadError>;
+    async fn fill(&mut self, batch: &mut Batch, most: BatchLimit) -> Result<Filled, ReadError>;
 
     /// The place of the record that [`fill`](Self::fill) has just returned as malformed: in text `file:line`.
     ///
@@ -88,14 +74,23 @@ pub trait RecordSource: Debug + Send {
     fn watch(&mut self, wait: &Arc<ReaderWait>);
 }
 
+/// When a batch is full, see [`Batch::full`].
+#[derive(Clone, Copy, Debug)]
+pub struct BatchLimit {
+    /// Records.
+    pub rows: usize,
+    /// Features of the batch, and of a record.
+    pub features: BatchFeatures,
+}
+
 /// Why a source has stopped to fill a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filled {
-    /// The batch takes no further record.
+    /// The batch is full.
     Full,
     /// The piece was read to its end.
     End,
-    /// The batch has records, and a stream has no further whole record yet.
+    /// The batch has records, and the stream's next record is still to come.
     Waits,
     /// A record is malformed. The next call continues after it. In text `column: what`.
     Bad(String),

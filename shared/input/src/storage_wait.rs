@@ -115,46 +115,40 @@ impl ReaderWait {
     }
 }
 
-/// A file whose reads are recorded, if it is watched. A wait that ends with a failure continues until a later read succeeds.
+/// A file whose reads are recorded. A wait that ends with a failure continues until a later read succeeds.
 #[derive(Debug)]
 pub(crate) struct Watched {
     inner: Box<dyn Reader>,
-    wait: Option<Arc<ReaderWait>>,
+    wait: Arc<ReaderWait>,
 }
 
 impl Watched {
     pub(crate) fn new(inner: Box<dyn Reader>) -> Self {
-        Self { inner, wait: None }
+        Self { inner, wait: StorageWaits::default().reader() }
     }
 
     pub(crate) fn watch(&mut self, wait: &Arc<ReaderWait>) {
-        self.wait = Some(Arc::clone(wait));
+        self.wait = Arc::clone(wait);
     }
 
     /// See [`Reader::next`].
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, StorageError> {
-        self.begin();
+        self.wait.begin();
         let next = self.inner.next().await;
         self.ended(next)
     }
 
     /// See [`Reader::append_to`].
     pub(crate) async fn append_to(&mut self, buffer: &mut Vec<u8>) -> Result<usize, StorageError> {
-        self.begin();
+        self.wait.begin();
         let read = self.inner.append_to(buffer).await;
         self.ended(read)
     }
 
-    fn begin(&self) {
-        if let Some(wait) = &self.wait {
-            wait.begin();
-        }
-    }
-
     /// A read has returned: the wait is over, unless the storage failed.
     fn ended<T>(&self, read: Result<T, StorageError>) -> Result<T, StorageError> {
-        if let (Some(wait), Ok(_)) = (&self.wait, &read) {
-            wait.over();
+        if read.is_ok() {
+            self.wait.over();
         }
         read
     }

@@ -1,6 +1,6 @@
 //! A stream of this process, such as standard input, as a file that is read once.
 
-use std::fmt::{self, Debug, Formatter};
+use std::fmt::Debug;
 use std::io::{ErrorKind, Read};
 
 use async_trait::async_trait;
@@ -11,6 +11,7 @@ use heddle_storage::{Op, Reader, Reason, StorageError};
 const CHUNK: usize = 256 << 10;
 
 /// Reads what a stream has at the time. A read blocks its thread.
+#[derive(Debug)]
 pub(crate) struct StreamReader<R> {
     name: String,
     input: R,
@@ -22,14 +23,8 @@ impl<R> StreamReader<R> {
     }
 }
 
-impl<R> Debug for StreamReader<R> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamReader").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 #[async_trait]
-impl<R: Read + Send> Reader for StreamReader<R> {
+impl<R: Read + Debug + Send> Reader for StreamReader<R> {
     async fn next(&mut self) -> Result<Option<Bytes>, StorageError> {
         let mut chunk = vec![0; CHUNK];
         let read = loop {

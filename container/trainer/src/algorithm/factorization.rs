@@ -116,11 +116,6 @@ impl<W: Copy + Into<f64>> MachineValues<W> {
         Self { slopes, factors, mean: Vec::new(), offset: bias, products, squares: 0.0 }
     }
 
-    /// Features with a slope.
-    pub(crate) fn features(&self) -> usize {
-        self.slopes.len()
-    }
-
     fn mean(&self, place: usize) -> f64 {
         self.mean.get(place).copied().unwrap_or_default()
     }
@@ -167,8 +162,7 @@ impl MachineValues {
         let mut products = Vec::new();
         let rank = self.products.len();
         for (row, label) in batch.labels.iter().enumerate() {
-            let own = batch.features_of(row);
-            let (positions, x) = (&positions[own.clone()], &batch.values[own]);
+            let (positions, x) = batch.entries(positions, row);
             let z = self.score_with(positions, x, &mut products);
             let slope = count(objective, z, *label, batch.weight(row), false, metrics);
             sums.offset += slope;

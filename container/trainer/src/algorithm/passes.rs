@@ -66,8 +66,7 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
         }
         let mut offset_sum = 0.0;
         for (row, label) in batch.labels.iter().enumerate() {
-            let own = batch.features_of(row);
-            let (positions, values) = (&positions[own.clone()], &batch.values[own]);
+            let (positions, values) = batch.entries(positions, row);
             let z = self.one_score(positions, values);
             let slope = count(objective, z, *label, batch.weight(row), false, metrics);
             offset_sum += slope;
@@ -88,8 +87,7 @@ impl<W: Copy + Into<f64>> PassValues<'_, W> {
         let classes = self.offsets.len();
         let mut slopes = Vec::with_capacity(classes);
         for (row, label) in batch.labels.iter().enumerate() {
-            let own = batch.features_of(row);
-            let (positions, values) = (&positions[own.clone()], &batch.values[own]);
+            let (positions, values) = batch.entries(positions, row);
             self.scores(positions, values, &mut slopes);
             count_classes(&mut slopes, *label, batch.weight(row), metrics);
             for (sum, slope) in sums.offsets.iter_mut().zip(&slopes) {

@@ -8,7 +8,7 @@ use super::loss::{Objective, count, count_classes, count_distance};
 
 /// The values of a model, which score records.
 pub(crate) trait RecordScorer {
-    /// Replaces `scores` by those of a record: the log-odds of label 1, the value or the margin; a score for each class; of
+    /// Replaces `scores` by a record's: the log-odds of label 1, the value or the margin; a score for each class; of
     /// k-means the cluster and the squared distance from its centre. `positions`: the places of its features among the
     /// model's rows.
     fn score(&self, positions: &[u32], x: &[f32], scores: &mut Vec<f64>);
@@ -23,8 +23,8 @@ pub(crate) trait RecordScorer {
     ) {
         let mut scores = Vec::new();
         for (row, label) in batch.labels.iter().enumerate() {
-            let own = batch.features_of(row);
-            self.score(&positions[own.clone()], &batch.values[own], &mut scores);
+            let (positions, x) = batch.entries(positions, row);
+            self.score(positions, x, &mut scores);
             count_scores(objective, &mut scores, *label, batch.weight(row), metrics);
         }
     }

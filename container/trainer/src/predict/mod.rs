@@ -8,19 +8,18 @@
 
 mod model;
 
+use std::fmt::Debug;
 use std::io::{self, Read, Write};
-use std::sync::Arc;
 
 use heddle_input::{
-    BadPolicy, Batch, Labels, ReadError, TaskLength, TaskReader, compression_of, plan_tasks,
+    BadPolicy, Batch, Labels, ReadError, TaskLength, TaskReader, input_files, plan_tasks,
 };
 use heddle_metrics::PhaseMetrics;
 use heddle_protocol::figure::EvaluationFigures;
 use heddle_protocol::ids::TaskId;
-use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::{LabelRange, LossFunction};
-use heddle_storage::{StorageError, StorageUrl, connect, find_files, folders_left_out};
+use heddle_storage::{StorageError, StorageUrl, folders_left_out};
 use tokio::runtime::Runtime;
 
 pub use model::{ModelError, ScoringModel};
@@ -231,31 +230,19 @@ pub fn predict_files(
     runtime()?.block_on(async {
         let (mut files, mut folders) = (Vec::new(), Vec::new());
         for input in inputs {
-            let storage = connect(input)?;
-            let found = find_files(&*storage, input.path()).await?;
-            let url = |path| input.with_path(path).to_string();
-            folders.extend(found.folders.into_iter().map(url));
-            files.extend(found.files.into_iter().map(|entry| {
-                let file = InputFile {
-                    bytes: entry.bytes,
-                    modified_ms: entry.modified_ms,
-                    compression: compression_of(entry.name()),
-                    url: url(entry.path),
-                };
-                (Arc::clone(&storage), file)
-            }));
+            let (found, left_out) = input_files(input).await?;
+            files.extend(found);
+            folders.extend(left_out);
         }
         let mut scorer = Scorer::new(model, output, out);
         let format = model.format(labels);
-        for (storage, file) in &files {
+        for file in &files {
             let one = std::slice::from_ref(file);
             for task in plan_tasks(format.format, one, 0, TaskLength::Bytes(u64::MAX)) {
-                let (storage, policy) = (Arc::clone(storage), BadPolicy::Fail);
-                let reader = TaskReader::open(storage, file, task, format, policy).await?;
-                scorer.read(reader).await?;
+                scorer.read(TaskReader::open(file, task, format, BadPolicy::Fail).await?).await?;
             }
         }
-        let urls = files.iter().map(|(_, file)| file.url.as_str());
+        let urls = files.iter().map(|file| file.url.as_str());
         let warnings = folders_left_out(&folders, urls).collect();
         Ok(Scored { warnings, ..scorer.end().map_err(PredictError::Output)? })
     })
@@ -269,7 +256,7 @@ pub fn predict_stream(
     model: &ScoringModel,
     output: ClassOutput,
     labels: Labels,
-    input: impl Read + Send + 'static,
+    input: impl Read + Debug + Send + 'static,
     out: &mut dyn Write,
 ) -> Result<Scored, PredictError> {
     let mut scorer = Scorer::new(model, output, out);

@@ -65,6 +65,8 @@ pub struct ScoringModel {
     loss: LossFunction,
     /// Of a model whose features are any u64: the features that have rows, ascending.
     keys: Option<Vec<u64>>,
+    /// Features that its records may have.
+    features: u64,
     values: ModelValues,
     format: DataFormat,
     index_base: u32,
@@ -81,11 +83,11 @@ enum ModelValues {
     Clusters(ClusterScorer),
 }
 
-/// The clusters of a file.
+/// The clusters of a file, and the features of their centres.
 fn clusters<'a>(
     header: &TensorHeader,
     tensor: impl Fn(&str) -> Result<(&'a [u64], Vec<f32>), ModelError>,
-) -> Result<ClusterScorer, ModelError> {
+) -> Result<(ClusterScorer, u64), ModelError> {
     let (shape, centres) = tensor(CENTRES)?;
     let &[(1..), features @ (1..)] = shape else {
         return Err(ModelError::Form(format!("shape {shape:?} of {CENTRES}")));
@@ -98,7 +100,7 @@ fn clusters<'a>(
         let what = format!("{} {SCALES} of {features} features", scales.len());
         return Err(ModelError::Form(what));
     }
-    Ok(ClusterScorer::of_model(features as usize, &centres, &scales))
+    Ok((ClusterScorer::of_model(features as usize, &centres, &scales), features))
 }
 
 impl ScoringModel {
@@ -156,8 +158,9 @@ impl ScoringModel {
         let format = data_format(word("heddle.data-format")?)?;
         let index_base = index_base(word("heddle.index-base")?)?;
         if algorithm == AlgorithmKind::Kmeans {
-            let values = ModelValues::Clusters(clusters(&header, tensor)?);
-            return Ok(Self { loss, keys: None, values, format, index_base });
+            let (clusters, features) = clusters(&header, tensor)?;
+            let values = ModelValues::Clusters(clusters);
+            return Ok(Self { loss, keys: None, features, values, format, index_base });
         }
         let (bias_shape, bias) = tensor(BIAS)?;
         let (shape, weights) = tensor(WEIGHTS)?;
@@ -173,6 +176,7 @@ impl ScoringModel {
             let what = format!("shapes {shape:?} of {WEIGHTS} and {bias_shape:?} of {BIAS}");
             return Err(ModelError::Form(format!("{what} are not those of {}", algorithm.name())));
         }
+        let features = if keys.is_some() { ANY_FEATURES } else { shape[0] };
         let offsets: Vec<f64> = bias.into_iter().map(f64::from).collect();
         let values = if algorithm == AlgorithmKind::FactorizationMachine {
             let (shape, factors) = tensor(FACTORS)?;
@@ -186,7 +190,7 @@ impl ScoringModel {
         } else {
             ModelValues::Linear { weights, offsets }
         };
-        Ok(Self { loss, keys, values, format, index_base })
+        Ok(Self { loss, keys, features, values, format, index_base })
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self, ModelError> {
@@ -246,6 +250,7 @@ impl ScoringModel {
             bias.filter(|_| text.ends_with('\n')).ok_or_else(|| lacks("the last line, bias,"))?;
         Ok(Self {
             loss: loss_of.unwrap_or(algorithm_of.losses()[0]),
+            features: if keys.is_some() { ANY_FEATURES } else { weights.len() as u64 },
             keys,
             values: ModelValues::Linear { weights, offsets: vec![f64::from(bias)] },
             format: format.ok_or_else(|| lacks("format"))?,
@@ -274,12 +279,7 @@ impl ScoringModel {
         RecordFormat {
             format: self.format,
             index_base: self.index_base,
-            features: match &self.values {
-                _ if self.keys.is_some() => ANY_FEATURES,
-                ModelValues::Linear { weights, offsets } => (weights.len() / offsets.len()) as u64,
-                ModelValues::Machine(machine) => machine.features() as u64,
-                ModelValues::Clusters(clusters) => clusters.features() as u64,
-            },
+            features: self.features,
             labels,
         }
     }
@@ -294,8 +294,8 @@ impl ScoringModel {
             let (indices, values) = batch.row(record);
             return self.score(indices, values, scores);
         };
-        let own = batch.features_of(record);
-        let features = batch.positions[own.clone()].iter().zip(&batch.values[own]);
+        let (positions, x) = batch.entries(&batch.positions, record);
+        let features = positions.iter().zip(x);
         let known = features.filter_map(|(position, value)| {
             let row = keys.binary_search(&key_of_position(*position)).ok()?;
             Some((row as u32, *value))

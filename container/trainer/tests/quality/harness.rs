@@ -3,7 +3,6 @@
 
 use std::io::Read as _;
 use std::path::Path;
-use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 use heddle_client::layout::Rows;
@@ -184,8 +183,7 @@ impl Job {
     fn open(&self, task: TaskRange) -> TaskReader {
         let format = RecordFormat::of(&self.spec, self.spec.model.features);
         let file = &self.plan.files[task.file as usize];
-        wait(TaskReader::open(Arc::new(LocalStorage), file, task, format, BadPolicy::Fail))
-            .expect("opened")
+        wait(TaskReader::open(file, task, format, BadPolicy::Fail)).expect("opened")
     }
 
     fn fill(&self, pulls: &mut [heddle_client::machine::PullItem]) {

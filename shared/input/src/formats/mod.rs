@@ -1,4 +1,4 @@
-//! The formats of records: one table, and a file for each format. What both the job file and a model say of a format is beside
+//! The formats of records: one table, and a file for each format. Their names are beside
 //! [`DataFormat`].
 
 mod label;
@@ -6,18 +6,17 @@ mod number;
 mod words;
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
 use heddle_protocol::spec::DataFormat;
-use heddle_storage::{Reader, Storage};
+use heddle_storage::Reader;
 
 use crate::batch::Batch;
 use crate::error::ReadError;
-use crate::lines::{LineFormat, Lines, TaskBytes, line_of};
+use crate::lines::{LineFormat, LineRecords, TaskBytes, line_of};
 use crate::record_format::RecordFormat;
-use crate::source::{InputFormat, RecordSource, SampledText};
+use crate::source::{InputFormat, RecordSource};
 pub use words::words;
 
 /// The table of formats.
@@ -48,12 +47,11 @@ impl InputFormat for LinesOf {
     async fn open(
         &self,
         format: RecordFormat,
-        storage: Arc<dyn Storage>,
         file: &InputFile,
         piece: TaskRange,
     ) -> Result<Box<dyn RecordSource>, ReadError> {
-        let bytes = TaskBytes::open(storage, file, piece).await?;
-        Ok(Box::new(Lines::new(bytes, self.0(format))))
+        let bytes = TaskBytes::open(file, piece).await?;
+        Ok(Box::new(LineRecords::new(bytes, self.0(format))))
     }
 
     fn stream(
@@ -62,19 +60,17 @@ impl InputFormat for LinesOf {
         name: &str,
         input: Box<dyn Reader>,
     ) -> Box<dyn RecordSource> {
-        Box::new(Lines::new(TaskBytes::of_stream(name, input), self.0(format)))
+        Box::new(LineRecords::new(TaskBytes::of_stream(name, input), self.0(format)))
     }
 
-    fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> SampledText {
-        let lines = self.0(format);
-        let mut sampled = SampledText { records: 0, bytes: 0 };
-        while text[sampled.bytes..].contains(&b'\n') {
-            let rest = &text[sampled.bytes..];
-            let (len, has_record) =
-                lines.read_line(rest, batch).unwrap_or_else(|_| (line_of(rest).len(), true));
-            sampled.bytes += len;
-            sampled.records += u64::from(has_record);
+    fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> (u64, usize) {
+        let (lines, mut records, mut at) = (self.0(format), 0, 0);
+        while text[at..].contains(&b'\n') {
+            let read = lines.read_line(&text[at..], batch);
+            let (len, has_record) = read.unwrap_or_else(|_| (line_of(&text[at..]).len(), true));
+            at += len;
+            records += u64::from(has_record);
         }
-        sampled
+        (records, at)
     }
 }

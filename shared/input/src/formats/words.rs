@@ -25,7 +25,7 @@ pub fn words<const VALUES: bool>(format: RecordFormat) -> Box<dyn LineFormat> {
     }
 }
 
-/// Monomorphic in the format: no branch on it is taken for a feature.
+/// Monomorphic in the format: a branch on it is taken for a line, not for a feature.
 #[derive(Debug)]
 struct Words<const VALUES: bool, const ANY: bool>(RecordFormat);
 

@@ -7,6 +7,7 @@ use heddle_protocol::spec::BatchFeatures;
 use super::row_lines::RowLines;
 use super::task_bytes::{BYTE_ORDER_MARK, line_of};
 use crate::batch::{Batch, Negatives};
+use crate::source::BatchLimit;
 
 /// Why a line is not a record, with the position in the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,62 +49,53 @@ pub trait LineFormat: Debug + Send {
         })
     }
 
-    /// Reads the lines that start in the first `limit` bytes of `text`, until the batch is full or a line is special.
-    fn read_lines(&self, text: &[u8], limit: usize, run: &mut LineRun<'_>) -> LinesRead {
-        let mut bytes = 0;
-        while bytes < limit && !run.batch.full(run.rows_max, run.features) {
-            *run.lines += 1;
-            let read = self.read_line(&text[bytes..], run.batch);
-            let (len, has_record) =
-                match read.and_then(|read| fitting(run.batch, run.features).map(|()| read)) {
-                    Ok(read) => read,
-                    Err(error) => {
-                        run.row_lines.skip(run.batch.rows());
-                        let rejected = line_of(&text[bytes..]).len();
-                        bytes += rejected;
-                        return LinesRead { bytes, special: SpecialLine::Bad { error, rejected } };
+    /// Reads the lines that start in the first `limit` bytes of `text`, until the batch is full or a line is special. Returns
+    /// the bytes that were read, and what the last line is: malformed, or the first with a spelling of the negative class.
+    fn read_lines(
+        &self,
+        text: &[u8],
+        limit: usize,
+        batch: &mut Batch,
+        most: BatchLimit,
+        lines: &mut LineCount,
+    ) -> (usize, Result<Negatives, LineError>) {
+        let mut at = 0;
+        while at < limit && !batch.full(most.rows, most.features) {
+            lines.read += 1;
+            let read = self.read_line(&text[at..], batch);
+            match read.and_then(|read| fitting(batch, most.features).map(|()| read)) {
+                Ok((len, has_record)) => {
+                    at += len;
+                    if !has_record {
+                        lines.of_rows.skip(batch.rows());
                     }
-                };
-            bytes += len;
-            if !has_record {
-                run.row_lines.skip(run.batch.rows());
-            }
-            let new = run.batch.negatives.without(run.negatives);
-            if !new.is_empty() {
-                return LinesRead { bytes, special: SpecialLine::FirstOf(new) };
+                    let new = batch.negatives.without(lines.negatives);
+                    if !new.is_empty() {
+                        return (at, Ok(new));
+                    }
+                }
+                Err(error) => {
+                    lines.of_rows.skip(batch.rows());
+                    lines.rejected = line_of(&text[at..]).len();
+                    return (at + lines.rejected, Err(error));
+                }
             }
         }
-        LinesRead { bytes, special: SpecialLine::None }
+        (at, Ok(Negatives::default()))
     }
 }
 
-/// What lines are read into.
-pub struct LineRun<'a> {
-    pub(super) batch: &'a mut Batch,
-    pub(super) rows_max: usize,
-    pub(super) features: BatchFeatures,
-    /// Spellings of the negative class that were met before.
+/// The lines of a piece.
+#[derive(Debug, Default)]
+pub struct LineCount {
+    /// Those already read.
+    pub(super) read: u64,
+    /// Lines of the batch's rows.
+    pub(super) of_rows: RowLines,
+    /// Bytes of the last malformed one, if it is in the buffer.
+    pub(super) rejected: usize,
+    /// Spellings of the negative class whose first place is known.
     pub(super) negatives: Negatives,
-    /// Lines of the piece that were read.
-    pub(super) lines: &'a mut u64,
-    pub(super) row_lines: &'a mut RowLines,
-}
-
-/// Lines that were read.
-pub struct LinesRead {
-    pub(super) bytes: usize,
-    /// What the last one is.
-    pub(super) special: SpecialLine,
-}
-
-/// Why lines were not read further.
-pub(super) enum SpecialLine {
-    /// The batch is full, or there is no further line.
-    None,
-    /// It is malformed, and has this number of bytes.
-    Bad { error: LineError, rejected: usize },
-    /// It has the first spelling of the negative class of this kind.
-    FirstOf(Negatives),
 }
 
 /// Takes the last record out if it has more features than one may have.

@@ -9,16 +9,13 @@ mod task_bytes;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use heddle_protocol::spec::BatchFeatures;
 
 use crate::batch::{Batch, Negatives};
 use crate::error::ReadError;
-use crate::source::{Filled, RecordSource};
+use crate::source::{BatchLimit, Filled, RecordSource};
 use crate::storage_wait::ReaderWait;
-pub use line::{LineError, LineFormat};
-use line::{LineRun, SpecialLine};
+pub use line::{LineCount, LineError, LineFormat};
 pub(crate) use line::{found, line_end, skip_spaces, wrong};
-use row_lines::RowLines;
 pub use task_bytes::LINE_BYTES_MAX;
 use task_bytes::NextLines;
 pub(crate) use task_bytes::{TaskBytes, line_of};
@@ -28,43 +25,27 @@ const LABEL_LINES_BYTES_MAX: u64 = 1 << 20;
 
 /// The records of a piece of text.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub(crate) struct LineRecords {
     bytes: TaskBytes,
     format: Box<dyn LineFormat>,
-    /// Lines of the piece already read.
-    lines: u64,
-    /// Lines of the rows of the batch.
-    row_lines: RowLines,
+    lines: LineCount,
     /// Lines of the file before the piece, once computed.
     lines_before: Option<u64>,
-    /// Spellings of the negative class whose first place is known.
-    negatives: Negatives,
-    /// Bytes of the last line, if it is malformed and in the buffer.
-    rejected: usize,
     /// A line was malformed, and the file is known to be text.
     is_text: bool,
 }
 
-impl Lines {
+impl LineRecords {
     pub(crate) fn new(bytes: TaskBytes, format: Box<dyn LineFormat>) -> Self {
-        Self {
-            bytes,
-            format,
-            lines: 0,
-            row_lines: RowLines::default(),
-            lines_before: None,
-            negatives: Negatives::default(),
-            rejected: 0,
-            is_text: false,
-        }
+        Self { bytes, format, lines: LineCount::default(), lines_before: None, is_text: false }
     }
 
     /// The last line is malformed.
-    async fn bad(&mut self, error: LineError, rejected: usize) -> Result<Filled, ReadError> {
+    async fn bad(&mut self, error: &LineError) -> Result<Filled, ReadError> {
         if !self.is_text {
             self.bytes.check_kind().await?;
+            self.is_text = true;
         }
-        (self.is_text, self.rejected) = (true, rejected);
         Ok(Filled::Bad(error.to_string()))
     }
 
@@ -72,7 +53,7 @@ impl Lines {
     /// small files of this machine: elsewhere each pass would open each file once more, also at the NameNode, which training
     /// does not need.
     async fn first_of(&mut self, negatives: Negatives) -> Result<Filled, ReadError> {
-        self.negatives = self.negatives.with(negatives);
+        self.lines.negatives = self.lines.negatives.with(negatives);
         let byte = self.bytes.position();
         let counts = self.lines_before.is_some()
             || self.bytes.begins_file()
@@ -87,39 +68,33 @@ impl Lines {
 }
 
 #[async_trait]
-impl RecordSource for Lines {
-    async fn fill(
-        &mut self,
-        batch: &mut Batch,
-        rows_max: usize,
-        features: BatchFeatures,
-    ) -> Result<Filled, ReadError> {
+impl RecordSource for LineRecords {
+    async fn fill(&mut self, batch: &mut Batch, most: BatchLimit) -> Result<Filled, ReadError> {
         if batch.is_empty() {
-            self.row_lines.begin(self.lines);
+            self.lines.of_rows.begin(self.lines.read);
         }
-        while !batch.full(rows_max, features) {
+        while !batch.full(most.rows, most.features) {
             if !batch.is_empty() && self.bytes.may_wait() {
                 return Ok(Filled::Waits);
             }
             match self.bytes.lines().await? {
                 NextLines::End => return Ok(Filled::End),
                 NextLines::TooLong => {
-                    self.lines += 1;
-                    self.row_lines.skip(batch.rows());
+                    self.lines.read += 1;
+                    self.lines.of_rows.skip(batch.rows());
+                    self.lines.rejected = 0;
                     let what = format!("the line is longer than {LINE_BYTES_MAX} bytes");
-                    return self.bad(LineError { column: LINE_BYTES_MAX + 1, what }, 0).await;
+                    return self.bad(&LineError { column: LINE_BYTES_MAX + 1, what }).await;
                 }
                 NextLines::Some => {}
             }
-            let (negatives, lines) = (self.negatives, &mut self.lines);
-            let row_lines = &mut self.row_lines;
-            let mut run = LineRun { batch, rows_max, features, negatives, lines, row_lines };
-            let read = self.format.read_lines(self.bytes.text(), self.bytes.limit(), &mut run);
-            self.bytes.take(read.bytes);
-            match read.special {
-                SpecialLine::None => {}
-                SpecialLine::Bad { error, rejected } => return self.bad(error, rejected).await,
-                SpecialLine::FirstOf(negatives) => return self.first_of(negatives).await,
+            let (text, limit) = (self.bytes.text(), self.bytes.limit());
+            let (bytes, last) = self.format.read_lines(text, limit, batch, most, &mut self.lines);
+            self.bytes.take(bytes);
+            match last {
+                Err(error) => return self.bad(&error).await,
+                Ok(new) if !new.is_empty() => return self.first_of(new).await,
+                Ok(_) => {}
             }
         }
         Ok(Filled::Full)
@@ -131,15 +106,15 @@ impl RecordSource for Lines {
             None => self.bytes.lines_before().await?,
         };
         self.lines_before = Some(before);
-        Ok(format!("{}:{}", self.bytes.file(), before + self.lines))
+        Ok(format!("{}:{}", self.bytes.file(), before + self.lines.read))
     }
 
     fn rejected(&self) -> &[u8] {
-        self.bytes.taken(self.rejected)
+        self.bytes.taken(self.lines.rejected)
     }
 
     fn place_of(&self, row: usize) -> String {
-        format!("{}:{}", self.bytes.file(), self.row_lines.of(row))
+        format!("{}:{}", self.bytes.file(), self.lines.of_rows.of(row))
     }
 
     fn watch(&mut self, wait: &Arc<ReaderWait>) {

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
 use heddle_protocol::spec::DataFormat;
-use heddle_storage::{FileVersion, OpenedVersion, Reader, Storage, StorageUrl, StorePath};
+use heddle_storage::{
+    FileVersion, OpenedVersion, Reader, Storage, StorageError, StorageUrl, StorePath, connect,
+};
 
 use super::gunzip::{Gunzip, GunzipError, PACKED_STEP};
 use crate::error::ReadError;
@@ -60,7 +62,10 @@ fn refusal(kind: &str) -> String {
 /// A run of a file's lines, being read from start to end.
 #[derive(Debug)]
 pub struct TaskBytes {
-    origin: TextOrigin,
+    /// As a user types it.
+    name: String,
+    /// `None`: a stream, which is packed if its first bytes are gzip's.
+    file: Option<StoredText>,
     reader: Watched,
     gzip: Option<Unpacking>,
     /// Length of the file; of a stream it is not known.
@@ -84,13 +89,19 @@ pub struct TaskBytes {
     first: Option<u64>,
 }
 
-/// Where text comes from.
+/// A file, which can be opened again.
 #[derive(Debug)]
-enum TextOrigin {
-    /// `local`: it is on this machine.
-    File { storage: Arc<dyn Storage>, path: StorePath, local: bool },
-    /// It is packed if its first bytes say so.
-    Stream { name: String },
+struct StoredText {
+    storage: Arc<dyn Storage>,
+    path: StorePath,
+    /// On this machine.
+    local: bool,
+}
+
+impl StoredText {
+    async fn reopen(&self) -> Result<Box<dyn Reader>, StorageError> {
+        self.storage.open(&self.path, 0).await
+    }
 }
 
 /// Result of [`TaskBytes::lines`].
@@ -111,16 +122,10 @@ pub fn line_of(text: &[u8]) -> &[u8] {
     &text[..feed.map_or(text.len(), |feed| feed + 1)]
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Unpacking {
     gunzip: Gunzip,
     packed: Bytes,
-}
-
-impl std::fmt::Debug for Unpacking {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unpacking").field("packed", &self.packed.len()).finish_non_exhaustive()
-    }
 }
 
 impl TaskBytes {
@@ -128,14 +133,10 @@ impl TaskBytes {
     ///
     /// # Errors
     /// Errors of the storage; [`ReadError::Changed`].
-    pub async fn open(
-        storage: Arc<dyn Storage>,
-        file: &InputFile,
-        range: TaskRange,
-    ) -> Result<Self, ReadError> {
+    pub async fn open(file: &InputFile, range: TaskRange) -> Result<Self, ReadError> {
         let location =
             StorageUrl::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
-        let path = location.path().clone();
+        let (storage, path) = (connect(&location)?, location.path().clone());
         let packed = file.compression == Compression::Gzip;
         let early = if packed { 0 } else { range.start.saturating_sub(1) };
         let version = FileVersion { bytes: file.bytes, modified_ms: file.modified_ms };
@@ -156,18 +157,19 @@ impl TaskBytes {
             end: if packed { u64::MAX } else { range.end },
             base: early,
             dropping: !packed && range.start > 0,
-            ..Self::at_start(TextOrigin::File { storage, path, local }, reader)
+            ..Self::at_start(storage.show(&path), Some(StoredText { storage, path, local }), reader)
         })
     }
 
     /// All lines of a stream.
     pub fn of_stream(name: &str, input: Box<dyn Reader>) -> Self {
-        Self::at_start(TextOrigin::Stream { name: name.to_owned() }, input)
+        Self::at_start(name.to_owned(), None, input)
     }
 
-    fn at_start(origin: TextOrigin, reader: Box<dyn Reader>) -> Self {
+    fn at_start(name: String, file: Option<StoredText>, reader: Box<dyn Reader>) -> Self {
         Self {
-            origin,
+            name,
+            file,
             reader: Watched::new(reader),
             gzip: None,
             bytes: 0,
@@ -192,10 +194,7 @@ impl TaskBytes {
     #[must_use]
     pub fn may_wait(&self) -> bool {
         let is_packed = self.gzip.as_ref().is_some_and(|unpacking| !unpacking.packed.is_empty());
-        matches!(self.origin, TextOrigin::Stream { .. })
-            && !self.ended
-            && !is_packed
-            && self.at == self.complete
+        self.file.is_none() && !self.ended && !is_packed && self.at == self.complete
     }
 
     /// Ensures that [`TaskBytes::text`] starts with a line of the task; reads further if necessary.
@@ -257,7 +256,7 @@ impl TaskBytes {
         debug_assert!(self.at <= self.long, "took more than there is");
     }
 
-    /// The last `bytes` that were taken, while nothing else was read.
+    /// The last `bytes` that were taken, before anything else is read.
     #[must_use]
     pub fn taken(&self, bytes: usize) -> &[u8] {
         &self.buffer[self.at - bytes..self.at]
@@ -272,16 +271,13 @@ impl TaskBytes {
     /// The file, as a user types it.
     #[must_use]
     pub fn file(&self) -> String {
-        match &self.origin {
-            TextOrigin::File { storage, path, .. } => storage.show(path),
-            TextOrigin::Stream { name } => name.clone(),
-        }
+        self.name.clone()
     }
 
     /// Whether the file is on this machine.
     #[must_use]
     pub fn is_local(&self) -> bool {
-        matches!(self.origin, TextOrigin::File { local: true, .. })
+        self.file.as_ref().is_some_and(|file| file.local)
     }
 
     /// Whether the task's first line is the file's; always in a compressed file.
@@ -297,13 +293,11 @@ impl TaskBytes {
     /// Errors of the storage.
     pub async fn lines_before(&mut self) -> Result<u64, ReadError> {
         let until = self.first.unwrap_or(0);
-        let (mut lines, mut seen) = (0, 0);
-        let mut reader = match &self.origin {
-            TextOrigin::File { storage, path, .. } if until > 0 && !self.begins_file() => {
-                storage.open(path, 0).await?
-            }
-            TextOrigin::File { .. } | TextOrigin::Stream { .. } => return Ok(0),
+        let Some(file) = self.file.as_ref().filter(|_| until > 0 && !self.begins_file()) else {
+            return Ok(0);
         };
+        let (mut lines, mut seen) = (0, 0);
+        let mut reader = file.reopen().await?;
         while seen < until {
             let Some(chunk) = reader.next().await? else {
                 break;
@@ -327,12 +321,8 @@ impl TaskBytes {
             None => self.ended = self.reader.append_to(&mut self.buffer).await? == 0,
             Some(unpacking) => self.unpack_on(unpacking).await?,
         }
-        let is_stream = matches!(self.origin, TextOrigin::Stream { .. });
-        if is_stream
-            && self.gzip.is_none()
-            && start_of_file
-            && kind_of(&self.buffer) == Some("gzip")
-        {
+        let may_be_packed = self.file.is_none() && self.gzip.is_none() && start_of_file;
+        if may_be_packed && kind_of(&self.buffer) == Some("gzip") {
             let packed = std::mem::take(&mut self.buffer).into();
             self.gzip = Some(Unpacking { packed, ..Unpacking::default() });
             return Ok(());
@@ -370,13 +360,11 @@ impl TaskBytes {
     /// # Errors
     /// Errors of the storage; [`ReadError::Gzip`].
     pub async fn check_kind(&mut self) -> Result<(), ReadError> {
-        match &self.origin {
-            TextOrigin::File { storage, path, .. } if !self.begins_file() => {
-                let start = storage.open(path, 0).await?.next().await?;
-                self.check_start(&start.unwrap_or_default())
-            }
-            TextOrigin::File { .. } | TextOrigin::Stream { .. } => Ok(()),
-        }
+        let Some(file) = self.file.as_ref().filter(|_| !self.begins_file()) else {
+            return Ok(());
+        };
+        let start = file.reopen().await?.next().await?;
+        self.check_start(&start.unwrap_or_default())
     }
 
     fn check_start(&self, start: &[u8]) -> Result<(), ReadError> {
@@ -422,11 +410,11 @@ impl TaskBytes {
     }
 
     fn not_gzip(&self, error: &GunzipError) -> ReadError {
-        let what = match (error, &self.origin) {
-            (GunzipError::Trailing { at }, TextOrigin::File { .. }) => {
+        let what = match error {
+            GunzipError::Trailing { at } if self.file.is_some() => {
                 format!("{} {error}", self.bytes.saturating_sub(*at))
             }
-            (error, _) => error.to_string(),
+            GunzipError::Trailing { .. } | GunzipError::Damaged { .. } => error.to_string(),
         };
         ReadError::Gzip { file: self.file(), what }
     }

@@ -19,7 +19,7 @@ pub enum DataFormat {
 pub(super) const DATA_FORMATS: &[(&str, DataFormat)] =
     &[("libsvm", DataFormat::Libsvm), ("dummy", DataFormat::Dummy)];
 
-/// What the list of keys says of them.
+/// Their text in the list of keys.
 pub(super) const DATA_FORMAT_DOC: &str =
     "\"libsvm\" (label index:value …) or \"dummy\" (label index index …, every value being 1).";
 

@@ -56,9 +56,9 @@ enum KmeansMode {
     /// Squared distances from these means.
     Spread { mean: Vec<f64> },
     /// Draws records by their distance from these candidates; in round 0 there is none.
-    Candidates { round: u32, space: Space, candidates: PointSet },
+    Candidates { round: u32, candidates: ClusterScorer },
     /// Counts records by the nearest of these candidates, which are in these rows of their table.
-    Counts { space: Space, candidates: PointSet, rows: Vec<u32> },
+    Counts { candidates: ClusterScorer, rows: Vec<u32> },
     /// Finds the nearest centre of each record.
     Assign {
         scorer: ClusterScorer,
@@ -162,12 +162,13 @@ impl Kmeans {
         let values = |n: usize| constants.get(n).map_or(&[][..], |item| &item.values[..]);
         Ok(match phase {
             PhaseKind::Measure(Stage::Candidates { round }) => {
-                let (candidates, _) = self.drawn(values(0));
-                KmeansMode::Candidates { round, space, candidates }
+                let (centres, _) = self.drawn(values(0));
+                let candidates = ClusterScorer { space, centres };
+                KmeansMode::Candidates { round, candidates }
             }
             PhaseKind::Measure(_) => {
-                let (candidates, rows) = self.drawn(values(0));
-                KmeansMode::Counts { space, candidates, rows }
+                let (centres, rows) = self.drawn(values(0));
+                KmeansMode::Counts { candidates: ClusterScorer { space, centres }, rows }
             }
             PhaseKind::Train { pass: 0 } => {
                 let centres = self.first_centres(values(0), values(1))?;
@@ -187,14 +188,14 @@ impl Kmeans {
     }
 
     /// A step of a round of k-means||: the record of the batch with the least key for each slot.
-    fn draw(&self, round: u32, space: &Space, candidates: &PointSet, work: &mut StepWork) {
+    fn draw(&self, round: u32, candidates: &ClusterScorer, work: &mut StepWork) {
         let slots = self.slots(round);
         let mut best = vec![(f64::INFINITY, 0usize); slots as usize];
         let mut x = Vec::new();
         for row in 0..work.batch.rows() {
             let (indices, values) = work.batch.row(row);
-            space.place(indices, values, &mut x);
-            let distance = candidates.nearest(&x).map_or(1.0, |(_, distance)| distance);
+            let nearest = candidates.nearest(indices, values, &mut x);
+            let distance = nearest.map_or(1.0, |(_, distance)| distance);
             let rate = distance * f64::from(work.batch.weight(row).unwrap_or(1.0));
             if rate > 0.0 {
                 let record = work.first_record + row as u64;
@@ -212,7 +213,7 @@ impl Kmeans {
             if (key as f32) < f32::MAX {
                 keys.push(self.slot_row(round, slot));
                 let (indices, values) = work.batch.row(row);
-                space.place(indices, values, &mut x);
+                candidates.space.place(indices, values, &mut x);
                 rows.push(key as f32);
                 rows.extend(x.iter().map(|x| *x as f32));
             }
@@ -221,13 +222,12 @@ impl Kmeans {
     }
 
     /// A step that counts records by their nearest candidate.
-    fn count(&self, space: &Space, candidates: &PointSet, rows: &[u32], work: &mut StepWork) {
+    fn count(&self, candidates: &ClusterScorer, rows: &[u32], work: &mut StepWork) {
         let mut counts = vec![0.0; rows.len()];
         let mut x = Vec::new();
         for row in 0..work.batch.rows() {
             let (indices, values) = work.batch.row(row);
-            space.place(indices, values, &mut x);
-            if let Some((nearest, _)) = candidates.nearest(&x) {
+            if let Some((nearest, _)) = candidates.nearest(indices, values, &mut x) {
                 counts[nearest] += f64::from(work.batch.weight(row).unwrap_or(1.0));
             }
         }
@@ -338,12 +338,12 @@ impl Algorithm for Kmeans {
             KmeansMode::Spread { mean } => {
                 self.columns.spread(mean, LabelScale::NONE, work, metrics)
             }
-            KmeansMode::Candidates { round, space, candidates } => {
-                self.draw(*round, space, candidates, work);
+            KmeansMode::Candidates { round, candidates } => {
+                self.draw(*round, candidates, work);
                 metrics.rows += rows;
             }
-            KmeansMode::Counts { space, candidates, rows: of } => {
-                self.count(space, candidates, of, work);
+            KmeansMode::Counts { candidates, rows: of } => {
+                self.count(candidates, of, work);
                 metrics.rows += rows;
             }
             KmeansMode::Assign { scorer, figures, pass } => {

@@ -117,11 +117,6 @@ impl Space {
         Self { zero, standard: Some(standard), variance: 0.0 }
     }
 
-    /// Number of columns.
-    pub(crate) fn columns(&self) -> usize {
-        self.zero.len()
-    }
-
     /// The sum of the columns' variances.
     pub(crate) fn variance(&self) -> f64 {
         self.variance

@@ -11,7 +11,7 @@ pub(crate) struct ClusterScorer {
 }
 
 impl ClusterScorer {
-    /// Of a model: `centres` of raw features, `[clusters × features]`, and scales of the columns, or none.
+    /// Of a model: `centres` of raw features, `[clusters × features]`, and the scales of the columns, if there are any.
     pub(crate) fn of_model(features: usize, centres: &[f32], scales: &[f32]) -> Self {
         let space = Space::scaled(features, scales);
         let columns: Vec<u32> = (0..).take(features).collect();
@@ -21,11 +21,6 @@ impl ClusterScorer {
             points.push(x.iter().copied());
         }
         Self { space, centres: points }
-    }
-
-    /// Number of columns.
-    pub(crate) fn features(&self) -> usize {
-        self.space.columns()
     }
 
     /// The cluster of a record, whose coordinates `x` becomes, and the squared distance from the centre.

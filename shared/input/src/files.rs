@@ -1,0 +1,36 @@
+//! The files of a place.
+
+use heddle_protocol::manifest::{Compression, InputFile};
+use heddle_storage::{StorageError, StorageUrl, connect, find_files};
+
+/// Finds the files of a place (a file, a folder or a glob), in the order of their names, and the URLs of folders in it that are
+/// not read.
+///
+/// # Errors
+/// Errors of the storage, also that a file on this machine cannot be opened. What a file of HDFS permits shows when it is read.
+pub async fn input_files(
+    place: &StorageUrl,
+) -> Result<(Vec<InputFile>, Vec<String>), StorageError> {
+    let storage = connect(place)?;
+    let found = find_files(&*storage, place.path()).await?;
+    let url = |path| place.with_path(path).to_string();
+    let mut files = Vec::with_capacity(found.files.len());
+    for entry in found.files {
+        if place.is_local() {
+            storage.open(&entry.path, 0).await?;
+        }
+        files.push(InputFile {
+            bytes: entry.bytes,
+            modified_ms: entry.modified_ms,
+            compression: compression_of(entry.name()),
+            url: url(entry.path),
+        });
+    }
+    Ok((files, found.folders.into_iter().map(url).collect()))
+}
+
+/// How a file is packed, by its name: `.gz` is gzip.
+#[must_use]
+pub fn compression_of(name: &str) -> Compression {
+    if name.ends_with(".gz") { Compression::Gzip } else { Compression::None }
+}
