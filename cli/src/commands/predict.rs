@@ -8,7 +8,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::LossFunction;
 use heddle_storage::StorageUrl;
 use heddle_trainer::predict::{
-    ClassOutput, ModelError, PredictError, Scored, ScoringModel, predict_files, predict_stream,
+    ModelError, PredictError, ScoreForm, Scored, ScoringModel, predict_files, predict_stream,
 };
 use serde::Serialize;
 
@@ -83,13 +83,13 @@ pub fn predict(args: &Args, json: bool) -> CommandResult {
     }
     let scored = match &target {
         None => {
-            let out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-            score(args, json, &model, out)?.0
+            let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+            score(args, json, &model, &mut out)?
         }
         Some(target) => {
-            let sink = Sink::create(target, args.overwrite)?;
-            let (scored, out) = score(args, json, &model, sink)?;
-            out.publish()?;
+            let mut sink = Sink::create(target, args.overwrite)?;
+            let scored = score(args, json, &model, &mut sink)?;
+            sink.publish()?;
             scored
         }
     };
@@ -97,46 +97,36 @@ pub fn predict(args: &Args, json: bool) -> CommandResult {
     Ok(ExitCode::Ok)
 }
 
-/// Scores all data into `out`, and gives that back.
-fn score<W: Write>(
+/// Scores all data into `out`.
+fn score(
     args: &Args,
     json: bool,
     model: &ScoringModel,
-    out: W,
-) -> Result<(Scored, W), CommandFailure> {
+    out: &mut dyn Write,
+) -> Result<Scored, CommandFailure> {
     let labels = match (args.no_labels, args.labelled) {
         (true, _) => Labels::Absent,
         (false, true) => Labels::Required,
         (false, false) => Labels::Optional,
     };
-    let output = match args.probabilities {
-        true => ClassOutput::Probabilities,
-        false => ClassOutput::Class,
+    let (before, between, after) = match (json, model.loss(), args.probabilities) {
+        (false, ..) => ("", " ", ""),
+        (true, LossFunction::Softmax, false) => ("{\"class\":", "", "}"),
+        (true, LossFunction::Softmax, true) => ("{\"probabilities\":[", ",", "]}"),
+        (true, LossFunction::Distance, _) => ("{\"cluster\":", ",\"distance\":", "}"),
+        (true, ..) => ("{\"score\":", "", "}"),
     };
-    let form = match (json, model.loss(), output) {
-        (false, ..) => LineForm::Plain,
-        (true, LossFunction::Softmax, ClassOutput::Class) => LineForm::Field("class"),
-        (true, LossFunction::Softmax, ClassOutput::Probabilities) => {
-            LineForm::List("probabilities")
-        }
-        (true, LossFunction::Distance, _) => LineForm::Pair(["cluster", "distance"]),
-        (true, ..) => LineForm::Field("score"),
-    };
-    let mut out = Scores { out, form, half: Vec::new() };
+    let form = ScoreForm { probabilities: args.probabilities, before, between, after };
     let scored = match args.data.as_slice() {
-        [only] if only == "-" => predict_stream(model, output, labels, io::stdin(), &mut out),
+        [only] if only == "-" => predict_stream(model, form, labels, io::stdin(), out),
         files => {
             let inputs: Vec<StorageUrl> =
                 files.iter().map(|file| location(file)).collect::<Result<_, _>>()?;
-            predict_files(model, output, labels, &inputs, &mut out)
+            predict_files(model, form, labels, &inputs, out)
         }
     };
-    let scored = scored.and_then(|scored| {
-        out.flush().map_err(PredictError::Output)?;
-        Ok(scored)
-    });
     match scored {
-        Ok(scored) => Ok((scored, out.out)),
+        Ok(scored) => Ok(scored),
         Err(PredictError::Output(error)) => Err(unwritten("cannot write the scores", &error)),
         Err(error) => {
             // What was right stays written.
@@ -196,62 +186,5 @@ fn summarize(scored: &Scored, json: bool, in_file: bool) -> Result<(), CommandFa
             eprintln!("{text}");
             Ok(())
         }
-    }
-}
-
-/// How a line of scores is written.
-#[derive(Clone, Copy)]
-enum LineForm {
-    /// As it is.
-    Plain,
-    /// As the field of a JSON object.
-    Field(&'static str),
-    /// The words of the line as a list in the field of a JSON object.
-    List(&'static str),
-    /// The two words of the line as fields of a JSON object.
-    Pair([&'static str; 2]),
-}
-
-impl LineForm {
-    /// A line without its end.
-    fn of(self, text: &str) -> String {
-        match self {
-            Self::Plain => text.to_owned(),
-            Self::Field(name) => format!("{{\"{name}\":{text}}}"),
-            Self::List(name) => format!("{{\"{name}\":[{}]}}", text.replace(' ', ",")),
-            Self::Pair([first, second]) => {
-                let (a, b) = text.split_once(' ').unwrap_or((text, "null"));
-                format!("{{\"{first}\":{a},\"{second}\":{b}}}")
-            }
-        }
-    }
-}
-
-/// Lines of scores as they are, or each as a JSON object.
-struct Scores<W: Write> {
-    out: W,
-    form: LineForm,
-    half: Vec<u8>,
-}
-
-impl<W: Write> Write for Scores<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if matches!(self.form, LineForm::Plain) {
-            return self.out.write(bytes);
-        }
-        for line in bytes.split_inclusive(|&byte| byte == b'\n') {
-            self.half.extend_from_slice(line);
-            if self.half.last() == Some(&b'\n') {
-                self.half.pop();
-                // Scores are numbers.
-                writeln!(self.out, "{}", self.form.of(&String::from_utf8_lossy(&self.half)))?;
-                self.half.clear();
-            }
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
     }
 }

@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::predict::{
-    ClassOutput, PredictError, Scored, ScoringModel, predict_files, predict_stream,
+    PredictError, ScoreForm, Scored, ScoringModel, predict_files, predict_stream,
 };
 use crate::run::tests::sample;
 
@@ -150,7 +150,7 @@ fn scores(model: &ScoringModel, text: &str) -> Vec<f64> {
     let mut out = Vec::new();
     predict_stream(
         model,
-        ClassOutput::Class,
+        ScoreForm::PLAIN,
         Labels::Optional,
         Cursor::new(text.to_owned()),
         &mut out,
@@ -191,7 +191,7 @@ fn both_formats_give_the_same_model_and_scores_follow_the_input() {
     packed.finish().expect("packed");
     let mut out = Vec::new();
     let inputs = [rig.path("b.libsvm"), rig.path("*.gz")];
-    let scored = predict_files(&model, ClassOutput::Class, Labels::Optional, &inputs, &mut out)
+    let scored = predict_files(&model, ScoreForm::PLAIN, Labels::Optional, &inputs, &mut out)
         .expect("scored");
     assert_eq!(scored.rows, 2);
     let figures = scored.figures.expect("both records have labels");
@@ -206,7 +206,7 @@ fn scored(model: &ScoringModel, input: &[u8]) -> Result<(String, Scored), Predic
     let mut out = Vec::new();
     let scored = predict_stream(
         model,
-        ClassOutput::Class,
+        ScoreForm::PLAIN,
         Labels::Optional,
         Cursor::new(input.to_vec()),
         &mut out,

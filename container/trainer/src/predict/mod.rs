@@ -1,6 +1,6 @@
 //! Scores files with a model: one line per record, in the order of the input. A line is the probability of label 1
 //! (log-loss), the value (squared loss), the margin (hinge losses), the cluster and the distance from its centre (k-means), or
-//! the class, with [`ClassOutput::Probabilities`] the
+//! the class, with [`ScoreForm::probabilities`] the
 //! probabilities of all classes.
 //!
 //! Records may lack the label. If all of them have one that the model's loss accepts, the scores are compared with the
@@ -64,20 +64,28 @@ pub struct Scored {
     pub no_figures: Option<String>,
 }
 
-/// What a line holds, of a model with several classes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClassOutput {
-    /// The class of the highest score.
-    #[default]
-    Class,
-    /// The probabilities of all classes, in their order, with a blank between.
-    Probabilities,
+/// How the line of a record is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScoreForm {
+    /// Of a model with several classes the probabilities of all, in their order, instead of the class.
+    pub probabilities: bool,
+    /// Before the first value.
+    pub before: &'static str,
+    /// Between two values.
+    pub between: &'static str,
+    /// After the last value.
+    pub after: &'static str,
+}
+
+impl ScoreForm {
+    /// The values with blanks between.
+    pub const PLAIN: Self = Self { probabilities: false, before: "", between: " ", after: "" };
 }
 
 /// Scores records and compares them with their labels.
 struct Scorer<'a> {
     model: &'a ScoringModel,
-    output: ClassOutput,
+    form: ScoreForm,
     out: &'a mut dyn Write,
     scores: Vec<f64>,
     /// The same, which become other values when they are counted.
@@ -96,10 +104,10 @@ struct Scorer<'a> {
 }
 
 impl<'a> Scorer<'a> {
-    fn new(model: &'a ScoringModel, output: ClassOutput, out: &'a mut dyn Write) -> Self {
+    fn new(model: &'a ScoringModel, form: ScoreForm, out: &'a mut dyn Write) -> Self {
         Self {
             model,
-            output,
+            form,
             out,
             scores: Vec::new(),
             counted: Vec::new(),
@@ -183,26 +191,22 @@ impl<'a> Scorer<'a> {
     /// Writes the line of the record.
     fn line(&mut self) -> io::Result<()> {
         match self.model.loss() {
-            LossFunction::Logistic => writeln!(self.out, "{}", sigmoid(self.scores[0]) as f32),
-            LossFunction::Squared | LossFunction::Hinge | LossFunction::SquaredHinge => {
-                writeln!(self.out, "{}", self.scores[0] as f32)
-            }
-            LossFunction::Distance => {
-                let [cluster, distance] = [self.scores[0], self.scores[1].sqrt()];
-                writeln!(self.out, "{cluster} {}", distance as f32)
-            }
+            LossFunction::Logistic => self.scores[0] = sigmoid(self.scores[0]),
+            LossFunction::Squared | LossFunction::Hinge | LossFunction::SquaredHinge => {}
+            LossFunction::Distance => self.scores[1] = self.scores[1].sqrt(),
             LossFunction::Softmax => {
                 let (class, _) = softmax(&mut self.scores);
-                if self.output == ClassOutput::Class {
-                    return writeln!(self.out, "{class}");
+                if !self.form.probabilities {
+                    self.scores = vec![class as f64];
                 }
-                for (n, probability) in self.scores.iter().enumerate() {
-                    let gap = if n == 0 { "" } else { " " };
-                    write!(self.out, "{gap}{}", *probability as f32)?;
-                }
-                writeln!(self.out)
             }
         }
+        let mut gap = self.form.before;
+        for score in &self.scores {
+            write!(self.out, "{gap}{}", *score as f32)?;
+            gap = self.form.between;
+        }
+        writeln!(self.out, "{}", self.form.after)
     }
 
     fn end(self) -> io::Result<Scored> {
@@ -222,7 +226,7 @@ impl<'a> Scorer<'a> {
 /// See [`PredictError`].
 pub fn predict_files(
     model: &ScoringModel,
-    output: ClassOutput,
+    form: ScoreForm,
     labels: Labels,
     inputs: &[StorageUrl],
     out: &mut dyn Write,
@@ -234,7 +238,7 @@ pub fn predict_files(
             files.extend(found);
             folders.extend(left_out);
         }
-        let mut scorer = Scorer::new(model, output, out);
+        let mut scorer = Scorer::new(model, form, out);
         let format = model.format(labels);
         for file in &files {
             let one = std::slice::from_ref(file);
@@ -254,12 +258,12 @@ pub fn predict_files(
 /// See [`PredictError`].
 pub fn predict_stream(
     model: &ScoringModel,
-    output: ClassOutput,
+    form: ScoreForm,
     labels: Labels,
     input: impl Read + Debug + Send + 'static,
     out: &mut dyn Write,
 ) -> Result<Scored, PredictError> {
-    let mut scorer = Scorer::new(model, output, out);
+    let mut scorer = Scorer::new(model, form, out);
     scorer.is_live = true;
     let (format, policy) = (model.format(labels), BadPolicy::Fail);
     let reader = TaskReader::of_stream("standard input", input, format, policy);
