@@ -12,7 +12,7 @@ use heddle_client::machine::PullItem;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{JobSpec, PhaseKind};
+use heddle_protocol::spec::{JobPhase, JobSpec};
 use heddle_trainer::{Algorithm, StepWork};
 
 use network::{Network, NetworkSums};
@@ -62,12 +62,12 @@ impl Algorithm for HiddenLayer {
         u64::from(self.features)
     }
 
-    fn begin(&mut self, phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), Failure> {
-        self.evaluates = matches!(phase, PhaseKind::Evaluate { .. });
+    fn begin(&mut self, phase: JobPhase, _constants: Vec<PullItem>) -> Result<(), Failure> {
+        self.evaluates = !phase.pushes();
         Ok(())
     }
 
-    fn indexes_features(&self, _phase: PhaseKind) -> bool {
+    fn indexes_features(&self, _phase: JobPhase) -> bool {
         // The reading threads find the distinct features of a batch.
         true
     }

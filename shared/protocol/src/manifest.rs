@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TaskAttempt, TaskId};
-use crate::spec::{JobSpec, PhaseKind, passes_begun, phase_kind};
+use crate::spec::{JobSpec, job_phase, passes_begun};
 use crate::table_statistics::TableStatistics;
 use crate::view::EvaluationView;
 
@@ -408,11 +408,7 @@ impl Manifest {
         let Ok(spec) = serde_json::from_value::<JobSpec>(self.spec.clone()) else {
             return false;
         };
-        match phase_kind(&spec, self.phase) {
-            Some(PhaseKind::Measure(_)) => true,
-            Some(PhaseKind::Train { pass: 0 }) => self.is_at_start_of_phase(),
-            Some(PhaseKind::Train { .. } | PhaseKind::Evaluate { .. }) | None => false,
-        }
+        job_phase(&spec, self.phase).is_some() && self.passes_begun(&spec) == 0
     }
 
     /// The passes that its job has begun.

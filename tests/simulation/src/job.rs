@@ -17,7 +17,7 @@ use heddle_protocol::metrics::{LossSum, RecordSums};
 use heddle_protocol::spec::position::{position_of_key, shard_of_position};
 use heddle_protocol::spec::{
     AlgorithmKind, Consistency, DurationMs, Every, JobSpec, KeptPass, ModelSpec, Optimizer,
-    PhaseKind, RecoveryScope, TableKind, TableSpec, TaskShare, dense_table, phase_kind,
+    RecoveryScope, TableKind, TableSpec, TaskShare, dense_table, job_phase,
 };
 use heddle_shard::{ShardConfig, ShardSet, SparseLimits};
 
@@ -153,10 +153,8 @@ impl Job {
     /// The loss that the evaluation of this phase finds.
     #[must_use]
     pub fn loss(&self, phase: PhaseNo) -> f64 {
-        match phase_kind(self.spec(), phase) {
-            Some(PhaseKind::Evaluate { pass }) => self.loss_after(pass),
-            _ => 0.0,
-        }
+        let pass = job_phase(self.spec(), phase).and_then(|phase| phase.scores);
+        pass.map_or(0.0, |pass| self.loss_after(pass))
     }
 
     fn loss_after(&self, pass: u32) -> f64 {
@@ -369,10 +367,7 @@ impl Job {
     #[must_use]
     pub fn failure(&self, phase: PhaseNo, task: TaskId) -> Option<bool> {
         let (poisoned, passes) = self.poisoned?;
-        let pass = match phase_kind(self.spec(), phase)? {
-            PhaseKind::Train { pass } => pass,
-            PhaseKind::Evaluate { .. } | PhaseKind::Measure(_) => return None,
-        };
+        let pass = job_phase(self.spec(), phase)?.trains?;
         // Storage that fails in the first pass, records that are wrong in the next ones.
         (task == poisoned && pass < passes).then_some(pass == 0)
     }

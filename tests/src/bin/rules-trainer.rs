@@ -13,7 +13,7 @@ use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::position::position_of_key;
-use heddle_protocol::spec::{JobSpec, PhaseKind};
+use heddle_protocol::spec::{JobPhase, JobSpec};
 use heddle_trainer::algorithm::{Algorithm, StepWork};
 
 /// Rows of each dense table: features are taken modulo this number.
@@ -55,8 +55,8 @@ fn push<const COLS: usize>(work: &mut StepWork, table: TableId, rows: BTreeMap<u
 }
 
 impl Algorithm for Rules {
-    fn begin(&mut self, phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), Failure> {
-        self.evaluates = matches!(phase, PhaseKind::Evaluate { .. });
+    fn begin(&mut self, phase: JobPhase, _constants: Vec<PullItem>) -> Result<(), Failure> {
+        self.evaluates = !phase.pushes();
         Ok(())
     }
 

@@ -8,7 +8,6 @@ use heddle_protocol::manifest::{
     FORMAT_VERSION, FORMAT_VERSION_WITH_FILES, Manifest, Progress, QueuedTask, Salt, TaskState,
     TrainingProgress, Work,
 };
-use heddle_protocol::spec::{PhaseKind, phase_kind};
 use heddle_protocol::table_statistics::TableStatistics;
 use uuid::Uuid;
 
@@ -17,6 +16,7 @@ use super::cut::{Cut, CutReason, OrderedCut};
 use crate::context::Context;
 use crate::fleet::Fleet;
 use crate::work::JobWork;
+use crate::work::phases::sharing;
 use crate::work::queue::QueueProgress;
 
 impl Checkpoints {
@@ -97,11 +97,11 @@ impl Checkpoints {
         let config = ctx.config();
         if self.holds_whole_phase(cut, config.plan.train.len()) {
             let next = ordered.phase.next();
-            let begins_with = match phase_kind(&config.spec, next) {
-                Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }) if ctx.is_bsp() => {
-                    Work::Lanes { step: Step(0) }
+            let begins_with = match sharing(&config.spec, next) {
+                Sharing::Lanes { .. } => Work::Lanes { step: Step(0) },
+                Sharing::Queue | Sharing::ClockedQueue { .. } | Sharing::ReadOnly => {
+                    Work::Queue { tasks: Vec::new() }
                 }
-                _ => Work::Queue { tasks: Vec::new() },
             };
             return (next, begins_with);
         }

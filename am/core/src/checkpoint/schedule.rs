@@ -1,7 +1,7 @@
 //! The checkpoint schedule: when the next periodic cut is due, and at which step of a BSP phase.
 
 use heddle_protocol::ids::Step;
-use heddle_protocol::spec::{DurationMs, Every, PhaseKind, phase_kind};
+use heddle_protocol::spec::{DurationMs, Every, JobPhase, job_phase};
 use heddle_protocol::view::JobEvent;
 
 use super::cut::{Cut, CutReason};
@@ -163,21 +163,24 @@ impl Checkpoints {
     ) {
         let config = ctx.config();
         let spec = &config.spec;
-        let next_kind = phase_kind(spec, ended.phase.next());
-        match (ended.kind, spec.checkpoint.every) {
-            (Some(PhaseKind::Measure(_)), _)
-                if matches!(next_kind, Some(PhaseKind::Train { .. })) =>
-            {
-                self.want(CutReason::First);
-            }
+        let next = job_phase(spec, ended.phase.next());
+        let trains = |phase: JobPhase| phase.trains.is_some();
+        let pass = ended.kind.and_then(|phase| phase.trains);
+        if pass.is_none()
+            && ended.kind.is_some_and(|phase| phase.pushes())
+            && next.is_some_and(trains)
+        {
+            self.want(CutReason::First);
+        }
+        match (pass, spec.checkpoint.every) {
             // After the last pass at most an evaluation follows, and then the final cut.
             // A phase may be over before a heartbeat reports that the step is near.
-            (Some(PhaseKind::Train { .. }), Every::Steps(_))
+            (Some(_), Every::Steps(_))
                 if !training_is_over && ctx.is_bsp() && self.steps_before >= self.next_steps =>
             {
                 self.want(CutReason::Due);
             }
-            (Some(PhaseKind::Train { pass }), Every::Passes(n))
+            (Some(pass), Every::Passes(n))
                 if !training_is_over
                     && pass + 1 < spec.data.passes
                     && (pass + 1).is_multiple_of(n) =>

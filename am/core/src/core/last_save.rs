@@ -13,6 +13,7 @@
 
 use heddle_protocol::control::Sharing;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::spec::phase_text;
 use heddle_protocol::view::JobState;
 
 use super::Core;
@@ -23,7 +24,6 @@ use crate::failure::JobFailure;
 use crate::outcome::Outcome;
 use crate::stage::stop::{StopCause, StopOrder};
 use crate::stage::{JobStage, NextStep};
-use crate::work::phases::phase_text;
 
 impl Core {
     /// Ends the job with an error that its values have no part in: after a last checkpoint, where one is possible.

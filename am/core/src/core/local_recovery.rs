@@ -26,7 +26,7 @@
 use heddle_protocol::control::LostShards;
 use heddle_protocol::ids::{PhaseNo, Role, ShardId, Slot, Step, TaskId};
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::{PhaseKind, RecoveryScope, phase_kind, training_from};
+use heddle_protocol::spec::{JobPhase, RecoveryScope, job_phase, training_from};
 use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view;
 
@@ -229,11 +229,7 @@ impl Core {
         let mut since = StepsSince { some_unknown, ..StepsSince::default() };
         for no in from.0..=self.work.phase().0 {
             let phase = PhaseNo(no);
-            let trains = match phase_kind(spec, phase) {
-                Some(PhaseKind::Train { .. }) => true,
-                Some(PhaseKind::Measure(_)) => false,
-                Some(PhaseKind::Evaluate { .. }) | None => continue,
-            };
+            let Some(kind) = job_phase(spec, phase).filter(JobPhase::pushes) else { continue };
             let is_over = phase < self.work.phase();
             for task in (0..tasks).map(TaskId) {
                 if phase == from && before.done.contains(&task) {
@@ -250,7 +246,8 @@ impl Core {
                 let begin = before.at.get(&task).filter(|_| phase == from).map_or(0, |step| step.0);
                 let steps = end.saturating_sub(begin);
                 since.all = since.all.saturating_add(steps);
-                since.training = since.training.saturating_add(if trains { steps } else { 0 });
+                since.training =
+                    since.training.saturating_add(if kind.trains.is_some() { steps } else { 0 });
             }
         }
         since

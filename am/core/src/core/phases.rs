@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use heddle_protocol::control::{BeginPhase, Command};
 use heddle_protocol::ids::{Epoch, PhaseNo, Role, ShardId, Slot, Step};
 use heddle_protocol::metrics::RecordSums;
-use heddle_protocol::spec::{PhaseKind, phase_kind, scored_pass};
+use heddle_protocol::spec::{job_phase, phase_text};
 use heddle_protocol::view;
 
 use super::Core;
@@ -13,7 +13,6 @@ use crate::checkpoint::cut::CutReason;
 use crate::context::deadlines::Purpose;
 use crate::stage::{JobStage, NextStep};
 use crate::work::PhaseEnded;
-use crate::work::phases::phase_text;
 
 /// How long a pass whose steps are all applied waits for its figures: reports take one message.
 const FIGURES_MS: u64 = 2_000;
@@ -149,10 +148,10 @@ impl Core {
         self.leave_extra_trainers();
         self.checkpoints.count_phase(ended, &self.ctx);
         self.work.record_set_aside(&mut self.ctx);
-        if let Some(PhaseKind::Train { pass }) = ended.kind {
+        if let Some(pass) = ended.kind.and_then(|phase| phase.trains) {
             self.work.pass_trained(pass, &mut self.ctx);
         }
-        if let Some(pass) = scored_pass(&self.ctx.config().spec, ended.phase) {
+        if let Some(pass) = ended.kind.and_then(|phase| phase.scores) {
             self.work.evaluated(pass, &mut self.ctx);
         }
         let next = ended.phase.next();
@@ -162,7 +161,7 @@ impl Core {
             // At the end of training the final cut is that of its last pass.
             self.checkpoints.want(CutReason::Best);
         }
-        if training_is_over && phase_kind(&self.ctx.config().spec, next).is_some() {
+        if training_is_over && job_phase(&self.ctx.config().spec, next).is_some() {
             self.work.report_early_stop(&mut self.ctx);
         }
         if training_is_over {

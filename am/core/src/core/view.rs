@@ -3,6 +3,7 @@
 use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::ids::{Role, Slot, Step};
 use heddle_protocol::process_figures::FigureScope;
+use heddle_protocol::spec::phase_text;
 use heddle_protocol::view::{History, JobState, JobView, SlotState, SlotView, SparseTableView};
 
 use super::Core;
@@ -11,7 +12,6 @@ use crate::fleet::slots::{SlotEntry, SlotStatus};
 use crate::fleet::totals::work_figure;
 use crate::stage::{JobStage, StageKind};
 use crate::time::MonotonicMs;
-use crate::work::phases::phase_text;
 
 impl Core {
     /// The present state of the job, for its users.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use heddle_protocol::control::{Command, ShardPlace};
 use heddle_protocol::ids::{Member, Step, TaskId};
-use heddle_protocol::spec::PhaseKind;
 
 use super::JobWork;
 use super::lane_speed::LaneDecision;
@@ -35,7 +34,7 @@ fn places(map: &ShardMap, fleet: &Fleet) -> Vec<ShardPlace> {
 impl JobWork {
     /// Whether trainers push in the present phase.
     pub(crate) fn takes_pushes(&self) -> bool {
-        matches!(self.phase.kind, Some(PhaseKind::Train { .. } | PhaseKind::Measure(_)))
+        self.phase.kind.is_some_and(|phase| phase.pushes())
     }
 
     /// Shards go on in another epoch, and no trainer has work there: unfinished tasks of the phase are dispatched again, at
@@ -151,6 +150,7 @@ impl JobWork {
         fleet: &Fleet,
         ctx: &mut Context,
     ) {
+        let training = self.phase.reads_training_data();
         let (now, config) = (ctx.now(), ctx.config());
         let PhaseWork::Queue(queue) = &mut self.phase.work else {
             return;
@@ -159,7 +159,6 @@ impl JobWork {
             ctx.set_deadline_at_latest(Purpose::Straggler, now + STRAGGLER_CHECK_MS);
         }
         let mut sends = Vec::new();
-        let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
         let known = self.locality.knows(training);
         for &member in members {
             let node = fleet.node(member.slot);

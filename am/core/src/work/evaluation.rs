@@ -9,8 +9,7 @@ use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::{TaskMetrics, too_many_bad};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{
-    AlgorithmKind, BadRecords, JobSpec, KeptPass, LabelRange, LabelScaling, LossFunction,
-    PhaseKind, phase_kind, scored_pass,
+    AlgorithmKind, BadRecords, JobSpec, KeptPass, LabelRange, LabelScaling, LossFunction, job_phase,
 };
 use heddle_protocol::view::{self, EvaluationView, WarningCode};
 
@@ -33,7 +32,7 @@ pub(crate) fn known_evaluations(
         let of_pass: BTreeMap<u32, &EvaluationView> =
             base.evaluations.iter().map(|scores| (scores.pass, scores)).collect();
         let scores = |no: PhaseNo| {
-            let scores = of_pass.get(&scored_pass(spec, no)?)?;
+            let scores = of_pass.get(&job_phase(spec, no)?.scores?)?;
             Some((no, EvaluationView::clone(scores)))
         };
         known.extend((0..base.phase.0).map(PhaseNo).filter_map(scores));
@@ -78,8 +77,7 @@ impl JobWork {
     ) -> Result<(), JobFailure> {
         let (bad, rows) = (metrics.bad_records, metrics.rows);
         let config = ctx.config();
-        let kind = phase_kind(&config.spec, phase);
-        let training = kind.is_some_and(PhaseKind::reads_training_data);
+        let training = job_phase(&config.spec, phase).is_some_and(|it| it.reads_training_data);
         // A fact about the data, also where the phase has ended meanwhile.
         let negatives = metrics.negatives.clone();
         if let Some(message) = self.statistics.third_class(training, negatives)
@@ -121,10 +119,10 @@ impl JobWork {
         ctx: &Context,
     ) -> Option<MonotonicMs> {
         let config = ctx.config();
-        let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
+        let training = self.phase.reads_training_data();
         // Bad records are counted with the tasks that have them.
         let counts = config.spec.data.bad_records != BadRecords::Fail
-            || scored_pass(&config.spec, self.phase.no).is_some();
+            || self.phase.kind.is_some_and(|phase| phase.scores.is_some());
         let complete = self.phase.metrics.tasks() >= config.plan.train.len();
         (training && counts && !complete).then(|| *self.phase.figures_until.get_or_insert(latest))
     }
@@ -137,7 +135,7 @@ impl JobWork {
             return ctx.warn(format!("evaluation after pass {} found no records", pass + 1));
         };
         let config = ctx.config();
-        let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
+        let training = self.phase.reads_training_data();
         let is_partial = summary.tasks < config.plan.train.len() as u64;
         if training && is_partial && self.phase.sums.is_none() {
             // Tasks that a checkpoint held as done are not read again: their distances are not known.
@@ -199,8 +197,9 @@ impl JobWork {
     pub(crate) fn is_over_before(&self, no: PhaseNo, ctx: &Context) -> bool {
         let config = ctx.config();
         let spec = &config.spec;
-        let follows = no.0.checked_sub(1).and_then(|before| scored_pass(spec, PhaseNo(before)));
-        phase_kind(spec, no).is_none()
+        let before = no.0.checked_sub(1).and_then(|before| job_phase(spec, PhaseNo(before)));
+        let follows = before.and_then(|phase| phase.scores);
+        job_phase(spec, no).is_none()
             || (follows.is_some()
                 && (self.has_stopped_improving(no, spec) || self.has_converged(no, spec)))
     }

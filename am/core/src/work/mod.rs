@@ -29,7 +29,7 @@ use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId, Step, TaskAtte
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::RecordSums;
 use heddle_protocol::set_aside::SetAsideTask;
-use heddle_protocol::spec::PhaseKind;
+use heddle_protocol::spec::JobPhase;
 use heddle_protocol::view::{DataLocality, EvaluationView, StragglersView, TrainingPassView};
 
 use crate::config::Config;
@@ -47,7 +47,7 @@ use queue::QueueProgress;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PhaseEnded {
     pub phase: PhaseNo,
-    pub kind: Option<PhaseKind>,
+    pub kind: Option<JobPhase>,
     /// BSP: job steps of the phase.
     pub steps: Option<Step>,
 }
@@ -117,7 +117,7 @@ impl JobWork {
 
     /// Whether the present phase is a pass.
     pub(crate) fn is_training(&self) -> bool {
-        matches!(self.phase.kind, Some(PhaseKind::Train { .. }))
+        self.phase.kind.is_some_and(|phase| phase.trains.is_some())
     }
 
     /// The present phase as shards and trainers need it.

@@ -8,7 +8,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Generation, Lane, Member, PhaseNo, ShardId, Step, TaskId};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::metrics::RecordSums;
-use heddle_protocol::spec::{Consistency, JobSpec, PhaseKind, phase_count, phase_kind};
+use heddle_protocol::spec::{Consistency, JobPhase, JobSpec, job_phase};
 
 use super::lanes::Lanes;
 use super::queue::{Queue, QueueProgress};
@@ -31,7 +31,7 @@ pub(crate) enum PhaseWork {
 pub(crate) struct PhaseState {
     pub no: PhaseNo,
     /// None beyond the last.
-    pub kind: Option<PhaseKind>,
+    pub kind: Option<JobPhase>,
     pub sharing: Sharing,
     pub work: PhaseWork,
     /// BSP: all tasks in the order in which they are dealt to lanes.
@@ -53,9 +53,9 @@ impl PhaseState {
     /// The phase with all its work to be done and no trainer working on it.
     pub(crate) fn new(config: &Config, no: PhaseNo, generation: Generation) -> Self {
         let spec = &config.spec;
-        let kind = phase_kind(spec, no);
-        let sharing = sharing(spec, kind);
-        let training = kind.is_some_and(PhaseKind::reads_training_data);
+        let kind = job_phase(spec, no);
+        let sharing = sharing(spec, no);
+        let training = kind.is_some_and(|phase| phase.reads_training_data);
         let tasks = config.plan.tasks(training).len() as u32;
         let mut dealt = Vec::new();
         let work = match sharing {
@@ -81,6 +81,11 @@ impl PhaseState {
             stepping: BTreeSet::new(),
             step_rate: StepRate::default(),
         }
+    }
+
+    /// Whether it reads the training data.
+    pub(crate) fn reads_training_data(&self) -> bool {
+        self.kind.is_some_and(|phase| phase.reads_training_data)
     }
 
     /// All its work is to be done again, but for what `queue_progress` names. As a new one of the same phase; of that, drawing
@@ -126,16 +131,17 @@ impl PhaseState {
     }
 }
 
-fn sharing(spec: &JobSpec, kind: Option<PhaseKind>) -> Sharing {
-    match (kind, spec.training.consistency) {
-        (None | Some(PhaseKind::Evaluate { .. }), _) => Sharing::ReadOnly,
-        (Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }), Consistency::Bsp) => {
-            Sharing::Lanes { lanes: spec.training.lanes }
-        }
-        (Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }), Consistency::Ssp) => {
+/// How the work of a phase is shared out.
+pub(crate) fn sharing(spec: &JobSpec, no: PhaseNo) -> Sharing {
+    if !job_phase(spec, no).is_some_and(|phase| phase.pushes()) {
+        return Sharing::ReadOnly;
+    }
+    match spec.training.consistency {
+        Consistency::Bsp => Sharing::Lanes { lanes: spec.training.lanes },
+        Consistency::Ssp => {
             Sharing::ClockedQueue { staleness: spec.training.staleness.unwrap_or(0) }
         }
-        (Some(PhaseKind::Measure(_) | PhaseKind::Train { .. }), Consistency::Asp) => Sharing::Queue,
+        Consistency::Asp => Sharing::Queue,
     }
 }
 
@@ -158,22 +164,4 @@ fn order(spec: &JobSpec, no: PhaseNo, tasks: u32) -> Vec<u32> {
         order.swap(last, (draw() % (last as u64 + 1)) as usize);
     }
     order
-}
-
-/// A phase in words.
-pub(crate) fn phase_text(spec: &JobSpec, no: PhaseNo) -> String {
-    let passes = spec.data.passes;
-    match phase_kind(spec, no) {
-        Some(PhaseKind::Measure(_)) => format!("measuring, {} of {}", no.0 + 1, measures(spec)),
-        Some(PhaseKind::Train { pass }) => format!("pass {} of {passes}", pass + 1),
-        Some(PhaseKind::Evaluate { pass }) => {
-            format!("evaluation after pass {} of {passes}", pass + 1)
-        }
-        None => "all passes done".to_owned(),
-    }
-}
-
-fn measures(spec: &JobSpec) -> u32 {
-    let measure = |no: &u32| matches!(phase_kind(spec, PhaseNo(*no)), Some(PhaseKind::Measure(_)));
-    (0..phase_count(spec)).take_while(measure).count() as u32
 }

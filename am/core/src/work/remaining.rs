@@ -4,7 +4,7 @@
 //! else as many for each task as the tasks of it that are over. BSP counts by its steps, so that a rollback is seen at
 //! once; the other modes by tasks, and by the records that trainers report between two ends of tasks.
 
-use heddle_protocol::spec::{PhaseKind, phase_count};
+use heddle_protocol::spec::phases_after;
 
 use super::JobWork;
 use super::phases::PhaseWork;
@@ -13,7 +13,7 @@ use crate::context::Context;
 impl JobWork {
     /// Records of the present phase, as far as they can be estimated.
     fn rows_of_phase(&self, ctx: &Context) -> Option<f64> {
-        let training = self.phase.kind?.reads_training_data();
+        let training = self.phase.kind?.reads_training_data;
         let before = match training {
             true => self.passes.iter().map(|(_, trained)| trained.rows).max(),
             false => self.evaluations.last().map(|(_, scores)| scores.rows),
@@ -45,24 +45,17 @@ impl JobWork {
     /// Records from here to the end of the last pass. `done`: the share of the present phase.
     pub(crate) fn rows_left(&self, done: f64, ctx: &Context) -> Option<f64> {
         let (here, config) = (self.rows_of_phase(ctx)?, ctx.config());
-        let test = self.evaluations.last().map_or(0.0, |(_, scores)| scores.rows as f64);
-        let passes = f64::from(config.spec.data.passes);
-        let after = match self.phase.kind? {
-            // Other measurements may follow.
-            PhaseKind::Measure(_) => {
-                let evaluations = if config.spec.data.test.is_empty() { 0.0 } else { passes };
-                let phases = f64::from(phase_count(&config.spec) - self.phase.no.0 - 1);
-                here * (phases - evaluations)
-            }
-            PhaseKind::Train { pass } => {
-                let left = passes - 1.0 - f64::from(pass);
-                here * left + test * (left + 1.0)
-            }
-            PhaseKind::Evaluate { pass } => {
-                let train = self.passes.iter().map(|(_, trained)| trained.rows).max()? as f64;
-                (train + here) * (passes - 1.0 - f64::from(pass))
-            }
+        let rows_after = |training_data: bool| {
+            let phases = f64::from(phases_after(&config.spec, self.phase.no, training_data));
+            let known = match training_data {
+                _ if phases == 0.0 => Some(0.0),
+                _ if training_data == self.phase.reads_training_data() => Some(here),
+                true => self.passes.iter().map(|(_, trained)| trained.rows as f64).reduce(f64::max),
+                false => Some(self.evaluations.last().map_or(0.0, |(_, it)| it.rows as f64)),
+            };
+            Some(phases * known?)
         };
+        let after = rows_after(true)? + rows_after(false)?;
         Some(here * (1.0 - done) + after)
     }
 }

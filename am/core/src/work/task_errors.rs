@@ -9,7 +9,7 @@ use heddle_protocol::ids::{Member, PhaseNo, TaskAttempt, TaskId};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::set_aside::{SET_ASIDE_MAX, SetAsideTask};
-use heddle_protocol::spec::{PhaseKind, TaskShare};
+use heddle_protocol::spec::TaskShare;
 
 use super::JobWork;
 use super::phases::PhaseWork;
@@ -181,6 +181,7 @@ impl JobWork {
     ) -> Result<(), JobFailure> {
         let config = ctx.config();
         let share = config.spec.data.failed_share;
+        let training = self.phase.reads_training_data();
         let PhaseWork::Queue(queue) = &mut self.phase.work else {
             return Err(JobFailure::new(code, message));
         };
@@ -196,7 +197,6 @@ impl JobWork {
         if !queue.set_aside(task) {
             return Ok(());
         }
-        let training = self.phase.kind.is_some_and(PhaseKind::reads_training_data);
         let range = config.plan.tasks(training).get(task.0 as usize);
         let file = range.and_then(|range| config.plan.files.get(range.file as usize));
         let entry = SetAsideTask {

@@ -13,7 +13,7 @@ use heddle_metrics::{PhaseMetrics, ResumedSums, Summary};
 use heddle_protocol::ids::{Lane, PhaseNo, Step, TaskId};
 use heddle_protocol::manifest::{Manifest, Work};
 use heddle_protocol::metrics::{CountedPhase, LossSum, RecordSums};
-use heddle_protocol::spec::{AlgorithmKind, JobSpec, PhaseKind, phase_kind, training_from};
+use heddle_protocol::spec::{AlgorithmKind, JobSpec, job_phase, training_from};
 use heddle_protocol::view::{self, TrainingPassView};
 
 use super::JobWork;
@@ -36,11 +36,9 @@ pub(crate) fn known_passes(
         let passes = base.progress.training.passes.iter();
         let of_pass: BTreeMap<u32, &TrainingPassView> =
             passes.map(|trained| (trained.pass, trained)).collect();
-        let of = |no: PhaseNo| match phase_kind(spec, no) {
-            Some(PhaseKind::Train { pass }) => {
-                Some((no, TrainingPassView::clone(of_pass.get(&pass)?)))
-            }
-            _ => None,
+        let of = |no: PhaseNo| {
+            let trained = of_pass.get(&job_phase(spec, no)?.trains?)?;
+            Some((no, TrainingPassView::clone(trained)))
         };
         known.extend((training_from(spec).0..base.phase.0).map(PhaseNo).filter_map(of));
     }
@@ -181,7 +179,7 @@ impl JobWork {
         let CountedPhase { phase, sums } = counted;
         if phase >= over_before {
             self.phase.sums = Some(sums);
-        } else if let Some(PhaseKind::Train { pass }) = phase_kind(&ctx.config().spec, phase)
+        } else if let Some(pass) = job_phase(&ctx.config().spec, phase).and_then(|it| it.trains)
             && self.passes.iter().all(|(known, _)| *known < phase)
         {
             self.record_pass(phase, pass, sums, ctx);

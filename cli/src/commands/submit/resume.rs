@@ -141,7 +141,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     use heddle_protocol::ids::{PhaseNo, Step};
     use heddle_protocol::manifest::Work;
-    use heddle_protocol::spec::{PhaseKind, SpecDigest, phase_kind};
+    use heddle_protocol::spec::{JobPhase, SpecDigest, job_phase};
     use heddle_storage::StorePath;
 
     use super::*;
@@ -165,7 +165,7 @@ mod tests {
         manifest.spec_digest = SpecDigest::of(&spec).0;
         manifest.phase = (0..)
             .map(PhaseNo)
-            .find(|phase| phase_kind(&spec, *phase) == Some(PhaseKind::Train { pass: 1 }))
+            .find(|phase| job_phase(&spec, *phase) == Some(JobPhase::training(1)))
             .unwrap();
         manifest.work = Work::Lanes { step: Step(3) };
         let base = ResumePoint { manifest, before: Some(spec.clone()) };

@@ -16,7 +16,7 @@ use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::table::{BIAS, FACTORS, WEIGHTS};
-use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
+use heddle_protocol::spec::{JobPhase, JobSpec, Stage};
 
 use super::loss::{Objective, count};
 use super::scorer::RecordScorer;
@@ -285,31 +285,27 @@ impl FactorizationMachine {
 }
 
 impl Algorithm for FactorizationMachine {
-    fn constants(&self, phase: PhaseKind) -> Vec<PullItem> {
+    fn constants(&self, phase: JobPhase) -> Vec<PullItem> {
         self.columns.constants(phase, || self.all_rows().into())
     }
 
-    fn indexes_features(&self, phase: PhaseKind) -> bool {
+    fn indexes_features(&self, phase: JobPhase) -> bool {
         self.columns.indexes_features(phase)
     }
 
-    fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), Failure> {
-        let score = matches!(phase, PhaseKind::Evaluate { .. });
+    fn begin(&mut self, phase: JobPhase, constants: Vec<PullItem>) -> Result<(), Failure> {
+        let score = !phase.pushes();
         let (labels, constants) = self.columns.labels(&constants)?;
         self.objective.labels = labels;
-        self.mode = match (phase, constants) {
-            (PhaseKind::Measure(Stage::Centre), []) => MachineMode::Centre,
-            (PhaseKind::Measure(Stage::Spread), [stats]) => {
-                MachineMode::Spread { mean: means(&stats.values)? }
-            }
-            (PhaseKind::Train { .. } | PhaseKind::Evaluate { .. }, []) => {
-                MachineMode::Pulled { score, standard: None }
-            }
-            (PhaseKind::Train { .. }, [stats]) => {
+        self.mode = match (phase.stage, constants) {
+            (Some(Stage::Centre), []) => MachineMode::Centre,
+            (Some(Stage::Spread), [stats]) => MachineMode::Spread { mean: means(&stats.values)? },
+            (None, []) => MachineMode::Pulled { score, standard: None },
+            (None, [stats]) if !score => {
                 let standard = Some(Standard::of(&stats.values)?);
                 MachineMode::Pulled { score, standard }
             }
-            (PhaseKind::Evaluate { .. }, [stats, rows @ ..]) => {
+            (None, [stats, rows @ ..]) => {
                 let standard = Standard::of(&stats.values)?;
                 let rows = rows.try_into().map_err(|_| "rows of a table are missing".to_owned())?;
                 MachineMode::Fixed { values: MachineValues::of(rows, Some(&standard)) }
@@ -492,7 +488,7 @@ mod tests {
             let stats = if standardise { stats() } else { Vec::new() };
             let model = model(&stats);
             let mut machine = FactorizationMachine::new(&spec);
-            let phase = PhaseKind::Train { pass: 0 };
+            let phase = JobPhase::training(0);
             let mut constants = machine.constants(phase);
             constants.iter_mut().for_each(|item| fill(item, &stats, 3));
             machine.begin(phase, constants).expect("sound constants");
@@ -531,7 +527,7 @@ mod tests {
         let spec = spec(LossFunction::Squared, true);
         let (stats, mut machine) = (stats(), FactorizationMachine::new(&spec));
         let model = model(&stats);
-        let phase = PhaseKind::Evaluate { pass: 0 };
+        let phase = JobPhase::evaluation(0);
         let mut constants = machine.constants(phase);
         for (item, (table, cols)) in constants.iter_mut().zip([
             (&stats[..], 3),

@@ -19,7 +19,7 @@ use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::table::{BIAS, WEIGHTS};
-use heddle_protocol::spec::{JobSpec, PhaseKind, Stage};
+use heddle_protocol::spec::{JobPhase, JobSpec, Stage};
 
 use super::loss::Objective;
 use super::passes::{PassSums, PassValues};
@@ -168,28 +168,26 @@ impl LinearAlgorithm {
 }
 
 impl Algorithm for LinearAlgorithm {
-    fn constants(&self, phase: PhaseKind) -> Vec<PullItem> {
+    fn constants(&self, phase: JobPhase) -> Vec<PullItem> {
         self.columns.constants(phase, || self.all_weights().into())
     }
 
-    fn indexes_features(&self, phase: PhaseKind) -> bool {
+    fn indexes_features(&self, phase: JobPhase) -> bool {
         self.columns.indexes_features(phase)
     }
 
-    fn begin(&mut self, phase: PhaseKind, constants: Vec<PullItem>) -> Result<(), Failure> {
+    fn begin(&mut self, phase: JobPhase, constants: Vec<PullItem>) -> Result<(), Failure> {
         let (labels, constants) = self.columns.labels(&constants)?;
         self.objective.labels = labels;
-        self.mode = match (phase, constants) {
-            (PhaseKind::Measure(Stage::Centre), []) => ComputeMode::Centre,
-            (PhaseKind::Measure(Stage::Spread), [stats]) => {
-                ComputeMode::Spread { mean: means(&stats.values)? }
-            }
-            (PhaseKind::Train { .. }, []) => ComputeMode::Sparse { score: false },
-            (PhaseKind::Evaluate { .. }, []) => ComputeMode::Sparse { score: true },
-            (PhaseKind::Train { .. }, [stats]) => {
+        let pushes = phase.pushes();
+        self.mode = match (phase.stage, constants) {
+            (Some(Stage::Centre), []) => ComputeMode::Centre,
+            (Some(Stage::Spread), [stats]) => ComputeMode::Spread { mean: means(&stats.values)? },
+            (None, []) => ComputeMode::Sparse { score: !pushes },
+            (None, [stats]) if pushes => {
                 ComputeMode::Dense { standard: Standard::of(&stats.values)? }
             }
-            (PhaseKind::Evaluate { .. }, [stats, weights, bias]) => {
+            (None, [stats, weights, bias]) if !pushes => {
                 let standard = Standard::of(&stats.values)?;
                 ComputeMode::Fixed { model: Shifted::of(&weights.values, &bias.values, &standard) }
             }

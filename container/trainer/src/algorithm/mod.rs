@@ -23,7 +23,7 @@ use heddle_input::Batch;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TaskId;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{JobSpec, PhaseKind};
+use heddle_protocol::spec::{JobPhase, JobSpec};
 
 pub use built_in::built_in;
 pub use factorization::FactorizationMachine;
@@ -81,7 +81,7 @@ pub trait Algorithm: Send {
     }
 
     /// The rows to pull once at the start of a phase: values that do not change in it. Empty by default.
-    fn constants(&self, _phase: PhaseKind) -> Vec<PullItem> {
+    fn constants(&self, _phase: JobPhase) -> Vec<PullItem> {
         Vec::new()
     }
 
@@ -90,13 +90,13 @@ pub trait Algorithm: Send {
     ///
     /// # Errors
     /// The constants are invalid; the job ends with this failure.
-    fn begin(&mut self, _phase: PhaseKind, _constants: Vec<PullItem>) -> Result<(), Failure> {
+    fn begin(&mut self, _phase: JobPhase, _constants: Vec<PullItem>) -> Result<(), Failure> {
         Ok(())
     }
 
     /// Whether steps of this phase need the distinct features of their batch: [`StepWork::keys`] and [`StepWork::local`].
     /// The parser threads fill them, ahead of the training loop.
-    fn indexes_features(&self, _phase: PhaseKind) -> bool {
+    fn indexes_features(&self, _phase: JobPhase) -> bool {
         false
     }
 

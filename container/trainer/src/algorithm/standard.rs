@@ -19,7 +19,7 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::table::{LABEL, STATS};
-use heddle_protocol::spec::{JobSpec, LabelScale, LabelScaling, PhaseKind, Stage};
+use heddle_protocol::spec::{JobPhase, JobSpec, LabelScale, LabelScaling, Stage};
 
 use super::StepWork;
 
@@ -59,17 +59,16 @@ impl Columns {
     /// evaluation pulls once.
     pub(super) fn constants(
         self,
-        phase: PhaseKind,
+        phase: JobPhase,
         model: impl FnOnce() -> Vec<PullItem>,
     ) -> Vec<PullItem> {
-        match phase {
+        match phase.stage {
             // k-means has the other stages, and constants of its own.
-            PhaseKind::Measure(Stage::Centre | Stage::Candidates { .. } | Stage::Counts) => {
-                Vec::new()
-            }
-            PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } if !self.standardise => Vec::new(),
-            PhaseKind::Measure(Stage::Spread) | PhaseKind::Train { .. } => self.measured(),
-            PhaseKind::Evaluate { .. } => self.measured().into_iter().chain(model()).collect(),
+            Some(Stage::Centre | Stage::Candidates { .. } | Stage::Counts) => Vec::new(),
+            None if !self.standardise => Vec::new(),
+            Some(Stage::Spread) => self.measured(),
+            None if phase.pushes() => self.measured(),
+            None => self.measured().into_iter().chain(model()).collect(),
         }
     }
 
@@ -97,11 +96,8 @@ impl Columns {
 
     /// Whether the steps of a phase need the distinct features of their batch: not those of a standardised model, which has
     /// no zeros.
-    pub(super) fn indexes_features(self, phase: PhaseKind) -> bool {
-        match phase {
-            PhaseKind::Measure(_) => true,
-            PhaseKind::Train { .. } | PhaseKind::Evaluate { .. } => !self.standardise,
-        }
+    pub(super) fn indexes_features(self, phase: JobPhase) -> bool {
+        phase.stage.is_some() || !self.standardise
     }
 
     /// The whole table.

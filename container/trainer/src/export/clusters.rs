@@ -8,7 +8,7 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::PhaseNo;
 use heddle_protocol::manifest::{Manifest, Work};
 use heddle_protocol::spec::table::{CENTRES, PREVIOUS_CENTRES, STATS};
-use heddle_protocol::spec::{JobSpec, PhaseKind, phase_kind};
+use heddle_protocol::spec::{JobSpec, job_phase};
 
 use super::error::ExportError;
 use super::model::Model;
@@ -75,10 +75,7 @@ impl RawClusters {
 
 /// The last pass that ended before a phase.
 fn ended_pass(spec: &JobSpec, phase: PhaseNo) -> Option<u32> {
-    let trained = |no: u32| match phase_kind(spec, PhaseNo(no)) {
-        Some(PhaseKind::Train { pass }) => Some(pass),
-        Some(PhaseKind::Measure(_) | PhaseKind::Evaluate { .. }) | None => None,
-    };
+    let trained = |no: u32| job_phase(spec, PhaseNo(no))?.trains;
     (0..phase.0).rev().find_map(trained)
 }
 

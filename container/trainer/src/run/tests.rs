@@ -41,11 +41,11 @@ struct Counting {
 }
 
 impl Algorithm for Counting {
-    fn constants(&self, _: PhaseKind) -> Vec<PullItem> {
+    fn constants(&self, _: JobPhase) -> Vec<PullItem> {
         vec![PullItem { table: TableId(0), rows: Rows::Range(0..1), values: vec![0.0] }]
     }
 
-    fn begin(&mut self, _: PhaseKind, constants: Vec<PullItem>) -> Result<(), Failure> {
+    fn begin(&mut self, _: JobPhase, constants: Vec<PullItem>) -> Result<(), Failure> {
         assert_eq!(constants.len(), 1);
         Ok(())
     }

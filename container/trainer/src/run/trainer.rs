@@ -16,7 +16,7 @@ use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Slot, Step, TaskAttempt,
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::process_figures::ProcessFigure;
-use heddle_protocol::spec::{JobSpec, NanPolicy, PhaseKind, phase_kind};
+use heddle_protocol::spec::{JobPhase, JobSpec, NanPolicy, job_phase};
 use heddle_storage::chain;
 
 use super::computing::next_action;
@@ -96,12 +96,12 @@ impl<P: DataPlane> Trainer<P> {
         if let Some(work) = self.work.as_mut().filter(|_| known == Some(era)) {
             return work.set_places(places);
         }
-        let Some(kind) = phase_kind(&self.spec, phase.no) else {
+        let Some(kind) = job_phase(&self.spec, phase.no) else {
             self.work = None;
             return self.reports.internal(format!("the job has no phase {}", phase.no));
         };
         tracing::info!(%epoch, phase = %phase.no, ?kind, "phase_begun");
-        let training = kind.reads_training_data();
+        let training = kind.reads_training_data;
         let constants = self.algorithm.constants(kind);
         let ready = if constants.is_empty() {
             self.begin_phase(kind, constants)
@@ -334,7 +334,7 @@ impl<P: DataPlane> Trainer<P> {
     }
 
     /// Passes the phase's constants to the algorithm.
-    fn begin_phase(&mut self, kind: PhaseKind, constants: Vec<PullItem>) -> Readiness {
+    fn begin_phase(&mut self, kind: JobPhase, constants: Vec<PullItem>) -> Readiness {
         // As long as the algorithm needs.
         let turn = self.status.turn();
         turn.wait();

@@ -8,7 +8,7 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::ids::{CutId, HandOut, Lane, Step, TaskAttempt, TaskId};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::PhaseKind;
+use heddle_protocol::spec::JobPhase;
 
 use super::pipeline::Pipeline;
 use crate::feed::FeedSettings;
@@ -17,7 +17,7 @@ use crate::feed::FeedSettings;
 pub(super) struct TrainerWork {
     pub(super) era: Era,
     pub(super) sharing: Sharing,
-    pub(super) kind: PhaseKind,
+    pub(super) kind: JobPhase,
     pub(super) settings: FeedSettings,
     pub(super) ready: Readiness,
     /// All tasks in the order in which lanes take them.
@@ -63,7 +63,7 @@ impl TrainerWork {
     pub(super) fn new(
         era: Era,
         sharing: Sharing,
-        kind: PhaseKind,
+        kind: JobPhase,
         settings: FeedSettings,
         ready: Readiness,
         order: Vec<TaskId>,

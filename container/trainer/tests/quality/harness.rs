@@ -18,7 +18,7 @@ use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::spec::file::{KeyOverride, ReadContext, read};
 use heddle_protocol::spec::identity::decided_keys;
 use heddle_protocol::spec::table::WEIGHTS;
-use heddle_protocol::spec::{JobSpec, KeptPass, PhaseKind, TableSpec, phase_count, phase_kind};
+use heddle_protocol::spec::{JobPhase, JobSpec, KeptPass, TableSpec, job_phase, phase_count};
 use heddle_storage::{LocalStorage, StorageUrl, find_files};
 use heddle_trainer::algorithm::{Algorithm, KeyIndex, StepWork, built_in};
 
@@ -271,7 +271,7 @@ impl Job {
         phase.summary()
     }
 
-    fn begin(&mut self, kind: PhaseKind) {
+    fn begin(&mut self, kind: JobPhase) {
         let mut constants = self.algorithm.constants(kind);
         self.fill(&mut constants);
         self.algorithm.begin(kind, constants).expect("sound constants");
@@ -284,10 +284,10 @@ impl Job {
         let (early_stop, keep) = (self.spec.training.early_stop, self.spec.training.keep);
         let mut kept = Summary::default();
         for no in (0..phase_count(&self.spec)).map(PhaseNo) {
-            let kind = phase_kind(&self.spec, no).expect("below the count");
+            let kind = job_phase(&self.spec, no).expect("below the count");
             self.begin(kind);
-            match kind {
-                PhaseKind::Evaluate { .. } => {
+            match kind.pushes() {
+                false => {
                     last = self.evaluate(self.plan.test.clone());
                     let loss = last.mean_loss().expect("records");
                     worse = if loss < best { 0 } else { worse + 1 };
@@ -298,9 +298,9 @@ impl Job {
                         break;
                     }
                 }
-                PhaseKind::Measure(_) | PhaseKind::Train { .. } => {
+                true => {
                     self.collective(no);
-                    if matches!(kind, PhaseKind::Train { .. }) {
+                    if kind.trains.is_some() {
                         self.tables.iter_mut().for_each(Table::end_pass);
                     }
                 }
@@ -311,7 +311,7 @@ impl Job {
 
     /// The figures of the training data at the present values.
     pub fn on_training_data(&mut self) -> Summary {
-        self.begin(PhaseKind::Evaluate { pass: self.spec.data.passes - 1 });
+        self.begin(JobPhase::evaluation(self.spec.data.passes - 1));
         self.evaluate(self.plan.train.clone())
     }
 

@@ -48,7 +48,8 @@ pub use options::{
     ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull, TaskSize,
 };
 pub use phase::{
-    PhaseKind, Stage, passes_begun, phase_count, phase_kind, scored_pass, training_from,
+    JobPhase, Stage, TableUse, job_phase, passes_begun, phase_count, phase_text, phases_after,
+    training_from,
 };
 pub use pserver_memory::PserverMemory;
 pub use secret_source::SecretSource;

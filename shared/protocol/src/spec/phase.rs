@@ -1,50 +1,83 @@
-//! The job as a fixed sequence of phases, numbered from 0.
+//! The job as a fixed sequence of phases, numbered from 0, each described by what it does.
 //!
 //! All collective work happens in phases: measuring the data before the first pass, the passes, the
 //! evaluations between them. Which phase has which number follows from the spec alone, so that all
 //! processes and attempts agree without a message. Early stopping ends the sequence sooner, and
 //! raising `data.passes` of a resumed job makes it longer; neither renumbers a phase.
-
-use serde::{Deserialize, Serialize};
+//!
+//! A kind of job is a list of phases. The ApplicationMaster and the trainers know no kind: they read the fields of a
+//! [`JobPhase`], so that another kind needs a list here and an algorithm, and no rule elsewhere.
 
 use super::algorithm::AlgorithmKind;
 use super::job::JobSpec;
 use crate::ids::PhaseNo;
 
-/// What a phase does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PhaseKind {
-    /// Once over the training data to measure its columns, before the first pass.
-    Measure(Stage),
-    /// A pass over the training data.
-    Train {
-        /// From 0.
-        pass: u32,
-    },
-    /// Scores the test data with the values after a pass, changing nothing.
-    Evaluate {
-        /// The pass it follows, from 0.
-        pass: u32,
-    },
+/// What a phase does with the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableUse {
+    /// It reads them: its tasks may be computed several times, and leave nothing to save.
+    Read,
+    /// It pushes to them, in the order of `training.consistency`.
+    Push,
 }
 
-impl PhaseKind {
-    /// Whether it reads `data.train`; an evaluation reads `data.test`.
+/// A phase, described by what it does. It ends when all of its tasks are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobPhase {
+    /// Whether it reads `data.train`; else `data.test`.
+    pub reads_training_data: bool,
+    /// What it does with the tables.
+    pub tables: TableUse,
+    /// What it measures; `None` after the measurements.
+    pub stage: Option<Stage>,
+    /// The pass that it is, from 0: its loss is recorded, and checkpoints are due by it.
+    pub trains: Option<u32>,
+    /// The pass whose figures it gives, from 0: training may end after it.
+    pub scores: Option<u32>,
+}
+
+impl JobPhase {
+    /// Once over the training data to measure its columns, before the first pass.
     #[must_use]
-    pub fn reads_training_data(self) -> bool {
-        match self {
-            Self::Measure(_) | Self::Train { .. } => true,
-            Self::Evaluate { .. } => false,
+    pub const fn measurement(stage: Stage) -> Self {
+        Self { stage: Some(stage), trains: None, ..Self::training(0) }
+    }
+
+    /// A pass over the training data, from 0.
+    #[must_use]
+    pub const fn training(pass: u32) -> Self {
+        Self {
+            reads_training_data: true,
+            tables: TableUse::Push,
+            stage: None,
+            trains: Some(pass),
+            scores: None,
         }
+    }
+
+    /// Scores the test data with the values after a pass, from 0, changing nothing.
+    #[must_use]
+    pub const fn evaluation(pass: u32) -> Self {
+        Self {
+            reads_training_data: false,
+            tables: TableUse::Read,
+            stage: None,
+            trains: None,
+            scores: Some(pass),
+        }
+    }
+
+    /// Whether it pushes to the tables.
+    #[must_use]
+    pub const fn pushes(&self) -> bool {
+        matches!(self.tables, TableUse::Push)
     }
 }
 
 /// What is measured. Standardisation takes two passes, since a sum of squares in one loses digits
 /// where the mean is large beside the spread. K-means takes the same two, and those that choose its first centres
 /// (k-means||: Bahmani et al., VLDB 2012).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Sums of the columns and the number of rows: gives the means.
     Centre,
@@ -80,14 +113,11 @@ fn stage(spec: &JobSpec, no: u32) -> Stage {
     }
 }
 
-/// The pass whose figures a phase gives: that of an evaluation, and of k-means without test data each pass itself.
-#[must_use]
-pub fn scored_pass(spec: &JobSpec, phase: PhaseNo) -> Option<u32> {
-    let own_figures = spec.model.algorithm == AlgorithmKind::Kmeans && spec.data.test.is_empty();
-    match phase_kind(spec, phase)? {
-        PhaseKind::Evaluate { pass } => Some(pass),
-        PhaseKind::Train { pass } if own_figures => Some(pass),
-        PhaseKind::Train { .. } | PhaseKind::Measure(_) => None,
+/// The phases of each pass.
+fn of_pass(spec: &JobSpec) -> &'static [fn(u32) -> JobPhase] {
+    match spec.data.test.is_empty() {
+        true => &[JobPhase::training],
+        false => &[JobPhase::training, JobPhase::evaluation],
     }
 }
 
@@ -97,40 +127,68 @@ pub fn training_from(spec: &JobSpec) -> PhaseNo {
     PhaseNo(measures(spec))
 }
 
-/// Phases per pass: training, and an evaluation if there is test data.
-fn per_pass(spec: &JobSpec) -> u32 {
-    if spec.data.test.is_empty() { 1 } else { 2 }
-}
-
 /// How many phases the job has if nothing stops it early.
 #[must_use]
 pub fn phase_count(spec: &JobSpec) -> u32 {
     // `check` bounds passes well below overflow.
-    measures(spec) + spec.data.passes * per_pass(spec)
+    measures(spec) + spec.data.passes * of_pass(spec).len() as u32
 }
 
-/// The kind of phase `phase`; `None` if the job ends before it.
+/// The phase of this number; `None` if the job ends before it.
 #[must_use]
-pub fn phase_kind(spec: &JobSpec, phase: PhaseNo) -> Option<PhaseKind> {
-    if phase.0 >= phase_count(spec) {
+pub fn job_phase(spec: &JobSpec, no: PhaseNo) -> Option<JobPhase> {
+    if no.0 >= phase_count(spec) {
         return None;
     }
-    let Some(after) = phase.0.checked_sub(measures(spec)) else {
-        return Some(PhaseKind::Measure(stage(spec, phase.0)));
+    let Some(after) = no.0.checked_sub(measures(spec)) else {
+        return Some(JobPhase::measurement(stage(spec, no.0)));
     };
-    let pass = after / per_pass(spec);
-    match after % per_pass(spec) {
-        0 => Some(PhaseKind::Train { pass }),
-        _ => Some(PhaseKind::Evaluate { pass }),
+    let of_pass = of_pass(spec);
+    let (pass, turn) = (after / of_pass.len() as u32, after as usize % of_pass.len());
+    let mut phase = of_pass[turn](pass);
+    if spec.model.algorithm == AlgorithmKind::Kmeans && spec.data.test.is_empty() {
+        // Each pass gives the figures of the centres before it.
+        phase.scores = phase.trains;
     }
+    Some(phase)
 }
 
-/// The passes that have begun where `phase` is the present one; `is_at_start`: nothing of it was done.
+/// Phases after this one that read the training data, or the test data.
 #[must_use]
-pub fn passes_begun(spec: &JobSpec, phase: PhaseNo, is_at_start: bool) -> u32 {
-    let after = phase.0.saturating_sub(measures(spec));
-    let trains = phase.0 >= measures(spec) && after.is_multiple_of(per_pass(spec));
-    after.div_ceil(per_pass(spec)) + u32::from(trains && !is_at_start)
+pub fn phases_after(spec: &JobSpec, no: PhaseNo, training_data: bool) -> u32 {
+    let reads = |phase: &JobPhase| phase.reads_training_data == training_data;
+    let each = of_pass(spec).iter().filter(|phase| reads(&phase(0))).count() as u32;
+    let (per_pass, next) = (of_pass(spec).len() as u32, no.0 + 1);
+    // The phases up to the next pass one by one: passes are many.
+    let pass = next.saturating_sub(measures(spec)).div_ceil(per_pass);
+    let whole = spec.data.passes.saturating_sub(pass);
+    let begun = next..measures(spec) + pass * per_pass;
+    let begun = begun.filter_map(|no| job_phase(spec, PhaseNo(no))).filter(reads).count();
+    begun as u32 + each * whole
+}
+
+/// The passes that have begun where `no` is the present phase; `is_at_start`: nothing of it was done.
+#[must_use]
+pub fn passes_begun(spec: &JobSpec, no: PhaseNo, is_at_start: bool) -> u32 {
+    let (after, of_pass) = (no.0.saturating_sub(measures(spec)) as usize, of_pass(spec));
+    let begins = no.0 >= measures(spec) && after.is_multiple_of(of_pass.len());
+    after.div_ceil(of_pass.len()) as u32 + u32::from(begins && !is_at_start)
+}
+
+/// A phase in words, of the job's own.
+#[must_use]
+pub fn phase_text(spec: &JobSpec, no: PhaseNo) -> String {
+    let passes = spec.data.passes;
+    match job_phase(spec, no) {
+        None => "all passes done".to_owned(),
+        Some(JobPhase { stage: Some(_), .. }) => {
+            format!("measuring, {} of {}", no.0 + 1, measures(spec))
+        }
+        Some(JobPhase { trains: Some(pass), .. }) => format!("pass {} of {passes}", pass + 1),
+        Some(JobPhase { scores, .. }) => {
+            format!("evaluation after pass {} of {passes}", scores.unwrap_or(0) + 1)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -138,15 +196,15 @@ mod tests {
     use super::*;
     use crate::spec::job::sample;
 
-    fn sequence(spec: &JobSpec) -> Vec<PhaseKind> {
-        (0..).map_while(|n| phase_kind(spec, PhaseNo(n))).collect()
+    fn sequence(spec: &JobSpec) -> Vec<JobPhase> {
+        (0..).map_while(|n| job_phase(spec, PhaseNo(n))).collect()
     }
 
     #[test]
     fn a_plain_job_is_its_passes() {
         let mut spec = sample();
         spec.data.passes = 2;
-        assert_eq!(sequence(&spec), [PhaseKind::Train { pass: 0 }, PhaseKind::Train { pass: 1 }]);
+        assert_eq!(sequence(&spec), [JobPhase::training(0), JobPhase::training(1)]);
     }
 
     #[test]
@@ -155,27 +213,27 @@ mod tests {
         spec.data.passes = 2;
         spec.model.algorithm = AlgorithmKind::Kmeans;
         (spec.model.clusters, spec.model.init_rounds) = (3, 2);
-        let draw = |round| PhaseKind::Measure(Stage::Candidates { round });
+        let draw = |round| JobPhase::measurement(Stage::Candidates { round });
         assert_eq!(
             sequence(&spec),
             [
-                PhaseKind::Measure(Stage::Centre),
-                PhaseKind::Measure(Stage::Spread),
+                JobPhase::measurement(Stage::Centre),
+                JobPhase::measurement(Stage::Spread),
                 draw(0),
                 draw(1),
                 draw(2),
-                PhaseKind::Measure(Stage::Counts),
-                PhaseKind::Train { pass: 0 },
-                PhaseKind::Train { pass: 1 },
+                JobPhase::measurement(Stage::Counts),
+                JobPhase { scores: Some(0), ..JobPhase::training(0) },
+                JobPhase { scores: Some(1), ..JobPhase::training(1) },
             ]
         );
         let scored = |spec: &JobSpec| -> Vec<u32> {
-            (0..phase_count(spec)).filter_map(|no| scored_pass(spec, PhaseNo(no))).collect()
+            sequence(spec).iter().filter_map(|phase| phase.scores).collect()
         };
         assert_eq!(scored(&spec), [0, 1], "each pass has figures of its own");
         spec.data.test = spec.data.train.clone();
         assert_eq!(scored(&spec), [0, 1]);
-        assert_eq!(scored_pass(&spec, PhaseNo(6)), None, "those of the test data instead");
+        assert_eq!(sequence(&spec)[6].scores, None, "those of the test data instead");
         spec.model.algorithm = AlgorithmKind::LogisticRegression;
         spec.data.test = Vec::new();
         assert!(scored(&spec).is_empty());
@@ -204,14 +262,22 @@ mod tests {
         assert_eq!(
             sequence(&spec),
             [
-                PhaseKind::Measure(Stage::Centre),
-                PhaseKind::Measure(Stage::Spread),
-                PhaseKind::Train { pass: 0 },
-                PhaseKind::Evaluate { pass: 0 },
-                PhaseKind::Train { pass: 1 },
-                PhaseKind::Evaluate { pass: 1 },
+                JobPhase::measurement(Stage::Centre),
+                JobPhase::measurement(Stage::Spread),
+                JobPhase::training(0),
+                JobPhase::evaluation(0),
+                JobPhase::training(1),
+                JobPhase::evaluation(1),
             ]
         );
         assert_eq!(phase_count(&spec), 6);
+        for no in 0..6 {
+            for training_data in [true, false] {
+                let later = sequence(&spec).into_iter().skip(no + 1);
+                let reads = later.filter(|phase| phase.reads_training_data == training_data);
+                let after = phases_after(&spec, PhaseNo(no as u32), training_data);
+                assert_eq!(after as usize, reads.count(), "phase {no}");
+            }
+        }
     }
 }

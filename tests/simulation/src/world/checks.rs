@@ -10,7 +10,7 @@ use heddle_protocol::ids::{PhaseNo, Role, Slot, Step};
 use heddle_protocol::manifest::{ShardFile, Work};
 use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::spec::position::POSITIONS;
-use heddle_protocol::spec::{Consistency, PhaseKind, phase_kind};
+use heddle_protocol::spec::{Consistency, JobPhase, job_phase};
 use heddle_protocol::view::{self, JobState};
 use heddle_shard::ShardSection;
 
@@ -327,8 +327,8 @@ impl World {
             manifest.best_pass == Some(pass)
                 && manifest.evaluations.last().is_some_and(|scores| scores.pass == pass)
                 && manifest.step() == Step(0)
-                && phase_kind(self.job.spec(), PhaseNo(manifest.phase.0.saturating_sub(1)))
-                    == Some(PhaseKind::Evaluate { pass })
+                && job_phase(self.job.spec(), PhaseNo(manifest.phase.0.saturating_sub(1)))
+                    == Some(JobPhase::evaluation(pass))
         };
         let mut of_best =
             self.all_committed().filter(|one| one.manifest.best_pass == Some(pass)).peekable();

@@ -22,7 +22,7 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::TableId;
 use heddle_protocol::metrics::{ClusterFigures, TaskMetrics};
 use heddle_protocol::spec::table::{CANDIDATE_COUNTS, CANDIDATES, CENTRES, PREVIOUS_CENTRES};
-use heddle_protocol::spec::{JobSpec, LabelScale, LossFunction, PhaseKind, Stage};
+use heddle_protocol::spec::{JobPhase, JobSpec, LabelScale, LossFunction, Stage};
 
 use super::loss::count_distance;
 use super::standard::{Columns, means, records};
@@ -155,32 +155,30 @@ impl Kmeans {
     /// The mode of a phase after the measurement of the columns.
     fn placed(
         &self,
-        phase: PhaseKind,
+        phase: JobPhase,
         space: Space,
         constants: &[PullItem],
     ) -> Result<KmeansMode, String> {
         let values = |n: usize| constants.get(n).map_or(&[][..], |item| &item.values[..]);
-        Ok(match phase {
-            PhaseKind::Measure(Stage::Candidates { round }) => {
+        Ok(match (phase.stage, phase.trains) {
+            (Some(Stage::Candidates { round }), _) => {
                 let (centres, _) = self.drawn(values(0));
                 let candidates = ClusterScorer { space, centres };
                 KmeansMode::Candidates { round, candidates }
             }
-            PhaseKind::Measure(_) => {
+            (Some(_), _) => {
                 let (centres, rows) = self.drawn(values(0));
                 KmeansMode::Counts { candidates: ClusterScorer { space, centres }, rows }
             }
-            PhaseKind::Train { pass: 0 } => {
+            (None, Some(0)) => {
                 let centres = self.first_centres(values(0), values(1))?;
                 let scorer = ClusterScorer { space, centres };
                 KmeansMode::Assign { scorer, figures: None, pass: Some(0) }
             }
-            PhaseKind::Train { pass } | PhaseKind::Evaluate { pass } => {
-                let trains = matches!(phase, PhaseKind::Train { .. });
-                let ended = if trains { pass - 1 } else { pass };
+            (None, pass) => {
+                let ended = pass.map_or(phase.scores, |pass| Some(pass - 1)).unwrap_or(0);
                 let after = PassCentres::after(ended, self.dim, values(0), values(1))?;
                 let figures = Some(after.figures(space.variance()));
-                let pass = trains.then_some(pass);
                 let scorer = ClusterScorer { space, centres: after.centres };
                 KmeansMode::Assign { scorer, figures, pass }
             }
@@ -281,40 +279,37 @@ fn push(work: &mut StepWork, table: TableId, rows: Rows, values: Vec<f32>) {
 }
 
 impl Algorithm for Kmeans {
-    fn constants(&self, phase: PhaseKind) -> Vec<PullItem> {
-        let mut items = match phase {
-            PhaseKind::Measure(Stage::Centre) => return Vec::new(),
-            PhaseKind::Measure(Stage::Spread) => Vec::new(),
-            PhaseKind::Measure(Stage::Candidates { round: 0 }) => Vec::new(),
-            PhaseKind::Measure(Stage::Candidates { round }) => vec![self.candidates_before(round)],
-            PhaseKind::Measure(Stage::Counts) => {
-                vec![self.rows(self.candidates, 0..self.candidate_rows)]
-            }
-            PhaseKind::Train { pass: 0 } => {
+    fn constants(&self, phase: JobPhase) -> Vec<PullItem> {
+        let mut items = match (phase.stage, phase.trains) {
+            (Some(Stage::Centre), _) => return Vec::new(),
+            (Some(Stage::Spread | Stage::Candidates { round: 0 }), _) => Vec::new(),
+            (Some(Stage::Candidates { round }), _) => vec![self.candidates_before(round)],
+            (Some(Stage::Counts), _) => vec![self.rows(self.candidates, 0..self.candidate_rows)],
+            (None, Some(0)) => {
                 let rows = 0..self.candidate_rows;
                 let values = vec![0.0; self.candidate_rows as usize];
                 let counts =
                     PullItem { table: self.counts, rows: Rows::Range(rows.clone()), values };
                 vec![self.rows(self.candidates, rows), counts]
             }
-            PhaseKind::Train { pass } => self.after(pass - 1).into(),
-            PhaseKind::Evaluate { pass } => self.after(pass).into(),
+            (None, Some(pass)) => self.after(pass - 1).into(),
+            (None, None) => self.after(phase.scores.unwrap_or(0)).into(),
         };
         items.push(self.columns.pull());
         items
     }
 
-    fn indexes_features(&self, phase: PhaseKind) -> bool {
-        matches!(phase, PhaseKind::Measure(Stage::Centre | Stage::Spread))
+    fn indexes_features(&self, phase: JobPhase) -> bool {
+        matches!(phase.stage, Some(Stage::Centre | Stage::Spread))
     }
 
-    fn begin(&mut self, phase: PhaseKind, mut constants: Vec<PullItem>) -> Result<(), Failure> {
+    fn begin(&mut self, phase: JobPhase, mut constants: Vec<PullItem>) -> Result<(), Failure> {
         let Some(stats) = constants.pop() else {
             self.mode = KmeansMode::Centre;
             return Ok(());
         };
-        self.mode = match phase {
-            PhaseKind::Measure(Stage::Spread) => {
+        self.mode = match phase.stage {
+            Some(Stage::Spread) => {
                 let (records, clusters) = (records(&stats.values), self.clusters as f64);
                 if records < clusters {
                     let text = format!(
@@ -324,7 +319,7 @@ impl Algorithm for Kmeans {
                 }
                 KmeansMode::Spread { mean: means(&stats.values)? }
             }
-            phase => self.placed(phase, Space::of(&stats.values, self.standardise)?, &constants)?,
+            _ => self.placed(phase, Space::of(&stats.values, self.standardise)?, &constants)?,
         };
         Ok(())
     }
@@ -384,7 +379,7 @@ mod tests {
     }
 
     /// The algorithm in a phase, with these values of all constants but the sums of the columns.
-    fn in_phase(phase: PhaseKind, tables: &[&[f32]], records: f32) -> Result<Kmeans, Failure> {
+    fn in_phase(phase: JobPhase, tables: &[&[f32]], records: f32) -> Result<Kmeans, Failure> {
         let mut kmeans = Kmeans::new(&spec());
         let mut constants = kmeans.constants(phase);
         let stats = stats(records);
@@ -420,7 +415,7 @@ mod tests {
 
     #[test]
     fn draws_do_not_depend_on_batches() {
-        let phase = PhaseKind::Measure(Stage::Candidates { round: 2 });
+        let phase = JobPhase::measurement(Stage::Candidates { round: 2 });
         // One candidate of round 0, and three of the four slots of round 1.
         let mut candidates = vec![0.1, 3.0, 2.0, 0.5, 9.0, 4.0, 0.5, 0.0, 0.0, 0.5, 20.0, 1.0];
         candidates.extend([f32::MAX; 3]);
@@ -453,7 +448,7 @@ mod tests {
     fn pass_pushes_sums_and_the_centres_before_it() {
         let mut previous = vec![-3.0, 0.0, 0.0, -3.0, 100.0, 0.0];
         let centres = [0.0, 0.0, 5.0, 50.0, 3.0, 0.0];
-        let phase = PhaseKind::Train { pass: 3 };
+        let phase = JobPhase::training(3);
         let mut kmeans = in_phase(phase, &[&centres, &previous], 40.0).expect("sound constants");
         let mut metrics = TaskMetrics::default();
         let work = step(&mut kmeans, 0, 3, &mut metrics);
@@ -473,7 +468,7 @@ mod tests {
 
     #[test]
     fn more_clusters_than_records_are_an_error_of_the_input() {
-        let phase = PhaseKind::Measure(Stage::Spread);
+        let phase = JobPhase::measurement(Stage::Spread);
         let failure = in_phase(phase, &[], 1.0).map(|_| ()).expect_err("two clusters");
         assert_eq!(failure.class, ErrorClass::Input);
         let text = "model.clusters: is 2, must not be above the 1 records of the training data";
