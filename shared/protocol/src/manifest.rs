@@ -395,7 +395,8 @@ impl Manifest {
     }
 
     /// Whether no work of its phase is done.
-    fn is_at_start_of_phase(&self) -> bool {
+    #[must_use]
+    pub fn is_at_start_of_phase(&self) -> bool {
         match &self.work {
             Work::Lanes { step } => step.0 == 0,
             Work::Queue { tasks } => tasks.is_empty(),

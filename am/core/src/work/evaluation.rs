@@ -14,7 +14,7 @@ use heddle_protocol::spec::{
 use heddle_protocol::view::{self, EvaluationView, WarningCode};
 
 use super::JobWork;
-use super::training_loss::{RESULTS_MAX, known_passes};
+use super::training_loss::{RESULTS_MAX, known_passes, known_results};
 use crate::context::Context;
 use crate::failure::JobFailure;
 use crate::record::Record;
@@ -26,41 +26,29 @@ pub(crate) fn known_evaluations(
     base: Option<&Manifest>,
     journal: &[Record],
 ) -> Vec<(PhaseNo, EvaluationView)> {
-    let mut known: BTreeMap<PhaseNo, EvaluationView> = BTreeMap::new();
-    if let Some(base) = base {
-        // Scores name their pass, so that one that is missing shifts no other.
-        let of_pass: BTreeMap<u32, &EvaluationView> =
-            base.evaluations.iter().map(|scores| (scores.pass, scores)).collect();
-        let scores = |no: PhaseNo| {
-            let scores = of_pass.get(&job_phase(spec, no)?.scores?)?;
-            Some((no, EvaluationView::clone(scores)))
-        };
-        known.extend((0..base.phase.0).map(PhaseNo).filter_map(scores));
-    }
-    for record in journal {
-        match record {
-            Record::Evaluated { phase, scores, .. } => {
-                known.entry(*phase).or_insert_with(|| scores.clone());
-            }
-            Record::Restore { phase, .. } => known.retain(|of, _| of < phase),
-            Record::Claim { .. }
-            | Record::UpdatesLost(_)
-            | Record::Views { .. }
-            | Record::Commit { .. }
-            | Record::PassTrained { .. }
-            | Record::TasksSetAside { .. }
-            | Record::SaveGranted(_)
-            | Record::SaveEnded { .. }
-            | Record::Scaled { .. }
-            | Record::Outcome(_) => {}
-        }
-    }
-    known.into_iter().collect()
+    // Scores name their pass: one may be missing.
+    let scores = base.iter().flat_map(|base| &base.evaluations);
+    let of_pass: BTreeMap<u32, &EvaluationView> =
+        scores.map(|scores| (scores.pass, scores)).collect();
+    let of_base = |no| Some(EvaluationView::clone(of_pass.get(&job_phase(spec, no)?.scores?)?));
+    known_results(base, of_base, journal, |record| match record {
+        Record::Evaluated { phase, scores, .. } => Some((*phase, scores)),
+        _ => None,
+    })
 }
 
 /// Whether the end of training follows from scores: a successor that lacks one would train another number of passes.
 pub(crate) fn scores_may_end(spec: &JobSpec) -> bool {
     spec.training.early_stop > 0 || spec.model.tolerance > 0.0
+}
+
+/// Adds the results of phases whose results are missing, in their order.
+fn add_missing<T>(to: &mut Vec<(PhaseNo, T)>, results: Vec<(PhaseNo, T)>) {
+    for (of, result) in results {
+        if let Err(at) = to.binary_search_by_key(&of, |(phase, _)| *phase) {
+            to.insert(at, (of, result));
+        }
+    }
 }
 
 impl JobWork {
@@ -77,7 +65,8 @@ impl JobWork {
     ) -> Result<(), JobFailure> {
         let (bad, rows) = (metrics.bad_records, metrics.rows);
         let config = ctx.config();
-        let training = job_phase(&config.spec, phase).is_some_and(|it| it.reads_training_data);
+        let training =
+            job_phase(&config.spec, phase).is_some_and(|phase| phase.reads_training_data);
         // A fact about the data, also where the phase has ended meanwhile.
         let negatives = metrics.negatives.clone();
         if let Some(message) = self.statistics.third_class(training, negatives)
@@ -171,17 +160,9 @@ impl JobWork {
     /// Adds losses and scores that the base has. A successor whose containers had not finished a phase lacks those of that
     /// phase, while the base may be of its end.
     pub(super) fn add_results_of(&mut self, base: Option<&Manifest>, ctx: &Context) {
-        let config = ctx.config();
-        for (of, scores) in known_evaluations(&config.spec, base, &[]) {
-            if let Err(at) = self.evaluations.binary_search_by_key(&of, |(phase, _)| *phase) {
-                self.evaluations.insert(at, (of, scores));
-            }
-        }
-        for (of, trained) in known_passes(&config.spec, base, &[]) {
-            if let Err(at) = self.passes.binary_search_by_key(&of, |(phase, _)| *phase) {
-                self.passes.insert(at, (of, trained));
-            }
-        }
+        let spec = &ctx.config().spec;
+        add_missing(&mut self.evaluations, known_evaluations(spec, base, &[]));
+        add_missing(&mut self.passes, known_passes(spec, base, &[]));
     }
 
     /// Forgets the losses and scores of this phase and of later ones: they will be computed again.

@@ -51,7 +51,9 @@ impl JobWork {
                 _ if phases == 0.0 => Some(0.0),
                 _ if training_data == self.phase.reads_training_data() => Some(here),
                 true => self.passes.iter().map(|(_, trained)| trained.rows as f64).reduce(f64::max),
-                false => Some(self.evaluations.last().map_or(0.0, |(_, it)| it.rows as f64)),
+                false => {
+                    Some(self.evaluations.last().map_or(0.0, |(_, scores)| scores.rows as f64))
+                }
             };
             Some(phases * known?)
         };

@@ -13,7 +13,7 @@ use heddle_metrics::{PhaseMetrics, ResumedSums, Summary};
 use heddle_protocol::ids::{Lane, PhaseNo, Step, TaskId};
 use heddle_protocol::manifest::{Manifest, Work};
 use heddle_protocol::metrics::{CountedPhase, LossSum, RecordSums};
-use heddle_protocol::spec::{AlgorithmKind, JobSpec, job_phase, training_from};
+use heddle_protocol::spec::{AlgorithmKind, JobSpec, job_phase};
 use heddle_protocol::view::{self, TrainingPassView};
 
 use super::JobWork;
@@ -31,33 +31,32 @@ pub(crate) fn known_passes(
     base: Option<&Manifest>,
     journal: &[Record],
 ) -> Vec<(PhaseNo, TrainingPassView)> {
-    let mut known: BTreeMap<PhaseNo, TrainingPassView> = BTreeMap::new();
-    if let Some(base) = base {
-        let passes = base.progress.training.passes.iter();
-        let of_pass: BTreeMap<u32, &TrainingPassView> =
-            passes.map(|trained| (trained.pass, trained)).collect();
-        let of = |no: PhaseNo| {
-            let trained = of_pass.get(&job_phase(spec, no)?.trains?)?;
-            Some((no, TrainingPassView::clone(trained)))
-        };
-        known.extend((training_from(spec).0..base.phase.0).map(PhaseNo).filter_map(of));
-    }
+    let passes = base.iter().flat_map(|base| &base.progress.training.passes);
+    let of_pass: BTreeMap<u32, &TrainingPassView> =
+        passes.map(|trained| (trained.pass, trained)).collect();
+    let of_base = |no| Some(TrainingPassView::clone(of_pass.get(&job_phase(spec, no)?.trains?)?));
+    known_results(base, of_base, journal, |record| match record {
+        Record::PassTrained { phase, trained } => Some((*phase, trained)),
+        _ => None,
+    })
+}
+
+/// Results of phases before the base, by its manifest, and of those that are journaled since, unless a rollback made them
+/// false.
+pub(super) fn known_results<T: Clone>(
+    base: Option<&Manifest>,
+    of_base: impl Fn(PhaseNo) -> Option<T>,
+    journal: &[Record],
+    of_record: impl Fn(&Record) -> Option<(PhaseNo, &T)>,
+) -> Vec<(PhaseNo, T)> {
+    let before = (0..base.map_or(0, |base| base.phase.0)).map(PhaseNo);
+    let mut known: BTreeMap<PhaseNo, T> =
+        before.filter_map(|no| Some((no, of_base(no)?))).collect();
     for record in journal {
-        match record {
-            Record::PassTrained { phase, trained } => {
-                known.entry(*phase).or_insert_with(|| trained.clone());
-            }
-            Record::Restore { phase, .. } => known.retain(|of, _| of < phase),
-            Record::Claim { .. }
-            | Record::UpdatesLost(_)
-            | Record::Views { .. }
-            | Record::Commit { .. }
-            | Record::Evaluated { .. }
-            | Record::TasksSetAside { .. }
-            | Record::SaveGranted(_)
-            | Record::SaveEnded { .. }
-            | Record::Scaled { .. }
-            | Record::Outcome(_) => {}
+        if let Record::Restore { phase, .. } = record {
+            known.retain(|of, _| of < phase);
+        } else if let Some((phase, result)) = of_record(record) {
+            known.entry(phase).or_insert_with(|| result.clone());
         }
     }
     known.into_iter().collect()
@@ -179,7 +178,8 @@ impl JobWork {
         let CountedPhase { phase, sums } = counted;
         if phase >= over_before {
             self.phase.sums = Some(sums);
-        } else if let Some(pass) = job_phase(&ctx.config().spec, phase).and_then(|it| it.trains)
+        } else if let Some(pass) =
+            job_phase(&ctx.config().spec, phase).and_then(|phase| phase.trains)
             && self.passes.iter().all(|(known, _)| *known < phase)
         {
             self.record_pass(phase, pass, sums, ctx);

@@ -6,7 +6,6 @@
 use heddle_optimizer::{Optimizer, Rule};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::PhaseNo;
-use heddle_protocol::manifest::{Manifest, Work};
 use heddle_protocol::spec::table::{CENTRES, PREVIOUS_CENTRES, STATS};
 use heddle_protocol::spec::{JobSpec, job_phase};
 
@@ -37,7 +36,7 @@ impl RawClusters {
         let pass = ended_pass(spec, manifest.phase).ok_or(ExportError::NoPass)?;
         let cols = centres.cols as usize;
         let mut rows = whole(model, &centres).await?;
-        if is_at_start(manifest) {
+        if manifest.is_at_start_of_phase() {
             let mut sum = plane(model, &centres, "sum").await?;
             let mut low = plane(model, &centres, "low").await?;
             // Sums show that the checkpoint was taken before the shards made centres of them.
@@ -77,12 +76,4 @@ impl RawClusters {
 fn ended_pass(spec: &JobSpec, phase: PhaseNo) -> Option<u32> {
     let trained = |no: u32| job_phase(spec, PhaseNo(no))?.trains;
     (0..phase.0).rev().find_map(trained)
-}
-
-/// Whether nothing of the checkpoint's phase was done.
-fn is_at_start(manifest: &Manifest) -> bool {
-    match &manifest.work {
-        Work::Lanes { step } => step.0 == 0,
-        Work::Queue { tasks } => tasks.is_empty(),
-    }
 }

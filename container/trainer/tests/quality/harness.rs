@@ -286,23 +286,20 @@ impl Job {
         for no in (0..phase_count(&self.spec)).map(PhaseNo) {
             let kind = job_phase(&self.spec, no).expect("below the count");
             self.begin(kind);
-            match kind.pushes() {
-                false => {
-                    last = self.evaluate(self.plan.test.clone());
-                    let loss = last.mean_loss().expect("records");
-                    worse = if loss < best { 0 } else { worse + 1 };
-                    if loss < best {
-                        (best, kept) = (loss, last);
-                    }
-                    if early_stop > 0 && worse >= early_stop {
-                        break;
-                    }
+            if !kind.pushes() {
+                last = self.evaluate(self.plan.test.clone());
+                let loss = last.mean_loss().expect("records");
+                worse = if loss < best { 0 } else { worse + 1 };
+                if loss < best {
+                    (best, kept) = (loss, last);
                 }
-                true => {
-                    self.collective(no);
-                    if kind.trains.is_some() {
-                        self.tables.iter_mut().for_each(Table::end_pass);
-                    }
+                if early_stop > 0 && worse >= early_stop {
+                    break;
+                }
+            } else {
+                self.collective(no);
+                if kind.trains.is_some() {
+                    self.tables.iter_mut().for_each(Table::end_pass);
                 }
             }
         }
