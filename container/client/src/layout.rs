@@ -90,14 +90,15 @@ impl Layout {
     /// A layout of `shards` shards over these tables, in the order of their ids.
     ///
     /// # Errors
-    /// [`RequestError::Layout`] when there is no shard, or a table has no row, no column, 2³² rows or
+    /// [`RequestError::Layout`] when the tables lack a shard, or a table has no row, no column, 2³² rows or
     /// more, or more than [`COLS_MAX`] columns.
     pub fn new(shards: u32, tables: Vec<TableShape>) -> Result<Self, RequestError> {
         let fits = |t: &TableShape| {
             let rows = t.kind == TableKind::Sparse || (t.rows > 0 && t.rows < 1 << 32);
             rows && t.cols > 0 && t.cols <= COLS_MAX
         };
-        if shards == 0 || tables.len() > usize::from(u16::MAX) || !tables.iter().all(fits) {
+        let unheld = shards == 0 && !tables.is_empty();
+        if unheld || tables.len() > usize::from(u16::MAX) || !tables.iter().all(fits) {
             return Err(RequestError::Layout);
         }
         Ok(Self { shards, tables })
@@ -110,7 +111,7 @@ impl Layout {
     pub fn of(spec: &JobSpec) -> Result<Self, RequestError> {
         let shape =
             |table: &TableSpec| TableShape { kind: table.kind, rows: table.rows, cols: table.cols };
-        Self::new(spec.pservers.shards, spec.tables().iter().map(shape).collect())
+        Self::new(spec.shards(), spec.tables().iter().map(shape).collect())
     }
 
     /// Number of shards of the job.
@@ -238,10 +239,10 @@ mod tests {
             "an unknown table was taken"
         );
         assert!(layout.check(table, &Rows::Keys(vec![0, 9])).is_ok());
-        assert!(Layout::new(0, vec![]).is_err());
-        assert!(
-            Layout::new(1, vec![TableShape { kind: TableKind::Dense, rows: 0, cols: 1 }]).is_err()
-        );
+        let table = |rows| TableShape { kind: TableKind::Dense, rows, cols: 1 };
+        assert!(Layout::new(0, vec![table(1)]).is_err());
+        assert!(Layout::new(1, vec![table(0)]).is_err());
+        assert!(Layout::new(0, vec![]).is_ok(), "a job without tables");
     }
 
     proptest! {

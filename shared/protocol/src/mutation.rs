@@ -92,11 +92,13 @@ pub enum Mutation {
     LostUpdatesForgotten,
     /// Tasks that a pass went on without are not recorded at its end.
     SetAsideForgotten,
+    /// Cuts are taken of a job whose phases only read.
+    CutsWithoutState,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::NoOnceOnlyMemory,
         Self::CommandsBeforeJournal,
         Self::NoLease,
@@ -138,6 +140,7 @@ impl Mutation {
         Self::LostShardsTakeAll,
         Self::LostUpdatesForgotten,
         Self::SetAsideForgotten,
+        Self::CutsWithoutState,
     ];
 
     /// Whether this process has the defect.

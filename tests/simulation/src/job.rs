@@ -16,8 +16,8 @@ use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::metrics::{LossSum, RecordSums};
 use heddle_protocol::spec::position::{position_of_key, shard_of_position};
 use heddle_protocol::spec::{
-    AlgorithmKind, Consistency, DurationMs, Every, JobSpec, KeptPass, ModelSpec, Optimizer,
-    RecoveryScope, TableKind, TableSpec, TaskShare, dense_table, job_phase,
+    AlgorithmKind, Consistency, DurationMs, Every, JobKind, JobSpec, KeptPass, ModelSpec,
+    Optimizer, RecoveryScope, TableKind, TableSpec, TaskShare, dense_table, job_phase,
 };
 use heddle_shard::{ShardConfig, ShardSet, SparseLimits};
 
@@ -38,6 +38,8 @@ const WEIGHT_COLS: u32 = 2;
 /// A job and its data.
 #[derive(Clone, Debug)]
 pub struct Job {
+    /// What it is for.
+    pub kind: JobKind,
     /// BSP, SSP or ASP.
     pub consistency: Consistency,
     /// SSP: how many steps a pull may be ahead of the slowest trainer.
@@ -119,6 +121,7 @@ impl Job {
     #[must_use]
     pub fn small(consistency: Consistency) -> Self {
         Self {
+            kind: JobKind::Train,
             consistency,
             staleness: 0,
             lanes: 2,
@@ -148,6 +151,12 @@ impl Job {
             room: Room::AMPLE,
             made: OnceLock::new(),
         }
+    }
+
+    /// Whether it changes tables, so that its end is a checkpoint.
+    #[must_use]
+    pub fn has_state(&self) -> bool {
+        self.kind == JobKind::Train
     }
 
     /// The loss that the evaluation of this phase finds.
@@ -354,6 +363,9 @@ impl Job {
     /// What every row of `COUNTS` holds in the end.
     #[must_use]
     pub fn counts(&self) -> Vec<f32> {
+        if !self.has_state() {
+            return Vec::new();
+        }
         let tasks = (0..).map(TaskId).zip(&self.tasks);
         let of_steps = tasks.flat_map(|(task, steps)| {
             let fails = self.poisoned.filter(|(poisoned, _)| *poisoned == task);
@@ -375,6 +387,9 @@ impl Job {
     /// The tables as the job file would name them.
     #[must_use]
     pub fn tables(&self) -> Vec<TableSpec> {
+        if self.pservers == 0 {
+            return Vec::new();
+        }
         let table = |id: TableId, name: &str, rows, cols, optimizer| match self.sparse {
             false => dense_table(id.0, name, rows, cols, optimizer),
             true => {
@@ -452,6 +467,7 @@ impl Job {
         if self.test_tasks > 0 {
             spec.data.test = vec!["/test".parse().expect("an absolute path is a location")];
         }
+        spec.kind = self.kind;
         spec.data.passes = self.passes;
         spec.model = ModelSpec {
             algorithm: AlgorithmKind::Custom,

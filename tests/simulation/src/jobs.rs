@@ -1,13 +1,13 @@
 //! The jobs that are explored, by name.
 
 use heddle_protocol::ids::TaskId;
-use heddle_protocol::spec::{Consistency, DurationMs, Every};
+use heddle_protocol::spec::{Consistency, DurationMs, Every, JobKind};
 
 use super::job::{Job, Room};
 
 impl Job {
     /// Names of the jobs, for [`Job::named`].
-    pub const NAMES: [&'static str; 42] = [
+    pub const NAMES: [&'static str; 44] = [
         "bsp",
         "bsp-alone",
         "bsp-uneven",
@@ -50,6 +50,8 @@ impl Job {
         "asp-local-spares",
         "asp-poisoned",
         "asp-poisoned-replicas",
+        "evaluate",
+        "evaluate-alone",
     ];
 
     /// A job by its name.
@@ -399,6 +401,22 @@ impl Job {
                 trainers: 3,
                 replicas: 1,
                 every: Every::Steps(1),
+                ..small(Consistency::Asp)
+            },
+            // A model is evaluated: pservers have it, or trainers do.
+            "evaluate" => Self {
+                kind: JobKind::Evaluate,
+                test_tasks: 6,
+                trainers: 3,
+                ..small(Consistency::Asp)
+            },
+            "evaluate-alone" => Self {
+                kind: JobKind::Evaluate,
+                test_tasks: 6,
+                trainers: 3,
+                pservers: 0,
+                shards: 0,
+                compute_ms: 400,
                 ..small(Consistency::Asp)
             },
             _ => return None,

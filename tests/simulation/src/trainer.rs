@@ -517,7 +517,9 @@ impl Trainer {
         self.next_pull += 1;
         self.pulls.insert(pull, what);
         let item = PullItem { table: WEIGHTS, rows: self.job.rows_of(keys), values: Vec::new() };
-        self.send(DataRequest::Pull { era, pull, at, items: vec![item] });
+        // Without pservers the step follows at once.
+        let items = Some(item).filter(|_| self.job.pservers > 0).into_iter().collect();
+        self.send(DataRequest::Pull { era, pull, at, items });
     }
 
     /// Requests of the training loop do not depend on the time.

@@ -109,6 +109,7 @@ fn kind_of_jobs(mutation: Mutation) -> &'static str {
         Mutation::AnySaveLease | Mutation::SaveIsForgotten => "asp-saves",
         Mutation::LostShardsTakeAll | Mutation::LostUpdatesForgotten => "asp-local",
         Mutation::SetAsideForgotten => "asp-poisoned",
+        Mutation::CutsWithoutState => "evaluate",
         // The job that stops early.
         Mutation::ScoreNotDurable | Mutation::LaterScoreEndsTraining => "bsp-evaluated",
         Mutation::NoOnceOnlyMemory

@@ -78,6 +78,8 @@ pub(crate) struct Checkpoints {
     wanted: Option<CutReason>,
     /// Operators that wait for the next cut.
     asked_by: Vec<OperationId>,
+    /// Whether a phase pushes to tables: cuts are of jobs that do.
+    has_state: bool,
     /// BSP: tries in a row that named a step too late.
     late_tries: u32,
     /// Tries in a row of the final cut, or of that of the best pass, that failed.
@@ -122,8 +124,9 @@ pub(crate) fn checkpoint_view(checkpoint: &Checkpoint, took_ms: u64) -> Checkpoi
 }
 
 impl Checkpoints {
-    /// The attempt starts with these checkpoints.
-    pub(crate) fn begin(&mut self, base: Option<Checkpoint>, all: &[Checkpoint]) {
+    /// The attempt starts with these checkpoints. `has_state`: whether a phase pushes to tables.
+    pub(crate) fn begin(&mut self, base: Option<Checkpoint>, all: &[Checkpoint], has_state: bool) {
+        self.has_state = has_state || Mutation::CutsWithoutState.is_on();
         self.views = all.iter().map(|checkpoint| checkpoint_view(checkpoint, 0)).collect();
         if let Some(base) = &base {
             self.earlier = base.manifest.progress.clone();
@@ -214,9 +217,16 @@ impl Checkpoints {
         }
     }
 
-    /// A cut is wanted.
+    /// Whether the job has anything to save.
+    pub(crate) fn has_state(&self) -> bool {
+        self.has_state
+    }
+
+    /// A cut is wanted, if there is anything to save.
     pub(crate) fn want(&mut self, reason: CutReason) {
-        self.wanted = self.wanted.max(Some(reason));
+        if self.has_state {
+            self.wanted = self.wanted.max(Some(reason));
+        }
     }
 
     /// No cut is wanted any more.

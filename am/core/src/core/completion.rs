@@ -27,7 +27,8 @@ impl Core {
     /// Training is over: without a checkpoint of exactly this, one is taken first.
     pub(super) fn advance_end(&mut self) -> bool {
         let base = self.checkpoints.base_manifest();
-        if base.is_some_and(|base| self.work.is_over_before(base.phase, &self.ctx)) {
+        let is_saved = base.is_some_and(|base| self.work.is_over_before(base.phase, &self.ctx));
+        if is_saved || !self.checkpoints.has_state() {
             self.checkpoints.unwant();
             self.ctx.clear_deadline(Purpose::CutDue);
             self.stage.go(JobStage::Exporting(ModelExport::default()));
@@ -194,8 +195,7 @@ impl Core {
 
     /// An operator stops the job. Returns the answer, or nothing if it follows with the checkpoint.
     pub(super) fn stop(&mut self, id: OperationId, checkpoint: bool) -> Option<&'static str> {
-        // A takeover has state that no checkpoint holds; it can be cut as soon as its shards are known.
-        let can_save = self.stage.can_cut() || self.stage.kind() == StageKind::Takeover;
+        let can_save = self.can_cut_soon();
         if checkpoint && self.stage.stop_order().is_none() && can_save {
             self.stage.set_stop_order(StopOrder::by_operator(id));
             self.checkpoints.want(CutReason::Stop);

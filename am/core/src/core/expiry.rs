@@ -54,7 +54,7 @@ impl Core {
         let Some(end) = self.credentials.last_end() else {
             return self.save_now();
         };
-        if !self.stage.can_cut() && self.stage.kind() != StageKind::Takeover {
+        if !self.can_cut_soon() {
             return self.end_without_tokens(None);
         }
         self.stage.set_stop_order(StopOrder::for_tokens(end));

@@ -50,7 +50,7 @@ impl Core {
 
     fn can_save_last(&mut self) -> bool {
         self.ctx.config().spec.checkpoint.last_save.0 > 0
-            && self.stage.can_cut()
+            && self.can_cut()
             && !matches!(self.stage.now(), JobStage::Idle(NextStep::Resume))
             && self.stage.stop_order().is_none()
             && self.stage.map().slots().all(|slot| self.fleet.answers(slot))

@@ -202,7 +202,7 @@ impl Core {
 
     /// Wants a cut as soon as possible.
     pub(super) fn save_now(&mut self) {
-        if self.stage.can_cut() {
+        if self.can_cut() {
             self.checkpoints.want_now();
         }
     }

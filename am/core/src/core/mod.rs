@@ -331,7 +331,7 @@ impl Core {
                 Some(answer) => Ok(answer.to_owned()),
                 None => return,
             },
-            Operation::Checkpoint if self.stage.can_cut() => {
+            Operation::Checkpoint if self.can_cut() => {
                 return self.checkpoints.ordered_by(id);
             }
             Operation::Checkpoint => {
@@ -444,6 +444,17 @@ impl Core {
             // A shard has gone on meanwhile; what counts is that it is newer.
             CutReason::LastSave => self.end_saved_after_failure(),
         }
+    }
+
+    /// Whether a cut can be taken now or soon.
+    fn can_cut(&self) -> bool {
+        self.checkpoints.has_state() && self.stage.has_started() && self.stage.is_in_phase()
+    }
+
+    /// The same of a takeover too: it has state beyond the last checkpoint, and can be cut once its shards have registered.
+    fn can_cut_soon(&self) -> bool {
+        let takes_over = self.stage.kind() == StageKind::Takeover;
+        self.can_cut() || (takes_over && self.checkpoints.has_state())
     }
 
     pub(super) fn plan_next_cut(&mut self, gave_up: bool, working: bool) {

@@ -32,6 +32,9 @@ impl Core {
         if self.ctx.config().output.is_none() {
             return refused("the job has no output.model".to_owned());
         }
+        if !self.checkpoints.has_state() {
+            return refused("no phase of the job changes a model".to_owned());
+        }
         if let Some(answer) = self.saves.answer(member, request, self.ctx.now()) {
             return answer;
         }
@@ -91,7 +94,7 @@ impl Core {
         }
         let is_coming = self.checkpoints.wanted() >= Some(CutReason::Ordered)
             || self.checkpoints.open_cut() > Some(after);
-        if is_coming || !self.stage.can_cut() || self.ctx.is_waiting_for(Purpose::SaveCutRetry) {
+        if is_coming || !self.can_cut() || self.ctx.is_waiting_for(Purpose::SaveCutRetry) {
             return false;
         }
         self.checkpoints.want(CutReason::Ordered);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use heddle_protocol::control::ShardState;
 use heddle_protocol::ids::{Epoch, PhaseNo, RECORD_COUNTER, Role, Slot};
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::{JobSpec, KeptPass};
+use heddle_protocol::spec::{JobSpec, KeptPass, TableUse, table_use};
 use heddle_protocol::view::{self, EvaluationView, JobState, RecoveryView};
 
 use super::Core;
@@ -82,9 +82,10 @@ impl Core {
         } = startup;
         self.ctx.set_identity(attempt, generation);
         self.ctx.cluster_answered();
-        self.checkpoints.begin(base, &checkpoints);
-        let manifest = self.checkpoints.base_manifest();
         let config = self.ctx.config();
+        let has_state = table_use(&config.spec) == TableUse::Push;
+        self.checkpoints.begin(base, &checkpoints, has_state);
+        let manifest = self.checkpoints.base_manifest();
         let evaluations = known_evaluations(&config.spec, manifest, &journal);
         let passes = known_passes(&config.spec, manifest, &journal);
         let unrecorded = unrecorded_scores(&config.spec, &evaluations, &journal);
@@ -167,10 +168,11 @@ impl Core {
         });
     }
 
-    /// Whether the surviving containers may hold the shards of the last epoch.
+    /// Whether the surviving containers may hold the shards of the last epoch. The shards have its phase.
     fn can_adopt(&self, holders: &[Slot], kept: &[SurvivingContainer]) -> bool {
-        let shards = self.ctx.config().spec.pservers.shards as usize;
+        let shards = self.ctx.config().spec.shards() as usize;
         !kept.is_empty()
+            && shards > 0
             && holders.len() == shards
             && holders.iter().all(|slot| self.fleet.has_slot(*slot))
     }

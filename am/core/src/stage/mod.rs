@@ -241,11 +241,6 @@ impl StageMachine {
         self.stop_order.as_ref().is_some_and(StopOrder::is_for_failure)
     }
 
-    /// Whether a cut can be taken now or soon.
-    pub(crate) fn can_cut(&self) -> bool {
-        self.started && self.is_in_phase()
-    }
-
     /// Where the job can be cut now.
     pub(crate) fn cut_point(&self) -> Option<CutPoint> {
         match self.stage {

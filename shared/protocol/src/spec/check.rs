@@ -13,12 +13,13 @@ use super::check_replicas::check_replicas;
 use super::file::section::SpecSection;
 use super::job::JobSpec;
 use super::limits::{
-    BANDWIDTH_MIN, COLS_MAX, MEMORY_MIN, MIRRORS_MAX, ROWS_MAX, SPARSE_ROWS_MIN, STALENESS_MAX,
-    SpecError, VALUES_MAX, rule, within,
+    BANDWIDTH_MIN, COLS_MAX, MEMORY_MIN, MIRRORS_MAX, ROWS_MAX, SLOTS_MAX, SPARSE_ROWS_MIN,
+    STALENESS_MAX, SpecError, VALUES_MAX, rule, within,
 };
 use super::liveness::check_liveness;
 use super::objective::check_keys;
 use super::options::{Consistency, KeptPass, LabelScale, LabelScaling, ModelFormat, TaskSize};
+use super::phase::{TableUse, table_use};
 use super::pserver_memory::PserverMemory;
 use super::sections::ModelSpec;
 use super::table::TableKind;
@@ -235,6 +236,14 @@ fn check_containers(spec: &JobSpec) -> Result<(), SpecError> {
         || format!("is {lease}, must be from 5s to 1h"),
     )?;
     let (pservers, trainers) = (&spec.pservers, &spec.trainers);
+    let has_tables = table_use(spec) != TableUse::None;
+    rule((pservers.count > 0) == has_tables, "pservers.count", || {
+        if has_tables {
+            format!("expected a whole number from 1 to {SLOTS_MAX}")
+        } else {
+            format!("is {}, must be 0: no phase of the job uses tables", pservers.count)
+        }
+    })?;
     let threads = pservers.count * pservers.vcores;
     rule(pservers.shards >= threads, "pservers.shards", || {
         format!(
@@ -385,6 +394,7 @@ fn check_schedule(model: &ModelSpec) -> Result<(), SpecError> {
 mod tests {
     use super::*;
     use crate::spec::job::sample;
+    use crate::spec::options::JobKind;
 
     fn refused(change: impl FnOnce(&mut JobSpec)) -> String {
         let mut spec = sample();
@@ -422,6 +432,17 @@ mod tests {
             refused(|spec| spec.model.algorithm = AlgorithmKind::Custom)
                 .contains("[[model.table]]")
         );
+    }
+
+    #[test]
+    fn pservers_follow_from_what_the_phases_use() {
+        let text = "pservers.count: expected a whole number from 1 to 4096";
+        assert_eq!(refused(|spec| spec.pservers.count = 0), text);
+        let mut spec = sample();
+        (spec.kind, spec.pservers.count) = (JobKind::Evaluate, 0);
+        spec.data.test = spec.data.train.clone();
+        check(&spec).expect("trainers evaluate the model alone");
+        assert_eq!(from_json(&spec.to_json()), Ok(spec));
     }
 
     #[test]

@@ -9,8 +9,8 @@ use super::algorithm::AlgorithmKind;
 use super::batch_features::BatchFeatures;
 use super::limits::task_errors;
 use super::options::{
-    BadRecords, CheckpointDigest, Consistency, DataFormat, KeptPass, LabelScaling, ModelFormat,
-    NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull, TaskSize,
+    BadRecords, CheckpointDigest, Consistency, DataFormat, JobKind, KeptPass, LabelScaling,
+    ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull, TaskSize,
 };
 use super::sections::{
     AmSpec, CheckpointSpec, DataSpec, LivenessSpec, ModelSpec, NetworkSpec, OutputSpec,
@@ -26,13 +26,16 @@ use super::yarn::{SubmitSpec, YarnSpec};
 /// Standard deviation of a factorization machine's factors at the beginning.
 const FACTOR_SD: f64 = 0.05;
 
-/// A training job: the job file as all processes use it.
+/// A job: the job file as all processes use it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct JobSpec {
     /// 1 to 64 letters, digits, `-`, `_` and `.`, starting with a letter or digit: it becomes part of
     /// folder names.
     pub name: String,
+    /// What the job is for. The default is left out, so that a job file's identity stays the same.
+    #[serde(default, skip_serializing_if = "super::table::is_default")]
+    pub kind: JobKind,
     /// Input data.
     pub data: DataSpec,
     /// The model.
@@ -94,7 +97,13 @@ impl JobSpec {
         (!self.undecided.contains("training.batch")).then_some(rows)
     }
 
-    /// The tables of the job in the order of their ids.
+    /// Number of shards; 0 without pservers.
+    #[must_use]
+    pub fn shards(&self) -> u32 {
+        if self.pservers.count == 0 { 0 } else { self.pservers.shards }
+    }
+
+    /// The tables of the job in the order of their ids; empty without pservers.
     ///
     /// The linear family has `weights` [features × 1], `bias` [1 × 1] (free of l2) and, if it
     /// standardises, `stats` [(features + 1) × 3] whose pushes are added up, and `label` [1 × 3] if labels are scaled. Softmax regression has a column for each
@@ -103,6 +112,7 @@ impl JobSpec {
     pub fn tables(&self) -> Vec<TableSpec> {
         let model = &self.model;
         match model.algorithm {
+            _ if self.pservers.count == 0 => Vec::new(),
             AlgorithmKind::Custom => model.tables.clone(),
             AlgorithmKind::Kmeans => cluster_tables(model),
             AlgorithmKind::LogisticRegression
@@ -179,6 +189,7 @@ pub fn sample() -> JobSpec {
     let at = |path: &str| path.parse().expect("an absolute path is a location");
     JobSpec {
         name: "sample".to_owned(),
+        kind: JobKind::Train,
         data: DataSpec {
             train: vec![at("/data/train.libsvm")],
             test: Vec::new(),

@@ -44,12 +44,13 @@ pub use liveness::LivenessTimes;
 pub use location::Location;
 pub use memory_retry::MemoryRetry;
 pub use options::{
-    BadRecords, CheckpointDigest, Consistency, DataFormat, KeptPass, LabelScale, LabelScaling,
-    ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull, TaskSize,
+    BadRecords, CheckpointDigest, Consistency, DataFormat, JobKind, KeptPass, LabelScale,
+    LabelScaling, ModelFormat, NanPolicy, NetworkProtection, OnCorrupt, RecoveryScope, TableFull,
+    TaskSize,
 };
 pub use phase::{
     JobPhase, Stage, TableUse, job_phase, passes_begun, phase_count, phase_text, phases_after,
-    training_from,
+    table_use, training_from,
 };
 pub use pserver_memory::PserverMemory;
 pub use secret_source::SecretSource;

@@ -5,6 +5,20 @@ use serde::{Deserialize, Serialize};
 use super::value::Bytes;
 use crate::handshake::Mechanism;
 
+/// What a job is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobKind {
+    /// A model is trained, and evaluated after each pass if there is test data.
+    #[default]
+    Train,
+    /// A model is evaluated on the test data, by the tables of pservers or, without any, by the trainers alone.
+    Evaluate,
+}
+
+/// The words of `kind`.
+pub(super) const KINDS: &[(&str, JobKind)] = &[("train", JobKind::Train)];
+
 /// How a record is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -5,17 +5,20 @@
 //! processes and attempts agree without a message. Early stopping ends the sequence sooner, and
 //! raising `data.passes` of a resumed job makes it longer; neither renumbers a phase.
 //!
-//! A kind of job is a list of phases. The ApplicationMaster and the trainers know no kind: they read the fields of a
-//! [`JobPhase`], so that another kind needs a list here and an algorithm, and no rule elsewhere.
+//! A kind of job is a list of phases. The ApplicationMaster and the trainers read the fields of a [`JobPhase`] and do not ask
+//! for the kind, so that another kind needs a list here and an algorithm.
 
 use super::algorithm::AlgorithmKind;
 use super::job::JobSpec;
+use super::options::JobKind;
 use crate::ids::PhaseNo;
 
-/// What a phase does with the tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a phase does with the tables, in the order of what it needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TableUse {
-    /// It reads them: its tasks may be computed several times, and leave nothing to save.
+    /// It works without tables. If this holds for all phases, the job has no pservers.
+    None,
+    /// It reads them: its tasks may be computed several times.
     Read,
     /// It pushes to them, in the order of `training.consistency`.
     Push,
@@ -95,6 +98,7 @@ pub enum Stage {
 /// How many measurements come before the first pass.
 fn measures(spec: &JobSpec) -> u32 {
     match spec.model.algorithm {
+        _ if spec.kind != JobKind::Train => 0,
         AlgorithmKind::Custom => 0,
         // Means and variances, the first candidate, the others, their counts.
         AlgorithmKind::Kmeans => 2 + 1 + spec.model.init_rounds + 1,
@@ -115,9 +119,17 @@ fn stage(spec: &JobSpec, no: u32) -> Stage {
 
 /// The phases of each pass.
 fn of_pass(spec: &JobSpec) -> &'static [fn(u32) -> JobPhase] {
-    match spec.data.test.is_empty() {
-        true => &[JobPhase::training],
-        false => &[JobPhase::training, JobPhase::evaluation],
+    match spec.kind {
+        JobKind::Train if spec.data.test.is_empty() => &[JobPhase::training],
+        JobKind::Train => &[JobPhase::training, JobPhase::evaluation],
+        JobKind::Evaluate => &[JobPhase::evaluation],
+    }
+}
+
+fn passes(spec: &JobSpec) -> u32 {
+    match spec.kind {
+        JobKind::Train => spec.data.passes,
+        JobKind::Evaluate => 1,
     }
 }
 
@@ -131,7 +143,7 @@ pub fn training_from(spec: &JobSpec) -> PhaseNo {
 #[must_use]
 pub fn phase_count(spec: &JobSpec) -> u32 {
     // `check` bounds passes well below overflow.
-    measures(spec) + spec.data.passes * of_pass(spec).len() as u32
+    measures(spec) + passes(spec) * of_pass(spec).len() as u32
 }
 
 /// The phase of this number; `None` if the job ends before it.
@@ -150,7 +162,19 @@ pub fn job_phase(spec: &JobSpec, no: PhaseNo) -> Option<JobPhase> {
         // Each pass gives the figures of the centres before it.
         phase.scores = phase.trains;
     }
+    if spec.pservers.count == 0 && !phase.pushes() {
+        phase.tables = TableUse::None;
+    }
     Some(phase)
+}
+
+/// The most that a phase of the job does with the tables: what it needs pservers and checkpoints for.
+#[must_use]
+pub fn table_use(spec: &JobSpec) -> TableUse {
+    // Each pass does the same.
+    let phases = 0..measures(spec) + of_pass(spec).len() as u32;
+    let used = phases.filter_map(|no| Some(job_phase(spec, PhaseNo(no))?.tables));
+    used.max().unwrap_or(TableUse::None)
 }
 
 /// Phases after this one that read the training data, or the test data.
@@ -161,13 +185,13 @@ pub fn phases_after(spec: &JobSpec, no: PhaseNo, training_data: bool) -> u32 {
     let (per_pass, next) = (of_pass(spec).len() as u32, no.0 + 1);
     // The phases up to the next pass one by one: passes are many.
     let pass = next.saturating_sub(measures(spec)).div_ceil(per_pass);
-    let whole = spec.data.passes.saturating_sub(pass);
+    let whole = passes(spec).saturating_sub(pass);
     let begun = next..measures(spec) + pass * per_pass;
     let begun = begun.filter_map(|no| job_phase(spec, PhaseNo(no))).filter(reads).count();
     begun as u32 + each * whole
 }
 
-/// The passes that have begun where `no` is the present phase; `is_at_start`: nothing of it was done.
+/// The passes that have begun where `no` is the present phase; `is_at_start`: its work is all to be done.
 #[must_use]
 pub fn passes_begun(spec: &JobSpec, no: PhaseNo, is_at_start: bool) -> u32 {
     let (after, of_pass) = (no.0.saturating_sub(measures(spec)) as usize, of_pass(spec));
@@ -178,13 +202,14 @@ pub fn passes_begun(spec: &JobSpec, no: PhaseNo, is_at_start: bool) -> u32 {
 /// A phase in words, of the job's own.
 #[must_use]
 pub fn phase_text(spec: &JobSpec, no: PhaseNo) -> String {
-    let passes = spec.data.passes;
+    let passes = passes(spec);
     match job_phase(spec, no) {
         None => "all passes done".to_owned(),
         Some(JobPhase { stage: Some(_), .. }) => {
             format!("measuring, {} of {}", no.0 + 1, measures(spec))
         }
         Some(JobPhase { trains: Some(pass), .. }) => format!("pass {} of {passes}", pass + 1),
+        Some(_) if spec.kind == JobKind::Evaluate => "evaluation".to_owned(),
         Some(JobPhase { scores, .. }) => {
             format!("evaluation after pass {} of {passes}", scores.unwrap_or(0) + 1)
         }
@@ -233,10 +258,25 @@ mod tests {
         assert_eq!(scored(&spec), [0, 1], "each pass has figures of its own");
         spec.data.test = spec.data.train.clone();
         assert_eq!(scored(&spec), [0, 1]);
-        assert_eq!(sequence(&spec)[6].scores, None, "those of the test data instead");
+        assert_eq!(sequence(&spec)[6].scores, None, "the test data has them instead");
         spec.model.algorithm = AlgorithmKind::LogisticRegression;
         spec.data.test = Vec::new();
         assert!(scored(&spec).is_empty());
+    }
+
+    #[test]
+    fn evaluation_of_a_model_is_one_phase_that_pushes_nothing() {
+        let mut spec = sample();
+        spec.data.test = spec.data.train.clone();
+        spec.model.standardise = true;
+        assert_eq!(table_use(&spec), TableUse::Push);
+        spec.kind = JobKind::Evaluate;
+        assert_eq!(sequence(&spec), [JobPhase::evaluation(0)]);
+        assert_eq!((table_use(&spec), spec.shards()), (TableUse::Read, 4));
+        assert_eq!(phase_text(&spec, PhaseNo(0)), "evaluation");
+        spec.pservers.count = 0;
+        assert_eq!((table_use(&spec), spec.shards()), (TableUse::None, 0));
+        assert!(spec.tables().is_empty());
     }
 
     #[test]

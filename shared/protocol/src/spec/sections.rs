@@ -32,6 +32,15 @@ pub(super) const NAME: Key = Key {
     by_site: false,
 };
 
+/// The key after it.
+pub(super) const KIND: Key = Key {
+    path: "kind",
+    doc: "What the job is for: \"train\", to train a model.",
+    fallback: Fallback::Value("\"train\""),
+    resume: ResumeRule::Never,
+    by_site: false,
+};
+
 section! {
     (take, key)
     pub struct DataSpec = ["data"] "What is read." {
@@ -182,7 +191,7 @@ impl ModelSpec {
 section! {
     (take, key)
     pub struct PserverSpec = ["pservers"] "The processes that hold the parameters." {
-        key count: u32 = "pservers.count", Value("2"), OnResume, range(1, SLOTS_MAX),
+        key count: u32 = "pservers.count", Value("2"), OnResume, range(0, SLOTS_MAX),
             "Number of pservers.";
         key memory: Bytes = "pservers.memory", Value("\"512MiB\""), OnResume + site, read(take.memory(key)),
             "Of each. Tables, optimizer state and snapshot copies must fit.";

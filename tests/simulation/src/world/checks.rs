@@ -111,6 +111,15 @@ impl World {
         };
         let bits = match ended {
             Ended::NoCheckpointIsWhole => Bits::new(),
+            Ended::Finished if !self.job.has_state() => {
+                if let Some(last) = self.last_checkpoint() {
+                    return Err(format!("{} saves nothing", last.manifest.cut));
+                }
+                if self.evaluations == 0 {
+                    return Err("no figures at the end".to_owned());
+                }
+                Bits::new()
+            }
             Ended::Finished => {
                 let last = self.last_checkpoint().ok_or("no checkpoint at the end")?;
                 self.check_published(last)?;
@@ -240,6 +249,13 @@ impl World {
         self.check_rollback(event);
         if let view::JobEvent::PassTrained(trained) = event {
             self.check_figures(trained);
+        }
+        if let view::JobEvent::Evaluated(scores) = event {
+            self.evaluations += 1;
+            // Each task has a record.
+            if scores.rows != u64::from(self.job.test_tasks) {
+                self.broken = Some(format!("figures {scores:?}"));
+            }
         }
         if let view::JobEvent::Recovered(recovery) = event {
             self.spares += u64::from(recovery.kind == view::RecoveryKind::Spare);

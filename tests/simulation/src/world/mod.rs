@@ -228,6 +228,8 @@ pub struct World {
     leases: BTreeMap<SaveNo, SaveLease>,
     /// Saves published.
     saves: u64,
+    /// Evaluations whose figures were reported.
+    evaluations: u64,
     /// A promise that was broken.
     broken: Option<String>,
 }
@@ -294,6 +296,7 @@ impl World {
             withdrawn: 0,
             leases: BTreeMap::new(),
             saves: 0,
+            evaluations: 0,
             broken: None,
         };
         world.start_am();

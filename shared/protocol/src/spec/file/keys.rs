@@ -3,7 +3,7 @@
 //! The tables of the sections hold the keys. A key that is in none of them is unknown.
 
 use super::super::sections::{
-    AmSpec, CheckpointSpec, DataSpec, LivenessSpec, ModelSpec, NAME, NetworkSpec, OutputSpec,
+    AmSpec, CheckpointSpec, DataSpec, KIND, LivenessSpec, ModelSpec, NAME, NetworkSpec, OutputSpec,
     PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 use super::super::yarn::{SubmitSpec, YarnSpec};
@@ -12,7 +12,7 @@ use super::section::SpecSection;
 
 /// The sections in the order of the reference.
 pub const GROUPS: &[Group] = &[
-    Group { name: "", doc: "", keys: &[NAME] },
+    Group { name: "", doc: "", keys: &[NAME, KIND] },
     DataSpec::GROUP,
     ModelSpec::GROUP,
     TrainingSpec::GROUP,

@@ -6,8 +6,9 @@ use super::super::batch_features::BatchFeatures;
 use super::super::check::check;
 use super::super::job::JobSpec;
 use super::super::limits::SpecError;
+use super::super::options::KINDS;
 use super::super::sections::{
-    AmSpec, CheckpointSpec, DataSpec, LivenessSpec, ModelSpec, NAME, NetworkSpec, OutputSpec,
+    AmSpec, CheckpointSpec, DataSpec, KIND, LivenessSpec, ModelSpec, NAME, NetworkSpec, OutputSpec,
     PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 use super::super::yarn::{SubmitSpec, YarnSpec};
@@ -113,6 +114,7 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
     let name = take.text(&NAME);
     // Default folders carry the name; a missing one is a problem already.
     take.set_name(name.as_deref().unwrap_or("job"));
+    let kind = take.choice(&KIND, KINDS, &["evaluate", "predict"]);
     let data = DataSpec::read(take);
     let model = ModelSpec::read(take);
     let training = TrainingSpec::read(take);
@@ -128,6 +130,7 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
     let yarn = YarnSpec::read(take);
     Some(JobSpec {
         name: name?,
+        kind: kind?,
         data: data?,
         model: model?,
         training: training?,
