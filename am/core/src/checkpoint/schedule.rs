@@ -1,7 +1,7 @@
 //! The checkpoint schedule: when the next periodic cut is due, and at which step of a BSP phase.
 
 use heddle_protocol::ids::Step;
-use heddle_protocol::spec::{DurationMs, Every, JobPhase, job_phase};
+use heddle_protocol::spec::{DurationMs, Every, job_phase};
 use heddle_protocol::view::JobEvent;
 
 use super::cut::{Cut, CutReason};
@@ -163,31 +163,21 @@ impl Checkpoints {
     ) {
         let config = ctx.config();
         let spec = &config.spec;
-        let next = job_phase(spec, ended.phase.next());
-        let trains = |phase: JobPhase| phase.trains.is_some();
-        let pass = ended.kind.and_then(|phase| phase.trains);
-        if pass.is_none()
-            && ended.kind.is_some_and(|phase| phase.pushes())
-            && next.is_some_and(trains)
-        {
+        if job_phase(spec, ended.phase.next()).is_some_and(|next| next.trains == Some(0)) {
+            // It was a measurement.
             self.want(CutReason::First);
         }
-        match (pass, spec.checkpoint.every) {
-            // After the last pass at most an evaluation follows, and then the final cut.
+        let trained = ended.kind.and_then(|phase| phase.trains).filter(|_| !training_is_over);
+        let Some(pass) = trained else { return };
+        // After the last pass at most an evaluation follows, and then the final cut.
+        let is_due = match spec.checkpoint.every {
             // A phase may be over before a heartbeat reports that the step is near.
-            (Some(_), Every::Steps(_))
-                if !training_is_over && ctx.is_bsp() && self.steps_before >= self.next_steps =>
-            {
-                self.want(CutReason::Due);
-            }
-            (Some(pass), Every::Passes(n))
-                if !training_is_over
-                    && pass + 1 < spec.data.passes
-                    && (pass + 1).is_multiple_of(n) =>
-            {
-                self.want(CutReason::Due);
-            }
-            _ => {}
+            Every::Steps(_) => ctx.is_bsp() && self.steps_before >= self.next_steps,
+            Every::Passes(n) => pass + 1 < spec.data.passes && (pass + 1).is_multiple_of(n),
+            Every::Auto | Every::Time(_) => false,
+        };
+        if is_due {
+            self.want(CutReason::Due);
         }
     }
 

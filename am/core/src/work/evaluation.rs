@@ -178,8 +178,8 @@ impl JobWork {
     pub(crate) fn is_over_before(&self, no: PhaseNo, ctx: &Context) -> bool {
         let config = ctx.config();
         let spec = &config.spec;
-        let before = no.0.checked_sub(1).and_then(|before| job_phase(spec, PhaseNo(before)));
-        let follows = before.and_then(|phase| phase.scores);
+        let before = no.0.checked_sub(1).map(PhaseNo);
+        let follows = before.and_then(|before| job_phase(spec, before)?.scores);
         job_phase(spec, no).is_none()
             || (follows.is_some()
                 && (self.has_stopped_improving(no, spec) || self.has_converged(no, spec)))

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_metrics::{PhaseMetrics, ResumedSums, Summary};
 use heddle_protocol::ids::{Lane, PhaseNo, Step, TaskId};
-use heddle_protocol::manifest::{Manifest, Work};
+use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::{CountedPhase, LossSum, RecordSums};
 use heddle_protocol::spec::{AlgorithmKind, JobSpec, job_phase};
 use heddle_protocol::view::{self, TrainingPassView};
@@ -62,37 +62,18 @@ pub(super) fn known_results<T: Clone>(
     known.into_iter().collect()
 }
 
-/// The sums of the tasks that a checkpoint holds as done in its phase.
-/// `tasks`: its positions.
-fn earlier_metrics(
-    phase: &PhaseState,
-    base: &Manifest,
-    tasks: &QueueProgress,
-    spec: &JobSpec,
-) -> PhaseMetrics {
-    let progress = &base.progress;
-    let done = match (&phase.work, &base.work) {
-        (PhaseWork::Queue(_), _) => tasks.done.clone(),
-        (PhaseWork::Lanes(_), Work::Lanes { step }) => {
-            done_at(phase, *step, &base.task_steps, spec)
-        }
-        (PhaseWork::Lanes(_), Work::Queue { .. }) => BTreeSet::new(),
-    };
-    let earlier = ResumedSums {
-        bad_records: progress.bad_records_in_phase,
-        rows: progress.training.rows,
-        loss: progress.training.loss,
-    };
-    PhaseMetrics::after(earlier, done)
-}
-
-/// BSP: the tasks whose last step is before this job step. Those of unknown length count as not done.
+/// The tasks of a phase that are done at a cut. `tasks`: its positions. BSP: tasks whose last step is before its job step;
+/// those of unknown length count as not done.
 fn done_at(
     phase: &PhaseState,
     step: Step,
+    tasks: &QueueProgress,
     task_steps: &BTreeMap<TaskId, u64>,
     spec: &JobSpec,
 ) -> BTreeSet<TaskId> {
+    if let PhaseWork::Queue(_) = phase.work {
+        return tasks.done.clone();
+    }
     let mut done = BTreeSet::new();
     for lane in (0..spec.training.lanes).map(Lane) {
         let mut end = 0u64;
@@ -121,8 +102,14 @@ impl JobWork {
             && base.phase == self.phase.no
             && self.phase.metrics.is_empty()
         {
-            let spec = &ctx.config().spec;
-            self.phase.metrics = earlier_metrics(&self.phase, base, tasks, spec);
+            let (spec, progress) = (&ctx.config().spec, &base.progress);
+            let done = done_at(&self.phase, base.step(), tasks, &base.task_steps, spec);
+            let earlier = ResumedSums {
+                bad_records: progress.bad_records_in_phase,
+                rows: progress.training.rows,
+                loss: progress.training.loss,
+            };
+            self.phase.metrics = PhaseMetrics::after(earlier, done);
         }
     }
 
@@ -135,12 +122,8 @@ impl JobWork {
         ctx: &Context,
     ) -> (u64, f64) {
         let spec = &ctx.config().spec;
-        let (rows, loss) = match &self.phase.work {
-            PhaseWork::Lanes(_) => {
-                self.phase.metrics.trained(&done_at(&self.phase, step, &self.task_steps, spec))
-            }
-            PhaseWork::Queue(_) => self.phase.metrics.trained(&tasks.done),
-        };
+        let done = done_at(&self.phase, step, tasks, &self.task_steps, spec);
+        let (rows, loss) = self.phase.metrics.trained(&done);
         // Manifests are JSON, which has no NaN and no infinity.
         (rows, if loss.is_finite() { loss } else { f64::MAX })
     }

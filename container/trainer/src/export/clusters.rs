@@ -5,9 +5,8 @@
 
 use heddle_optimizer::{Optimizer, Rule};
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::ids::PhaseNo;
+use heddle_protocol::spec::passes_begun;
 use heddle_protocol::spec::table::{CENTRES, PREVIOUS_CENTRES, STATS};
-use heddle_protocol::spec::{JobSpec, job_phase};
 
 use super::error::ExportError;
 use super::model::Model;
@@ -33,7 +32,8 @@ impl RawClusters {
         let tables = (model.table(CENTRES), model.table(PREVIOUS_CENTRES), model.table(STATS));
         let (Some(centres), Some(previous), Some(stats)) = tables else { return Ok(None) };
         let (spec, manifest) = (&model.origin.spec, &model.checkpoint.manifest);
-        let pass = ended_pass(spec, manifest.phase).ok_or(ExportError::NoPass)?;
+        let ended = passes_begun(spec, manifest.phase, true);
+        let pass = ended.checked_sub(1).ok_or(ExportError::NoPass)?;
         let cols = centres.cols as usize;
         let mut rows = whole(model, &centres).await?;
         if manifest.is_at_start_of_phase() {
@@ -70,10 +70,4 @@ impl RawClusters {
         raw.scales = Some(standard.inverse.iter().map(|inverse| *inverse as f32).collect());
         Ok(Some(raw))
     }
-}
-
-/// The last pass that ended before a phase.
-fn ended_pass(spec: &JobSpec, phase: PhaseNo) -> Option<u32> {
-    let trained = |no: u32| job_phase(spec, PhaseNo(no))?.trains;
-    (0..phase.0).rev().find_map(trained)
 }
