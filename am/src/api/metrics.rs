@@ -97,7 +97,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::report::samples::view;
+    use crate::report::lines::lines;
+    use crate::report::samples::{finished, view};
     use crate::wall_clock::wall_ms;
     use heddle_protocol::process_figures::ProcessFigure::*;
     use heddle_protocol::view::{MirrorView, StorageWaitView, StragglersView};
@@ -180,6 +181,26 @@ mod tests {
         let seconds: f64 = value.parse().expect("a number");
         assert!((60.0..600.0).contains(&seconds), "{seconds}");
         assert!(text.contains("heddle_input_waited_seconds_total 2.5\n"), "{text}");
+    }
+
+    #[test]
+    fn each_counted_figure_of_the_job_is_shown_everywhere() {
+        let of_job = |field: &&[ProcessFigure]| field[0].row().scope == FigureScope::Job;
+        for field in ProcessFigure::fields().filter(of_job) {
+            let mut report = finished();
+            field.iter().for_each(|figure| report.view.figures.set(*figure, 4_321));
+            let lines = lines(&report.view);
+            assert_eq!(lines.len(), 1, "the status has a line of its own: {lines:?}");
+            let page = crate::api::page::render(&report.view);
+            assert!(page.contains(&lines[0].to_string()), "{lines:?} in {page}");
+            assert!(report.to_string().contains(&lines[0].text), "{lines:?} in {report}");
+            let json = serde_json::to_value(&report.view).expect("JSON");
+            let metrics = render(&report.view);
+            for row in field.iter().map(|figure| figure.row()) {
+                assert!(!json[row.field].is_null(), "{json}");
+                assert!(metrics.contains(row.metric), "{} in {metrics}", row.metric);
+            }
+        }
     }
 
     #[test]
