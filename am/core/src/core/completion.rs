@@ -79,6 +79,16 @@ impl Core {
         self.end(outcome, self.ctx.limits().grace_ms);
     }
 
+    /// A stage was to follow that cannot: the job would wait for ever.
+    pub(super) fn end_on_illegal_transition(&mut self) {
+        let Some(illegal) = self.stage.take_illegal() else { return };
+        debug_assert!(!self.stage.is_stopping(), "{illegal}");
+        self.fail(JobFailure::new(
+            ExitCode::Internal,
+            format!("{illegal}; this is a defect of Heddle: the same command continues the job"),
+        ));
+    }
+
     /// Ends the job because an operator stopped it.
     pub(super) fn end_stopped(&mut self, message: &str, grace_ms: u64) {
         let (state, message) = (JobState::Stopped, message.to_owned());
@@ -251,5 +261,45 @@ impl Core {
             "stopped by an operator without a new checkpoint ({cause}); run it again to continue {from}"
         );
         self.end_stopped(&message, self.ctx.limits().grace_ms);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Action, Config, Event, Limits, MonotonicMs, Now};
+
+    #[test]
+    fn illegal_transition_ends_the_job_and_names_both_stages() {
+        let spec = heddle_protocol::spec::job::sample();
+        let mut core = Core::new(Config {
+            run: heddle_protocol::ids::RunId(Default::default()),
+            limits: Limits::of_job(&spec, 120_000),
+            spec: Arc::new(spec),
+            recorded: Default::default(),
+            plan: Arc::default(),
+            plan_file: Default::default(),
+            address: String::new(),
+            started_ms: 0,
+            cluster_lease_ms: None,
+            locality: Arc::default(),
+            output: None,
+        });
+        core.stage.go(JobStage::Working);
+        let actions = core.on(Event::Timer, Now { mono: MonotonicMs(1), wall_ms: 1 });
+        let outcome = actions.iter().find_map(|action| match action {
+            Action::Journal { record, .. } => match &**record {
+                Record::Outcome(outcome) => Some(outcome),
+                _ => None,
+            },
+            _ => None,
+        });
+        let outcome = outcome.expect("the job ends");
+        assert_eq!((outcome.state, outcome.exit_code), (JobState::Failed, ExitCode::Internal));
+        let names = "illegal transition of the job from New to Working";
+        assert!(outcome.message.starts_with(names), "{}", outcome.message);
+        assert!(core.stage.is_stopping());
     }
 }

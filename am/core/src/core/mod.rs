@@ -252,6 +252,7 @@ impl Core {
     fn advance(&mut self, mut changes_fleet: bool) {
         // A cut may be complete in the event that ends this attempt: it belongs to the next one.
         while self.stage.kind() != StageKind::Over {
+            self.end_on_illegal_transition();
             if changes_fleet {
                 self.reconcile();
                 self.watch_allocation();
