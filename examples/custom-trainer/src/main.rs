@@ -36,7 +36,9 @@ impl HiddenLayer {
         let tables = spec.tables();
         let table = |name: &str| {
             let found = tables.iter().find(|table| table.name == name);
-            found.ok_or_else(|| format!("the job file needs a [[model.table]] named {name:?}"))
+            found.ok_or_else(|| {
+                Failure::training(format!("the job file needs a [[model.table]] named {name:?}"))
+            })
         };
         let (hidden, output) = (table("hidden")?, table("output")?);
         if output.cols != hidden.cols + 1 {
@@ -44,7 +46,7 @@ impl HiddenLayer {
                 "cols of \"output\" must be cols of \"hidden\" + 1 (got {} and {})",
                 output.cols, hidden.cols
             );
-            return Err(message.into());
+            return Err(Failure::training(message));
         }
         Ok(Self {
             hidden: hidden.id,

@@ -44,13 +44,6 @@ impl ErrorClass {
     }
 }
 
-/// A text alone means that training failed.
-impl From<String> for Failure {
-    fn from(text: String) -> Self {
-        Self::new(ErrorClass::Training, text)
-    }
-}
-
 /// What failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -64,6 +57,11 @@ impl Failure {
     /// A failure of this class.
     pub fn new(class: ErrorClass, text: impl Into<String>) -> Self {
         Self { class, text: text.into() }
+    }
+
+    /// A failure of the algorithm or of its values.
+    pub fn training(text: impl Into<String>) -> Self {
+        Self::new(ErrorClass::Training, text)
     }
 
     /// The same failure, with the action that it prevented in front: `{what}: {text}`.

@@ -307,10 +307,17 @@ impl Algorithm for FactorizationMachine {
             }
             (None, [stats, rows @ ..]) => {
                 let standard = Standard::of(&stats.values)?;
-                let rows = rows.try_into().map_err(|_| "rows of a table are missing".to_owned())?;
+                let rows = rows
+                    .try_into()
+                    .map_err(|_| Failure::training("rows of a table are missing"))?;
                 MachineMode::Fixed { values: MachineValues::of(rows, Some(&standard)) }
             }
-            _ => return Err(format!("{} constants for {phase:?}", constants.len()).into()),
+            _ => {
+                return Err(Failure::training(format!(
+                    "{} constants for {phase:?}",
+                    constants.len()
+                )));
+            }
         };
         Ok(())
     }

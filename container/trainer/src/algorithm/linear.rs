@@ -191,7 +191,12 @@ impl Algorithm for LinearAlgorithm {
                 let standard = Standard::of(&stats.values)?;
                 ComputeMode::Fixed { model: Shifted::of(&weights.values, &bias.values, &standard) }
             }
-            _ => return Err(format!("{} constants for {phase:?}", constants.len()).into()),
+            _ => {
+                return Err(Failure::training(format!(
+                    "{} constants for {phase:?}",
+                    constants.len()
+                )));
+            }
         };
         Ok(())
     }

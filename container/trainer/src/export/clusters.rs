@@ -50,7 +50,7 @@ impl RawClusters {
         let previous = &previous[range.start as usize * cols..range.end as usize * cols];
         let after = PassCentres::after(pass, cols - 1, &rows, previous);
         let after = after
-            .map_err(|text| ExportError::Standard(Failure::new(ErrorClass::Internal, text)))?;
+            .map_err(|it| ExportError::Standard(Failure::new(ErrorClass::Internal, it.text)))?;
         let mut raw = Self {
             features: spec.model.features,
             clusters: centres.rows,

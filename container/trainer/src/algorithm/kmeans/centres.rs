@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use heddle_protocol::failure::Failure;
 use heddle_protocol::metrics::ClusterFigures;
 
 use super::points::{PointSet, squared_distance};
@@ -46,12 +47,13 @@ impl PassCentres {
         dim: usize,
         rows: &[f32],
         previous: &[f32],
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Failure> {
         let mut after = Self { centres: PointSet::new(dim), moved: 0.0, empty: 0 };
         for (row, before) in rows.chunks_exact(dim + 1).zip(previous.chunks_exact(dim + 1)) {
             let (key, before) = before.split_at(1);
             if key[0] != -1.0 - pass as f32 {
-                return Err(format!("the centres before pass {} are missing", pass + 1));
+                let text = format!("the centres before pass {} are missing", pass + 1);
+                return Err(Failure::training(text));
             }
             let (row, count) = row.split_at(dim);
             let wide = |row: &[f32]| row.iter().map(|x| f64::from(*x)).collect::<Vec<_>>();

@@ -140,10 +140,10 @@ impl Kmeans {
     }
 
     /// The centres with which the first pass begins, as they are in a table.
-    fn first_centres(&self, candidates: &[f32], counts: &[f32]) -> Result<PointSet, String> {
+    fn first_centres(&self, candidates: &[f32], counts: &[f32]) -> Result<PointSet, Failure> {
         let (points, rows) = self.drawn(candidates);
         if rows.is_empty() {
-            return Err("no record has a weight above 0".to_owned());
+            return Err(Failure::training("no record has a weight above 0"));
         }
         let weights: Vec<f64> = rows.iter().map(|row| f64::from(counts[*row as usize])).collect();
         let exact = initial::initial_centres(&points, &weights, self.clusters, self.seed);
@@ -158,7 +158,7 @@ impl Kmeans {
         phase: JobPhase,
         space: Space,
         constants: &[PullItem],
-    ) -> Result<KmeansMode, String> {
+    ) -> Result<KmeansMode, Failure> {
         let values = |n: usize| constants.get(n).map_or(&[][..], |item| &item.values[..]);
         Ok(match (phase.stage, phase.trains) {
             (Some(Stage::Candidates { round }), _) => {
