@@ -51,6 +51,11 @@ impl RecordedView {
     pub fn open_fills(&self) -> impl Iterator<Item = &RecordedFill> {
         self.fills.iter().filter(|fill| !self.in_sync.contains(&fill.member))
     }
+
+    /// The copies that the shard has or is getting.
+    pub(crate) fn members(&self) -> impl Iterator<Item = Member> + '_ {
+        self.in_sync.iter().copied().chain(self.open_fills().map(|fill| fill.member))
+    }
 }
 
 /// A granted request for a save of the model, as the journal has it.

@@ -16,7 +16,7 @@ use crate::context::deadlines::Purpose;
 use crate::context::{Context, StoreCallPurpose};
 use crate::event::Stored;
 use crate::fleet::Fleet;
-use crate::stage::replicas::ShardViews;
+use crate::stage::replicas::ViewList;
 use crate::stage::shard_map::ShardMap;
 use crate::time::MonotonicMs;
 use crate::work::JobWork;
@@ -96,7 +96,7 @@ impl Checkpoints {
         &mut self,
         point: CutPoint,
         work: &JobWork,
-        (map, views): (&ShardMap, &ShardViews),
+        (map, views): (&ShardMap, &ViewList),
         fleet: &Fleet,
         ctx: &mut Context,
     ) {
@@ -156,7 +156,7 @@ impl Checkpoints {
         &mut self,
         point: Option<CutPoint>,
         work: &JobWork,
-        (map, views): (&ShardMap, &ShardViews),
+        (map, views): (&ShardMap, &ViewList),
         fleet: &Fleet,
         ctx: &mut Context,
     ) -> bool {

@@ -79,7 +79,7 @@ impl Core {
         self.end(outcome, self.ctx.limits().grace_ms);
     }
 
-    /// A stage was to follow that cannot: the job would wait for ever.
+    /// A stage was to follow that cannot: the job would wait without an end.
     pub(super) fn end_on_illegal_transition(&mut self) {
         let Some(illegal) = self.stage.take_illegal() else { return };
         debug_assert!(!self.stage.is_stopping(), "{illegal}");

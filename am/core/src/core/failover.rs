@@ -11,13 +11,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, SetViews};
-use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot, Term};
+use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot};
 use heddle_protocol::view::{self, ReplicationView};
 
 use super::Core;
 use crate::record::Record;
 use crate::stage::placement::place_backups;
-use crate::stage::replicas::{ChangedViews, FailedFill, ReplicasLost};
+use crate::stage::replicas::{ChangedViews, FailedFill, NoCopyLeft, ServedShard, SettledViews};
+use crate::stage::shard_names::shards_text;
 use crate::stage::{JobStage, StageKind};
 
 impl Core {
@@ -52,7 +53,7 @@ impl Core {
         hosts.retain(|slot, _| !map.of(*slot).is_empty());
         let backups = place_backups(&map, &hosts, replicas);
         self.stage.views_mut().place(&map, &backups, &self.fleet);
-        let held = self.stage.views().held();
+        let held = self.stage.views().all().held();
         self.stage.set_map(map.with_copies(held));
         self.warn_of_wide_rows();
         for slot in self.fleet.registered_slots(Role::Pserver) {
@@ -63,27 +64,24 @@ impl Core {
 
     /// All copies are in the common state: from now on they can be promoted.
     pub(super) fn settle_views(&mut self) {
-        if self.stage.views().are_placed() && !self.stage.views().are_settled() {
-            let views = self.stage.views_mut().settle();
+        if let Some(views) = self.stage.views_mut().settle() {
             let (epoch, at_ms) = (self.ctx.epoch(), self.ctx.wall_ms());
             let cause = "all copies are in the state of the epoch".to_owned();
             self.ctx.journal(Record::Views { epoch, views, cause, at_ms });
         }
     }
 
-    /// A pserver with copies is lost. Returns the cause of the rollback that has to follow, if a shard has no copy left.
-    pub(super) fn fail_over(&mut self, slot: Slot, cause: &str) -> Result<(), String> {
-        let changed = match self.stage.views_mut().lose(slot) {
-            ReplicasLost::Nothing => ChangedViews::default(),
-            ReplicasLost::Changed(changed) => changed,
-            ReplicasLost::NoneLeft(shards) => {
-                return Err(format!("{slot} {cause}; no copy is left of {}", shards_text(&shards)));
-            }
+    /// A pserver with copies is lost.
+    ///
+    /// # Errors
+    /// A rollback has to follow.
+    pub(super) fn fail_over(&mut self, slot: Slot, cause: &str) -> Result<(), NoCopyLeft> {
+        let Some(views) = self.stage.views_mut().settled_mut() else {
+            debug_assert!(false, "without settled views a loss is a rollback");
+            return Ok(());
         };
-        let holders = self.stage.views().holders();
-        let filled = self.stage.views().filled_threads();
-        let map = self.stage.map().with_primaries(holders, Some(slot)).with_filled(filled);
-        self.stage.set_map(map);
+        let changed = views.lose(slot)?;
+        self.stage.follow_views(Some(slot));
         if changed.sets == 0 {
             self.nothing_to_promote(slot);
         }
@@ -125,7 +123,7 @@ impl Core {
 
     /// Records changed views, and sends them, and the new map if primaries have changed.
     pub(super) fn change_views(&mut self, changed: &ChangedViews, cause: String) {
-        let views = self.stage.views().recorded(&changed.shards);
+        let views = self.stage.views().all().recorded(&changed.shards);
         let (epoch, at_ms) = (self.ctx.epoch(), self.ctx.wall_ms());
         self.ctx.journal(Record::Views { epoch, views, cause, at_ms });
         for slot in self.fleet.registered_slots(Role::Pserver) {
@@ -156,9 +154,9 @@ impl Core {
     /// Sends a pserver the views of those of these shards of which it holds a copy.
     fn send_views(&mut self, slot: Slot, shards: &[ShardId]) {
         let loaded = self.stage.map().copies_of(slot);
-        let views = self.stage.views();
-        let has =
-            |shard: &ShardId| loaded.binary_search(shard).is_ok() || views.was_filled(slot, *shard);
+        let views = self.stage.views().settled();
+        let was_filled = |shard| views.is_some_and(|views| views.was_filled(slot, shard));
+        let has = |shard: &ShardId| loaded.binary_search(shard).is_ok() || was_filled(*shard);
         let held: Vec<ShardId> = shards.iter().copied().filter(has).collect();
         if !held.is_empty() {
             self.send_views_of(slot, &held);
@@ -167,7 +165,7 @@ impl Core {
 
     fn send_views_of(&mut self, slot: Slot, shards: &[ShardId]) {
         let turn = |slot, shard| self.stage.map().turn(slot, shard);
-        let views = self.stage.views().wire(shards, turn, &self.fleet);
+        let views = self.stage.views().all().wire(shards, turn, &self.fleet);
         let epoch = self.ctx.epoch();
         self.fleet.send(slot, Command::Views(SetViews { epoch, views }), &mut self.ctx);
     }
@@ -187,43 +185,40 @@ impl Core {
         self.begin_on(slot);
     }
 
+    /// The views, if copies of this epoch can be promoted now.
+    pub(super) fn views_of(&mut self, epoch: Epoch) -> Option<&mut SettledViews> {
+        let is_current = epoch == self.ctx.epoch();
+        self.stage.views_in_phase().filter(|_| is_current)
+    }
+
     /// A primary serves a shard in its view.
-    pub(super) fn view_taken(&mut self, member: Member, epoch: Epoch, shard: ShardId, term: Term) {
+    pub(super) fn view_taken(&mut self, epoch: Epoch, served: ServedShard) {
         if epoch != self.ctx.epoch() {
             return;
         }
-        let all = self.stage.views_mut().taken(member, shard, term);
-        if all {
+        let settled = self.stage.views_mut().settled_mut();
+        if settled.is_some_and(|views| views.taken(served)) {
             self.stage.recoveries_mut().failed_over(&mut self.ctx);
         }
-        let begins = self.stage.kind() == StageKind::Beginning;
-        if begins && !self.stage.views().awaits(member.slot) && !self.stage.has_begun() {
+        let (begins, slot) = (self.stage.kind() == StageKind::Beginning, served.primary.slot);
+        if begins && !self.stage.views().awaits(slot) && !self.stage.has_begun() {
             // An answer that it sent before does not count.
-            self.begin_again(member.slot);
+            self.begin_again(slot);
         }
     }
 
     /// A primary asks to leave out a backup that does not keep up, or that takes nothing of its refill.
-    pub(super) fn backup_lags(
-        &mut self,
-        primary: Member,
-        epoch: Epoch,
-        (shard, term): (ShardId, Term),
-        backup: Member,
-    ) {
-        let settled = self.stage.is_in_phase() && self.stage.views().are_settled();
-        if epoch != self.ctx.epoch() || !settled {
-            return;
-        }
-        let (now, at) = (self.ctx.now(), (shard, term));
-        let left_out = self.stage.views_mut().leave_out(primary, at, backup, now);
-        if let Some(changed) = left_out {
+    pub(super) fn backup_lags(&mut self, epoch: Epoch, served: ServedShard, backup: Member) {
+        let (now, ServedShard { primary, shard, .. }) = (self.ctx.now(), served);
+        let Some(views) = self.views_of(epoch) else { return };
+        if let Some(changed) = views.leave_out(served, backup, now) {
             let cause = format!("{} does not keep up with {}", backup.slot, primary.slot);
             self.ctx.warn(format!("{cause}: {} lost a backup there", shards_text(&changed.shards)));
             return self.change_views(&changed, cause);
         }
         let places = self.refill_places();
-        let failed = self.stage.views_mut().fill_fails(primary, at, backup, now, &places);
+        let views = self.views_of(epoch);
+        let failed = views.and_then(|views| views.fill_fails(served, backup, now, &places));
         let path = (primary, backup);
         let cause = format!("{} takes no copy of shard {shard} from {}", backup.slot, primary.slot);
         match failed {
@@ -243,33 +238,23 @@ impl Core {
 
     /// A promoted primary lacks changes of another copy, which were never acknowledged. That one is promoted instead; while a
     /// cut is open it is left out: the cut was ordered where the shard is now.
-    pub(super) fn copy_is_ahead(
-        &mut self,
-        primary: Member,
-        epoch: Epoch,
-        (shard, term): (ShardId, Term),
-        ahead: Member,
-    ) {
-        let settled = self.stage.is_in_phase() && self.stage.views().are_settled();
-        if epoch != self.ctx.epoch() || !settled {
-            return;
-        }
+    pub(super) fn copy_is_ahead(&mut self, epoch: Epoch, served: ServedShard, ahead: Member) {
         if self.checkpoints.is_open() {
-            return self.backup_lags(primary, epoch, (shard, term), ahead);
+            return self.backup_lags(epoch, served, ahead);
         }
-        let views = self.stage.views_mut();
-        let Some(changed) = views.promote_instead(primary, (shard, term), ahead) else { return };
-        let holders = self.stage.views().holders();
-        let filled = self.stage.views().filled_threads();
-        let map = self.stage.map().with_primaries(holders, None).with_filled(filled);
-        self.stage.set_map(map);
+        let views = self.views_of(epoch);
+        let Some(changed) = views.and_then(|views| views.promote_instead(served, ahead)) else {
+            return;
+        };
+        self.stage.follow_views(None);
+        let ServedShard { primary, shard, .. } = served;
         let cause = format!("{} has more of shard {shard} than {}", ahead.slot, primary.slot);
         self.change_views(&changed, cause);
     }
 
     /// Shards with fewer backups than wanted, ascending.
     pub(super) fn lacking_backups(&self) -> Vec<ShardId> {
-        self.stage.views().lacking(1 + self.ctx.config().spec.pservers.replicas as usize)
+        self.stage.views().all().lacking(1 + self.ctx.config().spec.pservers.replicas as usize)
     }
 
     /// How many shards have fewer backups than wanted.
@@ -298,6 +283,7 @@ impl Core {
                 served: self
                     .stage
                     .views()
+                    .all()
                     .served()
                     .into_iter()
                     .map(|(slot, of)| (slot, of as u32))
@@ -321,23 +307,5 @@ impl Core {
         {
             self.stage.begun(slot);
         }
-    }
-}
-
-/// `shard 3`, `shards 3, 5 and 9`, or `shards 3, 5, … and 40 more`.
-pub(super) fn shards_text(shards: &[ShardId]) -> String {
-    /// Shards that are named.
-    const NAMED: usize = 20;
-    if let Some((named, others)) = shards.split_at_checked(NAMED)
-        && !others.is_empty()
-    {
-        let names: Vec<String> = named.iter().map(|shard| shard.to_string()).collect();
-        return format!("shards {} and {} more", names.join(", "), others.len());
-    }
-    let names: Vec<String> = shards.iter().map(|shard| shard.to_string()).collect();
-    match names.split_last() {
-        Some((only, [])) => format!("shard {only}"),
-        Some((last, first)) => format!("shards {} and {last}", first.join(", ")),
-        None => "no shard".to_owned(),
     }
 }

@@ -14,10 +14,10 @@ use heddle_protocol::ids::{Epoch, Member, Slot};
 use heddle_protocol::view;
 
 use super::Core;
-use super::failover::shards_text;
 use super::refill::rows_fit;
 use crate::context::deadlines::Purpose;
-use crate::stage::replicas::{HandOverCause, HandedOver};
+use crate::stage::replicas::{HandOverCause, HandedOver, SettledViews};
+use crate::stage::shard_names::shards_text;
 
 /// Time for the reports of the stopped shards: more than shards stand still.
 const REPORTS_MS: u64 = 5_000;
@@ -28,8 +28,8 @@ impl Core {
     /// Orders the next hand-over, if there is one to order. `changes_fleet`: pservers or copies may have changed.
     pub(super) fn hand_over(&mut self, changes_fleet: bool) {
         let works = self.has_replicas() && self.stage.is_working();
-        if !works {
-            self.stage.views_mut().end_hand_over();
+        if !works && let Some(views) = self.stage.views_mut().settled_mut() {
+            views.end_hand_over();
         }
         let is_over = !self.stage.views().is_handing_over();
         if is_over {
@@ -37,7 +37,6 @@ impl Core {
         }
         let can = works
             && changes_fleet
-            && self.stage.views().are_settled()
             && self.ctx.are_decisions_durable()
             && !self.checkpoints.is_open()
             && is_over
@@ -46,9 +45,10 @@ impl Core {
             return;
         }
         let fleet = &self.fleet;
-        let is_there = |slot| fleet.holder(slot).is_some_and(|holder| holder.connection.is_some());
+        let is_there = |slot| fleet.holder(slot).is_some_and(|holder| holder.link.is_connected());
         let serves = |slot| fleet.may_serve(slot);
-        let ordered = self.stage.views_mut().order_hand_over(is_there, serves);
+        let views = self.stage.views_mut().settled_mut();
+        let ordered = views.and_then(|views| views.order_hand_over(is_there, serves));
         let Some((from, shards)) = ordered else { return };
         self.ctx.set_deadline(Purpose::HandOver, self.ctx.now() + REPORTS_MS);
         let command = HandOver { epoch: self.ctx.epoch(), shards };
@@ -66,14 +66,11 @@ impl Core {
         if epoch != self.ctx.epoch() || !self.stage.is_working() || self.checkpoints.is_open() {
             return;
         }
-        let Some(handed_over) = self.stage.views_mut().drained(primary, stop, number) else {
-            return;
-        };
+        let views = self.stage.views_mut().settled_mut();
+        let handed_over = views.and_then(|views| views.drained(primary, stop, number));
+        let Some(handed_over) = handed_over else { return };
         let HandedOver { from, cause, changed } = handed_over;
-        let holders = self.stage.views().holders();
-        let filled = self.stage.views().filled_threads();
-        let map = self.stage.map().with_primaries(holders, None).with_filled(filled);
-        self.stage.set_map(map);
+        self.stage.follow_views(None);
         let cause = match cause {
             HandOverCause::Leaves => "it may be gone soon",
             HandOverCause::Uneven => "others serve fewer",
@@ -87,7 +84,8 @@ impl Core {
 
     /// A hand-over has taken too long: the next one follows after a pause.
     pub(super) fn hand_over_timed_out(&mut self) {
-        if self.stage.views_mut().end_hand_over() {
+        let views = self.stage.views_mut().settled_mut();
+        if views.is_some_and(SettledViews::end_hand_over) {
             self.ctx.set_deadline(Purpose::HandOverRetry, self.ctx.now() + PAUSE_MS);
         }
     }
@@ -97,7 +95,7 @@ impl Core {
         self.moves_by_hand_over() && {
             let (places, leaving) = (self.refill_places(), self.fleet.leaving_pservers());
             let fills = rows_fit(&self.ctx.config().spec);
-            let views = self.stage.views();
+            let views = self.stage.views().all();
             let stays = |slot| !leaving.contains(&slot) && self.fleet.holder(slot).is_some();
             let can_fill = |view: &_| fills && views.can_be_filled(view, &places);
             views.is_dispensable(slot, places.copies, stays, can_fill)
@@ -110,9 +108,9 @@ impl Core {
         self.moves_by_hand_over() && {
             let (places, leaving) = (self.refill_places(), self.fleet.leaving_pservers());
             let fills = rows_fit(&self.ctx.config().spec);
-            let views = self.stage.views();
+            let views = self.stage.views().all();
             let stays = |slot| !leaving.contains(&slot);
-            let here = views.all().iter().filter(|it| it.in_sync.iter().any(|it| it.slot == slot));
+            let here = views.iter().filter(|it| it.in_sync.iter().any(|it| it.slot == slot));
             here.into_iter().all(|view| {
                 view.in_sync.iter().any(|it| it.slot != slot && stays(it.slot))
                     || (fills && views.can_be_filled(view, &places))
@@ -122,11 +120,9 @@ impl Core {
 
     fn moves_by_hand_over(&self) -> bool {
         let views = self.stage.views();
-        self.has_replicas()
-            && self.stage.is_in_phase()
-            && views.are_settled()
+        self.stage.is_in_phase()
             && self.ctx.are_decisions_durable()
             && !views.is_handing_over()
-            && !views.awaits_any()
+            && views.settled().is_some_and(|views| !views.awaits_any())
     }
 }

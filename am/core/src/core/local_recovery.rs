@@ -31,10 +31,10 @@ use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view;
 
 use super::Core;
-use super::failover::shards_text;
 use crate::checkpoint::manifest::task_positions;
 use crate::record::{LostUpdates, Record};
 use crate::stage::local_losses::LostByShard;
+use crate::stage::shard_names::shards_text;
 use crate::stage::{JobStage, Restoring};
 use crate::work::queue::QueueProgress;
 

@@ -277,7 +277,7 @@ impl Core {
     fn advance_cut(&mut self) -> bool {
         if self.checkpoints.is_open() {
             let (point, map) = (self.stage.cut_point(), self.stage.map());
-            let (copies, work) = ((map, self.stage.views()), &self.work);
+            let (copies, work) = ((map, self.stage.views().all()), &self.work);
             return self.checkpoints.advance(point, work, copies, &self.fleet, &mut self.ctx);
         }
         let can = self.stage.is_in_phase() && !self.stage.views().is_handing_over();

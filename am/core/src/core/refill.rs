@@ -8,55 +8,59 @@
 //! decided in `stage::replicas::refills`.
 
 use heddle_protocol::frame::VALUE_BYTES_MAX;
-use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Term, ViewVersion};
+use heddle_protocol::ids::{Epoch, Member, Role, ShardId, ViewVersion};
 use heddle_protocol::spec::{JobSpec, PserverMemory};
 use heddle_protocol::view::RefillView;
 
 use super::Core;
-use super::failover::shards_text;
 use crate::context::deadlines::Purpose;
-use crate::stage::replicas::{RefillPlace, RefillPlaces};
+use crate::stage::replicas::{ChangedViews, RefillPlace, RefillPlaces, ServedShard, SettledViews};
+use crate::stage::shard_names::shards_text;
 
 impl Core {
     /// Orders refills of shards with too few copies, or one that makes the numbers of copies more even, and leaves out copies
     /// in whose place others have come.
     pub(super) fn refill(&mut self) {
-        if !self.keeps_backups() {
+        if self.stage.views_in_phase().is_none() {
             return;
         }
         let places = self.refill_places();
         if !rows_fit(&self.ctx.config().spec) {
             return self.watch_backups(&places);
         }
-        while let Some(changed) = self.stage.views_mut().drop_surplus(&places) {
+        while let Some(changed) =
+            self.stage.views_in_phase().and_then(|it| it.drop_surplus(&places))
+        {
             let cause = format!("{} has more copies than wanted", shards_text(&changed.shards));
             self.change_views(&changed, cause);
         }
-        let mut changed = self.stage.views_mut().order_fills(&places);
+        let mut changed = self.order_copies(|views| views.order_fills(&places));
         self.watch_backups(&places);
         if changed.shards.is_empty() {
-            changed = self.stage.views_mut().order_spread(&places);
+            changed = self.order_copies(|views| views.order_spread(&places));
         }
         if changed.shards.is_empty() {
             return;
         }
-        self.set_filled();
+        // The map has the data threads of filled copies.
+        let filled = self.stage.views().all().filled_threads();
+        self.stage.set_map(self.stage.map().clone().with_filled(filled));
         self.change_views(&changed, format!("another copy of {}", shards_text(&changed.shards)));
     }
 
-    fn keeps_backups(&self) -> bool {
-        self.has_replicas()
-            && self.stage.is_in_phase()
-            && !self.stage.is_stopping()
-            && self.stage.views().are_settled()
+    fn order_copies(
+        &mut self,
+        order: impl FnOnce(&mut SettledViews) -> ChangedViews,
+    ) -> ChangedViews {
+        self.stage.views_in_phase().map(order).unwrap_or_default()
     }
 
     /// The shards that lack a backup and can get none now.
     fn without_place(&self, places: &RefillPlaces) -> Vec<ShardId> {
-        let (views, fills) = (self.stage.views(), rows_fit(&self.ctx.config().spec));
+        let (views, fills) = (self.stage.views().all(), rows_fit(&self.ctx.config().spec));
         let mut lacking = self.lacking_backups();
         lacking.retain(|shard| {
-            let view = views.all().get(shard.0 as usize);
+            let view = views.view(*shard);
             view.is_some_and(|view| !fills || !views.can_be_filled(view, places))
         });
         lacking
@@ -66,9 +70,10 @@ impl Core {
     /// warning, once.
     fn watch_backups(&mut self, places: &RefillPlaces) {
         let lacking = self.without_place(places);
-        if lacking.is_empty() || lacking == self.stage.views().told() {
+        let Some(views) = self.stage.views_in_phase() else { return };
+        if lacking.is_empty() || lacking == views.warned_of() {
+            views.set_warned_of(lacking);
             self.ctx.clear_deadline(Purpose::Backups);
-            self.stage.views_mut().set_told(lacking);
         } else {
             let at = self.ctx.now() + self.ctx.limits().replacement_ms;
             self.ctx.set_deadline_at_latest(Purpose::Backups, at);
@@ -77,21 +82,24 @@ impl Core {
 
     /// Shards have lacked a backup for a while.
     pub(super) fn warn_of_lacking_backups(&mut self) {
-        if self.keeps_backups() {
-            let lacking = self.without_place(&self.refill_places());
-            if lacking.is_empty() {
-                return;
-            }
-            let wanted = match self.ctx.config().spec.pservers.replicas {
-                1 => "no backup".to_owned(),
-                replicas => format!("fewer than {replicas} backups"),
-            };
-            let has = if lacking.len() == 1 { "has" } else { "have" };
-            self.ctx.warn(format!(
-                "{} {has} {wanted}: no other host has a pserver with room for one (pservers.replicas)",
-                shards_text(&lacking)
-            ));
-            self.stage.views_mut().set_told(lacking);
+        if self.stage.views_in_phase().is_none() {
+            return;
+        }
+        let lacking = self.without_place(&self.refill_places());
+        if lacking.is_empty() {
+            return;
+        }
+        let wanted = match self.ctx.config().spec.pservers.replicas {
+            1 => "no backup".to_owned(),
+            replicas => format!("fewer than {replicas} backups"),
+        };
+        let has = if lacking.len() == 1 { "has" } else { "have" };
+        self.ctx.warn(format!(
+            "{} {has} {wanted}: no other host has a pserver with room for one (pservers.replicas)",
+            shards_text(&lacking)
+        ));
+        if let Some(views) = self.stage.views_in_phase() {
+            views.set_warned_of(lacking);
         }
     }
 
@@ -135,43 +143,35 @@ impl Core {
             (slot, self.stage.map().turn(slot, shard) % threads)
         };
         let in_use = spec.pservers.count as usize;
+        let views = self.stage.views().settled();
         RefillPlaces {
             pservers,
             copies,
             in_use,
             senders: self.stage.map().iter().map(sender).collect(),
-            avoided: self.stage.views().avoided_paths(self.ctx.now()),
+            avoided: views.map(|it| it.avoided_paths(self.ctx.now())).unwrap_or_default(),
         }
-    }
-
-    /// The map has the data threads of filled copies.
-    fn set_filled(&mut self) {
-        let filled = self.stage.views().filled_threads();
-        self.stage.set_map(self.stage.map().clone().with_filled(filled));
     }
 
     /// A primary waits for a filled copy from now on, which has everything.
     pub(super) fn copy_filled(
         &mut self,
-        primary: Member,
         epoch: Epoch,
-        (shard, term): (ShardId, Term),
-        (backup, order): (Member, ViewVersion),
+        served: ServedShard,
+        backup: Member,
+        order: ViewVersion,
     ) {
-        let settled = self.stage.is_in_phase() && self.stage.views().are_settled();
-        if epoch != self.ctx.epoch() || !settled {
-            return;
-        }
-        let filled = self.stage.views_mut().filled(primary, (shard, term), (backup, order));
-        if let Some(changed) = filled {
-            self.change_views(&changed, format!("{} has a copy of shard {shard}", backup.slot));
+        let views = self.views_of(epoch);
+        if let Some(changed) = views.and_then(|views| views.filled(served, backup, order)) {
+            let cause = format!("{} has a copy of shard {}", backup.slot, served.shard);
+            self.change_views(&changed, cause);
         }
     }
 
     /// The refills under way.
     pub(super) fn refills(&self) -> Vec<RefillView> {
         let mut refills = Vec::new();
-        for view in self.stage.views().all() {
+        for view in self.stage.views().all().iter() {
             for fill in view.open_fills() {
                 let (shard, from, to) = (view.shard, view.primary.slot, fill.member.slot);
                 let beat = self.fleet.member(view.primary).map(|holder| &holder.beat.fills);

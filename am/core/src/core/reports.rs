@@ -13,6 +13,7 @@ use super::Core;
 use crate::action::ConnectionId;
 use crate::failure::JobFailure;
 use crate::stage::RestoredShards;
+use crate::stage::replicas::ServedShard;
 
 impl Core {
     /// A container reports.
@@ -79,22 +80,23 @@ impl Core {
         }
     }
 
-    fn replica_report(&mut self, member: Member, report: Report) {
+    fn replica_report(&mut self, primary: Member, report: Report) {
         match report {
             Report::ViewTaken { epoch, shard, term, version: _ } => {
-                self.view_taken(member, epoch, shard, term);
+                self.view_taken(epoch, ServedShard { primary, shard, term });
             }
             Report::Lagging { epoch, shard, term, member: backup } => {
-                self.backup_lags(member, epoch, (shard, term), backup);
+                self.backup_lags(epoch, ServedShard { primary, shard, term }, backup);
             }
             Report::InSync { epoch, shard, term, member: backup, order } => {
-                self.copy_filled(member, epoch, (shard, term), (backup, order));
+                let served = ServedShard { primary, shard, term };
+                self.copy_filled(epoch, served, backup, order);
             }
             Report::Ahead { epoch, shard, term, member: ahead } => {
-                self.copy_is_ahead(member, epoch, (shard, term), ahead);
+                self.copy_is_ahead(epoch, ServedShard { primary, shard, term }, ahead);
             }
             Report::ShardDrained { epoch, shard, term, version, number } => {
-                self.shard_drained(member, epoch, ShardStop { shard, term, version }, number);
+                self.shard_drained(primary, epoch, ShardStop { shard, term, version }, number);
             }
             other => debug_assert!(false, "not a report about copies: {other:?}"),
         }

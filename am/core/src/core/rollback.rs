@@ -63,7 +63,8 @@ impl Core {
         // In the other stages the shards are not needed any more, or are about to be loaded anyway.
         let rolls_back = self.stage.is_in_phase() || self.stage.kind() == StageKind::Restoring;
         // A pserver without copies of shards has nothing to lose.
-        let holds = !self.stage.map().copies_of(slot).is_empty() || self.stage.views().names(slot);
+        let holds =
+            !self.stage.map().copies_of(slot).is_empty() || self.stage.views().all().names(slot);
         if !rolls_back || !holds {
             if self.has_replicas() && self.stage.is_in_phase() {
                 self.nothing_to_promote(slot);
@@ -71,8 +72,8 @@ impl Core {
             return;
         }
         if self.stage.is_in_phase() && self.stage.views().are_settled() {
-            if let Err(cause) = self.fail_over(slot, cause) {
-                self.roll_back(cause);
+            if let Err(none_left) = self.fail_over(slot, cause) {
+                self.roll_back(format!("{slot} {cause}; {none_left}"));
             }
             return;
         }
@@ -215,7 +216,7 @@ impl Core {
         // One without copies may have to fill some, and learns by the views that the job has replicas.
         let all = || self.stage.map().iter().map(|(shard, _)| shard).collect();
         let viewed = if shards.is_empty() { all() } else { shards.clone() };
-        let views = self.stage.views().wire(&viewed, turn, &self.fleet);
+        let views = self.stage.views().all().wire(&viewed, turn, &self.fleet);
         let base = self.checkpoints.base().map(|base| {
             let file = |shard: &ShardId| {
                 let file = base.manifest.shards.get(shard.0 as usize);

@@ -51,12 +51,11 @@ impl Core {
             return self.fail(JobFailure::new(ExitCode::Internal, message));
         }
         self.cut_ended(ended.map(CutEnded::with_own_limit));
-        let settled = self.stage.is_in_phase() && self.stage.views().are_settled();
         let backup = holders.into_iter().find(|slot| !self.stage.holds(*slot, shard));
-        let Some(backup) = backup.filter(|_| settled) else {
+        let (Some(backup), Some(views)) = (backup, self.stage.views_in_phase()) else {
             return;
         };
-        if let Some(changed) = self.stage.views_mut().leave_out_copy(shard, backup) {
+        if let Some(changed) = views.leave_out_copy(shard, backup) {
             self.ctx.warn(format!("{what}; the copy of {backup} is not used any more"));
             self.change_views(&changed, what);
         }

@@ -60,7 +60,7 @@ impl Core {
         match slot.role {
             Role::Pserver if spec.pservers.spares == 0 => false,
             Role::Pserver => {
-                let (map, views) = (self.stage.map(), self.stage.views());
+                let (map, views) = (self.stage.map(), self.stage.views().all());
                 !map.is_empty() && map.copies_of(slot).is_empty() && !views.names(slot)
             }
             Role::Trainer => {

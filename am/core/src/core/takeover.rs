@@ -113,7 +113,7 @@ impl Core {
                         last_views(&journal, epoch, self.stage.map().len())
                 {
                     self.stage.views_mut().take_over(views, placed);
-                    self.stage.set_map(ShardMap::new(self.stage.views().holders()));
+                    self.stage.set_map(ShardMap::new(self.stage.views().all().holders()));
                 }
                 self.adopt(kept);
             }
@@ -264,12 +264,12 @@ impl Core {
 
     /// The slots of pservers that held shards and are not here, and whether each was a primary.
     pub(super) fn pservers_gone(&mut self) -> BTreeMap<Slot, bool> {
-        let (map, views) = (self.stage.map().clone(), self.stage.views().clone());
+        let (map, views) = (self.stage.map().clone(), self.stage.views().all().clone());
         let fleet = &self.fleet;
         let missing = self.stage.takeover().map(|takeover| takeover.missing(&map));
         let mut gone: BTreeMap<Slot, bool> =
             missing.into_iter().flatten().map(|slot| (slot, true)).collect();
-        for view in views.all() {
+        for view in views.iter() {
             for member in view.in_sync.iter().filter(|member| fleet.member(**member).is_none()) {
                 *gone.entry(member.slot).or_default() |= view.primary == *member;
             }
@@ -325,7 +325,7 @@ impl Core {
         let views = self.stage.views();
         let all_copies = views.are_settled() && !Mutation::TakeoverTrustsPrimaries.is_on();
         let positions = takeover.positions(phase, |slot, shard| match all_copies {
-            true => views.counts(slot, shard),
+            true => views.all().counts(slot, shard),
             false => map.holds(slot, shard),
         });
         let busy = takeover.busy(epoch, phase);

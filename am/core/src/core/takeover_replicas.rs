@@ -10,11 +10,10 @@ use heddle_protocol::control::{ReplicaState, ShardState};
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId};
 
 use super::Core;
-use super::failover::shards_text;
 use crate::fleet::Fleet;
 use crate::record::{Record, RecordedView};
-use crate::stage::replicas::{ChangedViews, ReplicasLost};
 use crate::stage::shard_map::ShardMap;
+use crate::stage::shard_names::shards_text;
 use crate::stage::takeover::Takeover;
 
 /// Copies of shards that each pserver was ordered to load, ascending.
@@ -62,11 +61,11 @@ impl Core {
     /// Whether no copy that has registered follows a view which the journal does not have.
     fn views_are_current(&mut self) -> bool {
         let epoch = self.ctx.epoch();
-        let (views, fleet) = (self.stage.views().clone(), &self.fleet);
+        let (views, fleet) = (self.stage.views().all().clone(), &self.fleet);
         let Some(takeover) = self.stage.takeover() else {
             return false;
         };
-        views.all().iter().all(|view| {
+        views.iter().all(|view| {
             let copy = |member: &Member| whole_copy(takeover, fleet, epoch, *member, view.shard);
             let recorded = (view.term, view.version);
             view.in_sync
@@ -95,11 +94,11 @@ impl Core {
             return false;
         }
         let epoch = self.ctx.epoch();
-        let (views, fleet) = (self.stage.views().clone(), &self.fleet);
+        let (views, fleet) = (self.stage.views().all().clone(), &self.fleet);
         let Some(takeover) = self.stage.takeover() else {
             return false;
         };
-        views.all().iter().all(|view| {
+        views.iter().all(|view| {
             holds(view, &|member| whole_copy(takeover, fleet, epoch, member, view.shard).is_some())
         })
     }
@@ -113,11 +112,11 @@ impl Core {
             return "a copy follows a view that is not in the journal".to_owned();
         }
         let epoch = self.ctx.epoch();
-        let (views, fleet) = (self.stage.views().clone(), &self.fleet);
+        let (views, fleet) = (self.stage.views().all().clone(), &self.fleet);
         let Some(takeover) = self.stage.takeover() else {
             return String::new();
         };
-        let lost = views.all().iter().filter(|view| {
+        let lost = views.iter().filter(|view| {
             let whole =
                 |member: &Member| whole_copy(takeover, fleet, epoch, *member, view.shard).is_some();
             !view.in_sync.iter().any(whole)
@@ -133,30 +132,25 @@ impl Core {
         let Some(takeover) = self.stage.takeover().map(std::mem::take) else {
             return false;
         };
-        let fleet = &self.fleet;
-        let kept = self
-            .stage
-            .views_mut()
-            .keep(|member, shard| whole_copy(&takeover, fleet, epoch, member, shard).is_some());
-        let changed = match kept {
-            ReplicasLost::Nothing => ChangedViews::default(),
-            ReplicasLost::Changed(changed) => changed,
-            ReplicasLost::NoneLeft(_) => {
-                debug_assert!(false, "asked before");
-                return false;
-            }
+        let (fleet, settled) = (&self.fleet, self.stage.views_mut().settled_mut());
+        let kept = settled.map(|views| {
+            views.keep(|member, shard| whole_copy(&takeover, fleet, epoch, member, shard).is_some())
+        });
+        let Some(Ok(changed)) = kept else {
+            debug_assert!(false, "asked before");
+            return false;
         };
         let serves = |member, shard, term| {
             whole_copy(&takeover, fleet, epoch, member, shard)
                 .is_some_and(|(_, replica)| replica.primary && replica.term == term)
         };
-        self.stage.views_mut().await_primaries(serves);
-        let holders = self.stage.views().holders();
-        let placed = self.stage.views().placed().iter();
-        let here = placed.filter(|(member, _)| self.fleet.member(**member).is_some());
+        let Some(views) = self.stage.views_mut().settled_mut() else { return false };
+        views.await_primaries(serves);
+        let here = views.placed().iter().filter(|(member, _)| fleet.member(**member).is_some());
         let copies = here.map(|(member, shards)| (member.slot, shards.clone())).collect();
-        let filled = self.stage.views().filled_threads();
-        self.stage.set_map(ShardMap::new(holders).with_copies(copies).with_filled(filled));
+        let views = self.stage.views().all();
+        let map = ShardMap::new(views.holders()).with_copies(copies);
+        self.stage.set_map(map.with_filled(views.filled_threads()));
         if !changed.shards.is_empty() {
             let cause = "copies did not come back after the ApplicationMaster's restart".to_owned();
             if changed.sets > 0 {

@@ -136,12 +136,12 @@ impl Core {
 
 fn slot_view(slot: Slot, entry: &SlotEntry, now: MonotonicMs) -> SlotView {
     let empty = |state| SlotView::empty(slot, entry.incarnation, state);
-    match &entry.place {
+    match &entry.status {
         SlotStatus::Empty { .. } => empty(SlotState::Empty),
         SlotStatus::Asked => empty(SlotState::Asked),
         SlotStatus::Starting { .. } => empty(SlotState::Starting),
         SlotStatus::Held(holder) => SlotView {
-            state: match (holder.draining, holder.suspect) {
+            state: match (holder.draining, holder.link.is_silent()) {
                 (Some(_), _) => SlotState::Draining,
                 (None, true) => SlotState::Suspect,
                 (None, false) => SlotState::Running,

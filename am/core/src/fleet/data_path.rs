@@ -82,7 +82,7 @@ impl Fleet {
     fn outages(&self, ctx: &Context) -> Reports {
         let (now, suspect_ms) = (ctx.now(), ctx.limits().suspect_ms);
         let speaks = |holder: &RegisteredContainer| {
-            holder.connection.is_some() && now.since(holder.heard) < suspect_ms
+            holder.link.is_connected() && now.since(holder.last_seen) < suspect_ms
         };
         let mut reports = Reports::new();
         for trainer in self.slots.holders(Role::Trainer) {

@@ -66,7 +66,7 @@ impl Fleet {
         let index = self.extra.indices.clone().find(|index| {
             let entry = self.slots.entries.get(&Slot::trainer(*index));
             let is_empty =
-                entry.is_some_and(|entry| matches!(entry.place, SlotStatus::Empty { .. }));
+                entry.is_some_and(|entry| matches!(entry.status, SlotStatus::Empty { .. }));
             is_empty && !self.extra.wanted.contains_key(index)
         })?;
         self.extra.wanted.insert(index, None);
@@ -121,7 +121,7 @@ impl Fleet {
     pub(crate) fn is_unused_extra(&self, slot: Slot) -> bool {
         self.extra.has(slot) && !self.extra.is_wanted(slot) && {
             let entry = self.slots.entries.get(&slot);
-            entry.is_some_and(|entry| matches!(entry.place, SlotStatus::Empty { .. }))
+            entry.is_some_and(|entry| matches!(entry.status, SlotStatus::Empty { .. }))
         }
     }
 }

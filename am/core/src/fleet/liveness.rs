@@ -39,8 +39,7 @@ impl Fleet {
         };
         self.slots.connections.remove(&connection);
         if let Some(holder) = self.slots.holder_mut(member.slot) {
-            holder.connection = None;
-            holder.closed = Some(ctx.now());
+            holder.link.closes(ctx.now());
         }
         self.probe(member, ctx);
     }
@@ -51,8 +50,10 @@ impl Fleet {
         let Some(holder) = holder.filter(|holder| holder.member == member) else {
             return;
         };
-        if let (false, Some(endpoint)) = (holder.probing, holder.endpoints.first().copied()) {
-            holder.probing = true;
+        if let (false, Some(endpoint)) =
+            (holder.probe.is_under_way, holder.endpoints.first().copied())
+        {
+            holder.probe.is_under_way = true;
             ctx.push(Action::ProbePort { member, endpoint });
         }
     }
@@ -71,7 +72,7 @@ impl Fleet {
             return None;
         };
         let node = info.node.clone();
-        let away = self.slots.member(member).is_some_and(|holder| holder.connection.is_none());
+        let away = self.slots.member(member).is_some_and(|holder| !holder.link.is_connected());
         if !away || self.slots.container(member.slot) != Some(container) {
             return None;
         }
@@ -97,9 +98,11 @@ impl Fleet {
     ) -> Option<Loss> {
         let holder = self.slots.holder_mut(member.slot);
         let holder = holder.filter(|holder| holder.member == member)?;
-        holder.probing = false;
-        let is_news = holder.probed.replace(outcome) != Some(outcome);
-        if let (true, true, Some(words)) = (holder.suspect, is_news, silence_words(outcome)) {
+        holder.probe.is_under_way = false;
+        let is_news = holder.probe.outcome.replace(outcome) != Some(outcome);
+        if let (true, true, Some(words)) =
+            (holder.link.is_silent(), is_news, silence_words(outcome))
+        {
             ctx.warn(format!(
                 "{member_slot} on {host} {words}",
                 member_slot = member.slot,
@@ -128,7 +131,7 @@ impl Fleet {
         let mut next: Option<MonotonicMs> = None;
         let (mut lost, mut suspects) = (Vec::new(), Vec::new());
         for (slot, entry) in &mut self.slots.entries {
-            let deadline = match &mut entry.place {
+            let deadline = match &mut entry.status {
                 SlotStatus::Empty { .. } | SlotStatus::Asked => continue,
                 SlotStatus::Starting { since, .. } => {
                     let deadline = *since + limits.registration_ms;
@@ -143,14 +146,14 @@ impl Fleet {
                         lost.push(Loss::new(*slot, &cause, FailureClass::None, ""));
                     }
                     lost.extend(
-                        progress::loss_of(holder).filter(|_| holder.heard + limits.dead_ms > now),
+                        progress::loss_of(holder)
+                            .filter(|_| holder.last_seen + limits.dead_ms > now),
                     );
-                    let suspect = holder.heard + limits.suspect_ms;
-                    if suspect <= now && holder.heard + limits.dead_ms > now {
-                        suspects
-                            .push((holder.member, !std::mem::replace(&mut holder.suspect, true)));
+                    let suspect = holder.last_seen + limits.suspect_ms;
+                    if suspect <= now && holder.last_seen + limits.dead_ms > now {
+                        suspects.push((holder.member, holder.link.falls_silent()));
                     }
-                    let dead = holder.heard + limits.dead_ms;
+                    let dead = holder.last_seen + limits.dead_ms;
                     let silent =
                         if suspect > now { suspect } else { dead.min(now + PROBE_EVERY_MS) };
                     silent.min(drained_by(holder, &limits))
@@ -204,9 +207,9 @@ fn silent_for_too_long(
     now: MonotonicMs,
     limits: &Limits,
 ) -> Option<String> {
-    if holder.heard + limits.dead_ms <= now {
+    if holder.last_seen + limits.dead_ms <= now {
         let silent = seconds(limits.dead_ms);
-        let probed = holder.probed.and_then(silence_words);
+        let probed = holder.probe.outcome.and_then(silence_words);
         let why = probed.map_or_else(String::new, |words| format!(" and {words}"));
         return Some(format!("was not heard for {silent}{why}"));
     }

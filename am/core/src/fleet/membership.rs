@@ -108,9 +108,8 @@ impl Fleet {
         }
         let mut joining = std::mem::take(&mut self.slots.joining);
         joining.retain(|slot| self.slots.holder(*slot).is_some_and(|holder| !holder.joined));
-        let ready = |holder: &&RegisteredContainer| {
-            holder.connection.is_some() && holder.draining.is_none()
-        };
+        let ready =
+            |holder: &&RegisteredContainer| holder.link.is_connected() && holder.draining.is_none();
         let joiners: Vec<Member> = joining
             .iter()
             .filter_map(|slot| self.slots.holder(*slot))

@@ -7,6 +7,7 @@
 mod blameless;
 pub(crate) mod data_path;
 mod extra_trainers;
+pub(crate) mod link;
 pub(crate) mod liveness;
 pub(crate) mod membership;
 pub(crate) mod oom_retry;
@@ -266,9 +267,8 @@ impl Fleet {
 
     /// The trainer to write a model: the first with the lowest rank among those that are connected and not draining.
     pub(crate) fn exporter<R: Ord>(&self, rank: impl Fn(Member) -> R) -> Option<Member> {
-        let able = |holder: &&RegisteredContainer| {
-            holder.connection.is_some() && holder.draining.is_none()
-        };
+        let able =
+            |holder: &&RegisteredContainer| holder.link.is_connected() && holder.draining.is_none();
         let members = self.slots.holders(Role::Trainer).filter(able).map(|holder| holder.member);
         members.min_by_key(|member| rank(*member))
     }
@@ -317,7 +317,7 @@ impl Fleet {
     /// registers again.
     pub(crate) fn send(&self, slot: Slot, command: impl Into<Arc<Command>>, ctx: &mut Context) {
         if let Some(holder) = self.slots.holder(slot)
-            && let Some(connection) = holder.connection
+            && let Some(connection) = holder.link.connection()
         {
             let member = Some(holder.member);
             ctx.push(Action::Send { connection, member, command: command.into() });
@@ -349,9 +349,9 @@ impl Fleet {
     /// A container has sent a line.
     pub(crate) fn seen(&mut self, slot: Slot, ctx: &Context) {
         if let Some(holder) = self.slots.holder_mut(slot) {
-            holder.heard = ctx.now();
-            holder.suspect = false;
-            holder.probed = None;
+            holder.last_seen = ctx.now();
+            holder.link.line_came();
+            holder.probe.outcome = None;
         }
     }
 
@@ -426,16 +426,16 @@ impl Fleet {
             return error
                 .map_or(LossOutcome::NothingFollows, |error| LossOutcome::CrashLoop(error, None));
         };
-        if let Some(connection) = holder.connection
+        if let Some(connection) = holder.link.connection()
             && !self.ended_connections.contains_key(&connection)
         {
             ctx.push(Action::Disconnect { connection });
         }
-        let last_seen = holder.closed.unwrap_or(
-            if holder.connection.is_some() && now.since(holder.heard) < ctx.limits().suspect_ms {
+        let last_seen = holder.link.closed_at().unwrap_or(
+            if holder.link.is_connected() && now.since(holder.last_seen) < ctx.limits().suspect_ms {
                 now
             } else {
-                holder.heard
+                holder.last_seen
             },
         );
         let (member, joined) = (holder.member, holder.joined);
@@ -472,8 +472,8 @@ impl Fleet {
         }
         for (slot, entry) in &mut self.slots.entries {
             entry.wanted = false;
-            if let SlotStatus::Asked = entry.place {
-                entry.place = SlotStatus::Empty { not_before: ctx.now() };
+            if let SlotStatus::Asked = entry.status {
+                entry.status = SlotStatus::Empty { not_before: ctx.now() };
                 let member = Member { slot: *slot, incarnation: entry.incarnation };
                 ctx.order(ContainerOrder::CancelAsk(member));
             }

@@ -41,7 +41,7 @@ impl Fleet {
         }
         let runs_here = |slot: &Slot| self.slots.node(*slot) == Some(node);
         let starts =
-            |entry: &super::slots::SlotEntry| matches!(entry.place, SlotStatus::Starting { .. });
+            |entry: &super::slots::SlotEntry| matches!(entry.status, SlotStatus::Starting { .. });
         let entries = self.slots.entries.iter().filter(|(slot, _)| runs_here(slot));
         let here: Vec<(Slot, bool)> = entries.map(|(slot, entry)| (*slot, starts(entry))).collect();
         if here.is_empty() {

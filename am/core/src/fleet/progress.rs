@@ -46,7 +46,7 @@ impl Fleet {
 
     /// The steps that are computed without end, each with its trainer.
     pub(crate) fn stuck_steps(&self) -> Vec<(Member, LongStep)> {
-        let stuck = |(_, entry): (_, &SlotEntry)| match &entry.place {
+        let stuck = |(_, entry): (_, &SlotEntry)| match &entry.status {
             SlotStatus::Held(holder) => match holder.standstill {
                 Some(Standstill::Stuck(step)) => Some((holder.member, step)),
                 Some(Standstill::Hangs(_)) | None => None,

@@ -11,6 +11,7 @@ use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view;
 
+use super::link::{Link, PortProbe};
 use super::reservations::{are_trainers_smaller, step_back};
 use super::restart_policy::{self, Cause, FailureClass};
 use super::slots::{Admission, ContainerInfo, RegisteredContainer, SlotStatus};
@@ -186,7 +187,7 @@ impl Fleet {
         // The processes of a lost node may live on. One that still gets answers would never learn that it was replaced:
         // without a connection it registers again, is refused, and ends.
         let may_live = matches!(exit, Exit::NodeLost);
-        let connection = self.slots.holder(member.slot).and_then(|holder| holder.connection);
+        let connection = self.slots.holder(member.slot).and_then(|holder| holder.link.connection());
         if let Some(connection) = connection.filter(|_| !may_live) {
             // Its last report may still be on the way: the reason of an end is worth more than the end.
             self.ended_connections.insert(connection, member.slot);
@@ -260,9 +261,9 @@ impl Fleet {
             debug_assert!(false, "{slot} had a container");
             return;
         };
-        match entry.place {
+        match entry.status {
             SlotStatus::Asked => {
-                entry.place = SlotStatus::Empty { not_before: now };
+                entry.status = SlotStatus::Empty { not_before: now };
                 let incarnation = entry.incarnation;
                 self.slots.changed = true;
                 ctx.order(ContainerOrder::CancelAsk(Member { slot, incarnation }));
@@ -287,7 +288,7 @@ impl Fleet {
         let (member, pid) = (registration.member, registration.pid);
         let (container, host) =
             (registration.container.clone().map(ContainerName), registration.host.clone());
-        let asked = self.slots.entries.get(&member.slot).and_then(|entry| match entry.place {
+        let asked = self.slots.entries.get(&member.slot).and_then(|entry| match entry.status {
             SlotStatus::Asked => Some(entry.incarnation),
             SlotStatus::Empty { .. } | SlotStatus::Starting { .. } | SlotStatus::Held(_) => None,
         });
@@ -372,12 +373,9 @@ fn registered_container(
         pid,
         host,
         endpoints,
-        connection: Some(connection),
-        heard: ctx.now(),
-        closed: None,
-        suspect: false,
-        probing: false,
-        probed: None,
+        link: Link::Open(connection),
+        last_seen: ctx.now(),
+        probe: PortProbe::default(),
         draining: None,
         joined: false,
         registered: ctx.now(),

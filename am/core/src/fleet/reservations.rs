@@ -30,7 +30,7 @@ pub(super) fn step_back(
     let mut withdrawn = Vec::new();
     let lacks = slots.entries.iter().any(|(slot, entry)| {
         // One that waits before it is started again needs no room yet.
-        let waits = match entry.place {
+        let waits = match entry.status {
             SlotStatus::Empty { not_before } => not_before <= now,
             SlotStatus::Asked => true,
             SlotStatus::Starting { .. } | SlotStatus::Held(_) => false,
@@ -45,13 +45,13 @@ pub(super) fn step_back(
         if slot.role != Role::Pserver || serves(slot) {
             continue;
         }
-        match entry.place {
+        match entry.status {
             SlotStatus::Asked => {
                 withdrawn.push(Member { slot, incarnation: entry.incarnation });
-                entry.place = SlotStatus::Empty { not_before };
+                entry.status = SlotStatus::Empty { not_before };
             }
             SlotStatus::Empty { not_before: at } if at <= now => {
-                entry.place = SlotStatus::Empty { not_before };
+                entry.status = SlotStatus::Empty { not_before };
             }
             SlotStatus::Empty { .. } | SlotStatus::Starting { .. } | SlotStatus::Held(_) => {}
         }

@@ -66,9 +66,9 @@ impl Fleet {
             let Some(entry) = entry else {
                 continue;
             };
-            match entry.place {
+            match entry.status {
                 SlotStatus::Asked => {
-                    entry.place = SlotStatus::Empty { not_before: MonotonicMs(0) };
+                    entry.status = SlotStatus::Empty { not_before: MonotonicMs(0) };
                     let incarnation = entry.incarnation;
                     ctx.order(ContainerOrder::CancelAsk(Member { slot, incarnation }));
                 }

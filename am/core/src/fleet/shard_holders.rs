@@ -9,7 +9,7 @@ impl Fleet {
     pub(crate) fn answers(&self, slot: Slot) -> bool {
         self.slots.holder(slot).is_some_and(|holder| {
             let runs = |name| self.slots.containers.contains_key(name);
-            let connected = holder.connection.is_some() && !holder.suspect;
+            let connected = holder.link.is_connected() && !holder.link.is_silent();
             connected && holder.container.as_ref().is_none_or(runs)
         })
     }

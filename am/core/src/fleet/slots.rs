@@ -21,8 +21,8 @@ use heddle_protocol::control::{HeartbeatStats, LongStep};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 use heddle_protocol::spec::{PserverSpec, TrainerSpec};
 
+use super::link::{Link, PortProbe};
 use crate::action::{ConnectionId, ContainerName};
-use crate::event::Probe;
 use crate::time::MonotonicMs;
 
 /// Incarnations of a generation start above this multiple, so that a new attempt, which cannot know how
@@ -40,16 +40,10 @@ pub(crate) struct RegisteredContainer {
     pub host: String,
     /// Pserver: one per data thread.
     pub endpoints: Vec<SocketAddr>,
-    pub connection: Option<ConnectionId>,
+    pub link: Link,
     /// When the last line came.
-    pub heard: MonotonicMs,
-    /// When its connection closed without another having come.
-    pub closed: Option<MonotonicMs>,
-    pub suspect: bool,
-    /// A probe of its port is under way.
-    pub probing: bool,
-    /// The last outcome of a probe since its last line.
-    pub probed: Option<Probe>,
+    pub last_seen: MonotonicMs,
+    pub probe: PortProbe,
     /// Since when it is handing back its work.
     pub draining: Option<MonotonicMs>,
     /// Trainer: a member of the job, known to the pservers.
@@ -95,7 +89,7 @@ pub(crate) struct SlotEntry {
     /// Of the latest filling; 0 before the first.
     pub incarnation: Incarnation,
     pub wanted: bool,
-    pub place: SlotStatus,
+    pub status: SlotStatus,
     /// Containers that were ended for using more memory than they had.
     pub memory_retries: u32,
 }
@@ -164,7 +158,7 @@ impl Slots {
         let entry = || SlotEntry {
             incarnation: Incarnation(0),
             wanted: false,
-            place: SlotStatus::Empty { not_before: MonotonicMs(0) },
+            status: SlotStatus::Empty { not_before: MonotonicMs(0) },
             memory_retries: 0,
         };
         let slots = (0..pservers.slots()).map(Slot::pserver);
@@ -195,14 +189,14 @@ impl Slots {
 
     /// The registered container in a slot.
     pub(crate) fn holder(&self, slot: Slot) -> Option<&RegisteredContainer> {
-        match &self.entries.get(&slot)?.place {
+        match &self.entries.get(&slot)?.status {
             SlotStatus::Held(holder) => Some(holder),
             SlotStatus::Empty { .. } | SlotStatus::Asked | SlotStatus::Starting { .. } => None,
         }
     }
 
     pub(crate) fn holder_mut(&mut self, slot: Slot) -> Option<&mut RegisteredContainer> {
-        match &mut self.entries.get_mut(&slot)?.place {
+        match &mut self.entries.get_mut(&slot)?.status {
             SlotStatus::Held(holder) => Some(holder),
             SlotStatus::Empty { .. } | SlotStatus::Asked | SlotStatus::Starting { .. } => None,
         }
@@ -216,7 +210,7 @@ impl Slots {
     /// All registered containers of a role, by slot.
     pub(crate) fn holders(&self, role: Role) -> impl Iterator<Item = &RegisteredContainer> {
         self.entries.iter().filter(move |(slot, _)| slot.role == role).filter_map(|(_, entry)| {
-            match &entry.place {
+            match &entry.status {
                 SlotStatus::Held(holder) => Some(&**holder),
                 SlotStatus::Empty { .. } | SlotStatus::Asked | SlotStatus::Starting { .. } => None,
             }
@@ -233,7 +227,7 @@ impl Slots {
     /// The member at the other end of a connection; none if it has been replaced or given up.
     pub(crate) fn at(&self, connection: ConnectionId) -> Option<Member> {
         let holder = self.holder(*self.connections.get(&connection)?)?;
-        (holder.connection == Some(connection)).then_some(holder.member)
+        (holder.link.connection() == Some(connection)).then_some(holder.member)
     }
 
     /// Slots that are wanted, empty, and whose pause is over; each becomes `Asked` with a new incarnation. And when the
@@ -252,14 +246,14 @@ impl Slots {
             Role::Trainer => gang_min.is_none_or(|trainers| slot.index < trainers),
         };
         let has_container = |entry: &SlotEntry| {
-            matches!(entry.place, SlotStatus::Starting { .. } | SlotStatus::Held(_))
+            matches!(entry.status, SlotStatus::Starting { .. } | SlotStatus::Held(_))
         };
         let complete = gang_min.is_none()
             || self.entries.iter().all(|(slot, entry)| !needed(slot) || has_container(entry));
         self.rest_waits = !complete;
         let (mut asks, mut next) = (Vec::new(), None);
         for (slot, entry) in &mut self.entries {
-            let SlotStatus::Empty { not_before } = entry.place else {
+            let SlotStatus::Empty { not_before } = entry.status else {
                 continue;
             };
             if !entry.wanted || !(complete || needed(slot)) {
@@ -267,7 +261,7 @@ impl Slots {
             }
             if not_before <= now {
                 entry.incarnation = entry.incarnation.max(self.floor).next();
-                entry.place = SlotStatus::Asked;
+                entry.status = SlotStatus::Asked;
                 asks.push(Member { slot: *slot, incarnation: entry.incarnation });
             } else {
                 next = Some(next.map_or(not_before, |next: MonotonicMs| next.min(not_before)));
@@ -286,7 +280,7 @@ impl Slots {
         now: MonotonicMs,
     ) -> Option<Member> {
         let entry = self.entries.get_mut(&slot)?;
-        if !matches!(entry.place, SlotStatus::Asked)
+        if !matches!(entry.status, SlotStatus::Asked)
             || entry.incarnation != incarnation
             || !entry.wanted
         {
@@ -294,7 +288,7 @@ impl Slots {
         }
         let member = Member { slot, incarnation };
         let memory_retries = entry.memory_retries;
-        entry.place = SlotStatus::Starting { container: container.clone(), since: now };
+        entry.status = SlotStatus::Starting { container: container.clone(), since: now };
         self.containers.insert(
             container.clone(),
             ContainerInfo {
@@ -327,7 +321,7 @@ impl Slots {
             return Admission::Refused(format!("{} is not wanted any more", member.slot));
         }
         let superseded = || Admission::Refused(format!("{} has been replaced", member.slot));
-        let old = match &entry.place {
+        let old = match &entry.status {
             SlotStatus::Starting { container, .. } if entry.incarnation == member.incarnation => {
                 holder.container = Some(container.clone());
                 None
@@ -340,7 +334,7 @@ impl Slots {
                 holder.registered = current.registered;
                 holder.draining = current.draining;
                 holder.joined = current.joined;
-                let old = current.connection;
+                let old = current.link.connection();
                 if let Some(connection) = old {
                     self.connections.remove(&connection);
                 }
@@ -359,7 +353,7 @@ impl Slots {
                     && member.incarnation <= floor
                     && current.member.incarnation < member.incarnation =>
             {
-                current.connection
+                current.link.connection()
             }
             SlotStatus::Empty { .. }
             | SlotStatus::Asked
@@ -384,14 +378,14 @@ impl Slots {
         if slot.role == Role::Trainer && !holder.joined {
             self.joining.insert(slot);
         }
-        if let Some(connection) = holder.connection {
+        if let Some(connection) = holder.link.connection() {
             self.connections.insert(connection, slot);
         }
         let Some(entry) = self.entries.get_mut(&slot) else {
             debug_assert!(false, "{slot} is a slot of the job");
             return;
         };
-        let before = std::mem::replace(&mut entry.place, SlotStatus::Held(Box::new(holder)));
+        let before = std::mem::replace(&mut entry.status, SlotStatus::Held(Box::new(holder)));
         if !matches!(before, SlotStatus::Held(_)) {
             *self.held.entry(slot.role).or_default() += 1;
         }
@@ -403,7 +397,7 @@ impl Slots {
         debug_assert!(entry.is_some(), "{slot} is a slot of the job");
         let entry = entry?;
         self.changed = true;
-        let old = std::mem::replace(&mut entry.place, SlotStatus::Empty { not_before });
+        let old = std::mem::replace(&mut entry.status, SlotStatus::Empty { not_before });
         let container = match old {
             SlotStatus::Empty { .. } | SlotStatus::Asked => None,
             SlotStatus::Starting { container, .. } => Some(container),
@@ -413,7 +407,7 @@ impl Slots {
                 if let Some(held) = held {
                     *held = held.saturating_sub(1);
                 }
-                if let Some(connection) = holder.connection {
+                if let Some(connection) = holder.link.connection() {
                     self.connections.remove(&connection);
                 }
                 holder.container
@@ -424,7 +418,7 @@ impl Slots {
 
     /// The container in a slot, starting or registered.
     pub(crate) fn container(&self, slot: Slot) -> Option<&ContainerName> {
-        match &self.entries.get(&slot)?.place {
+        match &self.entries.get(&slot)?.status {
             SlotStatus::Empty { .. } | SlotStatus::Asked => None,
             SlotStatus::Starting { container, .. } => Some(container),
             SlotStatus::Held(holder) => holder.container.as_ref(),
@@ -435,8 +429,8 @@ impl Slots {
     pub(crate) fn forgive(&mut self, late_ms: u64, now: MonotonicMs) {
         let later = |at: MonotonicMs| (at + late_ms).min(now);
         for entry in self.entries.values_mut() {
-            match &mut entry.place {
-                SlotStatus::Held(holder) => holder.heard = later(holder.heard),
+            match &mut entry.status {
+                SlotStatus::Held(holder) => holder.last_seen = later(holder.last_seen),
                 SlotStatus::Starting { since, .. } => *since = later(*since),
                 SlotStatus::Empty { .. } | SlotStatus::Asked => {}
             }
@@ -474,7 +468,7 @@ mod tests {
             while slots.exhausted().is_none() {
                 let entry = slots.entries.get_mut(&slot).expect("it is a slot of the job");
                 entry.wanted = true;
-                entry.place = SlotStatus::Empty { not_before: MonotonicMs(0) };
+                entry.status = SlotStatus::Empty { not_before: MonotonicMs(0) };
                 let (asks, _) = slots.ask(MonotonicMs(0), None);
                 assert!(asks[0].incarnation > last, "numbers rise");
                 last = asks[0].incarnation;

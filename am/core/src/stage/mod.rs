@@ -15,6 +15,7 @@ pub(crate) mod placement;
 pub(crate) mod recovery_timing;
 pub(crate) mod replicas;
 pub(crate) mod shard_map;
+pub(crate) mod shard_names;
 pub(crate) mod stop;
 pub(crate) mod takeover;
 
@@ -31,7 +32,7 @@ use crate::time::MonotonicMs;
 use export::ModelExport;
 use local_losses::LocalLosses;
 use recovery_timing::RecoveryTimings;
-use replicas::ShardViews;
+use replicas::{SettledViews, ShardViews};
 use shard_map::ShardMap;
 use stop::StopOrder;
 use takeover::Takeover;
@@ -302,6 +303,21 @@ impl StageMachine {
 
     pub(crate) fn views_mut(&mut self) -> &mut ShardViews {
         &mut self.views
+    }
+
+    /// The views, while the job goes through its phases and copies can be promoted.
+    pub(crate) fn views_in_phase(&mut self) -> Option<&mut SettledViews> {
+        match self.is_in_phase() {
+            true => self.views.settled_mut(),
+            false => None,
+        }
+    }
+
+    /// The map gets the primaries and the data threads of the views. The slot `lost` has no copies any more.
+    pub(crate) fn follow_views(&mut self, lost: Option<Slot>) {
+        let views = self.views.all();
+        let map = self.map.with_primaries(views.holders(), lost);
+        self.map = map.with_filled(views.filled_threads());
     }
 
     /// Whether the slot holds the shard, with replicas as its primary.

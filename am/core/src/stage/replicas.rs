@@ -1,67 +1,108 @@
 //! Views of replicated shards: which copy serves, and which copies may be promoted (`pservers.replicas`).
 //!
-//! A view names the primary of a shard and its in-sync set, the copies that have every acknowledged update. The **term** grows
-//! when the primary changes and by nothing else: shards refuse streams of lower terms. The **version** orders the views of an
-//! epoch.
+//! ```text
+//!            all pservers are there          all copies are loaded: recorded
+//!  Unplaced ────────────────────────▶ Placed ────────────────────────────────▶ Settled
+//!     ▲                                 │                                         │
+//!     └────────── a new epoch ──────────┴─────────────────────────────────────────┘
+//! ```
 //!
-//! - A copy is promoted only if the primary waits for its confirmations, at every moment. So the set of a new epoch is in the
-//!   orders to load, before it is recorded, and a copy leaves it here before the primary stops waiting for it.
-//! - All shards of a lost pserver change in one record. No process receives a view before its record is durable: the journal
-//!   gate holds the commands back.
-//! - With two backups both survivors of a lost primary stay in the set. They may differ by updates that were never
-//!   acknowledged: the one that is promoted asks the other before it changes anything, and if that one has more, it is promoted
-//!   instead. Which one has more need not be known before, and a copy that is lost meanwhile costs nothing.
+//! The **term** of a view grows when the primary changes, and only then; the **version** orders the views of an epoch. What
+//! they promise, and why, is in `docs/replication.md`. All shards of a lost pserver change in one record. No process receives
+//! a view before its record is durable: the journal gate holds the commands back.
 //!
-//! Without replicas there are no views, and nothing here has an effect.
+//! A job without replicas stays `Unplaced`.
 
 mod hand_over;
 mod paths;
 mod refills;
 mod spread;
+mod view_list;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use heddle_protocol::control::{BackupPlace, FillOrder, ShardView};
 use heddle_protocol::ids::{Member, ShardId, Slot, Term, ViewVersion};
 
 pub(crate) use hand_over::{HandOverCause, HandedOver};
 pub(crate) use refills::{FailedFill, RefillPlace, RefillPlaces};
+pub(crate) use view_list::ViewList;
 
 use super::shard_map::ShardMap;
+use super::shard_names::shards_text;
 use crate::fleet::Fleet;
 use crate::record::RecordedView;
 use crate::time::MonotonicMs;
+use view_list::NO_VIEWS;
 
-/// The views of the present epoch, by shard.
+/// The views of the present epoch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ShardViews {
-    views: Vec<RecordedView>,
-    /// All copies were in the common state, and the views are recorded. Before that no copy can be promoted.
-    settled: bool,
+    epoch: EpochViews,
+    /// In the epochs before.
+    moves: Moves,
+}
+
+/// How far the views of an epoch are.
+#[derive(Clone, Debug, Default)]
+enum EpochViews {
+    /// Pservers are missing, or the job has no replicas.
+    #[default]
+    Unplaced,
+    /// In the orders to load. No copy can be promoted.
+    Placed(ViewList),
+    /// All copies were in the common state, and the views are recorded.
+    Settled(Box<SettledViews>),
+}
+
+/// How often shards got another primary in this attempt.
+#[derive(Clone, Copy, Debug, Default)]
+struct Moves {
+    promoted: u64,
+    handed_over: u64,
+}
+
+/// Recorded views: copies can be promoted, handed over and filled.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SettledViews {
+    views: ViewList,
     /// Promotions whose new primary does not serve yet.
     awaited: BTreeSet<ShardId>,
-    promoted: u64,
     /// The hand-over that was ordered.
     hand_over: Option<hand_over::OrderedHandOver>,
-    handed_over: u64,
     /// After a takeover: the copies that each pserver was ordered to load.
     placed: BTreeMap<Member, Vec<ShardId>>,
     /// Slots that were ordered to fill a copy in this epoch: they may still have it when a view does not name them any more.
     touched: BTreeSet<(Slot, ShardId)>,
     /// The shards that the last warning about missing backups named.
-    told: Vec<ShardId>,
+    warned_of: Vec<ShardId>,
     failed_paths: paths::FailedPaths,
+    moves: Moves,
 }
 
-/// What the loss of a pserver changes.
+/// A shard as a primary serves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ServedShard {
+    pub primary: Member,
+    pub shard: ShardId,
+    pub term: Term,
+}
+
+impl ServedShard {
+    /// Whether the view has this primary in this term.
+    fn is_of(self, view: &RecordedView) -> bool {
+        (view.primary, view.term) == (self.primary, self.term)
+    }
+}
+
+/// Shards without a copy: they have to return to the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ReplicasLost {
-    /// No shard had a copy there that counts.
-    Nothing,
-    /// These shards have another view: primaries that were lost are replaced by backups.
-    Changed(ChangedViews),
-    /// No copy of these shards is left.
-    NoneLeft(Vec<ShardId>),
+pub(crate) struct NoCopyLeft(Vec<ShardId>);
+
+impl fmt::Display for NoCopyLeft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no copy is left of {}", shards_text(&self.0))
+    }
 }
 
 /// Views that a decision has changed.
@@ -74,11 +115,18 @@ pub(crate) struct ChangedViews {
     pub sets: usize,
 }
 
+impl ChangedViews {
+    /// The change, if there is one.
+    fn if_any(self) -> Option<Self> {
+        Some(self).filter(|changed| !changed.shards.is_empty())
+    }
+}
+
 impl ShardViews {
     /// A new epoch begins: no copy is in its state yet. The numbers of promotions and hand-overs stay.
     pub(crate) fn begin_epoch(&mut self) {
-        let (promoted, handed_over) = (self.promoted, self.handed_over);
-        *self = Self { promoted, handed_over, ..Self::default() };
+        let moves = Moves { promoted: self.promoted(), handed_over: self.handed_over() };
+        *self = Self { epoch: EpochViews::Unplaced, moves };
     }
 
     /// The first views of an epoch, for the orders to load. `backups`: by shard.
@@ -92,12 +140,23 @@ impl ShardViews {
             let fills = Vec::new();
             Some(RecordedView { shard, term, version, primary, in_sync, fills, began_at: None })
         };
-        self.views = map.iter().zip(backups).filter_map(view).collect();
-        debug_assert_eq!(self.views.len(), map.len(), "all pservers are there");
-        self.settled = false;
+        let views: Vec<RecordedView> = map.iter().zip(backups).filter_map(view).collect();
+        debug_assert_eq!(views.len(), map.len(), "all pservers are there");
+        self.epoch = EpochViews::Placed(ViewList(views));
     }
 
-    /// The views that an earlier attempt recorded last, of all shards.
+    /// All copies are in the common state: the views as they are to be recorded. `None` unless they were placed just before.
+    pub(crate) fn settle(&mut self) -> Option<Vec<RecordedView>> {
+        let EpochViews::Placed(views) = &mut self.epoch else { return None };
+        let views = std::mem::take(views);
+        let recorded = views.0.clone();
+        let settled = SettledViews { views, ..SettledViews::default() };
+        self.epoch = EpochViews::Settled(Box::new(settled));
+        Some(recorded)
+    }
+
+    /// The views that an earlier attempt recorded last, of all shards. `placed`: the copies that each pserver was ordered to
+    /// load, ascending.
     pub(crate) fn take_over(
         &mut self,
         views: Vec<RecordedView>,
@@ -107,10 +166,68 @@ impl ShardViews {
             let shard = view.shard;
             view.fills.iter().map(move |fill| (fill.member.slot, shard)).collect::<Vec<_>>()
         };
-        self.touched = views.iter().flat_map(touched).collect();
-        (self.views, self.settled, self.placed) = (views, true, placed);
+        let touched = views.iter().flat_map(touched).collect();
+        let views = ViewList(views);
+        let settled = SettledViews { views, placed, touched, ..SettledViews::default() };
+        self.epoch = EpochViews::Settled(Box::new(settled));
     }
 
+    /// The views, by shard; none before they are placed.
+    pub(crate) fn all(&self) -> &ViewList {
+        match &self.epoch {
+            EpochViews::Unplaced => &NO_VIEWS,
+            EpochViews::Placed(views) => views,
+            EpochViews::Settled(settled) => &settled.views,
+        }
+    }
+
+    /// Whether the epoch has views: copies were placed.
+    pub(crate) fn are_placed(&self) -> bool {
+        !matches!(self.epoch, EpochViews::Unplaced)
+    }
+
+    /// The views, if copies can be promoted.
+    pub(crate) fn settled(&self) -> Option<&SettledViews> {
+        match &self.epoch {
+            EpochViews::Settled(settled) => Some(settled),
+            EpochViews::Unplaced | EpochViews::Placed(_) => None,
+        }
+    }
+
+    pub(crate) fn settled_mut(&mut self) -> Option<&mut SettledViews> {
+        match &mut self.epoch {
+            EpochViews::Settled(settled) => Some(settled),
+            EpochViews::Unplaced | EpochViews::Placed(_) => None,
+        }
+    }
+
+    /// Whether copies can be promoted.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.settled().is_some()
+    }
+
+    /// Promotions since the attempt began.
+    pub(crate) fn promoted(&self) -> u64 {
+        self.moves.promoted + self.settled().map_or(0, |views| views.moves.promoted)
+    }
+
+    /// Shards that were handed over since the attempt began.
+    pub(crate) fn handed_over(&self) -> u64 {
+        self.moves.handed_over + self.settled().map_or(0, |views| views.moves.handed_over)
+    }
+
+    /// Whether a hand-over was ordered and is not over.
+    pub(crate) fn is_handing_over(&self) -> bool {
+        self.settled().is_some_and(|views| views.hand_over.is_some())
+    }
+
+    /// Whether a promoted shard of this slot does not serve yet.
+    pub(crate) fn awaits(&self, slot: Slot) -> bool {
+        self.settled().is_some_and(|views| views.awaits(slot))
+    }
+}
+
+impl SettledViews {
     /// After a takeover: the copies that each pserver was ordered to load, ascending.
     pub(crate) fn placed(&self) -> &BTreeMap<Member, Vec<ShardId>> {
         &self.placed
@@ -122,157 +239,61 @@ impl ShardViews {
         self.awaited.extend(self.views.iter().filter(waits).map(|view| view.shard));
     }
 
-    /// The views, by shard.
-    pub(crate) fn all(&self) -> &[RecordedView] {
-        &self.views
-    }
-
-    /// Whether the slot holds a copy of the shard that counts.
-    pub(crate) fn counts(&self, slot: Slot, shard: ShardId) -> bool {
-        let of_slot = |view: &RecordedView| view.in_sync.iter().any(|member| member.slot == slot);
-        self.view(shard).is_some_and(of_slot)
-    }
-
-    /// Whether the epoch has views: copies were placed.
-    pub(crate) fn are_placed(&self) -> bool {
-        !self.views.is_empty()
-    }
-
-    /// Whether copies can be promoted.
-    pub(crate) fn are_settled(&self) -> bool {
-        self.settled
-    }
-
-    /// All copies are in the common state: the views as they are to be recorded.
-    pub(crate) fn settle(&mut self) -> Vec<RecordedView> {
-        self.settled = true;
-        self.views.clone()
-    }
-
-    /// Promotions since the attempt began.
-    pub(crate) fn promoted(&self) -> u64 {
-        self.promoted
-    }
-
-    /// The shards with fewer copies in their set than `copies`, ascending.
-    pub(crate) fn lacking(&self, copies: usize) -> Vec<ShardId> {
-        let lacks = |view: &&RecordedView| view.in_sync.len() < copies;
-        self.views.iter().filter(lacks).map(|view| view.shard).collect()
-    }
-
     /// The shards that the last warning about missing backups named.
-    pub(crate) fn told(&self) -> &[ShardId] {
-        &self.told
+    pub(crate) fn warned_of(&self) -> &[ShardId] {
+        &self.warned_of
     }
 
     /// A warning names these shards, or none lacks backups any more.
-    pub(crate) fn set_told(&mut self, shards: Vec<ShardId>) {
-        self.told = shards;
-    }
-
-    /// By shard: the backups that save their copy in a checkpoint with `files` files of each shard.
-    pub(crate) fn savers(&self, files: u32) -> BTreeMap<ShardId, BTreeSet<Slot>> {
-        let backups = |view: &RecordedView| -> BTreeSet<Slot> {
-            let others = view.in_sync.iter().filter(|member| **member != view.primary);
-            others.map(|member| member.slot).take(files.saturating_sub(1) as usize).collect()
-        };
-        let by_shard = self.views.iter().filter(|_| files > 1);
-        let by_shard = by_shard.map(|view| (view.shard, backups(view)));
-        by_shard.filter(|(_, backups)| !backups.is_empty()).collect()
+    pub(crate) fn set_warned_of(&mut self, shards: Vec<ShardId>) {
+        self.warned_of = shards;
     }
 
     /// Leaves a backup out of the set of one shard, since its copy is not equal to that of the primary.
     pub(crate) fn leave_out_copy(&mut self, shard: ShardId, slot: Slot) -> Option<ChangedViews> {
-        let view = self.view(shard)?;
-        let is_backup = view.primary.slot != slot;
-        if !is_backup || !view.in_sync.iter().any(|member| member.slot == slot) {
+        let is_primary = self.views.view(shard)?.primary.slot == slot;
+        if is_primary || !self.views.counts(slot, shard) {
             return None;
         }
-        match self.remove(|member, of| member.slot == slot && of == shard) {
-            ReplicasLost::Changed(changed) => Some(changed),
-            ReplicasLost::Nothing | ReplicasLost::NoneLeft(_) => None,
-        }
-    }
-
-    /// The slots that hold a copy which may be promoted, or serve, with their shards, ascending.
-    pub(crate) fn held(&self) -> BTreeMap<Slot, Vec<ShardId>> {
-        let mut held: BTreeMap<Slot, Vec<ShardId>> = BTreeMap::new();
-        for view in &self.views {
-            for member in &view.in_sync {
-                held.entry(member.slot).or_default().push(view.shard);
-            }
-        }
-        held
-    }
-
-    /// By shard: the slot of its primary.
-    pub(crate) fn holders(&self) -> Vec<Slot> {
-        self.views.iter().map(|view| view.primary.slot).collect()
-    }
-
-    fn view(&self, shard: ShardId) -> Option<&RecordedView> {
-        self.views.get(shard.0 as usize)
-    }
-
-    /// The views of these shards, for the journal.
-    pub(crate) fn recorded(&self, shards: &[ShardId]) -> Vec<RecordedView> {
-        shards.iter().filter_map(|shard| self.view(*shard)).cloned().collect()
-    }
-
-    /// The views of these shards, for pservers. `turn`: the place of a shard in the order in which a pserver deals its copies
-    /// to its data threads.
-    pub(crate) fn wire(
-        &self,
-        shards: &[ShardId],
-        turn: impl Fn(Slot, ShardId) -> usize,
-        fleet: &Fleet,
-    ) -> Vec<ShardView> {
-        let place = |shard: ShardId, member: &Member| {
-            let endpoints = &fleet.member(*member)?.endpoints;
-            let endpoint = *endpoints.get(turn(member.slot, shard) % endpoints.len().max(1))?;
-            let fills = &self.view(shard)?.fills;
-            let fill = fills.iter().find(|fill| fill.member == *member);
-            let fill = fill.map(|it| FillOrder { version: it.version, thread: it.thread });
-            Some(BackupPlace { member: *member, endpoint, fill })
-        };
-        let view = |shard: &ShardId| {
-            let view = self.view(*shard)?.clone();
-            let filling: Vec<Member> = view.open_fills().map(|fill| fill.member).collect();
-            let RecordedView { shard, term, version, primary, in_sync, fills: _, began_at } = view;
-            let others = in_sync.iter().filter(|member| **member != primary).chain(&filling);
-            let backups = others.filter_map(|member| place(shard, member)).collect();
-            Some(ShardView { shard, term, version, primary, in_sync, backups, began_at })
-        };
-        shards.iter().filter_map(view).collect()
+        self.remove(|member, of| member.slot == slot && of == shard).if_any()
     }
 
     /// The pserver in this slot is lost: its copies do not count any more.
-    pub(crate) fn lose(&mut self, slot: Slot) -> ReplicasLost {
+    ///
+    /// # Errors
+    /// Nothing changes if a shard would have no copy.
+    pub(crate) fn lose(&mut self, slot: Slot) -> Result<ChangedViews, NoCopyLeft> {
         self.keep(|member, _| member.slot != slot)
     }
 
-    /// Only these copies count: `is_whole` for a container and a shard. Nothing changes if a shard would have none.
-    pub(crate) fn keep(&mut self, is_whole: impl Fn(Member, ShardId) -> bool) -> ReplicasLost {
-        let none_left =
+    /// Only these copies count: `is_whole` for a container and a shard.
+    ///
+    /// # Errors
+    /// Nothing changes if a shard would have no copy.
+    pub(crate) fn keep(
+        &mut self,
+        is_whole: impl Fn(Member, ShardId) -> bool,
+    ) -> Result<ChangedViews, NoCopyLeft> {
+        let has_none =
             |view: &&RecordedView| !view.in_sync.iter().any(|member| is_whole(*member, view.shard));
         let lost: Vec<ShardId> =
-            self.views.iter().filter(none_left).map(|view| view.shard).collect();
-        if !lost.is_empty() {
-            return ReplicasLost::NoneLeft(lost);
+            self.views.iter().filter(has_none).map(|view| view.shard).collect();
+        match lost.is_empty() {
+            true => Ok(self.remove(|member, shard| !is_whole(member, shard))),
+            false => Err(NoCopyLeft(lost)),
         }
-        self.remove(|member, shard| !is_whole(member, shard))
     }
 
     /// Takes copies out of the sets; each set keeps one.
-    fn remove(&mut self, is_gone: impl Fn(Member, ShardId) -> bool) -> ReplicasLost {
+    fn remove(&mut self, is_gone: impl Fn(Member, ShardId) -> bool) -> ChangedViews {
         let mut changed = ChangedViews::default();
         let mut primaries: BTreeMap<Slot, usize> = BTreeMap::new();
-        for view in &self.views {
+        for view in self.views.iter() {
             if !is_gone(view.primary, view.shard) {
                 *primaries.entry(view.primary.slot).or_default() += 1;
             }
         }
-        for view in &mut self.views {
+        for view in &mut self.views.0 {
             let before = view.in_sync.len();
             let shard = view.shard;
             let fills = view.fills.len();
@@ -306,26 +327,21 @@ impl ShardViews {
         }
         // Its primaries go on with the view.
         self.hand_over.take_if(|order| order.has_any(&changed.shards));
-        self.promoted += changed.promoted.len() as u64;
+        self.moves.promoted += changed.promoted.len() as u64;
         self.awaited.extend(&changed.promoted);
-        match changed.shards.is_empty() {
-            true => ReplicasLost::Nothing,
-            false => ReplicasLost::Changed(changed),
-        }
+        changed
     }
 
     /// The primary of a shard asks to leave a backup out that does not keep up, or that it cannot reach. The backup leaves the
     /// sets of all shards of this primary: it is the path between the two, or the backup, that is slow.
     pub(crate) fn leave_out(
         &mut self,
-        primary: Member,
-        (shard, term): (ShardId, Term),
+        served: ServedShard,
         backup: Member,
         now: MonotonicMs,
     ) -> Option<ChangedViews> {
-        let view = self.view(shard)?;
-        let asks = view.primary == primary && view.term == term && backup != primary;
-        if !asks || !view.in_sync.contains(&backup) {
+        let (view, primary) = (self.views.view(served.shard)?, served.primary);
+        if !served.is_of(view) || backup == primary || !view.in_sync.contains(&backup) {
             return None;
         }
         self.failed_paths.fails(primary, backup, now);
@@ -335,23 +351,18 @@ impl ShardViews {
             .filter(|view| view.primary == primary)
             .map(|view| view.shard)
             .collect();
-        match self.remove(|member, shard| member == backup && of.contains(&shard)) {
-            ReplicasLost::Changed(changed) => Some(changed),
-            ReplicasLost::Nothing | ReplicasLost::NoneLeft(_) => None,
-        }
+        self.remove(|member, shard| member == backup && of.contains(&shard)).if_any()
     }
 
     /// A promoted primary reports that another copy of the set has changes which it lacks, and that it has made none: that copy
     /// is promoted instead.
     pub(crate) fn promote_instead(
         &mut self,
-        primary: Member,
-        (shard, term): (ShardId, Term),
+        served: ServedShard,
         ahead: Member,
     ) -> Option<ChangedViews> {
-        let view = self.views.get_mut(shard.0 as usize)?;
-        let is_current = view.primary == primary && view.term == term && ahead != primary;
-        if !is_current || !view.in_sync.contains(&ahead) {
+        let view = self.views.view_mut(served.shard)?;
+        if !served.is_of(view) || ahead == served.primary || !view.in_sync.contains(&ahead) {
             return None;
         }
         (view.primary, view.began_at) = (ahead, None);
@@ -359,18 +370,17 @@ impl ShardViews {
         (view.term, view.version) = (view.term.next(), view.version.next());
         let in_sync = &view.in_sync;
         view.fills.retain(|fill| in_sync.contains(&fill.member));
-        let shards = vec![shard];
+        let shards = vec![served.shard];
         self.hand_over.take_if(|order| order.has_any(&shards));
-        self.promoted += 1;
-        self.awaited.insert(shard);
+        self.moves.promoted += 1;
+        self.awaited.insert(served.shard);
         Some(ChangedViews { promoted: shards.clone(), shards, sets: 0 })
     }
 
     /// A primary serves in this view. Returns whether that ends the last promotion that was waited for.
-    pub(crate) fn taken(&mut self, member: Member, shard: ShardId, term: Term) -> bool {
-        let current =
-            self.view(shard).is_some_and(|view| (view.primary, view.term) == (member, term));
-        current && self.awaited.remove(&shard) && self.awaited.is_empty()
+    pub(crate) fn taken(&mut self, served: ServedShard) -> bool {
+        let is_current = self.views.view(served.shard).is_some_and(|view| served.is_of(view));
+        is_current && self.awaited.remove(&served.shard) && self.awaited.is_empty()
     }
 
     /// Whether a shard is not served by its new primary yet.
@@ -378,10 +388,8 @@ impl ShardViews {
         !self.awaited.is_empty()
     }
 
-    /// Whether a promoted shard of this slot does not serve yet.
-    pub(crate) fn awaits(&self, slot: Slot) -> bool {
-        let of_slot =
-            |shard: &ShardId| self.view(*shard).is_some_and(|view| view.primary.slot == slot);
-        self.awaited.iter().any(of_slot)
+    fn awaits(&self, slot: Slot) -> bool {
+        let mut views = self.awaited.iter().filter_map(|shard| self.views.view(*shard));
+        views.any(|view| view.primary.slot == slot)
     }
 }

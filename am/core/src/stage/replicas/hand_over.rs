@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use heddle_protocol::control::ShardStop;
 use heddle_protocol::ids::{Member, ShardId, Slot};
 
-use super::{ChangedViews, ShardViews};
+use super::{ChangedViews, SettledViews, ViewList};
 use crate::record::RecordedView;
 
 /// Shards that a primary was ordered to stop.
@@ -61,7 +61,7 @@ pub(crate) struct HandedOver {
     pub(crate) changed: ChangedViews,
 }
 
-impl ShardViews {
+impl SettledViews {
     /// Orders the hand-over that is wanted first. `is_there`: whether a slot can be reached; `serves`: whether it may serve
     /// shards. Returns the primary, and what it has to stop.
     pub(crate) fn order_hand_over(
@@ -70,7 +70,7 @@ impl ShardViews {
         serves: impl Fn(Slot) -> bool,
     ) -> Option<(Member, Vec<ShardStop>)> {
         debug_assert!(self.hand_over.is_none(), "one at a time");
-        let load = self.served();
+        let load = self.views.served();
         let can = |to: &Member| is_there(to.slot) && serves(to.slot);
         let mut sources: Vec<Member> = self.views.iter().map(|view| view.primary).collect();
         sources.retain(|from| is_there(from.slot));
@@ -91,15 +91,6 @@ impl ShardViews {
         self.hand_over = order;
         let order = self.hand_over.as_ref()?;
         Some((order.from, order.shards.values().map(|shard| shard.stop).collect()))
-    }
-
-    /// By slot: how many shards are served there.
-    pub(crate) fn served(&self) -> BTreeMap<Slot, usize> {
-        let mut served = BTreeMap::new();
-        for view in &self.views {
-            *served.entry(view.primary.slot).or_default() += 1;
-        }
-        served
     }
 
     /// The shards that leave a primary: all for which another copy can serve, or those of which such a copy's pserver serves at
@@ -157,11 +148,6 @@ impl ShardViews {
         sources.iter().find_map(|from| path_from(*from))
     }
 
-    /// Whether a hand-over was ordered and is not over.
-    pub(crate) fn is_handing_over(&self) -> bool {
-        self.hand_over.is_some()
-    }
-
     /// Whether this shard was ordered to stop.
     pub(super) fn is_stopping(&self, shard: ShardId) -> bool {
         self.hand_over.as_ref().is_some_and(|order| order.shards.contains_key(&shard))
@@ -188,7 +174,7 @@ impl ShardViews {
         let OrderedHandOver { from, cause, shards } = self.hand_over.take()?;
         let mut changed = ChangedViews::default();
         for (shard, StoppingShard { to, number, stop }) in shards {
-            let Some(view) = self.views.get_mut(shard.0 as usize) else { continue };
+            let Some(view) = self.views.view_mut(shard) else { continue };
             debug_assert_eq!(
                 (view.term, view.version),
                 (stop.term, stop.version),
@@ -204,16 +190,13 @@ impl ShardViews {
             changed.shards.push(shard);
             changed.promoted.push(shard);
         }
-        self.handed_over += changed.promoted.len() as u64;
+        self.moves.handed_over += changed.promoted.len() as u64;
         self.awaited.extend(&changed.promoted);
         Some(HandedOver { from, cause, changed })
     }
+}
 
-    /// Shards that were handed over since the attempt began.
-    pub(crate) fn handed_over(&self) -> u64 {
-        self.handed_over
-    }
-
+impl ViewList {
     /// Whether the slot can be emptied at no cost: it serves no shard, and each of its copies has `copies` others, as far as
     /// they can be had, and at least one. `stays`: whether a slot keeps its copies; `can_fill`: whether another copy of a
     /// shard can be filled.
@@ -224,7 +207,7 @@ impl ShardViews {
         stays: impl Fn(Slot) -> bool,
         can_fill: impl Fn(&RecordedView) -> bool,
     ) -> bool {
-        self.views.iter().filter(|view| view.in_sync.iter().any(|it| it.slot == slot)).all(|view| {
+        self.iter().filter(|view| view.in_sync.iter().any(|it| it.slot == slot)).all(|view| {
             let others = view.in_sync.iter().filter(|it| it.slot != slot && stays(it.slot)).count();
             view.primary.slot != slot && others > 0 && (others >= copies || !can_fill(view))
         })

@@ -9,9 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_protocol::ids::{Member, ShardId, Slot, Term, ViewVersion};
+use heddle_protocol::ids::{Member, ShardId, Slot, ViewVersion};
 
-use super::{ChangedViews, ReplicasLost, ShardViews};
+use super::{ChangedViews, ServedShard, SettledViews, ViewList};
 use crate::record::{RecordedFill, RecordedView};
 use crate::time::MonotonicMs;
 
@@ -57,7 +57,7 @@ impl RefillPlaces {
     /// Copies that a shard has or is getting, but those on nodes that leave.
     pub(super) fn staying(&self, view: &RecordedView) -> usize {
         let leaves = |slot| self.pservers.get(&slot).is_some_and(|place| !place.stays);
-        members(view).filter(|member| !leaves(member.slot)).count()
+        view.members().filter(|member| !leaves(member.slot)).count()
     }
 
     /// The data thread that gets a copy of this shard.
@@ -93,10 +93,10 @@ impl RefillPlaces {
         held: &'a BTreeMap<Slot, usize>,
         without: Option<Slot>,
     ) -> impl Iterator<Item = (&'a Slot, &'a RefillPlace)> + use<'a> {
-        let others = members(view).filter(|member| Some(member.slot) != without);
+        let others = view.members().filter(|member| Some(member.slot) != without);
         let of = others.filter_map(|member| self.pservers.get(&member.slot));
         let hosts: BTreeSet<String> = of.map(|place| place.host.clone()).collect();
-        let slots: BTreeSet<Slot> = members(view).map(|member| member.slot).collect();
+        let slots: BTreeSet<Slot> = view.members().map(|member| member.slot).collect();
         let held_by = |slot: &Slot| held.get(slot).copied().unwrap_or_default();
         let fits = move |slot: &Slot, place: &RefillPlace| {
             place.stays
@@ -113,11 +113,6 @@ impl RefillPlaces {
     }
 }
 
-/// The copies that a shard has or is getting.
-pub(super) fn members(view: &RecordedView) -> impl Iterator<Item = Member> + '_ {
-    view.in_sync.iter().copied().chain(view.open_fills().map(|fill| fill.member))
-}
-
 /// Orders a refill of the shard at this pserver.
 fn fill(view: &mut RecordedView, place: &RefillPlace, thread: usize) {
     let version = view.version.next();
@@ -127,13 +122,13 @@ fn fill(view: &mut RecordedView, place: &RefillPlace, thread: usize) {
     view.version = version;
 }
 
-impl ShardViews {
+impl SettledViews {
     /// Orders the refills that can begin now. Copies on nodes that leave do not count.
     pub(crate) fn order_fills(&mut self, places: &RefillPlaces) -> ChangedViews {
         let mut held: BTreeMap<Slot, usize> = BTreeMap::new();
         let (mut sending, mut receiving) = (BTreeSet::new(), BTreeSet::new());
         for (view, sender) in self.views.iter().zip(&places.senders) {
-            for member in members(view) {
+            for member in view.members() {
                 *held.entry(member.slot).or_default() += 1;
             }
             for fill in view.open_fills() {
@@ -144,7 +139,7 @@ impl ShardViews {
         let mut changed = ChangedViews::default();
         let stopping: BTreeSet<ShardId> =
             self.views.iter().map(|it| it.shard).filter(|it| self.is_stopping(*it)).collect();
-        for (view, sender) in self.views.iter_mut().zip(&places.senders) {
+        for (view, sender) in self.views.0.iter_mut().zip(&places.senders) {
             let is_busy = sending.contains(sender) || stopping.contains(&view.shard);
             if places.staying(view) >= places.copies || is_busy {
                 continue;
@@ -178,7 +173,7 @@ impl ShardViews {
         slot: Slot,
         places: &RefillPlaces,
     ) -> ChangedViews {
-        let view = self.views.get_mut(shard.0 as usize);
+        let view = self.views.view_mut(shard);
         let Some((view, place)) = view.zip(places.pservers.get(&slot)) else {
             return ChangedViews::default();
         };
@@ -191,29 +186,25 @@ impl ShardViews {
     /// it goes on, and the path counts as failed.
     pub(crate) fn fill_fails(
         &mut self,
-        primary: Member,
-        (shard, term): (ShardId, Term),
+        served: ServedShard,
         receiver: Member,
         now: MonotonicMs,
         places: &RefillPlaces,
     ) -> Option<FailedFill> {
-        let view = self.view(shard)?;
-        let is_current = view.primary == primary && view.term == term;
-        if !is_current || !view.open_fills().any(|fill| fill.member == receiver) {
+        let view = self.views.view(served.shard)?;
+        if !served.is_of(view) || !view.open_fills().any(|fill| fill.member == receiver) {
             return None;
         }
-        let held = self.held_copies();
+        let held = self.views.held_copies();
         let mut others = places.open_without(view, &held, Some(receiver.slot));
         let has_other =
             others.any(|(_, place)| place.member != receiver && !places.avoids(view, place));
-        self.failed_paths.fails(primary, receiver, now);
+        self.failed_paths.fails(served.primary, receiver, now);
         if !has_other {
             return Some(FailedFill::GoesOn);
         }
-        match self.remove(|member, of| member == receiver && of == shard) {
-            ReplicasLost::Changed(changed) => Some(FailedFill::Ends(changed)),
-            ReplicasLost::Nothing | ReplicasLost::NoneLeft(_) => None,
-        }
+        let changed = self.remove(|member, of| member == receiver && of == served.shard);
+        changed.if_any().map(FailedFill::Ends)
     }
 
     /// The paths that have failed, each from a primary to a backup.
@@ -221,46 +212,36 @@ impl ShardViews {
         self.failed_paths.avoided(now)
     }
 
-    /// Whether a shard is getting another copy, or can get one.
-    pub(crate) fn can_be_filled(&self, view: &RecordedView, places: &RefillPlaces) -> bool {
-        let held = self.held_copies();
-        view.open_fills().next().is_some() || places.open(view, &held).next().is_some()
-    }
-
     /// A primary reports that a copy has everything. Returns the changed view, unless another one holds by now.
     pub(crate) fn filled(
         &mut self,
-        primary: Member,
-        (shard, term): (ShardId, Term),
-        (member, order): (Member, ViewVersion),
+        served: ServedShard,
+        backup: Member,
+        order: ViewVersion,
     ) -> Option<ChangedViews> {
-        let view = self.views.get_mut(shard.0 as usize)?;
-        let is_current = view.primary == primary && view.term == term;
-        let is_open = view.open_fills().any(|fill| (fill.member, fill.version) == (member, order));
-        if !is_current || !is_open {
+        let view = self.views.view_mut(served.shard)?;
+        let is_open = view.open_fills().any(|fill| (fill.member, fill.version) == (backup, order));
+        if !served.is_of(view) || !is_open {
             return None;
         }
-        view.in_sync.push(member);
+        view.in_sync.push(backup);
         view.version = view.version.next();
-        self.failed_paths.works(primary, member);
+        self.failed_paths.works(served.primary, backup);
         // Its primary goes on with the view.
-        self.hand_over.take_if(|order| order.has_any(&[shard]));
-        Some(ChangedViews { shards: vec![shard], promoted: Vec::new(), sets: 1 })
-    }
-
-    /// The data threads of copies that were brought by a refill, or are being.
-    pub(crate) fn filled_threads(&self) -> BTreeMap<(Slot, ShardId), u32> {
-        let fills = self.views.iter().flat_map(|view| view.fills.iter().map(|it| (view.shard, it)));
-        fills.map(|(shard, fill)| ((fill.member.slot, shard), fill.thread)).collect()
+        self.hand_over.take_if(|order| order.has_any(&[served.shard]));
+        Some(ChangedViews { shards: vec![served.shard], promoted: Vec::new(), sets: 1 })
     }
 
     /// Whether the slot was ordered to fill a copy of the shard in this epoch.
     pub(crate) fn was_filled(&self, slot: Slot, shard: ShardId) -> bool {
         self.touched.contains(&(slot, shard))
     }
+}
 
-    /// Whether a view names a copy in this slot.
-    pub(crate) fn names(&self, slot: Slot) -> bool {
-        self.views.iter().any(|view| members(view).any(|member| member.slot == slot))
+impl ViewList {
+    /// Whether a shard is getting another copy, or can get one.
+    pub(crate) fn can_be_filled(&self, view: &RecordedView, places: &RefillPlaces) -> bool {
+        let held = self.held_copies();
+        view.open_fills().next().is_some() || places.open(view, &held).next().is_some()
     }
 }

@@ -4,33 +4,24 @@
 //! which that one has a backup. The backup is left out when the new copy is in sync. One at a time, since it is not urgent. Each
 //! step makes the numbers of copies more even, so it ends. Spares stay idle while as many pservers hold copies as before.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use heddle_protocol::ids::{Member, ShardId, Slot};
 
-use super::refills::{RefillPlaces, members};
-use super::{ChangedViews, ReplicasLost, ShardViews};
+use super::refills::RefillPlaces;
+use super::{ChangedViews, SettledViews};
 use crate::record::RecordedView;
 
-impl ShardViews {
-    /// By slot: copies that it holds or is getting.
-    pub(super) fn held_copies(&self) -> BTreeMap<Slot, usize> {
-        let mut held = BTreeMap::new();
-        for member in self.views.iter().flat_map(members) {
-            *held.entry(member.slot).or_default() += 1;
-        }
-        held
-    }
-
+impl SettledViews {
     /// Orders a refill that makes the numbers of copies more even.
     pub(crate) fn order_spread(&mut self, places: &RefillPlaces) -> ChangedViews {
         let needs_fill = |view: &RecordedView| {
             view.open_fills().next().is_some() || places.staying(view) < places.copies
         };
-        if self.is_handing_over() || self.views.iter().any(needs_fill) {
+        if self.hand_over.is_some() || self.views.iter().any(needs_fill) {
             return ChangedViews::default();
         }
-        let held = self.held_copies();
+        let held = self.views.held_copies();
         let held_by = |slot: &Slot| held.get(slot).copied().unwrap_or_default();
         let mut most: Vec<Slot> = places.staying_slots().collect();
         most.sort_by_key(|slot| (std::cmp::Reverse(held_by(slot)), *slot));
@@ -60,7 +51,7 @@ impl ShardViews {
     /// Leaves a backup out of the set of a shard that has more copies than wanted on nodes that stay: that of the pserver with
     /// the most copies.
     pub(crate) fn drop_surplus(&mut self, places: &RefillPlaces) -> Option<ChangedViews> {
-        let held = self.held_copies();
+        let held = self.views.held_copies();
         let stays: BTreeSet<Slot> = places.staying_slots().collect();
         let surplus = |view: &&RecordedView| {
             let staying = view.in_sync.iter().filter(|member| stays.contains(&member.slot)).count();
@@ -71,9 +62,6 @@ impl ShardViews {
         let backups = others.filter(|it| stays.contains(&it.slot));
         let most = backups.max_by_key(|it| (held.get(&it.slot).copied(), it.slot))?;
         let (shard, backup): (ShardId, Member) = (view.shard, *most);
-        match self.remove(|member, of| (member, of) == (backup, shard)) {
-            ReplicasLost::Changed(changed) => Some(changed),
-            ReplicasLost::Nothing | ReplicasLost::NoneLeft(_) => None,
-        }
+        self.remove(|member, of| (member, of) == (backup, shard)).if_any()
     }
 }
