@@ -208,6 +208,8 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     use heddle_storage::LocalStorage;
 
+    use heddle_protocol::view::WarningCode;
+
     use super::*;
     use crate::event_log::EventOutput;
     use crate::report::samples;
@@ -221,7 +223,7 @@ mod tests {
 
     fn log() -> EventLog {
         let log = EventLog::new(Attempt(1), EventOutput::LogOnly);
-        log.warn("the journal is 5 s late".to_owned());
+        log.warn(WarningCode::JournalDelayed, "the journal is 5 s late".to_owned());
         log
     }
 

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heddle_protocol::ids::{Attempt, Incarnation, Slot};
-use heddle_protocol::view::{History, JobEvent, NumberedEvent, Placement};
+use heddle_protocol::view::{History, JobEvent, NumberedEvent, Placement, WarningCode};
 
 use crate::event_ring::EventRing;
 use crate::notices::{log, notice};
@@ -77,8 +77,8 @@ impl EventLog {
     }
 
     /// Publishes something unexpected that the job survives.
-    pub fn warn(&self, text: String) {
-        self.publish(JobEvent::warning(text), |_, _| None);
+    pub fn warn(&self, code: WarningCode, text: String) {
+        self.publish(JobEvent::warning(code, text), |_, _| None);
     }
 
     /// Past losses, aborted checkpoints and warnings.
@@ -118,9 +118,9 @@ mod tests {
     #[test]
     fn warnings_of_the_preparation_follow_the_earlier_attempts() {
         let first = EventLog::new(Attempt(1), EventOutput::LogOnly);
-        first.warn("of attempt 1".to_owned());
+        first.warn(WarningCode::Unknown, "of attempt 1".to_owned());
         let second = EventLog::new(Attempt(2), EventOutput::LogOnly);
-        second.warn("of the preparation".to_owned());
+        second.warn(WarningCode::Unknown, "of the preparation".to_owned());
         second.continue_from(first.history(), first.recent());
         let texts: Vec<(u64, u32, String)> = second
             .recent()

@@ -138,12 +138,12 @@ impl EventRing {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     use heddle_protocol::ids::RunId;
-    use heddle_protocol::view::EventPage;
+    use heddle_protocol::view::{EventPage, WarningCode};
 
     use super::*;
 
     fn warning(text: impl Into<String>) -> JobEvent {
-        JobEvent::warning(text)
+        JobEvent::warning(WarningCode::Unknown, text)
     }
 
     fn progress(rows: u64) -> JobEvent {

@@ -3,6 +3,7 @@
 //! The newest checkpoint of the mirror is copied into the job's new checkpoint directory, with the claims of its lineage.
 //! The job then continues as from a directory of its own. Nothing is written to the mirror.
 
+use heddle_protocol::view::WarningCode;
 use heddle_storage::checkpoint::{
     CheckpointDir, CheckpointError, CommitError, DamagePolicy, Depth, Newest,
 };
@@ -112,11 +113,10 @@ async fn copy_newest(
         let newest = mirror.newest_below(&lineage, below, Depth::Shallow, on_corrupt).await;
         let Newest { checkpoint, damaged, .. } = newest.map_err(failed)?;
         for skipped in damaged {
-            events.warn(format!(
-                "--from {from}: {} is damaged: {}",
-                skipped.cut,
-                chain(&skipped.error)
-            ));
+            events.warn(
+                WarningCode::ImportDamaged,
+                format!("--from {from}: {} is damaged: {}", skipped.cut, chain(&skipped.error)),
+            );
         }
         let Some(checkpoint) = checkpoint else {
             return Err(ImportError::Empty { from: from.to_owned() });
@@ -131,7 +131,10 @@ async fn copy_newest(
             Err(CommitError::NotDone(error))
                 if error.is_damage() && on_corrupt == DamagePolicy::Previous =>
             {
-                events.warn(format!("--from {from}: {cut} is damaged: {}", chain(&error)));
+                events.warn(
+                    WarningCode::ImportDamaged,
+                    format!("--from {from}: {cut} is damaged: {}", chain(&error)),
+                );
                 below = Some(cut);
             }
             Err(source) => return Err(ImportError::Copy { from: from.to_owned(), source }),

@@ -30,7 +30,7 @@ use bytes::Bytes;
 use heddle_am_core::{Event, Record, RecordId, compact};
 use heddle_backoff::Backoff;
 use heddle_protocol::ids::Generation;
-use heddle_protocol::view;
+use heddle_protocol::view::{self, WarningCode};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
 use heddle_storage::{
     Mode, Reason, StorageError, StorePath, WriteError, chain, publish_small, sidecar_line,
@@ -231,7 +231,8 @@ impl Journal {
                 Err(_) => None,
             };
             if let Some(text) = warning {
-                let _driver_is_gone = notices.send(view::JobEvent::warning(text));
+                let _driver_is_gone =
+                    notices.send(view::JobEvent::warning(WarningCode::JournalDelayed, text));
             }
             if !retry {
                 return result;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use heddle_backoff::Backoff;
 use heddle_protocol::ids::{CutId, Generation};
 use heddle_protocol::spec::Location;
-use heddle_protocol::view::{JobEvent, MirrorView};
+use heddle_protocol::view::{JobEvent, MirrorView, WarningCode};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, CommitError, PassedOver};
 use heddle_storage::{StorageUrl, chain, connect};
 use tokio::sync::{mpsc, watch};
@@ -86,7 +86,10 @@ pub fn sources(mirrors: &[Location]) -> Vec<CheckpointDir> {
 pub fn report_passed_over(passed_over: &[PassedOver], events: &EventLog) {
     for PassedOver { cut, error } in passed_over {
         let error = chain(error);
-        events.warn(format!("checkpoint {cut}: another copy stands in for a file, since {error}"));
+        events.warn(
+            WarningCode::CopyUsed,
+            format!("checkpoint {cut}: another copy stands in for a file, since {error}"),
+        );
     }
 }
 
@@ -189,7 +192,8 @@ impl Mirror {
                     }
                 };
                 if let Some(text) = warning {
-                    let _driver_is_gone = notices.send(JobEvent::warning(text));
+                    let _driver_is_gone =
+                        notices.send(JobEvent::warning(WarningCode::MirrorDelayed, text));
                 }
                 if !self.is_behind() {
                     break;

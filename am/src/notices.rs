@@ -11,7 +11,7 @@ use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use heddle_protocol::view::JobEvent;
+use heddle_protocol::view::{JobEvent, WarningCode};
 
 use crate::report::event::{self, Weight};
 
@@ -65,7 +65,7 @@ impl LineQueue {
                 "{} events are not shown: the output was not read for a while",
                 std::mem::take(&mut self.dropped)
             );
-            return JobEvent::warning(text).to_json().ok();
+            return JobEvent::warning(WarningCode::EventsNotShown, text).to_json().ok();
         }
         let (weight, line) = self.lines.pop_front()?;
         if weight != Weight::Kept {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::plan_file::{PlanFile, PlanFileError};
-use heddle_protocol::view::JobEvent;
+use heddle_protocol::view::{JobEvent, WarningCode};
 use heddle_storage::{
     Mode, PathError, StorageError, StorageUrl, StorageUrlError, chain, connect, make_dirs,
     publish_small,
@@ -86,7 +86,7 @@ pub async fn keep(kept: KeptPlan, every: Duration, notices: mpsc::UnboundedSende
                 "{dir} was removed while the job runs: {outcome}; a container that needs another file of it cannot \
                  start any more: if the job ends for that, the same command continues it"
             );
-            let _ending = notices.send(JobEvent::warning(text));
+            let _ending = notices.send(JobEvent::warning(WarningCode::PlanRemoved, text));
         }
     }
 }

@@ -15,7 +15,7 @@ use heddle_protocol::ids::{CutId, Generation, RunId, SaveNo};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::model::{FORMAT_VERSION, ModelFile, save_dir, staging_prefix};
 use heddle_protocol::spec::{CheckpointSpec, Permissions};
-use heddle_protocol::view;
+use heddle_protocol::view::{self, WarningCode};
 use heddle_storage::chain;
 use heddle_storage::checkpoint::{
     CheckpointDir, CheckpointError, CommitError, DamagePolicy, Depth, Newest, RepairMode,
@@ -60,7 +60,7 @@ pub async fn open_with_retries(
         match CheckpointDir::open_or_create(Arc::clone(storage), root.clone()).await {
             Err(error) if error.is_retryable() && begun.elapsed() < OPEN_TIMEOUT => {
                 if let Some(text) = delay.failed(Instant::now(), &chain(&error)) {
-                    events.warn(text);
+                    events.warn(WarningCode::StorageDelayed, text);
                 }
                 tokio::time::sleep(RETRY_WAIT).await;
             }
@@ -191,7 +191,8 @@ impl Store {
                 match self.dir.repair(cut, Some(shard), RepairMode::Replace { own }).await {
                     Ok(repair) => {
                         for text in repair.texts() {
-                            let _driver_is_gone = notices.send(view::JobEvent::warning(text));
+                            let _driver_is_gone = notices
+                                .send(view::JobEvent::warning(WarningCode::CopyReplaced, text));
                         }
                         Stored::Done
                     }

@@ -15,7 +15,7 @@ use heddle_protocol::handshake::{
     Secret,
 };
 use heddle_protocol::ids::{Attempt, RunId};
-use heddle_protocol::view::{EventPage, JobView};
+use heddle_protocol::view::{EventPage, JobView, WarningCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
@@ -40,7 +40,7 @@ async fn server(gate: Option<Arc<PageGate>>) -> Server {
     let view = JobView::starting(run, "<img src=x onerror=alert(1)>", Attempt(1), 0);
     let (sender, view) = watch::channel(Arc::new(view));
     let log = EventLog::new(Attempt(1), EventOutput::LogOnly);
-    log.warn("late".to_owned());
+    log.warn(WarningCode::JournalDelayed, "late".to_owned());
     let shared = Arc::new(ApiState {
         run,
         secret: secret.clone(),

@@ -392,6 +392,8 @@ fn set_aside(view: &JobView) -> impl Iterator<Item = Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::view::WarningCode;
+
     use super::*;
 
     #[test]
@@ -416,7 +418,7 @@ mod tests {
             done: None,
             left_ms: None,
         };
-        let warning = JobEvent::warning("late");
+        let warning = JobEvent::warning(WarningCode::JournalDelayed, "late");
         let begun = Instant::now();
         // An hour of polls, two per second.
         let (mut lines, mut warnings) = (0, 0);

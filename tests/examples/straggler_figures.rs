@@ -97,7 +97,7 @@ fn rate(dir: &Path, consistency: &str, points: &str) -> Result<(f64, Option<Stra
     fs::write(dir.join("job.toml"), text)?;
     let mut run =
         Run::start_with(dir, "job.toml", &["--fresh", "--overwrite"], &[("FAILPOINTS", points)])?
-            .expecting(&["warning_raised"]);
+            .expecting(heddle_tests::logs::SLOWNESS);
     run.wait_for("training begins", LIMIT, |view| view.rows > 0)?;
     std::thread::sleep(NOTICED);
     let (from, rows) = (Instant::now(), run.view()?.rows);

@@ -16,7 +16,7 @@ pub const ANY: &[&str] = &[""];
 pub const KILLS: &[&str] = &["container_ended"];
 
 /// What may follow when the ResourceManager is away for a while.
-pub const RM_LOST: &[&str] = &["heartbeat_failed", "the ResourceManager has not responded"];
+pub const RM_LOST: &[&str] = &["heartbeat_failed", "commit_delayed"];
 
 /// Accepted in every job: a checkpoint that gives way to another loses its directory while savers write to it. On a busy
 /// machine a backup may take longer than `liveness.lag` to acknowledge (tests of replicas count the copies), and a save may
@@ -24,19 +24,40 @@ pub const RM_LOST: &[&str] = &["heartbeat_failed", "the ResourceManager has not 
 const ACCEPTED: [&str; 5] = [
     "shard_not_saved",
     "shard_file_not_written",
-    "does not keep up with",
-    "slower while a checkpoint was saved",
-    "worse-than-constant",
+    "backup_lags",
+    "save_slows_training",
+    "worse_than_constant",
 ];
 
 /// What any job on YARN may report: the nodes of a test cluster are small.
-pub const SMALL_NODES: &[&str] = &["the cluster granted no other node"];
+pub const SMALL_NODES: &[&str] = &["node_shared"];
+
+/// What may follow when a process stands still or cannot be reached.
+pub const SILENCE: &[&str] =
+    &["container_silent", "silence_explained", "pserver_unreachable", "refill_stalled"];
+
+/// What may follow when a trainer is slower than others.
+pub const SLOWNESS: &[&str] =
+    &["trainer_slow", "slow_trainer_replaced", "trainer_not_stopping", "extra_trainer_started"];
+
+/// What may follow when storage does not respond.
+pub const OUTAGE: &[&str] = &[
+    "storage_delayed",
+    "journal_delayed",
+    "mirror_delayed",
+    "commit_retried",
+    "copies_missing",
+    "load_retried",
+    "old_files_kept",
+    "export_retried",
+    "task_failed",
+];
 
 /// The log files of a process.
 pub const LOG_FILES: [&str; 3] = ["am.log", "pserver.log", "trainer.log"];
 
 /// Fails if one of these logs, each with the name of its process, has a WARN or ERROR line that contains none of the
-/// texts in `expected`.
+/// texts in `expected`: names of log events, which for a warning of the job are the names of its code.
 ///
 /// # Errors
 /// The lines, each with its process.

@@ -95,6 +95,11 @@ fn exit_codes_are_documented() {
 }
 
 #[test]
+fn warnings_are_documented() {
+    documented::check_warnings();
+}
+
+#[test]
 fn keys_that_pages_name_exist() {
     documented::check_named_keys();
 }

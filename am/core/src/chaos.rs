@@ -9,7 +9,7 @@ use heddle_protocol::control::{
     ChaosOrder, ChaosStep, Command, FaultTarget, OrderedFault, SESSION_LAPSES_MS,
 };
 use heddle_protocol::ids::Role;
-use heddle_protocol::view::ChaosView;
+use heddle_protocol::view::{ChaosView, WarningCode};
 use uuid::Uuid;
 
 use crate::action::Action;
@@ -45,7 +45,10 @@ impl FaultOrders {
         if let ChaosStep::Inject { target, fault } = order.step {
             check(target, fault, fleet, ctx)?;
             self.faults += 1;
-            ctx.warn(format!("an operator ordered a fault: {fault} of {target}"));
+            ctx.warn(
+                WarningCode::FaultOrdered,
+                format!("an operator ordered a fault: {fault} of {target}"),
+            );
             match target {
                 FaultTarget::Am => ctx.push(Action::Fault(fault)),
                 FaultTarget::Slot(slot) => fleet.send(slot, Command::Fault(fault), ctx),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use heddle_protocol::control::{Command, InstallTokens};
 use heddle_protocol::ids::{Member, Role, Slot};
-use heddle_protocol::view::CredentialsView;
+use heddle_protocol::view::{CredentialsView, WarningCode};
 
 use crate::context::Context;
 use crate::context::deadlines::Purpose;
@@ -117,7 +117,10 @@ impl JobCredentials {
     pub(crate) fn not_fetched(&mut self, error: String, is_first: bool, ctx: &mut Context) {
         if is_first {
             // The view counts the others.
-            ctx.warn(format!("tokens of HDFS could not be fetched, trying again: {error}"));
+            ctx.warn(
+                WarningCode::TokensNotFetched,
+                format!("tokens of HDFS could not be fetched, trying again: {error}"),
+            );
         }
         self.failures = self.failures.saturating_add(1);
         self.error = error;

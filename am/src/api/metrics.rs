@@ -115,7 +115,7 @@ mod tests {
             "heddle_checkpoint_last_duration_seconds 0.12\n",
             "heddle_checkpoint_last_bytes 4096\n",
             "heddle_checkpoints_given_up_total 1\n",
-            "heddle_warnings_total 1\n",
+            "heddle_warnings_total{code=\"journal_delayed\"} 1\n",
             "heddle_recovery_seconds{stretch=\"restart\"} 0.7\n",
             "heddle_slots{role=\"trainer\",state=\"running\"} 1\n",
             "heddle_container_incarnation{slot=\"pserver-0\"} 2\n",

@@ -239,7 +239,7 @@ pub(super) fn headers(headers: &mut HeaderMap, kind: &'static str) {
 #[cfg(test)]
 mod tests {
     use heddle_protocol::ids::Attempt;
-    use heddle_protocol::view::EventPage;
+    use heddle_protocol::view::{EventPage, WarningCode};
 
     use super::*;
     use crate::event_log::EventOutput;
@@ -328,7 +328,7 @@ mod tests {
     fn events_are_read_from_the_number_that_the_query_names() {
         let (_sender, pages) = pages();
         for n in 0..3 {
-            pages.events.warn(n.to_string());
+            pages.events.warn(WarningCode::Unknown, n.to_string());
         }
         let numbers = |query| {
             let answer = pages.read(EVENTS, query);
@@ -350,7 +350,7 @@ mod tests {
     fn events_for_slow_clients_are_bounded() {
         let (_sender, pages) = pages();
         for _ in 0..20 {
-            pages.events.warn("x".repeat(64 << 10));
+            pages.events.warn(WarningCode::Unknown, "x".repeat(64 << 10));
         }
         let mut slow = Vec::new();
         loop {

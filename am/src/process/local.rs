@@ -13,7 +13,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Mechanism;
 use heddle_protocol::ids::{Attempt, RunId};
 use heddle_protocol::spec::{JobSpec, LivenessTimes};
-use heddle_protocol::view::{self, JobState, JobView};
+use heddle_protocol::view::{self, JobState, JobView, WarningCode};
 use heddle_storage::checkpoint::Owner;
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
@@ -97,7 +97,7 @@ async fn lead_run(
     file: RunFile,
 ) -> Result<(Outcome, JobView), StartFailure> {
     for warning in &file.warnings {
-        log.warn(warning.clone());
+        log.warn(WarningCode::CheckpointDirLost, warning.clone());
     }
     let spec = dir.spec()?;
     let secret = dir.secret()?;

@@ -18,7 +18,7 @@ use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::spec::{self, JobSpec, Location, SpecDigest};
-use heddle_protocol::view::JobState;
+use heddle_protocol::view::{JobState, WarningCode};
 use heddle_storage::checkpoint::{
     CheckpointDir, Depth, Health, Owner, SkippedCheckpoint, StoredCheckpoint,
 };
@@ -166,7 +166,10 @@ async fn initial_checkpoint(
 ) -> Result<Option<Location>, StartFailure> {
     let init = warm_start::find(spec).await?;
     for error in init.iter().flat_map(|init| &init.damaged) {
-        events.warn(format!("model.init: an older checkpoint is used, since {error}"));
+        events.warn(
+            WarningCode::OlderInitUsed,
+            format!("model.init: an older checkpoint is used, since {error}"),
+        );
     }
     Ok(init.map(|init| init.location))
 }
@@ -213,7 +216,7 @@ fn warn_if_finished(ended: Option<&Outcome>, events: &EventLog) {
     else {
         return;
     };
-    events.warn(format!(
+    events.warn(WarningCode::AlreadyFinished, format!(
         "this job is finished and its model is {}; to start over, rerun with --fresh; to continue training, raise \
          data.passes and rerun with --resume",
         model.as_deref().unwrap_or("none")
@@ -269,10 +272,13 @@ impl Resumption<'_> {
         {
             return Err(failure);
         }
-        self.events.warn(format!(
-            "training starts over: the run in checkpoint.dir has trained no step yet, and {}",
-            failure.message
-        ));
+        self.events.warn(
+            WarningCode::TrainingStartsOver,
+            format!(
+                "training starts over: the run in checkpoint.dir has trained no step yet, and {}",
+                failure.message
+            ),
+        );
         request.fresh = true;
         self.earlier = ResumeMode::Fresh;
         self.of(dir, next, None).await.map(drop)

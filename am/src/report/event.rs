@@ -98,7 +98,7 @@ pub fn line(event: &JobEvent) -> EventLine<'_> {
             tracing::info!(text, "training_stopped_early");
         }),
         JobEvent::Warning { text, code } => shown(format!("warning: {text}"), move || {
-            tracing::warn!(text, code = code.as_ref().map(format::word), "warning_raised");
+            tracing::warn!(text, "{}", code.name());
         }),
         JobEvent::Ended { state, exit_code, message, model, .. } => {
             let log = move || tracing::info!(?state, %exit_code, message, model, "job_ended");

@@ -9,7 +9,7 @@ use heddle_protocol::table_statistics::TableStatistics;
 use heddle_protocol::view::{
     AbortedCheckpointView, ApplicationView, CheckpointView, DamagedCheckpointView, EndedView,
     EvaluationView, FirstFigures, JobState, JobView, Placement, RecoveryKind, RecoveryView,
-    SlotState, SlotView, TrainingPassView, WarningView,
+    SlotState, SlotView, TrainingPassView, WarningCode, WarningView,
 };
 
 use super::{JobReport, ReportFacts, RequestedContainers};
@@ -151,9 +151,10 @@ fn add_history(view: &mut JobView) {
     view.history.warnings.push_back(WarningView {
         at_ms: 1_700_000_012_000,
         text: "the journal is 7 s late and tried again: safe mode".into(),
-        code: None,
+        code: WarningCode::JournalDelayed,
     });
     view.history.warnings_total = 1;
+    view.history.warnings_by_code = [(WarningCode::JournalDelayed, 1)].into();
     view.history.first_figures = Some(FirstFigures { rows: 0, at_ms: 1_700_000_005_000 });
 }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use heddle_protocol::ids::Attempt;
-use heddle_protocol::view::{EventPage, JobEvent, NumberedEvent};
+use heddle_protocol::view::{EventPage, JobEvent, NumberedEvent, WarningCode};
 
 /// What a follower has printed, and where it reads on.
 #[derive(Debug, Default)]
@@ -47,6 +47,7 @@ impl EventCursor {
         // What is missing at the beginning of a later attempt's stream may have been printed.
         if asked < page.first && (asked > 0 || self.printed.is_empty()) {
             events.push(JobEvent::warning(
+                WarningCode::EventsNotShown,
                 "earlier events are not shown: the ApplicationMaster keeps the newest ones",
             ));
         }
@@ -70,10 +71,10 @@ impl EventCursor {
     fn in_words_of_a_follower(&mut self, event: JobEvent) -> Option<JobEvent> {
         match event {
             JobEvent::Started { attempt, .. } => match self.started.replace(attempt) {
-                Some(before) if before != attempt => Some(JobEvent::warning(format!(
-                    "the ApplicationMaster was started again, attempt {}",
-                    attempt.0
-                ))),
+                Some(before) if before != attempt => Some(JobEvent::warning(
+                    WarningCode::AmRestarted,
+                    format!("the ApplicationMaster was started again, attempt {}", attempt.0),
+                )),
                 _ => Some(event),
             },
             JobEvent::Ended { .. } => None,
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     fn warning(seq: u64, attempt: u32, text: &str) -> NumberedEvent {
-        let event = JobEvent::warning(text);
+        let event = JobEvent::warning(WarningCode::Unknown, text);
         NumberedEvent { seq, in_attempt: Attempt(attempt), event }
     }
 

@@ -28,6 +28,7 @@ mod spares;
 mod sparse_table;
 mod stragglers;
 mod training;
+mod warning;
 
 pub use chaos::ChaosView;
 pub use checkpoint_period::CheckpointPeriodView;
@@ -36,7 +37,7 @@ pub use event::JobEvent;
 pub use event_stream::{EventPage, NumberedEvent, readable_events};
 pub use history::{
     AbortedCheckpointView, DamagedCheckpointView, EndedView, FirstFigures, History,
-    StorageWaitView, WarningCode, WarningView,
+    StorageWaitView, WarningView,
 };
 pub use mirror::MirrorView;
 pub use model_saves::{ModelSavesView, OpenSaveView, PublishedSaveView};
@@ -45,6 +46,7 @@ pub use spares::{SpareCounts, SparesView};
 pub use sparse_table::SparseTableView;
 pub use stragglers::StragglersView;
 pub use training::TrainingPassView;
+pub use warning::WarningCode;
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

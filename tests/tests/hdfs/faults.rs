@@ -14,6 +14,7 @@ use heddle_tests::checkpoints::{content, cut};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::{HdfsJob, Shape, ends_well, sums};
 use heddle_tests::local::{Run, kill9, pid_of};
+use heddle_tests::logs;
 use nix::sys::signal::{Signal, kill};
 
 /// Longest wait for one thing; other builds may keep all cores busy.
@@ -187,7 +188,7 @@ fn a_job_on_hdfs_survives_an_outage_of_all_datanodes() -> Result<()> {
     let shape = Shape::passes(20);
     let job = HdfsJob::new(&cluster, "data", shape)?;
     let run = job.start(&[], "step-computed=sleep(10)")?;
-    let mut run = run.expecting(&["task_not_read", "warning_raised"]);
+    let mut run = run.expecting(&["task_not_read"]).expecting(logs::OUTAGE);
     checkpoints(&mut run, 1)?;
     for datanode in DATANODES {
         cluster.kill(datanode)?;

@@ -104,7 +104,7 @@ fn job_continues_from_mirrors_on_other_file_systems() -> Result<()> {
     let model = format!("output.model={here}/model");
     let settings = ["--set", &both, "--set", &model, "--set", "checkpoint.every=5 steps"];
     let running = job.start(&settings, "step-computed=sleep(200)")?;
-    let delayed = ["checkpoint_not_mirrored", "a mirror of the checkpoints"];
+    let delayed = ["checkpoint_not_mirrored", "mirror_delayed"];
     let mut running = running.expecting(&delayed);
     let before = running.wait_for("both mirrors have a checkpoint", LIMIT, |view| {
         view.mirrors.len() == 2 && view.mirrors.iter().all(|mirror| mirror.checkpoint.is_some())

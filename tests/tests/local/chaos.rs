@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use heddle_tests::local::{Ended, Run, heddle, write_libsvm};
-use heddle_tests::logs::KILLS;
+use heddle_tests::logs::{KILLS, SILENCE, SLOWNESS};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -81,7 +81,7 @@ fn seeded_faults_change_no_byte_and_are_reported() {
     assert_eq!(report["equals_reference"], true, "{report}");
     assert_eq!(report["faults"], faults.len(), "{report}");
     let (code, ..) = run
-        .expecting(&[KILLS, &["an operator ordered a fault", "_by_order"]].concat())
+        .expecting(&[KILLS, &["fault_ordered", "_by_order"]].concat())
         .finish(LIMIT)
         .expect("the run ends");
     assert_eq!(code, Some(0));
@@ -117,7 +117,7 @@ fn corrupted_files_and_slow_savers_change_no_byte() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.stdout.contains("the model has the bytes of the reference"), "{ended:?}");
     let (code, ..) = run
-        .expecting(&[KILLS, &["an operator ordered a fault", "_by_order", "damaged"]].concat())
+        .expecting(&[KILLS, &["fault_ordered", "_by_order", "damaged"]].concat())
         .finish(LIMIT)
         .expect("the run ends");
     assert_eq!(code, Some(0));
@@ -150,9 +150,11 @@ fn a_trainer_is_replaced_after_a_long_cut_alone() {
         let is_trainer = |it: &serde_json::Value| it["kind"] == "trainer";
         assert!(recoveries.iter().all(is_trainer), "{length}: {fault:#}");
     }
-    let expected = ["an operator ordered a fault", "_by_order", "warning_raised"];
-    let (code, ..) =
-        run.expecting(&[KILLS, &expected].concat()).finish(LIMIT).expect("the run ends");
+    let expected = ["fault_ordered", "_by_order"];
+    let (code, ..) = run
+        .expecting(&[KILLS, SILENCE, SLOWNESS, &expected].concat())
+        .finish(LIMIT)
+        .expect("the run ends");
     assert_eq!(code, Some(0));
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use heddle_protocol::ids::Slot;
 use heddle_protocol::view::{
-    CheckpointView, JobEvent, JobState, JobView, RecoveryKind, RecoveryView,
+    CheckpointView, JobEvent, JobState, JobView, RecoveryKind, RecoveryView, WarningCode,
 };
 use heddle_tests::local::{Lot, Run, heddle, kill9, pid_of, program};
 use heddle_tests::logs::KILLS;
@@ -244,7 +244,7 @@ fn local_recovery_reports_the_updates_that_the_counts_lack() {
     }
     let view = run.wait_for("work goes on", LIMIT, works).expect("a running step");
     lose(&mut run, &view, Slot::trainer(1));
-    let expected = [KILLS[0], "returned to step "];
+    let expected = [KILLS[0], "updates_lost"];
     let (code, events, stderr) = run.expecting(&expected).finish(LIMIT).expect("the run ends");
     assert_eq!(code, Some(0), "{stderr}");
     let (rows, view) = (counts(dir.path()), ended(&events));
@@ -270,7 +270,7 @@ fn local_recovery_reports_the_updates_that_the_counts_lack() {
     assert_eq!(view.updates_lost, Some(missing as u64));
     let end = format!(": {} updates are lost. To lose fewer,", first.unwrap_or(0));
     let told = events.iter().any(|event| match event {
-        JobEvent::Warning { text, .. } => {
+        JobEvent::Warning { text, code: WarningCode::UpdatesLost } => {
             text.starts_with("shard 0 returned to step ") && text.contains(&end)
         }
         _ => false,

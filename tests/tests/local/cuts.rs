@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::ids::{Incarnation, Slot};
-use heddle_protocol::view::{JobEvent, JobView};
+use heddle_protocol::view::{JobEvent, JobView, WarningCode};
 use heddle_tests::local::{Run, program, write_libsvm};
-use heddle_tests::logs::KILLS;
+use heddle_tests::logs::{KILLS, SILENCE};
 use heddle_tests::standstill::end_of;
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -21,8 +21,6 @@ const LIMIT: Duration = Duration::from_secs(180);
 /// the kernel removes the namespace of the test before.
 const STEPS: u32 = 1_600;
 const HEAL_AFTER: Duration = Duration::from_secs(5);
-/// What a cut may leave in the logs.
-const CUTS: &[&str] = &["warning_raised"];
 
 /// The kernel takes seconds to remove a namespace, and rules of others wait meanwhile: one job at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -146,9 +144,9 @@ impl CutJob {
     }
 
     /// The text of the warning about the outage.
-    fn warning(&self, begun: Instant, words: &str) -> String {
+    fn warning(&self, begun: Instant, of: WarningCode) -> String {
         let text = self.run.wait_event("a warning", LIMIT, |event| match event {
-            JobEvent::Warning { text, .. } if text.contains(words) => Some(text.clone()),
+            JobEvent::Warning { text, code } if *code == of => Some(text.clone()),
             _ => None,
         });
         let seconds = begun.elapsed().as_secs_f64();
@@ -159,7 +157,7 @@ impl CutJob {
 
     fn ended(self) -> JobView {
         let (code, events, stderr) =
-            self.run.expecting(KILLS).expecting(CUTS).finish(LIMIT).expect("it ends");
+            self.run.expecting(KILLS).expecting(SILENCE).finish(LIMIT).expect("it ends");
         assert_eq!(code, Some(0), "{stderr}");
         end_of(events).expect("the end is reported")
     }
@@ -285,7 +283,7 @@ fn s38_pserver_that_trainers_cannot_reach_is_replaced() {
     for direction in ["dport", "sport"] {
         let job = CutJob::training(STEPS);
         let begun = job.cut(&format!("tcp {direction} {}", job.data_port()));
-        let warning = job.warning(begun, "cannot reach");
+        let warning = job.warning(begun, WarningCode::PserverUnreachable);
         // Both ends; those trainers that have noticed it by then.
         assert!(warning.contains("trainer-") && warning.contains("pserver-0"), "{warning}");
         let (slot, cause) = job.lost();
@@ -309,7 +307,7 @@ fn s38_backup_out_of_reach_is_replaced_by_a_copy_elsewhere() {
             _ => format!("tcp sport {port} tcp dport {}", job.stream_ports(port)),
         };
         let begun = job.cut(&packets);
-        let warning = job.warning(begun, "does not keep up");
+        let warning = job.warning(begun, WarningCode::BackupLags);
         assert!(warning.contains("pserver-1 does not keep up with pserver-"), "{warning}");
         let view = job.ended();
         assert!(view.slots.iter().all(|slot| slot.incarnation == Incarnation(1)), "{view:#?}");
@@ -327,7 +325,7 @@ fn s38_backup_out_of_reach_is_replaced_by_a_copy_elsewhere() {
 fn s38_trainer_that_alone_cannot_reach_a_pserver_is_replaced() {
     let job = CutJob::training(STEPS);
     let begun = job.cut(&format!("meta skuid 4011 tcp dport {}", job.data_port()));
-    let warning = job.warning(begun, "cannot reach");
+    let warning = job.warning(begun, WarningCode::PserverUnreachable);
     assert!(warning.contains("trainer-1") && warning.contains("pserver-0"), "{warning}");
     let (slot, cause) = job.lost();
     in_time(begun);
@@ -339,7 +337,7 @@ fn s38_trainer_that_alone_cannot_reach_a_pserver_is_replaced() {
 fn s38_trainer_whose_control_path_is_cut_is_replaced() {
     let job = CutJob::training(STEPS);
     let begun = job.cut(&format!("meta skuid 4011 tcp dport {}", job.am_port()));
-    let warning = job.warning(begun, "was not heard for 3 s");
+    let warning = job.warning(begun, WarningCode::ContainerSilent);
     assert!(warning.contains("trainer-1"), "{warning}");
     let (slot, cause) = job.lost();
     in_time(begun);
@@ -359,7 +357,7 @@ fn s38_pserver_whose_control_path_is_cut_is_replaced() {
             "from" => job.cut(&format!("tcp dport {port} tcp sport != {others}")),
             _ => job.cut(&format!("tcp sport {port} tcp dport != {others}")),
         };
-        let warning = job.warning(begun, "was not heard for 3 s");
+        let warning = job.warning(begun, WarningCode::ContainerSilent);
         assert!(warning.contains("pserver-0"), "{direction}: {warning}");
         let (slot, cause) = job.lost();
         in_time(begun);

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use heddle_protocol::ids::{Incarnation, Slot};
-use heddle_protocol::view::{JobEvent, JobView};
+use heddle_protocol::view::{JobEvent, JobView, WarningCode};
 use heddle_tests::local::Run;
-use heddle_tests::logs::KILLS;
+use heddle_tests::logs::{KILLS, SILENCE};
 use heddle_tests::standstill::{await_training, end_of, model, write_job};
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -26,7 +26,7 @@ fn loss(run: &Run) -> (Slot, String) {
 
 /// The run ends well, and no slot but this one was replaced.
 fn ends_well(run: Run, replaced: Slot) -> JobView {
-    let run = run.expecting(KILLS).expecting(&["warning_raised"]);
+    let run = run.expecting(KILLS).expecting(SILENCE).expecting(&["task_failed"]);
     let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
     assert_eq!(code, Some(0), "{stderr}");
     let view = end_of(events).expect("the end is reported");
@@ -81,9 +81,7 @@ fn trainer_whose_algorithm_never_ends_a_step_is_replaced() {
         .expect("it starts");
     let warning = run
         .wait_event("the error of the task", LIMIT, |event| match event {
-            JobEvent::Warning { text, .. } if text.contains("failed on trainer-1") => {
-                Some(text.clone())
-            }
+            JobEvent::Warning { text, code: WarningCode::TaskFailed } => Some(text.clone()),
             _ => None,
         })
         .expect("the task has an error");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use heddle_protocol::ids::Slot;
-use heddle_protocol::view::{JobEvent, JobState, JobView};
+use heddle_protocol::view::{JobEvent, JobState, JobView, WarningCode};
 use heddle_tests::checkpointed_job::checkpoints_in;
 use heddle_tests::local::{Ended, Run, am_pid, heddle, kill9, pid_of, program, write_libsvm};
 use heddle_tests::logs::KILLS;
@@ -124,7 +124,7 @@ fn backups_that_are_lost_too_are_made_again() {
     let more: Vec<&str> = more.iter().flat_map(|set| ["--set", set]).collect();
     let mut run = Run::start_with(dir.path(), &file, &more, &SLOW).expect("it starts");
     kill(&mut run, &[Slot::pserver(0), Slot::pserver(1)]);
-    finished(run.expecting(&[KILLS, &["warning_raised"]].concat()));
+    finished(run.expecting(&[KILLS, &["updates_lost", "all_shards_return"]].concat()));
     assert_eq!(model(dir.path(), "copied"), model(dir.path(), "calm"));
 }
 
@@ -139,11 +139,12 @@ fn lost_shards_alone_return_to_initial_values() {
         .expect("it trains");
     let view = run.view().expect("it runs");
     kill9(pid_of(&view, Slot::pserver(0)).expect("it runs")).expect("it was alive");
-    let events = finished(run.expecting(&[KILLS, &["warning_raised"]].concat()));
+    let events = finished(run.expecting(&[KILLS, &["updates_lost", "all_shards_return"]].concat()));
     let is_told = |event: &JobEvent| {
         matches!(
             event,
-            JobEvent::Warning { text, .. } if text.contains("returned to the initial values")
+            JobEvent::Warning { text, code: WarningCode::UpdatesLost }
+                if text.contains("returned to the initial values")
         )
     };
     assert!(events.iter().any(is_told), "{events:?}");

@@ -135,7 +135,7 @@ fn a_failing_mirror_fails_no_checkpoint() {
         }
         std::fs::rename(dir.join("m2"), dir.join(format!("lost-{moved}"))).expect("renamed");
     }
-    let run = run.expecting(&["checkpoint_not_mirrored", "a mirror of the checkpoints is"]);
+    let run = run.expecting(&["checkpoint_not_mirrored", "mirror_delayed"]);
     let (code, _, stderr) = run.finish(LIMIT).expect("ended");
     assert_eq!(code, Some(0), "{stderr}");
     verify(dir, "m1");

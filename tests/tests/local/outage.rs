@@ -4,9 +4,9 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use heddle_protocol::ids::{Incarnation, Slot};
-use heddle_protocol::view::{JobEvent, JobState};
+use heddle_protocol::view::{JobEvent, JobState, WarningCode};
 use heddle_tests::local::{Run, write_libsvm};
-use heddle_tests::logs::KILLS;
+use heddle_tests::logs::{KILLS, SILENCE};
 
 const LIMIT: Duration = Duration::from_secs(240);
 
@@ -32,7 +32,7 @@ fn pserver_out_of_reach_of_trainers_is_replaced() {
         .expect("it starts");
     let warning = run
         .wait_event("a warning", LIMIT, |event| match event {
-            JobEvent::Warning { text, .. } if text.contains("cannot reach") => Some(text.clone()),
+            JobEvent::Warning { text, code: WarningCode::PserverUnreachable } => Some(text.clone()),
             _ => None,
         })
         .expect("the outage is reported");
@@ -59,7 +59,7 @@ fn pserver_out_of_reach_of_trainers_is_replaced() {
         );
     }
     // The warning above, and the end of the pserver that was replaced.
-    let run = run.expecting(KILLS).expecting(&["warning_raised"]);
+    let run = run.expecting(KILLS).expecting(SILENCE);
     let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
     assert_eq!(code, Some(0), "{stderr}");
     let ended = events.iter().find_map(|event| match event {

@@ -7,15 +7,13 @@ use heddle_protocol::ids::{Incarnation, Slot};
 use heddle_protocol::view::{JobEvent, JobState, JobView};
 use heddle_tests::hadoop::wait::wait_until;
 use heddle_tests::local::{Run, am_pid, is_alive, pid_of};
-use heddle_tests::logs::KILLS;
+use heddle_tests::logs::{KILLS, SILENCE};
 use heddle_tests::standstill::{self, await_training, end_of, write_job};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const LIMIT: Duration = Duration::from_secs(180);
 const PAUSE: Duration = Duration::from_secs(5);
-/// What may be logged of a process that is silent.
-const SILENCE: &[&str] = &["warning_raised"];
 
 /// A job of about `steps` steps.
 fn job(dir: &Path, steps: u32) {

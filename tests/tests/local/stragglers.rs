@@ -6,9 +6,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use heddle_protocol::ids::{Incarnation, Slot};
-use heddle_protocol::view::{JobEvent, JobView};
+use heddle_protocol::view::{JobEvent, JobView, WarningCode};
 use heddle_tests::counts::published_counts;
 use heddle_tests::local::{Run, program, write_libsvm};
+use heddle_tests::logs::SLOWNESS;
 use heddle_tests::standstill::{end_of, model};
 
 const LIMIT: Duration = Duration::from_secs(240);
@@ -36,9 +37,9 @@ fn undisturbed(write: impl Fn(&Path)) -> Vec<u8> {
     model(dir.path()).expect("a model")
 }
 
-fn warning(run: &Run, words: &str) -> String {
+fn warning(run: &Run, of: WarningCode) -> String {
     run.wait_event("a warning", LIMIT, |event| match event {
-        JobEvent::Warning { text, .. } if text.contains(words) => Some(text.clone()),
+        JobEvent::Warning { text, code } if *code == of => Some(text.clone()),
         _ => None,
     })
     .expect("it is noticed")
@@ -53,8 +54,8 @@ fn lanes_move_away_from_a_slow_trainer_and_bytes_stay() {
     // Five times as long as the others.
     let points = "step-computed=sleep(20);step-slowed=return(sleep=80,slot=1)";
     let run = Run::start_with(dir.path(), "job.toml", &[], &[("FAILPOINTS", points)]);
-    let run = run.expect("it starts").expecting(&["warning_raised"]);
-    let text = warning(&run, "lanes are divided by the trainers' speeds");
+    let run = run.expect("it starts").expecting(SLOWNESS);
+    let text = warning(&run, WarningCode::TrainerSlow);
     assert!(text.starts_with("trainer-1 ") && text.contains(" times as long"), "{text}");
     let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
     assert_eq!(code, Some(0), "{stderr}");
@@ -73,8 +74,8 @@ fn trainer_far_too_slow_is_replaced_and_bytes_stay() {
     // A hundred times as long as the others.
     let points = "step-computed=sleep(20);step-slowed=return(sleep=1980,slot=3,incarnation=1)";
     let run = Run::start_with(dir.path(), "job.toml", &[], &[("FAILPOINTS", points)]);
-    let run = run.expect("it starts").expecting(&["warning_raised"]);
-    let text = warning(&run, "it is replaced");
+    let run = run.expect("it starts").expecting(SLOWNESS);
+    let text = warning(&run, WarningCode::SlowTrainerReplaced);
     assert!(text.starts_with("trainer-3 "), "{text}");
     let noticed = Instant::now();
     let (code, events, stderr) = run.finish(LIMIT).expect("it ends");
@@ -126,10 +127,7 @@ fn ends_exactly(run: Run, dir: &Path, passes: u32) -> JobView {
     let wrong: Vec<_> = counts.iter().filter(|count| **count != passes as f32).collect();
     assert!(wrong.is_empty(), "{} of {} rows are wrong: {wrong:?}", wrong.len(), counts.len());
     let stays = |event: &JobEvent| {
-        matches!(
-            event,
-            JobEvent::Warning { text, .. } if text.contains("does not stop")
-        )
+        matches!(event, JobEvent::Warning { code: WarningCode::TrainerNotStopping, .. })
     };
     assert!(!events.iter().any(stays), "{events:?}");
     let view = end_of(events).expect("the end is reported");
@@ -166,8 +164,8 @@ fn late_task_is_computed_by_an_extra_trainer_and_counts_once() {
     asp(dir.path(), 48, 2, "min = 2\nmax = 2\nextra = 1");
     let points = "step-computed=sleep(20);step-slowed=return(sleep=1480,slot=1)";
     let run = Run::start_with(dir.path(), "job.toml", &[], &[("FAILPOINTS", points)]);
-    let mut run = run.expect("it starts").expecting(&["warning_raised"]);
-    let text = warning(&run, "a task is late and no trainer is idle");
+    let mut run = run.expect("it starts").expecting(SLOWNESS);
+    let text = warning(&run, WarningCode::ExtraTrainerStarted);
     assert!(text.contains("trainer-2 is started for it (trainers.extra)"), "{text}");
     let extra = |view: &JobView| {
         view.slots.iter().any(|slot| slot.slot == Slot::trainer(2) && slot.total > 0)

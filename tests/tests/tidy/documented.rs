@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use heddle_protocol::spec::file::{Fallback, GROUPS};
+use heddle_protocol::view::WarningCode;
 use syn::{Expr, Item, Lit};
 
 use crate::sources::{self, Source};
@@ -143,6 +144,18 @@ pub fn check_exit_codes(sources: &[Source]) {
     let missing: Vec<&String> =
         codes.iter().filter(|code| !page.contains(&format!("\n| {code} |"))).collect();
     assert!(missing.is_empty(), "docs/operations.md has no row of the exit codes {missing:?}");
+}
+
+/// The kinds of warnings: each has a row in the operations manual, and each row is of one.
+pub fn check_warnings() {
+    let page = std::fs::read_to_string(sources::root().join("docs/operations.md"))
+        .expect("the manual is readable");
+    let section = page.split("\n### Warnings\n").nth(1).expect("a section");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let named = |line: &str| Some(line.strip_prefix("| `")?.split('`').next()?.to_owned());
+    let rows: Vec<String> = section.lines().filter_map(named).collect();
+    let codes: Vec<&str> = WarningCode::ALL.iter().map(|code| code.name()).collect();
+    assert_eq!(rows, codes, "the table of warnings in docs/operations.md");
 }
 
 /// Names in the pages that look like keys.

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use heddle_protocol::view::JobState;
 use heddle_tests::hadoop::{Cluster, Options};
 use heddle_tests::hdfs_job::Shape;
+use heddle_tests::logs::{OUTAGE, SILENCE, SLOWNESS};
 use heddle_tests::yarn_job::{Counting, Watch, YarnJob};
 
 /// The passes that are left after the last fault take minutes where other jobs keep the processors busy.
@@ -32,8 +33,9 @@ const REPLICATED: [&str; 10] = [
 fn session_of_faults(job: &YarnJob<'_>) -> Result<Vec<String>> {
     let submitted = job.submit(&REPLICATED, "step-computed=return(sleep=100,while={slow})")?;
     // Faults of every kind, in a cluster that is a single machine: people are told of silence, cuts, hangs and slowness.
-    let told = ["an operator ordered a fault", "_by_order", "warning_raised", "container_ended"];
-    let mut submitted = submitted.expecting(&told);
+    let told = ["fault_ordered", "_by_order", "container_ended"];
+    let mut submitted =
+        submitted.expecting(&told).expecting(SILENCE).expecting(SLOWNESS).expecting(OUTAGE);
     Watch::in_a_step(&mut submitted, 2)?;
     let session = ["chaos", &submitted.id, "--seed", "7", "--for", "10m", "--json"];
     let ended = job.heddle(&session)?;

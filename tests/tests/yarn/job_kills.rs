@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use heddle_protocol::ids::{Role, Slot};
-use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState};
+use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState, WarningCode};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::kill9;
@@ -423,7 +423,7 @@ fn survivors_without_room_wait_and_say_so() -> Result<()> {
     let is_it = |event: &JobEvent| {
         matches!(
             event,
-            JobEvent::Warning { text, .. }
+            JobEvent::Warning { text, code: WarningCode::NoRoomForShards }
                 if text.starts_with(&waits) && text.ends_with("nothing is moved")
         )
     };
@@ -478,7 +478,7 @@ fn node_that_cannot_start_containers_is_avoided_and_named() -> Result<()> {
     let job = Job::bytes(&cluster, "broken")?;
     let sets = ["--set", "pservers.count=3", "--set", "pservers.shards=6"];
     let slow = "step-computed=return(sleep=25,while={slow})";
-    let starts = ["container_not_started", "since starts fail there"];
+    let starts = ["container_not_started", "node_avoided"];
     let submitted = job.job().submit(&sets, slow)?;
     let mut submitted = submitted.expecting(KILLS).expecting(&starts);
     let watch = Watch::in_a_step(&mut submitted, 2)?;

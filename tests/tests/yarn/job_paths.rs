@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use heddle_protocol::ids::{Incarnation, Role, Slot};
-use heddle_protocol::view::{JobEvent, JobView, RecoveryKind};
+use heddle_protocol::view::{JobEvent, JobView, RecoveryKind, WarningCode};
 use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::{Shape, model_at, sums};
 use heddle_tests::local::{Ended, kill9};
-use heddle_tests::logs::{ANY, KILLS};
+use heddle_tests::logs::{ANY, KILLS, SILENCE, SLOWNESS};
 use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob, settled};
 
 use super::job_replicas::is_whole;
@@ -183,7 +183,7 @@ fn copies_and_a_mirror_mend_a_checkpoint() -> Result<()> {
     files["00001"].iter().try_for_each(damage)?;
     remove(&files["00000"][1])?;
     arguments.extend(["--set", "data.passes=6", "--resume", "--overwrite"]);
-    let copies = ["copy_passed_over", "another copy stands in"];
+    let copies = ["copy_passed_over", "copy_used"];
     job.submit(&arguments, "")?.expecting(&copies).ends_well(LIMIT)?;
     let longer = YarnJob::bsp(cluster()?, "copied-alone", SHORT)?;
     let expected = longer.local_model(Shape { passes: 6, ..SHORT })?;
@@ -194,12 +194,12 @@ fn copies_and_a_mirror_mend_a_checkpoint() -> Result<()> {
     Ok(())
 }
 
-/// Waits for a warning with these words.
-fn warned(submitted: &Submitted<'_>, words: &str) -> Result<String> {
-    wait_until(words, LIMIT, || {
+/// Waits for a warning of this kind.
+fn warned(submitted: &Submitted<'_>, of: WarningCode) -> Result<String> {
+    wait_until(of.name(), LIMIT, || {
         let events = submitted.events();
         let found = events.iter().find_map(|event| match event {
-            JobEvent::Warning { text, .. } if text.contains(words) => Some(text.clone()),
+            JobEvent::Warning { text, code } if *code == of => Some(text.clone()),
             _ => None,
         });
         found.with_context(|| format!("{events:?}"))
@@ -233,14 +233,14 @@ fn lost_shards_alone_return_with_local_recovery() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "alone", LONG)?;
     let sets = ["--set", "training.consistency=asp", "--set", "pservers.recovery=local"];
     let submitted = job.submit(&sets, SLOW)?;
-    let mut submitted = submitted.expecting(KILLS).expecting(&["updates are lost"]);
+    let mut submitted = submitted.expecting(KILLS).expecting(&["updates_lost"]);
     let watch = Watch::in_a_step(&mut submitted, 2)?;
     kill9(watch.process(Slot::pserver(1))?.pid)?;
     let is_back = |view: &JobView| {
         settled(view) && view.recoveries.iter().any(|one| one.kind == RecoveryKind::Local)
     };
     submitted.wait_for("its shards are back", LIMIT, is_back)?;
-    warned(&submitted, "updates are lost")?;
+    warned(&submitted, WarningCode::UpdatesLost)?;
     job.hurry()?;
     submitted.ends_well(LIMIT)?;
     let data = format!("{}/data", job.url());
@@ -288,8 +288,8 @@ fn lanes_move_away_from_a_slow_trainer() -> Result<()> {
     ];
     // Five times as long as the others.
     let points = "step-computed=sleep(20);step-slowed=return(sleep=80,slot=1)";
-    let mut submitted = job.submit(&four, points)?.expecting(&["lanes are divided"]);
-    let text = warned(&submitted, "lanes are divided by the trainers' speeds")?;
+    let mut submitted = job.submit(&four, points)?.expecting(&["trainer_slow"]);
+    let text = warned(&submitted, WarningCode::TrainerSlow)?;
     ensure!(text.starts_with("trainer-1 "), "{text}");
     let view = submitted.ends_well(LIMIT)?;
     ensure!(view.recoveries.is_empty(), "{:#?}", view.recoveries);
@@ -306,13 +306,13 @@ fn late_tasks_are_computed_by_others_and_count_once() -> Result<()> {
         let sets = ["--set", "trainers.min=2", "--set", "checkpoint.every=10min", "--set", &extra];
         let points = "step-computed=sleep(20);step-slowed=return(sleep=1480,slot=1)";
         let submitted = counting.job.submit(&sets, points)?;
-        let mut submitted = submitted.expecting(&["warning_raised"]);
+        let mut submitted = submitted.expecting(SLOWNESS);
         let view = submitted.ends_well(LIMIT).context(name)?;
         counting.check()?;
         ensure!(view.stragglers.is_some_and(|late| late.stopped > 0), "{:?}", view.stragglers);
         ensure!(view.recoveries.is_empty(), "{:#?}", view.recoveries);
         if name == "later" {
-            warned(&submitted, "trainer-2 is started for it (trainers.extra)")?;
+            warned(&submitted, WarningCode::ExtraTrainerStarted)?;
         }
     }
     Ok(())
@@ -345,7 +345,7 @@ fn hung_thread_is_given_up_and_named() -> Result<()> {
     let switch = job.path().join("hang");
     let hang = format!("return(sleep=60000,slot=0,incarnation=1,while={})", switch.display());
     let submitted = job.submit(&[], &format!("{SLOW};data-turn={hang}"))?;
-    let mut submitted = submitted.expecting(KILLS).expecting(&["warning_raised"]);
+    let mut submitted = submitted.expecting(KILLS).expecting(SILENCE);
     let watch = Watch::in_a_step(&mut submitted, 2)?;
     std::fs::write(&switch, "")?;
     let lost = wait_until("it is given up", LIMIT, || {
@@ -419,7 +419,7 @@ fn job_outlives_the_loss_of_its_staging_directory() -> Result<()> {
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let staging = format!("/user/alice/.heddle/staging/{}", submitted.id);
     cluster()?.dfs("alice", &["-rm", "-r", "-skipTrash", &staging])?;
-    let text = warned(&submitted, "while the job runs")?;
+    let text = warned(&submitted, WarningCode::PlanRemoved)?;
     ensure!(text.contains(&staging), "{text}");
     let lost = Slot::trainer(0);
     kill9(watch.process(lost)?.pid)?;

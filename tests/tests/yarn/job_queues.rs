@@ -166,7 +166,7 @@ fn an_attempt_after_a_lost_unregistration_trains_nothing() -> Result<()> {
     for (point, attempts) in [("before-unregister", 2), ("after-unregister", 1)] {
         let job = YarnJob::bsp(cluster, point, shape)?;
         let submitted = job.submit(&[], &format!("{point}=return(exit,attempt=1)"))?;
-        let mut submitted = submitted.expecting(&["this job is finished"]);
+        let mut submitted = submitted.expecting(&["already_finished"]);
         let view = submitted.ends_well(LIMIT)?;
         ensure!(view.state == JobState::Finished, "{point}: {view:#?}");
         let report = submitted.report()?;

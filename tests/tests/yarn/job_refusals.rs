@@ -337,7 +337,7 @@ fn a_container_over_its_memory_is_retried_with_more() -> Result<()> {
     let hog = "case \"$HEDDLE_SLOT-$HEDDLE_INCARNATION\" in\n\
                trainer-1-1) { head -c 400000000 /dev/zero; sleep 30; } 2>/dev/null | tail >/dev/null 2>&1 & ;;\nesac";
     let submitted = job.submit_with_shell(&[], "step-computed=sleep(80)", hog)?;
-    let mut submitted = submitted.expecting(&["instead of trainers.memory"]);
+    let mut submitted = submitted.expecting(&["memory_raised"]);
     let view = submitted.wait_for("the trainer is replaced", LIMIT, |view| {
         settled(view) && view.history.ended_total > 0
     })?;

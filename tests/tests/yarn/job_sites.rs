@@ -340,7 +340,7 @@ fn job_leaves_a_node_that_is_taken_out_of_service() -> Result<()> {
     let shape = Shape { passes: 18, ..SHAPE };
     let job = YarnJob::bsp(cluster, "decommissioned", shape)?;
     let slow = "step-computed=return(sleep=250,while={slow})";
-    let mut submitted = job.submit(&[], slow)?.expecting(&["leaves the cluster soon"]);
+    let mut submitted = job.submit(&[], slow)?.expecting(&["node_leaves"]);
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let am = submitted.am(1)?.node;
     let leaving = watch

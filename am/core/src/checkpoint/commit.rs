@@ -7,7 +7,7 @@
 use heddle_protocol::control::{Command, EndCut};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Role;
-use heddle_protocol::view;
+use heddle_protocol::view::{self, WarningCode};
 
 use super::cut::{Cut, CutReason, OrderedCut};
 use super::{Checkpoints, Committed, CutEnded, checkpoint_view};
@@ -67,7 +67,7 @@ impl Checkpoints {
         let id = cut.id;
         let commit = cut.ordered_mut().and_then(OrderedCut::commit);
         if commit.is_some_and(|commit| !std::mem::replace(&mut commit.delay_reported, true)) {
-            ctx.warn(format!(
+            ctx.warn(WarningCode::CommitDelayed, format!(
                 "checkpoint {id} is saved but not yet committed: the ResourceManager has not responded for {} s; training continues",
                 ctx.cluster_silent_ms() / 1000
             ));
@@ -108,7 +108,10 @@ impl Checkpoints {
             return ended.map_or(CommitOutcome::NothingFollows, CommitOutcome::GivenUp);
         }
         ctx.retry_later(Purpose::CommitRetry, tries);
-        ctx.warn(format!("a checkpoint's commit is tried again: {failure}"));
+        ctx.warn(
+            WarningCode::CommitRetried,
+            format!("a checkpoint's commit is tried again: {failure}"),
+        );
         CommitOutcome::NothingFollows
     }
 
@@ -176,7 +179,7 @@ fn warn_of_shortage(cut: &Cut, ctx: &mut Context) {
     if let Some((shards, cause)) = shortage {
         let (id, count, all) = (cut.id, shards.len(), cut.shards);
         let first = shards.first().copied().unwrap_or_default();
-        ctx.warn(format!(
+        ctx.warn(WarningCode::CopiesMissing, format!(
             "checkpoint {id} has fewer than {wanted} copies (checkpoint.copies) of {count} of {all} shards, the first is shard {first}: {cause}"
         ));
     }

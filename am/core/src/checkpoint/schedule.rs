@@ -2,7 +2,7 @@
 
 use heddle_protocol::ids::Step;
 use heddle_protocol::spec::{DurationMs, Every, job_phase};
-use heddle_protocol::view::JobEvent;
+use heddle_protocol::view::{JobEvent, WarningCode};
 
 use super::cut::{Cut, CutReason};
 use super::{Checkpoints, TRIES_MAX};
@@ -218,7 +218,7 @@ impl Checkpoints {
             && !std::mem::replace(&mut self.slowness_reported, true)
         {
             let percent = (lost * 100.0).round();
-            ctx.warn(format!(
+            ctx.warn(WarningCode::SaveSlowsTraining, format!(
                 "training was {percent} % slower while a checkpoint was saved for {:.1} s; checkpoint.bandwidth limits how fast savers write, checkpoint.every how often",
                 took_ms as f64 / 1000.0
             ));

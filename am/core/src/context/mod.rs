@@ -13,7 +13,7 @@ use std::sync::Arc;
 use heddle_backoff::Backoff;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, ShardId};
 use heddle_protocol::spec::Consistency;
-use heddle_protocol::view;
+use heddle_protocol::view::{self, WarningCode};
 
 use crate::action::{Action, CallId, ContainerOrder, OperationId, RecordId, StoreCall};
 use crate::config::{Config, Limits};
@@ -324,7 +324,7 @@ impl Context {
     }
 
     /// Reports something unexpected that the job survives.
-    pub(crate) fn warn(&mut self, text: String) {
-        self.notice(view::JobEvent::warning(text));
+    pub(crate) fn warn(&mut self, code: WarningCode, text: String) {
+        self.notice(view::JobEvent::warning(code, text));
     }
 }

@@ -9,6 +9,7 @@ use heddle_protocol::control::{
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, SaveLease, SaveNo};
+use heddle_protocol::view::WarningCode;
 
 use super::Core;
 use crate::action::{Checkpoint, StoreCall};
@@ -176,7 +177,7 @@ impl Core {
                 return self.save_source_damaged(failure);
             }
             if self.checkpoints.give_up_best() {
-                return self.ctx.warn(format!(
+                return self.ctx.warn(WarningCode::BestPassLost, format!(
                     "the checkpoint of the best pass is damaged; the model is that of the last pass: {failure}"
                 ));
             }
@@ -221,7 +222,9 @@ impl Core {
         let failures = export.count_failure();
         if failures < self.ctx.limits().store_tries {
             self.ctx.retry_later(Purpose::ExportRetry, failures);
-            return self.ctx.warn(format!("{what}, trying again: {failure}"));
+            return self
+                .ctx
+                .warn(WarningCode::ExportRetried, format!("{what}, trying again: {failure}"));
         }
         self.export_fails(what, failure, exit_after_tries(failure));
     }

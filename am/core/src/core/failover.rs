@@ -1,18 +1,14 @@
 //! Failover: the loss of a pserver when its shards have backups. No epoch, no phase and no task changes.
 //!
-//! 1. One record has the new views of all shards of the lost pserver. No command carries a view before it is durable.
-//! 2. Pservers with copies of these shards receive the views. A promoted backup reports when it serves.
-//! 3. Trainers receive a map with the new places, and repeat what was not acknowledged.
-//!
-//! A lost backup changes views in the same way, and no trainer receives a thing. A shard without a copy is a rollback, which
-//! names it. Which copy is promoted is decided in `stage::replicas`, and how shards get backups again in `core::refill`.
+//! The order of record, views and map, and the situations, are in `docs/replication.md`. Which copy is promoted is decided in
+//! `stage::replicas`; how shards get backups again in `core::refill`. A shard without a copy is a rollback, which names it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use heddle_protocol::control::{Command, SetViews};
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot};
-use heddle_protocol::view::{self, ReplicationView};
+use heddle_protocol::view::{self, ReplicationView, WarningCode};
 
 use super::Core;
 use crate::record::Record;
@@ -213,7 +209,10 @@ impl Core {
         let Some(views) = self.views_of(epoch) else { return };
         if let Some(changed) = views.leave_out(served, backup, now) {
             let cause = format!("{} does not keep up with {}", backup.slot, primary.slot);
-            self.ctx.warn(format!("{cause}: {} lost a backup there", shards_text(&changed.shards)));
+            self.ctx.warn(
+                WarningCode::BackupLags,
+                format!("{cause}: {} lost a backup there", shards_text(&changed.shards)),
+            );
             return self.change_views(&changed, cause);
         }
         let places = self.refill_places();
@@ -224,14 +223,17 @@ impl Core {
         match failed {
             None => {}
             Some(FailedFill::Ends(changed)) => {
-                self.ctx.warn(format!("{cause}: another pserver gets it"));
+                self.ctx
+                    .warn(WarningCode::RefillStalled, format!("{cause}: another pserver gets it"));
                 self.change_views(&changed, cause);
             }
             // Named once, as long as it goes on.
             Some(FailedFill::GoesOn) if places.avoided.contains(&path) => {}
             Some(FailedFill::GoesOn) => {
-                self.ctx
-                    .warn(format!("{cause}: no other pserver can get it, so it is tried again"));
+                self.ctx.warn(
+                    WarningCode::RefillStalled,
+                    format!("{cause}: no other pserver can get it, so it is tried again"),
+                );
             }
         }
     }

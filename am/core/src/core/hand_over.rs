@@ -1,13 +1,7 @@
 //! Hand-over: a living pserver gives shards to pservers with a copy, without a rollback, a lost step or a repeated request.
 //!
-//! 1. The primary stops its shards, and reports each when all copies of its set have everything.
-//! 2. One record has the views of all of them, with the next primaries; the old one stays in the sets.
-//! 3. Trainers receive a map with the new places.
-//!
-//! It is done while work goes on and no cut is open, and a cut waits for it: then nothing but frames changes a shard. Shards
-//! leave a pserver whose node leaves or which may be preempted, and spread evenly again after promotions and refills. A
-//! pserver whose node leaves is moved when it has nothing that others lack. Which shards go where is decided in
-//! `stage::replicas::hand_over`.
+//! The order of stop, record and map is in `docs/replication.md`. It is done while work goes on and no cut is open, and a cut
+//! waits for it: then only frames change a shard. Which shards go where is decided in `stage::replicas::hand_over`.
 
 use heddle_protocol::control::{Command, HandOver, ShardStop};
 use heddle_protocol::ids::{Epoch, Member, Slot};
@@ -97,7 +91,7 @@ impl Core {
             let fills = rows_fit(&self.ctx.config().spec);
             let views = self.stage.views().all();
             let stays = |slot| !leaving.contains(&slot) && self.fleet.holder(slot).is_some();
-            let can_fill = |view: &_| fills && views.can_be_filled(view, &places);
+            let can_fill = |view: &_| fills && places.can_fill(views, view);
             views.is_dispensable(slot, places.copies, stays, can_fill)
         }
     }
@@ -113,7 +107,7 @@ impl Core {
             let here = views.iter().filter(|it| it.in_sync.iter().any(|it| it.slot == slot));
             here.into_iter().all(|view| {
                 view.in_sync.iter().any(|it| it.slot != slot && stays(it.slot))
-                    || (fills && views.can_be_filled(view, &places))
+                    || (fills && places.can_fill(views, view))
             })
         }
     }

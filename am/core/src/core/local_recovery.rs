@@ -28,7 +28,7 @@ use heddle_protocol::ids::{PhaseNo, Role, ShardId, Slot, Step, TaskId};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{JobPhase, RecoveryScope, job_phase, training_from};
 use heddle_protocol::task_set::TaskSet;
-use heddle_protocol::view;
+use heddle_protocol::view::{self, WarningCode};
 
 use super::Core;
 use crate::checkpoint::manifest::task_positions;
@@ -71,7 +71,10 @@ impl Core {
         } else {
             return Some(lost);
         };
-        self.ctx.warn(format!("all shards return to the last checkpoint: {cause}"));
+        self.ctx.warn(
+            WarningCode::AllShardsReturn,
+            format!("all shards return to the last checkpoint: {cause}"),
+        );
         None
     }
 
@@ -162,7 +165,7 @@ impl Core {
             let text = self.loss_text(&shards, updates, to.min());
             let (epoch, at_ms) = (self.ctx.epoch(), self.ctx.wall_ms());
             self.ctx.journal(Record::UpdatesLost(LostUpdates { epoch, updates, by_shard, at_ms }));
-            self.ctx.warn(text);
+            self.ctx.warn(WarningCode::UpdatesLost, text);
             self.stage.recoveries_mut().lose_updates(Some(updates));
         }
         self.stage.losses_mut().all_are_whole(after.map(|(_, lost)| lost));

@@ -2,6 +2,7 @@
 
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Member, Role, Slot};
+use heddle_protocol::view::WarningCode;
 
 use super::Core;
 use crate::action::ContainerName;
@@ -154,10 +155,13 @@ impl Core {
                     self.save_now();
                 }
                 let no_time = "; there is no time for a checkpoint";
-                self.ctx.warn(format!(
-                    "the cluster may take {slot} for another job{}",
-                    if there_is_time { "" } else { no_time }
-                ));
+                self.ctx.warn(
+                    WarningCode::PserverPreempted,
+                    format!(
+                        "the cluster may take {slot} for another job{}",
+                        if there_is_time { "" } else { no_time }
+                    ),
+                );
             }
         }
     }

@@ -32,6 +32,7 @@ use std::sync::Arc;
 use heddle_protocol::control::{Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::ErrorClass;
+use heddle_protocol::view::WarningCode;
 
 use crate::action::{Action, CallId, ConnectionId, OperationId};
 use crate::chaos::FaultOrders;
@@ -368,13 +369,18 @@ impl Core {
             StoreCallPurpose::Publish => self.published(outcome),
             StoreCallPurpose::Replace(shard) => {
                 if let Stored::NotDone { failure } | Stored::Unknown { failure } = outcome {
-                    self.ctx
-                        .warn(format!("files of shard {shard} could not be replaced: {failure}"));
+                    self.ctx.warn(
+                        WarningCode::CopyNotReplaced,
+                        format!("files of shard {shard} could not be replaced: {failure}"),
+                    );
                 }
             }
             StoreCallPurpose::Housekeeping => {
                 if let Stored::NotDone { failure } | Stored::Unknown { failure } = outcome {
-                    self.ctx.warn(format!("old checkpoint files could not be removed: {failure}"));
+                    self.ctx.warn(
+                        WarningCode::OldFilesKept,
+                        format!("old checkpoint files could not be removed: {failure}"),
+                    );
                 }
             }
         }

@@ -4,7 +4,7 @@ use heddle_protocol::control::{Command, SaveAnswer, SaveRequest};
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Member, Role};
 use heddle_protocol::manifest::Manifest;
-use heddle_protocol::view::JobEvent;
+use heddle_protocol::view::{JobEvent, WarningCode};
 
 use super::Core;
 use crate::action::Checkpoint;
@@ -128,7 +128,10 @@ impl Core {
     /// The save that is under way is not made; the job goes on.
     pub(super) fn give_save_up(&mut self, cause: &str) {
         if let Some(open) = self.saves.open() {
-            self.ctx.warn(format!("save {} of the model is given up: {cause}", open.save));
+            self.ctx.warn(
+                WarningCode::SaveGivenUp,
+                format!("save {} of the model is given up: {cause}", open.save),
+            );
             self.end_save(None);
         }
     }

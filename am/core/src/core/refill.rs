@@ -1,16 +1,14 @@
 //! Refills: shards that have lost a copy get another one, while training goes on.
 //!
-//! 1. One record has the views that order refills. The primary sends the copy; the receiver gets an empty shard.
-//! 2. The primary waits for the copy once it is whole, and reports it in sync.
-//! 3. A record has the view with the copy in the in-sync set. From then on it can be promoted.
-//!
-//! A refill ends with its primary or its receiver, and with this attempt: the next one orders it again. Where it goes is
-//! decided in `stage::replicas::refills`.
+//! The order of records and streams is in `docs/replication.md`. A refill ends with its primary or its receiver, and with this
+//! attempt: the next one orders it again. Where it goes is decided in `stage::replicas::refills`.
+
+use std::collections::BTreeSet;
 
 use heddle_protocol::frame::VALUE_BYTES_MAX;
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, ViewVersion};
 use heddle_protocol::spec::{JobSpec, PserverMemory};
-use heddle_protocol::view::RefillView;
+use heddle_protocol::view::{RefillView, WarningCode};
 
 use super::Core;
 use crate::context::deadlines::Purpose;
@@ -29,7 +27,7 @@ impl Core {
             return self.watch_backups(&places);
         }
         while let Some(changed) =
-            self.stage.views_in_phase().and_then(|it| it.drop_surplus(&places))
+            self.stage.views_in_phase().and_then(|views| views.drop_surplus(&places))
         {
             let cause = format!("{} has more copies than wanted", shards_text(&changed.shards));
             self.change_views(&changed, cause);
@@ -61,7 +59,7 @@ impl Core {
         let mut lacking = self.lacking_backups();
         lacking.retain(|shard| {
             let view = views.view(*shard);
-            view.is_some_and(|view| !fills || !views.can_be_filled(view, places))
+            view.is_some_and(|view| !fills || !places.can_fill(views, view))
         });
         lacking
     }
@@ -94,7 +92,7 @@ impl Core {
             replicas => format!("fewer than {replicas} backups"),
         };
         let has = if lacking.len() == 1 { "has" } else { "have" };
-        self.ctx.warn(format!(
+        self.ctx.warn(WarningCode::BackupsMissing, format!(
             "{} {has} {wanted}: no other host has a pserver with room for one (pservers.replicas)",
             shards_text(&lacking)
         ));
@@ -109,7 +107,7 @@ impl Core {
         let wide = tables.iter().find(|table| table.row_bytes() > u64::from(VALUE_BYTES_MAX));
         if let Some(table) = wide {
             let (name, bytes) = (&table.name, table.row_bytes());
-            self.ctx.warn(format!(
+            self.ctx.warn(WarningCode::RowsTooWide, format!(
                 "a row of table \"{name}\" has {bytes} bytes with its state, more than {VALUE_BYTES_MAX}: shards that lose a copy get no other one (pservers.replicas)"
             ));
         }
@@ -149,7 +147,7 @@ impl Core {
             copies,
             in_use,
             senders: self.stage.map().iter().map(sender).collect(),
-            avoided: views.map(|it| it.avoided_paths(self.ctx.now())).unwrap_or_default(),
+            avoided: views.map_or_else(BTreeSet::new, |views| views.avoided_paths(self.ctx.now())),
         }
     }
 

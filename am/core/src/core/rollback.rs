@@ -7,10 +7,9 @@
 //! 3. When all shards are loaded, trainers get epoch and work, and drop what was in flight.
 //!
 //! A second loss meanwhile starts at 1 again, with the next epoch: repeating the old record could put a shard that has gone
-//! on beside one that was just loaded. Shards of a lost pserver go to a spare at once, if there is one. If no
-//! container comes in time, the survivors take its shards as far as
-//! these fit into their memory: another map, so another epoch. When the replacement comes after all, its shards return to
-//! it right after the next checkpoint, or with the next rollback.
+//! on beside one that was just loaded. Shards of a lost pserver go to a spare at once, if there is one. If no container comes
+//! in time, the survivors take its shards as far as these fit into their memory: another map, so another epoch. When the
+//! replacement comes after all, its shards return to it right after the next checkpoint, or with the next rollback.
 //!
 //! A checkpoint that is proven damaged leads to the next older one (or ends the job, by `checkpoint.on-corrupt`), and
 //! a notice reports it. One that cannot be read at the moment is tried again and then fails the attempt: nothing older is
@@ -24,7 +23,7 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, Role, ShardId, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{OnCorrupt, PserverMemory};
-use heddle_protocol::view;
+use heddle_protocol::view::{self, WarningCode};
 
 use super::Core;
 use crate::action::StoreCall;
@@ -262,7 +261,8 @@ impl Core {
             return self.fail(JobFailure::new(ExitCode::Unreachable, message));
         }
         self.ctx.retry_later(Purpose::LoadRetry, tries);
-        self.ctx.warn(format!("{slot} cannot load its shards and tries again: {error}"));
+        let text = format!("{slot} cannot load its shards and tries again: {error}");
+        self.ctx.warn(WarningCode::LoadRetried, text);
     }
 
     /// The wait before another load is over.
@@ -284,10 +284,9 @@ impl Core {
         let Some(cut) = base.filter(|_| epoch == self.ctx.epoch()) else {
             return;
         };
-        let passed = passed.join("; ");
-        self.ctx.warn(format!(
-            "{slot} restored shard {shard} of checkpoint {cut} from another copy: {passed}"
-        ));
+        let of = format!("shard {shard} of checkpoint {cut}");
+        let text = format!("{slot} restored {of} from another copy: {}", passed.join("; "));
+        self.ctx.warn(WarningCode::CopyUsed, text);
         self.ctx.store(StoreCallPurpose::Replace(shard), StoreCall::ReplaceCopies { cut, shard });
     }
 
@@ -418,7 +417,7 @@ impl Core {
             bytes.div_ceil(1 << 20)
         );
         if self.ctx.message() != message {
-            self.ctx.warn(message.clone());
+            self.ctx.warn(WarningCode::NoRoomForShards, message.clone());
             self.ctx.set_message(message);
         }
     }

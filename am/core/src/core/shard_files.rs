@@ -8,6 +8,7 @@ use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Epoch, ShardId, Slot};
 use heddle_protocol::manifest::ShardFile;
 use heddle_protocol::table_statistics::TableStatistics;
+use heddle_protocol::view::WarningCode;
 
 use super::Core;
 use crate::checkpoint::CutEnded;
@@ -56,7 +57,10 @@ impl Core {
             return;
         };
         if let Some(changed) = views.leave_out_copy(shard, backup) {
-            self.ctx.warn(format!("{what}; the copy of {backup} is not used any more"));
+            self.ctx.warn(
+                WarningCode::CopiesDiffer,
+                format!("{what}; the copy of {backup} is not used any more"),
+            );
             self.change_views(&changed, what);
         }
     }

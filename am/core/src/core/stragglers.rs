@@ -1,6 +1,7 @@
 //! Slow trainers: their lanes move, their tasks are shared, and those that are far too slow are replaced.
 
 use heddle_protocol::ids::Member;
+use heddle_protocol::view::WarningCode;
 
 use super::Core;
 use crate::work::lane_speed::LaneDecision;
@@ -16,7 +17,7 @@ impl Core {
         }
         for loser in self.work.late_losers(&self.ctx) {
             let slot = loser.slot;
-            self.ctx.warn(format!(
+            self.ctx.warn(WarningCode::TrainerNotStopping, format!(
                 "{slot} does not stop work on a task that another trainer has finished: it is replaced"
             ));
             self.fleet.is_slow(loser, &self.ctx);
@@ -30,13 +31,16 @@ impl Core {
                 // Lanes move back too when a trainer has become as fast as the others, without a warning.
                 if times >= WARNED_TIMES {
                     let text = self.slow_text(slowest, times);
-                    self.ctx.warn(format!("{text}: lanes are divided by the trainers' speeds"));
+                    self.ctx.warn(
+                        WarningCode::TrainerSlow,
+                        format!("{text}: lanes are divided by the trainers' speeds"),
+                    );
                 }
                 self.share_lanes();
             }
             Some(LaneDecision::Replace { slowest, times }) => {
                 let text = self.slow_text(slowest, times);
-                self.ctx.warn(format!("{text}: it is replaced"));
+                self.ctx.warn(WarningCode::SlowTrainerReplaced, format!("{text}: it is replaced"));
                 self.fleet.is_slow(slowest, &self.ctx);
                 self.drain(slowest.slot);
                 // It hands back its lanes after its step; the others need not wait for that.
@@ -53,7 +57,7 @@ impl Core {
         if self.work.has_waiting_late_task(&self.ctx)
             && let Some(slot) = self.fleet.want_extra_trainer()
         {
-            self.ctx.warn(format!(
+            self.ctx.warn(WarningCode::ExtraTrainerStarted, format!(
                 "a task is late and no trainer is idle: {slot} is started for it (trainers.extra)"
             ));
         }

@@ -8,7 +8,7 @@ use heddle_protocol::control::ShardState;
 use heddle_protocol::ids::{Epoch, PhaseNo, RECORD_COUNTER, Role, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::spec::{JobSpec, KeptPass, TableUse, table_use};
-use heddle_protocol::view::{self, EvaluationView, JobState, RecoveryView};
+use heddle_protocol::view::{self, EvaluationView, JobState, RecoveryView, WarningCode};
 
 use super::Core;
 use super::takeover_replicas::last_views;
@@ -149,7 +149,7 @@ impl Core {
             && self.ctx.config().spec.training.keep == KeptPass::Best
             && let Some(best) = best.filter(|best| Some(*best) != self.checkpoints.kept_pass())
         {
-            self.ctx.warn(format!(
+            self.ctx.warn(WarningCode::BestPassLost, format!(
                 "no whole checkpoint has pass {}, the best one so far: the model may be that of another pass",
                 best + 1
             ));

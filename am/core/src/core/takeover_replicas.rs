@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use heddle_protocol::control::{ReplicaState, ShardState};
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId};
+use heddle_protocol::view::WarningCode;
 
 use super::Core;
 use crate::fleet::Fleet;
@@ -154,12 +155,15 @@ impl Core {
         if !changed.shards.is_empty() {
             let cause = "copies did not come back after the ApplicationMaster's restart".to_owned();
             if changed.sets > 0 {
-                self.ctx.warn(format!(
-                    "{cause}: {} of {} shards lost a backup, {} of them their primary",
-                    changed.sets,
-                    self.stage.map().len(),
-                    changed.promoted.len()
-                ));
+                self.ctx.warn(
+                    WarningCode::CopiesLost,
+                    format!(
+                        "{cause}: {} of {} shards lost a backup, {} of them their primary",
+                        changed.sets,
+                        self.stage.map().len(),
+                        changed.promoted.len()
+                    ),
+                );
             }
             let position = self.position();
             for (slot, was_primary) in gone {

@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 
 use heddle_protocol::control::HeartbeatStats;
 use heddle_protocol::ids::{Member, Role, Slot};
+use heddle_protocol::view::WarningCode;
 
 use super::outage_matrix::{OutageMatrix, OutageVerdict, Reports, given_up_max};
 use super::restart_policy::{Cause, FailureClass};
@@ -119,11 +120,14 @@ impl Fleet {
         for (pserver, trainers) in &reports {
             let lasts = trainers.first().is_some_and(|(since, _)| now.since(*since) >= suspect_ms);
             if lasts && self.data_path.reported.insert(*pserver) {
-                ctx.warn(format!(
-                    "{}; it is replaced, or they are, after {} s",
-                    self.outage_text_of(*pserver, trainers, ctx.now()),
-                    dead_ms / 1000
-                ));
+                ctx.warn(
+                    WarningCode::PserverUnreachable,
+                    format!(
+                        "{}; it is replaced, or they are, after {} s",
+                        self.outage_text_of(*pserver, trainers, ctx.now()),
+                        dead_ms / 1000
+                    ),
+                );
             }
         }
         let rests = self.data_path.decided.is_some_and(|at| now.since(at) < dead_ms);

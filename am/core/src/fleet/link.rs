@@ -13,7 +13,7 @@ use crate::time::MonotonicMs;
 
 /// The control connection of a registered container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum ControlLink {
     /// Lines come.
     Open(ConnectionId),
     /// No line came for `liveness.suspect`.
@@ -22,7 +22,7 @@ pub(crate) enum Link {
     Closed { at: MonotonicMs, is_silent: bool },
 }
 
-impl Link {
+impl ControlLink {
     /// The connection, while there is one.
     pub(crate) fn connection(self) -> Option<ConnectionId> {
         match self {
@@ -85,14 +85,14 @@ mod tests {
 
     #[test]
     fn silence_is_news_once_and_survives_the_connection() {
-        let mut link = Link::Open(ConnectionId(7));
+        let mut link = ControlLink::Open(ConnectionId(7));
         assert!(link.falls_silent() && !link.falls_silent());
         assert_eq!(
             (link, link.connection()),
-            (Link::Silent(ConnectionId(7)), Some(ConnectionId(7)))
+            (ControlLink::Silent(ConnectionId(7)), Some(ConnectionId(7)))
         );
         link.line_came();
-        assert_eq!(link, Link::Open(ConnectionId(7)));
+        assert_eq!(link, ControlLink::Open(ConnectionId(7)));
         assert!(link.falls_silent(), "it is silent again");
         link.closes(MonotonicMs(5));
         assert!(link.is_silent() && !link.is_connected() && !link.falls_silent());
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_closed_link_falls_silent_too() {
-        let mut link = Link::Open(ConnectionId(7));
+        let mut link = ControlLink::Open(ConnectionId(7));
         link.closes(MonotonicMs(5));
         assert!(!link.is_silent() && link.falls_silent() && link.is_silent());
     }

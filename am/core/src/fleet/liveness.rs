@@ -15,6 +15,7 @@
 //! after all (its node was cut off), it is a stale process that can do no harm.
 
 use heddle_protocol::ids::{Member, Role};
+use heddle_protocol::view::WarningCode;
 
 use super::progress;
 use super::restart_policy::{Cause, FailureClass};
@@ -103,11 +104,14 @@ impl Fleet {
         if let (true, true, Some(words)) =
             (holder.link.is_silent(), is_news, silence_words(outcome))
         {
-            ctx.warn(format!(
-                "{member_slot} on {host} {words}",
-                member_slot = member.slot,
-                host = holder.host
-            ));
+            ctx.warn(
+                WarningCode::SilenceExplained,
+                format!(
+                    "{member_slot} on {host} {words}",
+                    member_slot = member.slot,
+                    host = holder.host
+                ),
+            );
         }
         match outcome {
             // Counts as a kill until the cluster reports the cause.
@@ -169,7 +173,10 @@ impl Fleet {
         for (member, is_news) in suspects {
             if is_news {
                 let silent = seconds(limits.suspect_ms);
-                ctx.warn(format!("{} was not heard for {silent}", member.slot));
+                ctx.warn(
+                    WarningCode::ContainerSilent,
+                    format!("{} was not heard for {silent}", member.slot),
+                );
             }
             self.probe(member, ctx);
         }

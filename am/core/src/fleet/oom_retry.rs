@@ -6,6 +6,7 @@
 
 use heddle_protocol::ids::{Role, Slot};
 use heddle_protocol::spec::Bytes;
+use heddle_protocol::view::WarningCode;
 
 use super::Fleet;
 use crate::context::Context;
@@ -56,7 +57,7 @@ impl Fleet {
         let retries = entry.memory_retries;
         match retry.memory(memory, retries) {
             Some(more) => {
-                ctx.warn(format!(
+                ctx.warn(WarningCode::MemoryRaised, format!(
                     "{slot} used more memory than it was given ({error}): it is asked for again with {more} instead of {key} = {memory}"
                 ));
                 Ok(())

@@ -14,6 +14,7 @@
 //! None of this counts as a failure.
 
 use heddle_protocol::ids::{Role, Slot};
+use heddle_protocol::view::WarningCode;
 
 use super::restart_policy::FailureClass;
 use super::slots::SlotStatus;
@@ -50,7 +51,10 @@ impl Fleet {
         for info in self.slots.containers.values_mut() {
             info.leaving |= info.node == node;
         }
-        ctx.warn(format!("node {node} leaves the cluster soon: its containers are replaced"));
+        ctx.warn(
+            WarningCode::NodeLeaves,
+            format!("node {node} leaves the cluster soon: its containers are replaced"),
+        );
         here
     }
 

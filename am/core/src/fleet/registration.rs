@@ -11,7 +11,7 @@ use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::view;
 
-use super::link::{Link, PortProbe};
+use super::link::{ControlLink, PortProbe};
 use super::reservations::{are_trainers_smaller, step_back};
 use super::restart_policy::{self, Cause, FailureClass};
 use super::slots::{Admission, ContainerInfo, RegisteredContainer, SlotStatus};
@@ -373,7 +373,7 @@ fn registered_container(
         pid,
         host,
         endpoints,
-        link: Link::Open(connection),
+        link: ControlLink::Open(connection),
         last_seen: ctx.now(),
         probe: PortProbe::default(),
         draining: None,

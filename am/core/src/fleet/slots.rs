@@ -21,7 +21,7 @@ use heddle_protocol::control::{HeartbeatStats, LongStep};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
 use heddle_protocol::spec::{PserverSpec, TrainerSpec};
 
-use super::link::{Link, PortProbe};
+use super::link::{ControlLink, PortProbe};
 use crate::action::{ConnectionId, ContainerName};
 use crate::time::MonotonicMs;
 
@@ -40,7 +40,7 @@ pub(crate) struct RegisteredContainer {
     pub host: String,
     /// Pserver: one per data thread.
     pub endpoints: Vec<SocketAddr>,
-    pub link: Link,
+    pub link: ControlLink,
     /// When the last line came.
     pub last_seen: MonotonicMs,
     pub probe: PortProbe,

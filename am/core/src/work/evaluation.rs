@@ -90,7 +90,10 @@ impl JobWork {
         let first = self.phase.metrics.first_bad();
         if is_first {
             // One warning for a run: the summary has their number.
-            ctx.warn(format!("bad records are left out and counted; the first: {first}"));
+            ctx.warn(
+                WarningCode::BadRecords,
+                format!("bad records are left out and counted; the first: {first}"),
+            );
         }
         match config.spec.data.bad_records {
             BadRecords::Skip(most) if in_phase > most => {
@@ -121,7 +124,10 @@ impl JobWork {
         let summary = self.phase_summary();
         let loss = ctx.config().spec.model.objective();
         let Some(mut figures) = summary.figures(loss) else {
-            return ctx.warn(format!("evaluation after pass {} found no records", pass + 1));
+            return ctx.warn(
+                WarningCode::EmptyEvaluation,
+                format!("evaluation after pass {} found no records", pass + 1),
+            );
         };
         let config = ctx.config();
         let training = self.phase.reads_training_data();
@@ -266,15 +272,15 @@ impl JobWork {
             _ if !model.standardise && !model.any_features() => "model.standardise = true",
             _ => "a lower rate in model.optimizer",
         };
-        ctx.notice(view::JobEvent::Warning {
-            text: format!(
+        ctx.warn(
+            WarningCode::WorseThanConstant,
+            format!(
                 "the model is worse than one without features: {} {} on the {data}, {} for the same answer to every record; try {key}",
                 figure.name(),
                 decimal(value, 4),
                 decimal(constant, 4),
             ),
-            code: Some(WarningCode::WorseThanConstant),
-        });
+        );
     }
 
     fn report_convergence(&self, ctx: &mut Context) {
@@ -282,10 +288,13 @@ impl JobWork {
         let Some((_, last)) = self.evaluations.last() else { return };
         ctx.notice(view::JobEvent::StoppedEarly {
             text: format!(
-                "training stops after pass {} of {}: the squared movement of the centres, {:.3e} of the variance, is below model.tolerance = {}",
+                "training stops after pass {} of {}: the squared movement of the centres, {} of the variance, is below model.tolerance = {}",
                 last.pass + 1,
                 config.spec.data.passes,
-                last.figures.get(Figure::Moved).unwrap_or_default(),
+                match last.figures.get(Figure::Moved).unwrap_or_default() {
+                    0.0 => "0".to_owned(),
+                    moved => format!("{moved:.3e}"),
+                },
                 config.spec.model.tolerance,
             ),
         });

@@ -10,6 +10,7 @@ use heddle_protocol::manifest::Manifest;
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::set_aside::{SET_ASIDE_MAX, SetAsideTask};
 use heddle_protocol::spec::TaskShare;
+use heddle_protocol::view::WarningCode;
 
 use super::JobWork;
 use super::phases::PhaseWork;
@@ -104,7 +105,10 @@ impl JobWork {
             let message = format!("task {task} failed {} times, last: {error}", errors.errors);
             self.leave_out(task, error, code, message, ctx)?;
         } else {
-            ctx.warn(format!("task {task} failed on {}: {error}", member.slot));
+            ctx.warn(
+                WarningCode::TaskFailed,
+                format!("task {task} failed on {}: {error}", member.slot),
+            );
         }
         Ok(true)
     }
@@ -139,7 +143,10 @@ impl JobWork {
             let message = format!("task {task} failed {} times, last: {error}", errors.errors);
             return self.leave_out(task, &error, ExitCode::JobFailed, message, ctx);
         }
-        ctx.warn(format!("task {task} failed on {}: {error}", member.slot));
+        ctx.warn(
+            WarningCode::TaskFailed,
+            format!("task {task} failed on {}: {error}", member.slot),
+        );
         Ok(())
     }
 
@@ -187,7 +194,7 @@ impl JobWork {
         };
         if queue.is_held(task) {
             // Another trainer computes it too, and may succeed.
-            ctx.warn(message);
+            ctx.warn(WarningCode::TaskFailed, message);
             return Ok(());
         }
         let (before, all) = queue.left_out();
@@ -207,7 +214,10 @@ impl JobWork {
             end: range.map_or(0, |range| range.end),
             error: error.to_owned(),
         };
-        ctx.warn(format!("set aside, and tried again in the next pass: {entry}"));
+        ctx.warn(
+            WarningCode::TaskSetAside,
+            format!("set aside, and tried again in the next pass: {entry}"),
+        );
         if self.set_aside.len() == SET_ASIDE_MAX {
             self.set_aside.remove(0);
         }

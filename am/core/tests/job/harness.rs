@@ -322,6 +322,15 @@ impl Job {
         self.report(member, Report::Heartbeat(beat));
     }
 
+    /// The texts of the warnings of this kind.
+    pub fn warnings(&self, of: view::WarningCode) -> Vec<&str> {
+        let text = |notice| match notice {
+            &view::JobEvent::Warning { ref text, code } if code == of => Some(text.as_str()),
+            _ => None,
+        };
+        self.notices.iter().filter_map(text).collect()
+    }
+
     pub fn report(&mut self, member: Member, report: Report) {
         if let Some(connection) = self.processes.get(&member).and_then(|process| process.connection)
         {

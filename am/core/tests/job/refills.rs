@@ -4,7 +4,7 @@ use heddle_am_core::{Event, Record, RecordedView};
 use heddle_protocol::control::{Command, Report, ShardView};
 use heddle_protocol::ids::{Epoch, Incarnation, Member, ShardId, Slot, Term, ViewVersion};
 use heddle_protocol::spec::Consistency;
-use heddle_protocol::view::{JobEvent, RecoveryKind};
+use heddle_protocol::view::{RecoveryKind, WarningCode};
 
 use crate::failover::{
     epoch, last_places, replicated, restores, started, taken_over, views_of, views_sent,
@@ -223,8 +223,7 @@ fn hosts_that_are_lacking_get_no_second_copy() {
 }
 
 fn warnings_of_backups(job: &Job) -> usize {
-    let names = |notice: &&JobEvent| format!("{notice:?}").contains("no backup: no other host");
-    job.notices.iter().filter(names).count()
+    job.warnings(WarningCode::BackupsMissing).len()
 }
 
 #[test]
@@ -306,8 +305,8 @@ fn a_refill_without_another_place_goes_on_and_is_named_once() {
         job.pass(10_000);
     }
     assert!(open(&job).contains(&fill), "it is the only place");
-    let named = |it: &&JobEvent| matches!(it, JobEvent::Warning { text, .. } if text.contains("no other pserver can get it"));
-    assert_eq!(job.notices.iter().filter(named).count(), 1);
+    let warnings = job.warnings(WarningCode::RefillStalled);
+    assert!(matches!(&warnings[..], [one] if one.contains("no other pserver can get it")));
     fill_all(&mut job);
     assert!(last_views(&job).iter().all(|view| view.in_sync.len() == 2));
 }

@@ -5,7 +5,7 @@ use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Incarnation, Slot, Term};
 use heddle_protocol::spec::{Bytes, Consistency, DurationMs, JobSpec, PserverMemory};
-use heddle_protocol::view::{JobEvent, JobState};
+use heddle_protocol::view::{JobState, WarningCode};
 
 use crate::failover::{replicated, views_of};
 use crate::harness::{Job, spec};
@@ -72,12 +72,8 @@ fn s52_survivors_without_room_take_nothing_without_a_wait() {
                 .contains("no room for 2 of its shards; 81 MiB are missing (pservers.memory)"),
         "{message}"
     );
-    let is_warning = |notice: &&JobEvent| matches!(notice, JobEvent::Warning { text, .. } if text.contains("are missing"));
-    assert_eq!(
-        job.notices.iter().filter(is_warning).count(),
-        1,
-        "once, however often it is looked at"
-    );
+    let warnings = job.warnings(WarningCode::NoRoomForShards);
+    assert_eq!(warnings.len(), 1, "once, however often it is looked at");
     job.grant(Slot::pserver(0), Incarnation(2));
     job.on(Event::Timer);
     assert_eq!(job.core.view().state, JobState::Running);

@@ -166,8 +166,10 @@ view_metrics! {
     Counter "heddle_containers_ended_total"
         "Containers that ended before the job did, in this attempt."
         |view, out| out.value(view.history.ended_total);
-    Counter "heddle_warnings_total" "Warnings in this attempt."
-        |view, out| out.value(view.history.warnings_total);
+    Counter "heddle_warnings_total" "Warnings in this attempt, by code."
+        |view, out| for (code, count) in &view.history.warnings_by_code {
+            out.labelled(&[("code", code.name())], *count);
+        };
     Gauge "heddle_container_incarnation" "Incarnation of the container in its slot."
         |view, out| each_slot(view, out, |slot| Some(slot.incarnation.0));
     Gauge "heddle_container_heartbeat_age_seconds"

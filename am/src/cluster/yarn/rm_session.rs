@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use heddle_am_core::{ContainerName, ContainerOrder, Event, Exit};
 use heddle_protocol::ids::Member;
+use heddle_protocol::view::WarningCode;
 use heddle_storage::chain;
 use heddle_yarn::am::Preemption;
 use heddle_yarn::{
@@ -387,7 +388,7 @@ impl RmSession {
                 am.forget(ask);
                 self.place(id, member);
                 if crowded {
-                    self.log.warn(format!(
+                    self.log.warn(WarningCode::NodeShared, format!(
                         "{} shares the node {} with another pserver: the cluster granted no other node",
                         member.slot, node.host
                     ));
@@ -436,7 +437,8 @@ impl RmSession {
         let host = &held.node().host;
         let error = format!("{error} (node {host})");
         if self.containers.start_failed(host, member.slot, self.now()) {
-            self.log.warn(format!("node {host} is avoided, since starts fail there: {error}"));
+            let text = format!("node {host} is avoided, since starts fail there: {error}");
+            self.log.warn(WarningCode::NodeAvoided, text);
         }
         Exit::NotStarted { error }
     }

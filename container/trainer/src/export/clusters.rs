@@ -49,8 +49,9 @@ impl RawClusters {
         let range = previous_rows(pass, centres.rows);
         let previous = &previous[range.start as usize * cols..range.end as usize * cols];
         let after = PassCentres::after(pass, cols - 1, &rows, previous);
-        let after = after
-            .map_err(|it| ExportError::Standard(Failure::new(ErrorClass::Internal, it.text)))?;
+        let after = after.map_err(|failure| {
+            ExportError::Standard(Failure::new(ErrorClass::Internal, failure.text))
+        })?;
         let mut raw = Self {
             features: spec.model.features,
             clusters: centres.rows,

@@ -166,9 +166,9 @@ pub enum JobEvent {
     Warning {
         /// What.
         text: String,
-        /// For programs; most have none.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        code: Option<WarningCode>,
+        /// Its kind.
+        #[serde(default, skip_serializing_if = "WarningCode::is_unknown")]
+        code: WarningCode,
     },
     /// The job is over; the last line.
     Ended {
@@ -186,10 +186,10 @@ pub enum JobEvent {
 }
 
 impl JobEvent {
-    /// A warning without a code.
+    /// A warning of this kind.
     #[must_use]
-    pub fn warning(text: impl Into<String>) -> Self {
-        Self::Warning { text: text.into(), code: None }
+    pub fn warning(code: WarningCode, text: impl Into<String>) -> Self {
+        Self::Warning { text: text.into(), code }
     }
 
     /// Records the event, which happened at `at_ms` (milliseconds since 1970). `placement` is the container of the event's
@@ -222,7 +222,8 @@ impl JobEvent {
                 history.add_warning(WarningView { at_ms, text: text.clone(), code: *code });
             }
             Self::StoppedEarly { text } => {
-                history.add_warning(WarningView { at_ms, text: text.clone(), code: None });
+                let code = WarningCode::TrainingStoppedEarly;
+                history.add_warning(WarningView { at_ms, text: text.clone(), code });
             }
             Self::Progress { rows, .. } => {
                 history.first_figures.get_or_insert(FirstFigures { rows: *rows, at_ms });

@@ -3,11 +3,12 @@
 //! The ApplicationMaster records it from its events, so that the page and the report can show it. Bounded: the newest
 //! entries are kept, and all are counted.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use super::placement::{AttemptView, Placement};
+use super::warning::WarningCode;
 use crate::ids::{CutId, Incarnation, Slot};
 
 /// Entries that are kept of each kind. A page of 500 rows is still readable; of more losses the log gives a better
@@ -89,20 +90,9 @@ pub struct WarningView {
     pub at_ms: u64,
     /// Fact, cause and next step.
     pub text: String,
-    /// For programs; most have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<WarningCode>,
-}
-
-/// Which warning it is, where a program may act on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WarningCode {
-    /// The model is worse than one without features.
-    WorseThanConstant,
-    /// Of a later version.
-    #[serde(other)]
-    Unknown,
+    /// Its kind.
+    #[serde(default, skip_serializing_if = "WarningCode::is_unknown")]
+    pub code: WarningCode,
 }
 
 /// The start of the measurement of speed.
@@ -150,6 +140,9 @@ pub struct History {
     /// How many there were.
     #[serde(default)]
     pub warnings_total: u64,
+    /// How many there were of each kind.
+    #[serde(default)]
+    pub warnings_by_code: BTreeMap<WarningCode, u64>,
     /// The containers of this ApplicationMaster and of those before it, on YARN; the newest 500.
     #[serde(default)]
     pub attempts: VecDeque<AttemptView>,
@@ -192,6 +185,7 @@ impl History {
     /// A warning.
     pub(super) fn add_warning(&mut self, warning: WarningView) {
         self.warnings_total = self.warnings_total.saturating_add(1);
+        *self.warnings_by_code.entry(warning.code).or_default() += 1;
         push_bounded(&mut self.warnings, warning);
     }
 
@@ -234,12 +228,24 @@ mod tests {
     #[test]
     fn warnings_are_kept_with_their_time() {
         let mut history = History::default();
-        let event = JobEvent::warning("the journal is 5 s late");
+        let code = WarningCode::JournalDelayed;
+        let event = JobEvent::warning(code, "the journal is 5 s late");
         event.record(&mut history, 7, |_, _| None);
         assert_eq!(history.warnings_total, 1);
+        assert_eq!(history.warnings_by_code, [(code, 1)].into());
         let text = "the journal is 5 s late".into();
-        let expected = WarningView { at_ms: 7, text, code: None };
-        assert_eq!(history.warnings.front(), Some(&expected));
+        assert_eq!(history.warnings.front(), Some(&WarningView { at_ms: 7, text, code }));
+        let json = serde_json::to_string(&history).expect("it is JSON");
+        assert_eq!(serde_json::from_str(&json).ok(), Some(history));
+    }
+
+    #[test]
+    fn a_warning_of_an_earlier_version_has_no_code() {
+        let warning: WarningView =
+            serde_json::from_str(r#"{"at_ms":7,"text":"late"}"#).expect("it is read");
+        assert_eq!(warning.code, WarningCode::Unknown);
+        let json = serde_json::to_string(&warning).expect("it is JSON");
+        assert_eq!(json, r#"{"at_ms":7,"text":"late"}"#);
     }
 
     #[test]

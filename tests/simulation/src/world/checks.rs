@@ -11,7 +11,7 @@ use heddle_protocol::manifest::{ShardFile, Work};
 use heddle_protocol::set_aside::SetAsideTask;
 use heddle_protocol::spec::position::POSITIONS;
 use heddle_protocol::spec::{Consistency, JobPhase, job_phase};
-use heddle_protocol::view::{self, JobState};
+use heddle_protocol::view::{self, JobState, WarningCode};
 use heddle_shard::ShardSection;
 
 use super::super::coverage::Coverage;
@@ -270,9 +270,10 @@ impl World {
             | view::JobEvent::FailedOver { .. }
             | view::JobEvent::HandedOver { .. }
             | view::JobEvent::Recovered(_) => self.coverage.changed(),
-            view::JobEvent::Warning { text, .. } => {
-                self.divisions += u64::from(text.contains("lanes are divided"));
-                self.replaced_slow += u64::from(text.ends_with("it is replaced"));
+            view::JobEvent::Warning { code, .. } => {
+                self.divisions += u64::from(*code == WarningCode::TrainerSlow);
+                let replaced = [WarningCode::SlowTrainerReplaced, WarningCode::TrainerNotStopping];
+                self.replaced_slow += u64::from(replaced.contains(code));
                 self.coverage.changed();
             }
             view::JobEvent::Started { .. }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use heddle_am_core::{Action, Limits, Record};
 use heddle_protocol::control::Command;
 use heddle_protocol::ids::{Member, PhaseNo, TaskId};
-use heddle_protocol::view::JobEvent;
+use heddle_protocol::view::{JobEvent, WarningCode};
 
 use super::World;
 use super::processes::slowness;
@@ -99,5 +99,5 @@ impl World {
 
 /// Whether an extra trainer is asked for.
 fn is_started(event: &JobEvent) -> bool {
-    matches!(event, JobEvent::Warning { text, .. } if text.contains("trainers.extra"))
+    matches!(event, JobEvent::Warning { code: WarningCode::ExtraTrainerStarted, .. })
 }

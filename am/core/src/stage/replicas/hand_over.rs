@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use heddle_protocol::control::ShardStop;
 use heddle_protocol::ids::{Member, ShardId, Slot};
 
-use super::{ChangedViews, SettledViews, ViewList};
+use super::{ChangedViews, SettledViews};
 use crate::record::RecordedView;
 
 /// Shards that a primary was ordered to stop.
@@ -193,23 +193,5 @@ impl SettledViews {
         self.moves.handed_over += changed.promoted.len() as u64;
         self.awaited.extend(&changed.promoted);
         Some(HandedOver { from, cause, changed })
-    }
-}
-
-impl ViewList {
-    /// Whether the slot can be emptied at no cost: it serves no shard, and each of its copies has `copies` others, as far as
-    /// they can be had, and at least one. `stays`: whether a slot keeps its copies; `can_fill`: whether another copy of a
-    /// shard can be filled.
-    pub(crate) fn is_dispensable(
-        &self,
-        slot: Slot,
-        copies: usize,
-        stays: impl Fn(Slot) -> bool,
-        can_fill: impl Fn(&RecordedView) -> bool,
-    ) -> bool {
-        self.iter().filter(|view| view.in_sync.iter().any(|it| it.slot == slot)).all(|view| {
-            let others = view.in_sync.iter().filter(|it| it.slot != slot && stays(it.slot)).count();
-            view.primary.slot != slot && others > 0 && (others >= copies || !can_fill(view))
-        })
     }
 }

@@ -77,6 +77,12 @@ impl RefillPlaces {
         self.pservers.keys().filter(|slot| held_by(slot) > 0).count() < self.in_use
     }
 
+    /// Whether a shard of these views is getting another copy, or can get one.
+    pub(crate) fn can_fill(&self, views: &ViewList, view: &RecordedView) -> bool {
+        let held = views.held_copies();
+        view.open_fills().next().is_some() || self.open(view, &held).next().is_some()
+    }
+
     /// Where another copy of a shard can be. `held`: copies by slot.
     fn open<'a>(
         &'a self,
@@ -86,7 +92,7 @@ impl RefillPlaces {
         self.open_without(view, held, None)
     }
 
-    /// As [`Self::open`], as if the copy in this slot were gone.
+    /// Where another copy could be if the one in this slot were gone.
     pub(super) fn open_without<'a>(
         &'a self,
         view: &RecordedView,
@@ -235,13 +241,5 @@ impl SettledViews {
     /// Whether the slot was ordered to fill a copy of the shard in this epoch.
     pub(crate) fn was_filled(&self, slot: Slot, shard: ShardId) -> bool {
         self.touched.contains(&(slot, shard))
-    }
-}
-
-impl ViewList {
-    /// Whether a shard is getting another copy, or can get one.
-    pub(crate) fn can_be_filled(&self, view: &RecordedView, places: &RefillPlaces) -> bool {
-        let held = self.held_copies();
-        view.open_fills().next().is_some() || places.open(view, &held).next().is_some()
     }
 }

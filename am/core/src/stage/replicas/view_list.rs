@@ -97,6 +97,22 @@ impl ViewList {
         fills.map(|(shard, fill)| ((fill.member.slot, shard), fill.thread)).collect()
     }
 
+    /// Whether the slot can be emptied at no cost: it serves no shard, and each of its copies has `copies` others, as far as
+    /// they can be had, and at least one. `stays`: whether a slot keeps its copies; `can_fill`: whether another copy of a
+    /// shard can be filled.
+    pub(crate) fn is_dispensable(
+        &self,
+        slot: Slot,
+        copies: usize,
+        stays: impl Fn(Slot) -> bool,
+        can_fill: impl Fn(&RecordedView) -> bool,
+    ) -> bool {
+        self.iter().filter(|view| view.in_sync.iter().any(|it| it.slot == slot)).all(|view| {
+            let others = view.in_sync.iter().filter(|it| it.slot != slot && stays(it.slot)).count();
+            view.primary.slot != slot && others > 0 && (others >= copies || !can_fill(view))
+        })
+    }
+
     /// The views of these shards, for the journal.
     pub(crate) fn recorded(&self, shards: &[ShardId]) -> Vec<RecordedView> {
         shards.iter().filter_map(|shard| self.view(*shard)).cloned().collect()
