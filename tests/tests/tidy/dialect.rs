@@ -76,8 +76,17 @@ fn is_comment(line: &str) -> bool {
 }
 
 fn of_phrases(text: &str, phrases: &str, in_comments: bool) -> usize {
-    let lines = text.lines().filter(|line| is_comment(line) == in_comments);
+    let lines = without_key_tables(text).filter(|line| is_comment(line) == in_comments);
     lines.flat_map(|line| phrases.split(", ").map(|phrase| words::count(line, phrase))).sum()
+}
+
+/// The lines outside tables of keys: their documentation is text for users.
+fn without_key_tables(text: &str) -> impl Iterator<Item = &str> {
+    let mut in_table = false;
+    text.lines().filter(move |line| {
+        in_table = *line == "section! {" || (in_table && *line != "}");
+        !in_table
+    })
 }
 
 /// Number of parameters that are tuples.
@@ -112,6 +121,7 @@ fn phrases_and_tuples_are_counted() {
         "/// One that of one that.\nfn of() {} // one that\nmatch a { true => 1, false => 2 }";
     assert_eq!(of_phrases(text, "one that, none", true), 2);
     assert_eq!(of_phrases(text, "true =>, false =>", false), 2);
+    assert_eq!(of_phrases("section! {\n/// none\n}\n/// none", "none", true), 1);
     let mut tuples = Tuples::default();
     let file =
         "fn a(b: (u8, u8), (c, d): &(u8, u8), e: (), f: &[(u8, u8)]) {} #[test] fn g(h: (u8,)) {}";

@@ -23,6 +23,7 @@ mod objective;
 mod options;
 pub mod phase;
 pub mod position;
+mod process_sections;
 pub mod pserver_memory;
 mod secret_source;
 mod sections;

@@ -34,8 +34,12 @@ pub(super) const DATA_FORMATS: &[(&str, DataFormat)] =
     &[("libsvm", DataFormat::Libsvm), ("dummy", DataFormat::Dummy)];
 
 /// Their text in the list of keys.
-pub(super) const DATA_FORMAT_DOC: &str =
-    "\"libsvm\" (label index:value …) or \"dummy\" (label index index …, every value being 1).";
+macro_rules! data_format_doc {
+    () => {
+        "\"libsvm\" (label index:value …) or \"dummy\" (label index index …, every value being 1)."
+    };
+}
+pub(super) use data_format_doc;
 
 impl DataFormat {
     /// The word of the job file, which models have too.

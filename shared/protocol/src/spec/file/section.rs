@@ -9,9 +9,12 @@
 //! - the check of the ranges, for specs that come as JSON.
 //!
 //! ```text
-//! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE, range(MIN, MAX), "documentation";
-//! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE, range_or_auto(MIN, MAX), "documentation";
-//! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE + site, read(EXPRESSION), "documentation";
+//! /// Documentation, for users.
+//! #[note = "documentation of the field, for developers"]
+//! #[serde(…)]
+//! key FIELD: TYPE = "section.key", FALLBACK("default as TOML"), RESUME RULE, range(MIN, MAX);
+//! key FIELD: TYPE = "section.key", FALLBACK("…"), RESUME RULE, range_or_auto(MIN, MAX);
+//! key FIELD: TYPE = "section.key", FALLBACK("…"), RESUME RULE + site, read(EXPRESSION);
 //! stub "section.key" = "the only value that is accepted", "documentation";
 //! ```
 //!
@@ -36,6 +39,14 @@ pub(in crate::spec) trait SpecSection {
     fn check_ranges(&self) -> Result<(), SpecError>;
 }
 
+/// The text of lines of documentation, of which each begins with a space.
+pub(in crate::spec) const fn text_of(lines: &'static str) -> &'static str {
+    match lines.as_bytes() {
+        [b' ', ..] => lines.split_at(1).1,
+        _ => lines,
+    }
+}
+
 macro_rules! section {
     (@by_site) => {
         false
@@ -48,10 +59,14 @@ macro_rules! section {
         $(#[$attribute:meta])*
         pub struct $spec:ident = [$name:literal] $about:literal {
             $(
-                $(#[$field_attribute:meta])*
-                key $field:ident: $type:ty = $path:literal, $fallback:ident($text:literal), $resume:ident $(+ $site:ident)?,
-                    $(range($min:expr, $max:expr))? $(range_or_auto($auto_min:expr, $auto_max:expr))? $(read($read:expr))?,
-                    $doc:expr;
+                $(#[doc = $doc:expr])+
+                $(#[note = $note:literal])*
+                $(#[serde($($serde:tt)*)])?
+                key $field:ident: $type:ty = $path:literal,
+                    $fallback:ident($text:literal), $resume:ident $(+ $site:ident)?,
+                    $(range($min:expr, $max:expr))?
+                    $(range_or_auto($auto_min:expr, $auto_max:expr))?
+                    $(read($read:expr))?;
                 $( stub $stub_path:literal = $stub_text:literal, $stub_doc:literal; )*
             )+
         }
@@ -63,7 +78,8 @@ macro_rules! section {
         pub struct $spec {
             $(
                 #[doc = concat!("Key `", $path, "` of the job file.")]
-                $(#[$field_attribute])*
+                $(#[doc = concat!(" ", $note)])*
+                $(#[serde($($serde)*)])?
                 pub $field: $type,
             )+
         }
@@ -75,7 +91,7 @@ macro_rules! section {
                 keys: &[$(
                     $crate::spec::file::key::Key {
                         path: $path,
-                        doc: $doc,
+                        doc: $crate::spec::file::section::text_of(concat!($($doc),+)),
                         fallback: $crate::spec::file::key::Fallback::$fallback($text),
                         resume: $crate::spec::file::key::ResumeRule::$resume,
                         by_site: $crate::spec::file::section::section!(@by_site $($site)?),
@@ -111,7 +127,7 @@ macro_rules! section {
                     let $field = {
                         const KEY: $crate::spec::file::key::Key = $crate::spec::file::key::Key {
                             path: $path,
-                            doc: $doc,
+                            doc: $crate::spec::file::section::text_of(concat!($($doc),+)),
                             fallback: $crate::spec::file::key::Fallback::$fallback($text),
                             resume: $crate::spec::file::key::ResumeRule::$resume,
                             by_site: $crate::spec::file::section::section!(@by_site $($site)?),
