@@ -58,26 +58,6 @@ mod tests {
         slots.zip(of).map(|(slot, host)| (slot, format!("host-{host}"))).collect()
     }
 
-    #[test]
-    fn backups_of_one_pserver_are_spread_over_all_others() {
-        let map = ShardMap::even(12, 4);
-        let placed = place_backups(&map, &hosts(&[0, 1, 2, 3]), 1);
-        for primary in (0..4).map(Slot::pserver) {
-            let of = map.of(primary).iter().map(|shard| placed[shard.0 as usize][0]);
-            let distinct: BTreeSet<Slot> = of.collect();
-            assert_eq!(distinct.len(), 3, "three shards, three other pservers");
-        }
-    }
-
-    #[test]
-    fn hosts_that_are_lacking_cost_backups_not_the_rule() {
-        let map = ShardMap::even(4, 2);
-        assert_eq!(place_backups(&map, &hosts(&[0, 0]), 1), vec![Vec::new(); 4]);
-        // A third pserver on another host holds the backups of both.
-        let three = place_backups(&map, &hosts(&[0, 0, 1]), 2);
-        assert_eq!(three, vec![vec![Slot::pserver(2)]; 4]);
-    }
-
     proptest! {
         #[test]
         fn copies_of_a_shard_are_on_different_hosts(

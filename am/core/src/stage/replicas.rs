@@ -17,6 +17,8 @@ mod hand_over;
 mod paths;
 mod refills;
 mod spread;
+#[cfg(test)]
+mod tables;
 mod view_list;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,7 +111,7 @@ impl fmt::Display for NoCopyLeft {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChangedViews {
     pub shards: Vec<ShardId>,
-    /// Those of `shards` that have another primary.
+    /// Of `shards`: with another primary.
     pub promoted: Vec<ShardId>,
     /// How many of `shards` have another in-sync set.
     pub sets: usize,
