@@ -2,6 +2,9 @@
 
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
+use heddle_protocol::view::JobState;
+
+use crate::outcome::Outcome;
 
 /// Why a job ends, and with which exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +16,12 @@ pub(crate) struct JobFailure {
 impl JobFailure {
     pub(crate) fn new(exit_code: ExitCode, message: impl Into<String>) -> Self {
         Self { exit_code, message: message.into() }
+    }
+}
+
+impl From<JobFailure> for Outcome {
+    fn from(JobFailure { exit_code, message }: JobFailure) -> Self {
+        Self { state: JobState::Failed, exit_code, message, model: None }
     }
 }
 

@@ -74,9 +74,7 @@ impl Core {
 
     /// Ends the job with an error.
     pub(super) fn fail(&mut self, failure: JobFailure) {
-        let JobFailure { exit_code, message } = failure;
-        let outcome = Outcome { state: JobState::Failed, exit_code, message, model: None };
-        self.end(outcome, self.ctx.limits().grace_ms);
+        self.end(failure.into(), self.ctx.limits().grace_ms);
     }
 
     /// A stage was to follow that cannot: the job would wait without an end.
@@ -100,14 +98,14 @@ impl Core {
         if matches!(self.stage.kind(), StageKind::Stopping | StageKind::Over) {
             return;
         }
-        let cause = self.stage.take_stop_order().map(StopOrder::into_cause);
-        let outcome = match &cause {
+        let (outcome, asked_by) = match self.stage.take_stop_order().map(StopOrder::into_cause) {
             // What came first is reported.
-            Some(StopCause::Failed(failure)) => self.unsaved_outcome(failure, &outcome.message),
-            Some(StopCause::Operator(_) | StopCause::TokensEnd) | None => outcome,
+            Some(StopCause::Failed(first)) => (self.unsaved(first, &outcome.message).into(), None),
+            Some(StopCause::Operator(id)) => (outcome, Some(id)),
+            Some(StopCause::TokensEnd) | None => (outcome, None),
         };
         self.ctx.journal(Record::Outcome(outcome.clone()));
-        if let Some(StopCause::Operator(id)) = cause {
+        if let Some(id) = asked_by {
             self.ctx.answer(id, Ok("stopping".to_owned()));
         }
         self.checkpoints.end(&mut self.ctx);
@@ -250,7 +248,7 @@ impl Core {
         let id = match order.into_cause() {
             StopCause::Operator(id) => id,
             StopCause::TokensEnd => return self.end_without_tokens(Some(cause)),
-            StopCause::Failed(failure) => return self.end_unsaved(&failure, cause),
+            StopCause::Failed(failure) => return self.fail(self.unsaved(failure, cause)),
         };
         self.ctx.answer(id, Err(format!("stopping without a new checkpoint: {cause}")));
         let from = match self.checkpoints.base_manifest() {

@@ -14,14 +14,12 @@
 use heddle_protocol::control::Sharing;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::spec::phase_text;
-use heddle_protocol::view::JobState;
 
 use super::Core;
 use crate::checkpoint::cut::CutReason;
 use crate::checkpoint::manifest::task_positions;
 use crate::context::deadlines::Purpose;
 use crate::failure::JobFailure;
-use crate::outcome::Outcome;
 use crate::stage::stop::{StopCause, StopOrder};
 use crate::stage::{JobStage, NextStep};
 
@@ -93,8 +91,11 @@ impl Core {
         ));
     }
 
-    /// `checkpoint.last-save` is over.
+    /// `checkpoint.last-save` is over. A commit that is under way is awaited: it may succeed, and its tries are bounded.
     pub(super) fn last_save_timed_out(&mut self) {
+        if self.checkpoints.is_outcome_open() {
+            return;
+        }
         let limit = self.ctx.config().spec.checkpoint.last_save;
         let cause = format!("it took longer than checkpoint.last-save ({limit})");
         self.stop_cut_failed(&cause, true);
@@ -107,26 +108,18 @@ impl Core {
         }
     }
 
-    /// There is no checkpoint newer than the base.
-    pub(super) fn end_unsaved(&mut self, failure: &JobFailure, cause: &str) {
-        let Outcome { exit_code, message, .. } = self.unsaved_outcome(failure, cause);
-        self.fail(JobFailure::new(exit_code, message));
-    }
-
-    /// The outcome of a failure after which the state could not be saved.
-    pub(super) fn unsaved_outcome(&self, failure: &JobFailure, cause: &str) -> Outcome {
+    /// The failure of a job that has no checkpoint newer than the base.
+    pub(super) fn unsaved(&self, failure: JobFailure, cause: &str) -> JobFailure {
         let from = match self.checkpoints.base_manifest() {
             Some(base) => format!("from checkpoint {}", base.cut),
             None => "from the beginning".to_owned(),
         };
-        Outcome {
-            state: JobState::Failed,
-            exit_code: failure.exit_code,
-            message: format!(
-                "{}; no last checkpoint was saved ({cause}): the same command continues {from}",
-                failure.message
+        let JobFailure { exit_code, message } = failure;
+        JobFailure::new(
+            exit_code,
+            format!(
+                "{message}; no last checkpoint was saved ({cause}): the same command continues {from}"
             ),
-            model: None,
-        }
+        )
     }
 }

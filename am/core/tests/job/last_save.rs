@@ -1,6 +1,6 @@
 //! A job that fails saves the state of its shards first, where they are whole.
 
-use heddle_am_core::{Exit, StoreCall};
+use heddle_am_core::{Exit, StoreCall, Stored};
 use heddle_protocol::control::{CutAt, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
@@ -109,6 +109,37 @@ fn periodic_cut_that_waits_for_steps_is_replaced() {
     assert!(job.answers[&heddle_am_core::OperationId(1)].is_err());
     assert!(job.cut() > waits);
     assert!(message(&job).contains(&format!("saved checkpoint {}", job.cut())));
+}
+
+#[test]
+fn commit_under_way_when_the_time_is_over_is_awaited() {
+    for committed in [true, false] {
+        let mut job = trained(DurationMs::secs(30));
+        job.auto.save = false;
+        gives_up(&mut job);
+        job.auto.store = false;
+        job.save_all(job.cut());
+        let (call, commit) = job.calls.last().expect("its commit").clone();
+        assert!(matches!(commit, StoreCall::Commit { .. }), "{commit:?}");
+        job.pass(40_000);
+        assert!(job.outcome.is_none(), "it may succeed");
+        if committed {
+            job.store(call);
+            job.pass(60_000);
+            assert!(job.outcome.is_some(), "{:?}", (&job.calls, job.core.view().message));
+            assert!(message(&job).contains("saved checkpoint"));
+        }
+        for _ in 0..20 {
+            if job.outcome.is_none() {
+                let failure = Failure::new(ErrorClass::Unreachable, "safe mode");
+                job.answer_store(Stored::NotDone { failure });
+                job.pass(60_000);
+            }
+        }
+        if !committed {
+            is_unsaved(&job, "safe mode");
+        }
+    }
 }
 
 #[test]
