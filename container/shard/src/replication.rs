@@ -1,22 +1,8 @@
 //! Replicas of the shards of one data thread (`pservers.replicas`): roles, streams of changes, and held answers.
 //!
-//! The primary judges a frame and applies it at once. What changed the shard becomes an entry with the next number, and
-//! travels to the backups in this order. A backup applies entries in order without judging. **An answer by which a trainer or
-//! the ApplicationMaster concludes something is held until every in-sync backup has all entries that the shard had when the
-//! answer was made**; values of pulls are not held. So a backup of the in-sync set has everything that was ever acknowledged,
-//! and can be promoted.
-//!
-//! Terms fence: a copy that has received a higher term refuses the stream of the old primary, which then stops serving and can
-//! acknowledge nothing more, but keeps its copy until a view leaves it out. Only a view removes a backup from the set for
-//! which the primary waits. The primary asks for that (`Lagging`) until it is done, and never does it. It reports a refill of
-//! which the backup takes nothing in the same way: another pserver may get the copy.
-//!
-//! A backup that is promoted may differ from the other copies of the set by changes that were never acknowledged. It changes
-//! nothing before each of them has answered with its number. One that has less gets the rest; if one has more, that one is promoted.
-//!
-//! A living primary hands its shard over (`hand_over`): it stops first, so that its copy stays equal to that of the next one.
-//!
-//! A backup that a view orders to fill gets the state and all rows in the same stream (`outgoing_fill`, `incoming_fill`).
+//! The protocol and its situations are in `docs/replication.md`. The primary judges a frame and applies it at once; what changed
+//! the shard becomes a numbered entry. **An answer by which a trainer or the ApplicationMaster concludes something is held until
+//! every in-sync backup has all entries that the shard had when the answer was made**; values of pulls are not held.
 //!
 //! Not here: sockets and times (arguments), the choice of the primary (the ApplicationMaster), rows (`shard::fill`).
 

@@ -220,7 +220,7 @@ impl Shard {
             self.refuse(frame, Status::WrongPhase, out);
             return Flow::Taken;
         }
-        let changes = matches!(header.kind, Kind::Push | Kind::Done | Kind::TaskDone);
+        let changes = header.kind.is_held_by_cuts();
         if changes && self.memory.snapshots.is_last_open() {
             self.refuse(frame, Status::NotReady, out);
             return Flow::Taken;

@@ -34,6 +34,16 @@ fn at_every_event(jobs: [&str; 2], faults: &[Fault]) {
     }
 }
 
+/// One fault right before each event of a run of each job: what happened in all runs of a job.
+fn summaries(jobs: [&str; 2], fault: Fault) -> [Summary; 2] {
+    jobs.map(|name| {
+        let ran = explorer(name).at_every_event(fault);
+        let summary = ran.unwrap_or_else(|failure| panic!("{failure}"));
+        println!("{name}: {summary}");
+        summary
+    })
+}
+
 #[test]
 fn a_trainer_may_die_before_any_event() {
     at_every_event(["bsp", "asp"], &[Fault::KillTrainer]);
@@ -113,10 +123,7 @@ fn any_other_fault_may_come_before_any_event() {
 /// A job whose only trainer uses up its failures continues from what it saved before its end, with the same bytes in BSP.
 #[test]
 fn jobs_that_give_up_save_what_their_shards_hold() {
-    for explorer in ["bsp-alone", "asp-alone"].map(explorer) {
-        let ran = explorer.at_every_event(Fault::CrashLoop);
-        let summary = ran.unwrap_or_else(|failure| panic!("{failure}"));
-        println!("{summary}");
+    for summary in summaries(["bsp-alone", "asp-alone"], Fault::CrashLoop) {
         assert!(summary.last_saves > 0, "{summary}");
     }
 }
@@ -129,10 +136,7 @@ fn clocks_wait_for_no_trainer_that_is_gone() {
 
 #[test]
 fn copies_outlive_a_primary_or_a_backup_at_any_event() {
-    for explorer in ["bsp-replicas", "asp-replicas"].map(explorer) {
-        let ran = explorer.at_every_event(Fault::KillPserver);
-        let summary = ran.unwrap_or_else(|failure| panic!("{failure}"));
-        println!("{summary}");
+    for summary in summaries(["bsp-replicas", "asp-replicas"], Fault::KillPserver) {
         assert!(summary.failovers > summary.runs / 4, "{summary}");
         assert!(summary.rollbacks < summary.runs / 4, "{summary}");
     }
@@ -278,10 +282,7 @@ fn extra_trainers_compute_late_tasks_whatever_dies_meanwhile() {
 
 #[test]
 fn s4_a_new_primary_saves_what_is_snapped_r18() {
-    for explorer in ["bsp-copies", "asp-copies"].map(explorer) {
-        let ran = explorer.at_every_event(Fault::KillPserver);
-        let summary = ran.unwrap_or_else(|failure| panic!("{failure}"));
-        println!("{summary}");
+    for summary in summaries(["bsp-copies", "asp-copies"], Fault::KillPserver) {
         assert!(summary.copies > summary.commits / 4, "{summary}");
     }
 }

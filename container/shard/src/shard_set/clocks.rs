@@ -1,26 +1,15 @@
-//! SSP: the clocks of trainers, and which pulls they let through.
-//!
-//! A trainer's clock is the number of its steps in this epoch and phase that are over: acknowledged by every shard, or given
-//! up. Its pulls are numbered in the order in which they are issued. Pull `c` is granted when the clock of every counted
-//! trainer, its own included, is at least `c − staleness`.
+//! SSP: the clocks of trainers, and which pulls they let through (`docs/consistency.md`).
 //!
 //! A trainer is counted from its first clock on the present connection until the connection closes or it sends that it has
-//! no task. So training does not wait for a trainer that died while no ApplicationMaster is there, or that has nothing to
-//! do. A pull of a trainer that is not counted waits for its clock.
+//! no task. A pull of a trainer that is not counted waits for its clock. A joiner asks for the lowest clock and starts there;
+//! while no trainer is counted, the answer is the highest clock ever sent. Clocks do not fall: a lower one is refused.
 //!
-//! A joiner asks for the lowest clock and starts there: at 0, all others would wait for its first thousand steps. While no
-//! trainer is counted, the answer is the highest clock ever sent. Clocks do not fall: a lower one is refused.
+//! **Backups.** Clocks are not replicated: a promoted copy grants nothing until each member of that moment has sent a clock,
+//! with or without a task, in this epoch and phase. A closed connection does not end the counting where shards have backups,
+//! since the trainer may only have moved to a new primary: the ApplicationMaster does, when it takes the trainer out of the
+//! members.
 //!
-//! Clocks belong to an epoch and phase and are never saved. Frames and waiting pulls are in [`super::clocked_pulls`].
-//!
-//! **Backups.** Clocks are not replicated. A clock counts steps that every copy has, so a promoted copy has them too, but its
-//! thread may not know all trainers: some never had a connection to it. It grants nothing until each member of that moment
-//! has sent a clock, with or without a task, in this epoch and phase.
-//!
-//! A trainer with the new map closes its connection to the old primary, which may not know of its loss and still serves
-//! trainers with the old map. They would get values without the steps that the first trainer took since. So a closed
-//! connection does not end the counting where shards have backups: the ApplicationMaster does, when it takes the trainer out
-//! of the members. Then training waits for it when a trainer dies, also while there is none.
+//! Frames and waiting pulls are in [`super::clocked_pulls`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
