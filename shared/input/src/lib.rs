@@ -2,9 +2,9 @@
 //! from them.
 //!
 //! The ApplicationMaster plans the tasks once; they are recorded in checkpoints and do not change in the life of a job.
-//! [`TaskReader`] turns a task into minibatches ([`Batch`]), with a policy for malformed records; the table of [`formats`] has the
-//! source of its records. [`sample()`] shows what the beginning of the data is like, [`has_record`] whether there is a record at
-//! all. Assigning tasks is the ApplicationMaster's, reading ahead the trainer's.
+//! [`TaskReader`] turns a task into minibatches ([`Batch`]), with a policy for malformed records; the table of [`formats`] has
+//! the source of its records. [`sample()`] shows what the beginning of the data is like, [`has_record`] whether there is a record
+//! at all. Assigning tasks is the ApplicationMaster's, reading ahead the trainer's.
 //!
 //! ```
 //! use heddle_input::{TaskLength, compression_of, plan_input};

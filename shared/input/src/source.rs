@@ -42,8 +42,8 @@ pub trait InputFormat: Sync {
         input: Box<dyn Reader>,
     ) -> Box<dyn RecordSource>;
 
-    /// Reads the records in `text`, the unpacked beginning of a file, which may end within a record. Returns their number, also of
-    /// malformed ones, which are not in the batch, and the bytes that they take.
+    /// Reads the records in `text`, the unpacked beginning of a file, which may end within a record. Returns their number, also
+    /// of malformed ones, which are not in the batch, and the bytes that they take.
     fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> (u64, usize);
 }
 

@@ -82,8 +82,8 @@ pub struct FigureRow {
     pub metric: &'static str,
     /// What it means.
     pub help: &'static str,
-    /// Of a slot: the head of its column, empty if it is not shown. Of the job: its part of the field's line, which begins with the
-    /// line's name and a colon. `{}` is the value, `{count}` the count of the field's histogram and `{mean}` the value divided
+    /// Of a slot: the head of its column, empty if it is not shown. Of the job: its part of the field's line, which begins with
+    /// the line's name and a colon. `{}` is the value, `{count}` the count of the field's histogram and `{mean}` the value divided
     /// by it. A part that begins with `?` is left out while the value is 0.
     pub text: &'static str,
 }

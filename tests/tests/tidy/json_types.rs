@@ -232,6 +232,7 @@ impl<'s> Types<'s> {
             ("bool", _) => "true or false".to_owned(),
             ("u8" | "u16" | "u32" | "u64" | "usize" | "f64" | "ExitCode", _) => "number".to_owned(),
             (name @ ("EvaluationFigures" | "ProcessFigures"), _) => name.to_owned(),
+            ("WarningCode", _) => "[code](operations.md#warnings)".to_owned(),
             (name, _) => self.named_kind(name),
         }
     }

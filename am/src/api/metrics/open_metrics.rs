@@ -41,7 +41,7 @@ impl MetricSamples {
         self.push("", labels, value);
     }
 
-    /// Adds the classes of a histogram, the last one without an upper bound, and the sum of its values.
+    /// Adds the classes of a histogram, of which the last has no upper bound, and the sum of its values.
     pub(super) fn histogram(&mut self, bounds: &[u64], classes: &[u64], sum: u64) {
         self.push("_sum", &[], sum as f64);
         self.push("_count", &[], classes.iter().sum::<u64>());
