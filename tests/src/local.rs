@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -19,6 +20,8 @@ use crate::logs;
 
 /// How often a job is asked for its state: each answer costs milliseconds of the processors in a debug build.
 pub const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long the output of a process that has ended may take to be read, on a busy machine.
+const READ_LIMIT: Duration = Duration::from_secs(5);
 
 /// A program of this workspace, built before the tests run (`cargo build --workspace --bins`). `heddle` is the file of the
 /// variable `HEDDLE_PROGRAM` where that is set: figures of docs/performance.md that need no fail points are those of the
@@ -108,6 +111,8 @@ pub struct Run {
     expected: Vec<String>,
     events: Arc<Mutex<Vec<JobEvent>>>,
     stderr: Arc<Mutex<String>>,
+    /// The threads that read its output.
+    readers: [JoinHandle<()>; 2],
 }
 
 impl Run {
@@ -189,7 +194,7 @@ impl Run {
         let stderr = Arc::new(Mutex::new(String::new()));
         let stdout = child.stdout.take().context("stdout is piped")?;
         let into = Arc::clone(&events);
-        std::thread::spawn(move || {
+        let event_reader = std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Ok(event) = serde_json::from_str::<JobEvent>(&line) {
                     into.lock().unwrap_or_else(PoisonError::into_inner).push(event);
@@ -198,7 +203,7 @@ impl Run {
         });
         let mut errors = child.stderr.take().context("stderr is piped")?;
         let into = Arc::clone(&stderr);
-        std::thread::spawn(move || {
+        let error_reader = std::thread::spawn(move || {
             let mut chunk = [0; 4096];
             while let Ok(read) = errors.read(&mut chunk) {
                 if read == 0 {
@@ -210,7 +215,8 @@ impl Run {
             }
         });
         let runs = dir.join("state/heddle/runs");
-        Ok(Self { child, runs, expected: Vec::new(), events, stderr })
+        let readers = [event_reader, error_reader];
+        Ok(Self { child, runs, expected: Vec::new(), events, stderr, readers })
     }
 
     /// Accepts WARN and ERROR lines that contain one of these texts; see [`logs`].
@@ -331,8 +337,12 @@ impl Run {
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        // The readers end with the pipes; give them the moment that takes.
-        std::thread::sleep(Duration::from_millis(100));
+        // The readers end with the pipes, unless a process that is left holds these.
+        let read = || {
+            let all = self.readers.iter().all(JoinHandle::is_finished);
+            all.then_some(()).context("a pipe is open")
+        };
+        let _held = wait_until("all output is read", READ_LIMIT, read);
         if status.success() {
             self.check_logs()?;
         }
