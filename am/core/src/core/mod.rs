@@ -269,7 +269,9 @@ impl Core {
                 if changes_fleet {
                     self.refill();
                 }
-                return;
+                if !self.stage.has_illegal() {
+                    return;
+                }
             }
             changes_fleet = true;
         }

@@ -217,6 +217,11 @@ impl StageMachine {
         }
     }
 
+    /// Whether a transition was refused and not taken.
+    pub(crate) fn has_illegal(&self) -> bool {
+        self.illegal.is_some()
+    }
+
     /// The transition that was refused, once.
     pub(crate) fn take_illegal(&mut self) -> Option<IllegalTransition> {
         self.illegal.take()
