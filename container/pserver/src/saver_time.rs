@@ -37,7 +37,10 @@ impl<'a> SaverTime<'a> {
 
 impl Drop for SaverTime<'_> {
     fn drop(&mut self) {
-        self.count_time();
+        // The figures of saving are shown from the first byte on.
+        if self.figures.read().known(ProcessFigure::SavedBytes).is_some() {
+            self.count_time();
+        }
     }
 }
 
@@ -48,6 +51,8 @@ mod tests {
     #[test]
     fn bytes_and_times_add_up() {
         let figures = FigureCells::new();
+        drop(SaverTime::start(&figures));
+        assert_eq!(figures.read().known(ProcessFigure::SaverTime), None);
         let mut first = SaverTime::start(&figures);
         let mut second = SaverTime::start(&figures);
         std::thread::sleep(Duration::from_millis(20));

@@ -2,7 +2,7 @@
 
 use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::ids::{Role, Slot, Step};
-use heddle_protocol::process_figures::FigureScope;
+use heddle_protocol::process_figures::{FigureScope, ProcessFigure, ProcessFigures};
 use heddle_protocol::spec::phase_text;
 use heddle_protocol::view::{History, JobState, JobView, SlotState, SlotView, SparseTableView};
 
@@ -134,6 +134,19 @@ impl Core {
     }
 }
 
+/// The figures of a slot. Those that each process of the role reports are known before its first heartbeat.
+fn slot_figures(role: Role, reported: &ProcessFigures) -> ProcessFigures {
+    let own: &[_] = match role {
+        Role::Pserver => &[ProcessFigure::ResidentBytes, ProcessFigure::FramesRefused],
+        Role::Trainer => &[ProcessFigure::ResidentBytes],
+    };
+    let mut figures = reported.of(FigureScope::Slot);
+    for figure in own {
+        figures.add(*figure, 0);
+    }
+    figures
+}
+
 fn slot_view(slot: Slot, entry: &SlotEntry, now: MonotonicMs) -> SlotView {
     let empty = |state| SlotView::empty(slot, entry.incarnation, state);
     match &entry.status {
@@ -149,7 +162,7 @@ fn slot_view(slot: Slot, entry: &SlotEntry, now: MonotonicMs) -> SlotView {
             host: holder.host.clone(),
             pid: holder.pid,
             per_second: holder.per_second,
-            figures: holder.beat.figures.of(FigureScope::Slot),
+            figures: slot_figures(slot.role, &holder.beat.figures),
             heartbeat_age_ms: Some(now.since(holder.beat_at)),
             total: holder.beat.figures.get(work_figure(slot.role)),
             ..empty(SlotState::Running)
