@@ -8,7 +8,7 @@ use heddle_protocol::ids::Role;
 use heddle_protocol::process_figures::FigureKind;
 use heddle_protocol::view::{
     DataLocality, JobState, JobView, MirrorView, RefillView, ReplicationView, SlotView,
-    SpareCounts, SparseTableView,
+    SpareCounts, SparseTableView, WarningCode,
 };
 
 use super::open_metrics::{MetricHead, MetricSamples};
@@ -167,8 +167,15 @@ view_metrics! {
         "Containers that ended before the job did, in this attempt."
         |view, out| out.value(view.history.ended_total);
     Counter "heddle_warnings_total" "Warnings in this attempt, by code."
-        |view, out| for (code, count) in &view.history.warnings_by_code {
-            out.labelled(&[("code", code.name())], *count);
+        |view, out| {
+            // A series exists before its first warning, so that an increase is seen.
+            let counts = &view.history.warnings_by_code;
+            for code in WarningCode::ALL.iter().chain([&WarningCode::Unknown]) {
+                let count = counts.get(code).copied();
+                if *code != WarningCode::Unknown || count.is_some() {
+                    out.labelled(&[("code", code.name())], count.unwrap_or(0));
+                }
+            }
         };
     Gauge "heddle_container_incarnation" "Incarnation of the container in its slot."
         |view, out| each_slot(view, out, |slot| Some(slot.incarnation.0));

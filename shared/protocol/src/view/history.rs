@@ -141,7 +141,7 @@ pub struct History {
     #[serde(default)]
     pub warnings_total: u64,
     /// How many there were of each kind.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub warnings_by_code: BTreeMap<WarningCode, u64>,
     /// The containers of this ApplicationMaster and of those before it, on YARN; the newest 500.
     #[serde(default)]
