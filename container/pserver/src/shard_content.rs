@@ -149,7 +149,14 @@ impl<'a> ShardContent<'a> {
         if first.is_none_or(|state| state.name != DEDUP_STATE || state.table.is_some()) {
             return Err(format!("the first section must be '{DEDUP_STATE}'"));
         }
-        let is_own = (header.shard, header.shards) == (self.config.shard, self.config.shards);
+        let own = (self.config.shard, self.config.shards);
+        let is_own = (header.shard, header.shards) == own;
+        if self.takes_all && !is_own {
+            return Err(format!(
+                "the shard must be {} of {} (got {} of {})",
+                own.0, own.1, header.shard, header.shards
+            ));
+        }
         let mut copies = vec![Copied::Skipped; header.sections.len()];
         copies[0] = Copied::DedupState;
         for (to, section) in self.config.sections(&[]).iter().enumerate() {
@@ -343,6 +350,10 @@ mod tests {
         let all = vec![Copied::DedupState, whole(0, 36), whole(1, 24)];
         assert_eq!((content.copies(&header), &content.sparse_rows[..]), (Ok(all), &[3][..]));
         header.shards = 3;
+        let text = "the shard must be 0 of 2 (got 0 of 3)";
+        assert_eq!(content.copies(&header), Err(text.to_owned()));
+        let table = InheritedTable { spec: config.tables[0].clone(), keeps_state: true };
+        let mut content = ShardContent::inherited(&config, vec![Some(table)]);
         let rows = Copied::Numbered { table: 0, to: 0, cols: 3 };
         let by_row = vec![Copied::DedupState, rows, Copied::Positions { table: 0, to: 1 }];
         assert_eq!(content.copies(&header), Ok(by_row));
