@@ -30,11 +30,12 @@ async fn look(spec: &JobSpec, plan: &InputPlan, training: bool) -> Result<bool, 
             BadRecords::Fail => BadPolicy::Fail,
             BadRecords::Skip(_) | BadRecords::Quarantine => BadPolicy::Skip(BAD_MAX),
         };
-        let task = TaskRange { end: task.end.min(task.start.saturating_add(left)), ..*task };
-        left -= task.end - task.start;
-        let mut reader = TaskReader::open(file, task, format, policy).await?;
+        let part = TaskRange { end: task.end.min(task.start.saturating_add(left)), ..*task };
+        left -= part.end - part.start;
+        let mut reader = TaskReader::open(file, part, format, policy).await?;
         reader.next_batch(1, &mut batch).await?;
-        if !batch.is_empty() {
+        // What was not looked at may have one.
+        if !batch.is_empty() || part.end < task.end {
             return Ok(true);
         }
     }
