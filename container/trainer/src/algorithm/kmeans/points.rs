@@ -49,15 +49,15 @@ impl PointSet {
 
     /// The nearest point to `x`, of equally near ones the lowest, and its squared distance. `None` without points.
     pub(crate) fn nearest(&self, x: &[f64]) -> Option<(usize, f64)> {
-        let mut best: Option<(usize, f64)> = None;
+        // Only a point with finite coordinates is the nearest.
+        let (mut nearest, mut least) = (0, f64::INFINITY);
         for (n, point) in self.iter().enumerate() {
-            let limit = best.map_or(f64::INFINITY, |(_, distance)| distance);
-            let distance = squared_distance_below(x, point, limit);
-            if best.is_none() || distance < limit {
-                best = Some((n, distance));
+            let distance = squared_distance_below(x, point, least);
+            if distance < least {
+                (nearest, least) = (n, distance);
             }
         }
-        best
+        (self.len() > 0).then_some((nearest, least))
     }
 }
 
@@ -148,6 +148,8 @@ mod tests {
         }
         assert_eq!(points.nearest(&[0.0, 0.0]), Some((1, 4.0)));
         assert_eq!(points.nearest(&[5.0, 1.0]), Some((0, 1.0)));
+        points.get_mut(0)[0] = f64::NAN;
+        assert_eq!(points.nearest(&[5.0, 0.0]), Some((2, 9.0)));
     }
 
     #[test]
