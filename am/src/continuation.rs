@@ -1,8 +1,8 @@
 //! Whether a job may continue a checkpoint, by its keys: one rule for the ApplicationMaster and for `heddle submit`, which
 //! applies it before it uploads anything. That for the data is [`crate::input::unchanged`].
 
+use heddle_protocol::job_spec::{JobSpec, SpecDigest, identity};
 use heddle_protocol::manifest::Manifest;
-use heddle_protocol::spec::{JobSpec, SpecDigest, identity};
 
 use crate::run_dir::ResumeMode;
 

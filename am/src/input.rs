@@ -7,9 +7,9 @@ use std::io::Write;
 use flate2::write::MultiGzDecoder;
 use heddle_am_core::{InputHost, Locality};
 use heddle_input::{TaskLength, input_files, plan_input, workers};
+use heddle_protocol::job_spec::{JobSpec, Location, TaskSize};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::plan_file::{self, PlanFileError};
-use heddle_protocol::spec::{JobSpec, Location, TaskSize};
 use heddle_storage::{
     BlockHost, BlockPlace, Reason, StorageError, chain, connect, folders_left_out,
 };
@@ -285,7 +285,7 @@ async fn files(
 #[cfg(test)]
 mod tests {
     use heddle_input::compression_of;
-    use heddle_protocol::spec::DataFormat;
+    use heddle_protocol::job_spec::DataFormat;
 
     use super::*;
 

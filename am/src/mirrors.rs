@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use heddle_backoff::Backoff;
 use heddle_protocol::ids::{CutId, Generation};
-use heddle_protocol::spec::Location;
+use heddle_protocol::job_spec::Location;
 use heddle_protocol::view::{JobEvent, MirrorView, WarningCode};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError, CommitError, PassedOver};
 use heddle_storage::{StorageUrl, chain, connect};

@@ -4,9 +4,9 @@
 //! publication and its record. A model of another job, or of this one before it was
 //! trained further, is not replaced without `--overwrite`.
 
+use heddle_protocol::job_spec::identity;
+use heddle_protocol::job_spec::{JobSpec, Location};
 use heddle_protocol::model::{MODEL_FILE, ModelFile};
-use heddle_protocol::spec::identity;
-use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::checkpoint::{CheckpointDir, Depth};
 use heddle_storage::{StorageUrl, connect, read_small};
 

@@ -123,8 +123,8 @@ impl KeptPlan {
 #[cfg(test)]
 mod tests {
     use heddle_input::{TaskLength, plan_input};
+    use heddle_protocol::job_spec::DataFormat;
     use heddle_protocol::manifest::{Compression, InputFile};
-    use heddle_protocol::spec::DataFormat;
 
     use super::*;
 

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::{HandshakeError, Secret};
 use heddle_protocol::ids::RunId;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 use heddle_storage::Reason;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

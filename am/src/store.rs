@@ -12,9 +12,9 @@ use heddle_protocol::control::ExportedFile;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Generation, RunId, SaveNo};
+use heddle_protocol::job_spec::{CheckpointSpec, Permissions};
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::model::{FORMAT_VERSION, ModelFile, save_dir, staging_prefix};
-use heddle_protocol::spec::{CheckpointSpec, Permissions};
 use heddle_protocol::view::{self, WarningCode};
 use heddle_storage::chain;
 use heddle_storage::checkpoint::{

@@ -6,8 +6,8 @@
 //! later start from initial values takes the same one. Pservers read its files and check their sums.
 
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::warm_start::{WarmStart, WarmStartError, job_of, warm_start};
-use heddle_protocol::spec::{JobSpec, Location, OnCorrupt};
+use heddle_protocol::job_spec::warm_start::{WarmStart, WarmStartError, job_of, warm_start};
+use heddle_protocol::job_spec::{JobSpec, Location, OnCorrupt};
 use heddle_storage::checkpoint::{
     CheckpointDir, CheckpointError, DamagePolicy, Depth, KeptCheckpoint, StoredCheckpoint,
 };

@@ -14,7 +14,7 @@ use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot, Step, Term,
     ViewVersion,
 };
-use heddle_protocol::spec::{Optimizer, TableKind, TableSpec, dense_table};
+use heddle_protocol::job_spec::{Optimizer, TableKind, TableSpec, dense_table};
 use heddle_pserver::Options;
 use heddle_pserver::standalone::{Standalone, StandaloneSettings};
 use heddle_shard::SparseLimits;

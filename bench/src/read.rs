@@ -9,7 +9,7 @@ use std::io;
 
 use heddle_input::formats::words;
 use heddle_input::{Batch, Labels, RecordFormat};
-use heddle_protocol::spec::{DataFormat, LabelRange};
+use heddle_protocol::job_spec::{DataFormat, LabelRange};
 
 use crate::measurement::{Measurement, Samples, timed};
 use crate::random::SplitMix;

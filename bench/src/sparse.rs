@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use heddle_optimizer::{KINDS, Optimizer};
 use heddle_protocol::control::Report;
-use heddle_protocol::spec::position::position_of_key;
+use heddle_protocol::job_spec::position::position_of_key;
 
 use crate::checkpoint::{end_cut, is_saved, take_cut, write_plain};
 use crate::measurement::{Measurement, Samples, timed};

@@ -7,7 +7,7 @@ use std::io;
 use heddle_protocol::control::{LoadShards, Phase, Sharing};
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Epoch, Generation, Incarnation, Member, PhaseNo, ShardId, Slot, Step};
-use heddle_protocol::spec::{Optimizer, TableKind, TableSpec, dense_table};
+use heddle_protocol::job_spec::{Optimizer, TableKind, TableSpec, dense_table};
 use heddle_shard::{Conn, Flow, Frame, Shard, ShardConfig, ShardEffect, ShardSet, SparseLimits};
 
 use crate::measurement::{Measurement, Samples, timed};

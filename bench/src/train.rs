@@ -8,7 +8,7 @@ use std::path::Path;
 use click_log::{ClickLog, Shape, Split};
 use heddle_input::formats::words;
 use heddle_input::{Batch, Labels, RecordFormat};
-use heddle_protocol::spec::{DataFormat, LabelRange, LossFunction};
+use heddle_protocol::job_spec::{DataFormat, LabelRange, LossFunction};
 use heddle_trainer::algorithm::loss::loss_and_slope;
 
 /// Features of the records.

@@ -11,7 +11,7 @@ use heddle_hadoop::identity::Identity;
 use heddle_hadoop::kerberos::{GssapiEngine, KerberosEngine as _};
 use heddle_hadoop::{Configuration, HostPort, User};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::{DurationMs, JobSpec, Location};
+use heddle_protocol::job_spec::{DurationMs, JobSpec, Location};
 use heddle_storage::{
     EntryKind, Mode, Reason, Storage, StorageError, StorageUrl, StorePath, WriteError, connect,
     read_small,

@@ -8,7 +8,7 @@ use heddle_am::report::format::{self, ProgressFigures};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::figure::decimal;
 use heddle_protocol::ids::Slot;
-use heddle_protocol::spec::{AlgorithmKind, BadRecords, JobSpec, Location};
+use heddle_protocol::job_spec::{AlgorithmKind, BadRecords, JobSpec, Location};
 use heddle_protocol::view::{JobEvent, JobState, JobView};
 
 use crate::failure::CommandFailure;
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn passes_name_what_ended_them() {
-        let mut spec = heddle_protocol::spec::job::sample();
+        let mut spec = heddle_protocol::job_spec::job::sample();
         spec.data.passes = 5;
         let printer = |spec: &JobSpec| {
             EventPrinter::with(true, JobFacts::of(spec, String::new(), String::new()))

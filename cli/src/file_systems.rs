@@ -9,7 +9,7 @@ use heddle_hadoop::configuration::{
     DefaultFileSystem, Environment, HdfsPath, MountError, MountTable, check_hdfs_class,
 };
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::job_spec::{JobSpec, Location};
 
 use crate::failure::{CommandFailure, OrFail};
 

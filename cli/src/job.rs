@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 use heddle_protocol::control::Operation;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 use heddle_protocol::view::JobView;
 
 use crate::failure::{CommandFailure, CommandResult};

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::Location;
-use heddle_protocol::spec::file::{Job, KeyOverride, ReadContext, read};
+use heddle_protocol::job_spec::Location;
+use heddle_protocol::job_spec::file::{Job, KeyOverride, ReadContext, read};
 
 use crate::failure::{CommandFailure, OrFail};
 use crate::file_systems;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use heddle_am::staging::{StagedFile, StagedVisibility};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::Location;
+use heddle_protocol::job_spec::Location;
 use heddle_storage::{
     Entry, EntryKind, Mode, Reader, Reason, Storage, StorageUrl, StorePath, connect, read_small,
     write_whole,

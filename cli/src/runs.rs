@@ -10,7 +10,7 @@ use heddle_am_core::Outcome as JobOutcome;
 use heddle_protocol::control::Operation;
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::DurationMs;
+use heddle_protocol::job_spec::DurationMs;
 use heddle_protocol::view::{JobState, JobView};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

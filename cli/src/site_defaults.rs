@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::file::{Shown, SiteFile, read_site};
+use heddle_protocol::job_spec::file::{Shown, SiteFile, read_site};
 
 use crate::failure::CommandFailure;
 use crate::login::StatedKeytab;

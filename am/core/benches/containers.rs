@@ -35,6 +35,7 @@ use heddle_protocol::control::{
 use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Member, PhaseNo, Role, ShardId, Step, TaskId,
 };
+use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::manifest::{
     FORMAT_VERSION_WITH_FILES, Manifest, Md5, Progress, QueuedTask, Salt, ShardFile, TaskState,
     Work,
@@ -42,7 +43,6 @@ use heddle_protocol::manifest::{
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::plan_file::PlanFile;
 use heddle_protocol::process_figures::ProcessFigure;
-use heddle_protocol::spec::Consistency;
 use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view::JobState;
 use uuid::Uuid;

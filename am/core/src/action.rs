@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use heddle_protocol::control::{Command, ExportedFile, OrderedFault};
 use heddle_protocol::ids::{CutId, Generation, Member, SaveNo, ShardId};
+use heddle_protocol::job_spec::Bytes;
 use heddle_protocol::manifest::Manifest;
-use heddle_protocol::spec::Bytes;
 use heddle_protocol::view;
 use serde::{Deserialize, Serialize};
 

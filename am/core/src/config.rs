@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use heddle_protocol::ids::RunId;
+use heddle_protocol::job_spec::{JobSpec, LivenessSpec, LivenessTimes, SpecDigest};
 use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::plan_file::PlanFile;
-use heddle_protocol::spec::{JobSpec, LivenessSpec, LivenessTimes, SpecDigest};
 
 /// Everything the core is built from. Shared, since a simulation clones cores by the thousand.
 #[derive(Clone, Debug)]

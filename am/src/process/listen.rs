@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 use heddle_telemetry::descriptors::{Limit, TooFew};
 use tokio::net::TcpListener;
 

@@ -12,7 +12,7 @@ use heddle_protocol::environment::{
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Mechanism;
 use heddle_protocol::ids::{Attempt, RunId};
-use heddle_protocol::spec::{JobSpec, LivenessTimes};
+use heddle_protocol::job_spec::{JobSpec, LivenessTimes};
 use heddle_protocol::view::{self, JobState, JobView, WarningCode};
 use heddle_storage::checkpoint::Owner;
 use tokio::net::TcpStream;

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use heddle_am_core::{Locality, Outcome, Record};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{CutId, Generation};
+use heddle_protocol::job_spec::{self, JobSpec, Location, SpecDigest};
 use heddle_protocol::manifest::{InputPlan, Manifest, Salt};
 use heddle_protocol::model::MODEL_FILE;
 use heddle_protocol::plan_file::PlanFile;
-use heddle_protocol::spec::{self, JobSpec, Location, SpecDigest};
 use heddle_protocol::view::{JobState, WarningCode};
 use heddle_storage::checkpoint::{
     CheckpointDir, Depth, Health, Owner, SkippedCheckpoint, StoredCheckpoint,
@@ -204,8 +204,8 @@ fn claim_request(file: &RunFile, spec: &JobSpec, owner: &Owner, salt: Salt) -> c
         take_over: file.take_over,
         fresh: file.earlier == ResumeMode::Fresh,
         on_corrupt: match spec.checkpoint.on_corrupt {
-            spec::OnCorrupt::Previous => heddle_storage::checkpoint::DamagePolicy::Previous,
-            spec::OnCorrupt::Fail => heddle_storage::checkpoint::DamagePolicy::Fail,
+            job_spec::OnCorrupt::Previous => heddle_storage::checkpoint::DamagePolicy::Previous,
+            job_spec::OnCorrupt::Fail => heddle_storage::checkpoint::DamagePolicy::Fail,
         },
     }
 }

@@ -10,7 +10,7 @@ use heddle_channel::{PeerProbe, PeerTimeout};
 use heddle_protocol::control::Operation;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::Attempt;
-use heddle_protocol::spec::{BatchFeatures, JobSpec, Location, phase_count};
+use heddle_protocol::job_spec::{BatchFeatures, JobSpec, Location, phase_count};
 use heddle_protocol::view::{ApplicationView, AttemptView, JobEvent, JobView, Placement};
 use heddle_telemetry::descriptors::Limit;
 use tokio::net::TcpListener;
@@ -198,8 +198,8 @@ fn spawn(span: Span, task: impl Future<Output = ()> + Send + 'static) {
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::spec::Bytes;
-    use heddle_protocol::spec::job::sample;
+    use heddle_protocol::job_spec::Bytes;
+    use heddle_protocol::job_spec::job::sample;
 
     use super::*;
 

@@ -25,7 +25,7 @@ use heddle_am_core::{Event, Limits};
 use heddle_hadoop::kerberos::TicketSource;
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::LivenessTimes;
+use heddle_protocol::job_spec::LivenessTimes;
 use heddle_storage::chain;
 use heddle_storage::checkpoint::{CheckpointDir, Owner};
 use heddle_yarn::am::Registered;

@@ -26,7 +26,7 @@ use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
-use heddle_protocol::spec::{self, JobSpec, Location};
+use heddle_protocol::job_spec::{self, JobSpec, Location};
 use heddle_protocol::view::{EventPage, JobState, JobView};
 use heddle_yarn::client::FinalApplicationStatus;
 use heddle_yarn::{ApplicationId, ApplicationReport, ApplicationState, ClientError};
@@ -353,7 +353,7 @@ impl Application {
     async fn read_spec(&self) -> Option<JobSpec> {
         let place = self.reports().ok()?.join("spec.json");
         let bytes = self.cluster.read(&place, SMALL_BYTES_MAX).await.ok()??;
-        spec::from_json(&bytes).ok()
+        job_spec::from_json(&bytes).ok()
     }
 
     /// Reads the view of the job from its ApplicationMaster.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use heddle_protocol::control::Operation;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 use heddle_protocol::view::JobView;
 use heddle_yarn::ApplicationId;
 use heddle_yarn::client::FinalApplicationStatus;

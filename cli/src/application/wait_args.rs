@@ -25,6 +25,8 @@ pub struct WaitArgs {
 /// # Errors
 /// The expected form.
 pub fn duration(text: &str) -> Result<std::time::Duration, String> {
-    let parsed = text.parse::<heddle_protocol::spec::DurationMs>();
-    parsed.map(heddle_protocol::spec::DurationMs::as_duration).map_err(|error| error.to_string())
+    let parsed = text.parse::<heddle_protocol::job_spec::DurationMs>();
+    parsed
+        .map(heddle_protocol::job_spec::DurationMs::as_duration)
+        .map_err(|error| error.to_string())
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use heddle_am::report::format;
 use heddle_bench::{Measurement, Samples, checkpoint, net, read, sparse, table, train};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::Bytes;
+use heddle_protocol::job_spec::Bytes;
 
 use crate::failure::{CommandFailure, CommandResult, OrFail};
 use crate::job_file::key_value;

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use heddle_am::report::format;
 use heddle_am::wall_clock::wall_ms;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::value::DurationMs;
+use heddle_protocol::job_spec::value::DurationMs;
 use serde::Serialize;
 
 use super::WorkDirArgs;

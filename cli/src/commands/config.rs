@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::Subcommand;
 use heddle_hadoop::configuration::StatedValue;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::file::{KeyOverride, Shown, template};
-use heddle_protocol::spec::{JobSpec, Location, SpecDigest};
+use heddle_protocol::job_spec::file::{KeyOverride, Shown, template};
+use heddle_protocol::job_spec::{JobSpec, Location, SpecDigest};
 use serde::Serialize;
 
 use super::decisions::{self, effective_batch};

@@ -14,7 +14,7 @@ use heddle_hadoop::token::Credentials;
 use heddle_protocol::environment::{AM_DIR, BIND_HOST, DATA_THREADS, PORTS};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
-use heddle_protocol::spec::PortRange;
+use heddle_protocol::job_spec::PortRange;
 use heddle_telemetry::descriptors::Limit;
 use heddle_telemetry::logs;
 use heddle_trainer::TrainerError;

@@ -4,11 +4,11 @@ use heddle_am::input;
 use heddle_am::warm_start::InitialCheckpoint;
 use heddle_input::{InitialJob, Sample, ValueDecision, decide, sample};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::manifest::InputPlan;
-use heddle_protocol::spec::file::Job;
-use heddle_protocol::spec::{
+use heddle_protocol::job_spec::file::Job;
+use heddle_protocol::job_spec::{
     AlgorithmKind, Consistency, JobSpec, LabelScaling, LossFunction, check, identity,
 };
+use heddle_protocol::manifest::InputPlan;
 use heddle_storage::StorageUrl;
 use heddle_trainer::export::label_scale_of;
 

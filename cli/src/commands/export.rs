@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use heddle_am::report::format;
 use heddle_am::wall_clock::wall_ms;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::ModelFormat;
+use heddle_protocol::job_spec::ModelFormat;
 use heddle_storage::StorageUrl;
 use heddle_storage::checkpoint::{
     CheckpointDir, CheckpointError, DamagePolicy, Depth, KeptCheckpoint,

@@ -5,7 +5,7 @@
 
 use heddle_am::report::format;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::Location;
+use heddle_protocol::job_spec::Location;
 
 use crate::cluster::ClusterContext;
 use crate::failure::{CommandFailure, CommandResult};

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use heddle_input::{Labels, ReadError};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::LossFunction;
+use heddle_protocol::job_spec::LossFunction;
 use heddle_storage::StorageUrl;
 use heddle_trainer::predict::{
     ModelError, PredictError, ScoreForm, Scored, ScoringModel, predict_files, predict_stream,

@@ -14,9 +14,9 @@ use heddle_input::{ValueDecision, parallelism_warning, workers};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::RunId;
+use heddle_protocol::job_spec::file::Job;
+use heddle_protocol::job_spec::{JobSpec, SpecDigest, identity};
 use heddle_protocol::manifest::InputPlan;
-use heddle_protocol::spec::file::Job;
-use heddle_protocol::spec::{JobSpec, SpecDigest, identity};
 use heddle_telemetry::descriptors::Limit;
 use uuid::Uuid;
 

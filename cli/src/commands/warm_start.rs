@@ -1,7 +1,7 @@
 //! `model.init` of a command: the checkpoint that a job begins with, and how it is shown.
 
 use heddle_am::warm_start::{InitialCheckpoint, find};
-use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::job_spec::{JobSpec, Location};
 use heddle_storage::checkpoint::CheckpointDir;
 use heddle_storage::{StorageUrl, connect};
 

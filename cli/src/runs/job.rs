@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use heddle_am::report::{JobReport, ReportFacts};
 use heddle_protocol::control::Operation;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 use heddle_protocol::view::{JobState, JobView};
 use serde_json::json;
 

@@ -391,7 +391,7 @@ mod tests {
     fn welcome(plan: &str) -> Command {
         Command::Welcome(Box::new(Welcome {
             run: RunId(uuid::Uuid::nil()),
-            spec: heddle_protocol::spec::job::sample(),
+            spec: heddle_protocol::job_spec::job::sample(),
             plan: PlanFile { sha256: plan.to_owned(), ..PlanFile::default() },
             heartbeat_ms: 1_000,
             orphan_ms: 1_000,

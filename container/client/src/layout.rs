@@ -10,8 +10,8 @@ use std::ops::Range;
 
 use heddle_protocol::frame::{KEY_BYTES, PART_VALUES_MAX, POSITION_BYTES, VALUE_BYTES_MAX, flags};
 use heddle_protocol::ids::{ShardId, TableId};
-use heddle_protocol::spec::position::{shard_of_position, shard_positions};
-use heddle_protocol::spec::{JobSpec, TableKind, TableSpec, shard_of_row, shard_rows};
+use heddle_protocol::job_spec::position::{shard_of_position, shard_positions};
+use heddle_protocol::job_spec::{JobSpec, TableKind, TableSpec, shard_of_row, shard_rows};
 
 use crate::error::RequestError;
 
@@ -36,7 +36,7 @@ pub enum Rows {
     Range(Range<u64>),
     /// `keys: [n]`, row numbers, sorted and unique.
     Keys(Vec<u32>),
-    /// Rows of a sparse table by their [positions](heddle_protocol::spec::position), `[n]`, sorted and unique.
+    /// Rows of a sparse table by their [positions](heddle_protocol::job_spec::position), `[n]`, sorted and unique.
     Positions(Vec<u64>),
 }
 

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use heddle_client::layout::{Layout, Rows, TableShape};
-//! use heddle_protocol::spec::TableKind;
+//! use heddle_protocol::job_spec::TableKind;
 //!
 //! let weights = TableShape { kind: TableKind::Dense, rows: 1000, cols: 8 };
 //! let layout = Layout::new(4, vec![weights])?;

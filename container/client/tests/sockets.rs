@@ -29,8 +29,8 @@ use heddle_protocol::ids::{
     Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step, TableId,
     TaskAttempt, TaskId,
 };
+use heddle_protocol::job_spec::TableKind;
 use heddle_protocol::metrics::LossSum;
-use heddle_protocol::spec::TableKind;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use heddle_protocol::control::{Base, Welcome};
 use heddle_protocol::frame::PART_VALUES_MAX;
 use heddle_protocol::ids::{PhaseNo, RunId, ShardId, TableId};
-use heddle_protocol::manifest::{CutIdentity, ShardFile};
-use heddle_protocol::spec::position::position_of_key;
-use heddle_protocol::spec::{
+use heddle_protocol::job_spec::position::position_of_key;
+use heddle_protocol::job_spec::{
     CheckpointDigest, JobSpec, Location, PserverMemory, TableSpec, training_from,
 };
+use heddle_protocol::manifest::{CutIdentity, ShardFile};
 use heddle_shard::{ReplicationLimits, ShardConfig, SparseLimits};
 use heddle_telemetry::descriptors::{Limit, TooFew};
 
@@ -201,8 +201,8 @@ impl PserverJob {
 
 #[cfg(test)]
 mod tests {
+    use heddle_protocol::job_spec::{Bytes, job};
     use heddle_protocol::plan_file::PlanFile;
-    use heddle_protocol::spec::{Bytes, job};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! The layout of a shard's file: the dedup state first, then the sections of its tables.
 
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, RunId, Step};
-use heddle_protocol::spec::position::POSITIONS;
+use heddle_protocol::job_spec::position::POSITIONS;
 use heddle_shard::{ShardConfig, SnapshotHead};
 use heddle_storage::shard_file::{Section, ShardHeader, ShardRows, Table, Values};
 

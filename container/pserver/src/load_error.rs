@@ -1,7 +1,7 @@
 //! Why a shard was not loaded.
 
 use heddle_protocol::failure::ErrorClass;
-use heddle_protocol::spec::warm_start::WarmStartError;
+use heddle_protocol::job_spec::warm_start::WarmStartError;
 use heddle_shard::{ContentError, ShardSetError};
 use heddle_storage::StorageUrlError;
 use heddle_storage::checkpoint::{CheckpointError, Damage};

@@ -15,8 +15,8 @@ use heddle_protocol::control::{
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{Epoch, Member, RunId};
+use heddle_protocol::job_spec::PortRange;
 use heddle_protocol::process_figures::ProcessFigure;
-use heddle_protocol::spec::PortRange;
 use heddle_storage::chain;
 use tokio::sync::Notify;
 

@@ -12,9 +12,9 @@
 use std::ops::Range;
 
 use bytemuck::cast_slice_mut;
-use heddle_protocol::spec::TableSpec;
-use heddle_protocol::spec::position::{POSITIONS, shard_positions};
-use heddle_protocol::spec::warm_start::InheritedTable;
+use heddle_protocol::job_spec::TableSpec;
+use heddle_protocol::job_spec::position::{POSITIONS, shard_positions};
+use heddle_protocol::job_spec::warm_start::InheritedTable;
 use heddle_shard::{Shard, ShardConfig};
 use heddle_storage::checkpoint::CheckpointError;
 use heddle_storage::shard_file::{Piece, ShardHeader, ShardReader, VALUES};
@@ -300,7 +300,7 @@ impl RowNumbers {
 mod tests {
     use bytes::Bytes;
     use heddle_protocol::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TableId};
-    use heddle_protocol::spec::{Optimizer, TableKind, dense_table};
+    use heddle_protocol::job_spec::{Optimizer, TableKind, dense_table};
     use heddle_shard::{SnapshotHead, SparseLimits};
     use heddle_storage::shard_file::Section;
 

@@ -10,7 +10,7 @@ use heddle_agent::{AgentExit, LogContext};
 use heddle_protocol::control::{Command, Report};
 use heddle_protocol::handshake::Secret;
 use heddle_protocol::ids::{Member, RunId};
-use heddle_protocol::spec::TableSpec;
+use heddle_protocol::job_spec::TableSpec;
 use heddle_shard::SparseLimits;
 
 use crate::coordinator::Coordinator;

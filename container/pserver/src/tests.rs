@@ -16,8 +16,8 @@ use heddle_protocol::handshake::{Channel, Hello, MECHANISM_HMAC, Secret, Verdict
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, PhaseNo, RunId, ShardId, Slot, Step,
 };
+use heddle_protocol::job_spec::{Optimizer, dense_table};
 use heddle_protocol::manifest::{ShardCopy, ShardFile};
-use heddle_protocol::spec::{Optimizer, dense_table};
 use heddle_shard::SparseLimits;
 
 use crate::Options;

@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use heddle_protocol::ids::TableId;
+use heddle_protocol::job_spec::position::shard_positions;
+use heddle_protocol::job_spec::warm_start::{WarmStart, job_of, warm_start};
+use heddle_protocol::job_spec::{JobSpec, TableKind, shard_rows};
 use heddle_protocol::manifest::{CutIdentity, Manifest, ShardFile};
-use heddle_protocol::spec::position::shard_positions;
-use heddle_protocol::spec::warm_start::{WarmStart, job_of, warm_start};
-use heddle_protocol::spec::{JobSpec, TableKind, shard_rows};
 use heddle_shard::{ContentError, Shard, ShardConfig, applied_steps};
 use heddle_storage::checkpoint::{CheckpointError, StoredCheckpoint, good_copy, or_removed};
 use heddle_storage::shard_file::ShardReader;

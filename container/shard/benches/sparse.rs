@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use heddle_bench::random::SplitMix;
 use heddle_bench::table::{BenchShard, KEYS};
-use heddle_protocol::spec::position::position_of_key;
+use heddle_protocol::job_spec::position::position_of_key;
 
 fn main() {
     let quick = std::env::var_os("HEDDLE_BENCH_QUICK").is_some();

@@ -1,7 +1,7 @@
 //! The part of the job's configuration that a shard needs.
 
 use heddle_protocol::ids::{PhaseNo, ShardId};
-use heddle_protocol::spec::TableSpec;
+use heddle_protocol::job_spec::TableSpec;
 
 use crate::content::ShardSection;
 use crate::sparse_rows::SparseLimits;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use heddle_protocol::ids::{CutId, PhaseNo, ShardId, Step, TableId};
-use heddle_protocol::spec::position::POSITIONS;
+use heddle_protocol::job_spec::position::POSITIONS;
 
 use crate::dedup::DedupError;
 

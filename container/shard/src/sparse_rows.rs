@@ -11,8 +11,8 @@ use std::ops::{Range, RangeInclusive};
 
 use heddle_optimizer::{Initialiser, Rule, prefetch, prefetch_cells};
 use heddle_protocol::ids::{ShardId, TableId};
-use heddle_protocol::spec::TableFull;
-use heddle_protocol::spec::position::{key_of_position, shard_positions};
+use heddle_protocol::job_spec::TableFull;
+use heddle_protocol::job_spec::position::{key_of_position, shard_positions};
 
 use crate::position_index::{PositionIndex, ROWS_MAX};
 
@@ -358,7 +358,7 @@ fn position_of(plane: &[f32], row: u32) -> u64 {
 mod tests {
     use std::cell::Cell;
 
-    use heddle_protocol::spec::position::position_of_key;
+    use heddle_protocol::job_spec::position::position_of_key;
 
     use super::*;
 

@@ -287,7 +287,7 @@ impl DenseSums {
 #[cfg(test)]
 mod tests {
     use heddle_protocol::ids::ShardId;
-    use heddle_protocol::spec::{Optimizer, table::dense_table};
+    use heddle_protocol::job_spec::{Optimizer, table::dense_table};
     use proptest::prelude::*;
 
     use super::*;

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use heddle_protocol::frame::{Header, Status, flags};
 use heddle_protocol::ids::ShardId;
-use heddle_protocol::spec::{TableKind, TableSpec, shard_rows};
+use heddle_protocol::job_spec::{TableKind, TableSpec, shard_rows};
 
 use crate::arena::{Arena, units_of};
 use crate::copy_on_write::{Full, UNIT};

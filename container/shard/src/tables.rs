@@ -6,8 +6,8 @@ use heddle_optimizer::Initialiser;
 use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::frame::{Header, Status, VALUE_BYTES_MAX};
 use heddle_protocol::ids::{ShardId, TableId};
-use heddle_protocol::spec::TableSpec;
-use heddle_protocol::spec::position::POSITIONS;
+use heddle_protocol::job_spec::TableSpec;
+use heddle_protocol::job_spec::position::POSITIONS;
 
 use crate::content::ShardSection;
 use crate::frame::Frame;

@@ -27,7 +27,7 @@ use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Incarnation, Member, Part, PhaseNo, RunId, ShardId, Slot,
     Step, TableId,
 };
-use heddle_protocol::spec::{Optimizer, dense_table};
+use heddle_protocol::job_spec::{Optimizer, dense_table};
 
 use crate::{
     Conn, Flow, Frame, PulledRows, Shard, ShardConfig, ShardEffect, ShardReport, ShardSet,

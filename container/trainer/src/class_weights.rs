@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use heddle_input::Batch;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 
 /// The weights of a job's classes; the others weigh 1.
 #[derive(Clone, Debug, Default)]

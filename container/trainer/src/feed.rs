@@ -20,8 +20,8 @@ use heddle_input::{
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{PhaseNo, TaskId};
+use heddle_protocol::job_spec::{BadRecords, BatchFeatures};
 use heddle_protocol::manifest::InputPlan;
-use heddle_protocol::spec::{BadRecords, BatchFeatures};
 use heddle_storage::chain;
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
@@ -478,8 +478,8 @@ mod tests {
 
     use crossbeam::channel::unbounded;
     use heddle_input::{Labels, TaskLength, plan_input};
+    use heddle_protocol::job_spec::{DataFormat, LabelRange};
     use heddle_protocol::manifest::InputFile;
-    use heddle_protocol::spec::{DataFormat, LabelRange};
     use heddle_storage::{LocalStorage, Storage as _, StorePath};
 
     use super::*;

@@ -93,8 +93,8 @@ async fn read_once(file: &PlanFile) -> Result<InputPlan, InputPlanError> {
 #[cfg(test)]
 mod tests {
     use heddle_input::{TaskLength, plan_input};
+    use heddle_protocol::job_spec::DataFormat;
     use heddle_protocol::manifest::{Compression, InputFile};
-    use heddle_protocol::spec::DataFormat;
 
     use super::*;
 

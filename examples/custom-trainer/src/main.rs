@@ -11,8 +11,8 @@ use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
+use heddle_protocol::job_spec::{JobPhase, JobSpec};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{JobPhase, JobSpec};
 use heddle_trainer::{Algorithm, StepWork};
 
 use network::{Network, NetworkSums};

@@ -2,8 +2,8 @@
 //!
 //! All sums are f64 in the order of the records, with `libm` for tanh and ln: the same bits on every machine.
 
+use heddle_protocol::job_spec::LossFunction;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::LossFunction;
 use heddle_trainer::Batch;
 use heddle_trainer::algorithm::loss::loss_and_slope;
 

@@ -17,7 +17,7 @@ pub struct PeerTimeout(pub Duration);
 impl Default for PeerTimeout {
     /// That of a job file without the key.
     fn default() -> Self {
-        Self(heddle_protocol::spec::LivenessSpec::default().dead.as_duration())
+        Self(heddle_protocol::job_spec::LivenessSpec::default().dead.as_duration())
     }
 }
 

@@ -1,6 +1,6 @@
 //! A minibatch in compressed rows, reused from step to step.
 
-use heddle_protocol::spec::BatchFeatures;
+use heddle_protocol::job_spec::BatchFeatures;
 
 /// Records of one step: labels, and features in compressed sparse rows.
 ///
@@ -14,7 +14,7 @@ pub struct Batch {
     pub offsets: Vec<u32>,
     /// Features of all rows, concatenated; empty if features are any u64.
     pub indices: Vec<u32>,
-    /// The same if features are any u64: their [positions](heddle_protocol::spec::position), in the order of the text.
+    /// The same if features are any u64: their [positions](heddle_protocol::job_spec::position), in the order of the text.
     pub positions: Vec<u64>,
     /// A value for each feature, finite.
     pub values: Vec<f32>,

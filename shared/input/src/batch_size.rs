@@ -9,7 +9,7 @@
 //! to 0.4055 with 4,096 rows, 0.4046 to 0.4117 with 16,384. Eight ASP trainers on two cores: 0.93 of the speed of 2,048 rows
 //! each with 512, 0.97 with 768, 0.98 with 1,024.
 
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 
 /// Steps of a pass at the least.
 const STEPS_MIN: u64 = 64;

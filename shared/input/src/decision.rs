@@ -7,7 +7,7 @@
 
 use std::ops::RangeInclusive;
 
-use heddle_protocol::spec::{
+use heddle_protocol::job_spec::{
     AlgorithmKind, Consistency, JobSpec, KeptPass, LabelScale, LabelScaling, LossFunction,
 };
 use serde::Serialize;
@@ -269,8 +269,8 @@ fn short(number: f64, digits: usize) -> f64 {
 mod tests {
     use std::collections::BTreeSet;
 
-    use heddle_protocol::spec::identity::decided_keys;
-    use heddle_protocol::spec::job::sample;
+    use heddle_protocol::job_spec::identity::decided_keys;
+    use heddle_protocol::job_spec::job::sample;
 
     use super::*;
 
@@ -311,7 +311,7 @@ mod tests {
             (10, Sample { cells: 99, ..dense }, false),
             (10, Sample { has_numbers: false, ..dense }, false),
             (10, Sample { records: 0, cells: 0, ..dense }, false),
-            (heddle_protocol::spec::limits::ANY_FEATURES, dense, false),
+            (heddle_protocol::job_spec::limits::ANY_FEATURES, dense, false),
         ] {
             assert_eq!(
                 scaled(features, sample).model.standardise,

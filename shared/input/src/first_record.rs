@@ -1,7 +1,7 @@
 //! Whether data has a record at all. Files of comments and blank lines, and packed files of nothing, have bytes and no record.
 
+use heddle_protocol::job_spec::{BadRecords, JobSpec};
 use heddle_protocol::manifest::{InputPlan, TaskRange};
-use heddle_protocol::spec::{BadRecords, JobSpec};
 
 use crate::batch::Batch;
 use crate::error::ReadError;

@@ -9,7 +9,7 @@
 //! ```
 //! use heddle_input::{TaskLength, compression_of, plan_input};
 //! use heddle_protocol::manifest::InputFile;
-//! use heddle_protocol::spec::DataFormat;
+//! use heddle_protocol::job_spec::DataFormat;
 //!
 //! let name = "train.libsvm";
 //! let file = InputFile { url: name.to_owned(), bytes: 300, modified_ms: 0, compression: compression_of(name) };

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
+use heddle_protocol::job_spec::{Consistency, DataFormat, JobSpec};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
-use heddle_protocol::spec::{Consistency, DataFormat, JobSpec};
 
 use crate::formats::input_format;
 

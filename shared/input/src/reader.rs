@@ -7,9 +7,9 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use heddle_protocol::job_spec::BatchFeatures;
 use heddle_protocol::manifest::{InputFile, TaskRange};
 use heddle_protocol::metrics::BAD_EXAMPLES_MAX;
-use heddle_protocol::spec::BatchFeatures;
 
 use crate::batch::Batch;
 use crate::error::ReadError;
@@ -216,7 +216,7 @@ mod tests {
     use crate::plan::{TaskLength, plan_tasks};
     use flate2::Compression as Level;
     use flate2::write::GzEncoder;
-    use heddle_protocol::spec::{DataFormat, LabelRange};
+    use heddle_protocol::job_spec::{DataFormat, LabelRange};
     use heddle_storage::{LocalStorage, Storage as _, StorePath};
     use proptest::prelude::*;
 
@@ -309,10 +309,10 @@ mod tests {
         let case = case("a", text.as_bytes());
         // Of 48 features in a batch, and 6 in a record; then of 56 and 7.
         let read = |memory: u64, policy: BadPolicy| {
-            let limit = BatchFeatures::of(heddle_protocol::spec::Bytes(memory));
+            let limit = BatchFeatures::of(heddle_protocol::job_spec::Bytes(memory));
             wait(async {
                 let format = RecordFormat {
-                    features: heddle_protocol::spec::limits::ANY_FEATURES,
+                    features: heddle_protocol::job_spec::limits::ANY_FEATURES,
                     ..FORMAT
                 };
                 let range = TaskRange { file: 0, start: 0, end: u64::MAX };

@@ -1,7 +1,7 @@
 //! How the records of a job or a model are written.
 
-use heddle_protocol::spec::limits::ANY_FEATURES;
-use heddle_protocol::spec::{DataFormat, JobSpec, LabelRange};
+use heddle_protocol::job_spec::limits::ANY_FEATURES;
+use heddle_protocol::job_spec::{DataFormat, JobSpec, LabelRange};
 
 /// The format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! What the beginning of the training data shows: the figures by which automatic values are decided.
 
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 
 use crate::batch::Batch;
 use crate::decision::Sample;
@@ -47,8 +47,8 @@ fn mean_and_deviation(batch: &Batch) -> (f64, f64) {
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::spec::AlgorithmKind;
-    use heddle_protocol::spec::job;
+    use heddle_protocol::job_spec::AlgorithmKind;
+    use heddle_protocol::job_spec::job;
 
     use super::*;
 

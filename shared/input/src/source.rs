@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use heddle_protocol::job_spec::BatchFeatures;
 use heddle_protocol::manifest::{InputFile, TaskRange};
-use heddle_protocol::spec::BatchFeatures;
 use heddle_storage::Reader;
 
 use crate::batch::Batch;
@@ -17,7 +17,7 @@ use crate::error::ReadError;
 use crate::record_format::RecordFormat;
 use crate::storage_wait::ReaderWait;
 
-/// A format of files; [`formats`](crate::formats) has one for each [`DataFormat`](heddle_protocol::spec::DataFormat).
+/// A format of files; [`formats`](crate::formats) has one for each [`DataFormat`](heddle_protocol::job_spec::DataFormat).
 #[async_trait]
 pub trait InputFormat: Sync {
     /// Cuts a file into pieces of at most `length` bytes, as far as it can be cut.

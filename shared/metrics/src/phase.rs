@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_protocol::figure::{EvaluationFigures, Figure};
 use heddle_protocol::ids::TaskId;
+use heddle_protocol::job_spec::LossFunction;
 use heddle_protocol::metrics::{
     BAD_EXAMPLES_MAX, ClusterFigures, RegressionSums, ScoreCounts, TaskMetrics, WEIGHT_UNITS,
     WeightSums,
 };
-use heddle_protocol::spec::LossFunction;
 
 use crate::auc::Auc;
 

@@ -1,6 +1,6 @@
 //! Figures of an evaluation, by name: what is printed, kept in manifests and watched by early stopping.
 //!
-//! Which figures a job has follows from its loss ([`LossFunction::figures`](crate::spec::LossFunction::figures)). In JSON each is a field of its own
+//! Which figures a job has follows from its loss ([`LossFunction::figures`](crate::job_spec::LossFunction::figures)). In JSON each is a field of its own
 //! beside the others of the evaluation, such as `"log_loss": 0.21`.
 
 use std::collections::BTreeMap;

@@ -61,7 +61,7 @@ pub const VALUE_BYTES_MAX: u32 = 4 * 1024 * 1024;
 pub const KEY_BYTES_MAX: u32 = (PART_VALUES_MAX * POSITION_BYTES) as u32;
 /// Bytes of a key of a dense table: a u32 row number.
 pub const KEY_BYTES: usize = 4;
-/// Bytes of a key of a sparse table: a u64 [position](crate::spec::position).
+/// Bytes of a key of a sparse table: a u64 [position](crate::job_spec::position).
 pub const POSITION_BYTES: usize = 8;
 
 /// What a frame is. Requests are below 32, replies from 32 on.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TaskAttempt, TaskId};
-use crate::spec::{JobSpec, job_phase, passes_begun};
+use crate::job_spec::{JobSpec, job_phase, passes_begun};
 use crate::table_statistics::TableStatistics;
 use crate::view::EvaluationView;
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use heddle_input::{TaskLength, plan_input};
+use heddle_protocol::job_spec::{Consistency, DataFormat, Every, JobSpec};
 use heddle_protocol::manifest::InputFile;
-use heddle_protocol::spec::{Consistency, DataFormat, Every, JobSpec};
 use heddle_protocol::{ids::RunId, manifest::InputPlan};
 
 use heddle_telemetry::descriptors::Limit;
@@ -46,7 +46,7 @@ impl Size {
     }
 
     fn spec(self) -> JobSpec {
-        let mut spec = heddle_protocol::spec::job::sample();
+        let mut spec = heddle_protocol::job_spec::job::sample();
         spec.training.consistency = Consistency::Asp;
         spec.pservers.count = self.pservers;
         spec.pservers.shards = self.pservers;

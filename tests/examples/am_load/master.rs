@@ -27,9 +27,9 @@ use heddle_am_core::{
 use heddle_protocol::environment::AmAddress;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::{Attempt, Incarnation, Member, Slot};
+use heddle_protocol::job_spec::phase_count;
 use heddle_protocol::manifest::Salt;
 use heddle_protocol::plan_file::PlanFile;
-use heddle_protocol::spec::phase_count;
 use heddle_protocol::view::JobView;
 use heddle_storage::checkpoint::{CheckpointDir, DamagePolicy, Owner};
 use heddle_storage::{LocalStorage, StorageUrl};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use heddle_protocol::ids::TaskId;
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 
 use super::bursts::Bursts;
 use super::chance::Chance;

@@ -12,13 +12,13 @@ use heddle_client::gradient::{Gradient, TableGradient};
 use heddle_client::layout::{Layout, Rows, TableShape};
 use heddle_protocol::frame::{Header, Kind, flags};
 use heddle_protocol::ids::{Lane, PhaseNo, RunId, ShardId, TableId, TaskId};
-use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
-use heddle_protocol::metrics::{LossSum, RecordSums};
-use heddle_protocol::spec::position::{position_of_key, shard_of_position};
-use heddle_protocol::spec::{
+use heddle_protocol::job_spec::position::{position_of_key, shard_of_position};
+use heddle_protocol::job_spec::{
     AlgorithmKind, Consistency, DurationMs, Every, JobKind, JobSpec, KeptPass, ModelSpec,
     Optimizer, RecoveryScope, TableKind, TableSpec, TaskShare, dense_table, job_phase,
 };
+use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
+use heddle_protocol::metrics::{LossSum, RecordSums};
 use heddle_shard::{ShardConfig, ShardSet, SparseLimits};
 
 use super::chance::mix;
@@ -463,7 +463,7 @@ impl Job {
     }
 
     fn new_spec(&self) -> JobSpec {
-        let mut spec = heddle_protocol::spec::job::sample();
+        let mut spec = heddle_protocol::job_spec::job::sample();
         if self.test_tasks > 0 {
             spec.data.test = vec!["/test".parse().expect("an absolute path is a location")];
         }

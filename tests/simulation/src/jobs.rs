@@ -1,7 +1,7 @@
 //! The jobs that are explored, by name.
 
 use heddle_protocol::ids::TaskId;
-use heddle_protocol::spec::{Consistency, DurationMs, Every, JobKind};
+use heddle_protocol::job_spec::{Consistency, DurationMs, Every, JobKind};
 
 use super::job::{Job, Room};
 

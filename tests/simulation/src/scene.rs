@@ -16,8 +16,8 @@ use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Incarnation, Lane, Member, PhaseNo, RunId, ShardId, Slot,
     Step, TaskAttempt, TaskId,
 };
+use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::process_figures::ProcessFigure;
-use heddle_protocol::spec::Consistency;
 use heddle_shard::{Conn, PulledRows, Shard, ShardEffect, ShardReport, ShardSet};
 
 use super::job::{COUNTS, Job, WEIGHT_ROWS, WEIGHTS};

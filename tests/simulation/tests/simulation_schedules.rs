@@ -7,7 +7,7 @@ use heddle_client::machine::{ClientEvent, Unit};
 use heddle_protocol::control::CutAt;
 use heddle_protocol::frame::Kind;
 use heddle_protocol::ids::Step;
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use heddle_simulation::{A, B, Bits, Chance, Job, Scene};
 
 /// Two lanes of four steps, or four tasks of two steps.

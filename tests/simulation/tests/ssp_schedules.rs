@@ -4,7 +4,7 @@
 use heddle_protocol::control::CutAt;
 use heddle_protocol::frame::Kind;
 use heddle_protocol::ids::Step;
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use heddle_simulation::{A, B, Job, Scene};
 
 /// Trainers 1 and 2 with a long task each, both at clock 0.

@@ -9,9 +9,9 @@ use heddle_client::gradient::TableGradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
 use heddle_protocol::ids::TableId;
+use heddle_protocol::job_spec::TableKind;
+use heddle_protocol::job_spec::position::position_of_key;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::TableKind;
-use heddle_protocol::spec::position::position_of_key;
 use heddle_trainer::algorithm::{Algorithm, StepWork};
 use heddle_trainer::{ModelSaver, PendingSave};
 

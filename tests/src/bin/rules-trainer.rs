@@ -11,9 +11,9 @@ use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
+use heddle_protocol::job_spec::position::position_of_key;
+use heddle_protocol::job_spec::{JobPhase, JobSpec};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::position::position_of_key;
-use heddle_protocol::spec::{JobPhase, JobSpec};
 use heddle_trainer::algorithm::{Algorithm, StepWork};
 
 /// Rows of each dense table: features are taken modulo this number.

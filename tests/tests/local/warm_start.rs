@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_protocol::ids::Slot;
-use heddle_protocol::spec::position::{POSITIONS, key_of_position};
+use heddle_protocol::job_spec::position::{POSITIONS, key_of_position};
 use heddle_protocol::view::{JobEvent, JobView};
 use heddle_storage::checkpoint::{Depth, StoredCheckpoint};
 use heddle_storage::shard_file::{ShardReader, ShardRows};

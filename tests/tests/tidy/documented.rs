@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use heddle_protocol::spec::file::{Fallback, GROUPS};
+use heddle_protocol::job_spec::file::{Fallback, GROUPS};
 use heddle_protocol::view::WarningCode;
 use syn::{Expr, Item, Lit};
 

@@ -1,7 +1,7 @@
 //! The checkpoint schedule: when the next periodic cut is due, and at which step of a BSP phase.
 
 use heddle_protocol::ids::Step;
-use heddle_protocol::spec::{DurationMs, Every, job_phase};
+use heddle_protocol::job_spec::{DurationMs, Every, job_phase};
 use heddle_protocol::view::{JobEvent, WarningCode};
 
 use super::cut::{Cut, CutReason};

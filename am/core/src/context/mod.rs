@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use heddle_backoff::Backoff;
 use heddle_protocol::ids::{Attempt, CutId, Epoch, Generation, ShardId};
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{self, WarningCode};
 
 use crate::action::{Action, CallId, ContainerOrder, OperationId, RecordId, StoreCall};

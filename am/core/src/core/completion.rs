@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn illegal_transition_ends_the_job_and_names_both_stages() {
-        let spec = heddle_protocol::spec::job::sample();
+        let spec = heddle_protocol::job_spec::job::sample();
         let mut core = Core::new(Config {
             run: heddle_protocol::ids::RunId(Default::default()),
             limits: Limits::of_job(&spec, 120_000),

@@ -13,7 +13,7 @@
 
 use heddle_protocol::control::Sharing;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::phase_text;
+use heddle_protocol::job_spec::phase_text;
 
 use super::Core;
 use crate::checkpoint::cut::CutReason;

@@ -25,8 +25,8 @@
 
 use heddle_protocol::control::LostShards;
 use heddle_protocol::ids::{PhaseNo, Role, ShardId, Slot, Step, TaskId};
+use heddle_protocol::job_spec::{JobPhase, RecoveryScope, job_phase, training_from};
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::{JobPhase, RecoveryScope, job_phase, training_from};
 use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view::{self, WarningCode};
 

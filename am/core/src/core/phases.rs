@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use heddle_protocol::control::{BeginPhase, Command};
 use heddle_protocol::ids::{Epoch, PhaseNo, Role, ShardId, Slot, Step};
+use heddle_protocol::job_spec::{job_phase, phase_text};
 use heddle_protocol::metrics::RecordSums;
-use heddle_protocol::spec::{job_phase, phase_text};
 use heddle_protocol::view;
 
 use super::Core;

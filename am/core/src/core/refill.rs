@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use heddle_protocol::frame::VALUE_BYTES_MAX;
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, ViewVersion};
-use heddle_protocol::spec::{JobSpec, PserverMemory};
+use heddle_protocol::job_spec::{JobSpec, PserverMemory};
 use heddle_protocol::view::{RefillView, WarningCode};
 
 use super::Core;

@@ -21,8 +21,8 @@ use heddle_protocol::control::{Base, Command, LoadShards};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Epoch, Role, ShardId, Slot};
+use heddle_protocol::job_spec::{OnCorrupt, PserverMemory};
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::{OnCorrupt, PserverMemory};
 use heddle_protocol::view::{self, WarningCode};
 
 use super::Core;

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use heddle_protocol::control::ShardState;
 use heddle_protocol::ids::{Epoch, PhaseNo, RECORD_COUNTER, Role, Slot};
+use heddle_protocol::job_spec::{JobSpec, KeptPass, TableUse, table_use};
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::{JobSpec, KeptPass, TableUse, table_use};
 use heddle_protocol::view::{self, EvaluationView, JobState, RecoveryView, WarningCode};
 
 use super::Core;

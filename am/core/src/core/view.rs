@@ -2,8 +2,8 @@
 
 use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::ids::{Role, Slot, Step};
+use heddle_protocol::job_spec::phase_text;
 use heddle_protocol::process_figures::{FigureScope, ProcessFigure, ProcessFigures};
-use heddle_protocol::spec::phase_text;
 use heddle_protocol::view::{History, JobState, JobView, SlotState, SlotView, SparseTableView};
 
 use super::Core;

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use heddle_protocol::ids::{Member, Role, Slot};
+use heddle_protocol::job_spec::TrainerSpec;
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::TrainerSpec;
 
 use super::Fleet;
 use super::slots::SlotStatus;

@@ -5,7 +5,7 @@
 //! change: what does not fit after being enlarged does not fit by trying again.
 
 use heddle_protocol::ids::{Role, Slot};
-use heddle_protocol::spec::Bytes;
+use heddle_protocol::job_spec::Bytes;
 use heddle_protocol::view::WarningCode;
 
 use super::Fleet;

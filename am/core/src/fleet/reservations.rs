@@ -6,7 +6,7 @@
 //! a parameter server whose shards others have taken over would keep trainers from the room that there is.
 
 use heddle_protocol::ids::{Member, Role, Slot};
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 
 use super::slots::{SlotStatus, Slots};
 use crate::time::MonotonicMs;

@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 
 use heddle_protocol::control::{HeartbeatStats, LongStep};
 use heddle_protocol::ids::{Generation, Incarnation, Member, Role, Slot};
-use heddle_protocol::spec::{PserverSpec, TrainerSpec};
+use heddle_protocol::job_spec::{PserverSpec, TrainerSpec};
 
 use super::link::{ControlLink, PortProbe};
 use crate::action::{ConnectionId, ContainerName};
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_slot_never_uses_a_number_of_the_next_generation() {
-        let mut spec = heddle_protocol::spec::job::sample();
+        let mut spec = heddle_protocol::job_spec::job::sample();
         (spec.pservers.count, spec.trainers.max) = (0, 1);
         let of = |generation| Slots::new(&spec.pservers, &spec.trainers, Generation(generation));
         for generation in [1, 2, 40_000, u32::MAX] {

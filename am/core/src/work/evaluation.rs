@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::figure::{Figure, decimal};
 use heddle_protocol::ids::{PhaseNo, TaskId};
+use heddle_protocol::job_spec::{
+    AlgorithmKind, BadRecords, JobSpec, KeptPass, LabelRange, LabelScaling, LossFunction, job_phase,
+};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::{TaskMetrics, too_many_bad};
 use heddle_protocol::mutation::Mutation;
-use heddle_protocol::spec::{
-    AlgorithmKind, BadRecords, JobSpec, KeptPass, LabelRange, LabelScaling, LossFunction, job_phase,
-};
 use heddle_protocol::view::{self, EvaluationView, WarningCode};
 
 use super::JobWork;

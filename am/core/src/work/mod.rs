@@ -26,10 +26,10 @@ use heddle_protocol::control::{
     TrainerState,
 };
 use heddle_protocol::ids::{Epoch, Member, PhaseNo, Role, ShardId, Step, TaskAttempt, TaskId};
+use heddle_protocol::job_spec::JobPhase;
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::RecordSums;
 use heddle_protocol::set_aside::SetAsideTask;
-use heddle_protocol::spec::JobPhase;
 use heddle_protocol::view::{DataLocality, EvaluationView, StragglersView, TrainingPassView};
 
 use crate::config::Config;

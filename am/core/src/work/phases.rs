@@ -6,9 +6,9 @@ use heddle_metrics::PhaseMetrics;
 use heddle_protocol::control::{Phase, Sharing};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Generation, Lane, Member, PhaseNo, ShardId, Step, TaskId};
+use heddle_protocol::job_spec::{Consistency, JobPhase, JobSpec, job_phase};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::metrics::RecordSums;
-use heddle_protocol::spec::{Consistency, JobPhase, JobSpec, job_phase};
 
 use super::lanes::Lanes;
 use super::queue::{Queue, QueueProgress};

@@ -4,7 +4,7 @@
 //! else as many for each task as the tasks of it that are over. BSP counts by its steps, so that a rollback is seen at
 //! once; the other modes by tasks, and by the records that trainers report between two ends of tasks.
 
-use heddle_protocol::spec::phases_after;
+use heddle_protocol::job_spec::phases_after;
 
 use super::JobWork;
 use super::phases::PhaseWork;

@@ -6,10 +6,10 @@ use heddle_protocol::control::LongStep;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{Member, PhaseNo, TaskAttempt, TaskId};
+use heddle_protocol::job_spec::TaskShare;
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::mutation::Mutation;
 use heddle_protocol::set_aside::{SET_ASIDE_MAX, SetAsideTask};
-use heddle_protocol::spec::TaskShare;
 use heddle_protocol::view::WarningCode;
 
 use super::JobWork;

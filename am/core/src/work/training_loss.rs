@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use heddle_metrics::{PhaseMetrics, ResumedSums, Summary};
 use heddle_protocol::ids::{Lane, PhaseNo, Step, TaskId};
+use heddle_protocol::job_spec::{AlgorithmKind, JobSpec, job_phase};
 use heddle_protocol::manifest::Manifest;
 use heddle_protocol::metrics::{CountedPhase, LossSum, RecordSums};
-use heddle_protocol::spec::{AlgorithmKind, JobSpec, job_phase};
 use heddle_protocol::view::{self, TrainingPassView};
 
 use super::JobWork;

@@ -3,7 +3,7 @@
 use heddle_am_core::{ContainerName, Core, Event};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
-use heddle_protocol::spec::{Consistency, DurationMs};
+use heddle_protocol::job_spec::{Consistency, DurationMs};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, spec};

@@ -5,7 +5,7 @@ use heddle_am_core::{StoreCall, Stored};
 use heddle_protocol::control::{Command, ExportFailure, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Member, PhaseNo, SaveLease};
-use heddle_protocol::spec::{Consistency, Every, KeptPass};
+use heddle_protocol::job_spec::{Consistency, Every, KeptPass};
 use heddle_protocol::view::JobState;
 
 use crate::early_stop::{begins, evaluate};

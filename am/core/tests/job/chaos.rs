@@ -5,7 +5,7 @@ use heddle_protocol::control::{
     ChaosOrder, ChaosStep, Command, FaultTarget, Operation, OrderedFault, SESSION_LAPSES_MS,
 };
 use heddle_protocol::ids::Slot;
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use uuid::Uuid;
 
 use crate::harness::{Job, spec};

@@ -1,7 +1,7 @@
 //! `checkpoint.every = "auto"` on a job whose pservers are lost: the period is Young's, at each change.
 
 use heddle_am_core::{Exit, StoreCall};
-use heddle_protocol::spec::{Consistency, Every};
+use heddle_protocol::job_spec::{Consistency, Every};
 use heddle_protocol::view::{CheckpointPeriodView, JobEvent};
 
 use crate::harness::{Job, spec};

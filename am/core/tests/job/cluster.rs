@@ -8,7 +8,7 @@ use heddle_am_core::{
 use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Role, Slot};
-use heddle_protocol::spec::{Bytes, Consistency, DurationMs, Every};
+use heddle_protocol::job_spec::{Bytes, Consistency, DurationMs, Every};
 use heddle_protocol::view::{DataLocality, JobState};
 
 use crate::harness::{Job, spec};

@@ -6,8 +6,8 @@ use heddle_protocol::control::{Command, EndCut, Operation, Report, TakeCut};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, Slot, Step};
+use heddle_protocol::job_spec::{Consistency, JobSpec};
 use heddle_protocol::manifest::ShardFile;
-use heddle_protocol::spec::{Consistency, JobSpec};
 use heddle_protocol::view::JobState;
 
 use crate::failover::replicated;

@@ -5,8 +5,8 @@ use heddle_protocol::control::{Command, CutAt, EndCut, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, Slot, Step, TaskId};
+use heddle_protocol::job_spec::{Consistency, Every};
 use heddle_protocol::manifest::{TaskState, Work};
-use heddle_protocol::spec::{Consistency, Every};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, position, saves, snaps, spec};

@@ -4,8 +4,8 @@ use heddle_am_core::{Event, RecordId, Stored};
 use heddle_protocol::control::{BeginPhase, Command, Operation, Report};
 use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::PhaseNo;
+use heddle_protocol::job_spec::{AlgorithmKind, Consistency, Every, Optimizer};
 use heddle_protocol::metrics::{ClusterFigures, TaskMetrics};
-use heddle_protocol::spec::{AlgorithmKind, Consistency, Every, Optimizer};
 
 use crate::harness::{Job, spec};
 use crate::takeover::{held, registers_with, restart};

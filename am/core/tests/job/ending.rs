@@ -7,7 +7,7 @@ use heddle_protocol::control::{
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, SaveLease};
-use heddle_protocol::spec::{BadRecords, Consistency};
+use heddle_protocol::job_spec::{BadRecords, Consistency};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, Process, spec};

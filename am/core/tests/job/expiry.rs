@@ -117,7 +117,7 @@ fn pserver_lost_in_the_last_checkpoint_ends_the_job() {
 
 #[test]
 fn job_without_containers_ends_with_its_tokens() {
-    let mut job = Job::new(crate::harness::spec(heddle_protocol::spec::Consistency::Bsp), 4, 0);
+    let mut job = Job::new(crate::harness::spec(heddle_protocol::job_spec::Consistency::Bsp), 4, 0);
     job.auto.cluster = false;
     job.start();
     tokens(&mut job, LIFE_MS);

@@ -10,7 +10,7 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Member, Role, ShardId, Slot, TaskId, Term};
-use heddle_protocol::spec::{Bytes, Consistency, JobSpec};
+use heddle_protocol::job_spec::{Bytes, Consistency, JobSpec};
 use heddle_protocol::view::{JobEvent, JobState, RecoveryKind};
 
 use crate::harness::{Job, spec};

@@ -1,8 +1,8 @@
 //! Figures that processes count: heartbeats carry what changed, and the ApplicationMaster merges all containers of the attempt.
 
 use heddle_protocol::ids::Member;
+use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::process_figures::ProcessFigure::{self, *};
-use heddle_protocol::spec::Consistency;
 
 use crate::harness::{Job, spec};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use heddle_am_core::{Event, RecordedView};
 use heddle_protocol::control::{Command, HandOver, Operation, Report, ShardStop};
 use heddle_protocol::ids::{Epoch, Member, Slot, Term};
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{JobEvent, JobState};
 
 use crate::failover::{

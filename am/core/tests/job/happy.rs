@@ -4,7 +4,7 @@ use heddle_am_core::{Event, Record, RecordId, StoreCall};
 use heddle_protocol::control::{Command, CutAt, EndCut, Operation};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Epoch, Generation, Lane, PhaseNo, Step, TaskId};
-use heddle_protocol::spec::{Consistency, DurationMs, Every};
+use heddle_protocol::job_spec::{Consistency, DurationMs, Every};
 use heddle_protocol::view::{JobEvent as Notice, JobState};
 
 use crate::harness::{Job, lanes_of, spec};

@@ -22,17 +22,17 @@ use heddle_protocol::ids::{
     Attempt, CutId, Epoch, Generation, Incarnation, Lane, Member, RECORD_COUNTER, Role, RunId,
     ShardId, Slot, Step, TaskId,
 };
+use heddle_protocol::job_spec::{Bytes, Consistency, DurationMs, Every, JobSpec, ModelFormat};
 use heddle_protocol::manifest::{InputFile, InputPlan, Manifest, Md5, ShardFile, TaskRange};
 use heddle_protocol::metrics::{RecordSums, TaskMetrics};
 use heddle_protocol::plan_file::PlanFile;
-use heddle_protocol::spec::{Bytes, Consistency, DurationMs, Every, JobSpec, ModelFormat};
 use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view;
 use uuid::Uuid;
 
 /// A small job: 2 pservers, 2 trainers, 4 shards, 2 lanes, one pass, periodic checkpoints.
 pub fn spec(consistency: Consistency) -> JobSpec {
-    let mut spec = heddle_protocol::spec::job::sample();
+    let mut spec = heddle_protocol::job_spec::job::sample();
     spec.data.shuffle = false;
     spec.training.consistency = consistency;
     spec.training.batch = 1;

@@ -7,8 +7,8 @@ use heddle_protocol::control::{Base, Command, LoadShards, Operation, Report, Tak
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, PhaseNo};
+use heddle_protocol::job_spec::{Consistency, Location};
 use heddle_protocol::manifest::Manifest;
-use heddle_protocol::spec::{Consistency, Location};
 
 use crate::failover::replicated;
 use crate::harness::{Job, spec};

@@ -5,8 +5,8 @@ use heddle_protocol::control::{CutAt, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Role, Step, TaskAttempt, TaskId};
+use heddle_protocol::job_spec::{Consistency, DurationMs};
 use heddle_protocol::manifest::Work;
-use heddle_protocol::spec::{Consistency, DurationMs};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, lanes_of, position, spec};

@@ -5,7 +5,7 @@ use heddle_protocol::control::{
     Command, LoadShards, LostShards, Operation, Report, ShardState, TaskPosition,
 };
 use heddle_protocol::ids::{Incarnation, Member, Role, ShardId, Slot, Step, TaskAttempt, TaskId};
-use heddle_protocol::spec::{Consistency, JobSpec, RecoveryScope};
+use heddle_protocol::job_spec::{Consistency, JobSpec, RecoveryScope};
 use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view::{JobState, RecoveryKind};
 

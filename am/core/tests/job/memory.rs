@@ -3,7 +3,7 @@
 use heddle_am_core::{Exit, Probe};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{Incarnation, Member, Slot};
-use heddle_protocol::spec::Bytes;
+use heddle_protocol::job_spec::Bytes;
 use heddle_protocol::view::JobState;
 
 use crate::harness::Job;

@@ -7,7 +7,7 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Generation, Incarnation, Member, SaveLease, SaveNo, Slot};
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{JobEvent, JobState};
 
 use crate::harness::{Job, spec};

@@ -4,7 +4,7 @@ use heddle_am_core::{ContainerName, OperationId};
 use heddle_protocol::control::{Command, Operation};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::Role;
-use heddle_protocol::spec::{Consistency, JobKind, JobSpec};
+use heddle_protocol::job_spec::{Consistency, JobKind, JobSpec};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, spec};

@@ -1,7 +1,7 @@
 //! Trainers that cannot reach a pserver, while both send heartbeats.
 
 use heddle_protocol::ids::{Member, Slot};
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{JobEvent as Notice, JobState};
 
 use crate::harness::{Job, spec};

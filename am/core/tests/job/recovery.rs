@@ -7,7 +7,7 @@ use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Lane, ShardId, Slot, Step, TaskId,
 };
-use heddle_protocol::spec::{BadRecords, Consistency, DurationMs, Every, OnCorrupt};
+use heddle_protocol::job_spec::{BadRecords, Consistency, DurationMs, Every, OnCorrupt};
 use heddle_protocol::view::{JobEvent as Notice, JobState};
 
 use crate::harness::{Job, lanes_of, position, spec};

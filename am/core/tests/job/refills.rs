@@ -3,7 +3,7 @@
 use heddle_am_core::{Event, Record, RecordedView};
 use heddle_protocol::control::{Command, Report, ShardView};
 use heddle_protocol::ids::{Epoch, Incarnation, Member, ShardId, Slot, Term, ViewVersion};
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{RecoveryKind, WarningCode};
 
 use crate::failover::{

@@ -5,9 +5,9 @@ use heddle_protocol::control::{Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, TaskId};
+use heddle_protocol::job_spec::{Consistency, DurationMs, TaskShare};
 use heddle_protocol::manifest::{TaskState, Work};
 use heddle_protocol::set_aside::SetAsideTask;
-use heddle_protocol::spec::{Consistency, DurationMs, TaskShare};
 
 use crate::failover::taken_over;
 use crate::harness::{Job, spec};

@@ -3,8 +3,8 @@
 
 use heddle_protocol::control::{Command, Report};
 use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
+use heddle_protocol::job_spec::{BadRecords, Consistency};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{BadRecords, Consistency};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, spec};

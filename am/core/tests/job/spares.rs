@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use heddle_am_core::{Event, Record};
 use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::ids::{Incarnation, Member, Slot};
-use heddle_protocol::spec::{Consistency, JobSpec};
+use heddle_protocol::job_spec::{Consistency, JobSpec};
 use heddle_protocol::view::{JobState, RecoveryKind, RecoveryView, SlotState, SpareCounts};
 
 use crate::failover::{epoch, restores};

@@ -7,7 +7,7 @@ use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Attempt, CutId, Generation, Incarnation, Member, Slot};
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{JobState, SlotState};
 
 use crate::harness::{Job, spec};

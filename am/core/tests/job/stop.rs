@@ -5,7 +5,7 @@ use heddle_protocol::control::{CutAt, Operation, Report};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Member, Step};
-use heddle_protocol::spec::{Consistency, Every};
+use heddle_protocol::job_spec::{Consistency, Every};
 use heddle_protocol::view::{JobEvent as Notice, JobState};
 
 use crate::harness::{Job, spec};

@@ -2,7 +2,7 @@
 
 use heddle_protocol::control::{Command, HeartbeatStats, InputWait};
 use heddle_protocol::ids::TaskId;
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{JobEvent as Notice, JobState, StorageWaitView};
 
 use crate::failover::{epoch, last_places, replicated, restores};

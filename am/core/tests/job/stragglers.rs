@@ -2,7 +2,7 @@
 
 use heddle_protocol::control::{Command, Report, TaskGrant, TaskHandOut};
 use heddle_protocol::ids::{Member, Slot};
-use heddle_protocol::spec::{Consistency, JobSpec};
+use heddle_protocol::job_spec::{Consistency, JobSpec};
 use heddle_protocol::view::JobState;
 
 use crate::harness::{Job, lanes_of, spec};

@@ -4,7 +4,7 @@ use heddle_am_core::{Event, Record};
 use heddle_protocol::control::{Command, Operation, Report};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{Incarnation, Slot, Term};
-use heddle_protocol::spec::{Bytes, Consistency, DurationMs, JobSpec, PserverMemory};
+use heddle_protocol::job_spec::{Bytes, Consistency, DurationMs, JobSpec, PserverMemory};
 use heddle_protocol::view::{JobState, WarningCode};
 
 use crate::failover::{replicated, views_of};

@@ -9,7 +9,7 @@ use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, Member, PhaseNo, Role, ShardId, Slot, Step, TaskAttempt,
     TaskId,
 };
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use heddle_protocol::view::{JobEvent as Notice, JobState};
 
 use crate::harness::{Job, Process, spec};

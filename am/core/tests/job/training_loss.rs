@@ -2,9 +2,9 @@
 
 use heddle_protocol::control::{Operation, Report};
 use heddle_protocol::ids::{Member, TaskId};
+use heddle_protocol::job_spec::{AlgorithmKind, Consistency, Every};
 use heddle_protocol::metrics::{LossSum, RecordSums, TaskMetrics};
 use heddle_protocol::process_figures::ProcessFigure;
-use heddle_protocol::spec::{AlgorithmKind, Consistency, Every};
 use heddle_protocol::view::{JobEvent, TrainingPassView};
 
 use crate::harness::{Job, spec};

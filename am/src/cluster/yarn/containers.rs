@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use heddle_am_core::{ContainerRequest, InputHost};
 use heddle_protocol::ids::{Member, Role, Slot};
-use heddle_protocol::spec::{Bytes, JobSpec};
+use heddle_protocol::job_spec::{Bytes, JobSpec};
 use heddle_protocol::view::Placement as PlacementView;
 use heddle_yarn::am::{DEFAULT_RACK, NodeName};
 use heddle_yarn::{

@@ -2,7 +2,7 @@
 
 use super::*;
 use heddle_protocol::ids::Incarnation;
-use heddle_protocol::spec::job::sample;
+use heddle_protocol::job_spec::job::sample;
 use heddle_yarn::ids::ApplicationAttemptId;
 
 const NOW: Duration = Duration::from_secs(100);

@@ -13,7 +13,7 @@ use heddle_protocol::environment::AmAddress;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::handshake::{Mechanism, Secret};
 use heddle_protocol::ids::Attempt;
-use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::job_spec::{JobSpec, Location};
 use heddle_protocol::view::{JobView, Placement};
 use heddle_storage::Mode;
 use heddle_storage::{StorageError, StorageUrl, chain, connect, make_dirs, publish_small};

@@ -16,7 +16,7 @@ use std::time::Duration;
 use heddle_am_core::Outcome;
 use heddle_fail_points::fail_point;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::Bytes;
+use heddle_protocol::job_spec::Bytes;
 use heddle_protocol::view::{self, ApplicationView, JobState, JobView};
 use heddle_storage::{Storage, StorageUrl, StorePath, chain, connect};
 use heddle_yarn::client::ApplicationFilter;

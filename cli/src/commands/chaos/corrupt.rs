@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use heddle_protocol::spec::OnCorrupt;
+use heddle_protocol::job_spec::OnCorrupt;
 use heddle_protocol::view::JobView;
 use heddle_storage::checkpoint::is_shard_file_name;
 use heddle_storage::{EntryKind, Mode, Storage, StorePath, chain};

@@ -8,7 +8,7 @@ use heddle_am::staging::{CONF_DIR, HOME_DIR, YARN_FILE};
 use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::{Environment, FileSource, RmService};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::Location;
+use heddle_protocol::job_spec::Location;
 use heddle_storage::{Entry, EntryKind, Storage, StorageError, StorePath, read_small};
 use heddle_yarn::client::ApplicationFilter;
 use heddle_yarn::{ApplicationId, ApplicationReport, ClientError};

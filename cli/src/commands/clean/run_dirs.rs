@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 use heddle_am::run_dir::RunDir;
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::RunId;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 use uuid::Uuid;
 
 use super::decision::RunFound;

@@ -8,7 +8,7 @@ use std::process::{ExitStatus, Stdio};
 
 use heddle_protocol::control::Operation;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 use heddle_protocol::view::JobEvent;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};

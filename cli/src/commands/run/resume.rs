@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::{Difference, JobSpec, identity};
+use heddle_protocol::job_spec::{Difference, JobSpec, identity};
 use heddle_storage::checkpoint::{CheckpointDir, DamagePolicy, Depth};
 use heddle_storage::{StorageUrl, connect};
 

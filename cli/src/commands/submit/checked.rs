@@ -3,7 +3,7 @@
 
 use heddle_am::run_dir::RunFile;
 use heddle_protocol::handshake::Secret;
-use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::job_spec::{JobSpec, Location};
 use heddle_yarn::ApplicationId;
 
 use super::keytab::JobKeytab;

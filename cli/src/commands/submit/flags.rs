@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heddle_am::run_dir::ResumeMode;
-use heddle_protocol::spec::file::KeyOverride;
+use heddle_protocol::job_spec::file::KeyOverride;
 
 use super::tool_flags::{StatedKeys, ToolFlags};
 use crate::application::WaitArgs;

@@ -65,7 +65,7 @@ pub fn refusal(key: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::spec::file::keys::find;
+    use heddle_protocol::job_spec::file::keys::find;
 
     use super::*;
 

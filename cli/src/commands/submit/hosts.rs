@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 use heddle_yarn::{NodeReport, Resources};
 
 use crate::failure::CommandFailure;
@@ -61,7 +61,7 @@ pub fn for_backups(
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::spec::job::sample;
+    use heddle_protocol::job_spec::job::sample;
     use heddle_yarn::{Memory, VCores, proto};
 
     use super::*;

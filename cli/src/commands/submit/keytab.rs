@@ -7,7 +7,7 @@ use std::fmt;
 use heddle_hadoop::identity::short_name_of;
 use heddle_hadoop::kerberos::{GssapiEngine, KerberosEngine as _, KerberosError, TicketSource};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 use zeroize::Zeroizing;
 
 use crate::cluster::ClusterContext;

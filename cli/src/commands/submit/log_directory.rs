@@ -4,7 +4,7 @@
 //! system than the files of the job.
 
 use heddle_hadoop::Configuration;
-use heddle_protocol::spec::Location;
+use heddle_protocol::job_spec::Location;
 use heddle_storage::Reason;
 
 use crate::cluster::{ClusterContext, path_of};

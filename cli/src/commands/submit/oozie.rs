@@ -10,7 +10,7 @@ use std::path::Path;
 use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::Environment;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 
 use crate::failure::{CommandFailure, OrFail};
 
@@ -53,14 +53,14 @@ fn add_tags_of(spec: &mut JobSpec, path: &Path) -> Result<(), CommandFailure> {
             spec.yarn.tags.push(tag);
         }
     }
-    heddle_protocol::spec::check(spec)
+    heddle_protocol::job_spec::check(spec)
         .or_fail(ExitCode::Input, "cannot add the tags of the Oozie action to yarn.tags")
 }
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-    use heddle_protocol::spec::job::sample;
+    use heddle_protocol::job_spec::job::sample;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use heddle_am::report::format;
 use heddle_input::ValueDecision;
+use heddle_protocol::job_spec::{Bytes, JobSpec, SpecDigest};
 use heddle_protocol::manifest::InputPlan;
-use heddle_protocol::spec::{Bytes, JobSpec, SpecDigest};
 use heddle_yarn::client::NewApplication;
 use heddle_yarn::{Amount, Memory, Resources, VCores};
 use serde::Serialize;
@@ -248,7 +248,7 @@ impl SubmitPlan {
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::spec::job::sample;
+    use heddle_protocol::job_spec::job::sample;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use heddle_am::report::format;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::{self, JobSpec};
+use heddle_protocol::job_spec::{self, JobSpec};
 use heddle_yarn::client::{QueueAcls, QueueInfo, QueueState};
 use heddle_yarn::resource::ResourceError;
 use heddle_yarn::{NodeReport, NodeState, ResourceTypes, Resources};
@@ -79,13 +79,13 @@ pub fn trainer_program(spec: &mut JobSpec) -> Result<(), CommandFailure> {
     if !executable(path) {
         return Err(wrong(&format!("{program} does not exist or is not executable")));
     }
-    let file = spec::FileSpec::parse(program, Path::new("/")).map_err(|error| wrong(&error))?;
+    let file = job_spec::FileSpec::parse(program, Path::new("/")).map_err(|error| wrong(&error))?;
     let name = format!("./{}", file.name);
     if !spec.yarn.files.contains(&file) {
         spec.yarn.files.push(file);
     }
     *program = name;
-    spec::check(spec).or_fail(ExitCode::Input, "trainers.command")
+    job_spec::check(spec).or_fail(ExitCode::Input, "trainers.command")
 }
 
 /// Whether the proxy connects to ApplicationMasters over https: `NONE`, `LENIENT`, or `STRICT`, over nothing else
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn job_beyond_the_limit_of_its_queue_is_a_note_with_both_sums() {
-        let spec = spec::job::sample();
+        let spec = job_spec::job::sample();
         let steps = AllocationSteps { memory_mib: 1, vcores: 1 };
         let all = roles(&spec);
         let needs: u64 =
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn larger_container_than_any_running_node_is_a_note() {
-        let spec = spec::job::sample();
+        let spec = job_spec::job::sample();
         let [_, pservers, _] = roles(&spec);
         let types = ResourceTypes(std::collections::BTreeMap::new());
         let needed = i64::try_from(pservers.asked.memory.as_mib()).expect("small");

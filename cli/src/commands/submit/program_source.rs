@@ -1,7 +1,7 @@
 //! Where the containers of a job get their program from: the site's directory for all users, else the user's own.
 
 use heddle_am::staging::{HOME_DIR, StagedVisibility};
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 
 use super::upload::ProgramSource;
 use crate::cluster::ClusterContext;

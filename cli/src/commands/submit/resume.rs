@@ -7,9 +7,9 @@ use heddle_am::continuation::check_keys;
 use heddle_am::input::unchanged;
 use heddle_am::run_dir::ResumeMode;
 use heddle_protocol::exit_code::ExitCode;
+use heddle_protocol::job_spec::{JobSpec, Location};
 use heddle_protocol::manifest::{InputPlan, Manifest};
 use heddle_protocol::model::MODEL_FILE;
-use heddle_protocol::spec::{JobSpec, Location};
 use heddle_storage::checkpoint::{Candidate, CheckpointDir, Depth, Health};
 use heddle_storage::{Entry, EntryKind, connect};
 use heddle_yarn::ApplicationState;
@@ -140,8 +140,8 @@ pub fn check_resume(
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
     use heddle_protocol::ids::{PhaseNo, Step};
+    use heddle_protocol::job_spec::{JobPhase, SpecDigest, job_phase};
     use heddle_protocol::manifest::Work;
-    use heddle_protocol::spec::{JobPhase, SpecDigest, job_phase};
     use heddle_storage::StorePath;
 
     use super::*;
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_the_application_master_would_refuse_is_refused_before() {
-        let mut spec = heddle_protocol::spec::job::sample();
+        let mut spec = heddle_protocol::job_spec::job::sample();
         spec.data.passes = 3;
         let json = include_bytes!("../../../../shared/protocol/testdata/manifest-v2.json");
         let mut manifest = Manifest::from_json(json).unwrap();

@@ -236,7 +236,7 @@ mod tests {
 
     /// Keys of the job file (`[yarn]`), which look alike.
     fn is_of_the_job_file(key: &str) -> bool {
-        heddle_protocol::spec::file::keys().any(|known| known.path == key)
+        heddle_protocol::job_spec::file::keys().any(|known| known.path == key)
     }
 
     fn unshipped(dir: &Path, missing: &mut Vec<String>) {

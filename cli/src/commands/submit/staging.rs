@@ -11,7 +11,7 @@ use heddle_am::staging::{
     YarnFile,
 };
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::Location;
+use heddle_protocol::job_spec::Location;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use heddle_hadoop::configuration::StatedValue;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::file::KeyOverride;
-use heddle_protocol::spec::file::keys::{GROUPS, find, slip};
+use heddle_protocol::job_spec::file::KeyOverride;
+use heddle_protocol::job_spec::file::keys::{GROUPS, find, slip};
 
 use super::foreign_keys;
 use super::properties::{self, PropertyLine};
@@ -59,7 +59,7 @@ fn property(text: &str) -> Result<String, String> {
 
 /// A size with its unit. Spark takes a number alone for MiB, a job file for bytes.
 fn size(text: &str) -> Result<String, String> {
-    match text.parse::<heddle_protocol::spec::Bytes>() {
+    match text.parse::<heddle_protocol::job_spec::Bytes>() {
         Ok(_) if text.ends_with(|c: char| c.is_ascii_alphabetic()) => Ok(text.to_owned()),
         _ => Err("expected a size with its unit, such as 4g or 512MiB".to_owned()),
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use heddle_am::report::format;
 use heddle_am::staging::{HOME_DIR, StagedFile, StagedVisibility};
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::{JobSpec, Location};
+use heddle_protocol::job_spec::{JobSpec, Location};
 use heddle_storage::{Entry, LocalStorage, Mode, Storage, StorePath, WriteError, find_files};
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncReadExt;

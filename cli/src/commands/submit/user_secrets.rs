@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use heddle_agent::UserSecrets;
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::SecretSource;
+use heddle_protocol::job_spec::SecretSource;
 use zeroize::Zeroizing;
 
 use crate::failure::CommandFailure;

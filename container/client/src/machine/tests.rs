@@ -17,8 +17,8 @@ use heddle_protocol::ids::{
     Generation, HandOut, Incarnation, Lane, Member, Part, PhaseNo, ShardId, Slot, Step, TableId,
     TaskAttempt, TaskId,
 };
+use heddle_protocol::job_spec::TableKind;
 use heddle_protocol::metrics::LossSum;
-use heddle_protocol::spec::TableKind;
 
 const LANE: Lane = Lane(1);
 const TASK: TaskId = TaskId(5);

@@ -22,7 +22,7 @@ use std::time::Duration;
 use crossbeam::channel::Receiver;
 use heddle_channel::PeerTimeout;
 use heddle_fail_points::fail_point;
-use heddle_protocol::spec::PortRange;
+use heddle_protocol::job_spec::PortRange;
 use heddle_telemetry::descriptors::Limit;
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;

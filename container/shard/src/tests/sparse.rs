@@ -1,8 +1,8 @@
 //! Sparse tables: rows that appear, snapshots, rollback, room.
 
 use heddle_optimizer::Initialiser;
-use heddle_protocol::spec::position::{POSITIONS, key_of_position};
-use heddle_protocol::spec::{TableFull, TableKind, TableSpec};
+use heddle_protocol::job_spec::position::{POSITIONS, key_of_position};
+use heddle_protocol::job_spec::{TableFull, TableKind, TableSpec};
 use proptest::prelude::*;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! The algorithms that a job file selects by name.
 
-use heddle_protocol::spec::{AlgorithmKind, JobSpec};
+use heddle_protocol::job_spec::{AlgorithmKind, JobSpec};
 
 use super::{Algorithm, FactorizationMachine, Kmeans, LinearAlgorithm};
 

@@ -14,9 +14,9 @@ use heddle_client::machine::PullItem;
 use heddle_input::Batch;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
+use heddle_protocol::job_spec::table::{BIAS, FACTORS, WEIGHTS};
+use heddle_protocol::job_spec::{JobPhase, JobSpec, Stage};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::table::{BIAS, FACTORS, WEIGHTS};
-use heddle_protocol::spec::{JobPhase, JobSpec, Stage};
 
 use super::loss::{Objective, count};
 use super::scorer::RecordScorer;
@@ -355,7 +355,7 @@ impl Algorithm for FactorizationMachine {
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::spec::{AlgorithmKind, LossFunction};
+    use heddle_protocol::job_spec::{AlgorithmKind, LossFunction};
 
     use super::*;
     use crate::algorithm::KeyIndex;

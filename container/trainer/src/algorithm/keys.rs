@@ -1,6 +1,6 @@
 //! The distinct features of a batch, sorted, and the position of each feature of the batch among them.
 
-use heddle_protocol::spec::limits::ANY_FEATURES;
+use heddle_protocol::job_spec::limits::ANY_FEATURES;
 
 /// Tables with at most this many features have a bitmap (at most 12.5 MiB with its counts); for larger ones the keys are
 /// sorted.

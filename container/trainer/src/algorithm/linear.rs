@@ -17,9 +17,9 @@ use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TableId;
+use heddle_protocol::job_spec::table::{BIAS, WEIGHTS};
+use heddle_protocol::job_spec::{JobPhase, JobSpec, Stage};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::table::{BIAS, WEIGHTS};
-use heddle_protocol::spec::{JobPhase, JobSpec, Stage};
 
 use super::loss::Objective;
 use super::passes::{PassSums, PassValues};

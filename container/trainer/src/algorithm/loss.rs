@@ -3,8 +3,8 @@
 //! All of it is f64, with `libm` for exp and ln: the same bits on every machine. The loss and its derivative share one
 //! exponential. A score is z; the labels 0 and 1 of two classes mean y = −1 and y = +1 in margins.
 
+use heddle_protocol::job_spec::{LabelScale, LossFunction};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{LabelScale, LossFunction};
 
 /// What a job minimises.
 #[derive(Clone, Copy, Debug, PartialEq)]

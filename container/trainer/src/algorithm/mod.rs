@@ -22,8 +22,8 @@ use heddle_client::machine::PullItem;
 use heddle_input::Batch;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TaskId;
+use heddle_protocol::job_spec::{JobPhase, JobSpec};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{JobPhase, JobSpec};
 
 pub use built_in::built_in;
 pub use factorization::FactorizationMachine;

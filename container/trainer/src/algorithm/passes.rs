@@ -5,8 +5,8 @@
 //! loop is the trainer's hottest.
 
 use heddle_input::Batch;
+use heddle_protocol::job_spec::LossFunction;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::LossFunction;
 
 use super::loss::{Objective, count, count_classes};
 use super::scorer::RecordScorer;

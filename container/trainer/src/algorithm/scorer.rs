@@ -1,8 +1,8 @@
 //! Scores of records, one scorer for each algorithm: an evaluation and `predict` count the same figures of the same scores.
 
 use heddle_input::Batch;
+use heddle_protocol::job_spec::LossFunction;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::LossFunction;
 
 use super::loss::{Objective, count, count_classes, count_distance};
 

@@ -17,9 +17,9 @@ use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::TableId;
+use heddle_protocol::job_spec::table::{LABEL, STATS};
+use heddle_protocol::job_spec::{JobPhase, JobSpec, LabelScale, LabelScaling, Stage};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::table::{LABEL, STATS};
-use heddle_protocol::spec::{JobPhase, JobSpec, LabelScale, LabelScaling, Stage};
 
 use super::StepWork;
 

@@ -5,8 +5,8 @@
 
 use heddle_optimizer::{Optimizer, Rule};
 use heddle_protocol::failure::{ErrorClass, Failure};
-use heddle_protocol::spec::passes_begun;
-use heddle_protocol::spec::table::{CENTRES, PREVIOUS_CENTRES, STATS};
+use heddle_protocol::job_spec::passes_begun;
+use heddle_protocol::job_spec::table::{CENTRES, PREVIOUS_CENTRES, STATS};
 
 use super::error::ExportError;
 use super::model::Model;

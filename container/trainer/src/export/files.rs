@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use heddle_protocol::spec::table::{BIAS, CENTRES, FACTORS, WEIGHTS};
-use heddle_protocol::spec::{LabelScale, ModelFormat, TableKind, TableSpec};
+use heddle_protocol::job_spec::table::{BIAS, CENTRES, FACTORS, WEIGHTS};
+use heddle_protocol::job_spec::{LabelScale, ModelFormat, TableKind, TableSpec};
 use heddle_storage::shard_file::VALUES;
 use heddle_storage::{Storage, StorePath, Summed};
 

@@ -1,7 +1,7 @@
 //! The scale of the labels that a model was trained on.
 
-use heddle_protocol::spec::table::LABEL;
-use heddle_protocol::spec::{LabelScale, LabelScaling};
+use heddle_protocol::job_spec::table::LABEL;
+use heddle_protocol::job_spec::{LabelScale, LabelScaling};
 
 use super::error::ExportError;
 use super::model::Model;

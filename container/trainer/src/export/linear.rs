@@ -1,7 +1,7 @@
 //! A linear model in terms of raw feature values.
 
-use heddle_protocol::spec::LabelScale;
-use heddle_protocol::spec::table::{BIAS, STATS};
+use heddle_protocol::job_spec::LabelScale;
+use heddle_protocol::job_spec::table::{BIAS, STATS};
 
 use super::error::ExportError;
 use super::model::Model;

@@ -4,8 +4,8 @@
 //! the factors a, the weights w/s + Σ_f a·(S₀ + a·m), and the bias b − Σ m·w/s + ½ Σ_f (S₀² − Σ a²·m²). If labels are scaled,
 //! scores are multiplied by their deviation, and so are weights and bias; factors, two of which make a product, by its root.
 
-use heddle_protocol::spec::LabelScale;
-use heddle_protocol::spec::table::{BIAS, FACTORS, STATS, WEIGHTS};
+use heddle_protocol::job_spec::LabelScale;
+use heddle_protocol::job_spec::table::{BIAS, FACTORS, STATS, WEIGHTS};
 
 use super::error::ExportError;
 use super::model::Model;

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use heddle_protocol::control::{ExportOrder, ExportedFile};
 use heddle_protocol::ids::{Member, SaveNo};
+use heddle_protocol::job_spec::{self, JobSpec, LabelScale, ModelFormat};
 use heddle_protocol::model::{FORMAT_VERSION, MODEL_FILE, ModelFile, save_dir, staging_prefix};
-use heddle_protocol::spec::{self, JobSpec, LabelScale, ModelFormat};
 use heddle_storage::checkpoint::{StoredCheckpoint, or_removed};
 use heddle_storage::{
     Mode, Storage, StorageError, StorageUrl, StorePath, Summed, connect, make_dirs, sidecar_name,
@@ -224,7 +224,7 @@ async fn new_dir(
 
 fn origin(checkpoint: &StoredCheckpoint) -> Result<ModelOrigin, ExportError> {
     let manifest = &checkpoint.manifest;
-    let spec = spec::from_json(manifest.spec.to_string().as_bytes());
+    let spec = job_spec::from_json(manifest.spec.to_string().as_bytes());
     let spec = spec.map_err(|error| ExportError::Spec(error.to_string()))?;
     Ok(ModelOrigin { job: manifest.job.clone(), spec })
 }

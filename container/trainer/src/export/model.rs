@@ -1,7 +1,7 @@
 //! A checkpoint as the source of a model: its job and its tables.
 
-use heddle_protocol::spec::table::{BIAS, FACTORS, LABEL, STATS, WEIGHTS};
-use heddle_protocol::spec::{AlgorithmKind, JobSpec, LossFunction, TableSpec};
+use heddle_protocol::job_spec::table::{BIAS, FACTORS, LABEL, STATS, WEIGHTS};
+use heddle_protocol::job_spec::{AlgorithmKind, JobSpec, LossFunction, TableSpec};
 use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{Mode, Storage};
 

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use heddle_protocol::spec::table::CENTRES;
-use heddle_protocol::spec::{TableKind, TableSpec};
+use heddle_protocol::job_spec::table::CENTRES;
+use heddle_protocol::job_spec::{TableKind, TableSpec};
 use heddle_storage::{Storage, StorePath, Summed, SummedWriter};
 use serde::{Deserialize, Serialize};
 

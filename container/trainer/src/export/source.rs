@@ -1,9 +1,9 @@
 //! The values of a table from a checkpoint's shard files, in the order of its rows.
 
 use bytes::Bytes;
+use heddle_protocol::job_spec::position::{POSITIONS, key_of_position};
+use heddle_protocol::job_spec::{TableKind, TableSpec, shard_rows};
 use heddle_protocol::manifest::ShardFile;
-use heddle_protocol::spec::position::{POSITIONS, key_of_position};
-use heddle_protocol::spec::{TableKind, TableSpec, shard_rows};
 use heddle_storage::shard_file::{ShardReader, VALUES};
 
 use super::error::ExportError;

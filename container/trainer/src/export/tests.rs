@@ -10,11 +10,11 @@ use heddle_protocol::figure::Figure;
 use heddle_protocol::ids::{
     CutId, Epoch, Generation, Incarnation, PhaseNo, RunId, SaveLease, ShardId, Slot, Step,
 };
+use heddle_protocol::job_spec::{AlgorithmKind, LabelScaling, shard_rows};
 use heddle_protocol::manifest::{
     FORMAT_VERSION_WITH_FILES, InputPlan, Manifest, Md5, Progress, Salt, ShardFile, Work,
 };
 use heddle_protocol::model::{MODEL_FILE, ModelFile};
-use heddle_protocol::spec::{AlgorithmKind, LabelScaling, shard_rows};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
 use heddle_storage::shard_file::{Section, ShardHeader, ShardRows, ShardWriter, Table, Values};
 use heddle_storage::{LocalStorage, Op, Reason, chain};

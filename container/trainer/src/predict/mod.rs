@@ -17,8 +17,8 @@ use heddle_input::{
 use heddle_metrics::PhaseMetrics;
 use heddle_protocol::figure::EvaluationFigures;
 use heddle_protocol::ids::TaskId;
+use heddle_protocol::job_spec::{LabelRange, LossFunction};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{LabelRange, LossFunction};
 use heddle_storage::{StorageError, StorageUrl, folders_left_out};
 use tokio::runtime::Runtime;
 

@@ -4,11 +4,11 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 use heddle_input::{Batch, Labels, RecordFormat};
+use heddle_protocol::job_spec::limits::ANY_FEATURES;
+use heddle_protocol::job_spec::position::key_of_position;
+use heddle_protocol::job_spec::table::{BIAS, CENTRES, FACTORS, WEIGHTS};
+use heddle_protocol::job_spec::{AlgorithmKind, DataFormat, LossFunction};
 use heddle_protocol::model::{MODEL_FILE, ModelFile, ModelFileError};
-use heddle_protocol::spec::limits::ANY_FEATURES;
-use heddle_protocol::spec::position::key_of_position;
-use heddle_protocol::spec::table::{BIAS, CENTRES, FACTORS, WEIGHTS};
-use heddle_protocol::spec::{AlgorithmKind, DataFormat, LossFunction};
 use heddle_storage::{
     EntryKind, PathError, Storage, StorageError, StorageUrl, StorePath, connect, read_small,
 };

@@ -9,8 +9,8 @@ use crossbeam::channel::Sender;
 use heddle_backoff::Backoff;
 use heddle_input::{RecordFormat, StorageWaits};
 use heddle_protocol::ids::{PhaseNo, Step, TaskId};
+use heddle_protocol::job_spec::{JobSpec, TaskShare};
 use heddle_protocol::manifest::InputPlan;
-use heddle_protocol::spec::{JobSpec, TaskShare};
 use tokio::sync::OnceCell;
 
 use crate::class_weights::ClassWeights;

@@ -32,7 +32,7 @@ use heddle_protocol::control::{
 use heddle_protocol::exit_code::ContainerExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::Member;
-use heddle_protocol::spec::JobSpec;
+use heddle_protocol::job_spec::JobSpec;
 use heddle_self_faults::Slowness;
 use heddle_storage::chain;
 use tracing::Span;
@@ -131,7 +131,7 @@ pub fn run(environment: ContainerEnvironment) -> Result<(), TrainerError> {
 /// for the job. Its failure ends the job.
 ///
 /// ```no_run
-/// # use heddle_protocol::{failure::Failure, spec::JobSpec};
+/// # use heddle_protocol::{failure::Failure, job_spec::JobSpec};
 /// # use heddle_trainer::algorithm::Kmeans as Mine;
 /// # fn mine(spec: &JobSpec) -> Result<Mine, Failure> { unimplemented!() }
 /// fn main() -> std::process::ExitCode {

@@ -6,8 +6,8 @@ use heddle_client::machine::{Era, Unit};
 use heddle_protocol::control::{Report, TaskPosition};
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Step, TaskAttempt, TaskId};
+use heddle_protocol::job_spec::{AlgorithmKind, JobSpec, ModelSpec};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::{AlgorithmKind, JobSpec, ModelSpec};
 
 /// Shortest time between two reports of task positions (ASP).
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
@@ -109,7 +109,7 @@ impl LoopReports {
 #[cfg(test)]
 mod tests {
     use heddle_protocol::ids::Lane;
-    use heddle_protocol::spec::limits::ANY_FEATURES;
+    use heddle_protocol::job_spec::limits::ANY_FEATURES;
 
     use super::*;
 

@@ -22,9 +22,9 @@ use heddle_protocol::ids::{
     CutId, Epoch, Generation, HandOut, Incarnation, Lane, Member, PhaseNo, ShardId, Slot, Step,
     TableId, TaskAttempt, TaskId,
 };
+use heddle_protocol::job_spec::*;
 use heddle_protocol::manifest::InputFile;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::*;
 use heddle_storage::{LocalStorage, Storage, StorePath};
 
 use super::feeds::Feeds;

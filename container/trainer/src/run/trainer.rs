@@ -13,10 +13,10 @@ use heddle_protocol::control::{
 };
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::{CutId, Epoch, Lane, PhaseNo, Slot, Step, TaskAttempt, TaskId};
+use heddle_protocol::job_spec::{JobPhase, JobSpec, NanPolicy, job_phase};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_protocol::process_figures::ProcessFigure;
-use heddle_protocol::spec::{JobPhase, JobSpec, NanPolicy, job_phase};
 use heddle_storage::chain;
 
 use super::computing::next_action;

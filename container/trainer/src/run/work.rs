@@ -7,8 +7,8 @@ use heddle_protocol::control::{
     LaneGrant, ShardPlace, Sharing, TaskGrant, TaskHandOut, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{CutId, HandOut, Lane, Step, TaskAttempt, TaskId};
+use heddle_protocol::job_spec::JobPhase;
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::JobPhase;
 
 use super::pipeline::Pipeline;
 use crate::feed::FeedSettings;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use heddle_protocol::figure::Figure;
-use heddle_protocol::spec::LossFunction;
+use heddle_protocol::job_spec::LossFunction;
 
 use crate::harness::{Job, Mixed, job_file};
 

@@ -12,13 +12,13 @@ use heddle_input::{
 use heddle_metrics::{PhaseMetrics, Summary};
 use heddle_optimizer::{Optimizer, Rule, is_less};
 use heddle_protocol::ids::{Lane, PhaseNo, TaskId};
+use heddle_protocol::job_spec::file::{KeyOverride, ReadContext, read};
+use heddle_protocol::job_spec::identity::decided_keys;
+use heddle_protocol::job_spec::table::WEIGHTS;
+use heddle_protocol::job_spec::{JobPhase, JobSpec, KeptPass, TableSpec, job_phase, phase_count};
 use heddle_protocol::lanes::{lane_tasks, task_order};
 use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
 use heddle_protocol::metrics::TaskMetrics;
-use heddle_protocol::spec::file::{KeyOverride, ReadContext, read};
-use heddle_protocol::spec::identity::decided_keys;
-use heddle_protocol::spec::table::WEIGHTS;
-use heddle_protocol::spec::{JobPhase, JobSpec, KeptPass, TableSpec, job_phase, phase_count};
 use heddle_storage::{LocalStorage, StorageUrl, find_files};
 use heddle_trainer::algorithm::{Algorithm, KeyIndex, StepWork, built_in};
 
@@ -26,7 +26,7 @@ fn wait<F: Future>(future: F) -> F::Output {
     tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
 }
 
-fn files(pattern: &heddle_protocol::spec::Location) -> Vec<InputFile> {
+fn files(pattern: &heddle_protocol::job_spec::Location) -> Vec<InputFile> {
     let location = StorageUrl::parse(&pattern.url()).expect("a location");
     wait(find_files(&LocalStorage, location.path()))
         .expect("the quick start's data")
@@ -161,8 +161,9 @@ fn decided(mut spec: JobSpec, plan: &InputPlan) -> JobSpec {
 
 impl Job {
     pub fn new(spec: JobSpec) -> Self {
-        let find =
-            |places: &[heddle_protocol::spec::Location]| places.iter().flat_map(files).collect();
+        let find = |places: &[heddle_protocol::job_spec::Location]| {
+            places.iter().flat_map(files).collect()
+        };
         let length = TaskLength::Auto { workers: spec.training.lanes };
         let plan =
             plan_input(spec.data.format, find(&spec.data.train), find(&spec.data.test), length);

@@ -2,7 +2,7 @@
 //! training rows and with l2 = 1/3601.
 
 use heddle_protocol::figure::Figure;
-use heddle_protocol::spec::table::WEIGHTS;
+use heddle_protocol::job_spec::table::WEIGHTS;
 
 use crate::harness::{Job, example, loss_of_required_keys};
 

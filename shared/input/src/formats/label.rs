@@ -1,6 +1,6 @@
 //! The label at the start of a record, and its weight.
 
-use heddle_protocol::spec::LabelRange;
+use heddle_protocol::job_spec::LabelRange;
 
 use super::number;
 use crate::batch::Batch;

@@ -8,8 +8,8 @@ mod words;
 use std::ops::Range;
 
 use async_trait::async_trait;
+use heddle_protocol::job_spec::DataFormat;
 use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
-use heddle_protocol::spec::DataFormat;
 use heddle_storage::Reader;
 
 use crate::batch::Batch;

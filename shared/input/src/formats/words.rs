@@ -7,8 +7,8 @@
 //! base, above the number of features, or not rising within a line, and values that are not finite.
 //! Records to be scored may lack the label, see [`Labels`](crate::Labels).
 
-use heddle_protocol::spec::limits::ANY_FEATURES;
-use heddle_protocol::spec::position::position_of_key;
+use heddle_protocol::job_spec::limits::ANY_FEATURES;
+use heddle_protocol::job_spec::position::position_of_key;
 
 use super::{label, number};
 use crate::batch::Batch;
@@ -167,7 +167,7 @@ fn read_value(text: &[u8], at: usize) -> Result<(f32, usize), LineError> {
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::spec::{DataFormat, LabelRange};
+    use heddle_protocol::job_spec::{DataFormat, LabelRange};
     use proptest::prelude::*;
 
     use super::*;

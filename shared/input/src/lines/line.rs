@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Debug};
 
-use heddle_protocol::spec::BatchFeatures;
+use heddle_protocol::job_spec::BatchFeatures;
 
 use super::row_lines::RowLines;
 use super::task_bytes::{BYTE_ORDER_MARK, line_of};

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use heddle_protocol::job_spec::DataFormat;
 use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
-use heddle_protocol::spec::DataFormat;
 use heddle_storage::{
     FileVersion, OpenedVersion, Reader, Storage, StorageError, StorageUrl, StorePath, connect,
 };

@@ -13,9 +13,9 @@ use crate::ids::{
     Attempt, CutId, Epoch, HandOut, Lane, Member, PhaseNo, RunId, ShardId, Step, TaskAttempt,
     TaskId,
 };
+use crate::job_spec::JobSpec;
 use crate::manifest::ShardFile;
 use crate::plan_file::PlanFile;
-use crate::spec::JobSpec;
 use crate::task_set::TaskSet;
 
 /// How trainers share the work of a phase.

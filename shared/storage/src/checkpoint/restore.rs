@@ -7,7 +7,7 @@
 
 use crate::error::chain;
 use heddle_protocol::ids::CutId;
-use heddle_protocol::spec::{JobSpec, KeptPass};
+use heddle_protocol::job_spec::{JobSpec, KeptPass};
 use heddle_protocol::view::EvaluationView;
 use tracing::{error, warn};
 use uuid::Uuid;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use heddle_protocol::ids::{CutId, Epoch, PhaseNo, RunId, ShardId, Step, TableId};
+use heddle_protocol::job_spec::position::POSITIONS;
+use heddle_protocol::job_spec::{TableKind, TableSpec, shard_rows};
 use heddle_protocol::manifest::CutIdentity;
-use heddle_protocol::spec::position::POSITIONS;
-use heddle_protocol::spec::{TableKind, TableSpec, shard_rows};
 
 /// First bytes of every shard file.
 const MAGIC: [u8; 8] = *b"HEDLSHRD";

@@ -1,8 +1,8 @@
 //! Shard files written and read back, complete and damaged, on the local file system.
 
 use bytes::Bytes;
+use heddle_protocol::job_spec::CheckpointDigest;
 use heddle_protocol::manifest::ShardFile;
-use heddle_protocol::spec::CheckpointDigest;
 
 use super::header::tests::header;
 use super::{SaveError, ShardReader, ShardWriter};

@@ -3,8 +3,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use heddle_protocol::job_spec::CheckpointDigest;
 use heddle_protocol::manifest::ShardFile;
-use heddle_protocol::spec::CheckpointDigest;
 use uuid::Uuid;
 
 use super::header::{ALIGN, FormatError, ShardHeader};

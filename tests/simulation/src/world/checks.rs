@@ -7,10 +7,10 @@ use heddle_am_core::{Action, Checkpoint, Outcome, Record};
 use heddle_protocol::control::{BeginPhase, Command, LoadShards, ShardState};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::ids::{PhaseNo, Role, Slot, Step};
+use heddle_protocol::job_spec::position::POSITIONS;
+use heddle_protocol::job_spec::{Consistency, JobPhase, job_phase};
 use heddle_protocol::manifest::{ShardFile, Work};
 use heddle_protocol::set_aside::SetAsideTask;
-use heddle_protocol::spec::position::POSITIONS;
-use heddle_protocol::spec::{Consistency, JobPhase, job_phase};
 use heddle_protocol::view::{self, JobState, WarningCode};
 use heddle_shard::ShardSection;
 

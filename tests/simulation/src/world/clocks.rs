@@ -5,7 +5,7 @@
 //! out, since the cut may hold the clock. With backups the rule has more ([`KnownClocks`](super::super::known_clocks::KnownClocks)).
 
 use heddle_protocol::frame::{Header, Kind, flags};
-use heddle_protocol::spec::Consistency;
+use heddle_protocol::job_spec::Consistency;
 use heddle_shard::ShardEffect;
 
 use super::super::pserver;

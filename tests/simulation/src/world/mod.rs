@@ -28,7 +28,7 @@ use heddle_client::machine::{Closed, RequestFrame};
 use heddle_protocol::control::{CommandEnvelope, ReportEnvelope};
 use heddle_protocol::frame::Header;
 use heddle_protocol::ids::{CutId, Epoch, Member, PhaseNo, SaveLease, SaveNo, ShardId, Step, Term};
-use heddle_protocol::spec::Bytes;
+use heddle_protocol::job_spec::Bytes;
 use heddle_shard::{Conn, Peer, ShardEffect, StreamEntry};
 
 use super::am::Am;

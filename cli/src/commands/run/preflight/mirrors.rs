@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use heddle_protocol::exit_code::ExitCode;
-use heddle_protocol::spec::{CheckpointSpec, Location};
+use heddle_protocol::job_spec::{CheckpointSpec, Location};
 use heddle_storage::checkpoint::{CheckpointDir, CheckpointError};
 use heddle_storage::{StorageUrl, connect};
 

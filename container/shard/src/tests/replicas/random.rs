@@ -1,7 +1,7 @@
 //! Random runs: the primary is lost at a random moment, after a random part of its stream has arrived.
 
 use heddle_optimizer::Initialiser;
-use heddle_protocol::spec::{TableKind, TableSpec};
+use heddle_protocol::job_spec::{TableKind, TableSpec};
 
 use super::*;
 

@@ -20,9 +20,9 @@ use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::TableId;
+use heddle_protocol::job_spec::table::{CANDIDATE_COUNTS, CANDIDATES, CENTRES, PREVIOUS_CENTRES};
+use heddle_protocol::job_spec::{JobPhase, JobSpec, LabelScale, LossFunction, Stage};
 use heddle_protocol::metrics::{ClusterFigures, TaskMetrics};
-use heddle_protocol::spec::table::{CANDIDATE_COUNTS, CANDIDATES, CENTRES, PREVIOUS_CENTRES};
-use heddle_protocol::spec::{JobPhase, JobSpec, LabelScale, LossFunction, Stage};
 
 use super::loss::count_distance;
 use super::standard::{Columns, means, records};
@@ -359,7 +359,7 @@ impl Algorithm for Kmeans {
 mod tests {
     use heddle_optimizer::{Optimizer, is_less};
     use heddle_protocol::ids::TaskId;
-    use heddle_protocol::spec::AlgorithmKind;
+    use heddle_protocol::job_spec::AlgorithmKind;
 
     use super::*;
     use crate::run::tests::sample;

@@ -1,7 +1,7 @@
 //! Copies that stand in for each other, and their repair.
 
+use heddle_protocol::job_spec::CheckpointDigest;
 use heddle_protocol::manifest::{Sha256, ShardCopy};
-use heddle_protocol::spec::CheckpointDigest;
 
 use super::restore::Away;
 use super::*;

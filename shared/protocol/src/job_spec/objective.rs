@@ -102,9 +102,9 @@ fn check_clusters(model: &ModelSpec) -> Result<(), SpecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::check;
-    use crate::spec::job::sample;
-    use crate::spec::limits::ANY_FEATURES;
+    use crate::job_spec::check;
+    use crate::job_spec::job::sample;
+    use crate::job_spec::limits::ANY_FEATURES;
 
     fn refused(change: impl FnOnce(&mut ModelSpec)) -> String {
         let mut spec = sample();

@@ -141,10 +141,10 @@ mod tests {
 
     use super::super::secret_source::SecretSource;
     use super::*;
-    use crate::spec::check::check;
-    use crate::spec::job::{JobSpec, sample};
-    use crate::spec::shipped_file::FileSpec;
-    use crate::spec::value::{Bytes, Share};
+    use crate::job_spec::check::check;
+    use crate::job_spec::job::{JobSpec, sample};
+    use crate::job_spec::shipped_file::FileSpec;
+    use crate::job_spec::value::{Bytes, Share};
 
     fn refused(change: impl FnOnce(&mut JobSpec)) -> String {
         let mut spec = sample();

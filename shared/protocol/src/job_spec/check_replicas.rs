@@ -56,9 +56,9 @@ fn check_recovery(spec: &JobSpec) -> Result<(), SpecError> {
 
 #[cfg(test)]
 mod tests {
-    use crate::spec::check::check;
-    use crate::spec::job::{JobSpec, sample};
-    use crate::spec::{Bytes, Consistency, PserverMemory, RecoveryScope};
+    use crate::job_spec::check::check;
+    use crate::job_spec::job::{JobSpec, sample};
+    use crate::job_spec::{Bytes, Consistency, PserverMemory, RecoveryScope};
 
     fn job(change: impl FnOnce(&mut JobSpec)) -> JobSpec {
         let mut spec = sample();

@@ -190,7 +190,7 @@ mod tests {
     use super::super::origin::KeyOverride;
     use super::super::read::{Job, read};
     use super::*;
-    use crate::spec::{SpecDigest, identity};
+    use crate::job_spec::{SpecDigest, identity};
 
     const JOB: &str = "name = \"ctr\"\n[data]\ntrain = \"d\"\n[model]\nfeatures = 10\n";
     const SITE: &str = "final = [\"yarn.queue\"]\n[yarn]\nqueue = \"ml\"\nfiles = [\"ca.pem\"]\n\
@@ -247,7 +247,8 @@ mod tests {
         let stated = format!("{JOB}[checkpoint]\nevery = \"7min\"\n");
         let stated = read_with(SITE, &stated, &[]).unwrap().spec;
         assert_eq!(identity::differences(&stated, &plain).len(), 1);
-        let json = serde_json::from_slice::<crate::spec::JobSpec>(&with_site.to_json()).unwrap();
+        let json =
+            serde_json::from_slice::<crate::job_spec::JobSpec>(&with_site.to_json()).unwrap();
         assert_eq!(SpecDigest::of(&json), SpecDigest::of(&with_site));
     }
 

@@ -219,7 +219,7 @@ pub fn phase_text(spec: &JobSpec, no: PhaseNo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::job::sample;
+    use crate::job_spec::job::sample;
 
     fn sequence(spec: &JobSpec) -> Vec<JobPhase> {
         (0..).map_while(|n| job_phase(spec, PhaseNo(n))).collect()

@@ -29,7 +29,7 @@ pub(super) fn fields_of<'r>(
 }
 
 /// An optimizer; `add` is allowed for tables alone.
-pub(in crate::spec) fn optimizer(raw: &Raw, add_allowed: bool) -> Result<Optimizer, String> {
+pub(in crate::job_spec) fn optimizer(raw: &Raw, add_allowed: bool) -> Result<Optimizer, String> {
     let RawValue::Table(fields) = &raw.value else {
         let example = "{ kind = \"sgd\", rate = 0.1 }";
         return Err(format!("expected a table such as {example}, not {}", raw.kind()));
@@ -63,7 +63,7 @@ pub(in crate::spec) fn optimizer(raw: &Raw, add_allowed: bool) -> Result<Optimiz
 }
 
 /// A schedule of the rate.
-pub(in crate::spec) fn schedule(raw: &Raw) -> Result<Schedule, String> {
+pub(in crate::job_spec) fn schedule(raw: &Raw) -> Result<Schedule, String> {
     let fields = fields_of(raw, &["kind", "steps", "factor", "warmup"])?;
     let name = fields.get("kind").map_or(Ok("constant"), text_of)?;
     let Some(&(_, kind, factor)) = SCHEDULE_KINDS.iter().find(|(known, ..)| *known == name) else {

@@ -19,16 +19,16 @@
 //! ```
 //!
 //! `+ site` marks the keys that the site's defaults may set. A number of `range_or_auto` may be `"auto"`: see
-//! [`JobSpec::undecided`](crate::spec::JobSpec::undecided).
+//! [`JobSpec::undecided`](crate::job_spec::JobSpec::undecided).
 //!
 //! An expression of `read` sees the two names that the table begins with (the reader and the key), the inputs beside them,
 //! and as `Option`s the fields above its row.
 
 use super::key::Group;
-use crate::spec::limits::SpecError;
+use crate::job_spec::limits::SpecError;
 
 /// A section of the job file.
-pub(in crate::spec) trait SpecSection {
+pub(in crate::job_spec) trait SpecSection {
     /// Its name, its documentation and its keys.
     const GROUP: Group;
 
@@ -40,7 +40,7 @@ pub(in crate::spec) trait SpecSection {
 }
 
 /// The text of lines of documentation, of which each begins with a space.
-pub(in crate::spec) const fn text_of(lines: &'static str) -> &'static str {
+pub(in crate::job_spec) const fn text_of(lines: &'static str) -> &'static str {
     match lines.as_bytes() {
         [b' ', ..] => lines.split_at(1).1,
         _ => lines,
@@ -84,34 +84,36 @@ macro_rules! section {
             )+
         }
 
-        impl $crate::spec::file::section::SpecSection for $spec {
-            const GROUP: $crate::spec::file::key::Group = $crate::spec::file::key::Group {
+        impl $crate::job_spec::file::section::SpecSection for $spec {
+            const GROUP: $crate::job_spec::file::key::Group = $crate::job_spec::file::key::Group {
                 name: $name,
                 doc: $about,
                 keys: &[$(
-                    $crate::spec::file::key::Key {
+                    $crate::job_spec::file::key::Key {
                         path: $path,
-                        doc: $crate::spec::file::section::text_of(concat!($($doc),+)),
-                        fallback: $crate::spec::file::key::Fallback::$fallback($text),
-                        resume: $crate::spec::file::key::ResumeRule::$resume,
-                        by_site: $crate::spec::file::section::section!(@by_site $($site)?),
+                        doc: $crate::job_spec::file::section::text_of(concat!($($doc),+)),
+                        fallback: $crate::job_spec::file::key::Fallback::$fallback($text),
+                        resume: $crate::job_spec::file::key::ResumeRule::$resume,
+                        by_site: $crate::job_spec::file::section::section!(@by_site $($site)?),
                     },
                     $(
-                        $crate::spec::file::key::Key {
+                        $crate::job_spec::file::key::Key {
                             path: $stub_path,
                             doc: $stub_doc,
-                            fallback: $crate::spec::file::key::Fallback::NotYet($stub_text),
-                            resume: $crate::spec::file::key::ResumeRule::Never,
+                            fallback: $crate::job_spec::file::key::Fallback::NotYet($stub_text),
+                            resume: $crate::job_spec::file::key::ResumeRule::Never,
                             by_site: false,
                         },
                     )*
                 )+],
             };
 
-            fn check_ranges(&self) -> Result<(), $crate::spec::limits::SpecError> {
+            fn check_ranges(&self) -> Result<(), $crate::job_spec::limits::SpecError> {
                 $(
-                    $( $crate::spec::limits::within($path, self.$field, $min, $max)?; )?
-                    $( $crate::spec::limits::within($path, self.$field, $auto_min, $auto_max)?; )?
+                    $( $crate::job_spec::limits::within($path, self.$field, $min, $max)?; )?
+                    $( $crate::job_spec::limits::within(
+                            $path, self.$field, $auto_min, $auto_max
+                        )?; )?
                 )+
                 Ok(())
             }
@@ -119,20 +121,21 @@ macro_rules! section {
 
         impl $spec {
             /// Takes the keys of the section. `None` where a problem was noted.
-            pub(in crate::spec) fn read(
-                $take: &mut $crate::spec::file::take::Take<'_>,
+            pub(in crate::job_spec) fn read(
+                $take: &mut $crate::job_spec::file::take::Take<'_>,
                 $($input: $input_type,)?
             ) -> Option<Self> {
                 $(
                     let $field = {
-                        const KEY: $crate::spec::file::key::Key = $crate::spec::file::key::Key {
+                        use $crate::job_spec::file::key;
+                        const KEY: key::Key = key::Key {
                             path: $path,
-                            doc: $crate::spec::file::section::text_of(concat!($($doc),+)),
-                            fallback: $crate::spec::file::key::Fallback::$fallback($text),
-                            resume: $crate::spec::file::key::ResumeRule::$resume,
-                            by_site: $crate::spec::file::section::section!(@by_site $($site)?),
+                            doc: $crate::job_spec::file::section::text_of(concat!($($doc),+)),
+                            fallback: key::Fallback::$fallback($text),
+                            resume: key::ResumeRule::$resume,
+                            by_site: $crate::job_spec::file::section::section!(@by_site $($site)?),
                         };
-                        let $key: &'static $crate::spec::file::key::Key = &KEY;
+                        let $key: &'static key::Key = &KEY;
                         $( $take.number($key, $min, $max) )?
                         $( $take.number_or_auto($key, $auto_min, $auto_max) )?
                         $( $read )?
@@ -144,4 +147,4 @@ macro_rules! section {
     };
 }
 
-pub(in crate::spec) use section;
+pub(in crate::job_spec) use section;

@@ -23,7 +23,7 @@ use super::scalar::{has_unit, list_of, parse, real_of, text_of};
 use super::take::Take;
 
 /// 0, 1, or `auto` by the format.
-pub(in crate::spec) fn index_base(
+pub(in crate::job_spec) fn index_base(
     take: &mut Take<'_>,
     key: &'static Key,
     format: Option<DataFormat>,
@@ -40,7 +40,7 @@ pub(in crate::spec) fn index_base(
 }
 
 /// Bytes of a task, or `auto`.
-pub(in crate::spec) fn task_size(raw: &Raw) -> Result<TaskSize, String> {
+pub(in crate::job_spec) fn task_size(raw: &Raw) -> Result<TaskSize, String> {
     match text_of(raw)? {
         "auto" => Ok(TaskSize::Auto),
         size => match size.parse() {
@@ -51,7 +51,7 @@ pub(in crate::spec) fn task_size(raw: &Raw) -> Result<TaskSize, String> {
 }
 
 /// `false`: labels as they are.
-pub(in crate::spec) fn no_scaling(raw: &Raw) -> Result<LabelScaling, String> {
+pub(in crate::job_spec) fn no_scaling(raw: &Raw) -> Result<LabelScaling, String> {
     match raw.value {
         RawValue::Bool(false) => Ok(LabelScaling::Off),
         _ => Err("expected false".to_owned()),
@@ -59,7 +59,7 @@ pub(in crate::spec) fn no_scaling(raw: &Raw) -> Result<LabelScaling, String> {
 }
 
 /// Staleness of SSP; the other kinds of consistency have none.
-pub(in crate::spec) fn staleness(
+pub(in crate::job_spec) fn staleness(
     take: &mut Take<'_>,
     key: &'static Key,
     consistency: Option<Consistency>,
@@ -84,7 +84,7 @@ pub(in crate::spec) fn staleness(
 }
 
 /// What to do with records that cannot be read.
-pub(in crate::spec) fn bad_records(raw: &Raw) -> Result<BadRecords, String> {
+pub(in crate::job_spec) fn bad_records(raw: &Raw) -> Result<BadRecords, String> {
     match text_of(raw)? {
         "fail" => Ok(BadRecords::Fail),
         "quarantine" => Ok(BadRecords::Quarantine),
@@ -99,7 +99,7 @@ pub(in crate::spec) fn bad_records(raw: &Raw) -> Result<BadRecords, String> {
 }
 
 /// Weights of classes by their label; −1 is the class 0.
-pub(in crate::spec) fn class_weights(raw: &Raw) -> Result<Vec<(u32, f64)>, String> {
+pub(in crate::job_spec) fn class_weights(raw: &Raw) -> Result<Vec<(u32, f64)>, String> {
     let RawValue::Table(fields) = &raw.value else {
         return Err("expected a table such as { \"1\" = 3.0 }".to_owned());
     };
@@ -119,7 +119,7 @@ pub(in crate::spec) fn class_weights(raw: &Raw) -> Result<Vec<(u32, f64)>, Strin
 }
 
 /// A loss, or `auto`; which of them an algorithm has is checked later.
-pub(in crate::spec) fn loss(raw: &Raw) -> Result<Option<LossFunction>, String> {
+pub(in crate::job_spec) fn loss(raw: &Raw) -> Result<Option<LossFunction>, String> {
     match text_of(raw)? {
         "auto" => Ok(None),
         name => match LossFunction::of_name(name) {
@@ -135,7 +135,7 @@ pub(in crate::spec) fn loss(raw: &Raw) -> Result<Option<LossFunction>, String> {
 }
 
 /// Rounds of k-means; other algorithms have none.
-pub(in crate::spec) fn init_rounds(
+pub(in crate::job_spec) fn init_rounds(
     take: &mut Take<'_>,
     key: &'static Key,
     algorithm: Option<AlgorithmKind>,
@@ -152,7 +152,7 @@ pub(in crate::spec) fn init_rounds(
 }
 
 /// Tolerance of k-means; other algorithms have none.
-pub(in crate::spec) fn tolerance(
+pub(in crate::job_spec) fn tolerance(
     take: &mut Take<'_>,
     key: &'static Key,
     algorithm: Option<AlgorithmKind>,
@@ -169,7 +169,7 @@ pub(in crate::spec) fn tolerance(
 }
 
 /// Number of features or "any", which custom algorithms need not give.
-pub(in crate::spec) fn features(
+pub(in crate::job_spec) fn features(
     take: &mut Take<'_>,
     key: &'static Key,
     algorithm: Option<AlgorithmKind>,
@@ -187,7 +187,7 @@ pub(in crate::spec) fn features(
 }
 
 /// The tables of a custom algorithm; those without an optimizer have this one.
-pub(in crate::spec) fn tables(
+pub(in crate::job_spec) fn tables(
     take: &mut Take<'_>,
     key: &'static Key,
     optimizer: Option<Optimizer>,
@@ -205,7 +205,10 @@ pub(in crate::spec) fn tables(
 }
 
 /// Bytes a second, or the empty text for no limit.
-pub(in crate::spec) fn bandwidth(take: &mut Take<'_>, key: &'static Key) -> Option<Option<Bytes>> {
+pub(in crate::job_spec) fn bandwidth(
+    take: &mut Take<'_>,
+    key: &'static Key,
+) -> Option<Option<Bytes>> {
     take.with(key, |raw| match &raw.value {
         RawValue::Text(text) if text.is_empty() => Ok(None),
         _ => {
@@ -216,7 +219,7 @@ pub(in crate::spec) fn bandwidth(take: &mut Take<'_>, key: &'static Key) -> Opti
 }
 
 /// Formats of the model. Text is for linear models, so that the default of others has none.
-pub(in crate::spec) fn formats(
+pub(in crate::job_spec) fn formats(
     take: &mut Take<'_>,
     key: &'static Key,
     algorithm: Option<AlgorithmKind>,
@@ -241,13 +244,13 @@ pub(in crate::spec) fn formats(
 }
 
 /// Tags of an application, in lower case.
-pub(in crate::spec) fn tags(raw: &Raw) -> Result<Vec<String>, String> {
+pub(in crate::job_spec) fn tags(raw: &Raw) -> Result<Vec<String>, String> {
     let lower = |item: &Raw| text_of(item).map(str::to_ascii_lowercase);
     list_of(raw)?.iter().map(lower).collect()
 }
 
 /// A label, or the empty text for none.
-pub(in crate::spec) fn node_label(
+pub(in crate::job_spec) fn node_label(
     take: &mut Take<'_>,
     key: &'static Key,
 ) -> Option<Option<String>> {
@@ -255,12 +258,15 @@ pub(in crate::spec) fn node_label(
 }
 
 /// A principal, or the empty text for none.
-pub(in crate::spec) fn principal(take: &mut Take<'_>, key: &'static Key) -> Option<Option<String>> {
+pub(in crate::job_spec) fn principal(
+    take: &mut Take<'_>,
+    key: &'static Key,
+) -> Option<Option<String>> {
     Some(Some(take.text(key)?).filter(|principal| !principal.is_empty()))
 }
 
 /// What is left out is as in the default, so that `--set yarn.memory-retry.times=0` is enough.
-pub(in crate::spec) fn memory_retry(raw: &Raw) -> Result<MemoryRetry, String> {
+pub(in crate::job_spec) fn memory_retry(raw: &Raw) -> Result<MemoryRetry, String> {
     let fields = fields_of(raw, &["factor", "times"])?;
     let default = MemoryRetry::default();
     Ok(MemoryRetry {
@@ -276,7 +282,7 @@ pub(in crate::spec) fn memory_retry(raw: &Raw) -> Result<MemoryRetry, String> {
     })
 }
 
-pub(in crate::spec) fn env(raw: &Raw) -> Result<BTreeMap<String, String>, String> {
+pub(in crate::job_spec) fn env(raw: &Raw) -> Result<BTreeMap<String, String>, String> {
     let RawValue::Table(fields) = &raw.value else {
         return Err("expected a table such as { OMP_NUM_THREADS = \"1\" }".to_owned());
     };
@@ -303,7 +309,7 @@ pub(in crate::spec) fn env(raw: &Raw) -> Result<BTreeMap<String, String>, String
 }
 
 /// Names of other resources with how many of each; none of it is none at all.
-pub(in crate::spec) fn resources(raw: &Raw) -> Result<BTreeMap<String, u64>, String> {
+pub(in crate::job_spec) fn resources(raw: &Raw) -> Result<BTreeMap<String, u64>, String> {
     let RawValue::Table(fields) = &raw.value else {
         return Err("expected a table such as { \"yarn.io/gpu\" = 1 }".to_owned());
     };

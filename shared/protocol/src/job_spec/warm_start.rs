@@ -204,8 +204,8 @@ mod tests {
     use heddle_optimizer::{GradientKind, Optimizer};
 
     use super::*;
-    use crate::spec::check;
-    use crate::spec::job::sample;
+    use crate::job_spec::check;
+    use crate::job_spec::job::sample;
 
     fn job(change: impl FnOnce(&mut JobSpec)) -> JobSpec {
         let mut spec = sample();
@@ -273,7 +273,7 @@ mod tests {
             "table \"weights\" has 10 rows there and 9 in this job; a job may have more rows, not fewer"
         );
         assert_eq!(
-            refused(|spec| spec.model.features = crate::spec::limits::ANY_FEATURES),
+            refused(|spec| spec.model.features = crate::job_spec::limits::ANY_FEATURES),
             "table \"weights\" is dense there and sparse in this job; set the same model.features or kind"
         );
         assert_eq!(

@@ -190,7 +190,7 @@ fn tables_and_rates_take_initial_values_and_schedules() {
     );
     let cosine = Schedule { kind: ScheduleKind::Cosine, steps: 100, factor: 0.0, warmup: 10 };
     assert!(spec.tables().iter().all(|table| table.schedule == cosine));
-    let json = serde_json::from_slice::<crate::spec::JobSpec>(&spec.to_json());
+    let json = serde_json::from_slice::<crate::job_spec::JobSpec>(&spec.to_json());
     assert_eq!(json.expect("its own form"), spec);
 }
 
@@ -203,7 +203,7 @@ fn staleness_of_ssp_is_2_unless_given() {
     ] {
         let job = job(&format!("{SMALL}{keys}\n"), &[]);
         assert_eq!(job.spec.training.staleness, staleness, "{keys}");
-        assert_eq!(crate::spec::from_json(&job.spec.to_json()), Ok(job.spec));
+        assert_eq!(crate::job_spec::from_json(&job.spec.to_json()), Ok(job.spec));
     }
 }
 

@@ -264,9 +264,9 @@ fn values_of(spec: &JobSpec, table: &TableSpec, held: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::check::check;
-    use crate::spec::job::sample;
-    use crate::spec::limits::ANY_FEATURES;
+    use crate::job_spec::check::check;
+    use crate::job_spec::job::sample;
+    use crate::job_spec::limits::ANY_FEATURES;
 
     fn job(change: impl FnOnce(&mut JobSpec)) -> JobSpec {
         let mut spec = sample();

@@ -32,7 +32,10 @@ fn location(take: &Take<'_>, raw: &Raw) -> Result<Location, String> {
 }
 
 /// A path or a list of paths; the empty text means no path.
-pub(in crate::spec) fn locations(take: &mut Take<'_>, key: &'static Key) -> Option<Vec<Location>> {
+pub(in crate::job_spec) fn locations(
+    take: &mut Take<'_>,
+    key: &'static Key,
+) -> Option<Vec<Location>> {
     let raw = take.raw(key)?;
     let items: &[Raw] = match &raw.value {
         RawValue::Text(text) if text.is_empty() => &[],
@@ -61,7 +64,7 @@ pub(in crate::spec) fn locations(take: &mut Take<'_>, key: &'static Key) -> Opti
 }
 
 /// An output folder; the empty text stands for one that carries the job's name and the run.
-pub(in crate::spec) fn output(
+pub(in crate::job_spec) fn output(
     take: &mut Take<'_>,
     key: &'static Key,
     folder: &str,
@@ -94,7 +97,7 @@ pub(in crate::spec) fn output(
 }
 
 /// A path, or nothing for the empty text.
-pub(in crate::spec) fn optional(
+pub(in crate::job_spec) fn optional(
     take: &mut Take<'_>,
     key: &'static Key,
 ) -> Option<Option<Location>> {
@@ -115,7 +118,10 @@ pub(in crate::spec) fn optional(
 }
 
 /// A place on HDFS, or nothing for the empty text.
-pub(in crate::spec) fn on_hdfs(take: &mut Take<'_>, key: &'static Key) -> Option<Option<Location>> {
+pub(in crate::job_spec) fn on_hdfs(
+    take: &mut Take<'_>,
+    key: &'static Key,
+) -> Option<Option<Location>> {
     let raw = take.raw(key)?;
     if raw.value == RawValue::Text(String::new()) {
         return Some(None);
@@ -139,7 +145,7 @@ pub(in crate::spec) fn on_hdfs(take: &mut Take<'_>, key: &'static Key) -> Option
 }
 
 /// A directory on HDFS in which `{user}` stands for the user's name, or nothing for the empty text.
-pub(in crate::spec) fn home(take: &mut Take<'_>, key: &'static Key) -> Option<Option<String>> {
+pub(in crate::job_spec) fn home(take: &mut Take<'_>, key: &'static Key) -> Option<Option<String>> {
     let raw = take.raw(key)?;
     if raw.value == RawValue::Text(String::new()) {
         return Some(None);
@@ -165,7 +171,7 @@ pub(in crate::spec) fn home(take: &mut Take<'_>, key: &'static Key) -> Option<Op
 }
 
 /// A path on this machine, or nothing for the empty text.
-pub(in crate::spec) fn local_path(
+pub(in crate::job_spec) fn local_path(
     take: &mut Take<'_>,
     key: &'static Key,
 ) -> Option<Option<PathBuf>> {
@@ -192,7 +198,7 @@ pub(in crate::spec) fn local_path(
 }
 
 /// Files with their names in a work directory.
-pub(in crate::spec) fn files(take: &mut Take<'_>, key: &'static Key) -> Option<Vec<FileSpec>> {
+pub(in crate::job_spec) fn files(take: &mut Take<'_>, key: &'static Key) -> Option<Vec<FileSpec>> {
     let raw = take.raw(key)?;
     let base = base(take, &raw.origin);
     let one = |item: &Raw| FileSpec::parse(text_of(item)?, &base);
@@ -212,7 +218,7 @@ pub(in crate::spec) fn files(take: &mut Take<'_>, key: &'static Key) -> Option<V
 }
 
 /// Names of secrets with their places. No message holds a value: it may be the secret itself, by mistake.
-pub(in crate::spec) fn secrets(
+pub(in crate::job_spec) fn secrets(
     take: &mut Take<'_>,
     key: &'static Key,
 ) -> Option<BTreeMap<String, SecretSource>> {
@@ -241,7 +247,7 @@ pub(in crate::spec) fn secrets(
 }
 
 /// A program and its arguments; a name with a slash becomes absolute.
-pub(in crate::spec) fn command(take: &mut Take<'_>, key: &'static Key) -> Option<Vec<String>> {
+pub(in crate::job_spec) fn command(take: &mut Take<'_>, key: &'static Key) -> Option<Vec<String>> {
     let raw = take.raw(key)?;
     let words: Result<Vec<String>, String> = list_of(&raw)
         .and_then(|items| items.iter().map(|item| text_of(item).map(str::to_owned)).collect());

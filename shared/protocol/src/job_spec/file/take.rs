@@ -14,7 +14,7 @@ use super::raw::{self, Raw, RawValue};
 use super::scalar::{at_least_0, boolean, choice, has_unit, parse, text_of, whole};
 
 /// Takes keys. Each method notes a problem and returns `None` where the value is not accepted.
-pub(in crate::spec) struct Take<'c> {
+pub(in crate::job_spec) struct Take<'c> {
     pub(super) context: &'c ReadContext,
     given: BTreeMap<&'static str, Raw>,
     pub(super) name: String,
@@ -57,7 +57,7 @@ impl<'c> Take<'c> {
     ///
     /// # Panics
     /// When a default is not valid, which a test excludes.
-    pub(in crate::spec) fn defaults<T>(read: impl FnOnce(&mut Take<'_>) -> Option<T>) -> T {
+    pub(in crate::job_spec) fn defaults<T>(read: impl FnOnce(&mut Take<'_>) -> Option<T>) -> T {
         let context = ReadContext {
             job_dir: PathBuf::from("/"),
             working_dir: PathBuf::from("/"),
@@ -79,7 +79,7 @@ impl<'c> Take<'c> {
     }
 
     /// Whether the key is given.
-    pub(in crate::spec) fn given(&self, key: &Key) -> bool {
+    pub(in crate::job_spec) fn given(&self, key: &Key) -> bool {
         self.given.contains_key(key.path)
     }
 
@@ -146,7 +146,7 @@ impl<'c> Take<'c> {
     }
 
     /// Takes a value by this function, whose error states what was expected.
-    pub(in crate::spec) fn with<T>(
+    pub(in crate::job_spec) fn with<T>(
         &mut self,
         key: &'static Key,
         read: impl FnOnce(&Raw) -> Result<T, String>,
@@ -162,7 +162,7 @@ impl<'c> Take<'c> {
     }
 
     /// A text. On the command line a number or a truth value is a text too: `--set name=7`.
-    pub(in crate::spec) fn text(&mut self, key: &'static Key) -> Option<String> {
+    pub(in crate::job_spec) fn text(&mut self, key: &'static Key) -> Option<String> {
         self.with(key, |raw| match (&raw.value, &raw.origin) {
             (
                 RawValue::Integer(_) | RawValue::Bool(_) | RawValue::Float(_),
@@ -173,7 +173,7 @@ impl<'c> Take<'c> {
     }
 
     /// A text that parses.
-    pub(in crate::spec) fn parse<T: FromStr<Err = ValueError>>(
+    pub(in crate::job_spec) fn parse<T: FromStr<Err = ValueError>>(
         &mut self,
         key: &'static Key,
     ) -> Option<T> {
@@ -181,7 +181,7 @@ impl<'c> Take<'c> {
     }
 
     /// The memory of a process.
-    pub(in crate::spec) fn memory(&mut self, key: &'static Key) -> Option<Bytes> {
+    pub(in crate::job_spec) fn memory(&mut self, key: &'static Key) -> Option<Bytes> {
         self.with(key, |raw| {
             let size = parse(raw)?;
             has_unit(raw, size, MEMORY_MIN).map(|()| size)
@@ -189,7 +189,7 @@ impl<'c> Take<'c> {
     }
 
     /// A text that parses, or the word that stands for none.
-    pub(in crate::spec) fn optional<T: FromStr<Err = ValueError>>(
+    pub(in crate::job_spec) fn optional<T: FromStr<Err = ValueError>>(
         &mut self,
         key: &'static Key,
         none: &str,
@@ -201,7 +201,7 @@ impl<'c> Take<'c> {
     }
 
     /// A whole number within bounds.
-    pub(in crate::spec) fn number<T: TryFrom<i128> + Into<u64>>(
+    pub(in crate::job_spec) fn number<T: TryFrom<i128> + Into<u64>>(
         &mut self,
         key: &'static Key,
         min: T,
@@ -211,7 +211,7 @@ impl<'c> Take<'c> {
     }
 
     /// A value that this function takes, or `"auto"`: the placeholder, until the data is known.
-    pub(in crate::spec) fn or_auto<T>(
+    pub(in crate::job_spec) fn or_auto<T>(
         &mut self,
         key: &'static Key,
         placeholder: T,
@@ -232,7 +232,7 @@ impl<'c> Take<'c> {
     }
 
     /// A whole number within bounds, or `"auto"`.
-    pub(in crate::spec) fn number_or_auto<T: TryFrom<i128> + Into<u64> + Copy>(
+    pub(in crate::job_spec) fn number_or_auto<T: TryFrom<i128> + Into<u64> + Copy>(
         &mut self,
         key: &'static Key,
         min: T,
@@ -242,17 +242,17 @@ impl<'c> Take<'c> {
     }
 
     /// A number of at least 0.
-    pub(in crate::spec) fn real(&mut self, key: &'static Key) -> Option<f64> {
+    pub(in crate::job_spec) fn real(&mut self, key: &'static Key) -> Option<f64> {
         self.with(key, at_least_0)
     }
 
     /// `true` or `false`.
-    pub(in crate::spec) fn boolean(&mut self, key: &'static Key) -> Option<bool> {
+    pub(in crate::job_spec) fn boolean(&mut self, key: &'static Key) -> Option<bool> {
         self.with(key, boolean)
     }
 
     /// One of some words; `later` are words that are not available yet.
-    pub(in crate::spec) fn choice<T: Copy>(
+    pub(in crate::job_spec) fn choice<T: Copy>(
         &mut self,
         key: &'static Key,
         choices: &[(&str, T)],

@@ -393,8 +393,8 @@ fn check_schedule(model: &ModelSpec) -> Result<(), SpecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::job::sample;
-    use crate::spec::options::JobKind;
+    use crate::job_spec::job::sample;
+    use crate::job_spec::options::JobKind;
 
     fn refused(change: impl FnOnce(&mut JobSpec)) -> String {
         let mut spec = sample();

@@ -58,7 +58,7 @@ impl BatchFeatures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::job::{JobSpec, sample};
+    use crate::job_spec::job::{JobSpec, sample};
 
     #[test]
     fn a_manifest_has_the_limit_of_its_run() {

@@ -36,7 +36,7 @@ pub(super) fn real_of(raw: &Raw) -> Result<f64, String> {
 }
 
 /// A number of at least 0.
-pub(in crate::spec) fn at_least_0(raw: &Raw) -> Result<f64, String> {
+pub(in crate::job_spec) fn at_least_0(raw: &Raw) -> Result<f64, String> {
     match real_of(raw)? {
         n if n >= 0.0 => Ok(n),
         _ => Err("expected a number of at least 0".to_owned()),
@@ -66,7 +66,7 @@ pub(super) fn has_unit(raw: &Raw, size: Bytes, min: Bytes) -> Result<(), String>
 }
 
 /// `true` or `false`.
-pub(in crate::spec) fn boolean(raw: &Raw) -> Result<bool, String> {
+pub(in crate::job_spec) fn boolean(raw: &Raw) -> Result<bool, String> {
     match raw.value {
         RawValue::Bool(b) => Ok(b),
         _ => Err(format!("expected true or false, not {}", raw.kind())),
@@ -74,7 +74,7 @@ pub(in crate::spec) fn boolean(raw: &Raw) -> Result<bool, String> {
 }
 
 /// One of some words; `later` are words that are not available yet.
-pub(in crate::spec) fn choice<T: Copy>(
+pub(in crate::job_spec) fn choice<T: Copy>(
     raw: &Raw,
     choices: &[(&str, T)],
     later: &[&str],

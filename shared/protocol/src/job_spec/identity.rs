@@ -185,9 +185,9 @@ mod tests {
     use heddle_optimizer::Optimizer;
 
     use super::*;
-    use crate::spec::batch_features::BatchFeatures;
-    use crate::spec::job::sample;
-    use crate::spec::value::{Bytes, PortRange};
+    use crate::job_spec::batch_features::BatchFeatures;
+    use crate::job_spec::job::sample;
+    use crate::job_spec::value::{Bytes, PortRange};
 
     fn changed(change: impl FnOnce(&mut JobSpec)) -> (bool, Vec<(String, bool)>) {
         let before = sample();
