@@ -105,10 +105,13 @@ impl ShardSet {
     #[must_use]
     pub fn figures(&self) -> ProcessFigures {
         let mut figures = self.clocked.figures();
-        let counts = || self.shards.values().map(Shard::counts);
-        figures.set(ProcessFigure::Pushes, counts().map(|counts| counts.pushes).sum());
-        let refused: u64 = counts().map(|counts| counts.refused).sum();
-        figures.set(ProcessFigure::FramesRefused, self.refused + refused);
+        let (mut pushes, mut refused) = (0, self.refused);
+        for counts in self.shards.values().map(Shard::counts) {
+            pushes += counts.pushes;
+            refused += counts.refused;
+        }
+        figures.set(ProcessFigure::Pushes, pushes);
+        figures.set(ProcessFigure::FramesRefused, refused);
         figures
     }
 

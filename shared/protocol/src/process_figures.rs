@@ -408,10 +408,13 @@ impl FigureCells {
         self.learn(figure.bit());
     }
 
-    /// Replaces all values. One thread alone does so.
+    /// Replaces all values that are known. One thread alone does so, often.
     pub fn store(&self, figures: &ProcessFigures) {
-        for (cell, value) in self.cells.iter().zip(figures.cells) {
-            cell.store(value, Ordering::Relaxed);
+        for figure in figures.known_figures() {
+            let cells = figure.cells();
+            for (cell, value) in self.cells[cells.clone()].iter().zip(&figures.cells[cells]) {
+                cell.store(*value, Ordering::Relaxed);
+            }
         }
         self.learn(figures.known);
     }
