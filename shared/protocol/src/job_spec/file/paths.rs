@@ -31,36 +31,59 @@ fn location(take: &Take<'_>, raw: &Raw) -> Result<Location, String> {
     Location::resolve(text, &base(take, &raw.origin)).map_err(|e| e.to_string())
 }
 
+/// Records what a value resolves to, or why it is refused.
+fn settled<T>(
+    take: &mut Take<'_>,
+    key: &'static Key,
+    raw: &Raw,
+    read: Result<T, String>,
+    resolved: impl FnOnce(&T) -> String,
+) -> Option<T> {
+    match read {
+        Ok(value) => {
+            take.resolved(key, &resolved(&value));
+            Some(value)
+        }
+        Err(what) => {
+            take.problem(key, Some(raw), what);
+            None
+        }
+    }
+}
+
+/// A value that `read` takes, unless the text is empty.
+fn unless_empty<T>(
+    take: &mut Take<'_>,
+    key: &'static Key,
+    read: impl FnOnce(&Take<'_>, &Raw) -> Result<T, String>,
+    resolved: impl FnOnce(&T) -> String,
+) -> Option<Option<T>> {
+    let raw = take.raw(key)?;
+    if raw.value == RawValue::Text(String::new()) {
+        return Some(None);
+    }
+    let value = read(take, &raw);
+    settled(take, key, &raw, value, resolved).map(Some)
+}
+
+fn joined(values: &[impl ToString]) -> String {
+    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
 /// A path or a list of paths; the empty text means no path.
 pub(in crate::job_spec) fn locations(
     take: &mut Take<'_>,
     key: &'static Key,
 ) -> Option<Vec<Location>> {
     let raw = take.raw(key)?;
-    let items: &[Raw] = match &raw.value {
-        RawValue::Text(text) if text.is_empty() => &[],
-        RawValue::Text(_) => std::slice::from_ref(&raw),
-        _ => match list_of(&raw) {
-            Ok(items) => items,
-            Err(_) => {
-                let what = format!("expected a path or a list of paths, not {}", raw.kind());
-                take.problem(key, Some(&raw), what);
-                return None;
-            }
-        },
+    let items = match &raw.value {
+        RawValue::Text(text) if text.is_empty() => Ok(&[][..]),
+        RawValue::Text(_) => Ok(std::slice::from_ref(&raw)),
+        _ => list_of(&raw)
+            .map_err(|_| format!("expected a path or a list of paths, not {}", raw.kind())),
     };
-    let locations: Result<Vec<_>, _> = items.iter().map(|item| location(take, item)).collect();
-    match locations {
-        Ok(locations) => {
-            let texts: Vec<_> = locations.iter().map(Location::to_string).collect();
-            take.resolved(key, &texts.join(" "));
-            Some(locations)
-        }
-        Err(what) => {
-            take.problem(key, Some(&raw), what);
-            None
-        }
-    }
+    let all = items.and_then(|items| items.iter().map(|item| location(take, item)).collect());
+    settled(take, key, &raw, all, |all: &Vec<_>| joined(all))
 }
 
 /// An output folder; the empty text stands for one that carries the job's name and the run.
@@ -84,16 +107,7 @@ pub(in crate::job_spec) fn output(
         }
         _ => location(take, &raw),
     };
-    match location {
-        Ok(location) => {
-            take.resolved(key, &location.to_string());
-            Some(location)
-        }
-        Err(what) => {
-            take.problem(key, Some(&raw), what);
-            None
-        }
-    }
+    settled(take, key, &raw, location, Location::to_string)
 }
 
 /// A path, or nothing for the empty text.
@@ -101,20 +115,7 @@ pub(in crate::job_spec) fn optional(
     take: &mut Take<'_>,
     key: &'static Key,
 ) -> Option<Option<Location>> {
-    let raw = take.raw(key)?;
-    if raw.value == RawValue::Text(String::new()) {
-        return Some(None);
-    }
-    match location(take, &raw) {
-        Ok(location) => {
-            take.resolved(key, &location.to_string());
-            Some(Some(location))
-        }
-        Err(what) => {
-            take.problem(key, Some(&raw), what);
-            None
-        }
-    }
+    unless_empty(take, key, location, Location::to_string)
 }
 
 /// A place on HDFS, or nothing for the empty text.
@@ -122,52 +123,32 @@ pub(in crate::job_spec) fn on_hdfs(
     take: &mut Take<'_>,
     key: &'static Key,
 ) -> Option<Option<Location>> {
-    let raw = take.raw(key)?;
-    if raw.value == RawValue::Text(String::new()) {
-        return Some(None);
-    }
-    let place = location(take, &raw).and_then(|at| match at.as_local() {
-        None => Ok(at),
-        Some(_) => {
+    let read = |take: &Take<'_>, raw: &Raw| match location(take, raw)? {
+        at if at.as_local().is_none() => Ok(at),
+        at => {
             Err(format!("expected a directory on HDFS, such as \"hdfs:///apps/heddle\" (got {at})"))
         }
-    });
-    match place {
-        Ok(place) => {
-            take.resolved(key, &place.to_string());
-            Some(Some(place))
-        }
-        Err(what) => {
-            take.problem(key, Some(&raw), what);
-            None
-        }
-    }
+    };
+    unless_empty(take, key, read, Location::to_string)
 }
 
 /// A directory on HDFS in which `{user}` stands for the user's name, or nothing for the empty text.
 pub(in crate::job_spec) fn home(take: &mut Take<'_>, key: &'static Key) -> Option<Option<String>> {
-    let raw = take.raw(key)?;
-    if raw.value == RawValue::Text(String::new()) {
-        return Some(None);
-    }
-    let checked = text_of(&raw).map(str::to_owned).and_then(|text| {
+    take.with(key, |raw| {
+        let text = text_of(raw)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
         let example = "such as \"hdfs://ns1/user/{user}\"";
         let named = text.replace(USER, "user");
         if named.contains(['{', '}', '*', '?', '[']) {
             return Err(format!("expected a directory {example}, without other patterns"));
         }
         match Location::resolve(&named, Path::new("/")) {
-            Ok(at) if at.as_local().is_none() => Ok(text),
+            Ok(at) if at.as_local().is_none() => Ok(Some(text.to_owned())),
             _ => Err(format!("expected a directory on HDFS, {example}")),
         }
-    });
-    match checked {
-        Ok(text) => Some(Some(text)),
-        Err(what) => {
-            take.problem(key, Some(&raw), what);
-            None
-        }
-    }
+    })
 }
 
 /// A path on this machine, or nothing for the empty text.
@@ -175,26 +156,11 @@ pub(in crate::job_spec) fn local_path(
     take: &mut Take<'_>,
     key: &'static Key,
 ) -> Option<Option<PathBuf>> {
-    let raw = take.raw(key)?;
-    if raw.value == RawValue::Text(String::new()) {
-        return Some(None);
-    }
-    let local = location(take, &raw).and_then(|at| match at.as_local() {
-        Some(path) => Ok(Some(path.to_owned())),
+    let read = |take: &Take<'_>, raw: &Raw| match location(take, raw)?.as_local() {
+        Some(path) => Ok(path.to_owned()),
         None => Err("expected a path on this machine".to_owned()),
-    });
-    match local {
-        Ok(local) => {
-            if let Some(local) = &local {
-                take.resolved(key, &local.to_string_lossy());
-            }
-            Some(local)
-        }
-        Err(what) => {
-            take.problem(key, Some(&raw), what);
-            None
-        }
-    }
+    };
+    unless_empty(take, key, read, |path| path.to_string_lossy().into_owned())
 }
 
 /// Files with their names in a work directory.
@@ -205,8 +171,7 @@ pub(in crate::job_spec) fn files(take: &mut Take<'_>, key: &'static Key) -> Opti
     match list_of(&raw).and_then(|items| items.iter().map(one).collect::<Result<Vec<_>, _>>()) {
         Ok(files) => {
             if !files.is_empty() {
-                let texts: Vec<_> = files.iter().map(FileSpec::to_string).collect();
-                take.resolved(key, &texts.join(" "));
+                take.resolved(key, &joined(&files));
             }
             Some(files)
         }
