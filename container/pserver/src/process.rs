@@ -262,6 +262,7 @@ fn heartbeat(threads: &[DataThreadHandle], status: &PserverStatus) -> HeartbeatS
     let turns = turns.map(|(index, thread)| (format!("data-{index}"), thread.counters.turn_ms()));
     stats.slow_thread = heddle_agent::slowest(turns);
     let (limit, resident) = (status.memory_bytes(), heddle_agent::resident_bytes());
+    stats.figures.set(ProcessFigure::ResidentBytes, resident);
     if limit > 0 && resident > limit {
         tracing::warn!(resident, limit, "memory_limit_exceeded");
     }

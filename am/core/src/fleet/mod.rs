@@ -372,15 +372,15 @@ impl Fleet {
             return;
         };
         let span_ms = now.since(holder.beat_at);
-        let mut figures = holder.beat.figures.clone();
-        figures.update(&beat.figures);
-        let more = |of: ProcessFigure| figures.get(of).saturating_sub(holder.beat.figures.get(of));
+        let before = *holder.beat.figures;
+        holder.beat.figures.update(&beat.figures);
+        std::mem::swap(&mut holder.beat.figures, &mut beat.figures);
+        let more = |of: ProcessFigure| beat.figures.get(of).saturating_sub(before.get(of));
         let work = more(work_figure(member.slot.role));
         self.steps = self.steps.saturating_add(more(ProcessFigure::Steps));
         if span_ms > 0 {
             holder.per_second = work as f64 * 1000.0 / span_ms as f64;
         }
-        beat.figures = figures;
         holder.beat = beat;
         holder.beat_at = now;
     }

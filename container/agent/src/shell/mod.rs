@@ -313,7 +313,9 @@ impl ControlThread {
             Output::Heartbeat { all } => {
                 let mut beat = (self.hooks.beat)();
                 beat.figures.merge(&PROCESS.read());
-                beat.figures.set(ProcessFigure::ResidentBytes, resident_bytes());
+                if beat.figures.known(ProcessFigure::ResidentBytes).is_none() {
+                    beat.figures.set(ProcessFigure::ResidentBytes, resident_bytes());
+                }
                 let before = std::mem::replace(&mut self.reported, *beat.figures);
                 if !all {
                     *beat.figures = self.reported.changed_since(&before);
