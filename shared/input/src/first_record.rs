@@ -17,12 +17,17 @@ const BAD_MAX: u64 = 1_000;
 /// Whether the training data of a plan, or its test data, has a record. What cannot be read is reported where it is read, so it
 /// counts as one; malformed lines do too, unless the job leaves them out.
 pub async fn has_record(spec: &JobSpec, plan: &InputPlan, training: bool) -> bool {
-    look(spec, plan, training).await.unwrap_or(true)
+    look(spec, plan, training, BYTES_MAX).await.unwrap_or(true)
 }
 
-async fn look(spec: &JobSpec, plan: &InputPlan, training: bool) -> Result<bool, ReadError> {
-    let format = RecordFormat::before_training(spec);
-    let (mut left, mut batch) = (BYTES_MAX, Batch::default());
+/// Looks at `left` bytes of the files.
+async fn look(
+    spec: &JobSpec,
+    plan: &InputPlan,
+    training: bool,
+    mut left: u64,
+) -> Result<bool, ReadError> {
+    let (format, mut batch) = (RecordFormat::before_training(spec), Batch::default());
     for (n, task) in plan.tasks(training).iter().enumerate() {
         let file = plan.files.get(task.file as usize).filter(|_| n < TASKS_MAX && left > 0);
         let Some(file) = file else { return Ok(true) };
@@ -40,4 +45,31 @@ async fn look(spec: &JobSpec, plan: &InputPlan, training: bool) -> Result<bool, 
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::job_spec::DataFormat;
+    use heddle_protocol::job_spec::job::sample;
+
+    use super::*;
+    use crate::plan::{TaskLength, plan_tasks};
+    use crate::reader::tests::{case, wait};
+
+    /// The answer after `looked` bytes of this text, which is one task.
+    fn answer(text: &str, looked: u64) -> bool {
+        let (case, whole) = (case("a", text.as_bytes()), TaskLength::Bytes(u64::MAX));
+        let files = vec![case.file.clone()];
+        let train = plan_tasks(DataFormat::Libsvm, &files, 0, whole);
+        let plan = InputPlan { files, train, ..InputPlan::default() };
+        wait(look(&sample(), &plan, true, looked)).expect("it is read")
+    }
+
+    #[test]
+    fn a_record_beyond_what_is_looked_at_is_taken_to_be_there() {
+        let comments = "# nothing\n".repeat(20);
+        assert!(!answer(&comments, 1_000));
+        assert!(answer(&format!("{comments}1 1:1\n"), 1_000));
+        assert!(answer(&format!("{comments}1 1:1\n"), 100));
+    }
 }

@@ -209,7 +209,7 @@ fn quarantine_error(path: &Path, source: io::Error) -> ReadError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::Write as _;
 
     use crate::files::compression_of;
@@ -231,12 +231,13 @@ mod tests {
         labels: Labels::Within(LabelRange::TwoClasses),
     };
 
-    struct Case {
+    /// A file of a test.
+    pub(crate) struct Case {
         dir: tempfile::TempDir,
-        file: InputFile,
+        pub(crate) file: InputFile,
     }
 
-    fn case(name: &str, content: &[u8]) -> Case {
+    pub(crate) fn case(name: &str, content: &[u8]) -> Case {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join(name);
         std::fs::write(&path, content).expect("written");
@@ -253,7 +254,7 @@ mod tests {
         Case { dir, file }
     }
 
-    fn wait<F: Future>(future: F) -> F::Output {
+    pub(crate) fn wait<F: Future>(future: F) -> F::Output {
         tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
     }
 
