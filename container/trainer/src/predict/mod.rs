@@ -197,7 +197,8 @@ impl<'a> Scorer<'a> {
             LossFunction::Softmax => {
                 let (class, _) = softmax(&mut self.scores);
                 if !self.form.probabilities {
-                    self.scores = vec![class as f64];
+                    self.scores.truncate(1);
+                    self.scores[0] = class as f64;
                 }
             }
         }
