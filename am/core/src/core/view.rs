@@ -3,7 +3,7 @@
 use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::ids::{Role, Slot, Step};
 use heddle_protocol::job_spec::phase_text;
-use heddle_protocol::process_figures::{FigureScope, ProcessFigure, ProcessFigures};
+use heddle_protocol::process_figures::{FigureScope, ProcessFigure};
 use heddle_protocol::view::{History, JobState, JobView, SlotState, SlotView, SparseTableView};
 
 use super::Core;
@@ -134,38 +134,33 @@ impl Core {
     }
 }
 
-/// The figures of a slot. Those that each process of the role reports are known before its first heartbeat.
-fn slot_figures(role: Role, reported: &ProcessFigures) -> ProcessFigures {
-    let own: &[_] = match role {
-        Role::Pserver => &[ProcessFigure::ResidentBytes, ProcessFigure::FramesRefused],
-        Role::Trainer => &[ProcessFigure::ResidentBytes],
-    };
-    let mut figures = reported.of(FigureScope::Slot);
-    for figure in own {
-        figures.add(*figure, 0);
-    }
-    figures
-}
-
 fn slot_view(slot: Slot, entry: &SlotEntry, now: MonotonicMs) -> SlotView {
     let empty = |state| SlotView::empty(slot, entry.incarnation, state);
     match &entry.status {
         SlotStatus::Empty { .. } => empty(SlotState::Empty),
         SlotStatus::Asked => empty(SlotState::Asked),
         SlotStatus::Starting { .. } => empty(SlotState::Starting),
-        SlotStatus::Held(holder) => SlotView {
-            state: match (holder.draining, holder.link.is_silent()) {
-                (Some(_), _) => SlotState::Draining,
-                (None, true) => SlotState::Suspect,
-                (None, false) => SlotState::Running,
-            },
-            host: holder.host.clone(),
-            pid: holder.pid,
-            per_second: holder.per_second,
-            figures: slot_figures(slot.role, &holder.beat.figures),
-            heartbeat_age_ms: Some(now.since(holder.beat_at)),
-            total: holder.beat.figures.get(work_figure(slot.role)),
-            ..empty(SlotState::Running)
-        },
+        SlotStatus::Held(holder) => {
+            let mut figures = empty(SlotState::Running).figures;
+            // Each pserver counts them from its start on.
+            if slot.role == Role::Pserver {
+                figures.set(ProcessFigure::FramesRefused, 0);
+            }
+            figures.update(&holder.beat.figures.of(FigureScope::Slot));
+            SlotView {
+                state: match (holder.draining, holder.link.is_silent()) {
+                    (Some(_), _) => SlotState::Draining,
+                    (None, true) => SlotState::Suspect,
+                    (None, false) => SlotState::Running,
+                },
+                host: holder.host.clone(),
+                pid: holder.pid,
+                per_second: holder.per_second,
+                figures,
+                heartbeat_age_ms: Some(now.since(holder.beat_at)),
+                total: holder.beat.figures.get(work_figure(slot.role)),
+                ..empty(SlotState::Running)
+            }
+        }
     }
 }

@@ -169,12 +169,11 @@ view_metrics! {
     Counter "heddle_warnings_total" "Warnings in this attempt, by code."
         |view, out| {
             // A series exists before its first warning, so that an increase is seen.
-            let counts = &view.history.warnings_by_code;
-            for code in WarningCode::ALL.iter().chain([&WarningCode::Unknown]) {
-                let count = counts.get(code).copied();
-                if *code != WarningCode::Unknown || count.is_some() {
-                    out.labelled(&[("code", code.name())], count.unwrap_or(0));
-                }
+            let mut counts: BTreeMap<_, _> =
+                WarningCode::ALL.iter().map(|code| (code, &0)).collect();
+            counts.extend(&view.history.warnings_by_code);
+            for (code, count) in counts {
+                out.labelled(&[("code", code.name())], count);
             }
         };
     Gauge "heddle_container_incarnation" "Incarnation of the container in its slot."
