@@ -344,7 +344,10 @@ impl<C: ContainerSource> Driver<C> {
             }
         };
         if !session.lines.send(&head, command) {
-            tracing::warn!(member = %session.member, "control_connection_closed_queue_full");
+            // Otherwise the container has closed it, as all do when the job ends.
+            if session.lines.is_full() {
+                tracing::warn!(member = %session.member, "control_connection_closed_queue_full");
+            }
             // The close arrives as an event of its own: the core must not be entered while its actions are performed.
             session.lines.close();
         }

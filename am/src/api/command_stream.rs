@@ -50,6 +50,11 @@ impl CommandStream {
         send(line.into()) && send(command) && send(Bytes::from_static(CommandEnvelope::CLOSE))
     }
 
+    /// Whether the container leaves as many commands unread as are queued at most.
+    pub fn is_full(&mut self) -> bool {
+        self.0.as_mut().is_some_and(|sender| sender.capacity() == 0)
+    }
+
     /// Ends the stream after what was sent. The container sees the end and closes its side.
     pub fn close(&mut self) {
         self.0 = None;
