@@ -16,11 +16,9 @@
 #[allow(dead_code, reason = "only the job's shape is used")]
 mod harness;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
 use heddle_am_core::{
@@ -46,30 +44,6 @@ use heddle_protocol::process_figures::ProcessFigure;
 use heddle_protocol::task_set::TaskSet;
 use heddle_protocol::view::JobState;
 use uuid::Uuid;
-
-static LIVE: AtomicIsize = AtomicIsize::new(0);
-
-/// Counts the bytes that are allocated now.
-struct Counting;
-
-#[expect(unsafe_code, reason = "an allocator is one by an unsafe trait")]
-// SAFETY: every call goes to the system's allocator with the arguments that it came with.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract, which is the same.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 const LANES_PER_TRAINER: u32 = 2;
 
@@ -677,9 +651,7 @@ fn measure(size: Size) -> Vec<Figure> {
     let began = Instant::now();
     black_box(rig.core.view());
     figures.push(Figure::new("people's view", "ms", ms(began.elapsed())));
-    let held = LIVE.load(Ordering::Relaxed);
-    drop(rig.core);
-    let bytes = held - LIVE.load(Ordering::Relaxed);
+    let bytes = -allocation_counter::measure(|| drop(rig.core)).bytes_current;
     figures.push(Figure::new("memory", "MB", bytes as f64 / 1e6));
     figures.extend(manifest(size, &rig.config));
     figures.extend(lanes(size));
