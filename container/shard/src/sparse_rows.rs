@@ -7,6 +7,7 @@
 //!
 //! A snapshot notes the number of rows. A return to it removes the rows with higher numbers.
 
+use std::cell::Cell;
 use std::ops::{Range, RangeInclusive};
 
 use heddle_optimizer::{Initialiser, Rule, prefetch, prefetch_cells};
@@ -100,8 +101,8 @@ pub(crate) struct SparseRows {
     plane: Range<usize>,
     /// Pushed rows that found no room.
     dropped: u64,
-    /// Row numbers of the push in progress.
-    found: Vec<u32>,
+    /// Row numbers of the request in progress, from request to request.
+    found: Cell<Vec<u32>>,
 }
 
 impl SparseRows {
@@ -122,7 +123,7 @@ impl SparseRows {
             start,
             plane,
             dropped: 0,
-            found: Vec::new(),
+            found: Cell::default(),
         }
     }
 
@@ -183,12 +184,12 @@ impl SparseRows {
         (positions, sums): (Positions<'_>, &[f32]),
         is_whole: bool,
     ) -> Result<PushedRows, TableIsFull> {
-        let mut found = std::mem::take(&mut self.found);
+        let mut found = self.found.take();
         self.search(cells, positions, &mut found);
         let missing = found.iter().filter(|row| **row == MISSING).count();
         let room = if is_whole { (self.limits.rows_max - self.len) as usize } else { 0 };
         if missing > room && is_whole && self.limits.when_full == TableFull::Fail {
-            self.found = found;
+            self.found.set(found);
             return Err(TableIsFull);
         }
         let old_len = self.len;
@@ -245,7 +246,7 @@ impl SparseRows {
 
     /// Takes the buffer of a push back.
     pub(crate) fn recycle(&mut self, pushed: PushedRows) {
-        self.found = pushed.rows;
+        self.found.set(pushed.rows);
     }
 
     /// Appends the values of these positions; `values` is the plane.
@@ -257,7 +258,7 @@ impl SparseRows {
         out: &mut Vec<f32>,
     ) {
         let plane = &cells[values];
-        let mut found = Vec::with_capacity(positions.len());
+        let mut found = self.found.take();
         self.search(cells, positions, &mut found);
         let mut blocks = found.chunks(SEARCH_BLOCK).zip(positions.chunks(SEARCH_BLOCK)).peekable();
         while let Some((rows, positions)) = blocks.next() {
@@ -278,6 +279,7 @@ impl SparseRows {
                 }
             }
         }
+        self.found.set(found);
     }
 
     /// Removes the rows from number `len` on: those that a snapshot does not have. Their cells are of no row any more.

@@ -39,6 +39,8 @@ pub(crate) struct TableSlice {
     pub(crate) sparse: Option<Box<SparseRows>>,
     /// While the copy is filled: rows from this one on are not here yet, and changes of them are not applied.
     pub(crate) filled: Option<usize>,
+    /// Of a block of keyed rows, from push to push: values and state.
+    blocks: [Vec<f32>; 3],
     /// The first cell after the table, at the start of a unit.
     end: usize,
 }
@@ -122,6 +124,7 @@ impl TableSlice {
             cols,
             sparse,
             filled: None,
+            blocks: Default::default(),
             end: next,
             rule: Rule::new(&spec.optimizer, spec.l2).with_schedule(spec.schedule).of_rows(cols),
             init: spec.init,
@@ -277,7 +280,7 @@ impl TableSlice {
 
     /// Updates rows by position; creates those that are missing.
     fn apply_positions(
-        &self,
+        &mut self,
         (arena, snapshot_rows): (&mut Arena, u32),
         rule: &Rule,
         (sparse, positions, sums): (&mut SparseRows, Positions<'_>, &[f32]),
@@ -338,7 +341,7 @@ impl TableSlice {
     /// Updates rows by key, in blocks: the cells of a block are collected, computed together and written back, while the
     /// next block's cells are on their way from memory. A row alone waits for four loads that depend on each other.
     fn apply_keys(
-        &self,
+        &mut self,
         cells: &mut [f32],
         rule: &Rule,
         (keys, sums): (&[u32], &[f32]),
@@ -348,7 +351,7 @@ impl TableSlice {
         let per_block = (BLOCK_VALUES / cols).clamp(1, BLOCK_ROWS);
         let [w, first, second] = self.split(cells);
         let mut planes = [w, first, second];
-        let mut blocks = [const { Vec::new() }; 3];
+        let mut blocks = std::mem::take(&mut self.blocks);
         let mut chunks = keys.chunks(per_block).zip(sums.chunks(per_block * cols)).peekable();
         while let Some((keys, sums)) = chunks.next() {
             if let Some((next, _)) = chunks.peek() {
@@ -373,6 +376,7 @@ impl TableSlice {
                 self.scatter(plane, keys, block);
             }
         }
+        self.blocks = blocks;
     }
 
     /// Writes the rows of `block` to a plane, the inverse of [`Self::collect`].
