@@ -392,10 +392,13 @@ impl ClientMachine {
 
     fn answered(&mut self, id: u64, reply: &Header, now_ms: u64) {
         let context = &mut self.context;
-        let Some(request) = context.requests.take(id) else {
+        let Some(InFlight { header, payload, purpose, unit, .. }) = context.requests.take(id)
+        else {
             return;
         };
-        match (&request.purpose, request.unit) {
+        // What the last frame shares with its step or pull goes back to the caller whole.
+        drop(payload);
+        match (&purpose, unit) {
             (RequestPurpose::Pull { pull, .. }, _) => self.pulls.answered(*pull, context),
             (RequestPurpose::Query, Some(Unit::Lane(lane))) => {
                 self.lanes.status(lane, reply, now_ms, context)
@@ -404,8 +407,7 @@ impl ClientMachine {
                 self.lanes.acknowledged(lane, context)
             }
             (RequestPurpose::Push, Some(Unit::Task(task))) => {
-                let step = request.header.step;
-                self.tasks.part_acknowledged(task, step, &mut self.clock, context)
+                self.tasks.part_acknowledged(task, header.step, &mut self.clock, context)
             }
             (RequestPurpose::TaskDone, Some(Unit::Task(task))) => {
                 self.tasks.end_acknowledged(task, context)
