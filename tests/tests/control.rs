@@ -106,7 +106,7 @@ impl Server {
                     trainer_state: None,
                 })))
             }),
-            beat: Box::new(move || {
+            heartbeat: Box::new(move || {
                 beaten.fetch_add(1, Ordering::Relaxed);
                 HeartbeatStats::default()
             }),

@@ -135,7 +135,7 @@ pub enum Output {
 enum ControlState {
     Disconnected { retry_at: u64 },
     Connecting,
-    Connected { beat_at: u64 },
+    Connected { heartbeat_at: u64 },
 }
 
 /// The state machine. All times in milliseconds.
@@ -186,7 +186,7 @@ impl ControlMachine {
         match self.state {
             ControlState::Disconnected { retry_at } => retry_at.min(soonest),
             ControlState::Connecting => soonest,
-            ControlState::Connected { beat_at } => beat_at.min(soonest),
+            ControlState::Connected { heartbeat_at } => heartbeat_at.min(soonest),
         }
     }
 
@@ -226,7 +226,7 @@ impl ControlMachine {
     }
 
     fn opened(&mut self, now: u64) -> Vec<Output> {
-        self.state = ControlState::Connected { beat_at: now + self.heartbeat_ms };
+        self.state = ControlState::Connected { heartbeat_at: now + self.heartbeat_ms };
         self.all_figures = true;
         let mut outputs = vec![Output::Register];
         outputs.extend(self.unconfirmed.iter().cloned().map(|line| Output::Send(Box::new(line))));
@@ -285,8 +285,8 @@ impl ControlMachine {
                     self.all_figures = true;
                     self.heartbeat_ms = welcome.heartbeat_ms.max(1);
                     self.orphan_ms = welcome.orphan_ms.max(1);
-                    if let ControlState::Connected { beat_at } = &mut self.state {
-                        *beat_at = now + self.heartbeat_ms;
+                    if let ControlState::Connected { heartbeat_at } = &mut self.state {
+                        *heartbeat_at = now + self.heartbeat_ms;
                     }
                 }
                 vec![Output::Deliver(Box::new(command))]
@@ -327,8 +327,8 @@ impl ControlMachine {
                 self.state = ControlState::Connecting;
                 outputs.push(Output::Connect);
             }
-            ControlState::Connected { beat_at } if now >= *beat_at => {
-                *beat_at = now + self.heartbeat_ms;
+            ControlState::Connected { heartbeat_at } if now >= *heartbeat_at => {
+                *heartbeat_at = now + self.heartbeat_ms;
                 outputs.push(self.heartbeat());
             }
             ControlState::Disconnected { .. }

@@ -189,7 +189,7 @@ fn hooks(
                 trainer_state: None,
             })))
         }),
-        beat: Box::new(move || heartbeat(&threads, &status)),
+        heartbeat: Box::new(move || heartbeat(&threads, &status)),
         command: Box::new(move |command| {
             send(&inputs, CoordinatorInput::Command(Box::new(command)))
         }),

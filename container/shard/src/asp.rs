@@ -27,7 +27,7 @@ pub(crate) fn apply(
     };
     let header = &frame.header;
     let task = TaskId(header.unit);
-    match tasks.judge(task, header.step, header.part) {
+    match tasks.check_part(task, header.step, header.part) {
         Judgement::Already => return Ok(Status::Already),
         Judgement::Ahead => return Ok(Status::OutOfOrder),
         Judgement::Next => {}

@@ -35,7 +35,7 @@ pub(crate) fn stage(
     if header.step > lanes.step() {
         return Some(Status::OutOfOrder);
     }
-    if let Err(status) = lanes.judge(header.unit, header.part) {
+    if let Err(status) = lanes.check_part(header.unit, header.part) {
         return Some(status);
     }
     let gradient = match tables.check_push(frame) {

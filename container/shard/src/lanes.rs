@@ -76,7 +76,7 @@ struct Lane {
     /// The data of the lane ended with an earlier step.
     ended: bool,
     /// The data of the lane ends with this step.
-    ending: bool,
+    ends_here: bool,
     /// The next part.
     next: Part,
     /// All parts of this step have come.
@@ -166,7 +166,7 @@ impl StagedLanes {
 
     /// Whether frames of the next step can come: the lane is done with this one.
     pub(crate) fn may_be_ahead(&self, lane: u32) -> bool {
-        self.lane(lane).is_some_and(|lane| lane.done && !lane.ending)
+        self.lane(lane).is_some_and(|lane| lane.done && !lane.ends_here)
     }
 
     /// A trainer asks for the lane's status: lower hand-outs are fenced from now on.
@@ -204,7 +204,7 @@ impl StagedLanes {
     ///
     /// # Errors
     /// The status of the reply, if it is not.
-    pub(crate) fn judge(&self, lane: u32, part: Part) -> Result<(), Status> {
+    pub(crate) fn check_part(&self, lane: u32, part: Part) -> Result<(), Status> {
         let lane = self.lane(lane).ok_or(Status::BadRange)?;
         if lane.ended {
             return Err(Status::OutOfOrder);
@@ -226,7 +226,7 @@ impl StagedLanes {
         }
     }
 
-    /// Takes the part that [`Self::judge`] accepted. A gradient that is left out (NaN) still counts as staged.
+    /// Takes the part that [`Self::check_part`] accepted. A gradient that is left out (NaN) still counts as staged.
     pub(crate) fn push(
         &mut self,
         tables: &[TableSlice],
@@ -295,7 +295,7 @@ impl StagedLanes {
         }
         lane.done = true;
         (lane.rows, lane.loss) = (header.rows, header.loss);
-        lane.ending = header.has(flags::END);
+        lane.ends_here = header.has(flags::END);
         self.advance(tables);
         if self.lanes.iter().all(|lane| lane.done || lane.ended) {
             for (sums, table) in self.sums.iter_mut().zip(tables) {
@@ -314,7 +314,7 @@ impl StagedLanes {
         for (set, flag) in [
             (lane.staged, flags::STAGED),
             (lane.done, flags::DONE),
-            (lane.ended || lane.ending, flags::END),
+            (lane.ended || lane.ends_here, flags::END),
         ] {
             status |= if set { flag } else { 0 };
         }
@@ -370,7 +370,7 @@ impl StagedLanes {
         for lane in &mut self.lanes {
             *lane = Lane {
                 asked: lane.asked,
-                ended: lane.ended || lane.ending,
+                ended: lane.ended || lane.ends_here,
                 deferred: lane.deferred,
                 ..Lane::default()
             };

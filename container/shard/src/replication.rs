@@ -284,7 +284,7 @@ impl Replication {
     }
 
     /// A copy of the set was promoted: the answer has the number of this one.
-    pub(crate) fn judge_term(&self, entry: &Header, loading: bool) -> Turn {
+    pub(crate) fn check_term(&self, entry: &Header, loading: bool) -> Turn {
         match self.follower(entry, loading) {
             Ok(copy) => {
                 let (term, number) = (copy.term(), copy.number());
@@ -296,7 +296,7 @@ impl Replication {
     }
 
     /// Decides about an entry of a peer. `loading`: the shard is not installed yet.
-    pub(crate) fn judge(&self, entry: &Header, loading: bool) -> Turn {
+    pub(crate) fn check_entry(&self, entry: &Header, loading: bool) -> Turn {
         let copy = match self.follower(entry, loading) {
             Ok(copy) => copy,
             Err(turn) => return turn,

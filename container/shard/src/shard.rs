@@ -52,7 +52,7 @@ pub struct Shard {
     /// BSP, on the shard that counts: the last phase that ended before this one.
     counted: Option<CountedPhase>,
     /// The end of a training pass that waits for the saver.
-    ending: Option<PassEnd>,
+    pass_end: Option<PassEnd>,
     counts: FrameCounts,
     /// A replicated primary: what changed it since the set asked, and the number of effects before each change.
     changes: Option<Vec<(usize, Arc<ShardChange>)>>,
@@ -95,7 +95,7 @@ impl Shard {
             loaded: None,
             full_reported: false,
             counted: None,
-            ending: None,
+            pass_end: None,
             counts: FrameCounts::default(),
             changes: None,
             begins_fill: false,

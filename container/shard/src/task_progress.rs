@@ -53,7 +53,7 @@ impl TaskProgress {
         self.unfinished.get(&task).copied().unwrap_or_default()
     }
 
-    pub(crate) fn judge(&self, task: TaskId, step: Step, part: Part) -> Judgement {
+    pub(crate) fn check_part(&self, task: TaskId, step: Step, part: Part) -> Judgement {
         if Mutation::NoOnceOnlyMemory.is_on() {
             return Judgement::Next;
         }
@@ -117,17 +117,18 @@ mod tests {
     fn parts_are_accepted_in_order_and_once() {
         let task = TaskId(3);
         let mut tasks = TaskProgress::default();
-        let judge = |tasks: &TaskProgress, step, part| tasks.judge(task, Step(step), Part(part));
-        assert_eq!(judge(&tasks, 0, 0), Judgement::Next);
-        assert_eq!(judge(&tasks, 0, 1), Judgement::Ahead);
+        let check =
+            |tasks: &TaskProgress, step, part| tasks.check_part(task, Step(step), Part(part));
+        assert_eq!(check(&tasks, 0, 0), Judgement::Next);
+        assert_eq!(check(&tasks, 0, 1), Judgement::Ahead);
         tasks.advance(task, Step(0), Part(0), false);
-        assert_eq!(judge(&tasks, 0, 0), Judgement::Already);
-        assert_eq!(judge(&tasks, 0, 1), Judgement::Next);
-        assert_eq!(judge(&tasks, 1, 0), Judgement::Ahead);
+        assert_eq!(check(&tasks, 0, 0), Judgement::Already);
+        assert_eq!(check(&tasks, 0, 1), Judgement::Next);
+        assert_eq!(check(&tasks, 1, 0), Judgement::Ahead);
         tasks.advance(task, Step(0), Part(1), true);
-        assert_eq!(judge(&tasks, 1, 0), Judgement::Next);
+        assert_eq!(check(&tasks, 1, 0), Judgement::Next);
         tasks.finish(task);
-        assert_eq!(judge(&tasks, 1, 0), Judgement::Already);
+        assert_eq!(check(&tasks, 1, 0), Judgement::Already);
     }
 
     proptest! {

@@ -337,7 +337,7 @@ fn hooks(
                 trainer_state: busy(&seen, member),
             })))
         }),
-        beat: Box::new(move || {
+        heartbeat: Box::new(move || {
             let seen = look(&beaten);
             HeartbeatStats { epoch: seen.epoch, phase: seen.phase, ..HeartbeatStats::default() }
         }),

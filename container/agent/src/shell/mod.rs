@@ -45,7 +45,7 @@ pub struct Hooks {
     /// are not known yet; the connection is then closed, and the next one calls again.
     pub register: Box<dyn FnMut() -> Option<Report> + Send>,
     /// Returns the state and figures of a heartbeat, without those that are counted in [`PROCESS`].
-    pub beat: Box<dyn FnMut() -> HeartbeatStats + Send>,
+    pub heartbeat: Box<dyn FnMut() -> HeartbeatStats + Send>,
     /// Receives a command.
     pub command: Box<dyn FnMut(Command) + Send>,
     /// Ends the process for this reason. It does not return.
@@ -311,7 +311,7 @@ impl ControlThread {
                 }
             }
             Output::Heartbeat { all } => {
-                let mut beat = (self.hooks.beat)();
+                let mut beat = (self.hooks.heartbeat)();
                 beat.figures.merge(&PROCESS.read());
                 if beat.figures.known(ProcessFigure::ResidentBytes).is_none() {
                     beat.figures.set(ProcessFigure::ResidentBytes, resident_bytes());

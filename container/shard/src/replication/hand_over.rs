@@ -55,7 +55,7 @@ impl Replication {
     }
 
     /// Shards that have stopped for too long go on. Returns whether there are any.
-    pub(crate) fn end_late_stops(&mut self, now: Duration) -> bool {
+    pub(crate) fn end_overdue_stops(&mut self, now: Duration) -> bool {
         self.stopped.extract_if(.., |_, stopped| now >= stopped.until).count() > 0
     }
 

@@ -57,7 +57,7 @@ impl ShardReplica {
 
 impl Replication {
     /// Decides about a part of a refill. `installed`: there is a shard to fill.
-    pub(crate) fn judge_fill(&self, entry: &Header, part: &Header, installed: bool) -> FillTurn {
+    pub(crate) fn check_fill(&self, entry: &Header, part: &Header, installed: bool) -> FillTurn {
         let name = FillName::of(part);
         if entry.epoch > self.epoch {
             return FillTurn::Wait;

@@ -118,7 +118,7 @@ impl Shard {
 
     /// Whether a row may have a change that others lack.
     fn is_partly_applied(&self) -> bool {
-        self.ending.is_some() || self.progress.lanes().is_some_and(|lanes| lanes.is_applying())
+        self.pass_end.is_some() || self.progress.lanes().is_some_and(|lanes| lanes.is_applying())
     }
 
     /// Whether rows are missing, because the copy is being filled.
@@ -145,7 +145,7 @@ impl Shard {
             return Err(Unfit);
         }
         self.memory.empty();
-        (self.loaded, self.ending, self.full_reported) = (None, None, false);
+        (self.loaded, self.pass_end, self.full_reported) = (None, None, false);
         self.counted = None;
         self.phase = state.phase;
         self.steps.restore(state.steps);

@@ -85,7 +85,7 @@ impl Shard {
 
     /// Whether a step or the end of a pass is partially applied.
     pub(crate) fn is_busy(&self) -> bool {
-        self.ending.is_some() || self.progress.lanes().is_some_and(|lanes| lanes.is_applying())
+        self.pass_end.is_some() || self.progress.lanes().is_some_and(|lanes| lanes.is_applying())
     }
 
     /// Drops the snapshot that takes the room, unless a saver reads it.
@@ -106,8 +106,8 @@ impl Shard {
         match &mut self.progress {
             PhaseProgress::Lanes(lanes) => {
                 let gradient = self.memory.tables.check_push(change).map_err(|_| Unfit)?;
-                let fits =
-                    header.step == lanes.step() && lanes.judge(header.unit, header.part).is_ok();
+                let fits = header.step == lanes.step()
+                    && lanes.check_part(header.unit, header.part).is_ok();
                 if !fits {
                     return Err(Unfit);
                 }
@@ -120,7 +120,7 @@ impl Shard {
             }
             PhaseProgress::Queue(tasks) => {
                 let part = (TaskId(header.unit), header.step, header.part);
-                if tasks.judge(part.0, part.1, part.2) != Judgement::Next {
+                if tasks.check_part(part.0, part.1, part.2) != Judgement::Next {
                     return Err(Unfit);
                 }
                 let (steps, memory) = (&mut self.steps, &mut self.memory);

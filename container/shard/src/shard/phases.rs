@@ -39,11 +39,11 @@ impl Shard {
         self.counted = self.counted();
         let ends = self.memory.tables.all().iter().any(|table| table.rule.ends_passes());
         let left = left.filter(|left| ends && self.steps.counts_in(*left));
-        if left.is_none() && self.ending.is_none() {
+        if left.is_none() && self.pass_end.is_none() {
             return self.serve(phase, phase_progress::start_of(phase, self.id));
         }
-        let (table, row) = self.ending.take().map_or((0, 0), |ending| (ending.table, ending.row));
-        self.ending = Some(PassEnd { table, row, next: phase });
+        let (table, row) = self.pass_end.take().map_or((0, 0), |ending| (ending.table, ending.row));
+        self.pass_end = Some(PassEnd { table, row, next: phase });
         self.phase = phase.no;
         self.progress = PhaseProgress::Idle;
         self.memory.snapshots.disarm();
@@ -52,14 +52,14 @@ impl Shard {
 
     /// Carries out the end of a pass, as far as the snapshots have room, and serves the phase after it.
     pub(super) fn end_pass(&mut self) {
-        let Some(mut ending) = self.ending.take() else { return };
+        let Some(mut ending) = self.pass_end.take() else { return };
         while let Some(table) = self.memory.tables.all().get(ending.table) {
             let rows_max = (END_VALUES / table.cols).max(1);
             match table.end_pass(&mut self.memory.arena, ending.row, rows_max) {
                 Ok(Some(row)) => ending.row = row,
                 Ok(None) => (ending.table, ending.row) = (ending.table + 1, 0),
                 Err(Full) => {
-                    self.ending = Some(ending);
+                    self.pass_end = Some(ending);
                     return;
                 }
             }
@@ -130,7 +130,7 @@ impl Shard {
     pub(crate) fn stop_serving(&mut self, out: &mut Vec<ShardEffect>) {
         self.refuse_waiting(Status::WrongEpoch, out);
         self.progress = PhaseProgress::Idle;
-        self.ending = None;
+        self.pass_end = None;
         self.memory.snapshots.disarm();
     }
 }

@@ -110,7 +110,7 @@ impl ShardSet {
             self.replicate(from, out);
         }
         let from = out.len();
-        if self.replicas.as_mut().is_some_and(|replicas| replicas.end_late_stops(now)) {
+        if self.replicas.as_mut().is_some_and(|replicas| replicas.end_overdue_stops(now)) {
             self.release(out);
         }
         if let Some(replicas) = &mut self.replicas {

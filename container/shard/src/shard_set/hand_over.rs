@@ -17,8 +17,8 @@ impl Replicas {
     }
 
     /// As [`Self::end_stops`], of those that have stopped for too long.
-    pub(super) fn end_late_stops(&mut self, now: Duration) -> bool {
-        self.copies.end_late_stops(now)
+    pub(super) fn end_overdue_stops(&mut self, now: Duration) -> bool {
+        self.copies.end_overdue_stops(now)
     }
 }
 

@@ -306,8 +306,8 @@ impl ShardSet {
         let loading = self.missing.contains(&entry.shard);
         let mut snapped = false;
         let turn = match frame.header.kind {
-            Kind::TermBegun => replicas.copies.judge_term(&entry, loading),
-            _ => replicas.copies.judge(&entry, loading),
+            Kind::TermBegun => replicas.copies.check_term(&entry, loading),
+            _ => replicas.copies.check_entry(&entry, loading),
         };
         let header = match turn {
             Turn::Wait => return Flow::Wait,
@@ -366,7 +366,7 @@ impl ShardSet {
         let (id, conn) = (entry.shard, frame.conn);
         let Some(replicas) = &mut self.replicas else { return Flow::Taken };
         let shard = self.shards.get_mut(&id);
-        let answer = match replicas.copies.judge_fill(entry, &frame.header, shard.is_some()) {
+        let answer = match replicas.copies.check_fill(entry, &frame.header, shard.is_some()) {
             FillTurn::Wait => return Flow::Wait,
             FillTurn::Ignore => None,
             FillTurn::Answer(header) => Some(header),

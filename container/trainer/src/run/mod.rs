@@ -378,7 +378,7 @@ fn control_hooks(
                 trainer_state: status_of.lock().trainer_state.clone(),
             })))
         }),
-        beat: Box::new(move || HeartbeatStats {
+        heartbeat: Box::new(move || HeartbeatStats {
             export: exports.progress().map(Box::new),
             ..figures.heartbeat()
         }),
