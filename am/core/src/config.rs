@@ -113,7 +113,7 @@ impl Default for Limits {
     fn default() -> Self {
         let liveness = LivenessSpec::default().times(0);
         Self {
-            heartbeat_ms: liveness.beat_ms,
+            heartbeat_ms: liveness.heartbeat_ms,
             suspect_ms: liveness.suspect_ms,
             dead_ms: liveness.dead_ms,
             stuck_ms: liveness.stuck_ms,
@@ -141,7 +141,7 @@ impl Limits {
     pub fn of_job(spec: &JobSpec, orphan_ms: u64) -> Self {
         let liveness = LivenessTimes::of(spec);
         Self {
-            heartbeat_ms: liveness.beat_ms,
+            heartbeat_ms: liveness.heartbeat_ms,
             suspect_ms: liveness.suspect_ms,
             dead_ms: liveness.dead_ms,
             stuck_ms: liveness.stuck_ms,

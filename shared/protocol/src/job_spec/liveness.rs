@@ -25,7 +25,7 @@ const SUSPECT_BEATS: u64 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LivenessTimes {
     /// Interval of heartbeats.
-    pub beat_ms: u64,
+    pub heartbeat_ms: u64,
     /// Silence after which a container is suspected: `liveness.suspect`, at least 3 beats.
     pub suspect_ms: u64,
     /// Silence after which it is given up: `liveness.dead`; with `auto` at least 8 beats. Above `suspect_ms`.
@@ -53,14 +53,14 @@ impl LivenessSpec {
     #[must_use]
     pub fn times(&self, containers: u64) -> LivenessTimes {
         let auto_ms = (containers.saturating_mul(1_000) / BEATS_PER_SECOND).max(BEAT_AUTO.0);
-        let beat_ms = self.beat.map_or(auto_ms, |beat| beat.0);
+        let heartbeat_ms = self.beat.map_or(auto_ms, |beat| beat.0);
         let dead_ms = match self.beat {
             Some(_) => self.dead.0,
-            None => self.dead.0.max(DEAD_BEATS_AUTO * beat_ms),
+            None => self.dead.0.max(DEAD_BEATS_AUTO * heartbeat_ms),
         };
         LivenessTimes {
-            beat_ms,
-            suspect_ms: self.suspect.0.max(SUSPECT_BEATS * beat_ms),
+            heartbeat_ms,
+            suspect_ms: self.suspect.0.max(SUSPECT_BEATS * heartbeat_ms),
             dead_ms,
             stuck_ms: self.stuck.0.max(dead_ms),
             lag_ms: self.lag.0,
@@ -120,7 +120,7 @@ mod tests {
         let spec = LivenessSpec::default();
         let of = |containers| {
             let times = spec.times(containers);
-            (times.beat_ms, times.suspect_ms, times.dead_ms)
+            (times.heartbeat_ms, times.suspect_ms, times.dead_ms)
         };
         assert_eq!(of(2), (1_000, 3_000, 10_000));
         assert_eq!(of(2_000), (1_000, 3_000, 10_000));
@@ -132,7 +132,7 @@ mod tests {
     fn a_given_beat_is_the_beat_of_any_size() {
         let spec = LivenessSpec { beat: Some(DurationMs(500)), ..LivenessSpec::default() };
         assert_eq!(spec.times(8_000), spec.times(2));
-        assert_eq!(spec.times(2).beat_ms, 500);
+        assert_eq!(spec.times(2).heartbeat_ms, 500);
         assert_eq!(spec.times(2).dead_ms, 10_000);
     }
 
