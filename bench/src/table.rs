@@ -154,7 +154,7 @@ impl BenchShard {
             lost: None,
             views: Vec::new(),
         };
-        set.hold(&load, &[ShardId(0)], &mut out).map_err(io::Error::other)?;
+        set.load(&load, &[ShardId(0)], &mut out).map_err(io::Error::other)?;
         set.install(epoch, Shard::new(&config), &mut out).map_err(io::Error::other)?;
         let conn = set.connect(member, &mut out).map_err(|_| refused())?;
         Ok(Self { set, conn, step: 0, out, is_sparse })

@@ -97,7 +97,7 @@ impl Rig {
         }
     }
 
-    fn hold(&self, count: u32, shards: u32, sharing: Sharing, base: Option<Base>, step: u64) {
+    fn load(&self, count: u32, shards: u32, sharing: Sharing, base: Option<Base>, step: u64) {
         let shards = (0..shards).map(ShardId).collect();
         let phase = Phase { no: PhaseNo(0), sharing };
         self.command(Command::LoadShards(LoadShards {
@@ -248,7 +248,7 @@ const LANES: Sharing = Sharing::Lanes { lanes: 1 };
 fn values_go_from_socket_to_table_to_socket() {
     let rig = Rig::start(2, 4, 1000, 1, SGD);
     rig.members(&[trainer(0, 1)]);
-    rig.hold(1, 4, LANES, None, 0);
+    rig.load(1, 4, LANES, None, 0);
     assert_eq!(rig.holding(), (0, 0));
     for (thread, shard) in [(0, 0), (1, 1), (0, 2), (1, 3)] {
         let mut peer =
@@ -278,7 +278,7 @@ fn rollback_restores_from_memory_and_from_storage() {
     let rows = 600_000;
     let rig = Rig::start(2, 2, rows, 1, ftrl);
     rig.members(&[trainer(0, 1)]);
-    rig.hold(1, 2, LANES, None, 0);
+    rig.load(1, 2, LANES, None, 0);
     rig.holding();
     let connect = |rig: &Rig, epoch| {
         let mut peers: Vec<_> = rig
@@ -322,14 +322,14 @@ fn rollback_restores_from_memory_and_from_storage() {
         files,
         initial: false,
     };
-    rig.hold(2, 2, LANES, Some(base.clone()), 1);
+    rig.load(2, 2, LANES, Some(base.clone()), 1);
     assert_eq!(rig.holding(), (2, 0));
     peers.iter_mut().for_each(|peer| peer.epoch = epoch(2));
     assert_eq!(further(&rig, &mut peers), went_on, "the optimizer's state is back too");
 
     let other = Rig::start(1, 2, rows, 1, ftrl);
     other.members(&[trainer(0, 1)]);
-    other.hold(3, 2, LANES, Some(base), 1);
+    other.load(3, 2, LANES, Some(base), 1);
     assert_eq!(other.holding(), (0, 2));
     let mut peer = connect(&other, epoch(3)).remove(0);
     for shard in 0..2u32 {
@@ -348,7 +348,7 @@ fn a_cut_of_initial_values_leaves_no_file_and_is_restored() {
     // The memory for copies has room for a few of 1,875 units: no write waits for a saver.
     let rig = Rig::with_copies(1, 1, rows, 1, SGD, 20_000);
     rig.members(&[trainer(0, 1)]);
-    rig.hold(1, 1, LANES, None, 0);
+    rig.load(1, 1, LANES, None, 0);
     rig.holding();
     rig.cut_of(1, CutAt::Steps(Step(0)), dir.path(), true);
     rig.saved(1);
@@ -369,7 +369,7 @@ fn a_cut_of_initial_values_leaves_no_file_and_is_restored() {
     let other = Rig::start(1, 1, rows, 1, SGD);
     other.members(&[trainer(0, 1)]);
     for (rig, sources) in [(rig, (0, 1)), (other, (0, 1))] {
-        rig.hold(2, 1, LANES, Some(base.clone()), 0);
+        rig.load(2, 1, LANES, Some(base.clone()), 0);
         assert_eq!(rig.holding(), sources, "its memory for copies was full, or it is new");
         let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
         peer.epoch = epoch(2);
@@ -382,7 +382,7 @@ fn initial_values_are_restored_from_memory() {
     let dir = tempfile::tempdir().expect("a directory");
     let rig = Rig::start(1, 1, 1000, 1, SGD);
     rig.members(&[trainer(0, 1)]);
-    rig.hold(1, 1, LANES, None, 0);
+    rig.load(1, 1, LANES, None, 0);
     rig.holding();
     rig.cut_of(1, CutAt::Steps(Step(0)), dir.path(), true);
     rig.saved(1);
@@ -391,7 +391,7 @@ fn initial_values_are_restored_from_memory() {
     peer.step(0, 0, 0, 0, &[-1.0]);
     let (dir, files) = (dir.path().display().to_string(), BTreeMap::new());
     let base = Base { cut: cut(1), run: RUN, epoch: epoch(1), dir, files, initial: true };
-    rig.hold(2, 1, LANES, Some(base), 0);
+    rig.load(2, 1, LANES, Some(base), 0);
     assert_eq!(rig.holding(), (1, 0));
     peer.epoch = epoch(2);
     assert_eq!(peer.pull(0, 0, 0, 1), [0.0]);
@@ -401,7 +401,7 @@ fn initial_values_are_restored_from_memory() {
 fn another_copy_is_loaded_and_the_bad_ones_are_named() {
     let dir = tempfile::tempdir().expect("a directory");
     let rig = Rig::start(1, 1, 1000, 1, SGD);
-    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.load(1, 1, Sharing::Queue, None, 0);
     rig.holding();
     rig.cut(1, CutAt::Barriers(vec![]), dir.path());
     let mut files = rig.saved(1);
@@ -426,7 +426,7 @@ fn another_copy_is_loaded_and_the_bad_ones_are_named() {
     let place = dir.path().display().to_string();
     let base = Base { cut: cut(1), run: RUN, epoch: epoch(1), dir: place, files, initial: false };
     let other = Rig::start(1, 1, 1000, 1, SGD);
-    other.hold(1, 1, Sharing::Queue, Some(base), 0);
+    other.load(1, 1, Sharing::Queue, Some(base), 0);
     let passed = other.wait(|up| match up {
         Report::CopiesPassedOver { passed, .. } => Some(passed.clone()),
         Report::LoadFailed { failure, .. } => panic!("{failure}"),
@@ -441,7 +441,7 @@ fn another_copy_is_loaded_and_the_bad_ones_are_named() {
 fn a_file_of_another_cut_is_another_version() {
     let dir = tempfile::tempdir().expect("a directory");
     let rig = Rig::start(1, 1, 1000, 1, SGD);
-    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.load(1, 1, Sharing::Queue, None, 0);
     rig.holding();
     rig.cut(1, CutAt::Barriers(vec![]), dir.path());
     let files = rig.saved(1);
@@ -449,7 +449,7 @@ fn a_file_of_another_cut_is_another_version() {
     // File, sidecar and sums fit; the manifest is of a later cut.
     let base = Base { cut: cut(2), run: RUN, epoch: epoch(1), dir: place, files, initial: false };
     let other = Rig::start(1, 1, 1000, 1, SGD);
-    other.hold(1, 1, Sharing::Queue, Some(base), 0);
+    other.load(1, 1, Sharing::Queue, Some(base), 0);
     let failure = other.wait(|up| match up {
         Report::LoadFailed { failure, .. } => Some(failure.clone()),
         _ => None,
@@ -463,7 +463,7 @@ fn a_file_of_another_cut_is_another_version() {
 fn damaged_file_is_reported_as_corrupt_with_its_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let rig = Rig::start(1, 1, 1000, 1, SGD);
-    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.load(1, 1, Sharing::Queue, None, 0);
     rig.holding();
     rig.cut(1, CutAt::Barriers(vec![]), dir.path());
     let files = rig.saved(1);
@@ -482,7 +482,7 @@ fn damaged_file_is_reported_as_corrupt_with_its_name() {
         initial: false,
     };
     let other = Rig::start(1, 1, 1000, 1, SGD);
-    other.hold(1, 1, Sharing::Queue, Some(base), 0);
+    other.load(1, 1, Sharing::Queue, Some(base), 0);
     let failure = other.wait(|up| match up {
         Report::LoadFailed { failure, .. } => Some(failure.clone()),
         _ => None,
@@ -495,7 +495,7 @@ fn damaged_file_is_reported_as_corrupt_with_its_name() {
 fn later_incarnation_closes_the_older_connection() {
     let rig = Rig::start(1, 1, 10, 1, SGD);
     rig.members(&[trainer(0, 1)]);
-    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.load(1, 1, Sharing::Queue, None, 0);
     rig.holding();
     let mut old = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
     let query = old.header(Kind::Query, 0);
@@ -515,7 +515,7 @@ fn later_incarnation_closes_the_older_connection() {
     );
     rig.members(&[trainer(0, 2)]);
     // The command has no answer: the next hold has, and comes after it.
-    rig.hold(2, 1, Sharing::Queue, None, 0);
+    rig.load(2, 1, Sharing::Queue, None, 0);
     rig.holding();
     new.epoch = epoch(2);
     let query = new.header(Kind::Query, 0);
@@ -527,7 +527,7 @@ fn later_incarnation_closes_the_older_connection() {
 fn truncated_frame_changes_nothing() {
     let rig = Rig::start(1, 1, 100_000, 1, SGD);
     rig.members(&[trainer(0, 1)]);
-    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.load(1, 1, Sharing::Queue, None, 0);
     rig.holding();
     let values = vec![-1.0f32; 60_000];
     let connect = || Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
@@ -555,7 +555,7 @@ fn truncated_frame_changes_nothing() {
 fn stream_without_a_frame_is_closed() {
     let rig = Rig::start(1, 1, 10, 1, SGD);
     rig.members(&[trainer(0, 1), trainer(1, 1)]);
-    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.load(1, 1, Sharing::Queue, None, 0);
     rig.holding();
     let mut other = Peer::connect(rig.endpoints[0], trainer(1, 1), 1, RUN).expect("welcome");
     let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
@@ -570,7 +570,7 @@ fn stream_without_a_frame_is_closed() {
 fn slow_reader_does_not_block_other_trainers() {
     let rig = Rig::start(1, 1, 1 << 20, 1, SGD);
     rig.members(&[trainer(0, 1), trainer(1, 1)]);
-    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.load(1, 1, Sharing::Queue, None, 0);
     rig.holding();
     let mut slow = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
     let mut quick = Peer::connect(rig.endpoints[0], trainer(1, 1), 1, RUN).expect("welcome");
@@ -599,7 +599,7 @@ fn file_has_the_state_at_the_cut() {
     let rows = 1 << 20;
     let rig = Rig::with_copies(1, 1, rows, 1, SGD, 64 << 10);
     rig.members(&[trainer(0, 1)]);
-    rig.hold(1, 1, Sharing::Queue, None, 0);
+    rig.load(1, 1, Sharing::Queue, None, 0);
     rig.holding();
     let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
     let mut step = 0;
@@ -626,7 +626,7 @@ fn file_has_the_state_at_the_cut() {
         files,
         initial: false,
     };
-    rig.hold(2, 1, Sharing::Queue, Some(base), 0);
+    rig.load(2, 1, Sharing::Queue, Some(base), 0);
     assert_eq!(rig.holding(), (0, 1), "the snapshot in memory had to make room");
     peer.epoch = epoch(2);
     for start in (0..rows).step_by(65_536) {
@@ -641,11 +641,11 @@ fn file_has_the_state_at_the_cut() {
 fn repeated_hold_is_only_answered() {
     let rig = Rig::start(2, 2, 10, 1, SGD);
     rig.members(&[trainer(0, 1)]);
-    rig.hold(1, 2, LANES, None, 0);
+    rig.load(1, 2, LANES, None, 0);
     rig.holding();
     let mut peer = Peer::connect(rig.endpoints[0], trainer(0, 1), 1, RUN).expect("welcome");
     peer.step(0, 0, 0, 0, &[-1.0]);
-    rig.hold(1, 2, LANES, None, 0);
+    rig.load(1, 2, LANES, None, 0);
     rig.holding();
     assert_eq!(peer.pull(0, 1, 0, 1), [1.0]);
 }
@@ -655,7 +655,7 @@ fn repeated_hold_is_only_answered() {
 fn cut_is_armed_before_any_snapshot_is_reported() {
     let dir = tempfile::tempdir().expect("a directory");
     let rig = Rig::start(3, 6, 100, 1, SGD);
-    rig.hold(1, 6, Sharing::Queue, None, 0);
+    rig.load(1, 6, Sharing::Queue, None, 0);
     rig.holding();
     for number in 1..20 {
         rig.cut(number, CutAt::Barriers(vec![]), dir.path());

@@ -3,7 +3,7 @@
 //! The epoch, membership and barriers are common to all shards of a thread, since a trainer has one connection to the
 //! thread. The shard handles the rest of a frame. Replies follow the order of the effects.
 //!
-//! The set is in one epoch. [`ShardSet::hold`] moves it to the next, drops waiting frames and returns the shards that have
+//! The set is in one epoch. [`ShardSet::load`] moves it to the next, drops waiting frames and returns the shards that have
 //! to be loaded ([`ShardSet::install`]). Until they are installed, frames for them get `NotReady`.
 
 mod clocked_pulls;
@@ -144,7 +144,7 @@ impl ShardSet {
     ///
     /// # Errors
     /// The epoch is not later than the set's.
-    pub fn hold(
+    pub fn load(
         &mut self,
         load: &LoadShards,
         shards: &[ShardId],
@@ -196,7 +196,7 @@ impl ShardSet {
         self.shards.retain(|_, shard| shard.resume(load.phase, load.step, out).is_ok());
     }
 
-    /// Installs a loaded shard that [`Self::hold`] returned.
+    /// Installs a loaded shard that [`Self::load`] returned.
     ///
     /// # Errors
     /// The epoch is over, or the content does not fit the phase and step.
@@ -403,7 +403,7 @@ impl ShardSet {
 
     fn hold_frame(&mut self, frame: &Frame<'_>) -> Flow {
         let bytes_max = self.waiting_bytes_max();
-        self.connections.hold(frame, bytes_max)
+        self.connections.hold_frame(frame, bytes_max)
     }
 
     /// Bytes of frames that may be held, and of pulls that may wait.

@@ -42,7 +42,7 @@ fn epoch(count: u32) -> Epoch {
     Epoch { generation: Generation(1), count }
 }
 
-/// The command to hold shard 0 in the phase `no` of an epoch.
+/// The command to load shard 0 in the phase `no` of an epoch.
 fn load(count: u32, (no, sharing): (u32, Sharing), step: u64, base: Option<CutId>) -> LoadShards {
     LoadShards {
         epoch: epoch(count),
@@ -152,7 +152,7 @@ impl Node {
             closed: Vec::new(),
         };
         node.members(&[member(0), member(1)]);
-        node.hold(1, sharing, 0, None);
+        node.load(1, sharing, 0, None);
         node
     }
 
@@ -198,10 +198,10 @@ impl Node {
     }
 
     /// Moves to an epoch, and installs a missing shard with initial values. Returns whether it was missing.
-    fn hold(&mut self, count: u32, sharing: Sharing, step: u64, base: Option<CutId>) -> bool {
+    fn load(&mut self, count: u32, sharing: Sharing, step: u64, base: Option<CutId>) -> bool {
         let load = load(count, (0, sharing), step, base);
         let missing =
-            self.act(|host, _, out| host.hold(&load, &load.shards, out)).expect("a later epoch");
+            self.act(|host, _, out| host.load(&load, &load.shards, out)).expect("a later epoch");
         for _ in &missing {
             let shard = Shard::new(&self.config);
             self.act(|host, _, out| host.install(epoch(count), shard, out))
@@ -383,7 +383,7 @@ impl Node {
         let mut node = Self::new(sharing);
         let load = load(2, (0, sharing), step, Some(cut(999)));
         assert_eq!(
-            node.act(|host, _, out| host.hold(&load, &load.shards, out)).expect("a later epoch"),
+            node.act(|host, _, out| host.load(&load, &load.shards, out)).expect("a later epoch"),
             [ShardId(0)],
             "no snapshot of that cut in memory"
         );

@@ -74,7 +74,7 @@ impl Server {
             lost: None,
             views: Vec::new(),
         };
-        set.hold(&load, &[ShardId(0)], &mut out).expect("the first epoch");
+        set.load(&load, &[ShardId(0)], &mut out).expect("the first epoch");
         set.install(EPOCH, Shard::new(&config), &mut out).expect("an initial shard fits");
         let conn = set.connect(member, &mut out).expect("it is a member");
         Self { set, conn, out, pulled: Vec::new(), step: 0 }

@@ -401,7 +401,7 @@ impl Pserver {
         match command {
             ThreadCommand::Hold(load, shards) => {
                 clocks.begin(load.epoch, load.phase.no);
-                let missing = host.hold(&load, &shards, &mut effects);
+                let missing = host.load(&load, &shards, &mut effects);
                 effects.extend((!load.views.is_empty()).then_some(ShardEffect::Replicate));
                 self.carry_out(thread, effects, out);
                 // One of an earlier epoch that a later one has overtaken has no answer.

@@ -90,12 +90,12 @@ impl Scene {
         };
         self.era.epoch = epoch;
         for shard in [A, B] {
-            self.hold(shard, base);
+            self.load(shard, base);
         }
     }
 
     /// Sends the epoch to one pserver (again).
-    pub fn hold(&mut self, shard: usize, base: Option<(CutId, Step)>) {
+    pub fn load(&mut self, shard: usize, base: Option<(CutId, Step)>) {
         let mut out = Vec::new();
         let step = base.map_or(Step(0), |(_, step)| step);
         let host = &mut self.hosts[shard];
@@ -118,7 +118,7 @@ impl Scene {
             views: Vec::new(),
             lost: None,
         };
-        let missing = host.hold(&load, &ids, &mut out);
+        let missing = host.load(&load, &ids, &mut out);
         // A host that is in the epoch already reports that and changes nothing.
         for id in missing.unwrap_or_default() {
             let installed = host.install(self.era.epoch, Shard::new(&self.job.shard(id)), &mut out);

@@ -358,7 +358,7 @@ fn a_repeated_rollback_drops_nothing() {
     }
     assert!(scene.compute(1, 0, 0));
     scene.settle(&[1]);
-    scene.hold(A, None);
+    scene.load(A, None);
     assert!(scene.compute(2, 1, 0));
     scene.settle(&[1, 2]);
     assert_eq!(scene.bits(), undisturbed(1));

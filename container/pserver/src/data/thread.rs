@@ -216,7 +216,7 @@ impl DataThread {
             DataCommand::Replication(limits) => self.limit_replication(limits),
             DataCommand::LoadShards { command, shards: own } => {
                 let missing =
-                    self.with_shards(None, |shards, _, out| shards.hold(&command, &own, out));
+                    self.with_shards(None, |shards, _, out| shards.load(&command, &own, out));
                 let epoch = command.epoch;
                 self.report(DataReport::Held { thread: self.index, epoch, missing });
             }

@@ -73,7 +73,7 @@ impl TrainerConnections {
     }
 
     /// Holds a copy of a frame, up to `bytes_max` bytes of frames on all connections.
-    pub(super) fn hold(&mut self, frame: &Frame<'_>, bytes_max: usize) -> Flow {
+    pub(super) fn hold_frame(&mut self, frame: &Frame<'_>, bytes_max: usize) -> Flow {
         let Some(connection) = self.open.get_mut(&frame.conn) else {
             debug_assert!(false, "frames come from open connections");
             return Flow::Taken;

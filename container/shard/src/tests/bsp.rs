@@ -274,7 +274,7 @@ fn rollback_and_new_phase_reset_hand_outs() {
     node.query(conn, 0);
     node.hand_out = hand_out(1, 1);
     assert_eq!(node.query_refused(conn, 0), Some(Status::Fenced));
-    node.hold(2, lanes, 0, None);
+    node.load(2, lanes, 0, None);
     assert_eq!(node.query(conn, 0), (0, 0, 0));
     node.hand_out = hand_out(1, 5);
     node.query(conn, 0);

@@ -92,7 +92,7 @@ fn run(events: Vec<Event>) -> Vec<f32> {
                 count += 1;
                 // A snapshot that was not committed is gone.
                 number += 1;
-                let lost = node.hold(count, Sharing::Queue, 0, base.map(cut));
+                let lost = node.load(count, Sharing::Queue, 0, base.map(cut));
                 assert_eq!(lost, base.is_none(), "the base is in memory");
             }
         }

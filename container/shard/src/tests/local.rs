@@ -25,7 +25,7 @@ fn other_shards_keep_values_and_dedup_state_in_the_new_epoch() {
     node.push(conn, whole(5, 0), &[-1.0]);
     let old_frame = node.header(Kind::TaskDone, whole(5, 0));
     let load = load_lost(&[3]);
-    let missing = node.act(|host, _, out| host.hold(&load, &load.shards, out));
+    let missing = node.act(|host, _, out| host.load(&load, &load.shards, out));
     assert_eq!(missing.expect("a later epoch"), []);
     assert_eq!(node.value(0), 1.0, "a snapshot of the base is not returned to");
     assert_eq!(node.push(conn, whole(5, 0), &[-1.0]), Some(Status::Already));
@@ -47,7 +47,7 @@ fn s51_a_lost_shard_takes_nothing_before_the_tasks_go_on() {
     node.cut_end(1, true);
     node.push(conn, whole(5, 10), &[-1.0]);
     let load = load_lost(&[0]);
-    let missing = node.act(|host, _, out| host.hold(&load, &load.shards, out));
+    let missing = node.act(|host, _, out| host.load(&load, &load.shards, out));
     assert_eq!(missing.expect("a later epoch"), [ShardId(0)]);
     let loaded = saved.loaded_state().expect("of a file");
     assert_eq!((loaded.phase, loaded.step, loaded.done.len()), (PhaseNo(0), Step(10), 0));

@@ -73,12 +73,12 @@ fn rollback_to_the_end_of_a_pass_takes_means_again() {
         node.begin(1, sharing);
         push_row(&mut node, conn, 0, 0, [5.0, 5.0, 1.0]);
         let load = load(2, (1, sharing), 0, Some(cut(1)));
-        let missing = node.act(|host, _, out| host.hold(&load, &load.shards, out));
+        let missing = node.act(|host, _, out| host.load(&load, &load.shards, out));
         assert_eq!(missing, Ok(vec![]), "from memory");
         assert_eq!(node.values(), NEW);
 
         let mut other = Node::with(sharing, means());
-        let missing = other.act(|host, _, out| host.hold(&load, &load.shards, out));
+        let missing = other.act(|host, _, out| host.load(&load, &load.shards, out));
         assert_eq!(missing, Ok(vec![ShardId(0)]));
         other.act(|host, _, out| host.install(epoch(2), saved, out)).expect("it fits");
         assert_eq!(other.values(), NEW);
@@ -96,7 +96,7 @@ fn rollback_to_the_next_phase_keeps_its_means() {
     node.act(|host, now, out| host.cut(&command, now, out)).expect("this epoch");
     push_row(&mut node, conn, 0, 1, [9.0, 9.0, 1.0]);
     let load = load(2, (1, Sharing::Queue), 0, Some(cut(1)));
-    assert_eq!(node.act(|host, _, out| host.hold(&load, &load.shards, out)), Ok(vec![]));
+    assert_eq!(node.act(|host, _, out| host.load(&load, &load.shards, out)), Ok(vec![]));
     assert_eq!(node.values(), NEW);
     node.begin(2, Sharing::Queue);
     let mut without = NEW;

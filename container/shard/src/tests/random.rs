@@ -124,11 +124,11 @@ proptest! {
                     match base {
                         Some((of, step)) => {
                             // Another snapshot may have been taken since: the kept one is the base's.
-                            let lost = node.hold(count, sharing, step, Some(cut(of)));
+                            let lost = node.load(count, sharing, step, Some(cut(of)));
                             prop_assert!(!lost, "the base is in memory");
                         }
                         None => {
-                            node.hold(count, sharing, 0, None);
+                            node.load(count, sharing, 0, None);
                         }
                     }
                     last = None;

@@ -94,7 +94,7 @@ impl Copies {
             ..load(1, (0, sharing), 0, None)
         };
         for host in 1..count {
-            let held = copies.act(host, |set, _, out| set.hold(&load, &[], out));
+            let held = copies.act(host, |set, _, out| set.load(&load, &[], out));
             assert_eq!(held.expect("a later epoch"), []);
         }
         let all: Vec<_> = (0..count).collect();
@@ -120,16 +120,16 @@ impl Copies {
             let conn = copies.act(host, |set, _, out| set.connect(member(0), out));
             copies.conns.push(conn.expect("a member"));
         }
-        copies.hold(1, sharing, holders);
+        copies.load(1, sharing, holders);
         copies
     }
 
     /// A new epoch from initial values. The first holder is the primary.
-    fn hold(&mut self, count: u32, sharing: Sharing, holders: &[usize]) {
+    fn load(&mut self, count: u32, sharing: Sharing, holders: &[usize]) {
         let views = vec![view(1, 1, holders)];
         let load = LoadShards { views, ..load(count, (0, sharing), 0, None) };
         for &host in holders {
-            let held = self.act(host, |set, _, out| set.hold(&load, &load.shards, out));
+            let held = self.act(host, |set, _, out| set.load(&load, &load.shards, out));
             assert_eq!(held.expect("a later epoch"), [ShardId(0)]);
             let shard = Shard::initial(&self.config);
             let installed = self.act(host, |set, _, out| set.install(epoch(count), shard, out));

@@ -29,7 +29,7 @@ fn rollback_restores_the_state_of(optimizer: Optimizer) {
         node.values()
     };
     let expected = further(&mut node, conn);
-    assert!(!node.hold(2, Sharing::Queue, 0, Some(cut(1))), "from memory");
+    assert!(!node.load(2, Sharing::Queue, 0, Some(cut(1))), "from memory");
     assert_eq!(further(&mut node, conn), expected);
     let mut other = Node::from_saved(saved, Sharing::Queue, 0);
     other.config = node.config.clone();
@@ -47,9 +47,9 @@ fn only_the_snapshot_of_the_base_is_restored() {
     node.push(conn, whole(0, 0), &[-1.0]);
     node.cut(2, CutAt::Barriers(vec![]));
     node.push(conn, whole(0, 1), &[-1.0]);
-    assert!(!node.hold(2, Sharing::Queue, 0, Some(cut(1))));
+    assert!(!node.load(2, Sharing::Queue, 0, Some(cut(1))));
     assert_eq!(node.value(0), 0.0);
-    assert!(node.hold(3, Sharing::Queue, 0, Some(cut(2))), "cut 2 was dropped by the rollback");
+    assert!(node.load(3, Sharing::Queue, 0, Some(cut(2))), "cut 2 was dropped by the rollback");
 }
 
 /// The ApplicationMaster may die between committing a cut and saying so.
@@ -59,10 +59,10 @@ fn uncommitted_snapshot_of_the_base_is_restored() {
     let conn = node.connect(0);
     node.cut(1, CutAt::Barriers(vec![]));
     node.push(conn, whole(0, 0), &[-1.0]);
-    assert!(!node.hold(2, Sharing::Queue, 0, Some(cut(1))));
+    assert!(!node.load(2, Sharing::Queue, 0, Some(cut(1))));
     assert_eq!((node.value(0), node.query(conn, 0).0), (0.0, 0));
     node.push(conn, whole(0, 0), &[-1.0]);
-    assert!(!node.hold(3, Sharing::Queue, 0, Some(cut(1))), "again");
+    assert!(!node.load(3, Sharing::Queue, 0, Some(cut(1))), "again");
     assert_eq!(node.value(0), 0.0);
 }
 
@@ -76,7 +76,7 @@ fn snapshot_at_another_step_is_dropped_for_the_file() {
     node.cut(1, CutAt::Steps(Step(1)));
     node.cut_end(1, true);
     let load = load(2, (0, LANES), 2, Some(cut(1)));
-    let missing = node.act(|host, _, out| host.hold(&load, &load.shards, out));
+    let missing = node.act(|host, _, out| host.load(&load, &load.shards, out));
     assert_eq!(missing, Ok(vec![ShardId(0)]));
     assert!(!node.host.is_whole());
     assert_eq!(node.host.epoch(), epoch(2), "the host is in the epoch");
@@ -92,7 +92,7 @@ fn frames_of_another_epoch_are_rejected() {
     let conn = node.connect(0);
     let old = node.header(Kind::Done, whole(0, 0));
     node.push(conn, whole(0, 0), &[-1.0]);
-    node.hold(2, LANES, 0, None);
+    node.load(2, LANES, 0, None);
     assert_eq!(node.send(conn, &old, &[], &[]).map(|reply| reply.status), Some(Status::WrongEpoch));
     assert_eq!(node.query(conn, 0), (0, 0, 0), "what was staged is dropped");
 }
@@ -104,7 +104,7 @@ fn epoch_is_entered_once() {
     let conn = node.connect(0);
     node.push(conn, whole(0, 0), &[-1.0]);
     let load = load(1, (0, Sharing::Lanes { lanes: 2 }), 0, None);
-    let again = node.act(|host, _, out| host.hold(&load, &load.shards, out));
+    let again = node.act(|host, _, out| host.load(&load, &load.shards, out));
     assert!(again.is_err());
     assert_eq!(node.query(conn, 0), (0, 1, flags::STAGED), "nothing was dropped");
 }
@@ -115,14 +115,14 @@ fn rollback_drops_parked_and_held_frames() {
     let mut node = Node::bsp(1);
     let conn = node.connect(0);
     assert_eq!(node.pull(conn, 1), None);
-    node.hold(2, LANES, 0, None);
+    node.load(2, LANES, 0, None);
     assert_eq!(node.later, [(conn, Kind::Refused, Status::WrongEpoch)]);
     let mut node = Node::asp();
     let conn = node.connect(0);
     node.cut(1, CutAt::Barriers(vec![member(0), member(1)]));
     node.barrier(conn, 1);
     node.push(conn, whole(0, 0), &[-1.0]);
-    node.hold(2, Sharing::Queue, 0, None);
+    node.load(2, Sharing::Queue, 0, None);
     assert_eq!((node.value(0), node.snapped()), (0.0, vec![]));
     assert_eq!(node.push(conn, whole(0, 0), &[-1.0]), Some(Status::Ok), "no cut holds it back");
 }
@@ -155,14 +155,18 @@ fn cut_of_an_earlier_phase_starts_the_next_one() {
     node.task_done(conn, 0);
     node.cut(1, CutAt::Barriers(vec![]));
     node.cut_end(1, true);
-    let hold = |node: &mut Node, count, no, sharing, step| {
+    let load_from = |node: &mut Node, count, no, sharing, step| {
         let load = load(count, (no, sharing), step, Some(cut(1)));
-        node.act(|host, _, out| host.hold(&load, &load.shards, out))
+        node.act(|host, _, out| host.load(&load, &load.shards, out))
     };
-    assert_eq!(hold(&mut node, 2, 1, Sharing::Queue, 0), Ok(vec![]));
+    assert_eq!(load_from(&mut node, 2, 1, Sharing::Queue, 0), Ok(vec![]));
     assert_eq!((node.value(0), node.query(conn, 0)), (1.0, (0, 0, 0)));
     let missing = Ok(vec![ShardId(0)]);
-    assert_eq!(hold(&mut node, 3, 0, LANES, 0), missing, "saved as a queue: the file is asked for");
+    assert_eq!(
+        load_from(&mut node, 3, 0, LANES, 0),
+        missing,
+        "saved as a queue: the file is asked for"
+    );
 }
 
 #[test]
@@ -170,7 +174,7 @@ fn frames_get_not_ready_until_the_shard_is_installed() {
     let mut node = Node::asp();
     let conn = node.connect(0);
     let load = load(2, (0, Sharing::Queue), 0, None);
-    let missing = node.act(|host, _, out| host.hold(&load, &load.shards, out));
+    let missing = node.act(|host, _, out| host.load(&load, &load.shards, out));
     assert_eq!(missing, Ok(vec![ShardId(0)]));
     assert_eq!(node.push(conn, whole(0, 0), &[-1.0]), Some(Status::NotReady));
     let shard = Shard::new(&node.config);

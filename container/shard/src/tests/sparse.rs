@@ -144,7 +144,7 @@ fn rollback_removes_younger_rows() {
         };
         let expected = further(&mut node, conn);
         assert_eq!(expected.2, 3000);
-        assert!(!node.hold(2, Sharing::Queue, 0, Some(cut(1))), "from memory");
+        assert!(!node.load(2, Sharing::Queue, 0, Some(cut(1))), "from memory");
         assert_eq!(all(&node), at_cut);
         assert_eq!(further(&mut node, conn), expected);
         let mut other = Node::from_saved(saved, Sharing::Queue, 0);
@@ -210,7 +210,7 @@ proptest! {
                 1 if kept.is_some() => {
                     let (number, rows, at) = kept.clone().expect("checked");
                     epochs += 1;
-                    prop_assert!(!node.hold(epochs, Sharing::Queue, 0, Some(cut(number))), "from memory");
+                    prop_assert!(!node.load(epochs, Sharing::Queue, 0, Some(cut(number))), "from memory");
                     conn = node.connect(0);
                     (model, step) = (rows, at);
                 }

@@ -200,7 +200,7 @@ fn s8_clocks_do_not_outlive_the_epoch() {
     let [t0, t1] = node.two([7, 6]);
     assert_eq!(node.pull(t0, 7), None);
     let in_flight = node.clock_header(7, true);
-    node.hold(2, sharing, 0, None);
+    node.load(2, sharing, 0, None);
     let reply = node.send(t1, &in_flight, &[], &[]).map(|reply| reply.status);
     assert_eq!(reply, Some(Status::WrongEpoch));
     assert!(!node.granted(t0), "the pull is gone");

@@ -102,7 +102,7 @@ fn backup_is_reported_after_the_time_that_is_set() {
     let mut copies = asp(2);
     copies.hosts[0]
         .set_replication_limits(ReplicationLimits { lag, ..ReplicationLimits::default() });
-    copies.hold(2, Sharing::Queue, &[0, 1]);
+    copies.load(2, Sharing::Queue, &[0, 1]);
     copies.push(0, 1, whole(0, 0), -1.0);
     assert_eq!(copies.hosts[0].deadline(), Some(copies.now + lag));
     copies.now += lag;
@@ -347,7 +347,7 @@ fn rollback_begins_again_with_the_first_term() {
     copies.push(0, 1, whole(0, 0), -1.0);
     copies.replicate(0, 1);
     copies.promote(1, 5);
-    copies.hold(2, Sharing::Queue, &[0, 1]);
+    copies.load(2, Sharing::Queue, &[0, 1]);
     let state = copies.state(1);
     assert_eq!((state.term, state.number, state.primary), (Term(1), 0, false));
     copies.push(0, 2, whole(0, 0), -1.0);
@@ -360,7 +360,7 @@ fn entry_of_an_earlier_epoch_is_refused() {
     let mut copies = asp(2);
     copies.push(0, 1, whole(0, 0), -1.0);
     let entry = copies.entries(0, 1, 1).remove(0);
-    copies.hold(2, Sharing::Queue, &[0, 1]);
+    copies.load(2, Sharing::Queue, &[0, 1]);
     assert_eq!(copies.give(0, 1, &entry), Flow::Taken);
     assert_eq!(copies.back[0].2.status, Status::WrongEpoch);
     assert_eq!(copies.state(1).number, 0);
@@ -404,7 +404,7 @@ fn shards_without_views_have_no_replicas() {
     let mut set = ShardSet::of(pserver(0), 0);
     let load = load(1, (0, Sharing::Queue), 0, None);
     let mut out = Vec::new();
-    set.hold(&load, &load.shards, &mut out).expect("a later epoch");
+    set.load(&load, &load.shards, &mut out).expect("a later epoch");
     set.install(epoch(1), Shard::initial(&config(SGD)), &mut out).expect("it fits");
     assert!(set.peers().is_empty() && set.deadline().is_none() && set.settle(1));
     assert_eq!(set.states()[0].replica, None);
@@ -417,7 +417,7 @@ fn frames_wait_when_backups_owe_more_than_is_set() {
     let mut copies = Copies::new(2, Sharing::Queue, config(SGD));
     let limits = ReplicationLimits { unacknowledged_bytes: 0, ..ReplicationLimits::default() };
     copies.hosts[0].set_replication_limits(limits);
-    copies.hold(2, Sharing::Queue, &[0, 1]);
+    copies.load(2, Sharing::Queue, &[0, 1]);
     copies.push(0, 1, whole(0, 0), -1.0);
     copies.push(0, 2, whole(0, 1), -1.0);
     assert_eq!(copies.state(0).number, 1, "the backup owes the first one");
