@@ -277,8 +277,8 @@ impl ControlMachine {
                         return self.report(Report::Fatal {
                             failure: Failure::new(
                                 ErrorClass::Input,
-                                "data.train, data.test: the files have changed since the job began, and no checkpoint \
-                                 exists yet: submit the job again",
+                                "data.train, data.test: the files have changed since the job \
+                                 began, and no checkpoint exists yet: submit the job again",
                             ),
                         });
                     }
@@ -431,7 +431,8 @@ mod tests {
         let outputs = machine.on(line(2, 0, Some(welcome("bb"))), 2);
         let fatal = outputs.iter().any(|output| match output {
             Output::Send(line) => {
-                matches!(&line.report, Report::Fatal { failure } if failure.class == ErrorClass::Input)
+                let input = ErrorClass::Input;
+                matches!(&line.report, Report::Fatal { failure } if failure.class == input)
             }
             _ => false,
         });
@@ -547,9 +548,7 @@ mod tests {
         let mut machine = connected(0);
         let refused = Command::Refused { reason: "superseded".into() };
         let outputs = machine.on(line(1, 0, Some(refused)), 1);
-        assert!(
-            matches!(&outputs[..], [Output::Exit(exit)] if exit.code() == ContainerExitCode::Refused),
-            "{outputs:?}"
-        );
+        let [Output::Exit(exit)] = &outputs[..] else { panic!("{outputs:?}") };
+        assert_eq!(exit.code(), ContainerExitCode::Refused);
     }
 }

@@ -37,7 +37,14 @@ pub enum RequestError {
         key: u64,
     },
     /// Rows of a sparse table are named by positions, those of a dense one never are.
-    #[error("table {table} is {}", if *is_sparse { "sparse: its rows are named by positions" } else { "dense: it has no positions" })]
+    #[error(
+        "table {table} is {}",
+        if *is_sparse {
+            "sparse: its rows are named by positions"
+        } else {
+            "dense: it has no positions"
+        }
+    )]
     Kind {
         /// The table.
         table: TableId,

@@ -297,7 +297,9 @@ mod tests {
                         prop_assert_eq!(piece.start, r.start + piece.rows.start as u64);
                         (piece.start, r.start + piece.rows.end as u64 - 1)
                     }
-                    Rows::Keys(k) => (u64::from(k[piece.rows.start]), u64::from(k[piece.rows.end - 1])),
+                    Rows::Keys(k) => {
+                        (u64::from(k[piece.rows.start]), u64::from(k[piece.rows.end - 1]))
+                    }
                     Rows::Positions(_) => unreachable!("the table is dense"),
                 };
                 prop_assert!(held.contains(&first) && held.contains(&last));

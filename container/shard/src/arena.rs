@@ -249,7 +249,8 @@ mod tests {
 
     fn op() -> impl Strategy<Value = Op> {
         prop_oneof![
-            8 => (0usize..16 * UNIT, 1usize..600, -1.0f32..1.0).prop_map(|(a, n, v)| Op::Write(a, n, v)),
+            8 => (0usize..16 * UNIT, 1usize..600, -1.0f32..1.0)
+                .prop_map(|(a, n, v)| Op::Write(a, n, v)),
             2 => Just(Op::Snap),
             3 => (1usize..5).prop_map(Op::Save),
             1 => Just(Op::SaveAgain),
@@ -264,7 +265,10 @@ mod tests {
     proptest! {
         /// Compared with whole copies: saved and restored content is that of the cut, and no copy leaks.
         #[test]
-        fn snapshots_agree_with_whole_copies(ops in prop::collection::vec(op(), 1..80), slots in 0usize..24) {
+        fn snapshots_agree_with_whole_copies(
+            ops in prop::collection::vec(op(), 1..80),
+            slots in 0usize..24,
+        ) {
             const LEN: usize = 16 * UNIT;
             let mut arena = Arena::new(LEN, memory(16, slots));
             let mut cells = vec![0.0f32; LEN];
@@ -275,7 +279,8 @@ mod tests {
                 match op {
                     Op::Write(at, len, value) => {
                         let range = at..(at + len).min(LEN);
-                        if let Ok(live) = arena.write(std::iter::once(range.clone()), units_of(range.len())) {
+                        let units = units_of(range.len());
+                        if let Ok(live) = arena.write(std::iter::once(range.clone()), units) {
                             live[range.clone()].fill(value);
                             cells[range].fill(value);
                         } else {

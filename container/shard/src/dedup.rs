@@ -297,7 +297,12 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), memory in memory(), at in 0usize..200, byte: u8) {
+        fn arbitrary_bytes_do_not_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            memory in memory(),
+            at in 0usize..200,
+            byte: u8,
+        ) {
             let _ = DedupState::decode(&bytes);
             let mut bytes = memory.encode();
             let at = at % bytes.len();

@@ -411,7 +411,8 @@ mod tests {
             index.remove(rows[first..].iter().copied(), |row| row as usize >= first);
             expected.retain(|_, row| (*row as usize) < first);
             check(&index, &rows, &expected);
-            prop_assert!(rows[first..].iter().all(|p| index.find(*p, |row| rows[row as usize]).is_none()));
+            let is_found = |p: &_| index.find(*p, |row| rows[row as usize]).is_some();
+            prop_assert!(!rows[first..].iter().any(is_found));
         }
     }
 }

@@ -382,8 +382,10 @@ mod tests {
         /// Keyed and dense sums have the same bits, step after step.
         #[test]
         fn sums_agree_with_a_plain_array(
-            steps in prop::collection::vec(prop::collection::vec(
-                (prop::collection::btree_set(0u32..ROWS as u32, 0..200), prop::bool::weighted(0.1)), 1..6), 1..4),
+            steps in prop::collection::vec(prop::collection::vec((
+                prop::collection::btree_set(0u32..ROWS as u32, 0..200),
+                prop::bool::weighted(0.1),
+            ), 1..6), 1..4),
             cols in 1u32..4,
             rows_max in 1usize..300,
         ) {
@@ -397,8 +399,9 @@ mod tests {
                         true => (10 * n as u32..10 * n as u32 + keys.len() as u32).collect(),
                         false => keys.iter().copied().collect(),
                     };
+                    let len = keys.len() * cols as usize;
                     let gradient: Vec<f32> =
-                        (0..keys.len() * cols as usize).map(|i| 0.1 * (i + n) as f32 - 3.0).collect();
+                        (0..len).map(|i| 0.1 * (i + n) as f32 - 3.0).collect();
                     for (key, row) in keys.iter().zip(gradient.chunks(cols as usize)) {
                         named.insert(*key);
                         for (sum, g) in plain[*key as usize * cols as usize..].iter_mut().zip(row) {

@@ -355,13 +355,16 @@ mod tests {
 
         #[test]
         fn bytes_are_the_same_for_any_split(
-            sizes in prop::collection::vec(prop_oneof![0usize..200, 7_000usize..9_000, 60_000usize..200_000], 1..6),
+            sizes in prop::collection::vec(
+                prop_oneof![0usize..200, 7_000usize..9_000, 60_000usize..200_000],
+                1..6,
+            ),
             piece in prop_oneof![1usize..40, 1_000usize..300_000],
             read in prop_oneof![1usize..100, 10_000usize..300_000],
         ) {
             let (mut from, mut to) = pair();
-            let parts: Vec<Vec<u8>> =
-                sizes.iter().zip(1u8..).map(|(&size, n)| (0..size).map(|i| (i as u8) ^ n).collect()).collect();
+            let part = |(&size, n): (&usize, u8)| (0..size).map(|i| (i as u8) ^ n).collect();
+            let parts: Vec<Vec<u8>> = sizes.iter().zip(1u8..).map(part).collect();
             let sent = parts.concat();
             let mut wire = Vec::new();
             let mut taken = 0;
@@ -385,7 +388,11 @@ mod tests {
         }
 
         #[test]
-        fn one_changed_byte_is_found(size in 1usize..70_000, at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        fn one_changed_byte_is_found(
+            size in 1usize..70_000,
+            at in any::<prop::sample::Index>(),
+            bit in 0u8..8,
+        ) {
             let (mut from, mut to) = pair();
             let mut wire = sealed(&mut from, &vec![5; size]);
             let at = at.index(wire.len());

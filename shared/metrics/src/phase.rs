@@ -393,7 +393,10 @@ mod tests {
     proptest! {
         #[test]
         fn merging_does_not_depend_on_the_order(
-            tasks in proptest::collection::vec((0u64..100, -1e3f64..1e3, -5.0f64..5.0, any::<bool>()), 1..20)
+            tasks in proptest::collection::vec(
+                (0u64..100, -1e3f64..1e3, -5.0f64..5.0, any::<bool>()),
+                1..20,
+            )
         ) {
             let of = |(n, task): (usize, &(u64, f64, f64, bool))| {
                 let mut regression = RegressionSums::default();

@@ -8,7 +8,8 @@ use crate::kind::OptimizerKind;
 
 pub(crate) const KIND: OptimizerKind = OptimizerKind {
     name: "least",
-    doc: "a pushed row replaces the row if its first column is less; if that is equal, the second column decides, and so on",
+    doc:
+        "a pushed row replaces the row if its first column is less; if that is equal, the second column decides, and so on",
     parameters: &[],
     state: &[],
     gradient: None,

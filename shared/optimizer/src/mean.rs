@@ -9,7 +9,8 @@ use crate::kind::OptimizerKind;
 
 pub(crate) const KIND: OptimizerKind = OptimizerKind {
     name: "mean",
-    doc: "pushes are added up; when the pass ends, a row becomes its sums divided by the sum of its last column, which becomes that sum; a row whose last column is 0 then keeps its other columns",
+    doc:
+        "pushes are added up; when the pass ends, a row becomes its sums divided by the sum of its last column, which becomes that sum; a row whose last column is 0 then keeps its other columns",
     parameters: &[],
     state: &["sum", "low"],
     gradient: None,
@@ -37,8 +38,8 @@ impl Arithmetic for Mean {
     }
 
     fn end_pass(&self, values: &mut [f32], [sum, low]: [&mut [f32]; 2], cols: usize) {
-        let rows = values.chunks_exact_mut(cols).zip(sum.chunks_exact(cols)).zip(low.chunks_exact(cols));
-        for ((values, sum), low) in rows {
+        let sums = sum.chunks_exact(cols).zip(low.chunks_exact(cols));
+        for (values, (sum, low)) in values.chunks_exact_mut(cols).zip(sums) {
             let total = |col: usize| f64::from(sum[col]) + f64::from(low[col]);
             let count = total(cols - 1);
             values[cols - 1] = count as f32;

@@ -227,7 +227,8 @@ mod tests {
                 let [first, second] = &mut single.state;
                 let own = |state: &mut Vec<f32>| if state.is_empty() { 0..0 } else { i..i + 1 };
                 let (a, b) = (own(first), own(second));
-                narrow.apply(&mut single.values[i..=i], [&mut first[a], &mut second[b]], &[*sum], rows);
+                let state = [&mut first[a], &mut second[b]];
+                narrow.apply(&mut single.values[i..=i], state, &[*sum], rows);
             }
             prop_assert_eq!(whole.bits(), single.bits());
             prop_assert_eq!(plain.bits(), single.bits());
@@ -240,7 +241,8 @@ mod tests {
             exponent in 0u32..10,
         ) {
             let rows = 1u64 << exponent;
-            let mean = Rule::new(&Optimizer::ftrl(0.5, 1.0, 0.0, 0.0).with_gradient(GradientKind::Mean), 0.0);
+            let mean = Optimizer::ftrl(0.5, 1.0, 0.0, 0.0).with_gradient(GradientKind::Mean);
+            let mean = Rule::new(&mean, 0.0);
             let sum = Rule::new(&Optimizer::ftrl(0.5, rows as f64, 0.0, 0.0), 0.0);
             let (mut a, mut b) = ([[0.0f32]; 3], [[0.0f32]; 3]);
             for g in gradients {

@@ -585,7 +585,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_to_an_error_or_to_what_encodes_the_same(mut bytes in prop::collection::vec(any::<u8>(), HEADER_BYTES), fix in any::<bool>()) {
+        fn any_bytes_decode_to_an_error_or_to_what_encodes_the_same(
+            mut bytes in prop::collection::vec(any::<u8>(), HEADER_BYTES),
+            fix in any::<bool>(),
+        ) {
             if fix {
                 bytes[0..4].copy_from_slice(&MAGIC);
                 bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());

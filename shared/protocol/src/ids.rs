@@ -13,7 +13,8 @@ macro_rules! number_id {
     ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
         $(#[$doc])*
         #[derive(
-            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash,
+            Serialize, Deserialize,
         )]
         #[serde(transparent)]
         pub struct $name(pub $inner);
@@ -25,7 +26,8 @@ macro_rules! number_id {
             /// When the number is the highest of its type, which no job reaches by counting.
             #[must_use]
             pub fn next(self) -> Self {
-                Self(self.0.checked_add(1).expect("ids are counted up one by one and never exhausted"))
+                let next = self.0.checked_add(1);
+                Self(next.expect("ids are counted up one by one and never exhausted"))
             }
         }
 

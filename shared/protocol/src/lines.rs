@@ -70,7 +70,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lines_come_out_whole_however_they_arrive(lines in prop::collection::vec("[a-z{}]{1,20}", 0..8), cut in 1usize..7) {
+        fn lines_come_out_whole_however_they_arrive(
+            lines in prop::collection::vec("[a-z{}]{1,20}", 0..8),
+            cut in 1usize..7,
+        ) {
             let stream: String = lines.iter().map(|line| format!("{line}\n")).collect();
             let mut buffer = LineBuffer::default();
             let mut out = Vec::new();

@@ -551,7 +551,10 @@ impl Scene {
     #[must_use]
     pub fn snapped(&self, number: u32) -> Vec<usize> {
         let cut = self.cut_id(number);
-        let is = |report: &ShardReport| matches!(report, ShardReport::SnapshotTaken { cut: of, .. } if *of == cut);
+        let is = |report: &ShardReport| match report {
+            ShardReport::SnapshotTaken { cut: of, .. } => *of == cut,
+            _ => false,
+        };
         self.reports.iter().filter(|(_, report)| is(report)).map(|(shard, _)| *shard).collect()
     }
 

@@ -68,7 +68,8 @@ impl LogFields {
     fn new_span(&self) -> Span {
         let (attempt, epoch) =
             (self.attempt.map(tracing::field::display), self.epoch.map(tracing::field::display));
-        tracing::info_span!(parent: None, "container", job = self.job, attempt, epoch, slot = %self.slot)
+        let (job, slot) = (&self.job, &self.slot);
+        tracing::info_span!(parent: None, "container", job, attempt, epoch, %slot)
     }
 }
 

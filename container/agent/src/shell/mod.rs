@@ -256,8 +256,9 @@ impl ControlThread {
             return None;
         }
         let log = self.hooks.log.span();
-        tracing::info!(parent: &log, address = %found.address, newest_attempt = found.attempt.0, "am_found");
         let attempt = found.attempt;
+        let newest_attempt = attempt.0;
+        tracing::info!(parent: &log, address = %found.address, newest_attempt, "am_found");
         self.leader = Some(found);
         Some(attempt)
     }

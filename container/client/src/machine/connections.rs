@@ -122,8 +122,9 @@ impl Endpoints {
 
     /// The next connection to open, which counts as being opened from now on.
     pub(super) fn next_to_open(&mut self, now_ms: u64) -> Option<SocketAddr> {
-        let due = |endpoint: &Endpoint| matches!(endpoint.state, State::Waiting { until_ms } if until_ms <= now_ms);
-        let (&address, endpoint) = self.0.iter_mut().find(|(_, endpoint)| due(endpoint))?;
+        let due =
+            |state: &State| matches!(state, State::Waiting { until_ms } if *until_ms <= now_ms);
+        let (&address, endpoint) = self.0.iter_mut().find(|(_, endpoint)| due(&endpoint.state))?;
         endpoint.state = State::Opening;
         Some(address)
     }

@@ -452,18 +452,25 @@ proptest! {
         let keys: Vec<u32> = picks.into_iter().collect();
         world.pull(1, PullAt::Now, Rows::Keys(keys.clone()));
         let mut frames: Vec<_> = (0..2)
-            .flat_map(|n| std::iter::from_fn(|| world.machine.next_frame(endpoint(n))).collect::<Vec<_>>())
+            .flat_map(|n| {
+                let next = || world.machine.next_frame(endpoint(n));
+                std::iter::from_fn(next).collect::<Vec<_>>()
+            })
             .collect();
         if backwards {
             frames.reverse();
         }
         for frame in frames {
-            let values: Vec<f32> = frame.payload.key_words().iter().flat_map(|&k| [k as f32, -(k as f32)]).collect();
+            let keys = frame.payload.key_words();
+            let values: Vec<f32> =
+                keys.iter().flat_map(|&k| [k as f32, -(k as f32)]).collect();
             let mut reply = frame.header.reply(Kind::Values, Status::Ok);
             reply.value_bytes = values.len() as u32 * 4;
             world.machine.frame_with(endpoint(frame.header.shard.0 as u16), &reply, &values, 0);
         }
-        let Some(ClientEvent::Pulled { items, .. }) = world.event() else { panic!("all answers came") };
+        let Some(ClientEvent::Pulled { items, .. }) = world.event() else {
+            panic!("all answers came")
+        };
         let expected: Vec<f32> = keys.iter().flat_map(|&k| [k as f32, -(k as f32)]).collect();
         prop_assert_eq!(&items[0].values, &expected);
         prop_assert_eq!(&items[0].rows, &Rows::Keys(keys));
@@ -843,7 +850,10 @@ fn mismatched_reply_is_a_fault() {
 proptest! {
     #[test]
     fn arbitrary_replies_do_not_panic(
-        answers in prop::collection::vec((0u64..40, 0u16..4, 32u16..36, 0u16..15, 0u64..3, 0u16..256, 0u32..3), 0..200),
+        answers in prop::collection::vec(
+            (0u64..40, 0u16..4, 32u16..36, 0u16..15, 0u64..3, 0u16..256, 0u32..3),
+            0..200,
+        ),
     ) {
         let mut world = World::new();
         world.hold(TASK);
@@ -862,7 +872,8 @@ proptest! {
             header.step = Step(step);
             header.flags = flags;
             header.value_bytes = values * 32;
-            world.machine.frame_with(endpoint(shard / 2), &header, &vec![0.0; values as usize * 8], world.now_ms);
+            let values = vec![0.0; values as usize * 8];
+            world.machine.frame_with(endpoint(shard / 2), &header, &values, world.now_ms);
             if let Some(due) = world.machine.next_deadline() {
                 world.now_ms = world.now_ms.max(due);
                 world.machine.timer(world.now_ms);

@@ -73,7 +73,8 @@ pub(super) async fn run(state: Rc<ClientState>, connection: NewConnection) {
         }
         Ok(_) => return,
         Err(error) => {
-            tracing::debug!(%endpoint, error = &error as &dyn std::error::Error, "data_connection_not_opened");
+            let cause = &error as &dyn std::error::Error;
+            tracing::debug!(%endpoint, error = cause, "data_connection_not_opened");
             error.how()
         }
     };

@@ -188,7 +188,10 @@ proptest! {
     /// Any pushes, cuts and rollbacks leave what a map would hold; and BSP's sums by position are those of ASP in order.
     #[test]
     fn rows_agree_with_a_map(
-        pushes in prop::collection::vec((prop::collection::btree_set(0u64..60, 1..20), 0u8..10), 1..40),
+        pushes in prop::collection::vec(
+            (prop::collection::btree_set(0u64..60, 1..20), 0u8..10),
+            1..40,
+        ),
     ) {
         use std::collections::BTreeMap;
         let mut node = Node::with(Sharing::Queue, sparse(100, TableFull::Fail, SGD));
@@ -210,12 +213,14 @@ proptest! {
                 1 if kept.is_some() => {
                     let (number, rows, at) = kept.clone().expect("checked");
                     epochs += 1;
-                    prop_assert!(!node.load(epochs, Sharing::Queue, 0, Some(cut(number))), "from memory");
+                    let is_missing = node.load(epochs, Sharing::Queue, 0, Some(cut(number)));
+                    prop_assert!(!is_missing, "from memory");
                     conn = node.connect(0);
                     (model, step) = (rows, at);
                 }
                 _ => {
-                    prop_assert_eq!(node.push_positions(conn, whole(0, step), &positions, -0.25), Some(Status::Ok));
+                    let pushed = node.push_positions(conn, whole(0, step), &positions, -0.25);
+                    prop_assert_eq!(pushed, Some(Status::Ok));
                     step += 1;
                     for position in positions {
                         let row = model.entry(position).or_insert_with(|| initial(position));

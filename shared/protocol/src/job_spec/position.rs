@@ -106,7 +106,9 @@ mod tests {
                 prop_assert_eq!(shard_of_position(edge, shards), shard);
             }
             match own.end().checked_add(1) {
-                Some(next) => prop_assert_eq!(shard_of_position(next, shards), ShardId(shard.0 + 1)),
+                Some(next) => {
+                    prop_assert_eq!(shard_of_position(next, shards), ShardId(shard.0 + 1));
+                }
                 None => prop_assert_eq!(shard.0, shards - 1),
             }
         }

@@ -150,7 +150,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_are_disjoint_cover_the_table_and_are_even(rows in 1u64..100_000, shards in 1u32..300) {
+        fn ranges_are_disjoint_cover_the_table_and_are_even(
+            rows in 1u64..100_000,
+            shards in 1u32..300,
+        ) {
             let mut next = 0;
             for s in 0..shards {
                 let range = shard_rows(rows, ShardId(s), shards);
@@ -162,7 +165,11 @@ mod tests {
         }
 
         #[test]
-        fn every_row_is_in_the_range_of_its_shard(rows in 1u64..=u64::from(u32::MAX), at in 0.0f64..1.0, shards in 1u32..5000) {
+        fn every_row_is_in_the_range_of_its_shard(
+            rows in 1u64..=u64::from(u32::MAX),
+            at in 0.0f64..1.0,
+            shards in 1u32..5000,
+        ) {
             let row = ((rows as f64 * at) as u64).min(rows - 1);
             let shard = shard_of_row(rows, row, shards);
             prop_assert!(shard_rows(rows, shard, shards).contains(&row));

@@ -218,7 +218,8 @@ impl FromStr for Every {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        const EXPECTED: &str = "\"auto\", or a duration, a number of passes or of steps above 0, such as \"10min\", \"2 passes\" or \"500 steps\"";
+        const EXPECTED: &str = "\"auto\", or a duration, a number of passes or of steps above 0, \
+                                such as \"10min\", \"2 passes\" or \"500 steps\"";
         if text == "auto" {
             return Ok(Self::Auto);
         }
@@ -465,10 +466,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_prints_parses_to_the_same(bytes in 0u64..1 << 53, ms in 1u64..86_400_000, n in 1u32..) {
+        fn what_prints_parses_to_the_same(
+            bytes in 0u64..1 << 53,
+            ms in 1u64..86_400_000,
+            n in 1u32..,
+        ) {
             prop_assert_eq!(Bytes(bytes).to_string().parse(), Ok(Bytes(bytes)));
             prop_assert_eq!(DurationMs(ms).to_string().parse(), Ok(DurationMs(ms)));
-            for every in [Every::Auto, Every::Time(DurationMs(ms)), Every::Passes(n), Every::Steps(u64::from(n))] {
+            let steps = Every::Steps(u64::from(n));
+            for every in [Every::Auto, Every::Time(DurationMs(ms)), Every::Passes(n), steps] {
                 prop_assert_eq!(every.to_string().parse(), Ok(every));
             }
         }

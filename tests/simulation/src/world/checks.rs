@@ -560,7 +560,10 @@ impl World {
             | Command::Begin(BeginPhase { epoch, .. }) => *epoch,
             _ => return Ok(()),
         };
-        let known = |record: &Record| matches!(record, Record::Restore { epoch: known, .. } if *known == epoch);
+        let known = |record: &Record| match record {
+            Record::Restore { epoch: known, .. } => *known == epoch,
+            _ => false,
+        };
         if self.durable.journal.iter().any(known) {
             Ok(())
         } else {

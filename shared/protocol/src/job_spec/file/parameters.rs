@@ -91,7 +91,8 @@ const STEPS_MAX: i128 = 1 << 53;
 
 /// How the rows of a table begin.
 fn initialiser(raw: &Raw) -> Result<Initialiser, String> {
-    const EXPECTED: &str = "expected \"zero\", { constant = 0.5 }, { uniform = [-0.1, 0.1] } or { normal = [0, 0.05] }";
+    const EXPECTED: &str = "expected \"zero\", { constant = 0.5 }, \
+                            { uniform = [-0.1, 0.1] } or { normal = [0, 0.05] }";
     if let RawValue::Text(word) = &raw.value {
         return if word == "zero" { Ok(Initialiser::Zero) } else { Err(EXPECTED.to_owned()) };
     }

@@ -256,7 +256,8 @@ mod tests {
     fn a_final_key_keeps_the_sites_value() {
         let other = format!("{JOB}[yarn]\nqueue = \"mine\"\n");
         let message = refused(SITE, &other, &[]);
-        let is_final = "is final (/etc/heddle/heddle-defaults.toml:1); remove it here, the site's value is \"ml\"";
+        let is_final = "is final (/etc/heddle/heddle-defaults.toml:1); remove it here, \
+                        the site's value is \"ml\"";
         assert_eq!(message, format!("job.toml:7: yarn.queue = \"mine\": {is_final}"));
         let message = refused(SITE, JOB, &["yarn.queue=mine"]);
         assert_eq!(message, format!("--set yarn.queue=mine: yarn.queue = \"mine\": {is_final}"));

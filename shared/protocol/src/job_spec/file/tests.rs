@@ -416,8 +416,10 @@ proptest! {
         prop_oneof![
             Just("[data]\n"), Just("[[model.table]]\n"), Just("[model]\n"), Just("name"), Just("="),
             Just("\n"), Just("optimizer"), Just("{"), Just("}"), Just("kind"), Just("\"ftrl\""),
-            Just("["), Just("]"), Just(","), Just("."), Just("passes"), Just("-9223372036854775809"),
-            Just("1e400"), Just("nan"), Just("1979-05-27"), Just("\"\\u0000\""), Just("0xffffffffffffffffffff"),
+            Just("["), Just("]"), Just(","), Just("."), Just("passes"),
+            Just("-9223372036854775809"),
+            Just("1e400"), Just("nan"), Just("1979-05-27"), Just("\"\\u0000\""),
+            Just("0xffffffffffffffffffff"),
             Just("train"), Just("\"hdfs:///x\""), Just("features"), Just("18446744073709551616"),
         ], 0..60)
     ) {
