@@ -4,7 +4,7 @@ use heddle_protocol::ids::{PhaseNo, ShardId};
 use heddle_protocol::job_spec::TableSpec;
 
 use crate::content::ShardSection;
-use crate::sparse_rows::SparseLimits;
+use crate::sparse_rows::{SliceSetup, SparseLimits};
 use crate::tables::Tables;
 
 /// Configuration of a shard.
@@ -48,6 +48,7 @@ impl ShardConfig {
     }
 
     pub(crate) fn slices(&self) -> Tables {
-        Tables::new(&self.tables, (self.shard, self.shards), (self.sparse, self.seed))
+        let &Self { shard, shards, sparse: limits, seed, .. } = self;
+        Tables::new(&self.tables, SliceSetup { shard, shards, limits, seed })
     }
 }

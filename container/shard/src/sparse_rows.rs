@@ -62,6 +62,17 @@ impl Default for SparseLimits {
     }
 }
 
+/// What the slices of all tables of a shard have in common.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SliceSetup {
+    pub(crate) shard: ShardId,
+    /// Shards of the job.
+    pub(crate) shards: u32,
+    pub(crate) limits: SparseLimits,
+    /// Seed of initial values.
+    pub(crate) seed: u64,
+}
+
 /// Places of positions in the index, which spreads rows by their leading bits.
 ///
 /// Positions follow from keys alone, so chosen keys could share their leading bits, and with them one piece of the index.
@@ -106,12 +117,8 @@ pub(crate) struct SparseRows {
 }
 
 impl SparseRows {
-    pub(crate) fn new(
-        (shard, shards): (ShardId, u32),
-        limits: SparseLimits,
-        start: RowStart,
-        plane: Range<usize>,
-    ) -> Self {
+    pub(crate) fn new(setup: SliceSetup, start: RowStart, plane: Range<usize>) -> Self {
+        let SliceSetup { shard, shards, limits, seed: _ } = setup;
         let positions = shard_positions(shard, shards);
         let limits = SparseLimits { rows_max: limits.rows_max.min(ROWS_MAX), ..limits };
         Self {
@@ -181,7 +188,8 @@ impl SparseRows {
     pub(crate) fn rows_for_push(
         &mut self,
         cells: &[f32],
-        (positions, sums): (Positions<'_>, &[f32]),
+        positions: Positions<'_>,
+        sums: &[f32],
         is_whole: bool,
     ) -> Result<PushedRows, TableIsFull> {
         let mut found = self.found.take();
@@ -217,7 +225,8 @@ impl SparseRows {
         cells: &mut [f32],
         pushed: &PushedRows,
         planes: &[(&'static str, Range<usize>)],
-        (cols, rule): (usize, &Rule),
+        cols: usize,
+        rule: &Rule,
     ) {
         debug_assert_eq!(self.len, pushed.old_len);
         self.dropped += pushed.dropped;
@@ -254,7 +263,8 @@ impl SparseRows {
         &self,
         cells: &[f32],
         positions: Positions<'_>,
-        (values, cols): (Range<usize>, usize),
+        values: Range<usize>,
+        cols: usize,
         out: &mut Vec<f32>,
     ) {
         let plane = &cells[values];

@@ -286,18 +286,17 @@ impl DenseSums {
 
 #[cfg(test)]
 mod tests {
-    use heddle_protocol::ids::ShardId;
     use heddle_protocol::job_spec::{Optimizer, table::dense_table};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sparse_rows::SparseLimits;
+    use crate::sparse_rows::SliceSetup;
 
     const ROWS: u64 = 4000;
 
     fn table(cols: u32) -> TableSlice {
         let spec = dense_table(0, "t", ROWS, cols, Optimizer::add());
-        TableSlice::new(&spec, (ShardId(0), 1), (SparseLimits::default(), 0), 0)
+        TableSlice::new(&spec, SliceSetup { shards: 1, ..SliceSetup::default() }, 0)
     }
 
     /// All sums in order, taken `rows_max` at a time.
@@ -344,7 +343,7 @@ mod tests {
     #[test]
     fn least_rows_are_kept_by_key_and_by_range() {
         let spec = dense_table(0, "t", 8, 2, Optimizer::least());
-        let table = TableSlice::new(&spec, (ShardId(0), 1), (SparseLimits::default(), 0), 0);
+        let table = TableSlice::new(&spec, SliceSetup { shards: 1, ..SliceSetup::default() }, 0);
         let bits = |row: [f32; 2]| row.map(f32::to_bits).to_vec();
         for ranged in [false, true] {
             let mut sums = StepSums::default();

@@ -6,13 +6,12 @@
 use std::ops::Range;
 
 use heddle_protocol::frame::{Header, Status, flags};
-use heddle_protocol::ids::ShardId;
 use heddle_protocol::job_spec::{TableKind, TableSpec, shard_rows};
 
 use crate::arena::{Arena, units_of};
 use crate::copy_on_write::{Full, UNIT};
 use crate::sparse_rows::{
-    POSITION_CELLS, Positions, RowStart, SparseLimits, SparseRows, TableIsFull,
+    POSITION_CELLS, Positions, RowStart, SliceSetup, SparseRows, TableIsFull,
 };
 use heddle_optimizer::{Initialiser, Rule, prefetch_cells};
 
@@ -89,13 +88,9 @@ impl Target<'_> {
 }
 
 impl TableSlice {
-    /// The slice of `shard` of `shards`, with planes from cell `at` on. `seed` is that of initial values.
-    pub(crate) fn new(
-        spec: &TableSpec,
-        (shard, shards): (ShardId, u32),
-        (limits, seed): (SparseLimits, u64),
-        at: usize,
-    ) -> Self {
+    /// The slice of a shard, with planes from cell `at` on.
+    pub(crate) fn new(spec: &TableSpec, setup: SliceSetup, at: usize) -> Self {
+        let SliceSetup { shard, shards, limits, seed } = setup;
         let rows = match spec.kind {
             TableKind::Dense => shard_rows(spec.rows, shard, shards),
             TableKind::Sparse => 0..u64::from(limits.rows_max),
@@ -116,7 +111,7 @@ impl TableSlice {
         let sparse = (spec.kind == TableKind::Sparse).then(|| {
             next = positions.end.next_multiple_of(UNIT);
             let start = RowStart { init: spec.init, seed, table: spec.id };
-            Box::new(SparseRows::new((shard, shards), limits, start, positions))
+            Box::new(SparseRows::new(setup, start, positions))
         });
         Self {
             name: spec.name.clone(),
@@ -238,7 +233,7 @@ impl TableSlice {
                 });
                 let units_max = self.planes.len() * keys.len() * units_of(cols);
                 let cells = arena.write(touched, units_max)?;
-                self.apply_keys(cells, rule, (keys, sums), rows);
+                self.apply_keys(cells, rule, keys, sums, rows);
             }
             Target::Positions(positions) => {
                 let Some(mut sparse) = self.sparse.take() else {
@@ -291,7 +286,7 @@ impl TableSlice {
         }
         let cols = self.cols;
         let is_whole = self.filled.is_none();
-        let pushed = sparse.rows_for_push(arena.cells(), (positions, sums), is_whole)?;
+        let pushed = sparse.rows_for_push(arena.cells(), positions, sums, is_whole)?;
         let touched = self.planes.iter().flat_map(|(_, plane)| {
             pushed.rows.iter().filter(|row| **row < snapshot_rows).map(|&row| {
                 let at = plane.start + row as usize * cols;
@@ -305,9 +300,9 @@ impl TableSlice {
                 return Err(full.into());
             }
         };
-        sparse.create(cells, &pushed, &self.planes, (cols, &self.rule));
+        sparse.create(cells, &pushed, &self.planes, cols, &self.rule);
         let sums = pushed.kept.as_deref().unwrap_or(sums);
-        self.apply_keys(cells, rule, (&pushed.rows, sums), rows);
+        self.apply_keys(cells, rule, &pushed.rows, sums, rows);
         sparse.recycle(pushed);
         Ok(())
     }
@@ -344,7 +339,8 @@ impl TableSlice {
         &mut self,
         cells: &mut [f32],
         rule: &Rule,
-        (keys, sums): (&[u32], &[f32]),
+        keys: &[u32],
+        sums: &[f32],
         rows: u64,
     ) {
         let cols = self.cols;
@@ -416,8 +412,8 @@ impl TableSlice {
     /// Appends the values of the keyed rows to `out`, one row after the other. Keys of a sparse table are two words each.
     pub(crate) fn gather(&self, arena: &Arena, keys: &[u32], out: &mut Vec<f32>) {
         if let Some(sparse) = &self.sparse {
-            let values = (self.planes[0].1.clone(), self.cols);
-            return sparse.gather(arena.cells(), keys.as_chunks().0, values, out);
+            let values = self.planes[0].1.clone();
+            return sparse.gather(arena.cells(), keys.as_chunks().0, values, self.cols, out);
         }
         self.collect(&arena.cells()[self.planes[0].1.clone()], keys, out);
     }

@@ -5,13 +5,13 @@ use std::ops::Range;
 use heddle_optimizer::Initialiser;
 use heddle_protocol::control::SparseTableSize;
 use heddle_protocol::frame::{Header, Status, VALUE_BYTES_MAX};
-use heddle_protocol::ids::{ShardId, TableId};
+use heddle_protocol::ids::TableId;
 use heddle_protocol::job_spec::TableSpec;
 use heddle_protocol::job_spec::position::POSITIONS;
 
 use crate::content::ShardSection;
 use crate::frame::Frame;
-use crate::sparse_rows::{POSITION_CELLS, SparseLimits};
+use crate::sparse_rows::{POSITION_CELLS, SliceSetup};
 use crate::table::{TableSlice, Target};
 
 /// The slices, by table id.
@@ -21,15 +21,11 @@ pub(crate) struct Tables(Vec<TableSlice>);
 pub(crate) type CheckedGradient<'a> = Option<(usize, Target<'a>, &'a [f32])>;
 
 impl Tables {
-    /// The slices of `shard` of `shards`. `seed` is that of initial values.
-    pub(crate) fn new(
-        specs: &[TableSpec],
-        shard: (ShardId, u32),
-        sparse: (SparseLimits, u64),
-    ) -> Self {
+    /// The slices of a shard.
+    pub(crate) fn new(specs: &[TableSpec], setup: SliceSetup) -> Self {
         let mut at = 0;
         let slice = |spec| {
-            let table = TableSlice::new(spec, shard, sparse, at);
+            let table = TableSlice::new(spec, setup, at);
             at = table.end();
             table
         };

@@ -51,7 +51,8 @@ impl Checkpoints {
         &mut self,
         id: CutId,
         epoch: Epoch,
-        (shard, step): (ShardId, Step),
+        shard: ShardId,
+        step: Step,
         fleet: &Fleet,
         ctx: &mut Context,
     ) -> Option<CutEnded> {
@@ -77,7 +78,8 @@ impl Checkpoints {
         id: CutId,
         epoch: Epoch,
         slot: Slot,
-        (file, tables): (ShardFile, Vec<TableStatistics>),
+        file: ShardFile,
+        tables: Vec<TableStatistics>,
         ctx: &Context,
     ) -> Result<(), DifferingFiles> {
         let cut = self.matching(id, epoch, ctx).filter(|cut| cut.can_be_given_up());

@@ -109,7 +109,8 @@ impl Core {
     pub(super) fn shard_ended(
         &mut self,
         slot: Slot,
-        (epoch, phase): (Epoch, PhaseNo),
+        epoch: Epoch,
+        phase: PhaseNo,
         shard: ShardId,
         step: Step,
         sums: Option<RecordSums>,

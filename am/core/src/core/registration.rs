@@ -114,8 +114,8 @@ impl Core {
             for shard in state.shards.iter().filter(|shard| shard.ended) {
                 let of_phase = |counted: &CountedPhase| counted.phase == shard.phase;
                 let sums = shard.counted.filter(of_phase).map(|counted| counted.sums);
-                let at = (state.epoch, shard.phase);
-                self.shard_ended(slot, at, shard.shard, shard.step, sums);
+                let (epoch, phase) = (state.epoch, shard.phase);
+                self.shard_ended(slot, epoch, phase, shard.shard, shard.step, sums);
             }
         }
         self.checkpoints.order_again(slot, self.stage.map(), &self.fleet, &mut self.ctx);

@@ -122,7 +122,7 @@ impl Core {
                 }
             }
             Report::PhaseEnded { epoch, phase, shard, step, sums } => {
-                self.shard_ended(slot, (epoch, phase), shard, step, sums);
+                self.shard_ended(slot, epoch, phase, shard, step, sums);
             }
             other => debug_assert!(false, "not a report about shards: {other:?}"),
         }
@@ -136,16 +136,15 @@ impl Core {
                 None
             }
             Report::SnapshotTaken { cut, epoch, shard, step } if self.stage.holds(slot, shard) => {
-                let at = (shard, step);
-                self.checkpoints.snapped(cut, epoch, at, &self.fleet, &mut self.ctx)
+                self.checkpoints.snapped(cut, epoch, shard, step, &self.fleet, &mut self.ctx)
             }
             Report::CutAborted { cut, epoch, shard, step, reason }
                 if self.stage.holds(slot, shard) =>
             {
-                return self.shard_gave_up(slot, (cut, epoch), shard, step, &reason);
+                return self.shard_gave_up(slot, cut, epoch, shard, step, &reason);
             }
             Report::Saved { cut, epoch, file, tables } => {
-                return self.shard_saved(slot, (cut, epoch), file, tables);
+                return self.shard_saved(slot, cut, epoch, file, tables);
             }
             Report::SaveFailed { cut, epoch, shard, failure } if self.saves(slot, shard) => {
                 let failed = (slot, shard, failure);
@@ -171,7 +170,8 @@ impl Core {
     fn shard_gave_up(
         &mut self,
         slot: Slot,
-        (cut, epoch): (CutId, Epoch),
+        cut: CutId,
+        epoch: Epoch,
         shard: ShardId,
         step: Option<Step>,
         cause: &str,
@@ -181,7 +181,7 @@ impl Core {
         };
         if let Some(step) = step.filter(|_| given_up.phase == self.work.phase()) {
             self.work.saw_step(step, &self.ctx);
-            self.fleet.shard_at(slot, (epoch, given_up.phase), step);
+            self.fleet.shard_at(slot, epoch, given_up.phase, step);
         }
         if given_up.can_name_later_step && self.stage.is_working() {
             return self.checkpoints.name_later_step(&self.fleet, &mut self.ctx);
@@ -202,7 +202,7 @@ impl Core {
             }
             Report::TaskFinished { epoch, phase, cut, task, attempt, metrics } => {
                 if self.work.is_current(epoch, phase, &self.ctx) {
-                    self.task_finished(member, cut, (task, attempt), *metrics);
+                    self.task_finished(member, cut, task, attempt, *metrics);
                 }
             }
             Report::TaskSteps { phase, task, steps, metrics } => {
@@ -225,7 +225,7 @@ impl Core {
             }
             Report::TaskFailed { epoch, phase, task, attempt, retryable, failure } => {
                 if self.work.is_current(epoch, phase, &self.ctx) {
-                    self.task_failed(member, (task, attempt), retryable, &failure);
+                    self.task_failed(member, task, attempt, retryable, &failure);
                 }
             }
             Report::Withdrawn { tasks } => self.work.withdrawn(member, &tasks, &self.ctx),
@@ -261,7 +261,8 @@ impl Core {
         &mut self,
         member: Member,
         cut: CutId,
-        (task, attempt): (TaskId, TaskAttempt),
+        task: TaskId,
+        attempt: TaskAttempt,
         metrics: TaskMetrics,
     ) {
         let (fleet, ctx) = (&self.fleet, &mut self.ctx);
@@ -284,7 +285,8 @@ impl Core {
     fn task_failed(
         &mut self,
         member: Member,
-        (task, attempt): (TaskId, TaskAttempt),
+        task: TaskId,
+        attempt: TaskAttempt,
         retryable: bool,
         failure: &Failure,
     ) {

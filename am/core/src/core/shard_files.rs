@@ -28,14 +28,15 @@ impl Core {
     pub(super) fn shard_saved(
         &mut self,
         slot: Slot,
-        (cut, epoch): (CutId, Epoch),
+        cut: CutId,
+        epoch: Epoch,
         file: ShardFile,
         tables: Vec<TableStatistics>,
     ) {
         if !self.saves(slot, file.shard) {
             return;
         }
-        let saved = self.checkpoints.saved(cut, epoch, slot, (file, tables), &self.ctx);
+        let saved = self.checkpoints.saved(cut, epoch, slot, file, tables, &self.ctx);
         if let Err(differing) = saved {
             self.copies_differ(differing);
         }

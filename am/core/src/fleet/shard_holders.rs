@@ -15,7 +15,7 @@ impl Fleet {
     }
 
     /// A shard of the pserver is at this step, as an answer between two heartbeats shows.
-    pub(crate) fn shard_at(&mut self, slot: Slot, (epoch, phase): (Epoch, PhaseNo), step: Step) {
+    pub(crate) fn shard_at(&mut self, slot: Slot, epoch: Epoch, phase: PhaseNo, step: Step) {
         if let Some(holder) = self.slots.holder_mut(slot) {
             let beat = &mut holder.beat;
             (beat.epoch, beat.phase, beat.step) = (epoch, phase, step);

@@ -111,7 +111,8 @@ impl LaneRun {
         &self,
         lane: Lane,
         step: Step,
-        (rows, loss): (u32, LossSum),
+        rows: u32,
+        loss: LossSum,
         context: &MachineContext,
     ) -> Header {
         let header = header(context, lane, self.hand_out, Kind::Done);
@@ -148,7 +149,7 @@ impl LaneRun {
         flags: u16,
         context: &mut MachineContext,
     ) {
-        let mut header = self.done(lane, pushed.step, (pushed.rows, pushed.loss), context);
+        let mut header = self.done(lane, pushed.step, pushed.rows, pushed.loss, context);
         header.flags = flags | if pushed.end { flags::END } else { 0 };
         context.send_to_all(header, &RequestPurpose::Done, Unit::Lane(lane));
         pushed.missing = context.shard_count();
@@ -347,8 +348,8 @@ impl RunningLanes {
                 run.state = LaneState::Completing { missing: missing.len(), next };
                 for shard in missing {
                     let status = statuses[&shard];
-                    let sums = (status.rows, status.loss);
-                    let mut header = run.done(lane, status.step, sums, context);
+                    let (rows, loss) = (status.rows, status.loss);
+                    let mut header = run.done(lane, status.step, rows, loss, context);
                     header.shard = shard;
                     header.flags = if next.is_none() { flags::END } else { 0 }
                         | if status.staged { 0 } else { flags::EMPTY };

@@ -165,7 +165,7 @@ impl Replication {
             return None;
         }
         if follower.fill.as_ref().is_some_and(|fill| !fill.is_caught_up()) {
-            answered_fill(follower, reply, (number, committed), now);
+            answered_fill(follower, reply, number, committed, now);
             copy.commit();
             return None;
         }
@@ -273,7 +273,8 @@ impl Replication {
 fn answered_fill(
     follower: &mut BackupStream,
     reply: &Header,
-    (number, committed): (u64, u64),
+    number: u64,
+    committed: u64,
     now: Duration,
 ) {
     let Some(fill) = follower.fill.as_mut().filter(|fill| fill.is_named(reply)) else { return };
