@@ -35,6 +35,8 @@ mod outcome;
 mod received_reports;
 mod record;
 mod stage;
+#[cfg(test)]
+mod tables;
 mod time;
 mod token_lifetime;
 mod token_refresh;

@@ -6,6 +6,8 @@
 
 pub(crate) mod commit;
 pub(crate) mod cut;
+#[cfg(test)]
+mod cut_edges;
 pub(crate) mod manifest;
 pub(crate) mod order;
 pub(crate) mod period;

@@ -264,27 +264,13 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::{Action, Config, Event, Limits, MonotonicMs, Now};
+    use crate::{Action, Event, MonotonicMs, Now};
 
     #[test]
     fn illegal_transition_ends_the_job_and_names_both_stages() {
         let spec = heddle_protocol::job_spec::job::sample();
-        let mut core = Core::new(Config {
-            run: heddle_protocol::ids::RunId(Default::default()),
-            limits: Limits::of_job(&spec, 120_000),
-            spec: Arc::new(spec),
-            recorded: Default::default(),
-            plan: Arc::default(),
-            plan_file: Default::default(),
-            address: String::new(),
-            started_ms: 0,
-            cluster_lease_ms: None,
-            locality: Arc::default(),
-            output: None,
-        });
+        let mut core = Core::new(crate::tables::config(spec));
         core.stage.go(JobStage::Working);
         let actions = core.on(Event::Timer, Now { mono: MonotonicMs(1), wall_ms: 1 });
         let outcome = actions.iter().find_map(|action| match action {

@@ -19,6 +19,8 @@ mod reservations;
 mod restart_policy;
 pub(crate) mod scale;
 mod shard_holders;
+#[cfg(test)]
+mod slot_edges;
 pub(crate) mod slots;
 pub(crate) mod slow_nodes;
 pub(crate) mod storage_wait;

@@ -11,8 +11,10 @@ use heddle_protocol::ids::{Incarnation, Member, ShardId, Slot, Term, ViewVersion
 
 use super::*;
 use crate::stage::placement::place_backups;
+use crate::tables::{self, Machine};
 
 /// A pserver of a table.
+#[derive(Clone)]
 struct Pserver {
     member: Member,
     host: String,
@@ -20,7 +22,7 @@ struct Pserver {
 }
 
 /// The views of a job, and its pservers.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Story {
     replicas: u32,
     in_use: usize,
@@ -270,15 +272,81 @@ fn evaluated(table: &str) -> String {
     table.trim().split("\n\n").map(block).collect::<Vec<_>>().join("\n")
 }
 
-#[expect(clippy::disallowed_methods, reason = "a test may rewrite its table")]
 fn check(path: &str, table: &str) {
-    let found = evaluated(table);
-    if std::env::var("UPDATE").is_ok() {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/stage/replicas/tables/");
-        std::fs::write(format!("{dir}{path}"), &found).expect("it can be written");
-    } else {
-        assert_eq!(found, table, "{path}; UPDATE=1 writes it again");
+    tables::check(&format!("stage/replicas/tables/{path}"), table, &evaluated(table));
+}
+
+/// Shard 0 has primary p0 alone; p1 and p2 can take a copy. Views are named without their numbers.
+impl Machine for Story {
+    fn state(&self) -> String {
+        let Some(view) = self.views.views.view(ShardId(0)) else {
+            return "no copy left".to_owned();
+        };
+        let copies = names(view.in_sync.iter().copied());
+        let filling = names(view.open_fills().map(|fill| fill.member));
+        let filling = if filling.is_empty() { filling } else { format!(" filling {filling}") };
+        let here = self.pservers.values().map(|pserver| pserver.member);
+        format!("[{copies}]{filling}, there: {}", names(here))
     }
+
+    fn on(&mut self, event: &str) -> String {
+        let is_here = |name| self.pservers.contains_key(&slot(name));
+        if self.views.views.view(ShardId(0)).is_none() {
+            return String::new();
+        }
+        if let [name, "takes", ..] | ["lose", name] = event.split(' ').collect::<Vec<_>>()[..]
+            && !is_here(name)
+        {
+            return String::new();
+        }
+        let before = self.state();
+        let outcome = match event {
+            "filled by an older order" => {
+                let view = self.views.views.view(ShardId(0)).expect("the shard");
+                let fill = view.open_fills().next().map(|fill| (fill.member, fill.version));
+                let filled = fill.and_then(|(member, version)| {
+                    let older = ViewVersion(version.0 - 1);
+                    self.views.filled(self.served("0"), member, older)
+                });
+                self.changed(filled)
+            }
+            _ => self.perform(event),
+        };
+        if outcome.contains("rollback") {
+            *self = Self::default();
+        }
+        let says_more = outcome.contains("goes on") || outcome.contains("rollback");
+        let is_promotion = outcome.contains("promoted");
+        match () {
+            () if says_more => outcome.trim().to_owned(),
+            () if is_promotion => "promoted".to_owned(),
+            () if self.state() == before && !outcome.starts_with("nothing") => {
+                outcome.trim().replace("ignored", "")
+            }
+            () => String::new(),
+        }
+    }
+}
+
+#[test]
+fn edges_of_a_fill_are_those_of_their_table() {
+    let options = ["shards=1", "hosts=a,b,c", "replicas=1"];
+    let mut story = Story::begin(&options);
+    story.perform("lose p1");
+    story.perform("p1 comes on b");
+    let events = [
+        "refill",
+        "filled",
+        "filled by an older order",
+        "p1 takes nothing of 0",
+        "p2 takes nothing of 0",
+        "lose p0",
+        "lose p1",
+        "lose p2",
+    ];
+    let found = tables::edges("The edges of a refill of shard 0.", story, &events);
+    let table = include_str!("tables/fill_edges.txt");
+    tables::check("stage/replicas/tables/fill_edges.txt", table, &found);
 }
 
 #[test]
