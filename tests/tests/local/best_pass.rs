@@ -32,6 +32,8 @@ fn write_job(dir: &Path, name: &str, passes: u32, keep: &str) -> String {
 }
 
 fn end(run: Run) -> JobView {
+    // The pass that is worse than those before it.
+    let run = run.expecting(&["worse_than_constant"]);
     let (code, events, stderr) = run.finish(LIMIT).expect("the run ends");
     assert_eq!(code, Some(0), "{stderr}");
     let view = |event: &JobEvent| match event {

@@ -286,7 +286,7 @@ fn training_ends_early_when_the_test_loss_gets_no_better() {
         "model.optimizer={ kind = \"sgd\", rate = 30.0 }",
     ];
     let run = Run::start(dir.path(), &file, &arguments).expect("it starts");
-    let (view, _) = finished(run);
+    let (view, _) = finished(run.expecting(&["worse_than_constant"]));
     let log_loss = |scores: &EvaluationView| scores.figures.get(Figure::LogLoss);
     let losses: Vec<f64> = view.evaluations.iter().filter_map(log_loss).collect();
     assert_eq!(losses.len(), view.evaluations.len());

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use heddle_protocol::view::JobState;
 use heddle_tests::hadoop::{Cluster, Options};
 use heddle_tests::hdfs_job::Shape;
-use heddle_tests::logs::{OUTAGE, SILENCE, SLOWNESS};
+use heddle_tests::logs::{OUTAGE, RM_LOST, SILENCE, SLOWNESS};
 use heddle_tests::yarn_job::{Counting, Watch, YarnJob};
 
 /// The passes that are left after the last fault take minutes where other jobs keep the processors busy.
@@ -36,6 +36,7 @@ fn session_of_faults(job: &YarnJob<'_>) -> Result<Vec<String>> {
     let told = ["fault_ordered", "_by_order", "container_ended"];
     let mut submitted =
         submitted.expecting(&told).expecting(SILENCE).expecting(SLOWNESS).expecting(OUTAGE);
+    submitted = submitted.expecting(RM_LOST);
     Watch::in_a_step(&mut submitted, 2)?;
     let session = ["chaos", &submitted.id, "--seed", "7", "--for", "10m", "--json"];
     let ended = job.heddle(&session)?;

@@ -12,7 +12,7 @@ use heddle_protocol::view::{JobEvent, JobState, JobView, SlotState, WarningCode}
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::kill9;
-use heddle_tests::logs::{ANY, KILLS};
+use heddle_tests::logs::{KILLS, LOST_NODE, RM_LOST};
 use heddle_tests::yarn_job::{
     Counting, Process, Submitted, Watch, YarnJob, exit_code_left, settled,
 };
@@ -98,7 +98,8 @@ fn processes_die(job: &Job<'_>) -> Result<()> {
         "step-computed=return(sleep=50,while={slow});log-pushes=return(on)",
         delay,
     )?;
-    submitted = submitted.expecting(KILLS);
+    // A record of the journal that the last one was writing when it died.
+    submitted = submitted.expecting(KILLS).expecting(&["journal_file_incomplete"]);
     for slot in [Slot::trainer(1), Slot::pserver(0)] {
         let watch = Watch::in_a_step(&mut submitted, 2)?;
         kill9(watch.process(slot)?.pid)?;
@@ -244,7 +245,8 @@ fn slots(processes: &[Process]) -> BTreeSet<Slot> {
 /// beside their replacements, until they hear that they are not wanted.
 fn nodes_die(cluster: &Cluster, job: &Job<'_>) -> Result<()> {
     let slow = "step-computed=return(sleep=40,while={slow})";
-    let mut submitted = job.job().submit(&SPREAD, slow)?.expecting(ANY);
+    let submitted = job.job().submit(&SPREAD, slow)?;
+    let mut submitted = submitted.expecting(KILLS).expecting(LOST_NODE).expecting(RM_LOST);
 
     let (watch, manager, lost) = in_a_step_on_a_node(cluster, &mut submitted)?;
     lose_node(cluster, &mut submitted, &watch, manager, &lost)?;
@@ -388,7 +390,7 @@ fn survivors_take_over_shards_and_return_them() -> Result<()> {
     let cluster = cluster()?;
     let job = Job::bytes(&cluster, "survivors")?;
     let slow = "step-computed=return(sleep=80,while={slow})";
-    let mut submitted = job.job().submit(&ONE_A_NODE, slow)?.expecting(ANY);
+    let mut submitted = job.job().submit(&ONE_A_NODE, slow)?.expecting(LOST_NODE);
     let (watch, manager, lost) = loses_a_pserver(&cluster, &mut submitted)?;
     let trains = |view: &JobView| view.state == JobState::Running && !runs(view, lost);
     let without = submitted.wait_for("the survivors serve its shards", LIMIT, |view| {
@@ -417,7 +419,8 @@ fn survivors_without_room_wait_and_say_so() -> Result<()> {
     let job = YarnJob::bsp(&cluster, "no-survivors", SHAPE)?;
     let arguments = [&ONE_A_NODE[..], &["--set", "model.features=\"any\""]].concat();
     let slow = "step-computed=return(sleep=80,while={slow})";
-    let mut submitted = job.submit(&arguments, slow)?.expecting(ANY);
+    let submitted = job.submit(&arguments, slow)?.expecting(LOST_NODE);
+    let mut submitted = submitted.expecting(&["no_room_for_shards"]);
     let (watch, manager, lost) = loses_a_pserver(&cluster, &mut submitted)?;
     let waits = format!("waiting for a container for {lost}: the other pservers have no room");
     let is_it = |event: &JobEvent| {

@@ -11,7 +11,7 @@ use heddle_protocol::view::{JobEvent, JobView, RecoveryKind, WarningCode};
 use heddle_tests::hadoop::{Cluster, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::{Shape, model_at, sums};
 use heddle_tests::local::{Ended, kill9};
-use heddle_tests::logs::{ANY, KILLS, SILENCE, SLOWNESS};
+use heddle_tests::logs::{KILLS, SILENCE, SLOWNESS};
 use heddle_tests::yarn_job::{Counting, Submitted, Watch, YarnJob, settled};
 
 use super::job_replicas::is_whole;
@@ -137,7 +137,8 @@ fn copies_and_a_mirror_mend_a_checkpoint() -> Result<()> {
     let mirrors = format!("checkpoint.mirrors=[\"{}/mirror\"]", job.url());
     let mut arguments = vec!["--set", "pservers.replicas=1", "--set", "checkpoint.copies=2"];
     arguments.extend(["--set", "checkpoint.digest=md5+sha256", "--set", &mirrors]);
-    job.submit(&arguments, "")?.ends_well(LIMIT)?;
+    let lag = ["backup_lags"];
+    job.submit(&arguments, "")?.expecting(&lag).ends_well(LIMIT)?;
     job.same_as_local(SHORT)?;
 
     let checkpoints = job.checkpoints();
@@ -183,8 +184,8 @@ fn copies_and_a_mirror_mend_a_checkpoint() -> Result<()> {
     files["00001"].iter().try_for_each(damage)?;
     remove(&files["00000"][1])?;
     arguments.extend(["--set", "data.passes=6", "--resume", "--overwrite"]);
-    let copies = ["copy_passed_over", "copy_used"];
-    job.submit(&arguments, "")?.expecting(&copies).ends_well(LIMIT)?;
+    let copies = ["copy_passed_over", "copy_used", "copy_replaced", "damaged_checkpoint_kept"];
+    job.submit(&arguments, "")?.expecting(&lag).expecting(&copies).ends_well(LIMIT)?;
     let longer = YarnJob::bsp(cluster()?, "copied-alone", SHORT)?;
     let expected = longer.local_model(Shape { passes: 6, ..SHORT })?;
     ensure!(job.model()? == expected, "{:?} and not {:?}", sums(&job.model()?), sums(&expected));
@@ -212,7 +213,7 @@ fn two_of_three_copies_may_go_at_once() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "thrice", LONG)?;
     let three = ["--set", "pservers.count=3", "--set", "pservers.shards=3"];
     let sets = [&three[..], &["--set", "pservers.replicas=2"]].concat();
-    let mut submitted = job.submit(&sets, SLOW)?.expecting(ANY);
+    let mut submitted = job.submit(&sets, SLOW)?.expecting(KILLS);
     submitted.wait_for("all copies are there", LIMIT, is_whole)?;
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     for slot in [Slot::pserver(0), Slot::pserver(1)] {
@@ -415,7 +416,7 @@ fn job_goes_on_with_other_pservers_and_its_own_period() -> Result<()> {
 #[ignore = "nightly: a job of a minute"]
 fn job_outlives_the_loss_of_its_staging_directory() -> Result<()> {
     let job = YarnJob::bsp(cluster()?, "unstaged", LONG)?;
-    let mut submitted = job.submit(&[], SLOW)?.expecting(ANY);
+    let mut submitted = job.submit(&[], SLOW)?.expecting(KILLS).expecting(&["plan_removed"]);
     let watch = Watch::in_a_step(&mut submitted, 1)?;
     let staging = format!("/user/alice/.heddle/staging/{}", submitted.id);
     cluster()?.dfs("alice", &["-rm", "-r", "-skipTrash", &staging])?;

@@ -15,7 +15,7 @@ use heddle_protocol::view::{
 use heddle_tests::hadoop::{Cluster, Daemon, Options, Shared, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::{kill9, program};
-use heddle_tests::logs::{ANY, KILLS};
+use heddle_tests::logs::{KILLS, LOST_NODE};
 use heddle_tests::yarn_job::{Counting, Process, Submitted, Watch, YarnJob, exit_code_left};
 use nix::sys::signal::{Signal, kill};
 
@@ -302,7 +302,8 @@ fn bytes_outlive_losses_without_a_rollback() -> Result<()> {
         "step-computed=return(sleep=80,while={{slow}});frame-received=return(sleep=1000,kind=FillEnd,while={})",
         slow_fills.display()
     );
-    let mut submitted = job.submit(&REPLICATED, &points)?.expecting(ANY);
+    let submitted = job.submit(&REPLICATED, &points)?.expecting(KILLS).expecting(LOST_NODE);
+    let mut submitted = submitted.expecting(&["node_leaves", "copies_lost"]);
     master_dies_in_a_refill(&mut submitted, &slow_fills)?;
     master_and_primary_die(&mut submitted)?;
     node_leaves(cluster, &mut submitted)?;
@@ -344,7 +345,7 @@ fn stopped_primary_that_wakes_changes_nothing() -> Result<()> {
     let (cluster, _turn) = cluster()?;
     let job = YarnJob::bsp(cluster, "superseded", SHAPE)?;
     let slow = "step-computed=return(sleep=80,while={slow})";
-    let mut submitted = job.submit(&REPLICATED, slow)?.expecting(ANY);
+    let mut submitted = job.submit(&REPLICATED, slow)?.expecting(KILLS).expecting(LOST_NODE);
     let watch = in_a_step(&mut submitted)?;
     let (manager, there) = on_one_node(&watch)?;
     let is_pserver = |process: &&Process| process.slot.is_some_and(|it| it.role == Role::Pserver);
@@ -417,7 +418,7 @@ fn counts_of_an_ssp_job_outlive_losses_without_a_rollback() -> Result<()> {
     let job = &counting.job;
     let arguments = [&REPLICATED[..], &["--set", "training.staleness=1"]].concat();
     let slow = "step-computed=return(sleep=40,while={slow})";
-    let mut submitted = job.submit(&arguments, slow)?.expecting(ANY);
+    let mut submitted = job.submit(&arguments, slow)?.expecting(KILLS);
     for slot in [Slot::pserver(0), Slot::trainer(1), Slot::pserver(2)] {
         let watch = in_a_step(&mut submitted)?;
         let lost = watch.process(slot)?.clone();
@@ -464,7 +465,7 @@ fn saves_and_counts_outlive_savers_and_masters() -> Result<()> {
     let job = &counting.job;
     let arguments = [&REPLICATED[..], &of_saves].concat();
     let submitted = job.submit_with_shell(&arguments, points, first_master)?;
-    let mut submitted = submitted.expecting(ANY);
+    let mut submitted = submitted.expecting(KILLS);
     wait_saved(&submitted, SaveNo(1))?;
     let lost = |event: &&JobEvent| matches!(event, JobEvent::Lost { .. });
     ensure!(submitted.events().iter().filter(lost).count() >= 2, "{:?}", submitted.events());

@@ -12,7 +12,7 @@ use heddle_protocol::view::{JobEvent, JobView};
 use heddle_tests::hadoop::{Cluster, Daemon, Options, wait_until};
 use heddle_tests::hdfs_job::Shape;
 use heddle_tests::local::is_alive;
-use heddle_tests::logs::ANY;
+use heddle_tests::logs::{KILLS, RM_LOST};
 use heddle_tests::yarn_job::{Process, Submitted, YarnJob, exit_code_left, is_stopped, settled};
 use nix::sys::signal::{Signal, kill};
 
@@ -114,7 +114,8 @@ fn wakes_in_a_checkpoint(cluster: &Cluster, expected: &Model) -> Result<()> {
     for point in ["before-manifest", "before-rename", "before-delete"] {
         let job = YarnJob::bsp(cluster, point, SHAPE)?;
         let submitted = job.submit(&[], &format!("{SLOW};{point}=return(stop,cut={STOP_AT})"))?;
-        jobs.push((point, job, submitted.expecting(ANY)));
+        let submitted = submitted.expecting(RM_LOST).expecting(KILLS);
+        jobs.push((point, job, submitted.expecting(&["attempt_superseded"])));
     }
     let mut stale_ones = Vec::new();
     for (point, _, submitted) in &jobs {
@@ -205,7 +206,7 @@ fn taken_over_by_a_new_application(cluster: &Cluster, expected: &Model) -> Resul
         Ok(())
     })?;
     let newest = job.committed()?.pop().context("checkpoints")?;
-    let mut second = job.submit(&[], SLOW)?.expecting(ANY);
+    let mut second = job.submit(&[], SLOW)?;
     second.wait_for("the new application commits", LIMIT, |view| {
         settled(view) && view.checkpoints_taken >= 2
     })?;
