@@ -102,7 +102,7 @@ pub struct Limits {
     /// How much work trainers hold ahead, so that they work on while no ApplicationMaster answers. Default 30 s.
     pub lease_ms: u64,
     /// Least computing time after which a task may be called late. Default 10 s.
-    pub late_ms: u64,
+    pub overdue_ms: u64,
     /// Retries of a store call before the attempt fails, and of a pserver's load. Default 5.
     pub store_tries: u32,
     /// Wait between two tries. Default 1 s, doubled each time.
@@ -127,7 +127,7 @@ impl Default for Limits {
             slot_failures: 4,
             job_failures: 10,
             lease_ms: 30_000,
-            late_ms: 10_000,
+            overdue_ms: 10_000,
             store_tries: 5,
             retry_ms: 1_000,
         }

@@ -142,7 +142,7 @@ impl Checkpoints {
         self.base = Some(checkpoint);
         self.committed += 1;
         self.saved_ms = Some(view.took_ms);
-        self.late_tries = 0;
+        self.missed_step_tries = 0;
         self.final_failures = 0;
         fleet.send_to_all(
             Role::Pserver,

@@ -83,7 +83,7 @@ pub(crate) struct Checkpoints {
     /// Whether a phase pushes to tables: cuts are of jobs that do.
     has_state: bool,
     /// BSP: tries in a row that named a step too late.
-    late_tries: u32,
+    missed_step_tries: u32,
     /// Tries in a row of the final cut, or of that of the best pass, that failed.
     final_failures: u32,
     /// Checkpoints committed by this attempt.
@@ -293,7 +293,7 @@ impl Checkpoints {
     }
 
     /// Whether no trainer can join now.
-    pub(crate) fn bars_joins(&self) -> bool {
+    pub(crate) fn bars_joining(&self) -> bool {
         self.open.as_ref().is_some_and(|cut| {
             cut.ordered().is_some_and(|ordered| ordered.has_barriers()) && !cut.all_snapped()
         })
@@ -308,7 +308,7 @@ impl Checkpoints {
     pub(crate) fn roll_back(&mut self, ctx: &mut Context) {
         self.ended = None;
         self.save_loss.interrupted();
-        self.late_tries = 0;
+        self.missed_step_tries = 0;
         self.final_failures = 0;
         ctx.clear_deadline(Purpose::FinalCutRetry);
         ctx.clear_deadline(Purpose::BestCutRetry);

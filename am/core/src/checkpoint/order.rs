@@ -82,7 +82,7 @@ impl Checkpoints {
                 CutAt::Steps(fleet.shards_step(ctx.epoch(), work.phase()))
             }
             (true, _, CutPoint::Working) => {
-                CutAt::Steps(self.step_ahead(work, self.late_tries, ctx))
+                CutAt::Steps(self.step_ahead(work, self.missed_step_tries, ctx))
             }
             (false, sharing, CutPoint::Working) if sharing.is_queue_of_pushes() => {
                 CutAt::Barriers(fleet.joined().into_iter().collect())
@@ -228,7 +228,7 @@ impl Checkpoints {
         ctx: &mut Context,
     ) -> Option<CutEnded> {
         let cut = self.remove_open(fleet, ctx)?;
-        self.late_tries = 0;
+        self.missed_step_tries = 0;
         for id in cut.asked_by {
             ctx.answer(id, Err(format!("checkpoint {} was given up: {failure}", cut.id)));
         }
@@ -243,7 +243,7 @@ impl Checkpoints {
             debug_assert!(false, "a shard has just given it up");
             return;
         };
-        self.late_tries += 1;
+        self.missed_step_tries += 1;
         self.asked_by.extend(cut.asked_by);
         self.want(cut.reason);
     }

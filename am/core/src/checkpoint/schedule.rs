@@ -45,16 +45,16 @@ fn rate_ms(ctx: &Context) -> u64 {
 
 impl Checkpoints {
     /// BSP: a step that no shard has applied yet when the order arrives.
-    pub(super) fn step_ahead(&self, work: &JobWork, late_tries: u32, ctx: &Context) -> Step {
+    pub(super) fn step_ahead(&self, work: &JobWork, missed_step_tries: u32, ctx: &Context) -> Step {
         let probable = work.probable_frontier(ctx).0;
         let rate = work.steps_per_second().unwrap_or(0.0);
-        let ahead =
-            AHEAD_MIN.max((rate * AHEAD_MS / 1000.0) as u64) << (2 * late_tries.min(TRIES_MAX));
+        let ahead = AHEAD_MIN.max((rate * AHEAD_MS / 1000.0) as u64)
+            << (2 * missed_step_tries.min(TRIES_MAX));
         let soonest = probable.saturating_add(ahead);
         let is_due = self.open.as_ref().is_some_and(|cut: &Cut| cut.reason == CutReason::Due);
         match ctx.config().spec.checkpoint.every {
             // The step it is due at, unless that has passed.
-            Every::Steps(_) if late_tries == 0 && is_due => {
+            Every::Steps(_) if missed_step_tries == 0 && is_due => {
                 Step(soonest.max(self.next_steps.saturating_sub(self.steps_before)))
             }
             _ => Step(soonest),

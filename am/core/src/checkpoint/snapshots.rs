@@ -111,7 +111,7 @@ impl Checkpoints {
         epoch: Epoch,
         ctx: &Context,
     ) -> Option<AbortedCut> {
-        let more_tries = self.late_tries < TRIES_MAX;
+        let more_tries = self.missed_step_tries < TRIES_MAX;
         let cut = self.matching(id, epoch, ctx).filter(|cut| cut.can_be_given_up())?;
         let can_name_later_step = more_tries && matches!(cut.at, CutAt::Steps(_));
         Some(AbortedCut { phase: cut.phase, can_name_later_step })
@@ -130,7 +130,7 @@ impl Checkpoints {
         let cause = match step {
             Some(_) => format!(
                 "training passed the step that was chosen for it, {} times in a row",
-                self.late_tries + 1
+                self.missed_step_tries + 1
             ),
             None => format!("{slot} gave it up for shard {shard}: {cause}"),
         };

@@ -181,8 +181,8 @@ impl Core {
 
     /// A checkpoint exists: pservers on nodes that will be gone move without losing work. Those whose shards have, or can get,
     /// copies elsewhere wait for these.
-    pub(super) fn move_leaving_pservers(&mut self) {
-        for slot in self.fleet.leaving_pservers() {
+    pub(super) fn move_departing_pservers(&mut self) {
+        for slot in self.fleet.departing_pservers() {
             if !self.waits_for_copies(slot) {
                 self.lose(Fleet::moves_off(slot));
             }
@@ -191,15 +191,15 @@ impl Core {
 
     /// Moves one pserver off a node that will be gone, if nothing is lost with it. Returns whether it did.
     pub(super) fn move_dispensable_pserver(&mut self) -> bool {
-        let slots = self.fleet.leaving_pservers();
+        let slots = self.fleet.departing_pservers();
         let slot = slots.into_iter().find(|slot| self.is_dispensable(*slot));
         slot.into_iter().for_each(|slot| self.lose(Fleet::moves_off(slot)));
         slot.is_some()
     }
 
     /// The job goes on after a rollback: pservers on nodes that will be gone still need a checkpoint to move.
-    pub(super) fn save_before_leaving(&mut self) {
-        if !self.fleet.leaving_pservers().is_empty() {
+    pub(super) fn save_before_departure(&mut self) {
+        if !self.fleet.departing_pservers().is_empty() {
             self.save_now();
         }
     }

@@ -204,7 +204,7 @@ impl Core {
     fn on_deadline(&mut self, purpose: Purpose) {
         match purpose {
             Purpose::Liveness => {
-                self.blame_stuck_steps();
+                self.record_stuck_steps();
                 let losses = self.fleet.check_liveness(&mut self.ctx);
                 self.lose_all(losses);
             }
@@ -445,7 +445,7 @@ impl Core {
             | CutReason::First
             | CutReason::Best => {
                 self.plan_next_cut(false, self.stage.is_working());
-                self.move_leaving_pservers();
+                self.move_departing_pservers();
                 self.return_shards();
             }
             CutReason::Stop => self.stop_with_checkpoint(),

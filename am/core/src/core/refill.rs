@@ -117,7 +117,7 @@ impl Core {
         let spec = &self.ctx.config().spec;
         let copies = 1 + spec.pservers.replicas as usize;
         let mut hosts = self.pserver_hosts();
-        let leaving = self.fleet.leaving_pservers();
+        let leaving = self.fleet.departing_pservers();
         // All but a few have what the spec gives them.
         let room_of = |memory| PserverMemory::shards_that_fit(spec, memory) as usize * copies;
         let room = room_of(spec.pservers.memory);
@@ -172,7 +172,7 @@ impl Core {
         for view in self.stage.views().all().iter() {
             for fill in view.open_fills() {
                 let (shard, from, to) = (view.shard, view.primary.slot, fill.member.slot);
-                let beat = self.fleet.member(view.primary).map(|holder| &holder.beat.fills);
+                let beat = self.fleet.member(view.primary).map(|holder| &holder.heartbeat.fills);
                 let is_it = |it: &&heddle_protocol::control::FillProgress| {
                     it.shard == shard && it.member == fill.member
                 };

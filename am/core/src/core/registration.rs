@@ -28,7 +28,7 @@ impl Core {
 
     /// Makes registered trainers members of the job.
     pub(super) fn admit(&mut self) {
-        let bars = !self.stage.takes_containers() || self.checkpoints.bars_joins();
+        let bars = !self.stage.takes_containers() || self.checkpoints.bars_joining();
         if bars || !self.fleet.has_joining() {
             return;
         }

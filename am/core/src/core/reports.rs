@@ -303,10 +303,12 @@ impl Core {
     }
 
     /// The tasks whose steps are computed without end get an error; their trainers are given up next.
-    pub(super) fn blame_stuck_steps(&mut self) {
+    pub(super) fn record_stuck_steps(&mut self) {
         for (member, step) in self.fleet.stuck_steps() {
-            let beat =
-                self.fleet.member(member).map(|holder| (holder.beat.epoch, holder.beat.phase));
+            let beat = self
+                .fleet
+                .member(member)
+                .map(|holder| (holder.heartbeat.epoch, holder.heartbeat.phase));
             if beat.is_some_and(|(epoch, phase)| self.work.is_current(epoch, phase, &self.ctx))
                 && let Err(failure) = self.work.task_stuck(member, step, &mut self.ctx)
             {

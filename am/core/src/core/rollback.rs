@@ -375,7 +375,7 @@ impl Core {
                 from_storage,
             });
             self.checkpoints.plan_after_rollback(false, &self.work, &self.fleet, &mut self.ctx);
-            self.save_before_leaving();
+            self.save_before_departure();
             self.save_before_return();
         }
         true
@@ -491,10 +491,10 @@ impl Core {
         );
         let cluster_message = self.fleet.cluster_message();
         if !cluster_message.is_empty() {
-            message.push_str("; ");
-            message.push_str(cluster_message);
+            message += &format!("; {cluster_message}");
         }
-        message.push_str("; all were released: ask for fewer or smaller ones, another yarn.queue, or a longer yarn.allocation-timeout");
+        message += "; all were released: ask for fewer or smaller ones, another yarn.queue, ";
+        message += "or a longer yarn.allocation-timeout";
         self.fail(JobFailure::new(ExitCode::Busy, message));
     }
 }

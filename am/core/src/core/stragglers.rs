@@ -15,7 +15,7 @@ impl Core {
         if !self.stage.is_working() {
             return;
         }
-        for loser in self.work.late_losers(&self.ctx) {
+        for loser in self.work.overdue_losers(&self.ctx) {
             let slot = loser.slot;
             self.ctx.warn(WarningCode::TrainerNotStopping, format!(
                 "{slot} does not stop work on a task that another trainer has finished: it is replaced"
@@ -54,7 +54,7 @@ impl Core {
         if self.ctx.config().spec.trainers.extra == 0 {
             return;
         }
-        if self.work.has_waiting_late_task(&self.ctx)
+        if self.work.has_waiting_overdue_task(&self.ctx)
             && let Some(slot) = self.fleet.want_extra_trainer()
         {
             self.ctx.warn(WarningCode::ExtraTrainerStarted, format!(
@@ -70,7 +70,7 @@ impl Core {
 
     /// A phase is over: extra trainers leave, unless a task of it was late.
     pub(super) fn leave_extra_trainers(&mut self) {
-        if self.work.had_late_task() == Some(false) {
+        if self.work.had_overdue_task() == Some(false) {
             for slot in self.fleet.leave_extra_trainers(&mut self.ctx) {
                 self.drain(slot);
             }

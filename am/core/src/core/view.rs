@@ -22,9 +22,9 @@ impl Core {
         let (tasks_done, tasks) = self.work.task_counts();
         let trainers = || self.fleet.holders(Role::Trainer);
         let (loss_sum, loss_rows) = trainers()
-            .filter(|holder| holder.beat.phase == phase && holder.beat.epoch == epoch)
+            .filter(|holder| holder.heartbeat.phase == phase && holder.heartbeat.epoch == epoch)
             .fold((0.0, 0), |(sum, rows), holder| {
-                (sum + holder.beat.loss_sum, rows + holder.beat.loss_rows)
+                (sum + holder.heartbeat.loss_sum, rows + holder.heartbeat.loss_rows)
             });
         let recoveries = self.stage.recoveries();
         // A sum over no trainer is -0.0.
@@ -146,7 +146,7 @@ fn slot_view(slot: Slot, entry: &SlotEntry, now: MonotonicMs) -> SlotView {
             if slot.role == Role::Pserver {
                 figures.set(ProcessFigure::FramesRefused, 0);
             }
-            figures.update(&holder.beat.figures.of(FigureScope::Slot));
+            figures.update(&holder.heartbeat.figures.of(FigureScope::Slot));
             SlotView {
                 state: match (holder.draining, holder.link.is_silent()) {
                     (Some(_), _) => SlotState::Draining,
@@ -157,8 +157,8 @@ fn slot_view(slot: Slot, entry: &SlotEntry, now: MonotonicMs) -> SlotView {
                 pid: holder.pid,
                 per_second: holder.per_second,
                 figures,
-                heartbeat_age_ms: Some(now.since(holder.beat_at)),
-                total: holder.beat.figures.get(work_figure(slot.role)),
+                heartbeat_age_ms: Some(now.since(holder.heartbeat_at)),
+                total: holder.heartbeat.figures.get(work_figure(slot.role)),
                 ..empty(SlotState::Running)
             }
         }

@@ -92,7 +92,7 @@ impl Fleet {
             }
             for (pserver, since) in &trainer.unreachable {
                 // One of its threads hangs: `progress` decides, and the path is not at fault.
-                let turns = |holder: &RegisteredContainer| holder.beat.slow_thread.is_none();
+                let turns = |holder: &RegisteredContainer| holder.heartbeat.slow_thread.is_none();
                 if self.slots.member(*pserver).is_some_and(|it| speaks(it) && turns(it)) {
                     let of = reports.entry(*pserver).or_default();
                     of.push((*since, trainer.member));

@@ -147,7 +147,10 @@ impl Fleet {
     /// Sends the members to a pserver that has just registered. Thousands register at once, so the list is not made for each.
     pub(crate) fn send_members_to(&self, slot: Slot, ctx: &mut Context) {
         debug_assert!(
-            matches!(&*self.members, Command::Members { trainers } if trainers.iter().eq(&self.joined())),
+            match &*self.members {
+                Command::Members { trainers } => trainers.iter().eq(&self.joined()),
+                _ => false,
+            },
             "each change of the membership is sent to all pservers"
         );
         self.send(slot, Arc::clone(&self.members), ctx);

@@ -103,7 +103,7 @@ pub(crate) struct Fleet {
     /// What the cluster last reported about containers that do not come.
     cluster_message: String,
     /// Nodes that will be gone soon, and when the cluster reported it.
-    leaving_nodes: BTreeMap<String, MonotonicMs>,
+    departing_nodes: BTreeMap<String, MonotonicMs>,
     /// Containers that the cluster may preempt.
     preempted: BTreeSet<ContainerName>,
     join_batching: JoinBatching,
@@ -143,7 +143,7 @@ impl Fleet {
             progress: 0,
             adopting: false,
             cluster_message: String::new(),
-            leaving_nodes: BTreeMap::new(),
+            departing_nodes: BTreeMap::new(),
             preempted: BTreeSet::new(),
             join_batching: JoinBatching::default(),
             members: Arc::new(Command::Members { trainers: Vec::new() }),
@@ -290,7 +290,7 @@ impl Fleet {
     }
 
     fn beats(&self, role: Role) -> impl Iterator<Item = &HeartbeatStats> {
-        self.slots.holders(role).map(|holder| &holder.beat)
+        self.slots.holders(role).map(|holder| &holder.heartbeat)
     }
 
     /// The present wait of trainers for storage.
@@ -369,22 +369,22 @@ impl Fleet {
         if member.slot.role == Role::Trainer {
             self.note_unreachable(member, &beat, ctx);
         }
-        self.judge_progress(member.slot, &beat, ctx);
+        self.check_progress(member.slot, &beat, ctx);
         let Some(holder) = self.slots.holder_mut(member.slot) else {
             return;
         };
-        let span_ms = now.since(holder.beat_at);
-        let before = *holder.beat.figures;
-        holder.beat.figures.update(&beat.figures);
-        std::mem::swap(&mut holder.beat.figures, &mut beat.figures);
+        let span_ms = now.since(holder.heartbeat_at);
+        let before = *holder.heartbeat.figures;
+        holder.heartbeat.figures.update(&beat.figures);
+        std::mem::swap(&mut holder.heartbeat.figures, &mut beat.figures);
         let more = |of: ProcessFigure| beat.figures.get(of).saturating_sub(before.get(of));
         let work = more(work_figure(member.slot.role));
         self.steps = self.steps.saturating_add(more(ProcessFigure::Steps));
         if span_ms > 0 {
             holder.per_second = work as f64 * 1000.0 / span_ms as f64;
         }
-        holder.beat = beat;
-        holder.beat_at = now;
+        holder.heartbeat = beat;
+        holder.heartbeat_at = now;
     }
 
     /// Gives a container up: its slot asks again, it is stopped, and its incarnation is refused from then on.
@@ -412,7 +412,7 @@ impl Fleet {
         self.storage_wait_over(slot, ctx);
         // What it had done counts, at the job's end too.
         if let Some(holder) = &holder {
-            self.figures_of_lost.merge_lost(&holder.beat.figures);
+            self.figures_of_lost.merge_lost(&holder.heartbeat.figures);
         }
         if job_is_ending {
             return LossOutcome::NothingFollows;

@@ -36,7 +36,7 @@ impl Fleet {
     /// A node will be gone soon. Returns the slots that it runs and whether the container of each only starts.
     pub(crate) fn node_leaves(&mut self, node: &str, ctx: &mut Context) -> Vec<(Slot, bool)> {
         let now = ctx.now();
-        let known = self.leaving_nodes.insert(node.to_owned(), now);
+        let known = self.departing_nodes.insert(node.to_owned(), now);
         if known.is_some_and(|at| now.since(at) < NOTICE_MS) {
             return Vec::new();
         }
@@ -49,7 +49,7 @@ impl Fleet {
             return here;
         }
         for info in self.slots.containers.values_mut() {
-            info.leaving |= info.node == node;
+            info.is_departing |= info.node == node;
         }
         ctx.warn(
             WarningCode::NodeLeaves,
@@ -62,22 +62,22 @@ impl Fleet {
     /// will be gone.
     pub(super) fn nodes_to_avoid(&mut self, ctx: &Context) -> Vec<String> {
         let now = ctx.now();
-        self.leaving_nodes.retain(|_, at| now.since(*at) < NOTICE_MS);
+        self.departing_nodes.retain(|_, at| now.since(*at) < NOTICE_MS);
         let (of, window_ms) = (self.slots.nodes(), ctx.limits().failure_window_ms);
         let mut nodes = self.failures.bad_nodes(of);
         nodes.extend(self.slow_nodes.avoided(now, window_ms, of));
-        nodes.extend(self.leaving_nodes.keys().cloned());
+        nodes.extend(self.departing_nodes.keys().cloned());
         nodes.sort();
         nodes.dedup();
         nodes
     }
 
     /// Pservers on nodes that will be gone. One that was allocated there after the notice is not moved again.
-    pub(crate) fn leaving_pservers(&self) -> Vec<Slot> {
+    pub(crate) fn departing_pservers(&self) -> Vec<Slot> {
         let leaves = |slot: &Slot| {
             let container = self.slots.container(*slot);
             let info = container.and_then(|container| self.slots.containers.get(container));
-            info.is_some_and(|info| info.leaving)
+            info.is_some_and(|info| info.is_departing)
         };
         let slots = self.slots.entries.keys().copied();
         slots.filter(|slot| slot.role == Role::Pserver).filter(leaves).collect()
@@ -88,7 +88,7 @@ impl Fleet {
         let container = self.slots.container(slot);
         let info = container.and_then(|container| self.slots.containers.get(container));
         let preempted = container.is_some_and(|container| self.preempted.contains(container));
-        !preempted && info.is_none_or(|info| !info.leaving)
+        !preempted && info.is_none_or(|info| !info.is_departing)
     }
 
     /// The loss that moves a container to another node.

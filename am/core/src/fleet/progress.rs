@@ -27,16 +27,16 @@ use crate::time::MonotonicMs;
 
 impl Fleet {
     /// Judges a heartbeat beside the one before, which the holder still has.
-    pub(super) fn judge_progress(&mut self, slot: Slot, beat: &HeartbeatStats, ctx: &mut Context) {
+    pub(super) fn check_progress(&mut self, slot: Slot, beat: &HeartbeatStats, ctx: &mut Context) {
         let (now, stood_still) = (ctx.now(), self.stood_still);
         let Some(holder) = self.slots.holder_mut(slot) else {
             return;
         };
         let limits = ctx.limits();
-        let standstill = standstill(&holder.beat, beat, limits).or_else(|| {
+        let standstill = standstill(&holder.heartbeat, beat, limits).or_else(|| {
             let listens_since = [Some(holder.connected), stood_still].into_iter().flatten().max();
             let answered = listens_since.is_some_and(|at| now.since(at) >= limits.dead_ms);
-            unheard(&holder.beat, beat, limits).filter(|_| answered)
+            unheard(&holder.heartbeat, beat, limits).filter(|_| answered)
         });
         if standstill.is_some() {
             ctx.set_deadline_at_latest(Purpose::Liveness, now);

@@ -154,7 +154,7 @@ impl Fleet {
         };
         if self.slots.container(member.slot) != Some(container) {
             return match info.given_up {
-                true => self.exited_late(member, &info, exit, text, ctx),
+                true => self.exited_after_loss(member, &info, exit, text, ctx),
                 false => ContainerEnd::NothingFollows,
             };
         }
@@ -197,7 +197,7 @@ impl Fleet {
     }
 
     /// The cluster reports the end of a container whose slot was emptied before, when its port refused or it was silent.
-    fn exited_late(
+    fn exited_after_loss(
         &mut self,
         member: Member,
         info: &ContainerInfo,
@@ -382,8 +382,8 @@ fn registered_container(
         connected: ctx.now(),
         standstill: None,
         unreachable: Default::default(),
-        beat: HeartbeatStats::default(),
-        beat_at: ctx.now(),
+        heartbeat: HeartbeatStats::default(),
+        heartbeat_at: ctx.now(),
         per_second: 0.0,
     }
 }

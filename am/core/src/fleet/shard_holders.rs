@@ -17,7 +17,7 @@ impl Fleet {
     /// A shard of the pserver is at this step, as an answer between two heartbeats shows.
     pub(crate) fn shard_at(&mut self, slot: Slot, epoch: Epoch, phase: PhaseNo, step: Step) {
         if let Some(holder) = self.slots.holder_mut(slot) {
-            let beat = &mut holder.beat;
+            let beat = &mut holder.heartbeat;
             (beat.epoch, beat.phase, beat.step) = (epoch, phase, step);
         }
     }
@@ -25,7 +25,7 @@ impl Fleet {
     /// BSP: the furthest step that shards are known to have applied. A trainer's step may be one ahead of it without end, where
     /// another one's lanes are missing.
     pub(crate) fn shards_step(&self, epoch: Epoch, phase: PhaseNo) -> Step {
-        let beats = self.slots.holders(Role::Pserver).map(|holder| &holder.beat);
+        let beats = self.slots.holders(Role::Pserver).map(|holder| &holder.heartbeat);
         let current = beats.filter(|beat| (beat.epoch, beat.phase) == (epoch, phase));
         current.map(|beat| beat.step).max().unwrap_or_default()
     }

@@ -55,8 +55,8 @@ pub(crate) struct RegisteredContainer {
     pub standstill: Option<Standstill>,
     /// Trainer: pservers that it cannot reach, and since when.
     pub unreachable: BTreeMap<Member, MonotonicMs>,
-    pub beat: HeartbeatStats,
-    pub beat_at: MonotonicMs,
+    pub heartbeat: HeartbeatStats,
+    pub heartbeat_at: MonotonicMs,
     /// Per second, between the last two beats: records (trainer), push frames (pserver).
     pub per_second: f64,
 }
@@ -107,13 +107,20 @@ pub(crate) struct ContainerInfo {
     /// [`SlotEntry::memory_retries`] when it was asked for.
     pub memory_retries: u32,
     /// The cluster has reported that its node leaves soon.
-    pub leaving: bool,
+    pub is_departing: bool,
 }
 
 impl ContainerInfo {
     /// A container of an earlier attempt on this node.
     pub(crate) fn on(node: String) -> Self {
-        Self { member: None, node, ours: false, given_up: false, memory_retries: 0, leaving: false }
+        Self {
+            member: None,
+            node,
+            ours: false,
+            given_up: false,
+            memory_retries: 0,
+            is_departing: false,
+        }
     }
 }
 
@@ -297,7 +304,7 @@ impl Slots {
                 ours: false,
                 given_up: false,
                 memory_retries,
-                leaving: false,
+                is_departing: false,
             },
         );
         Some(member)
@@ -328,8 +335,8 @@ impl Slots {
             }
             SlotStatus::Held(current) if current.member == member => {
                 holder.container = current.container.clone();
-                holder.beat = current.beat.clone();
-                holder.beat_at = current.beat_at;
+                holder.heartbeat = current.heartbeat.clone();
+                holder.heartbeat_at = current.heartbeat_at;
                 holder.unreachable.clone_from(&current.unreachable);
                 holder.registered = current.registered;
                 holder.draining = current.draining;

@@ -39,7 +39,7 @@ impl Fleet {
     pub(crate) fn sparse_tables(&self) -> Vec<SparseTableSize> {
         let mut all = Vec::new();
         for holder in self.slots.holders(Role::Pserver) {
-            SparseTableSize::add(&mut all, &holder.beat.sparse_tables);
+            SparseTableSize::add(&mut all, &holder.heartbeat.sparse_tables);
         }
         all
     }

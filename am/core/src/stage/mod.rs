@@ -386,7 +386,8 @@ impl StageMachine {
 
     /// Whether every shard has the common state and its pserver is there.
     pub(crate) fn is_restored(&self, fleet: &Fleet) -> bool {
-        matches!(&self.stage, JobStage::Restoring(restoring) if self.map.is_loaded_by(&restoring.answered))
+        let JobStage::Restoring(restoring) = &self.stage else { return false };
+        self.map.is_loaded_by(&restoring.answered)
             && self.map.slots().all(|slot| fleet.holder(slot).is_some())
     }
 

@@ -120,7 +120,7 @@ impl JobWork {
             return None;
         }
         ctx.set_deadline_at_latest(Purpose::Straggler, ctx.now() + STRAGGLER_CHECK_MS);
-        self.lane_speeds.check(&lanes.loads(&workers), ctx.limits().late_ms, ctx.now())
+        self.lane_speeds.check(&lanes.loads(&workers), ctx.limits().overdue_ms, ctx.now())
     }
 
     /// ASP, evaluation: lets every trainer hold the tasks that it should.
@@ -155,14 +155,14 @@ impl JobWork {
         let PhaseWork::Queue(queue) = &mut self.phase.work else {
             return;
         };
-        if workers > 1 && (queue.may_be_late() || !self.losers.is_empty()) {
+        if workers > 1 && (queue.may_be_overdue() || !self.losers.is_empty()) {
             ctx.set_deadline_at_latest(Purpose::Straggler, now + STRAGGLER_CHECK_MS);
         }
         let mut sends = Vec::new();
-        let known = self.locality.knows(training);
+        let known = self.locality.is_known(training);
         for &member in members {
             let node = fleet.node(member.slot);
-            let near = node.map(|node| self.locality.near(training, node)).unwrap_or_default();
+            let near = node.map(|node| self.locality.tasks_for(training, node)).unwrap_or_default();
             let tasks = queue.grant(member, workers, near, now, &config.limits);
             if tasks.is_empty() {
                 continue;

@@ -5,7 +5,7 @@
 //!
 //! **Rule.** Each heartbeat of a trainer has its own computing time for a record over its last 20 steps: waiting is not
 //! part of it. A trainer is *slow* if it takes more than twice the median of the trainers with lanes. When one has been slow
-//! for `late_ms` (10 s), lanes are divided by speed if that makes the predicted step at least 20 % shorter: each lane in
+//! for `overdue_ms` (10 s), lanes are divided by speed if that makes the predicted step at least 20 % shorter: each lane in
 //! turn goes to the trainer that would have computed it first, which gives the shortest step that there is. (In proportion
 //! to speeds, rounded, a trainer four times slower would keep one of eight lanes, and each step wait for it.) The prediction
 //! is the longest product of lanes and computing time among the trainers. A trainer that takes more than ten times the
@@ -122,11 +122,11 @@ impl LaneSpeeds {
         Some(divide(lanes, loads, times))
     }
 
-    /// Compares the trainers. `loads`: the lanes of all that can run lanes; `late_ms`: for how long a trainer must be slow.
+    /// Compares the trainers. `loads`: the lanes of all that can run lanes; `overdue_ms`: for how long a trainer must be slow.
     pub(crate) fn check(
         &mut self,
         loads: &BTreeMap<Member, usize>,
-        late_ms: u64,
+        overdue_ms: u64,
         now: MonotonicMs,
     ) -> Option<LaneDecision> {
         let mut times: Vec<(u64, Member)> = loads
@@ -146,21 +146,21 @@ impl LaneSpeeds {
         if self.decided.is_some_and(|at| now.since(at) < DECISIONS_MS) {
             return None;
         }
-        self.replacement(&relative, late_ms, now).or_else(|| {
+        self.replacement(&relative, overdue_ms, now).or_else(|| {
             let &(_, slowest) = times.last()?;
-            self.another_division(slowest, &relative, loads, late_ms, now)
+            self.another_division(slowest, &relative, loads, overdue_ms, now)
         })
     }
 
     fn replacement(
         &mut self,
         relative: &BTreeMap<Member, u64>,
-        late_ms: u64,
+        overdue_ms: u64,
         now: MonotonicMs,
     ) -> Option<LaneDecision> {
         self.replaced.retain(|_, at| now.since(*at) < REMEMBERED_MS);
         let late = self.far_too_slow_since.iter().filter(|(member, since)| {
-            now.since(**since) >= late_ms && !self.replaced.contains_key(&member.slot)
+            now.since(**since) >= overdue_ms && !self.replaced.contains_key(&member.slot)
         });
         let worst = late.filter_map(|(member, _)| Some((*relative.get(member)?, *member))).max();
         let (times, slowest) = worst?;
@@ -174,7 +174,7 @@ impl LaneSpeeds {
         slowest: Member,
         relative: &BTreeMap<Member, u64>,
         loads: &BTreeMap<Member, usize>,
-        late_ms: u64,
+        overdue_ms: u64,
         now: MonotonicMs,
     ) -> Option<LaneDecision> {
         if self.slow_since.is_empty() && self.shares.is_empty() {
@@ -194,7 +194,7 @@ impl LaneSpeeds {
             return None;
         }
         let since = *self.better_since.get_or_insert(now);
-        if now.since(since) < late_ms {
+        if now.since(since) < overdue_ms {
             return None;
         }
         let shares: BTreeMap<Member, LaneShare> = loads

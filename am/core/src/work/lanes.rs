@@ -417,7 +417,8 @@ mod tests {
             for set in sets {
                 let members = members(set);
                 lanes.share(&members);
-                let loads: Vec<usize> = members.iter().map(|member| lanes.of(*member).len()).collect();
+                let loads = members.iter().map(|member| lanes.of(*member).len());
+                let loads: Vec<usize> = loads.collect();
                 prop_assert_eq!(loads.iter().sum::<usize>(), count as usize);
                 let (most, fewest) = (loads.iter().max().copied(), loads.iter().min().copied());
                 prop_assert!(most.unwrap_or(0) <= fewest.unwrap_or(0) + 1);

@@ -67,7 +67,7 @@ impl LocalityIndex {
     }
 
     /// Tasks near a node; none where nothing is known of it.
-    pub(crate) fn near(&self, training: bool, node: &str) -> TaskLocality<'_> {
+    pub(crate) fn tasks_for(&self, training: bool, node: &str) -> TaskLocality<'_> {
         let tasks = if training { &self.train } else { &self.test };
         let Some(host) = self.numbers.get(node) else {
             return TaskLocality::default();
@@ -80,7 +80,7 @@ impl LocalityIndex {
     }
 
     /// Whether it is known where the input of a phase is stored.
-    pub(crate) fn knows(&self, training: bool) -> bool {
+    pub(crate) fn is_known(&self, training: bool) -> bool {
         let tasks = if training { &self.train } else { &self.test };
         tasks.host.iter().any(|tasks| !tasks.is_empty())
     }
@@ -165,20 +165,20 @@ mod tests {
     #[test]
     fn what_lies_on_a_host_is_known_by_its_name() {
         let index = index(["/r"; 4]);
-        assert_eq!(index.near(true, "b").host, [TaskId(0), TaskId(1), TaskId(2)]);
-        assert!(index.near(false, "b").host.is_empty());
-        assert!(index.near(true, "elsewhere").host.is_empty());
-        assert!(index.near(true, "b").rack.is_empty(), "one rack decides nothing");
+        assert_eq!(index.tasks_for(true, "b").host, [TaskId(0), TaskId(1), TaskId(2)]);
+        assert!(index.tasks_for(false, "b").host.is_empty());
+        assert!(index.tasks_for(true, "elsewhere").host.is_empty());
+        assert!(index.tasks_for(true, "b").rack.is_empty(), "one rack decides nothing");
     }
 
     #[test]
     fn tasks_in_the_rack_of_a_host_are_known() {
         let index = index(["/r1", "/r1", "/r2", "/r2"]);
-        let rack = |node| index.near(true, node).rack.to_vec();
+        let rack = |node| index.tasks_for(true, node).rack.to_vec();
         assert_eq!(rack("a"), [TaskId(0), TaskId(1), TaskId(2)], "each once");
         assert_eq!(rack("empty"), [TaskId(2)]);
         assert_eq!(rack("elsewhere"), []);
-        assert_eq!(index.near(false, "empty").rack, [TaskId(0)]);
+        assert_eq!(index.tasks_for(false, "empty").rack, [TaskId(0)]);
     }
 
     #[test]

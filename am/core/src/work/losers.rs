@@ -1,6 +1,6 @@
 //! Trainers that compute a task which another one has finished: they are ordered to stop.
 //!
-//! A trainer stops after the step that it computes, and reports it. One that does not for `late_ms` is drained, and its
+//! A trainer stops after the step that it computes, and reports it. One that does not for `overdue_ms` is drained, and its
 //! container replaced: it would begin its next task late. The order outlives the phase, since the last task of a phase is
 //! the one that is late most often.
 
@@ -64,9 +64,9 @@ impl Losers {
         self.waiting.is_empty()
     }
 
-    /// Takes out the trainers that have not answered for `late_ms`.
-    pub(crate) fn take_late(&mut self, now: MonotonicMs, late_ms: u64) -> Vec<Member> {
-        let late = self.waiting.iter().filter(|(_, (since, _))| now.since(*since) >= late_ms);
+    /// Takes out the trainers that have not answered for `overdue_ms`.
+    pub(crate) fn take_overdue(&mut self, now: MonotonicMs, overdue_ms: u64) -> Vec<Member> {
+        let late = self.waiting.iter().filter(|(_, (since, _))| now.since(*since) >= overdue_ms);
         let late: Vec<Member> = late.map(|(trainer, _)| *trainer).collect();
         for trainer in &late {
             self.waiting.remove(trainer);
@@ -90,13 +90,13 @@ mod tests {
         losers.ordered(trainer, &[hand_out(2)], MonotonicMs(9_000));
         losers.stopped(trainer, &[hand_out(2)], MonotonicMs(9_400));
         assert_eq!(losers.view(), Some(StragglersView { stopped: 1, slowest_stop_ms: 9_400 }));
-        assert_eq!(losers.take_late(MonotonicMs(9_999), 10_000), []);
-        assert_eq!(losers.take_late(MonotonicMs(10_000), 10_000), [trainer]);
+        assert_eq!(losers.take_overdue(MonotonicMs(9_999), 10_000), []);
+        assert_eq!(losers.take_overdue(MonotonicMs(10_000), 10_000), [trainer]);
         assert!(losers.is_empty());
         losers.ordered(trainer, &[hand_out(3)], MonotonicMs(10_000));
         losers.stopped(trainer, &[hand_out(3), hand_out(4)], MonotonicMs(10_500));
         losers.stopped(trainer, &[hand_out(3)], MonotonicMs(90_000));
         assert_eq!(losers.view(), Some(StragglersView { stopped: 2, slowest_stop_ms: 9_400 }));
-        assert_eq!(losers.take_late(MonotonicMs(90_000), 10_000), []);
+        assert_eq!(losers.take_overdue(MonotonicMs(90_000), 10_000), []);
     }
 }

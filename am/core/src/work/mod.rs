@@ -375,22 +375,22 @@ impl JobWork {
     }
 
     /// Trainers that were ordered to stop and have not answered; each is returned once.
-    pub(crate) fn late_losers(&mut self, ctx: &Context) -> Vec<Member> {
-        self.losers.take_late(ctx.now(), ctx.limits().late_ms)
+    pub(crate) fn overdue_losers(&mut self, ctx: &Context) -> Vec<Member> {
+        self.losers.take_overdue(ctx.now(), ctx.limits().overdue_ms)
     }
 
     /// Whether a task is late and no idle trainer has taken it.
-    pub(crate) fn has_waiting_late_task(&mut self, ctx: &Context) -> bool {
+    pub(crate) fn has_waiting_overdue_task(&mut self, ctx: &Context) -> bool {
         match &mut self.phase.work {
-            PhaseWork::Queue(queue) => queue.has_waiting_late_task(ctx.now(), ctx.limits()),
+            PhaseWork::Queue(queue) => queue.has_waiting_overdue_task(ctx.now(), ctx.limits()),
             PhaseWork::Lanes(_) => false,
         }
     }
 
     /// Whether a task of the phase was late; nothing for lanes.
-    pub(crate) fn had_late_task(&self) -> Option<bool> {
+    pub(crate) fn had_overdue_task(&self) -> Option<bool> {
         match &self.phase.work {
-            PhaseWork::Queue(queue) => Some(queue.had_late_task()),
+            PhaseWork::Queue(queue) => Some(queue.had_overdue_task()),
             PhaseWork::Lanes(_) => None,
         }
     }

@@ -104,7 +104,7 @@ pub(crate) struct Queue {
     /// Late tasks that have a speculative attempt.
     speculative: BTreeSet<TaskId>,
     /// A task of the phase was late.
-    had_late_task: bool,
+    had_overdue_task: bool,
     /// Computing times for a record of the trainers that finished tasks.
     paces: FinishedPaces,
 }
@@ -133,7 +133,7 @@ impl Queue {
             by_load: BTreeSet::new(),
             slow: BTreeSet::new(),
             speculative: BTreeSet::new(),
-            had_late_task: false,
+            had_overdue_task: false,
             paces: FinishedPaces::default(),
         }
     }
@@ -247,7 +247,7 @@ impl Queue {
         let first = if todo > trainers { HELD_FIRST } else { 1 };
         let room =
             self.lease(member, now, limits).min(held + share).max(first).saturating_sub(held);
-        let late = if held == 0 { self.share_late_task(member, now, limits) } else { None };
+        let late = if held == 0 { self.share_overdue_task(member, now, limits) } else { None };
         let room = room.saturating_sub(usize::from(late.is_some()));
         let next = self.next_for(member, room, near, trainers);
         let next = next.iter().filter_map(|place| self.order.get(*place as usize));

@@ -101,7 +101,7 @@ impl JobWork {
         };
         if !retryable {
             self.leave_out(task, error, code, error.to_owned(), ctx)?;
-        } else if is_to_blame(errors, ctx) {
+        } else if is_at_fault(errors, ctx) {
             let message = format!("task {task} failed {} times, last: {error}", errors.errors);
             self.leave_out(task, error, code, message, ctx)?;
         } else {
@@ -139,7 +139,7 @@ impl JobWork {
         let seconds = for_ms / 1000;
         let error =
             format!("{} computed one step of it for {seconds} s (liveness.stuck)", member.slot);
-        if is_to_blame(errors, ctx) {
+        if is_at_fault(errors, ctx) {
             let message = format!("task {task} failed {} times, last: {error}", errors.errors);
             return self.leave_out(task, &error, ExitCode::JobFailed, message, ctx);
         }
@@ -243,7 +243,7 @@ impl JobWork {
 }
 
 /// Whether a task has had too many errors: `data.task-errors` on two trainers, on the only one, or twice as many.
-fn is_to_blame(errors: TaskErrors, ctx: &Context) -> bool {
+fn is_at_fault(errors: TaskErrors, ctx: &Context) -> bool {
     let config = ctx.config();
     let limit = config.spec.data.task_errors;
     let by_several = errors.trainers > 1 || config.spec.trainers.max == 1;

@@ -2,7 +2,7 @@
 //!
 //! The names S… are those of the schedules that break a protocol without the rule.
 
-use heddle_protocol::control::{Command, EndCut, Operation, Report, TakeCut};
+use heddle_protocol::control::{Command, Operation, Report, TakeCut};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::failure::{ErrorClass, Failure};
 use heddle_protocol::ids::{CutId, Epoch, Member, ShardId, Slot, Step};
@@ -61,7 +61,10 @@ fn committed(job: &Job, cut: CutId) -> Option<Vec<ShardFile>> {
 }
 
 fn given_up(job: &Job, cut: CutId) -> bool {
-    let ends = |command: &Command| matches!(command, Command::CutEnd(EndCut { cut: of, committed: false }) if *of == cut);
+    let ends = |command: &Command| match command {
+        Command::CutEnd(end) => end.cut == cut && !end.committed,
+        _ => false,
+    };
     job.sent.iter().any(|(_, command)| ends(command))
 }
 

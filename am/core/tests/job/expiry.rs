@@ -258,7 +258,10 @@ fn failed_fetches_are_counted_and_reported_once() {
     }
     let view = job.core.view().credentials.unwrap();
     assert_eq!((view.failures, view.error.as_str(), view.is_refreshed), (3, "no KDC", true));
-    let told = |notice: &&Notice| matches!(notice, Notice::Warning { text, .. } if text.contains("no KDC"));
+    let told = |notice: &&Notice| match notice {
+        Notice::Warning { text, .. } => text.contains("no KDC"),
+        _ => false,
+    };
     assert_eq!(job.notices.iter().filter(told).count(), 1);
     // Tokens of another file system do not make good what failed.
     for (serial, error) in [(2, "no KDC"), (3, "")] {

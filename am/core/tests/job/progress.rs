@@ -77,7 +77,10 @@ fn trainer_that_computes_a_step_without_end_is_replaced() {
     assert!(job.trainer(0).incarnation > trainer.incarnation);
     let causes = causes(&job);
     assert!(causes[0].starts_with("trainer-0 is stuck: it has computed"), "{causes:?}");
-    let told = |notice: &Notice| matches!(notice, Notice::Warning { text, .. } if text.starts_with("task 0 failed on trainer-0"));
+    let told = |notice: &Notice| match notice {
+        Notice::Warning { text, .. } => text.starts_with("task 0 failed on trainer-0"),
+        _ => false,
+    };
     assert!(job.notices.iter().any(told), "its task has an error");
 }
 

@@ -132,7 +132,10 @@ fn s41_the_loser_of_a_late_task_is_ordered_to_stop_once() {
     job.report(slow, second);
     let orders: Vec<&Command> = job.told(slow, from);
     let hand_out = TaskHandOut { task: late.task, attempt: late.attempt };
-    let stops = |command: &&&Command| matches!(command, Command::Withdraw { tasks, .. } if tasks[..] == [hand_out]);
+    let stops = |command: &&&Command| match command {
+        Command::Withdraw { tasks, .. } => tasks[..] == [hand_out],
+        _ => false,
+    };
     assert_eq!(orders.iter().filter(stops).count(), 1, "{orders:?}");
     assert_ne!(speculative.attempt, late.attempt);
     assert_eq!(job.outcome.map(|outcome| outcome.state), Some(JobState::Finished));
@@ -195,7 +198,10 @@ fn a_loser_whose_order_was_lost_gets_it_when_it_registers_again() {
     job.registers(slow);
     let hand_out = TaskHandOut { task: late.task, attempt: late.attempt };
     let orders = job.told(slow, from);
-    let stops = |command: &&&Command| matches!(command, Command::Withdraw { tasks, .. } if tasks[..] == [hand_out]);
+    let stops = |command: &&&Command| match command {
+        Command::Withdraw { tasks, .. } => tasks[..] == [hand_out],
+        _ => false,
+    };
     assert_eq!(orders.iter().filter(stops).count(), 1, "{orders:?}");
 }
 

@@ -67,7 +67,7 @@ impl World {
     fn slow_trainer_was_late(&mut self) {
         let seen = &mut self.late_tasks;
         if let Some((phase, since_ms)) = seen.slow_since_ms.take()
-            && self.now_ms - since_ms >= Limits::default().late_ms
+            && self.now_ms - since_ms >= Limits::default().overdue_ms
         {
             seen.late.insert(phase);
         }

@@ -1,7 +1,7 @@
 //! Which tasks of other trainers an idle one computes too.
 //!
 //! **Late** is a task of a trainer that has taken more than twice as long for a record as the median of those that finished
-//! tasks, for `late_ms`, when three of four tasks of the phase are done or none is todo. Only the trainer's own computing
+//! tasks, for `overdue_ms`, when three of four tasks of the phase are done or none is todo. Only the trainer's own computing
 //! time counts: waiting for others would make the fast ones look slow. At most one late task of ten that are held, and
 //! at least one, has a speculative attempt at a time: if many are slow, the data are, or the cluster is full.
 
@@ -27,28 +27,28 @@ impl Queue {
     }
 
     /// A late task for a trainer without any: it delays the end of the phase more than a task that is todo.
-    pub(super) fn share_late_task(
+    pub(super) fn share_overdue_task(
         &mut self,
         idle: Member,
         now: MonotonicMs,
         limits: &Limits,
     ) -> Option<TaskId> {
-        let late = self.late_task(Some(idle), now, limits)?;
+        let late = self.overdue_task(Some(idle), now, limits)?;
         self.speculative.insert(late);
-        self.had_late_task = true;
+        self.had_overdue_task = true;
         Some(late)
     }
 
     /// Whether a late task may have a speculative attempt and waits for an idle trainer.
-    pub(crate) fn has_waiting_late_task(&mut self, now: MonotonicMs, limits: &Limits) -> bool {
-        let waits = self.late_task(None, now, limits).is_some();
-        self.had_late_task |= waits;
+    pub(crate) fn has_waiting_overdue_task(&mut self, now: MonotonicMs, limits: &Limits) -> bool {
+        let waits = self.overdue_task(None, now, limits).is_some();
+        self.had_overdue_task |= waits;
         waits
     }
 
     /// Whether a task of the phase was late.
-    pub(crate) fn had_late_task(&self) -> bool {
-        self.had_late_task
+    pub(crate) fn had_overdue_task(&self) -> bool {
+        self.had_overdue_task
     }
 
     fn has_one_holder(&self, id: TaskId) -> bool {
@@ -56,14 +56,19 @@ impl Queue {
     }
 
     /// The late task of the slowest trainer but `idle`, if another one may have a speculative attempt.
-    fn late_task(&self, idle: Option<Member>, now: MonotonicMs, limits: &Limits) -> Option<TaskId> {
+    fn overdue_task(
+        &self,
+        idle: Option<Member>,
+        now: MonotonicMs,
+        limits: &Limits,
+    ) -> Option<TaskId> {
         let held = self.tasks.len() - (self.done + self.set_aside) as usize - self.todo.len();
-        if !self.may_be_late() || self.speculative.len() >= (held / 10).max(1) {
+        if !self.may_be_overdue() || self.speculative.len() >= (held / 10).max(1) {
             return None;
         }
         let late = |member: &Member| {
             let since = self.records.get(member).and_then(|record| record.slow_since);
-            since.is_some_and(|since| now.since(since) >= limits.late_ms)
+            since.is_some_and(|since| now.since(since) >= limits.overdue_ms)
         };
         let slowest = self.slow.iter().rev().take(SLOW_LOOKED_AT).map(|(_, member)| *member);
         let mut slowest = slowest.filter(|member| Some(*member) != idle && late(member));
@@ -92,7 +97,7 @@ impl Queue {
     }
 
     /// Whether a task can be late by now, so that a look now and then is worth it.
-    pub(crate) fn may_be_late(&self) -> bool {
+    pub(crate) fn may_be_overdue(&self) -> bool {
         let over = (self.done + self.set_aside) as usize;
         !self.is_done() && (self.todo.is_empty() || 4 * over >= 3 * self.tasks.len())
     }

@@ -79,8 +79,8 @@ impl Queue {
         }
         failures.died.push(member);
         failures.nodes.insert(node.to_owned());
-        let is_to_blame = failures.died.len() >= DEATHS && failures.nodes.len() > 1;
-        is_to_blame.then(|| (id, failures.died.clone()))
+        let is_at_fault = failures.died.len() >= DEATHS && failures.nodes.len() > 1;
+        is_at_fault.then(|| (id, failures.died.clone()))
     }
 
     /// Sets a task aside that no trainer holds. Returns whether it was still to be computed.

@@ -153,18 +153,18 @@ fn no_task_is_late_before_three_of_four_are_done() {
             &Limits::default(),
         ));
     }
-    assert!(!queue.may_be_late());
+    assert!(!queue.may_be_overdue());
     for task in &held[1..] {
         let holder = if queue.holds(trainer(1)) { trainer(1) } else { trainer(0) };
         queue.finished(holder, task.task, task.attempt);
     }
-    assert!(!queue.may_be_late(), "{:?}", queue.counts());
+    assert!(!queue.may_be_overdue(), "{:?}", queue.counts());
     for _ in 0..8 {
         for task in grant(&mut queue, 1) {
             queue.finished(trainer(1), task.task, task.attempt);
         }
     }
-    assert!(queue.may_be_late(), "{:?}", queue.counts());
+    assert!(queue.may_be_overdue(), "{:?}", queue.counts());
 }
 
 #[test]
@@ -285,10 +285,13 @@ proptest! {
         let mut queue = queue(10);
         for (second, op) in (0..).zip(ops) {
             let now = MonotonicMs(second * 4_000);
-            let nth = |queue: &Queue, index, nth: usize| queue.held_by(trainer(index)).get(nth).copied();
+            let nth = |queue: &Queue, index, nth: usize| {
+                queue.held_by(trainer(index)).get(nth).copied()
+            };
             match op {
                 Op::Grant(index) => {
-                    queue.grant(trainer(index), 6, TaskLocality::default(), now, &Limits::default());
+                    let limits = Limits::default();
+                    queue.grant(trainer(index), 6, TaskLocality::default(), now, &limits);
                 }
                 Op::Measured(index, ns) => queue.measured(trainer(index), ns, now),
                 Op::Finish(index, at) => if let Some(grant) = nth(&queue, index, at) {
