@@ -19,6 +19,7 @@ const FORMAT: RecordFormat = RecordFormat {
     index_base: 1,
     features: 1_000_000,
     labels: Labels::Within(LabelRange::TwoClasses),
+    table: None,
 };
 const FEATURES: usize = 40;
 /// Records of a minibatch.
@@ -80,7 +81,7 @@ pub fn text(lines: usize, real: bool) -> Vec<u8> {
 /// The parser refuses a line.
 pub fn parse(text: &[u8]) -> io::Result<usize> {
     let (mut batch, mut at, mut rows) = (Batch::default(), 0, 0);
-    let lines = words::<true>(FORMAT);
+    let mut lines = words::<true>(FORMAT);
     while at < text.len() {
         if batch.rows() == ROWS {
             rows += batch.rows();

@@ -45,8 +45,9 @@ pub fn train_plainly(path: &Path) -> io::Result<f64> {
         index_base: 1,
         features: u64::from(FEATURES),
         labels: Labels::Within(LabelRange::TwoClasses),
+        table: None,
     };
-    let (lines, mut text) = (words::<true>(format), Vec::new());
+    let (mut lines, mut text) = (words::<true>(format), Vec::new());
     File::open(path)?.read_to_end(&mut text)?;
     let mut weights = vec![FtrlCell::default(); FEATURES as usize + 1];
     let (mut batch, mut at, mut rows, mut loss_sum) = (Batch::default(), 0, 0u64, 0.0);

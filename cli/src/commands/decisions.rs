@@ -12,7 +12,7 @@ use heddle_protocol::manifest::InputPlan;
 use heddle_storage::StorageUrl;
 use heddle_trainer::export::label_scale_of;
 
-use super::run::preflight::unreadable;
+use super::run::preflight::{columns, unreadable};
 use super::submit::resume;
 use crate::failure::{CommandFailure, OrFail};
 use crate::output;
@@ -37,6 +37,7 @@ pub async fn resolve(
     init: Option<&InitialCheckpoint>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<ValueDecision>, CommandFailure> {
+    columns(spec, plan).await?;
     if spec.undecided.is_empty() {
         return Ok(Vec::new());
     }

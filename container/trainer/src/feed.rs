@@ -448,7 +448,7 @@ impl FeedThread {
         let missing = || ReadError::Url { url: format!("(no task {task} in the input plan)") };
         let range = plan.tasks(self.settings.training).get(task.0 as usize).ok_or_else(missing)?;
         let file = plan.files.get(range.file as usize).ok_or_else(missing)?;
-        let (file, range, format) = (file.clone(), *range, self.settings.format);
+        let (file, range, format) = (file.clone(), *range, self.settings.format.clone());
         let limit = self.settings.batch_features;
         Ok(async move {
             let reader = TaskReader::open(&file, range, format, policy).await?;
@@ -516,6 +516,7 @@ mod tests {
                 index_base: 0,
                 features: 10_000,
                 labels: Labels::Within(LabelRange::TwoClasses),
+                table: None,
             },
             index_features: false,
             rows: 2,

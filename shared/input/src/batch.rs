@@ -4,8 +4,8 @@ use heddle_protocol::job_spec::BatchFeatures;
 
 /// Records of one step: labels, and features in compressed sparse rows.
 ///
-/// Row `r` has the features `indices[offsets[r]..offsets[r + 1]]` (0-based, rising) with the values
-/// of the same positions. Buffers keep their memory when a batch is cleared.
+/// Row `r` has the features `indices[offsets[r]..offsets[r + 1]]` (0-based; rising, but for records of tables, where two columns
+/// may have one index) with the values of the same positions. Buffers keep their memory when a batch is cleared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// One per row: 0 or 1.

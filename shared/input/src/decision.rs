@@ -162,7 +162,7 @@ impl Decided {
                 let passes = of(RECORDS_WITH_TEST, PASSES_WITH_TEST);
                 (passes, format!("at most: {about}, and test data to end by"))
             }
-            _ if spec.model.standardise => {
+            _ if spec.model.standardise || spec.measured_columns() > 0 => {
                 let passes = of(RECORDS_WITHOUT_TEST, PASSES_WITHOUT_TEST);
                 (passes, format!("{about}, standardised"))
             }
@@ -203,7 +203,8 @@ impl Decided {
 
     fn l2(&mut self, spec: &mut JobSpec) {
         let has_l2 = !matches!(spec.model.algorithm, AlgorithmKind::Custom | AlgorithmKind::Kmeans);
-        let (l2, reason) = match spec.model.standardise && has_l2 {
+        let is_scaled = spec.model.standardise || spec.measured_columns() > 0;
+        let (l2, reason) = match is_scaled && has_l2 {
             true => (short(1.0 / self.records as f64, 4), format!("1 / {}", self.records)),
             false => (0.0, "not standardised".to_owned()),
         };
@@ -237,6 +238,9 @@ fn suits_scaling(spec: &JobSpec, sample: &Sample) -> (bool, String) {
     let features = spec.model.features;
     if spec.model.algorithm == AlgorithmKind::Custom {
         return (false, "the program's own".to_owned());
+    }
+    if spec.data.format.has_columns() {
+        return (false, "numbers have the scales of data.columns".to_owned());
     }
     if spec.model.any_features() {
         return (false, "model.features is \"any\"".to_owned());

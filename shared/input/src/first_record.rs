@@ -37,7 +37,7 @@ async fn look(
         };
         let part = TaskRange { end: task.end.min(task.start.saturating_add(left)), ..*task };
         left -= part.end - part.start;
-        let mut reader = TaskReader::open(file, part, format, policy).await?;
+        let mut reader = TaskReader::open(file, part, format.clone(), policy).await?;
         reader.next_batch(1, &mut batch).await?;
         // What was not looked at may have one.
         if !batch.is_empty() || part.end < task.end {

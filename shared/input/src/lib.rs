@@ -19,6 +19,7 @@
 
 mod batch;
 mod batch_size;
+mod columns;
 mod decision;
 mod error;
 mod files;
@@ -32,8 +33,10 @@ mod sample;
 mod source;
 mod storage_wait;
 mod stream;
+mod table_format;
 
 pub use batch::Batch;
+pub use columns::{ColumnsError, ModelColumns, find_columns};
 pub use decision::{InitialJob, Sample, ValueDecision, decide};
 pub use error::ReadError;
 pub use files::{compression_of, input_files};
@@ -44,3 +47,4 @@ pub use record_format::{Labels, RecordFormat};
 pub use sample::sample;
 pub use source::{BatchLimit, Filled, InputFormat, RecordSource};
 pub use storage_wait::{ReaderWait, StorageWaits};
+pub use table_format::TableFormat;

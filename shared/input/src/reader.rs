@@ -229,6 +229,7 @@ pub(crate) mod tests {
         index_base: 1,
         features: 1000,
         labels: Labels::Within(LabelRange::TwoClasses),
+        table: None,
     };
 
     /// A file of a test.

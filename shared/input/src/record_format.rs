@@ -1,10 +1,16 @@
 //! How the records of a job or a model are written.
 
+use std::sync::Arc;
+
+use heddle_columns::{ColumnScales, Encoder};
+use heddle_protocol::job_spec::columns::{Header, Schema};
 use heddle_protocol::job_spec::limits::ANY_FEATURES;
 use heddle_protocol::job_spec::{DataFormat, JobSpec, LabelRange};
 
+use crate::table_format::TableFormat;
+
 /// The format of records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct RecordFormat {
     /// Their files' format.
     pub format: DataFormat,
@@ -15,6 +21,8 @@ pub struct RecordFormat {
     pub features: u64,
     /// Whether records begin with a label.
     pub labels: Labels,
+    /// Of formats with columns.
+    pub table: Option<Arc<TableFormat>>,
 }
 
 /// Whether records begin with a label.
@@ -35,8 +43,41 @@ impl RecordFormat {
     /// Of the data of a job whose feature indices have this bound.
     #[must_use]
     pub fn of(spec: &JobSpec, features: u64) -> Self {
+        Self::with_columns(spec, features, Encoder::unscaled)
+    }
+
+    /// The same, with numbers of columns scaled by what was measured of them; see [`Schema::measured`].
+    #[must_use]
+    pub fn scaled(spec: &JobSpec, features: u64, measured: &[ColumnScales]) -> Self {
+        Self::with_columns(spec, features, |schema| Encoder::new(schema, measured))
+    }
+
+    /// Of the data of a job whose columns are measured: its features are the measured columns.
+    #[must_use]
+    pub fn measuring(spec: &JobSpec) -> Self {
+        let measured = spec.schema.as_ref().map_or(0, |schema| schema.measured().count());
+        Self::with_columns(spec, measured as u64, Encoder::measuring)
+    }
+
+    fn with_columns(spec: &JobSpec, features: u64, encoder: impl Fn(&Schema) -> Encoder) -> Self {
         let labels = Labels::Within(spec.model.labels());
-        Self { format: spec.data.format, index_base: spec.data.index_base, features, labels }
+        let table = spec.schema.as_ref().map(|schema| {
+            let delimiter = spec.data.delimiter.unwrap_or(spec.data.format.delimiter()) as u8;
+            let has_header = spec.data.header != Header::None;
+            Arc::new(TableFormat::new(schema.clone(), encoder(schema), has_header, delimiter))
+        });
+        let (format, index_base) = (spec.data.format, spec.data.index_base);
+        Self { format, index_base, features, labels, table }
+    }
+
+    /// The columns.
+    pub(crate) fn table(&self) -> Arc<TableFormat> {
+        self.table.clone().unwrap_or_else(|| {
+            debug_assert!(false, "the columns of a table are known before it is read");
+            let schema = Schema::default();
+            let encoder = Encoder::unscaled(&schema);
+            Arc::new(TableFormat::new(schema, encoder, true, b','))
+        })
     }
 
     /// Of the data of a job before an algorithm bounds its indices: those of a custom one are any.

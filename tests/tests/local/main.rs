@@ -37,5 +37,6 @@ mod ssp;
 mod stop;
 mod stragglers;
 mod strangers;
+mod tables;
 mod warm_start;
 mod weights;

@@ -12,6 +12,7 @@ mod keys;
 mod kmeans;
 mod linear;
 pub mod loss;
+mod measured_columns;
 mod passes;
 mod scorer;
 mod standard;
@@ -19,6 +20,7 @@ mod standard;
 use heddle_client::gradient::Gradient;
 use heddle_client::layout::Rows;
 use heddle_client::machine::PullItem;
+use heddle_columns::ColumnScales;
 use heddle_input::Batch;
 use heddle_protocol::failure::Failure;
 use heddle_protocol::ids::TaskId;
@@ -32,6 +34,7 @@ pub use keys::KeyIndex;
 pub use kmeans::Kmeans;
 pub(crate) use kmeans::{ClusterScorer, PassCentres, previous_rows};
 pub use linear::LinearAlgorithm;
+pub(crate) use measured_columns::{MeasuredColumns, scales};
 pub(crate) use passes::PassValues;
 pub(crate) use scorer::{RecordScorer, count_scores};
 pub use standard::Standard;
@@ -92,6 +95,11 @@ pub trait Algorithm: Send {
     /// The constants are invalid; the job ends with this failure.
     fn begin(&mut self, _phase: JobPhase, _constants: Vec<PullItem>) -> Result<(), Failure> {
         Ok(())
+    }
+
+    /// By what numbers of columns are scaled in the phase that has begun, in the order of the schema's measured columns.
+    fn scales(&self) -> &[ColumnScales] {
+        &[]
     }
 
     /// Whether steps of this phase need the distinct features of their batch: [`StepWork::keys`] and [`StepWork::local`].

@@ -24,7 +24,7 @@ use heddle_protocol::metrics::TaskMetrics;
 use super::StepWork;
 
 /// Columns of table `stats`.
-const STATS_COLS: usize = 3;
+pub(super) const STATS_COLS: usize = 3;
 
 /// The table of a job's columns, and the steps that fill it.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,12 @@ impl Columns {
             labels: spec.model.scale_labels,
             label_table: id(LABEL),
         }
+    }
+
+    /// The columns of a table, numbered by their places.
+    pub(super) fn of_table(table: TableId, columns: u64) -> Self {
+        let labels = LabelScaling::Off;
+        Self { table, features: columns, standardise: false, labels, label_table: TableId(0) }
     }
 
     /// The constants of a phase (see [`super::Algorithm::constants`]). `model` are all rows of a standardised model, which an
@@ -203,7 +209,7 @@ fn narrow(sum: f64) -> f32 {
 }
 
 /// Whether sums of [`narrow`] may have left the range.
-fn too_large(sum: f32) -> bool {
+pub(super) fn too_large(sum: f32) -> bool {
     !sum.is_finite() || sum.abs() >= f32::MAX / 4.0
 }
 
@@ -233,7 +239,7 @@ pub(crate) fn label_scale(values: &[f32]) -> Result<LabelScale, Failure> {
 }
 
 /// Why values with these sums cannot be scaled, if so.
-fn why_not(sum: f32, squares: f32, variance: f64) -> Option<&'static str> {
+pub(super) fn why_not(sum: f32, squares: f32, variance: f64) -> Option<&'static str> {
     if too_large(sum) || too_large(squares) || !variance.is_finite() {
         return Some("they are too large");
     }

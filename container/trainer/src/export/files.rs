@@ -8,6 +8,7 @@ use heddle_storage::shard_file::VALUES;
 use heddle_storage::{Storage, StorePath, Summed};
 
 use super::clusters::RawClusters;
+use super::columns::columns;
 use super::error::ExportError;
 use super::labels::labels;
 use super::linear::Linear;
@@ -28,9 +29,11 @@ pub(super) async fn write(
     if has(ModelFormat::Text) && !model.origin.spec.model.algorithm.is_linear() {
         return Err(ExportError::Text);
     }
+    let columns = columns(model).await?;
+    let columns = columns.as_deref();
     if let Some(clusters) = RawClusters::of(model).await? {
         finite(CENTRES, &clusters.centres, |place| place as u64 / clusters.features)?;
-        return Ok(vec![write_clusters(&clusters, model, storage, dir).await?]);
+        return Ok(vec![write_clusters(&clusters, model, columns, storage, dir).await?]);
     }
     let tables = model.exported();
     let labels = labels(model).await?;
@@ -43,12 +46,13 @@ pub(super) async fn write(
     }
     let mut files = ModelFiles { safetensors: None, text: None };
     if has(ModelFormat::Safetensors) {
-        let file = SafetensorsFile::create(model, &tables, &sparse_tables, storage, dir).await?;
+        let rows = &sparse_tables;
+        let file = SafetensorsFile::create(model, columns, &tables, rows, storage, dir).await?;
         files.safetensors = Some(file);
     }
     if has(ModelFormat::Text) {
         let keys = sparse_tables.first().map(|rows| rows.keys.len());
-        files.text = Some(TextFile::create(model, keys, storage, dir).await?);
+        files.text = Some(TextFile::create(model, columns, keys, storage, dir).await?);
     }
     let biases = files.tables(model, labels, &tables, sparse_tables).await?;
     let mut text = None;

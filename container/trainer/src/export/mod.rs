@@ -5,6 +5,7 @@
 //! of raw values, with slope w/s and bias b − Σ w·m/s: its users need neither means nor scales.
 
 mod clusters;
+mod columns;
 mod error;
 mod exported_bytes;
 mod files;

@@ -1,6 +1,6 @@
 //! A checkpoint as the source of a model: its job and its tables.
 
-use heddle_protocol::job_spec::table::{BIAS, FACTORS, LABEL, STATS, WEIGHTS};
+use heddle_protocol::job_spec::table::{BIAS, COLUMN_STATS, FACTORS, LABEL, STATS, WEIGHTS};
 use heddle_protocol::job_spec::{AlgorithmKind, JobSpec, LossFunction, TableSpec};
 use heddle_storage::checkpoint::StoredCheckpoint;
 use heddle_storage::{Mode, Storage};
@@ -62,7 +62,7 @@ impl Model<'_> {
     /// scales.
     pub(super) fn exported(&self) -> Vec<TableSpec> {
         let all = self.tables().into_iter();
-        let is_measured = |table: &TableSpec| matches!(&*table.name, STATS | LABEL);
+        let is_measured = |table: &TableSpec| matches!(&*table.name, STATS | LABEL | COLUMN_STATS);
         all.filter(|table| !self.is_built_in() || !is_measured(table)).collect()
     }
 

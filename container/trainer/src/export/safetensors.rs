@@ -139,12 +139,14 @@ impl SafetensorsFile {
     /// Creates the file of these tables. `sparse_tables`: the rows of each sparse one, in order.
     pub(super) async fn create(
         model: &Model<'_>,
+        columns: Option<&str>,
         tables: &[TableSpec],
         sparse_tables: &[Arc<SparseTable>],
         storage: &dyn Storage,
         dir: &StorePath,
     ) -> Result<Self, ExportError> {
-        let mut header = TensorHeader { metadata: metadata(model), ..TensorHeader::default() };
+        let metadata = metadata(model, columns);
+        let mut header = TensorHeader { metadata, ..TensorHeader::default() };
         let mut sparse_tables = sparse_tables.iter();
         for table in tables {
             if table.kind == TableKind::Dense {
@@ -196,7 +198,7 @@ impl SafetensorsFile {
 }
 
 /// Metadata without run and checkpoint: the same training gives the same bytes. `MODEL.json` names both.
-fn metadata(model: &Model<'_>) -> BTreeMap<String, String> {
+fn metadata(model: &Model<'_>, columns: Option<&str>) -> BTreeMap<String, String> {
     let origin = model.origin;
     let spec = &origin.spec;
     let mut metadata = BTreeMap::new();
@@ -209,6 +211,9 @@ fn metadata(model: &Model<'_>) -> BTreeMap<String, String> {
         }
         say("heddle.data-format", spec.data.format.name().to_owned());
         say("heddle.index-base", spec.data.index_base.to_string());
+        if let Some(columns) = columns {
+            say("heddle.columns", columns.to_owned());
+        }
     }
     metadata
 }
@@ -217,10 +222,12 @@ fn metadata(model: &Model<'_>) -> BTreeMap<String, String> {
 pub(super) async fn write_clusters(
     clusters: &RawClusters,
     model: &Model<'_>,
+    columns: Option<&str>,
     storage: &dyn Storage,
     dir: &StorePath,
 ) -> Result<Summed, ExportError> {
-    let mut header = TensorHeader { metadata: metadata(model), ..TensorHeader::default() };
+    let metadata = metadata(model, columns);
+    let mut header = TensorHeader { metadata, ..TensorHeader::default() };
     header.push(CENTRES, vec![clusters.clusters, clusters.features]);
     if clusters.scales.is_some() {
         header.push(SCALES, vec![clusters.features]);

@@ -39,6 +39,7 @@ impl TextFile {
     /// Creates the file. `keys`: how many rows the weights have, if they are a sparse table.
     pub(super) async fn create(
         model: &Model<'_>,
+        columns: Option<&str>,
         keys: Option<usize>,
         storage: &dyn Storage,
         dir: &StorePath,
@@ -51,11 +52,12 @@ impl TextFile {
         let bytes = weights.saturating_mul(LINE_BYTES);
         let path = dir.join(TEXT_FILE)?;
         let mut writer = SummedWriter::create_sized(storage, &path, model.mode, bytes).await?;
+        let columns = columns.map_or_else(String::new, |columns| format!("columns {columns}\n"));
         let loss = model.loss().map_or_else(String::new, |loss| format!("loss {loss}\n"));
         let head = format!(
             "{FIRST_WORDS}: score = bias + sum of weight * value{}\n\
              # job {}\n\
-             model {}\n{loss}format {}\nindex-base {base}\nfeatures {}\n",
+             model {}\n{loss}format {}\n{columns}index-base {base}\nfeatures {}\n",
             model.meaning(),
             origin.job,
             model.algorithm(),

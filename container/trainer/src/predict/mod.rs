@@ -244,7 +244,8 @@ pub fn predict_files(
         for file in &files {
             let one = std::slice::from_ref(file);
             for task in plan_tasks(format.format, one, 0, TaskLength::Bytes(u64::MAX)) {
-                scorer.read(TaskReader::open(file, task, format, BadPolicy::Fail).await?).await?;
+                let reader = TaskReader::open(file, task, format.clone(), BadPolicy::Fail).await?;
+                scorer.read(reader).await?;
             }
         }
         let urls = files.iter().map(|file| file.url.as_str());

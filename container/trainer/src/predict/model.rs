@@ -1,9 +1,10 @@
 //! Reads a model from its file: safetensors or text, distinguished by the first bytes.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use heddle_input::{Batch, Labels, RecordFormat};
+use heddle_input::{Batch, Labels, ModelColumns, RecordFormat};
 use heddle_protocol::job_spec::limits::ANY_FEATURES;
 use heddle_protocol::job_spec::position::key_of_position;
 use heddle_protocol::job_spec::table::{BIAS, CENTRES, FACTORS, WEIGHTS};
@@ -70,6 +71,8 @@ pub struct ScoringModel {
     values: ModelValues,
     format: DataFormat,
     index_base: u32,
+    /// Of records with columns.
+    columns: Option<ModelColumns>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -157,10 +160,12 @@ impl ScoringModel {
         };
         let format = data_format(word("heddle.data-format")?)?;
         let index_base = index_base(word("heddle.index-base")?)?;
+        let columns =
+            columns_of(format, header.metadata.get("heddle.columns").map(String::as_str))?;
         if algorithm == AlgorithmKind::Kmeans {
             let (clusters, features) = clusters(&header, tensor)?;
             let values = ModelValues::Clusters(clusters);
-            return Ok(Self { loss, keys: None, features, values, format, index_base });
+            return Ok(Self { loss, keys: None, features, values, format, index_base, columns });
         }
         let (bias_shape, bias) = tensor(BIAS)?;
         let (shape, weights) = tensor(WEIGHTS)?;
@@ -190,7 +195,7 @@ impl ScoringModel {
         } else {
             ModelValues::Linear { weights, offsets }
         };
-        Ok(Self { loss, keys, features, values, format, index_base })
+        Ok(Self { loss, keys, features, values, format, index_base, columns })
     }
 
     fn from_text(bytes: &[u8]) -> Result<Self, ModelError> {
@@ -199,7 +204,7 @@ impl ScoringModel {
         }
         let text =
             std::str::from_utf8(bytes).map_err(|error| ModelError::Form(error.to_string()))?;
-        let (mut format, mut base, mut bias) = (None, None, None);
+        let (mut format, mut base, mut bias, mut columns) = (None, None, None, None);
         let mut weights: Vec<f32> = Vec::new();
         let mut keys: Option<Vec<u64>> = None;
         let mut algorithm_of = AlgorithmKind::LogisticRegression;
@@ -220,6 +225,7 @@ impl ScoringModel {
                 }
                 "loss" => loss_of = Some(loss(value, algorithm_of)?),
                 "format" => format = Some(data_format(value)?),
+                "columns" => columns = Some(value),
                 "index-base" => base = Some(index_base(value)?),
                 "features" if value == "any" => keys = Some(Vec::new()),
                 "features" => {
@@ -248,12 +254,14 @@ impl ScoringModel {
             |what: &str| ModelError::Form(format!("{what} is missing: the file was cut short"));
         let bias: f32 =
             bias.filter(|_| text.ends_with('\n')).ok_or_else(|| lacks("the last line, bias,"))?;
+        let format = format.ok_or_else(|| lacks("format"))?;
         Ok(Self {
             loss: loss_of.unwrap_or(algorithm_of.losses()[0]),
             features: if keys.is_some() { ANY_FEATURES } else { weights.len() as u64 },
             keys,
             values: ModelValues::Linear { weights, offsets: vec![f64::from(bias)] },
-            format: format.ok_or_else(|| lacks("format"))?,
+            format,
+            columns: columns_of(format, columns)?,
             index_base: base.ok_or_else(|| lacks("index-base"))?,
         })
     }
@@ -281,6 +289,8 @@ impl ScoringModel {
             index_base: self.index_base,
             features: self.features,
             labels,
+            // Checked when the model was read.
+            table: self.columns.as_ref().and_then(ModelColumns::format).map(Arc::new),
         }
     }
 
@@ -378,6 +388,20 @@ fn data_format(word: &str) -> Result<DataFormat, ModelError> {
     DataFormat::of_name(word).ok_or_else(unknown)
 }
 
+/// The columns of a model whose records have them.
+fn columns_of(format: DataFormat, json: Option<&str>) -> Result<Option<ModelColumns>, ModelError> {
+    if !format.has_columns() {
+        return Ok(None);
+    }
+    let json = json.ok_or_else(|| ModelError::Form("it lacks its columns".to_owned()))?;
+    let columns: ModelColumns = serde_json::from_str(json)
+        .map_err(|error| ModelError::Form(format!("its columns: {error}")))?;
+    match columns.format() {
+        Some(_) => Ok(Some(columns)),
+        None => Err(ModelError::Form("its columns lack their scales".to_owned())),
+    }
+}
+
 fn algorithm(word: &str) -> Result<AlgorithmKind, ModelError> {
     let known = AlgorithmKind::of_name(word).filter(|kind| *kind != AlgorithmKind::Custom);
     known.ok_or_else(|| ModelError::Form(format!("unknown algorithm {word:?}")))
@@ -458,8 +482,13 @@ mod tests {
             ),
             (
                 "format libsvm",
+                "format orc",
+                "not a model that scores records: unknown format of records \"orc\"",
+            ),
+            (
+                "format libsvm",
                 "format csv",
-                "not a model that scores records: unknown format of records \"csv\"",
+                "not a model that scores records: it lacks its columns",
             ),
         ] {
             let text = TEXT.replace(from, to);

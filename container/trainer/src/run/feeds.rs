@@ -9,7 +9,7 @@ use crossbeam::channel::Sender;
 use heddle_backoff::Backoff;
 use heddle_input::{RecordFormat, StorageWaits};
 use heddle_protocol::ids::{PhaseNo, Step, TaskId};
-use heddle_protocol::job_spec::{JobSpec, TaskShare};
+use heddle_protocol::job_spec::{JobPhase, JobSpec, TaskShare};
 use heddle_protocol::manifest::InputPlan;
 use tokio::sync::OnceCell;
 
@@ -47,17 +47,20 @@ impl Feeds {
         self.plan = Arc::new(plan);
     }
 
-    /// Settings of a phase's feeds. `training`: task numbers mean training data, else test data. `index_features`: whether
-    /// steps need their distinct features.
+    /// Settings of a phase's feeds. `index_features`: whether steps need their distinct features.
     pub(super) fn settings(
         &self,
         spec: &JobSpec,
-        training: bool,
+        kind: JobPhase,
         phase: PhaseNo,
         features: u64,
         index_features: bool,
     ) -> FeedSettings {
-        let format = RecordFormat::of(spec, features);
+        let training = kind.reads_training_data;
+        let format = match kind.stage {
+            Some(_) if spec.measured_columns() > 0 => RecordFormat::measuring(spec),
+            Some(_) | None => RecordFormat::of(spec, features),
+        };
         FeedSettings {
             plan: Arc::clone(&self.plan),
             training,

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use heddle_client::machine::{ClientEvent, DataRequest, Era, PullAt, PullId, PullItem, Unit};
+use heddle_input::RecordFormat;
 use heddle_protocol::control::{
     Command, LaneGrant, Phase, Report, ShardPlace, Sharing, TaskGrant, TaskHandOut,
 };
@@ -101,7 +102,6 @@ impl<P: DataPlane> Trainer<P> {
             return self.reports.internal(format!("the job has no phase {}", phase.no));
         };
         tracing::info!(%epoch, phase = %phase.no, ?kind, "phase_begun");
-        let training = kind.reads_training_data;
         let constants = self.algorithm.constants(kind);
         let ready = if constants.is_empty() {
             self.begin_phase(kind, constants)
@@ -114,9 +114,8 @@ impl<P: DataPlane> Trainer<P> {
         };
         let features = self.algorithm.features(&self.spec);
         let index_features = self.algorithm.indexes_features(kind);
-        let settings =
-            self.feeds.settings(&self.spec, training, phase.no, features, index_features);
-        let tasks = settings.plan.tasks(training).len() as u32;
+        let settings = self.feeds.settings(&self.spec, kind, phase.no, features, index_features);
+        let tasks = settings.plan.tasks(kind.reads_training_data).len() as u32;
         let seed = self.spec.training.seed;
         let order = task_order(seed, phase.no, tasks, self.spec.data.shuffle);
         let work = TrainerWork::new(era, phase.sharing, kind, settings, ready, order);
@@ -299,6 +298,10 @@ impl<P: DataPlane> Trainer<P> {
         };
         // The old one's thread ends with it, whether the new one starts or not.
         run.pipeline = None;
+        if !work.can_read(&self.spec) {
+            work.unread.insert(lane, step);
+            return;
+        }
         let tasks: Vec<TaskId> = lane_tasks(&work.order, lane, lanes).collect();
         let known =
             tasks.iter().filter_map(|task| Some((*task, *work.known_steps.get(task)?))).collect();
@@ -316,7 +319,9 @@ impl<P: DataPlane> Trainer<P> {
     fn begin_tasks(&mut self) {
         let most = self.spec.trainers.vcores as usize + 1;
         loop {
-            let Some(work) = &mut self.work else { return };
+            let Some(work) = self.work.as_mut().filter(|work| work.can_read(&self.spec)) else {
+                return;
+            };
             let Some(grant) = work.next_task(most) else { return };
             let read_only = work.sharing == Sharing::ReadOnly;
             let settings = work.settings.clone();
@@ -356,6 +361,8 @@ impl<P: DataPlane> Trainer<P> {
             let ready = self.begin_phase(kind, items);
             let Some(work) = &mut self.work else { return };
             work.ready = ready;
+            self.read_scaled();
+            let Some(work) = &mut self.work else { return };
             let units: Vec<Unit> = work.pipelines().map(|pipeline| pipeline.unit).collect();
             return units.into_iter().for_each(|unit| self.advance(unit));
         }
@@ -365,6 +372,18 @@ impl<P: DataPlane> Trainer<P> {
         if let Some(unit) = unit {
             self.advance(unit);
         }
+    }
+
+    /// Reads the data of the phase, if it has waited for the scales of columns.
+    fn read_scaled(&mut self) {
+        let scales = self.algorithm.scales();
+        let Some(work) = self.work.as_mut().filter(|_| !scales.is_empty()) else { return };
+        let features = self.algorithm.features(&self.spec);
+        work.settings.format = RecordFormat::scaled(&self.spec, features, scales);
+        for (lane, step) in std::mem::take(&mut work.unread) {
+            self.compute_from(lane, step);
+        }
+        self.begin_tasks();
     }
 
     fn reached(&mut self, unit: Unit, step: Step, cut: CutId) {

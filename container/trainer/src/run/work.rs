@@ -7,7 +7,7 @@ use heddle_protocol::control::{
     LaneGrant, ShardPlace, Sharing, TaskGrant, TaskHandOut, TaskPosition, TrainerState,
 };
 use heddle_protocol::ids::{CutId, HandOut, Lane, Step, TaskAttempt, TaskId};
-use heddle_protocol::job_spec::JobPhase;
+use heddle_protocol::job_spec::{JobPhase, JobSpec};
 use heddle_protocol::metrics::TaskMetrics;
 
 use super::pipeline::Pipeline;
@@ -32,6 +32,8 @@ pub(super) struct TrainerWork {
     pub(super) stepped: bool,
     /// Where the shards are.
     pub(super) places: Vec<ShardPlace>,
+    /// Lanes that are read from these steps as soon as the columns' scales are known.
+    pub(super) unread: BTreeMap<Lane, Step>,
 }
 
 /// Whether steps may be prepared.
@@ -81,7 +83,14 @@ impl TrainerWork {
             running: BTreeMap::new(),
             stepped: false,
             places: Vec::new(),
+            unread: BTreeMap::new(),
         }
+    }
+
+    /// Whether its data can be read: columns that are scaled wait for their scales.
+    pub(super) fn can_read(&self, spec: &JobSpec) -> bool {
+        let is_scaled = self.kind.stage.is_none() && spec.measured_columns() > 0;
+        !is_scaled || matches!(self.ready, Readiness::Ready)
     }
 
     /// A map came again; where a shard has moved, the next step is reported.

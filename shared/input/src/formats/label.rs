@@ -44,6 +44,30 @@ pub(super) fn end_row(labels: Labels, label: f32, weight: Option<f32>, batch: &m
     }
 }
 
+/// The label in a field of a table, which may be empty where a label may be missing.
+pub(super) fn of_field(labels: Labels, field: &[u8]) -> Result<f32, String> {
+    let range = match labels {
+        Labels::Absent => return Ok(f32::NAN),
+        Labels::Optional if field.is_empty() || field == b"?" => return Ok(f32::NAN),
+        Labels::Within(range) => range,
+        Labels::Optional | Labels::Required => LabelRange::Number,
+    };
+    let text = match field.trim_ascii() {
+        b"true" => b"1",
+        b"false" => b"0",
+        text => text,
+    };
+    let line = [text, b"\n"].concat();
+    let (label, len) = read_label(&line, range)?;
+    if len == text.len() { Ok(label) } else { Err(no_label(&line)) }
+}
+
+/// The weight in a field of a table.
+pub(super) fn weight_of_field(field: &[u8]) -> Result<f32, String> {
+    let line = [b":", field.trim_ascii(), b"\n"].concat();
+    read_weight(&line, 0).map(|(weight, _)| weight).map_err(|error| error.what)
+}
+
 /// Parses a colon and the weight of a record at `at`; returns the weight and their length.
 fn read_weight(text: &[u8], at: usize) -> Result<(f32, usize), LineError> {
     let expected = "a weight after the label (a finite number of at least 0)";

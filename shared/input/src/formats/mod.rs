@@ -3,20 +3,24 @@
 
 mod label;
 mod number;
+mod pieces;
+mod table_text;
 mod words;
 
 use std::ops::Range;
 
 use async_trait::async_trait;
 use heddle_protocol::job_spec::DataFormat;
-use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
+use heddle_protocol::manifest::{InputFile, TaskRange};
 use heddle_storage::Reader;
 
 use crate::batch::Batch;
 use crate::error::ReadError;
-use crate::lines::{LineFormat, LineRecords, TaskBytes, line_of};
+use crate::lines::{LineFormat, LineRecords, TaskBytes};
 use crate::record_format::RecordFormat;
 use crate::source::{InputFormat, RecordSource};
+use pieces::{line_pieces, sample_lines};
+pub(crate) use table_text::field_names;
 pub use words::words;
 
 /// The table of formats.
@@ -25,6 +29,7 @@ pub fn input_format(format: DataFormat) -> &'static dyn InputFormat {
     match format {
         DataFormat::Libsvm => &LinesOf(words::<true>),
         DataFormat::Dummy => &LinesOf(words::<false>),
+        DataFormat::Csv | DataFormat::Tsv => &table_text::TableText,
     }
 }
 
@@ -35,13 +40,7 @@ struct LinesOf(fn(RecordFormat) -> Box<dyn LineFormat>);
 #[async_trait]
 impl InputFormat for LinesOf {
     fn split(&self, file: &InputFile, length: u64) -> Vec<Range<u64>> {
-        let pieces = match file.compression {
-            Compression::None => file.bytes.div_ceil(length),
-            Compression::Gzip => u64::from(file.bytes > 0),
-        };
-        // 128 bits, since length × pieces may exceed 64.
-        let bound = |n: u64| (u128::from(file.bytes) * u128::from(n) / u128::from(pieces)) as u64;
-        (0..pieces).map(|n| bound(n)..bound(n + 1)).collect()
+        line_pieces(file, length)
     }
 
     async fn open(
@@ -64,13 +63,6 @@ impl InputFormat for LinesOf {
     }
 
     fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> (u64, usize) {
-        let (lines, mut records, mut at) = (self.0(format), 0, 0);
-        while text[at..].contains(&b'\n') {
-            let read = lines.read_line(&text[at..], batch);
-            let (len, has_record) = read.unwrap_or_else(|_| (line_of(&text[at..]).len(), true));
-            at += len;
-            records += u64::from(has_record);
-        }
-        (records, at)
+        sample_lines(&mut *self.0(format), text, batch)
     }
 }

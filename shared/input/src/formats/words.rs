@@ -31,7 +31,7 @@ struct Words<const VALUES: bool, const ANY: bool>(RecordFormat);
 
 impl<const VALUES: bool, const ANY: bool> LineFormat for Words<VALUES, ANY> {
     #[inline]
-    fn parse(&self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
+    fn parse(&mut self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
         let mut at = skip_spaces(text, 0);
         if let Some(end) = line_end(text, at) {
             return Ok((end, false));
@@ -178,12 +178,14 @@ mod tests {
         index_base: 1,
         features: 100,
         labels: Labels::Within(LabelRange::TwoClasses),
+        table: None,
     };
     const DUMMY: RecordFormat = RecordFormat {
         format: DataFormat::Dummy,
         index_base: 0,
         features: 100,
         labels: Labels::Within(LabelRange::TwoClasses),
+        table: None,
     };
 
     fn read_line(
@@ -192,7 +194,7 @@ mod tests {
         batch: &mut Batch,
     ) -> Result<(usize, bool), LineError> {
         let is_libsvm = format.format == DataFormat::Libsvm;
-        let lines = if is_libsvm { words::<true>(format) } else { words::<false>(format) };
+        let mut lines = if is_libsvm { words::<true>(format) } else { words::<false>(format) };
         lines.read_line(text, batch)
     }
 
@@ -201,7 +203,7 @@ mod tests {
     fn row(format: RecordFormat, line: &str) -> Result<Option<Row>, String> {
         let mut batch = Batch::default();
         let text = format!("{line}\n");
-        let read = read_line(format, text.as_bytes(), &mut batch);
+        let read = read_line(format.clone(), text.as_bytes(), &mut batch);
         // With more text behind it the fast path reads the last features too.
         let (mut again, followed) = (Batch::default(), format!("{text}{:64}\n", ""));
         assert_eq!(read_line(format, followed.as_bytes(), &mut again), read);
@@ -344,21 +346,29 @@ mod tests {
         let optional = RecordFormat { labels: Labels::Optional, ..LIBSVM };
         let features = vec![(2, 1.0), (4, 0.5)];
         for line in ["3:1 5:.5", "  3:1 5:.5", "? 3:1 5:.5", "qid:7 3:1 5:.5"] {
-            assert_eq!(parsed(optional, line), ("none".to_owned(), features.clone()), "{line:?}");
+            assert_eq!(
+                parsed(optional.clone(), line),
+                ("none".to_owned(), features.clone()),
+                "{line:?}"
+            );
         }
         for (line, label) in [("1 3:1 5:.5", "1"), ("-1 3:1 5:.5", "-1"), ("7 3:1 5:.5", "7")] {
-            assert_eq!(parsed(optional, line), (label.to_owned(), features.clone()), "{line:?}");
+            assert_eq!(
+                parsed(optional.clone(), line),
+                (label.to_owned(), features.clone()),
+                "{line:?}"
+            );
         }
-        assert_eq!(parsed(optional, "?"), ("none".to_owned(), vec![]));
+        assert_eq!(parsed(optional.clone(), "?"), ("none".to_owned(), vec![]));
         for line in ["x 3:1", "3 :1", "3:1,5:1", "?? 3:1"] {
-            assert!(row(optional, line).is_err(), "{line:?}");
+            assert!(row(optional.clone(), line).is_err(), "{line:?}");
         }
 
         let dummy = RecordFormat { labels: Labels::Optional, ..DUMMY };
-        assert_eq!(parsed(dummy, "? 3 5"), ("none".to_owned(), vec![(3, 1.0), (5, 1.0)]));
-        assert_eq!(parsed(dummy, "3 5"), ("3".to_owned(), vec![(5, 1.0)]));
+        assert_eq!(parsed(dummy.clone(), "? 3 5"), ("none".to_owned(), vec![(3, 1.0), (5, 1.0)]));
+        assert_eq!(parsed(dummy.clone(), "3 5"), ("3".to_owned(), vec![(5, 1.0)]));
         let absent = RecordFormat { labels: Labels::Absent, ..DUMMY };
-        assert_eq!(parsed(absent, "3 5"), ("none".to_owned(), vec![(3, 1.0), (5, 1.0)]));
+        assert_eq!(parsed(absent.clone(), "3 5"), ("none".to_owned(), vec![(3, 1.0), (5, 1.0)]));
     }
 
     #[test]
@@ -367,7 +377,7 @@ mod tests {
             let mut batch = Batch::default();
             for line in lines {
                 let text = format!("{line}\n");
-                read_line(format, text.as_bytes(), &mut batch).expect("a record");
+                read_line(format.clone(), text.as_bytes(), &mut batch).expect("a record");
             }
             (
                 batch.labels.clone(),

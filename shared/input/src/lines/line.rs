@@ -35,14 +35,14 @@ pub trait LineFormat: Debug + Send {
     ///
     /// # Panics
     /// If `text` has no line feed.
-    fn parse(&self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError>;
+    fn parse(&mut self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError>;
 
     /// The same, but an error leaves the batch unchanged.
     ///
     /// # Errors
     /// See [`parse`](Self::parse).
     #[inline]
-    fn read_line(&self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
+    fn read_line(&mut self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
         self.parse(text, batch).map_err(|error| {
             batch.drop_unended();
             named(text, error)
@@ -52,7 +52,7 @@ pub trait LineFormat: Debug + Send {
     /// Reads the lines that start in the first `limit` bytes of `text`, until the batch is full or a line is special. Returns
     /// the bytes that were read, and what the last line is: malformed, or the first with a spelling of the negative class.
     fn read_lines(
-        &self,
+        &mut self,
         text: &[u8],
         limit: usize,
         batch: &mut Batch,

@@ -122,6 +122,18 @@ pub fn line_of(text: &[u8]) -> &[u8] {
     &text[..feed.map_or(text.len(), |feed| feed + 1)]
 }
 
+/// The first line of a file, without the mark of its byte order.
+///
+/// # Errors
+/// See [`TaskBytes::lines`].
+pub async fn first_line(file: &InputFile) -> Result<Vec<u8>, ReadError> {
+    let mut bytes = TaskBytes::open(file, TaskRange { file: 0, start: 0, end: 1 }).await?;
+    match bytes.lines().await? {
+        NextLines::Some => Ok(line_of(bytes.text()).trim_ascii_start().to_vec()),
+        NextLines::TooLong | NextLines::End => Ok(Vec::new()),
+    }
+}
+
 #[derive(Debug, Default)]
 struct Unpacking {
     gunzip: Gunzip,

@@ -10,6 +10,7 @@ use heddle_optimizer::{Optimizer, Schedule};
 use super::algorithm::{AlgorithmKind, LabelRange, LossFunction};
 use super::check_cluster::check_cluster;
 use super::check_replicas::check_replicas;
+use super::columns::{Header, default_null};
 use super::file::section::SpecSection;
 use super::job::JobSpec;
 use super::limits::{
@@ -87,7 +88,52 @@ fn check_data(spec: &JobSpec) -> Result<(), SpecError> {
             data.failed_share
         )
     })?;
+    check_columns(spec)?;
     check_class_weights(spec)
+}
+
+/// Keys of tables are given for tables alone, and those that a table needs are.
+fn check_columns(spec: &JobSpec) -> Result<(), SpecError> {
+    let data = &spec.data;
+    let format = data.format.name();
+    if !data.format.has_columns() {
+        let given = [
+            ("data.label", !data.label.is_empty()),
+            ("data.weight", !data.weight.is_empty()),
+            ("data.id", !data.id.is_empty()),
+            ("data.header", data.header != Header::default()),
+            ("data.delimiter", data.delimiter.is_some()),
+            ("data.null", data.null != default_null()),
+            ("data.columns", !data.columns.is_empty()),
+            ("data.cross", !data.cross.is_empty()),
+        ];
+        return given.into_iter().try_for_each(|(key, is_given)| {
+            rule(!is_given, key, || {
+                format!("is for tables with columns, and data.format is {format:?}")
+            })
+        });
+    }
+    rule(
+        !data.label.is_empty() || spec.model.algorithm == AlgorithmKind::Kmeans,
+        "data.label",
+        || format!("must name the column of the label with data.format = {format:?}"),
+    )?;
+    rule(!data.columns.is_empty(), "data.columns", || {
+        format!(
+            "must state what the columns are with data.format = {format:?}, such as [[data.columns]] with names = [\"*\"], as = \"number\""
+        )
+    })?;
+    let has_statistics =
+        !matches!(spec.model.algorithm, AlgorithmKind::Kmeans | AlgorithmKind::Custom);
+    rule(has_statistics || spec.measured_columns() == 0, "data.columns", || {
+        format!(
+            "must have scale = \"none\" for each number, and no missing = \"mean\", with model.algorithm = {:?}",
+            spec.model.algorithm.name()
+        )
+    })?;
+    rule(!spec.model.standardise, "model.standardise", || {
+        "is for data without columns; with data.columns each number has its scale".to_owned()
+    })
 }
 
 fn check_class_weights(spec: &JobSpec) -> Result<(), SpecError> {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::algorithm::AlgorithmKind;
 use super::batch_features::BatchFeatures;
+use super::columns::{Schema, default_null};
 use super::limits::task_errors;
 use super::options::{
     BadRecords, CheckpointDigest, Consistency, DataFormat, JobKind, KeptPass, LabelScaling,
@@ -17,8 +18,8 @@ use super::sections::{
     PserverSpec, RunSpec, TrainerSpec, TrainingSpec,
 };
 use super::table::{
-    BIAS, CANDIDATE_COUNTS, CANDIDATES, CENTRES, FACTORS, LABEL, PREVIOUS_CENTRES, STATS,
-    TableKind, TableSpec, WEIGHTS, dense_table,
+    BIAS, CANDIDATE_COUNTS, CANDIDATES, CENTRES, COLUMN_STATS, FACTORS, LABEL, PREVIOUS_CENTRES,
+    STATS, TableKind, TableSpec, WEIGHTS, dense_table,
 };
 use super::value::{Bytes, DurationMs, Every, Share, TaskShare};
 use super::yarn::{SubmitSpec, YarnSpec};
@@ -71,6 +72,9 @@ pub struct JobSpec {
     /// The keys that are `"auto"` (`section.key`) until the data decides them; their fields hold placeholders. Empty in a job that runs.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub undecided: BTreeSet<String>,
+    /// Tables as input: the columns that are read, found in the first file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Schema>,
     /// Features after which a minibatch is closed: of the memory that trainers had when the run began.
     #[serde(default, skip_serializing_if = "super::table::is_default")]
     pub batch_features: BatchFeatures,
@@ -147,9 +151,20 @@ impl JobSpec {
                 if model.scale_labels == LabelScaling::Measured {
                     tables.push(dense_table(tables.len() as u16, LABEL, 1, 3, Optimizer::add()));
                 }
+                let measured = self.measured_columns();
+                if measured > 0 {
+                    let id = tables.len() as u16;
+                    tables.push(dense_table(id, COLUMN_STATS, measured + 1, 3, Optimizer::add()));
+                }
                 tables
             }
         }
+    }
+
+    /// The number of columns whose mean and deviation are measured before training.
+    #[must_use]
+    pub fn measured_columns(&self) -> u64 {
+        self.schema.as_ref().map_or(0, |schema| schema.measured().count() as u64)
     }
 
     /// The memory to request for a container whose process may use `memory`: `yarn.memory-overhead` on top. YARN counts
@@ -195,6 +210,14 @@ pub fn sample() -> JobSpec {
             test: Vec::new(),
             format: DataFormat::Libsvm,
             index_base: 1,
+            label: String::new(),
+            weight: String::new(),
+            id: Vec::new(),
+            header: Default::default(),
+            delimiter: None,
+            null: default_null(),
+            columns: Vec::new(),
+            cross: Vec::new(),
             passes: 1,
             task_size: TaskSize::Auto,
             shuffle: true,
@@ -238,6 +261,7 @@ pub fn sample() -> JobSpec {
         yarn: YarnSpec::default(),
         site_keys: BTreeSet::new(),
         undecided: BTreeSet::new(),
+        schema: None,
         batch_features: BatchFeatures::default(),
     }
 }

@@ -12,6 +12,8 @@ mod batch_features;
 mod check;
 mod check_cluster;
 mod check_replicas;
+pub mod columns;
+mod data_section;
 pub mod file;
 pub mod identity;
 pub mod job;

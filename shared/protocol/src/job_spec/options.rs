@@ -27,16 +27,25 @@ pub enum DataFormat {
     Libsvm,
     /// `label index index …`, every value being 1.
     Dummy,
+    /// A table of text, with commas between its fields (RFC 4180).
+    Csv,
+    /// The same with tabs.
+    Tsv,
 }
 
 /// The words of `data.format`.
-pub(super) const DATA_FORMATS: &[(&str, DataFormat)] =
-    &[("libsvm", DataFormat::Libsvm), ("dummy", DataFormat::Dummy)];
+pub(super) const DATA_FORMATS: &[(&str, DataFormat)] = &[
+    ("libsvm", DataFormat::Libsvm),
+    ("dummy", DataFormat::Dummy),
+    ("csv", DataFormat::Csv),
+    ("tsv", DataFormat::Tsv),
+];
 
 /// Their text in the list of keys.
 macro_rules! data_format_doc {
     () => {
-        "\"libsvm\" (label index:value …) or \"dummy\" (label index index …, every value being 1)."
+        "\"libsvm\" (label index:value …), \"dummy\" (label index index …, every value being 1), or a \
+         table with columns, \"csv\" or \"tsv\", whose columns data.label and [[data.columns]] name."
     };
 }
 pub(super) use data_format_doc;
@@ -58,6 +67,18 @@ impl DataFormat {
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         DATA_FORMATS.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// Whether records are rows of a table with columns.
+    #[must_use]
+    pub fn has_columns(self) -> bool {
+        matches!(self, Self::Csv | Self::Tsv)
+    }
+
+    /// The character between fields, where the job file does not state it.
+    #[must_use]
+    pub fn delimiter(self) -> char {
+        if self == Self::Tsv { '\t' } else { ',' }
     }
 
     /// The lowest feature index, where the job file does not state it.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use heddle_optimizer::{Optimizer, Schedule};
 
 use super::algorithm::{ALGORITHMS, AlgorithmKind, LossFunction};
+pub use super::data_section::DataSpec;
 use super::file::key::{Fallback, Key, ResumeRule};
 use super::file::section::section;
 use super::file::{parameters, paths, scalar, values};
@@ -14,14 +15,13 @@ use super::limits::{
 };
 use super::location::Location;
 use super::options::{
-    BadRecords, CHECKPOINT_DIGESTS, CONSISTENCIES, CheckpointDigest, Consistency, DATA_FORMATS,
-    DataFormat, KEPT_PASSES, KeptPass, LabelScaling, ModelFormat, NAN_POLICIES, NanPolicy,
-    ON_CORRUPT, OnCorrupt, RECOVERY_SCOPES, RecoveryScope, TABLE_FULL, TableFull, TaskSize,
-    data_format_doc,
+    CHECKPOINT_DIGESTS, CONSISTENCIES, CheckpointDigest, Consistency, KEPT_PASSES, KeptPass,
+    LabelScaling, ModelFormat, NAN_POLICIES, NanPolicy, ON_CORRUPT, OnCorrupt, RECOVERY_SCOPES,
+    RecoveryScope, TABLE_FULL, TableFull,
 };
 pub use super::process_sections::{AmSpec, LivenessSpec, NetworkSpec, RunSpec};
 use super::table::TableSpec;
-use super::value::{Bytes, DurationMs, Every, Permissions, Share, TaskShare};
+use super::value::{Bytes, DurationMs, Every, Permissions, Share};
 
 /// The key at the top of the job file.
 pub(super) const NAME: Key = Key {
@@ -40,70 +40,6 @@ pub(super) const KIND: Key = Key {
     resume: ResumeRule::Never,
     by_site: false,
 };
-
-section! {
-    (take, key)
-    pub struct DataSpec = ["data"] "What is read." {
-        /// Training data: a file, a glob, or a list of these. Plain or gzip (.gz; such a file is
-        /// one task). A path without scheme is relative to the job file (in --set to the working
-        /// directory) and local.
-        key train: Vec<Location> = "data.train",
-            Required("\"data/train-*.libsvm\""), Never, read(paths::locations(take, key));
-        /// Test data, evaluated after each pass. Empty: no evaluation.
-        key test: Vec<Location> = "data.test",
-            Value("\"\""), Never, read(paths::locations(take, key));
-        #[doc = data_format_doc!()]
-        key format: DataFormat = "data.format",
-            Value("\"libsvm\""), Never,
-            read(take.choice(key, DATA_FORMATS, &["csv", "parquet", "tfrecord", "avro"]));
-        /// The lowest feature index in the files: 0, 1 or "auto" (1 in libsvm, else 0).
-        #[note = "0 or 1: `auto` of the job file is resolved."]
-        key index_base: u32 = "data.index-base",
-            Value("\"auto\""), Never, read(values::index_base(take, key, format));
-        /// Passes over the training data, at least 1; or "auto", by about how many records R there
-        /// are. With data.test at most 2,500,000 / R, from 1 to 40, with training.early-stop =
-        /// 20,000 / R, from 2 to 6, and training.keep = "best" where these are "auto" and there are
-        /// more than one; without data.test 500,000 / R, from 1 to 20, where model.standardise is
-        /// on, else 1; with "kmeans" 20.
-        key passes: u32 = "data.passes", Value("\"auto\""), OnResume, range_or_auto(1, PASSES_MAX);
-        /// Bytes of a task, the piece of input that a trainer takes at a time: a size, or "auto"
-        /// (at least 4 tasks per lane or trainer, at most 32MiB each).
-        key task_size: TaskSize = "data.task-size",
-            Value("\"auto\""), Never, read(take.with(key, values::task_size));
-        /// Whether each pass takes the tasks in a random order of its own, which the seed
-        /// determines.
-        key shuffle: bool = "data.shuffle", Value("true"), Never, read(take.boolean(key));
-        // Not a map: messages with a tag lose the type of its keys.
-        /// Weights of labels, such as { "1" = 3.0 }: a record's weight, 1 or that of label:weight,
-        /// is multiplied by its label's. For algorithms with classes.
-        #[note = "Classes, ascending, with their weights: the class 0 is the label −1 too."]
-        #[note = "Finite, at least 0."]
-        #[serde(default, skip_serializing_if = "super::table::is_default")]
-        key class_weights: Vec<(u32, f64)> = "data.class-weights",
-            Value("{}"), Never, read(take.with(key, values::class_weights));
-        // A minibatch holds the records that were readable. A record that failed the job was in no step yet, so that the
-        // tolerance may be raised after it.
-        /// Records that cannot be read: "fail", "skip:N" (skip up to N in a pass) or "quarantine"
-        /// (skip and write to a file).
-        key bad_records: BadRecords = "data.bad-records",
-            Value("\"fail\""), OnResume, read(take.with(key, values::bad_records));
-        /// Errors of a task, on at least two trainers if the job has two, after which the task is
-        /// set aside: left out of the pass and listed. A pserver's error or the death of a trainer
-        /// is none.
-        #[serde(
-            default = "super::limits::task_errors",
-            skip_serializing_if = "super::limits::is_task_errors",
-        )]
-        key task_errors: u32 = "data.task-errors", Value("4"), OnResume, range(1, 1000);
-        /// How many tasks of a pass may be set aside before the job fails, for ASP and SSP; each is
-        /// tried again in the next pass. With a share above 0%, a task whose records cannot be used
-        /// is set aside at once, and one whose trainers died four times at the same step on two
-        /// nodes too.
-        #[serde(default, skip_serializing_if = "super::table::is_default")]
-        key failed_share: TaskShare = "data.failed-share",
-            Value("\"0%\""), OnResume, read(take.parse(key));
-    }
-}
 
 section! {
     (take, key)

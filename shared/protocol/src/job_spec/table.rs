@@ -15,6 +15,8 @@ pub const BIAS: &str = "bias";
 pub const FACTORS: &str = "factors";
 /// Name of the table in which standardisation is measured.
 pub const STATS: &str = "stats";
+/// Name of the table in which numbers of columns are measured (`[[data.columns]]`).
+pub const COLUMN_STATS: &str = "column-stats";
 /// Name of the table in which the mean and the deviation of the labels are measured: sum, weights, squared distances.
 pub const LABEL: &str = "label";
 

@@ -5,6 +5,7 @@
 //! each; [`template()`] prints the keys as a commented job file. Nothing here uses a file system: text comes in, paths are
 //! only joined.
 
+pub(super) mod columns;
 pub mod context;
 pub mod key;
 pub mod keys;

@@ -146,6 +146,7 @@ fn spec(take: &mut Take<'_>) -> Option<JobSpec> {
         yarn: yarn?,
         site_keys: BTreeSet::new(),
         undecided: BTreeSet::new(),
+        schema: None,
         batch_features: BatchFeatures::default(),
     })
 }

@@ -90,9 +90,16 @@ fn the_template_reads_back_as_a_job_of_defaults() {
     let small = job(SMALL, &["model.features=1000000", "data.train=/jobs/ctr/data/train-*.libsvm"]);
     assert_eq!(templated.spec, small.spec);
     assert!(text.lines().all(|line| line.chars().count() <= 140), "{text}");
-    // Commented keys are defaults: uncommented they change nothing. [[model.table]] is the one that
-    // has none, and trainers.command is needed with it; staleness is for ssp alone, two others for k-means.
-    let others = ["# table = ", "# staleness = ", "# init-rounds = ", "# tolerance = "];
+    // Commented keys are defaults: uncommented they are the same job. [[model.table]] has no default, and
+    // trainers.command is needed with it; columns are for tables, staleness is for ssp, two others for k-means.
+    let others = [
+        "# table = ",
+        "# columns = ",
+        "# cross = ",
+        "# staleness = ",
+        "# init-rounds = ",
+        "# tolerance = ",
+    ];
     let uncommented: String = text
         .lines()
         .filter(|line| !others.iter().any(|key| line.starts_with(key)))

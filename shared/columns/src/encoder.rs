@@ -1,0 +1,557 @@
+//! Cells of a record as features.
+
+use heddle_protocol::job_spec::columns::{
+    ColumnScale, ColumnUsage, MissingCategory, MissingNumber, NumberUsage, Schema, Transform,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::key;
+
+/// Takes the features of a record, in their order.
+pub trait FeatureSink {
+    /// A feature with its value, which is finite.
+    fn push(&mut self, key: u64, value: f32);
+}
+
+impl FeatureSink for Vec<(u64, f32)> {
+    fn push(&mut self, key: u64, value: f32) {
+        self.push((key, value));
+    }
+}
+
+/// A value of a file.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Cell<'c> {
+    /// Absent, or a text such as `NA`.
+    Missing,
+    /// Text, of a file without types or of a column of texts.
+    Text(&'c [u8]),
+    /// A whole number.
+    Integer(i64),
+    /// Another number.
+    Number(f64),
+    /// A Boolean.
+    Boolean(bool),
+}
+
+/// Why a cell cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("column {column}: {what}")]
+pub struct CellError {
+    /// Its name.
+    pub column: String,
+    /// What was found and what was expected.
+    pub what: String,
+}
+
+/// What was measured of a column of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ColumnScales {
+    /// Their mean, after the transformation.
+    pub mean: f64,
+    /// One over their deviation; 1 if they do not vary.
+    pub inverse: f64,
+}
+
+/// Turns cells into features. A record's columns come in the order of the schema, each once; [`end_record`](Self::end_record)
+/// adds the crosses.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    measures: bool,
+    columns: Vec<ColumnPlan>,
+    cross: Vec<[usize; 2]>,
+    null: Vec<Vec<u8>>,
+    record: RecordFeatures,
+}
+
+/// The features of the record so far with the places of their columns, if there are crosses.
+#[derive(Clone, Debug, Default)]
+struct RecordFeatures {
+    is_crossed: bool,
+    features: Vec<(usize, u64, f32)>,
+}
+
+impl RecordFeatures {
+    #[inline]
+    fn push(&mut self, place: usize, key: u64, value: f32, out: &mut impl FeatureSink) {
+        out.push(key, value);
+        if self.is_crossed {
+            self.features.push((place, key, value));
+        }
+    }
+
+    /// The features of a column.
+    fn of_column(&self, column: usize) -> impl Iterator<Item = (u64, f32)> {
+        let own = self.features.iter().filter(move |(place, ..)| *place == column);
+        own.map(|(_, key, value)| (*key, *value))
+    }
+}
+
+#[derive(Clone, Debug)]
+struct ColumnPlan {
+    name: String,
+    seed: u64,
+    /// Its indices are features as they are.
+    is_alone: bool,
+    usage: CellUse,
+}
+
+#[derive(Clone, Debug)]
+enum CellUse {
+    Number {
+        number: NumberUsage,
+        scales: Option<ColumnScales>,
+    },
+    /// The number itself is measured, under this key.
+    Measured {
+        number: NumberUsage,
+        place: u64,
+    },
+    Category(MissingCategory),
+    List {
+        separator: Vec<u8>,
+    },
+    Vector,
+    /// Not needed where columns are measured.
+    Skipped,
+}
+
+impl Encoder {
+    /// Of a schema. `measured`: its [measured](Schema::measured) columns, in their order.
+    ///
+    /// # Panics
+    /// If one is missing.
+    #[must_use]
+    pub fn new(schema: &Schema, measured: &[ColumnScales]) -> Self {
+        let mut next = measured.iter().copied();
+        Self::with(schema, |usage| match usage {
+            ColumnUsage::Number(number) => {
+                let scales = number.is_measured().then(|| next.next().expect("it is measured"));
+                CellUse::Number { number: number.clone(), scales }
+            }
+            ColumnUsage::Category { missing } => CellUse::Category(*missing),
+            ColumnUsage::List { separator } => {
+                CellUse::List { separator: separator.clone().unwrap_or_default().into_bytes() }
+            }
+            ColumnUsage::Vector { .. } => CellUse::Vector,
+            ColumnUsage::Ignore => CellUse::Skipped,
+        })
+    }
+
+    /// Of a schema whose columns are not measured yet: numbers are not scaled.
+    #[must_use]
+    pub fn unscaled(schema: &Schema) -> Self {
+        let as_they_are = ColumnScales { mean: 0.0, inverse: 1.0 };
+        Self::new(schema, &vec![as_they_are; schema.measured().count()])
+    }
+
+    /// Of a schema, to measure columns: the keys of features are their places among the [measured](Schema::measured) columns,
+    /// and values are those before scaling.
+    #[must_use]
+    pub fn measuring(schema: &Schema) -> Self {
+        let mut places = 0..;
+        let encoder = Self::with(schema, |usage| match usage {
+            ColumnUsage::Number(number) if number.is_measured() => CellUse::Measured {
+                number: number.clone(),
+                place: places.next().unwrap_or_default(),
+            },
+            _ => CellUse::Skipped,
+        });
+        Self { measures: true, cross: Vec::new(), record: RecordFeatures::default(), ..encoder }
+    }
+
+    /// Whether keys are places of measured columns.
+    #[must_use]
+    pub fn measures(&self) -> bool {
+        self.measures
+    }
+
+    fn with(schema: &Schema, mut usage: impl FnMut(&ColumnUsage) -> CellUse) -> Self {
+        let is_alone = schema.columns.len() == 1;
+        let columns = schema.columns.iter().map(|column| ColumnPlan {
+            name: column.name.clone(),
+            seed: key::seed(&column.name),
+            is_alone,
+            usage: usage(&column.usage),
+        });
+        Self {
+            measures: false,
+            columns: columns.collect(),
+            cross: schema.cross.clone(),
+            null: schema.null.iter().map(|text| text.as_bytes().to_vec()).collect(),
+            record: RecordFeatures { is_crossed: !schema.cross.is_empty(), features: Vec::new() },
+        }
+    }
+
+    /// Adds the features of a cell. `place`: of its column in the schema.
+    ///
+    /// # Errors
+    /// The cell is not what its column needs.
+    #[inline]
+    pub fn cell(
+        &mut self,
+        place: usize,
+        cell: Cell<'_>,
+        out: &mut impl FeatureSink,
+    ) -> Result<(), CellError> {
+        let column = &self.columns[place];
+        let is_null = match cell {
+            Cell::Missing => true,
+            Cell::Text(text) => self.null.iter().any(|null| null == text),
+            Cell::Integer(_) | Cell::Number(_) | Cell::Boolean(_) => false,
+        };
+        let cell = if is_null { Cell::Missing } else { cell };
+        let feature = match &column.usage {
+            CellUse::Number { number, scales } => column.number(number, *scales, cell)?,
+            CellUse::Measured { number, place } => {
+                column.measured(number, cell)?.map(|value| (*place, value))
+            }
+            CellUse::Category(missing) => column.category(*missing, cell)?,
+            CellUse::List { separator } => {
+                if let Cell::Text(text) = cell {
+                    let seed = column.seed;
+                    for item in items(text, separator) {
+                        self.record.push(place, key::of_text(seed, item), 1.0, out);
+                    }
+                }
+                None
+            }
+            CellUse::Vector | CellUse::Skipped => None,
+        };
+        if let Some((key, value)) = feature {
+            self.record.push(place, key, value, out);
+        }
+        Ok(())
+    }
+
+    /// Adds the feature of an item of a list.
+    ///
+    /// # Errors
+    /// The item is a number with a fraction.
+    pub fn item(
+        &mut self,
+        place: usize,
+        item: Cell<'_>,
+        out: &mut impl FeatureSink,
+    ) -> Result<(), CellError> {
+        if let Some((key, value)) = self.columns[place].category(MissingCategory::None, item)? {
+            self.record.push(place, key, value, out);
+        }
+        Ok(())
+    }
+
+    /// Adds a feature of a vector.
+    ///
+    /// # Errors
+    /// The value is not finite.
+    pub fn entry(
+        &mut self,
+        place: usize,
+        index: u64,
+        value: f64,
+        out: &mut impl FeatureSink,
+    ) -> Result<(), CellError> {
+        let column = &self.columns[place];
+        let value = column.finite(value)?;
+        let key = if column.is_alone { index } else { key::of_index(column.seed, index) };
+        self.record.push(place, key, value, out);
+        Ok(())
+    }
+
+    /// Adds the crosses of a record, whose cells were all there.
+    pub fn end_record(&mut self, out: &mut impl FeatureSink) {
+        for [first, second] in &self.cross {
+            for (key, value) in self.record.of_column(*first) {
+                for (other, factor) in self.record.of_column(*second) {
+                    out.push(key::of_cross(key, other), value * factor);
+                }
+            }
+        }
+        self.record.features.clear();
+    }
+
+    /// Forgets a record that is malformed.
+    pub fn drop_record(&mut self) {
+        self.record.features.clear();
+    }
+}
+
+impl ColumnPlan {
+    /// The feature of a number.
+    #[inline]
+    fn number(
+        &self,
+        number: &NumberUsage,
+        scales: Option<ColumnScales>,
+        cell: Cell<'_>,
+    ) -> Result<Option<(u64, f32)>, CellError> {
+        let scales = scales.unwrap_or(ColumnScales { mean: 0.0, inverse: 1.0 });
+        let value = match (self.parsed(cell)?, number.missing()) {
+            (Some(value), _) => self.transformed(&number.transform, value)?,
+            (None, MissingNumber::Zero) => self.transformed(&number.transform, 0.0)?,
+            (None, MissingNumber::Indicator) => {
+                return Ok(Some((key::of_missing(self.seed), 1.0)));
+            }
+            (None, MissingNumber::Bad) => return Err(self.wrong("expected a number, found none")),
+            (None, MissingNumber::Mean | MissingNumber::Auto) => scales.mean,
+        };
+        if let Transform::Buckets(_) = number.transform {
+            return Ok(Some((key::of_integer(self.seed, value as i128), 1.0)));
+        }
+        let value = match number.scale {
+            ColumnScale::Standard => (value - scales.mean) * scales.inverse,
+            ColumnScale::None => value,
+        };
+        let value = self.finite(value)?;
+        Ok((value != 0.0).then_some((self.seed, value)))
+    }
+
+    /// The value that is measured. A number that is missing has one if it counts as 0.
+    fn measured(&self, number: &NumberUsage, cell: Cell<'_>) -> Result<Option<f32>, CellError> {
+        let value = match self.parsed(cell)? {
+            None if number.missing() == MissingNumber::Zero => 0.0,
+            None if number.missing() == MissingNumber::Bad => {
+                return Err(self.wrong("expected a number, found none"));
+            }
+            None => return Ok(None),
+            Some(value) => value,
+        };
+        let value = self.transformed(&number.transform, value)?;
+        self.finite(value).map(Some)
+    }
+
+    /// The number in a cell.
+    #[inline]
+    fn parsed(&self, cell: Cell<'_>) -> Result<Option<f64>, CellError> {
+        let number = match cell {
+            Cell::Missing => return Ok(None),
+            Cell::Integer(number) => number as f64,
+            Cell::Number(number) => number,
+            Cell::Boolean(is_true) => f64::from(u8::from(is_true)),
+            Cell::Text(text) => {
+                let parsed =
+                    std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok());
+                parsed.ok_or_else(|| self.wrong_text("a number", text))?
+            }
+        };
+        if !number.is_finite() {
+            return Err(self.wrong(&format!("expected a finite number, found {number}")));
+        }
+        Ok(Some(number))
+    }
+
+    #[inline]
+    fn transformed(&self, transform: &Transform, value: f64) -> Result<f64, CellError> {
+        match transform {
+            Transform::None => Ok(value),
+            Transform::Log1p if value > -1.0 => Ok(value.ln_1p()),
+            Transform::Log1p => {
+                Err(self.wrong(&format!("expected a number above -1 (log1p), found {value}")))
+            }
+            Transform::Buckets(bounds) => {
+                Ok(bounds.iter().filter(|bound| **bound <= value).count() as f64)
+            }
+        }
+    }
+
+    /// As an f32.
+    #[inline]
+    fn finite(&self, value: f64) -> Result<f32, CellError> {
+        match value as f32 {
+            narrow if narrow.is_finite() => Ok(narrow),
+            _ => Err(self.wrong(&format!("{value} is beyond the numbers of 32 bits"))),
+        }
+    }
+
+    /// The feature of a category.
+    #[inline]
+    fn category(
+        &self,
+        missing: MissingCategory,
+        cell: Cell<'_>,
+    ) -> Result<Option<(u64, f32)>, CellError> {
+        let key = match cell {
+            Cell::Missing if missing == MissingCategory::None => return Ok(None),
+            Cell::Missing => key::of_text(self.seed, b""),
+            Cell::Text(text) => key::of_text(self.seed, text),
+            Cell::Integer(number) => key::of_integer(self.seed, i128::from(number)),
+            Cell::Boolean(true) => key::of_text(self.seed, b"true"),
+            Cell::Boolean(false) => key::of_text(self.seed, b"false"),
+            Cell::Number(number) => {
+                return Err(self.wrong(&format!(
+                    "expected a text or a whole number as a category, found {number}"
+                )));
+            }
+        };
+        Ok(Some((key, 1.0)))
+    }
+
+    #[cold]
+    fn wrong(&self, what: &str) -> CellError {
+        CellError { column: format!("{:?}", self.name), what: what.to_owned() }
+    }
+
+    #[cold]
+    fn wrong_text(&self, expected: &str, text: &[u8]) -> CellError {
+        let shown = String::from_utf8_lossy(&text[..text.len().min(24)]);
+        self.wrong(&format!("expected {expected}, found {shown:?}"))
+    }
+}
+
+/// The items of a text, without empty ones.
+fn items<'t>(text: &'t [u8], separator: &'t [u8]) -> impl Iterator<Item = &'t [u8]> {
+    let mut rest = Some(text);
+    let next = move || {
+        let text = rest?;
+        let at = match separator {
+            [] => None,
+            [one] => text.iter().position(|byte| byte == one),
+            _ => text.windows(separator.len()).position(|window| window == separator),
+        };
+        rest = at.map(|at| &text[at + separator.len()..]);
+        Some(&text[..at.unwrap_or(text.len())])
+    };
+    std::iter::from_fn(next).filter(|item| !item.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::job_spec::columns::FeatureColumn;
+
+    use super::*;
+
+    fn schema(usages: &[ColumnUsage]) -> Schema {
+        let columns = usages.iter().enumerate().map(|(place, usage)| FeatureColumn {
+            name: format!("c{place}"),
+            usage: usage.clone(),
+        });
+        Schema { columns: columns.collect(), null: vec![String::new()], ..Schema::default() }
+    }
+
+    fn number(missing: MissingNumber, scale: ColumnScale, transform: Transform) -> ColumnUsage {
+        ColumnUsage::Number(NumberUsage { missing, scale, transform })
+    }
+
+    /// The features of a record of texts.
+    fn features(encoder: &mut Encoder, texts: &[&str]) -> Result<Vec<(u64, f32)>, String> {
+        let mut out = Vec::new();
+        for (place, text) in texts.iter().enumerate() {
+            let cell = Cell::Text(text.as_bytes());
+            encoder.cell(place, cell, &mut out).map_err(|error| error.to_string())?;
+        }
+        encoder.end_record(&mut out);
+        Ok(out)
+    }
+
+    const SCALES: ColumnScales = ColumnScales { mean: 3.0, inverse: 0.5 };
+
+    #[test]
+    fn numbers_are_transformed_scaled_and_may_be_missing() {
+        use ColumnScale::{None, Standard};
+        use MissingNumber::{Auto, Bad, Indicator, Mean, Zero};
+        let (seed, log) = (key::seed("c0"), || Transform::Log1p);
+        let of = |text: &str, missing, scale, transform| {
+            let schema = schema(&[number(missing, scale, transform)]);
+            let measured = schema.measured().count();
+            features(&mut Encoder::new(&schema, &[SCALES][..measured]), &[text])
+        };
+        let one = |value: f32| Ok(vec![(seed, value)]);
+        let missing = Ok(vec![(key::of_missing(seed), 1.0)]);
+        assert_eq!(of("7", Auto, Standard, Transform::None), one(2.0));
+        assert_eq!(of(" 7.5 ", Auto, None, Transform::None), one(7.5));
+        assert_eq!(of("0", Auto, None, Transform::None), Ok(vec![]));
+        assert_eq!(of("1", Auto, None, log()), one(std::f32::consts::LN_2));
+        assert_eq!(of("", Auto, Standard, Transform::None), Ok(vec![]), "the mean");
+        assert_eq!(of("", Auto, None, Transform::None), Ok(vec![]), "zero");
+        assert_eq!(of("", Mean, None, Transform::None), one(3.0));
+        assert_eq!(of("", Zero, Standard, Transform::None), one(-1.5));
+        assert_eq!(of("", Indicator, Standard, Transform::None), missing);
+        let bad = |what: &str| Err(format!("column \"c0\": {what}"));
+        assert_eq!(of("", Bad, None, Transform::None), bad("expected a number, found none"));
+        assert_eq!(of("x", Auto, None, Transform::None), bad("expected a number, found \"x\""));
+        assert_eq!(
+            of("inf", Auto, None, Transform::None),
+            bad("expected a finite number, found inf")
+        );
+        assert_eq!(
+            of("-1", Auto, None, log()),
+            bad("expected a number above -1 (log1p), found -1")
+        );
+        assert_eq!(
+            of("1e39", Auto, None, Transform::None),
+            bad(&format!("{} is beyond the numbers of 32 bits", 1e39))
+        );
+        let buckets = || Transform::Buckets(vec![0.0, 10.0]);
+        for (text, bucket) in [("-1", 0), ("0", 1), ("9.9", 1), ("10", 2)] {
+            let expected = Ok(vec![(key::of_integer(seed, bucket), 1.0)]);
+            assert_eq!(of(text, Auto, Standard, buckets()), expected, "{text}");
+        }
+        assert_eq!(of("", Auto, None, buckets()), missing);
+    }
+
+    #[test]
+    fn equal_values_of_typed_and_untyped_files_are_one_feature() {
+        let schema = schema(&[ColumnUsage::Category { missing: MissingCategory::Own }]);
+        let mut encoder = Encoder::new(&schema, &[]);
+        let mut of = |cell| {
+            let mut out = Vec::new();
+            encoder.cell(0, cell, &mut out).map(|()| out).map_err(|error| error.what)
+        };
+        for (text, typed) in [
+            ("17", Cell::Integer(17)),
+            ("-9223372036854775808", Cell::Integer(i64::MIN)),
+            ("true", Cell::Boolean(true)),
+            ("", Cell::Missing),
+        ] {
+            assert_eq!(of(Cell::Text(text.as_bytes())), of(typed), "{text}");
+        }
+        assert!(of(Cell::Number(1.5)).is_err());
+    }
+
+    #[test]
+    fn lists_and_vectors_have_a_feature_an_item() {
+        let list = ColumnUsage::List { separator: Some("|".to_owned()) };
+        let vector = ColumnUsage::Vector { values: None };
+        let schema_of_both = schema(&[list, vector.clone()]);
+        let mut encoder = Encoder::new(&schema_of_both, &[]);
+        let found = features(&mut encoder, &["a||b"]).expect("a list");
+        let seed = key::seed("c0");
+        assert_eq!(found, [(key::of_text(seed, b"a"), 1.0), (key::of_text(seed, b"b"), 1.0)]);
+        let mut out = Vec::new();
+        encoder.entry(1, 5, 0.5, &mut out).expect("finite");
+        assert_eq!(out, [(key::of_index(key::seed("c1"), 5), 0.5)]);
+        let mut out = Vec::new();
+        Encoder::new(&schema(&[vector]), &[]).entry(0, 5, 0.5, &mut out).expect("finite");
+        assert_eq!(out, [(5, 0.5)], "alone it keeps its indices");
+    }
+
+    #[test]
+    fn crosses_have_a_feature_for_each_pair_of_a_record() {
+        let list = ColumnUsage::List { separator: Some(" ".to_owned()) };
+        let of = number(MissingNumber::Auto, ColumnScale::None, Transform::None);
+        let schema = Schema { cross: vec![[0, 1]], ..schema(&[list, of]) };
+        let mut encoder = Encoder::new(&schema, &[]);
+        for _ in 0..2 {
+            let found = features(&mut encoder, &["a b", "2"]).expect("a record");
+            let own = |n: usize| found[n].0;
+            assert_eq!(found.len(), 5);
+            assert_eq!(found[3], (key::of_cross(own(0), own(2)), 2.0));
+            assert_eq!(found[4], (key::of_cross(own(1), own(2)), 2.0));
+        }
+        assert_eq!(features(&mut encoder, &["a", ""]).map(|found| found.len()), Ok(1));
+    }
+
+    #[test]
+    fn measured_columns_have_their_numbers_before_scaling() {
+        let plain = number(MissingNumber::Auto, ColumnScale::None, Transform::None);
+        let log = number(MissingNumber::Zero, ColumnScale::Standard, Transform::Log1p);
+        let schema = schema(&[plain, log, ColumnUsage::Category { missing: Default::default() }]);
+        assert_eq!(schema.measured().collect::<Vec<_>>(), [1]);
+        let mut encoder = Encoder::measuring(&schema);
+        let found = features(&mut encoder, &["9", "0", "a"]);
+        assert_eq!(found, Ok(vec![(0, 0.0)]));
+        assert_eq!(features(&mut encoder, &["9", "", "a"]), Ok(vec![(0, 0.0)]), "it counts as 0");
+    }
+}

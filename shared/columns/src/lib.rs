@@ -1,0 +1,15 @@
+//! Columns of tables as features.
+//!
+//! [`resolve`] finds what becomes of each column of a file, by the rules of a job: the
+//! [`Schema`](heddle_protocol::job_spec::columns::Schema).
+//! An [`Encoder`] turns the cells of a record into features. [`key`] has the keys of features: they depend on the name of a
+//! column and on the value, not on the format of the files, the order of their columns, or the task.
+//!
+//! Everything here is pure: bytes and numbers come in.
+
+mod encoder;
+pub mod key;
+mod resolve;
+
+pub use encoder::{Cell, CellError, ColumnScales, Encoder, FeatureSink};
+pub use resolve::{FileColumn, Roles, SchemaError, ValueKind, check_folded, resolve};

@@ -1,0 +1,93 @@
+//! The columns of a job's tables, found in the first file.
+
+use heddle_columns::{
+    ColumnScales, Encoder, FileColumn, Roles, SchemaError, ValueKind, check_folded, resolve,
+};
+use heddle_protocol::job_spec::JobSpec;
+use heddle_protocol::job_spec::columns::{Header, Schema};
+use serde::{Deserialize, Serialize};
+
+use crate::formats::field_names;
+use crate::lines::LineError;
+use crate::table_format::TableFormat;
+
+/// The columns of a model: metadata `heddle.columns` of its files.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ModelColumns {
+    /// The columns.
+    #[serde(flatten)]
+    pub schema: Schema,
+    /// By what numbers are scaled, in the order of the schema's [measured](Schema::measured) columns.
+    pub scales: Vec<ColumnScales>,
+    /// Text: whether files begin with the names of columns.
+    pub has_header: bool,
+    /// Text: the character between fields.
+    pub delimiter: char,
+}
+
+impl ModelColumns {
+    /// Of a job, if its data has columns.
+    #[must_use]
+    pub fn new(spec: &JobSpec, scales: Vec<ColumnScales>) -> Option<Self> {
+        let schema = spec.schema.clone()?;
+        let has_header = spec.data.header != Header::None;
+        let delimiter = spec.data.delimiter.unwrap_or(spec.data.format.delimiter());
+        Some(Self { schema, scales, has_header, delimiter })
+    }
+
+    /// How records of the model are read, unless scales are missing.
+    #[must_use]
+    pub fn format(&self) -> Option<TableFormat> {
+        let is_whole = self.scales.len() == self.schema.measured().count();
+        let encoder = is_whole.then(|| Encoder::new(&self.schema, &self.scales))?;
+        let delimiter = u8::try_from(self.delimiter).ok()?;
+        Some(TableFormat::new(self.schema.clone(), encoder, self.has_header, delimiter))
+    }
+}
+
+/// Why the columns of a job are not found.
+#[derive(Debug, thiserror::Error)]
+pub enum ColumnsError {
+    /// The first line cannot be read.
+    #[error("the first line of the data: column {}: {}", .0.column, .0.what)]
+    Line(LineError),
+    /// Columns and rules do not fit.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+}
+
+/// Finds the columns of a job by the beginning of its training data, which may end within a line. Decides `data.header`.
+///
+/// # Errors
+/// See [`ColumnsError`].
+pub fn find_columns(spec: &mut JobSpec, text: &[u8]) -> Result<(), ColumnsError> {
+    if !spec.data.format.has_columns() {
+        return Ok(());
+    }
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let data = &mut spec.data;
+    let delimiter = data.delimiter.unwrap_or(data.format.delimiter()) as u8;
+    if data.header == Header::Auto {
+        let fields = field_names(text, delimiter, true).map_err(ColumnsError::Line)?;
+        let is_number = |field: &String| field.parse::<f64>().is_ok();
+        let has_numbers = fields.iter().any(is_number);
+        data.header = if has_numbers { Header::None } else { Header::First };
+    }
+    let has_header = data.header == Header::First;
+    let names = field_names(text, delimiter, has_header).map_err(ColumnsError::Line)?;
+    let columns = names.into_iter().map(|name| FileColumn { name, kind: ValueKind::AnyText });
+    let roles = Roles {
+        label: data.label.clone(),
+        weight: (!data.weight.is_empty()).then(|| data.weight.clone()),
+        id: data.id.clone(),
+        null: data.null.clone(),
+    };
+    let columns: Vec<FileColumn> = columns.collect();
+    let schema = resolve(&columns, &roles, &data.columns, &data.cross)?;
+    if !spec.model.any_features() && spec.model.features > 0 {
+        check_folded(&schema, spec.model.features)?;
+    }
+    spec.schema = Some(schema);
+    Ok(())
+}

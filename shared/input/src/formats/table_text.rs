@@ -1,0 +1,315 @@
+//! Tables of text: CSV and TSV (RFC 4180). A line is a record, so a line feed within quotes is refused. Fields may be quoted; a
+//! quote within quotes is written twice. The first line of each file may have the names of its columns, which may stand in
+//! another order in each file.
+
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+use async_trait::async_trait;
+use csv_core::{ReadRecordResult, Reader as CsvReader, ReaderBuilder};
+use heddle_columns::{Cell, Encoder, FeatureSink, key};
+use heddle_protocol::job_spec::limits::ANY_FEATURES;
+use heddle_protocol::job_spec::position::position_of_key;
+use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
+use heddle_storage::Reader;
+
+use super::label;
+use super::pieces::{line_pieces, sample_lines};
+use crate::batch::Batch;
+use crate::error::ReadError;
+use crate::lines::{LineError, LineFormat, LineRecords, TaskBytes, first_line, line_of};
+use crate::record_format::{Labels, RecordFormat};
+use crate::source::{InputFormat, RecordSource};
+use crate::table_format::{FileFields, TableFormat};
+
+/// Finds the places of the columns among these names.
+fn find_fields(
+    table: &TableFormat,
+    names: &[String],
+    labels: Labels,
+) -> Result<FileFields, String> {
+    let find = |name: &String| names.iter().position(|other| other == name);
+    let expect =
+        |name: &String| find(name).ok_or_else(|| format!("the file has no column {name:?}"));
+    let label = match labels {
+        Labels::Absent => None,
+        Labels::Optional => find(&table.schema.label),
+        Labels::Within(_) | Labels::Required if table.schema.label.is_empty() => None,
+        Labels::Within(_) | Labels::Required => Some(expect(&table.schema.label)?),
+    };
+    let weight = match labels {
+        Labels::Absent | Labels::Optional => None,
+        Labels::Within(_) | Labels::Required => {
+            table.schema.weight.as_ref().map(expect).transpose()?
+        }
+    };
+    let columns = table.schema.columns.iter().map(|column| expect(&column.name));
+    let columns = columns.collect::<Result<_, _>>()?;
+    Ok(FileFields { count: names.len(), label, weight, columns })
+}
+
+/// The names of the columns of a file that begins with this text: its first line has them, or they are counted.
+pub(crate) fn field_names(
+    text: &[u8],
+    delimiter: u8,
+    has_header: bool,
+) -> Result<Vec<String>, LineError> {
+    let line = line_of(text.trim_ascii_start());
+    let mut splitter = Splitter::new(delimiter);
+    let fields = splitter.split(line)?;
+    let name = |place: usize| {
+        if has_header {
+            return String::from_utf8_lossy(splitter.field(line, place)).trim().to_owned();
+        }
+        format!("_c{place}")
+    };
+    Ok((0..fields).map(name).collect())
+}
+
+/// Splits a line into fields.
+#[derive(Debug)]
+struct Splitter {
+    delimiter: u8,
+    /// Of the fields: in the line, or in `unquoted`.
+    fields: Vec<Range<usize>>,
+    is_quoted: bool,
+    unquoted: Vec<u8>,
+    ends: Vec<usize>,
+    csv: CsvReader,
+}
+
+impl Splitter {
+    fn new(delimiter: u8) -> Self {
+        Self {
+            delimiter,
+            fields: Vec::new(),
+            is_quoted: false,
+            unquoted: Vec::new(),
+            ends: Vec::new(),
+            csv: ReaderBuilder::new().delimiter(delimiter).build(),
+        }
+    }
+
+    /// Splits `line`, which may end in a line feed. Returns the number of fields.
+    #[inline]
+    fn split(&mut self, line: &[u8]) -> Result<usize, LineError> {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        self.fields.clear();
+        self.is_quoted = line.contains(&b'"');
+        if self.is_quoted {
+            return self.split_quoted(line);
+        }
+        let mut start = 0;
+        for end in memchr::memchr_iter(self.delimiter, line) {
+            self.fields.push(start..end);
+            start = end + 1;
+        }
+        self.fields.push(start..line.len());
+        Ok(self.fields.len())
+    }
+
+    #[cold]
+    fn split_quoted(&mut self, line: &[u8]) -> Result<usize, LineError> {
+        self.csv.reset();
+        self.unquoted.resize(line.len() + 1, 0);
+        self.ends.resize(line.len() + 2, 0);
+        let (read, _, written, ends) =
+            self.csv.read_record(line, &mut self.unquoted, &mut self.ends);
+        // The end of the line ends the record, unless it is within quotes.
+        let rest =
+            self.csv.read_record(b"\n", &mut self.unquoted[written..], &mut self.ends[ends..]);
+        let (ReadRecordResult::InputEmpty, (ReadRecordResult::Record, _, _, more)) = (read, rest)
+        else {
+            let what = "a quote that is not closed: fields with line feeds are not read";
+            return Err(LineError { column: line.len() + 1, what: what.to_owned() });
+        };
+        let mut start = 0;
+        for end in &self.ends[..ends + more] {
+            self.fields.push(start..*end);
+            start = *end;
+        }
+        Ok(self.fields.len())
+    }
+
+    #[inline]
+    fn field<'l>(&'l self, line: &'l [u8], place: usize) -> &'l [u8] {
+        let text = if self.is_quoted { &self.unquoted } else { line };
+        &text[self.fields[place].clone()]
+    }
+
+    /// The column of a field in the line, from 1, as far as it is known.
+    fn column(&self, place: usize) -> usize {
+        if self.is_quoted { 1 } else { self.fields[place].start + 1 }
+    }
+}
+
+/// Puts features in a batch.
+struct BatchSink<'b> {
+    batch: &'b mut Batch,
+    features: u64,
+    keeps_keys: bool,
+}
+
+impl FeatureSink for BatchSink<'_> {
+    #[inline]
+    fn push(&mut self, key: u64, value: f32) {
+        self.batch.values.push(value);
+        match self.features {
+            // Places of columns.
+            _ if self.keeps_keys => self.batch.indices.push(key as u32),
+            ANY_FEATURES => self.batch.positions.push(position_of_key(key)),
+            features => self.batch.indices.push(key::folded(key, features)),
+        }
+    }
+}
+
+/// The lines of a table.
+#[derive(Debug)]
+struct TableLines {
+    format: RecordFormat,
+    table: Arc<TableFormat>,
+    encoder: Encoder,
+    splitter: Splitter,
+    /// Found by the first line.
+    fields: Option<Arc<FileFields>>,
+}
+
+impl TableLines {
+    fn new(format: RecordFormat, table: Arc<TableFormat>, fields: Option<Arc<FileFields>>) -> Self {
+        let (encoder, splitter) = (table.encoder.clone(), Splitter::new(table.delimiter));
+        Self { format, table, encoder, splitter, fields }
+    }
+
+    /// Finds the fields by the first line of a file.
+    fn begin(&mut self, line: &[u8]) -> Result<Arc<FileFields>, LineError> {
+        let names = field_names(line, self.table.delimiter, self.table.has_header)?;
+        let found = find_fields(&self.table, &names, self.format.labels);
+        let fields = Arc::new(found.map_err(|what| LineError { column: 1, what })?);
+        Ok(Arc::clone(self.fields.insert(fields)))
+    }
+
+    /// Appends the features of a record.
+    fn record(
+        &mut self,
+        line: &[u8],
+        fields: &FileFields,
+        batch: &mut Batch,
+    ) -> Result<(), LineError> {
+        let found = self.splitter.split(line)?;
+        if found != fields.count {
+            let what = format!("{found} fields, expected {}", fields.count);
+            return Err(LineError { column: 1, what });
+        }
+        let at = |splitter: &Splitter, place, what: String| LineError {
+            column: splitter.column(place),
+            what,
+        };
+        let label = match fields.label {
+            None => f32::NAN,
+            Some(place) => label::of_field(self.format.labels, self.splitter.field(line, place))
+                .map_err(|what| at(&self.splitter, place, what))?,
+        };
+        let weight = fields.weight.map(|place| {
+            label::weight_of_field(self.splitter.field(line, place))
+                .map_err(|what| at(&self.splitter, place, what))
+        });
+        let weight = weight.transpose()?;
+        let (features, keeps_keys) = (self.format.features, self.encoder.measures());
+        let mut sink = BatchSink { batch, features, keeps_keys };
+        for (column, place) in fields.columns.iter().enumerate() {
+            let cell = Cell::Text(self.splitter.field(line, *place));
+            if let Err(error) = self.encoder.cell(column, cell, &mut sink) {
+                self.encoder.drop_record();
+                return Err(at(&self.splitter, *place, error.to_string()));
+            }
+        }
+        self.encoder.end_record(&mut sink);
+        label::end_row(self.format.labels, label, weight, batch);
+        Ok(())
+    }
+}
+
+impl LineFormat for TableLines {
+    fn parse(&mut self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
+        let line = line_of(text);
+        let fields = match &self.fields {
+            Some(fields) => Arc::clone(fields),
+            None => {
+                let fields = self.begin(line)?;
+                if self.table.has_header {
+                    return Ok((line.len(), false));
+                }
+                fields
+            }
+        };
+        if line.trim_ascii().is_empty() {
+            return Ok((line.len(), false));
+        }
+        self.record(line, &fields, batch).map(|()| (line.len(), true))
+    }
+}
+
+/// The format of files of text with columns.
+pub(super) struct TableText;
+
+#[async_trait]
+impl InputFormat for TableText {
+    fn split(&self, file: &InputFile, length: u64) -> Vec<Range<u64>> {
+        line_pieces(file, length)
+    }
+
+    async fn open(
+        &self,
+        format: RecordFormat,
+        file: &InputFile,
+        piece: TaskRange,
+    ) -> Result<Box<dyn RecordSource>, ReadError> {
+        let bytes = TaskBytes::open(file, piece).await?;
+        let table = format.table();
+        let begins_file = piece.start == 0 || file.compression == Compression::Gzip;
+        let mut fields = None;
+        if !begins_file {
+            fields = Some(fields_of(&format, &table, file).await?);
+        }
+        Ok(Box::new(LineRecords::new(bytes, Box::new(TableLines::new(format, table, fields)))))
+    }
+
+    fn stream(
+        &self,
+        format: RecordFormat,
+        name: &str,
+        input: Box<dyn Reader>,
+    ) -> Box<dyn RecordSource> {
+        let table = format.table();
+        let lines = TableLines::new(format, table, None);
+        Box::new(LineRecords::new(TaskBytes::of_stream(name, input), Box::new(lines)))
+    }
+
+    fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> (u64, usize) {
+        let table = format.table();
+        sample_lines(&mut TableLines::new(format, table, None), text, batch)
+    }
+}
+
+/// The fields of a file, by its first line, which is read once.
+async fn fields_of(
+    format: &RecordFormat,
+    table: &TableFormat,
+    file: &InputFile,
+) -> Result<Arc<FileFields>, ReadError> {
+    let known = || table.fields.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(fields) = known().get(&file.url) {
+        return Ok(Arc::clone(fields));
+    }
+    let line = first_line(file).await?;
+    let found = field_names(&line, table.delimiter, table.has_header)
+        .map_err(|error| error.to_string())
+        .and_then(|names| {
+            find_fields(table, &names, format.labels).map_err(|what| format!("1: {what}"))
+        });
+    let place = |what| ReadError::Record { place: format!("{}:1:{what}", file.url) };
+    let fields = Arc::new(found.map_err(place)?);
+    known().insert(file.url.clone(), Arc::clone(&fields));
+    Ok(fields)
+}

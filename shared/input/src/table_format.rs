@@ -1,0 +1,36 @@
+//! How the columns of a table are read as text.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use heddle_columns::Encoder;
+use heddle_protocol::job_spec::columns::Schema;
+
+/// The columns of a job's or a model's tables, and how they are written as text. All readers of a process share it.
+#[derive(Debug)]
+pub struct TableFormat {
+    pub(crate) schema: Schema,
+    pub(crate) encoder: Encoder,
+    pub(crate) has_header: bool,
+    pub(crate) delimiter: u8,
+    /// The fields of files whose first line was read for a task that does not begin with it.
+    pub(crate) fields: Mutex<BTreeMap<String, Arc<FileFields>>>,
+}
+
+/// The places of a job's columns among the fields of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FileFields {
+    pub(crate) count: usize,
+    pub(crate) label: Option<usize>,
+    pub(crate) weight: Option<usize>,
+    /// For each column of the schema.
+    pub(crate) columns: Vec<usize>,
+}
+
+impl TableFormat {
+    /// Of text with these columns. `encoder`: of the schema.
+    #[must_use]
+    pub fn new(schema: Schema, encoder: Encoder, has_header: bool, delimiter: u8) -> Self {
+        Self { schema, encoder, has_header, delimiter, fields: Mutex::default() }
+    }
+}
