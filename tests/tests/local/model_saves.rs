@@ -10,7 +10,7 @@ use heddle_protocol::ids::SaveNo;
 use heddle_protocol::view::JobEvent;
 use heddle_tests::counts::published_counts;
 use heddle_tests::local::{Run, program};
-use heddle_tests::logs::KILLS;
+use heddle_tests::logs::{KILLS, SILENCE};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -179,7 +179,7 @@ fn saver_stopped_past_its_lease_publishes_nothing() {
     let before = std::fs::read(&path).expect("published");
     // It wakes and writes what it was ordered.
     kill(pid, Signal::SIGCONT).expect("it is there");
-    finish(run, dir.path());
+    finish(run.expecting(SILENCE).expecting(&["export_retried"]), dir.path());
     assert_eq!(std::fs::read(&path).expect("still there"), before, "{dir_of} {checkpoint}");
     // Two folders, of which one is named.
     assert!(check_saves_with(dir.path(), 2).contains_key(&1));
