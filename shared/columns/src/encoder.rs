@@ -3,7 +3,6 @@
 use heddle_protocol::job_spec::columns::{
     ColumnScale, ColumnUsage, MissingCategory, MissingNumber, NumberUsage, Schema, Transform,
 };
-
 use serde::{Deserialize, Serialize};
 
 use crate::key;
@@ -55,6 +54,11 @@ pub struct ColumnScales {
     pub inverse: f64,
 }
 
+impl ColumnScales {
+    /// Numbers stay as they are.
+    const UNSCALED: Self = Self { mean: 0.0, inverse: 1.0 };
+}
+
 /// Turns cells into features. A record's columns come in the order of the schema, each once; [`end_record`](Self::end_record)
 /// adds the crosses.
 #[derive(Clone, Debug)]
@@ -102,7 +106,7 @@ struct ColumnPlan {
 enum CellUse {
     Number {
         number: NumberUsage,
-        scales: Option<ColumnScales>,
+        scales: ColumnScales,
     },
     /// The number itself is measured, under this key.
     Measured {
@@ -128,7 +132,8 @@ impl Encoder {
         let mut next = measured.iter().copied();
         Self::with(schema, |usage| match usage {
             ColumnUsage::Number(number) => {
-                let scales = number.is_measured().then(|| next.next().expect("it is measured"));
+                let measured = number.is_measured().then(|| next.next().expect("it is measured"));
+                let scales = measured.unwrap_or(ColumnScales::UNSCALED);
                 CellUse::Number { number: number.clone(), scales }
             }
             ColumnUsage::Category { missing } => CellUse::Category(*missing),
@@ -143,8 +148,7 @@ impl Encoder {
     /// Of a schema whose columns are not measured yet: numbers are not scaled.
     #[must_use]
     pub fn unscaled(schema: &Schema) -> Self {
-        let as_they_are = ColumnScales { mean: 0.0, inverse: 1.0 };
-        Self::new(schema, &vec![as_they_are; schema.measured().count()])
+        Self::new(schema, &vec![ColumnScales::UNSCALED; schema.measured().count()])
     }
 
     /// Of a schema, to measure columns: the keys of features are their places among the [measured](Schema::measured) columns,
@@ -206,7 +210,8 @@ impl Encoder {
         let feature = match &column.usage {
             CellUse::Number { number, scales } => column.number(number, *scales, cell)?,
             CellUse::Measured { number, place } => {
-                column.measured(number, cell)?.map(|value| (*place, value))
+                let value = column.value(number, cell)?.map(|value| column.finite(value));
+                value.transpose()?.map(|value| (*place, value))
             }
             CellUse::Category(missing) => column.category(*missing, cell)?,
             CellUse::List { separator } => {
@@ -284,18 +289,15 @@ impl ColumnPlan {
     fn number(
         &self,
         number: &NumberUsage,
-        scales: Option<ColumnScales>,
+        scales: ColumnScales,
         cell: Cell<'_>,
     ) -> Result<Option<(u64, f32)>, CellError> {
-        let scales = scales.unwrap_or(ColumnScales { mean: 0.0, inverse: 1.0 });
-        let value = match (self.parsed(cell)?, number.missing()) {
-            (Some(value), _) => self.transformed(&number.transform, value)?,
-            (None, MissingNumber::Zero) => self.transformed(&number.transform, 0.0)?,
-            (None, MissingNumber::Indicator) => {
+        let value = match self.value(number, cell)? {
+            Some(value) => value,
+            None if number.missing() == MissingNumber::Indicator => {
                 return Ok(Some((key::of_missing(self.seed), 1.0)));
             }
-            (None, MissingNumber::Bad) => return Err(self.wrong("expected a number, found none")),
-            (None, MissingNumber::Mean | MissingNumber::Auto) => scales.mean,
+            None => scales.mean,
         };
         if let Transform::Buckets(_) = number.transform {
             return Ok(Some((key::of_integer(self.seed, value as i128), 1.0)));
@@ -308,18 +310,16 @@ impl ColumnPlan {
         Ok((value != 0.0).then_some((self.seed, value)))
     }
 
-    /// The value that is measured. A number that is missing has one if it counts as 0.
-    fn measured(&self, number: &NumberUsage, cell: Cell<'_>) -> Result<Option<f32>, CellError> {
-        let value = match self.parsed(cell)? {
-            None if number.missing() == MissingNumber::Zero => 0.0,
-            None if number.missing() == MissingNumber::Bad => {
-                return Err(self.wrong("expected a number, found none"));
-            }
-            None => return Ok(None),
-            Some(value) => value,
+    /// The number in a cell before it is scaled. A number that is missing has a value if it counts as 0.
+    #[inline]
+    fn value(&self, number: &NumberUsage, cell: Cell<'_>) -> Result<Option<f64>, CellError> {
+        let value = match (self.parsed(cell)?, number.missing()) {
+            (Some(value), _) => value,
+            (None, MissingNumber::Zero) => 0.0,
+            (None, MissingNumber::Bad) => return Err(self.wrong("expected a number, found none")),
+            (None, _) => return Ok(None),
         };
-        let value = self.transformed(&number.transform, value)?;
-        self.finite(value).map(Some)
+        self.transformed(&number.transform, value).map(Some)
     }
 
     /// The number in a cell.
