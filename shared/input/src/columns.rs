@@ -31,8 +31,7 @@ impl ModelColumns {
     #[must_use]
     pub fn new(spec: &JobSpec, scales: Vec<ColumnScales>) -> Option<Self> {
         let schema = spec.schema.clone()?;
-        let has_header = spec.data.header != Header::None;
-        let delimiter = spec.data.delimiter.unwrap_or(spec.data.format.delimiter());
+        let (has_header, delimiter) = (spec.data.has_header(), spec.data.delimiter_byte().into());
         Some(Self { schema, scales, has_header, delimiter })
     }
 
@@ -67,23 +66,21 @@ pub fn find_columns(spec: &mut JobSpec, text: &[u8]) -> Result<(), ColumnsError>
     }
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let data = &mut spec.data;
-    let delimiter = data.delimiter.unwrap_or(data.format.delimiter()) as u8;
+    let delimiter = data.delimiter_byte();
     if data.header == Header::Auto {
         let fields = field_names(text, delimiter, true).map_err(ColumnsError::Line)?;
-        let is_number = |field: &String| field.parse::<f64>().is_ok();
-        let has_numbers = fields.iter().any(is_number);
+        let has_numbers = fields.iter().any(|field| field.parse::<f64>().is_ok());
         data.header = if has_numbers { Header::None } else { Header::First };
     }
-    let has_header = data.header == Header::First;
-    let names = field_names(text, delimiter, has_header).map_err(ColumnsError::Line)?;
-    let columns = names.into_iter().map(|name| FileColumn { name, kind: ValueKind::AnyText });
+    let names = field_names(text, delimiter, data.has_header()).map_err(ColumnsError::Line)?;
+    let column = |name| FileColumn { name, kind: ValueKind::AnyText };
+    let columns: Vec<FileColumn> = names.into_iter().map(column).collect();
     let roles = Roles {
         label: data.label.clone(),
         weight: (!data.weight.is_empty()).then(|| data.weight.clone()),
         id: data.id.clone(),
         null: data.null.clone(),
     };
-    let columns: Vec<FileColumn> = columns.collect();
     let schema = resolve(&columns, &roles, &data.columns, &data.cross)?;
     if !spec.model.any_features() && spec.model.features > 0 {
         check_folded(&schema, spec.model.features)?;

@@ -162,7 +162,7 @@ impl Decided {
                 let passes = of(RECORDS_WITH_TEST, PASSES_WITH_TEST);
                 (passes, format!("at most: {about}, and test data to end by"))
             }
-            _ if spec.model.standardise || spec.measured_columns() > 0 => {
+            _ if spec.is_scaled() => {
                 let passes = of(RECORDS_WITHOUT_TEST, PASSES_WITHOUT_TEST);
                 (passes, format!("{about}, standardised"))
             }
@@ -203,8 +203,7 @@ impl Decided {
 
     fn l2(&mut self, spec: &mut JobSpec) {
         let has_l2 = !matches!(spec.model.algorithm, AlgorithmKind::Custom | AlgorithmKind::Kmeans);
-        let is_scaled = spec.model.standardise || spec.measured_columns() > 0;
-        let (l2, reason) = match is_scaled && has_l2 {
+        let (l2, reason) = match spec.is_scaled() && has_l2 {
             true => (short(1.0 / self.records as f64, 4), format!("1 / {}", self.records)),
             false => (0.0, "not standardised".to_owned()),
         };

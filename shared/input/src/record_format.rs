@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use heddle_columns::{ColumnScales, Encoder};
-use heddle_protocol::job_spec::columns::{Header, Schema};
+use heddle_protocol::job_spec::columns::Schema;
 use heddle_protocol::job_spec::limits::ANY_FEATURES;
 use heddle_protocol::job_spec::{DataFormat, JobSpec, LabelRange};
 
@@ -55,15 +55,13 @@ impl RecordFormat {
     /// Of the data of a job whose columns are measured: its features are the measured columns.
     #[must_use]
     pub fn measuring(spec: &JobSpec) -> Self {
-        let measured = spec.schema.as_ref().map_or(0, |schema| schema.measured().count());
-        Self::with_columns(spec, measured as u64, Encoder::measuring)
+        Self::with_columns(spec, spec.measured_columns(), Encoder::measuring)
     }
 
     fn with_columns(spec: &JobSpec, features: u64, encoder: impl Fn(&Schema) -> Encoder) -> Self {
         let labels = Labels::Within(spec.model.labels());
         let table = spec.schema.as_ref().map(|schema| {
-            let delimiter = spec.data.delimiter.unwrap_or(spec.data.format.delimiter()) as u8;
-            let has_header = spec.data.header != Header::None;
+            let (has_header, delimiter) = (spec.data.has_header(), spec.data.delimiter_byte());
             Arc::new(TableFormat::new(schema.clone(), encoder(schema), has_header, delimiter))
         });
         let (format, index_base) = (spec.data.format, spec.data.index_base);

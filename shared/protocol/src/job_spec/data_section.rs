@@ -112,3 +112,17 @@ section! {
             Value("\"0%\""), OnResume, read(take.parse(key));
     }
 }
+
+impl DataSpec {
+    /// The character between fields of a table of text, which is ASCII.
+    #[must_use]
+    pub fn delimiter_byte(&self) -> u8 {
+        self.delimiter.unwrap_or(self.format.delimiter()) as u8
+    }
+
+    /// Whether files of text begin with the names of columns, once that is decided.
+    #[must_use]
+    pub fn has_header(&self) -> bool {
+        self.header != Header::None
+    }
+}

@@ -167,6 +167,12 @@ impl JobSpec {
         self.schema.as_ref().map_or(0, |schema| schema.measured().count() as u64)
     }
 
+    /// Whether values are scaled by what is measured before training.
+    #[must_use]
+    pub fn is_scaled(&self) -> bool {
+        self.model.standardise || self.measured_columns() > 0
+    }
+
     /// The memory to request for a container whose process may use `memory`: `yarn.memory-overhead` on top. YARN counts
     /// all processes of a container and their pages.
     #[must_use]

@@ -102,7 +102,7 @@ fn measures(spec: &JobSpec) -> u32 {
         AlgorithmKind::Custom => 0,
         // Means and variances, the first candidate, the others, their counts.
         AlgorithmKind::Kmeans => 2 + 1 + spec.model.init_rounds + 1,
-        _ if spec.model.standardise || spec.measured_columns() > 0 => 2,
+        _ if spec.is_scaled() => 2,
         _ => 0,
     }
 }
