@@ -52,9 +52,10 @@ pub(super) fn of_field(labels: Labels, field: &[u8]) -> Result<f32, String> {
         Labels::Within(range) => range,
         Labels::Optional | Labels::Required => LabelRange::Number,
     };
+    // 0 and 1 are in every range.
     let text = match field.trim_ascii() {
-        b"true" => b"1",
-        b"false" => b"0",
+        b"0" | b"false" => return Ok(0.0),
+        b"1" | b"true" => return Ok(1.0),
         text => text,
     };
     let line = [text, b"\n"].concat();

@@ -3,7 +3,6 @@
 
 mod label;
 mod number;
-mod pieces;
 mod table_text;
 mod words;
 
@@ -11,15 +10,14 @@ use std::ops::Range;
 
 use async_trait::async_trait;
 use heddle_protocol::job_spec::DataFormat;
-use heddle_protocol::manifest::{InputFile, TaskRange};
+use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
 use heddle_storage::Reader;
 
 use crate::batch::Batch;
 use crate::error::ReadError;
-use crate::lines::{LineFormat, LineRecords, TaskBytes};
+use crate::lines::{LineFormat, LineRecords, TaskBytes, first_line, line_of};
 use crate::record_format::RecordFormat;
 use crate::source::{InputFormat, RecordSource};
-use pieces::{line_pieces, sample_lines};
 pub(crate) use table_text::field_names;
 pub use words::words;
 
@@ -29,7 +27,7 @@ pub fn input_format(format: DataFormat) -> &'static dyn InputFormat {
     match format {
         DataFormat::Libsvm => &LinesOf(words::<true>),
         DataFormat::Dummy => &LinesOf(words::<false>),
-        DataFormat::Csv | DataFormat::Tsv => &table_text::TableText,
+        DataFormat::Csv | DataFormat::Tsv => &LinesOf(table_text::table_lines),
     }
 }
 
@@ -40,7 +38,13 @@ struct LinesOf(fn(RecordFormat) -> Box<dyn LineFormat>);
 #[async_trait]
 impl InputFormat for LinesOf {
     fn split(&self, file: &InputFile, length: u64) -> Vec<Range<u64>> {
-        line_pieces(file, length)
+        let pieces = match file.compression {
+            Compression::None => file.bytes.div_ceil(length),
+            Compression::Gzip => u64::from(file.bytes > 0),
+        };
+        // 128 bits, since length × pieces may exceed 64.
+        let bound = |n: u64| (u128::from(file.bytes) * u128::from(n) / u128::from(pieces)) as u64;
+        (0..pieces).map(|n| bound(n)..bound(n + 1)).collect()
     }
 
     async fn open(
@@ -49,8 +53,13 @@ impl InputFormat for LinesOf {
         file: &InputFile,
         piece: TaskRange,
     ) -> Result<Box<dyn RecordSource>, ReadError> {
-        let bytes = TaskBytes::open(file, piece).await?;
-        Ok(Box::new(LineRecords::new(bytes, self.0(format))))
+        let (bytes, mut lines) = (TaskBytes::open(file, piece).await?, self.0(format));
+        let begins_file = piece.start == 0 || file.compression == Compression::Gzip;
+        if !begins_file && lines.lacks_first_line(&file.url) {
+            let place = |error| ReadError::Record { place: format!("{}:1:{error}", file.url) };
+            lines.take_first_line(&file.url, &first_line(file).await?).map_err(place)?;
+        }
+        Ok(Box::new(LineRecords::new(bytes, lines)))
     }
 
     fn stream(
@@ -63,6 +72,13 @@ impl InputFormat for LinesOf {
     }
 
     fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> (u64, usize) {
-        sample_lines(&mut *self.0(format), text, batch)
+        let (mut lines, mut records, mut at) = (self.0(format), 0, 0);
+        while text[at..].contains(&b'\n') {
+            let read = lines.read_line(&text[at..], batch);
+            let (len, has_record) = read.unwrap_or_else(|_| (line_of(&text[at..]).len(), true));
+            at += len;
+            records += u64::from(has_record);
+        }
+        (records, at)
     }
 }

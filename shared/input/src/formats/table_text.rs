@@ -2,24 +2,19 @@
 //! quote within quotes is written twice. The first line of each file may have the names of its columns, which may stand in
 //! another order in each file.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
-use async_trait::async_trait;
 use csv_core::{ReadRecordResult, Reader as CsvReader, ReaderBuilder};
 use heddle_columns::{Cell, Encoder, FeatureSink, key};
 use heddle_protocol::job_spec::limits::ANY_FEATURES;
 use heddle_protocol::job_spec::position::position_of_key;
-use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
-use heddle_storage::Reader;
 
 use super::label;
-use super::pieces::{line_pieces, sample_lines};
 use crate::batch::Batch;
-use crate::error::ReadError;
-use crate::lines::{LineError, LineFormat, LineRecords, TaskBytes, first_line, line_of};
+use crate::lines::{LineError, LineFormat, line_of};
 use crate::record_format::{Labels, RecordFormat};
-use crate::source::{InputFormat, RecordSource};
 use crate::table_format::{FileFields, TableFormat};
 
 /// Finds the places of the columns among these names.
@@ -96,7 +91,7 @@ impl Splitter {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         self.fields.clear();
-        self.is_quoted = line.contains(&b'"');
+        self.is_quoted = memchr::memchr(b'"', line).is_some();
         if self.is_quoted {
             return self.split_quoted(line);
         }
@@ -164,6 +159,13 @@ impl FeatureSink for BatchSink<'_> {
     }
 }
 
+/// The parser of the lines of a table.
+pub(super) fn table_lines(format: RecordFormat) -> Box<dyn LineFormat> {
+    let table = format.table();
+    let (encoder, splitter) = (table.encoder.clone(), Splitter::new(table.delimiter));
+    Box::new(TableLines { format, table, encoder, splitter, fields: None })
+}
+
 /// The lines of a table.
 #[derive(Debug)]
 struct TableLines {
@@ -176,17 +178,17 @@ struct TableLines {
 }
 
 impl TableLines {
-    fn new(format: RecordFormat, table: Arc<TableFormat>, fields: Option<Arc<FileFields>>) -> Self {
-        let (encoder, splitter) = (table.encoder.clone(), Splitter::new(table.delimiter));
-        Self { format, table, encoder, splitter, fields }
-    }
-
     /// Finds the fields by the first line of a file.
-    fn begin(&mut self, line: &[u8]) -> Result<Arc<FileFields>, LineError> {
+    fn begin(&mut self, line: &[u8]) -> Result<(), LineError> {
         let names = field_names(line, self.table.delimiter, self.table.has_header)?;
         let found = find_fields(&self.table, &names, self.format.labels);
-        let fields = Arc::new(found.map_err(|what| LineError { column: 1, what })?);
-        Ok(Arc::clone(self.fields.insert(fields)))
+        self.fields = Some(Arc::new(found.map_err(|what| LineError { column: 1, what })?));
+        Ok(())
+    }
+
+    /// The fields of files whose first line was read.
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Arc<FileFields>>> {
+        self.table.fields.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Appends the features of a record.
@@ -233,83 +235,32 @@ impl TableLines {
 impl LineFormat for TableLines {
     fn parse(&mut self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
         let line = line_of(text);
-        let fields = match &self.fields {
-            Some(fields) => Arc::clone(fields),
-            None => {
-                let fields = self.begin(line)?;
-                if self.table.has_header {
-                    return Ok((line.len(), false));
-                }
-                fields
+        if self.fields.is_none() {
+            self.begin(line)?;
+            if self.table.has_header {
+                return Ok((line.len(), false));
             }
-        };
+        }
         if line.trim_ascii().is_empty() {
             return Ok((line.len(), false));
         }
-        self.record(line, &fields, batch).map(|()| (line.len(), true))
-    }
-}
-
-/// The format of files of text with columns.
-pub(super) struct TableText;
-
-#[async_trait]
-impl InputFormat for TableText {
-    fn split(&self, file: &InputFile, length: u64) -> Vec<Range<u64>> {
-        line_pieces(file, length)
+        // Taken out while the buffers beside them change.
+        let fields = self.fields.take();
+        let read = fields.iter().try_for_each(|fields| self.record(line, fields, batch));
+        self.fields = fields;
+        read.map(|()| (line.len(), true))
     }
 
-    async fn open(
-        &self,
-        format: RecordFormat,
-        file: &InputFile,
-        piece: TaskRange,
-    ) -> Result<Box<dyn RecordSource>, ReadError> {
-        let bytes = TaskBytes::open(file, piece).await?;
-        let table = format.table();
-        let begins_file = piece.start == 0 || file.compression == Compression::Gzip;
-        let mut fields = None;
-        if !begins_file {
-            fields = Some(fields_of(&format, &table, file).await?);
-        }
-        Ok(Box::new(LineRecords::new(bytes, Box::new(TableLines::new(format, table, fields)))))
+    fn lacks_first_line(&mut self, file: &str) -> bool {
+        let known = self.known().get(file).cloned();
+        self.fields = known;
+        self.fields.is_none()
     }
 
-    fn stream(
-        &self,
-        format: RecordFormat,
-        name: &str,
-        input: Box<dyn Reader>,
-    ) -> Box<dyn RecordSource> {
-        let table = format.table();
-        let lines = TableLines::new(format, table, None);
-        Box::new(LineRecords::new(TaskBytes::of_stream(name, input), Box::new(lines)))
+    fn take_first_line(&mut self, file: &str, line: &[u8]) -> Result<(), LineError> {
+        self.begin(line)?;
+        let fields = self.fields.clone();
+        self.known().extend(fields.map(|fields| (file.to_owned(), fields)));
+        Ok(())
     }
-
-    fn sample(&self, format: RecordFormat, text: &[u8], batch: &mut Batch) -> (u64, usize) {
-        let table = format.table();
-        sample_lines(&mut TableLines::new(format, table, None), text, batch)
-    }
-}
-
-/// The fields of a file, by its first line, which is read once.
-async fn fields_of(
-    format: &RecordFormat,
-    table: &TableFormat,
-    file: &InputFile,
-) -> Result<Arc<FileFields>, ReadError> {
-    let known = || table.fields.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(fields) = known().get(&file.url) {
-        return Ok(Arc::clone(fields));
-    }
-    let line = first_line(file).await?;
-    let found = field_names(&line, table.delimiter, table.has_header)
-        .map_err(|error| error.to_string())
-        .and_then(|names| {
-            find_fields(table, &names, format.labels).map_err(|what| format!("1: {what}"))
-        });
-    let place = |what| ReadError::Record { place: format!("{}:1:{what}", file.url) };
-    let fields = Arc::new(found.map_err(place)?);
-    known().insert(file.url.clone(), Arc::clone(&fields));
-    Ok(fields)
 }

@@ -49,6 +49,19 @@ pub trait LineFormat: Debug + Send {
         })
     }
 
+    /// Whether a piece needs the first line of its file, a URL, and does not begin with it.
+    fn lacks_first_line(&mut self, _file: &str) -> bool {
+        false
+    }
+
+    /// Takes the first line of the file.
+    ///
+    /// # Errors
+    /// The line is malformed.
+    fn take_first_line(&mut self, _file: &str, _line: &[u8]) -> Result<(), LineError> {
+        Ok(())
+    }
+
     /// Reads the lines that start in the first `limit` bytes of `text`, until the batch is full or a line is special. Returns
     /// the bytes that were read, and what the last line is: malformed, or the first with a spelling of the negative class.
     fn read_lines(
