@@ -12,7 +12,7 @@ use heddle_protocol::manifest::InputPlan;
 use heddle_storage::StorageUrl;
 use heddle_trainer::export::label_scale_of;
 
-use super::run::preflight::{columns, unreadable};
+use super::run::preflight::{self, unreadable};
 use super::submit::resume;
 use crate::failure::{CommandFailure, OrFail};
 use crate::output;
@@ -37,11 +37,14 @@ pub async fn resolve(
     init: Option<&InitialCheckpoint>,
     notes: &mut Vec<String>,
 ) -> Result<Vec<ValueDecision>, CommandFailure> {
-    columns(spec, plan).await?;
-    if spec.undecided.is_empty() {
+    if spec.undecided.is_empty() && !spec.data.format.has_columns() {
         return Ok(Vec::new());
     }
     let head = input::head(spec, plan).await.map_err(|error| unreadable(&error))?;
+    preflight::columns(spec, &head)?;
+    if spec.undecided.is_empty() {
+        return Ok(Vec::new());
+    }
     let sample = sample(spec, &head.text, head.share);
     notes.extend(one_label(spec, &sample, head.share)?);
     let init = match init {

@@ -7,13 +7,12 @@ pub mod spelling;
 
 use std::path::{Path, PathBuf};
 
-use heddle_am::input::{InputError, PlannedInput};
+use heddle_am::input::{self, Head, InputError, PlannedInput};
 use heddle_am::own_model;
 use heddle_am::store::exit_code_of;
 use heddle_input::{find_columns, has_record};
 use heddle_protocol::exit_code::ExitCode;
 use heddle_protocol::job_spec::{JobSpec, Location, ModelFormat};
-use heddle_protocol::manifest::InputPlan;
 use heddle_protocol::model::MODEL_FILE;
 use heddle_storage::checkpoint::CheckpointDir;
 use heddle_storage::{Op, StorageError, check_place, connect, try_place};
@@ -101,9 +100,12 @@ pub async fn on_storage(
     for (key, place) in places(spec) {
         on_cluster(key, place).await?;
     }
-    let plan = heddle_am::input::plan(spec).await.map_err(|error| unreadable(&error))?;
+    let plan = input::plan(spec).await.map_err(|error| unreadable(&error))?;
     let mut read = spec.clone();
-    columns(&mut read, &plan.plan).await?;
+    if spec.data.format.has_columns() {
+        let head = input::head(spec, &plan.plan).await.map_err(|error| unreadable(&error))?;
+        columns(&mut read, &head)?;
+    }
     for (key, training) in [("data.train", true), ("data.test", false)] {
         let is_stated = !plan.plan.tasks(training).is_empty();
         if is_stated && !has_record(&read, &plan.plan, training).await {
@@ -115,15 +117,11 @@ pub async fn on_storage(
     Ok(plan)
 }
 
-/// Finds the columns of a job whose data has them.
+/// Finds the columns of a job whose data has them, by the beginning of its training data.
 ///
 /// # Errors
-/// The data cannot be read, or its columns do not fit the job file.
-pub async fn columns(spec: &mut JobSpec, plan: &InputPlan) -> Result<(), CommandFailure> {
-    if !spec.data.format.has_columns() {
-        return Ok(());
-    }
-    let head = heddle_am::input::head(spec, plan).await.map_err(|error| unreadable(&error))?;
+/// They do not fit the job file.
+pub fn columns(spec: &mut JobSpec, head: &Head) -> Result<(), CommandFailure> {
     find_columns(spec, &head.text).or_fail(ExitCode::Input, "data.train")
 }
 
