@@ -121,8 +121,11 @@ fn cut_into_tasks_a_table_gives_the_same_values_through_a_kill() {
     let ended = run(calm.path(), &sets);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     let arguments = sets.map(|set| ["--set", set]).concat();
-    let slow = [("FAILPOINTS", "step-computed=sleep(15)")];
-    let mut run = Run::start_with(killed.path(), "job.toml", &arguments, &slow)
+    // Until both were killed.
+    let switch = killed.path().join("slow");
+    std::fs::write(&switch, "").expect("written");
+    let slow = format!("step-computed=return(sleep=60,while={})", switch.display());
+    let mut run = Run::start_with(killed.path(), "job.toml", &arguments, &[("FAILPOINTS", &slow)])
         .expect("it starts")
         .expecting(KILLS);
     // In a pass, after both measurements, and once more while the shards are restored.
@@ -133,6 +136,7 @@ fn cut_into_tasks_a_table_gives_the_same_values_through_a_kill() {
         let known = view.recoveries.len();
         run.wait_for("noticed", LIMIT, |view| view.recoveries.len() > known).expect("noticed");
     }
+    std::fs::remove_file(switch).expect("it is there");
     let (code, _, stderr) = run.finish(LIMIT).expect("it ends");
     assert_eq!(code, Some(0), "{stderr}");
     assert_eq!(values(killed.path()), values(calm.path()));
