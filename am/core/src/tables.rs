@@ -37,14 +37,20 @@ struct Edge {
     done: String,
 }
 
-/// Each event in each state that can be reached, the nearest states first. Left out are events that are ignored. A state stands
-/// for the first machine of its name.
-pub(crate) fn edges(head: &str, start: impl Machine, events: &[&str]) -> String {
+/// Each event in each state that can be reached, the nearest states first. Left out are events that are ignored; `stale`:
+/// ignored in each state. A state stands for the first machine of its name.
+pub(crate) fn edges(
+    head: &str,
+    start: impl Machine,
+    events: &[&str],
+    stale: Option<&str>,
+) -> String {
     let mut known = BTreeSet::from([start.state()]);
     let (mut waiting, mut states) = (VecDeque::from([start]), Vec::new());
+    let mut ignored = BTreeSet::from_iter(events);
     while let Some(machine) = waiting.pop_front() {
         let mut rows = Vec::new();
-        for &event in events {
+        for event in events {
             let mut after = machine.clone();
             let done = after.on(event);
             let next = after.state();
@@ -52,14 +58,16 @@ pub(crate) fn edges(head: &str, start: impl Machine, events: &[&str]) -> String 
             if stays && done.is_empty() {
                 continue;
             }
+            ignored.remove(event);
             let shown = if stays { "=".to_owned() } else { next.clone() };
-            rows.push(Edge { event: event.to_owned(), next: shown, done });
+            rows.push(Edge { event: (*event).to_owned(), next: shown, done });
             if known.insert(next) {
                 waiting.push_back(after);
             }
         }
         states.push((machine.state(), rows));
     }
+    assert_eq!(ignored, BTreeSet::from_iter(&stale), "ignored in each state");
     let rows = || states.iter().flat_map(|(_, rows)| rows);
     let event_width = rows().map(|row| row.event.len()).max().unwrap_or(0);
     let next_width = rows().map(|row| row.next.len()).max().unwrap_or(0);

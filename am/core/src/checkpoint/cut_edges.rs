@@ -247,6 +247,11 @@ fn edges_of_a_cut_are_those_of_their_table() {
         "not committed",
         "outcome unknown",
     ];
-    let found = tables::edges("The edges of a cut.", CutMachine::begin(), &events);
+    let found = tables::edges(
+        "The edges of a cut.",
+        CutMachine::begin(),
+        &events,
+        Some("shard of the last cut saved"),
+    );
     tables::check("checkpoint/cut_edges.txt", include_str!("cut_edges.txt"), &found);
 }

@@ -94,11 +94,14 @@ impl Machine for SlotMachine {
                 }
             }
         };
-        let drains = self.slots().holder(SLOT).is_some_and(|holder| holder.draining.is_some());
+        let holder = self.slots().holder(SLOT);
+        let is_away = holder.is_some_and(|holder| !holder.link.is_connected());
+        let away = if is_away { " without a connection" } else { "" };
+        let drains = holder.is_some_and(|holder| holder.draining.is_some());
         let draining = if drains { ", draining" } else { "" };
         let wanted = if entry.wanted { "" } else { ", not wanted" };
         let adopting = if self.fleet.adopting { "" } else { ", adoption is over" };
-        format!("{status}{draining}{wanted}{adopting}")
+        format!("{status}{away}{draining}{wanted}{adopting}")
     }
 
     fn on(&mut self, event: &str) -> String {
@@ -118,6 +121,13 @@ impl Machine for SlotMachine {
             "adoption ends" => self.fleet.stop_adopting(&mut self.ctx),
             "exits with code 1" => self.exits(&Exit::Code(1)),
             "is preempted" => self.exits(&Exit::Preempted),
+            "its connection closes" => {
+                let connection =
+                    self.slots().holder(SLOT).and_then(|holder| holder.link.connection());
+                if let Some(connection) = connection {
+                    self.fleet.closed(connection, &mut self.ctx);
+                }
+            }
             "its node is unreachable" => {
                 let name = self.name();
                 let ctx = &mut self.ctx;
@@ -161,12 +171,14 @@ fn edges_of_a_slot_are_those_of_their_table() {
         "adoption ends",
         "exits with code 1",
         "is preempted",
+        "its connection closes",
         "its node is unreachable",
         "emptied, with a wait",
         "the wait is over",
         "no trainer is wanted",
         "one trainer is wanted",
     ];
-    let found = tables::edges("The edges of a trainer's slot.", SlotMachine::begin(), &events);
+    let found =
+        tables::edges("The edges of a trainer's slot.", SlotMachine::begin(), &events, None);
     tables::check("fleet/slot_edges.txt", include_str!("slot_edges.txt"), &found);
 }

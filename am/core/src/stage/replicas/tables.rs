@@ -344,7 +344,12 @@ fn edges_of_a_fill_are_those_of_their_table() {
         "lose p1",
         "lose p2",
     ];
-    let found = tables::edges("The edges of a refill of shard 0.", story, &events);
+    let found = tables::edges(
+        "The edges of a refill of shard 0.",
+        story,
+        &events,
+        Some("filled by an older order"),
+    );
     let table = include_str!("tables/fill_edges.txt");
     tables::check("stage/replicas/tables/fill_edges.txt", table, &found);
 }
