@@ -346,7 +346,7 @@ impl ColumnPlan {
     fn transformed(&self, transform: &Transform, value: f64) -> Result<f64, CellError> {
         match transform {
             Transform::None => Ok(value),
-            Transform::Log1p if value > -1.0 => Ok(value.ln_1p()),
+            Transform::Log1p if value > -1.0 => Ok(libm::log1p(value)),
             Transform::Log1p => {
                 Err(self.wrong(&format!("expected a number above -1 (log1p), found {value}")))
             }
