@@ -245,6 +245,13 @@ fn check_kind(column: &FileColumn, usage: &ColumnUsage) -> Result<(), SchemaErro
                 usage: "a vector",
             });
         }
+        (ColumnUsage::List { separator: None }, ValueKind::AnyText) => {
+            return Err(SchemaError::Type {
+                name: column.name.clone(),
+                kind: "text",
+                usage: "a list without a separator, such as separator = \"|\"",
+            });
+        }
         (_, ValueKind::AnyText) | (ColumnUsage::Ignore, _) => return Ok(()),
         (ColumnUsage::Number(_), ValueKind::Typed { is_number, .. }) => ("a number", is_number),
         (ColumnUsage::Category { .. }, ValueKind::Typed { is_category, .. }) => {
@@ -341,6 +348,11 @@ mod tests {
             of("y user a", &[vector], &[]),
             "the column \"a\" is text, which cannot be read as a vector"
         );
+        let list =
+            |separator: Option<&str>| ColumnUsage::List { separator: separator.map(str::to_owned) };
+        assert!(of("y user a", &[rule("a", list(None))], &[]).contains("without a separator"));
+        let listed = [rule("a", list(Some("|")))];
+        assert!(resolve(&columns("y user a"), &roles(), &listed, &[]).is_ok());
         let cross = [Cross { columns: ["a".to_owned(), "user".to_owned()] }];
         assert!(
             of("y user a", &[rule("a", number())], &cross).contains("\"user\" has no features")

@@ -25,8 +25,10 @@ pub(super) fn read<const VALUES: bool>(
     if len == 0 || text[at + len] != b':' {
         return Ok((label, None, len));
     }
-    let (weight, more) = read_weight(text, at + len)?;
-    Ok((label, Some(weight), len + more))
+    let weight_at = at + len + 1;
+    let (weight, more) =
+        read_weight(&text[weight_at..]).ok_or_else(|| wrong(text, weight_at, WEIGHT))?;
+    Ok((label, Some(weight), len + 1 + more))
 }
 
 /// Ends the row whose features were appended since the last one.
@@ -58,27 +60,38 @@ pub(super) fn of_field(labels: Labels, field: &[u8]) -> Result<f32, String> {
         b"1" | b"true" => return Ok(1.0),
         text => text,
     };
-    let line = [text, b"\n"].concat();
-    let (label, len) = read_label(&line, range)?;
-    if len == text.len() { Ok(label) } else { Err(no_label(&line)) }
+    as_line(text, |line| {
+        let (label, len) = read_label(line, range)?;
+        if len == text.len() { Ok(label) } else { Err(no_label(line)) }
+    })
 }
 
 /// The weight in a field of a table.
 pub(super) fn weight_of_field(field: &[u8]) -> Result<f32, String> {
-    let line = [b":", field.trim_ascii(), b"\n"].concat();
-    read_weight(&line, 0).map(|(weight, _)| weight).map_err(|error| error.what)
+    let field = field.trim_ascii();
+    as_line(field, |line| {
+        let whole = read_weight(line).filter(|(_, len)| *len == field.len());
+        whole.map(|(weight, _)| weight).ok_or_else(|| wrong(line, 0, WEIGHT).what)
+    })
 }
 
-/// Parses a colon and the weight of a record at `at`; returns the weight and their length.
-fn read_weight(text: &[u8], at: usize) -> Result<(f32, usize), LineError> {
-    let expected = "a weight after the label (a finite number of at least 0)";
-    match number::decimal(&text[at + 1..]) {
-        Some((weight, len)) if weight >= 0.0 && ends_word(&text[at + 1 + len..]) => {
-            // Also "-0".
-            Ok((weight.abs(), 1 + len))
-        }
-        _ => Err(wrong(text, at + 1, expected)),
+/// Reads the field as the end of a line, without an allocation for the usual ones.
+fn as_line<T>(field: &[u8], read: impl FnOnce(&[u8]) -> T) -> T {
+    let mut short = [b'\n'; 40];
+    if let Some(start) = short.get_mut(..field.len()).filter(|_| field.len() < 40) {
+        start.copy_from_slice(field);
+        return read(&short[..=field.len()]);
     }
+    read(&[field, b"\n"].concat())
+}
+
+const WEIGHT: &str = "a weight after the label (a finite number of at least 0)";
+
+/// Parses a weight; returns it and its length.
+fn read_weight(text: &[u8]) -> Option<(f32, usize)> {
+    let (weight, len) = number::decimal(text)?;
+    // Also "-0".
+    (weight >= 0.0 && ends_word(&text[len..])).then_some((weight.abs(), len))
 }
 
 /// Parses a label of this range; returns it and its length.

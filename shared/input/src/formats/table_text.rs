@@ -13,7 +13,7 @@ use heddle_protocol::job_spec::position::position_of_key;
 
 use super::label;
 use crate::batch::Batch;
-use crate::lines::{LineError, LineFormat, line_of};
+use crate::lines::{LineError, LineFormat, is_blank, line_of, text_of_records};
 use crate::record_format::{Labels, RecordFormat};
 use crate::table_format::{FileFields, TableFormat};
 
@@ -45,11 +45,16 @@ fn find_fields(
 
 /// The names of the columns of a file that begins with this text: its first line has them, or they are counted.
 pub(crate) fn field_names(
-    text: &[u8],
+    mut text: &[u8],
     delimiter: u8,
     has_header: bool,
 ) -> Result<Vec<String>, LineError> {
-    let line = line_of(text.trim_ascii_start());
+    text = text_of_records(text);
+    // Blanks stand where the mark of the byte order was.
+    while delimiter != b' ' && text.starts_with(b" ") {
+        text = &text[1..];
+    }
+    let line = line_of(text);
     let mut splitter = Splitter::new(delimiter);
     let fields = splitter.split(line)?;
     let name = |place: usize| {
@@ -235,14 +240,14 @@ impl TableLines {
 impl LineFormat for TableLines {
     fn parse(&mut self, text: &[u8], batch: &mut Batch) -> Result<(usize, bool), LineError> {
         let line = line_of(text);
+        if is_blank(line) {
+            return Ok((line.len(), false));
+        }
         if self.fields.is_none() {
             self.begin(line)?;
             if self.table.has_header {
                 return Ok((line.len(), false));
             }
-        }
-        if line.trim_ascii().is_empty() {
-            return Ok((line.len(), false));
         }
         // Taken out while the buffers beside them change.
         let fields = self.fields.take();
@@ -262,5 +267,69 @@ impl LineFormat for TableLines {
         let fields = self.fields.clone();
         self.known().extend(fields.map(|fields| (file.to_owned(), fields)));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_protocol::job_spec::DataFormat;
+    use heddle_protocol::job_spec::columns::{ColumnUsage, FeatureColumn, MissingCategory};
+
+    use super::*;
+
+    fn names(text: &str, delimiter: u8, has_header: bool) -> Vec<String> {
+        field_names(text.as_bytes(), delimiter, has_header).expect("it is a line")
+    }
+
+    #[test]
+    fn names_are_those_of_the_first_line_that_is_not_blank() {
+        assert_eq!(names("\tprice\ty\n0\t1\t2\n", b'\t', true), ["", "price", "y"]);
+        assert_eq!(names("\n \r\na,\"b,c\" ,d\r\n", b',', true), ["a", "b,c", "d"]);
+        // Where a mark of the byte order was.
+        assert_eq!(names("   \"a\",b\n", b',', true), ["a", "b"]);
+        assert_eq!(names("1,2,3\n", b',', false), ["_c0", "_c1", "_c2"]);
+        assert_eq!(names("a\n", b',', true), ["a"]);
+    }
+
+    /// Reads text with the columns `y` (label) and `c` (category). Returns the labels, and what is malformed.
+    fn read(text: &str, delimiter: u8, has_header: bool) -> (Vec<f32>, Vec<String>) {
+        let usage = ColumnUsage::Category { missing: MissingCategory::None };
+        let name = |own: &str, place: &str| (if has_header { own } else { place }).to_owned();
+        let schema = heddle_protocol::job_spec::columns::Schema {
+            label: name("y", "_c0"),
+            columns: vec![FeatureColumn { name: name("c", "_c1"), usage }],
+            null: vec![String::new()],
+            ..Default::default()
+        };
+        let encoder = Encoder::unscaled(&schema);
+        let table = Arc::new(TableFormat::new(schema, encoder, has_header, delimiter));
+        let labels = Labels::Within(heddle_protocol::job_spec::LabelRange::TwoClasses);
+        let (format, features) = (DataFormat::Csv, ANY_FEATURES);
+        let format = RecordFormat { format, index_base: 0, features, labels, table: Some(table) };
+        let (mut lines, mut batch) = (table_lines(format), Batch::default());
+        let (mut at, mut bad) = (0, Vec::new());
+        while at < text.len() {
+            let rest = &text.as_bytes()[at..];
+            match lines.read_line(rest, &mut batch) {
+                Ok((len, _)) => at += len,
+                Err(error) => {
+                    bad.push(error.to_string());
+                    at += line_of(rest).len();
+                }
+            }
+        }
+        (batch.labels, bad)
+    }
+
+    #[test]
+    fn blank_lines_are_no_records_and_empty_fields_are() {
+        let (labels, bad) = read("\n\ny\tc\n1\ta\n\n \n0\t\n\t\n", b'\t', true);
+        assert_eq!(labels, [1.0, 0.0]);
+        assert_eq!(bad, ["1: expected a label, found the end of the word or line"]);
+        let (labels, bad) = read("1,a\n0,\"b\n0,b,c\n1,\"x,\"\"y\"\n", b',', false);
+        assert_eq!(labels, [1.0, 1.0]);
+        assert_eq!(bad.len(), 2, "{bad:?}");
+        assert!(bad[0].contains("a quote that is not closed"), "{bad:?}");
+        assert_eq!(bad[1], "1: 3 fields, expected 2");
     }
 }

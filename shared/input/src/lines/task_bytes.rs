@@ -122,14 +122,32 @@ pub fn line_of(text: &[u8]) -> &[u8] {
     &text[..feed.map_or(text.len(), |feed| feed + 1)]
 }
 
-/// The first line of a file, without the mark of its byte order.
+/// Whether a line is blank. Tabs may separate the fields of a record.
+#[must_use]
+pub fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(|byte| matches!(byte, b' ' | b'\r' | b'\n'))
+}
+
+/// The text from the first line that is not blank.
+#[must_use]
+pub fn text_of_records(mut text: &[u8]) -> &[u8] {
+    loop {
+        let line = line_of(text);
+        if line.len() == text.len() || !is_blank(line) {
+            return text;
+        }
+        text = &text[line.len()..];
+    }
+}
+
+/// The first line of a file that is not blank, of those that are read at once.
 ///
 /// # Errors
 /// See [`TaskBytes::lines`].
 pub async fn first_line(file: &InputFile) -> Result<Vec<u8>, ReadError> {
     let mut bytes = TaskBytes::open(file, TaskRange { file: 0, start: 0, end: 1 }).await?;
     match bytes.lines().await? {
-        NextLines::Some => Ok(line_of(bytes.text()).trim_ascii_start().to_vec()),
+        NextLines::Some => Ok(line_of(text_of_records(bytes.text())).to_vec()),
         NextLines::TooLong | NextLines::End => Ok(Vec::new()),
     }
 }
