@@ -2,13 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
 
-use flate2::write::MultiGzDecoder;
 use heddle_am_core::{InputHost, Locality};
-use heddle_input::{TaskLength, input_files, plan_input, workers};
+use heddle_input::{TaskLength, input_files, plan_input, unpack_beginning, workers};
 use heddle_protocol::job_spec::{JobSpec, Location, TaskSize};
-use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
+use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 use heddle_protocol::plan_file::{self, PlanFileError};
 use heddle_storage::{
     BlockHost, BlockPlace, Reason, StorageError, chain, connect, folders_left_out,
@@ -21,6 +19,8 @@ const FILES_ASKED_AT_ONCE: usize = 16;
 const FILES_ASKED_MAX: usize = 20_000;
 /// Bytes at the beginning of the training data by which automatic values are decided.
 const SAMPLE_BYTES: u64 = 256 << 10;
+/// Read if less has no text. A block of bzip2 has up to 900 kB, one of snappy 256 KiB as a rule.
+const SAMPLE_BYTES_MAX: u64 = 16 << 20;
 /// Files whose beginning is read, while they begin with comments alone.
 const HEADS_MAX: usize = 100;
 /// Hosts that are remembered of a task: as many as a block has copies, as a rule.
@@ -121,18 +121,17 @@ async fn head_of(spec: &JobSpec, plan: &InputPlan, file: &InputFile) -> Result<H
         .map_err(|source| InputError::Location { key, location: shown(), source })?;
     let failed = |source| InputError::Storage { key, location: shown(), source };
     let storage = connect(&location).map_err(failed)?;
-    let len = file.bytes.min(SAMPLE_BYTES) as usize;
-    let packed = storage.read_range(location.path(), 0, len).await.map_err(failed)?;
-    let text = match file.compression {
-        Compression::None => packed.into(),
-        Compression::Gzip => {
-            let mut unpacked = MultiGzDecoder::new(Vec::new());
-            // The sample ends within the stream, and a damaged file is reported when it is read.
-            let _cut_off = unpacked.write_all(&packed).and_then(|()| unpacked.flush());
-            std::mem::take(unpacked.get_mut())
+    let mut wanted = SAMPLE_BYTES;
+    loop {
+        let len = file.bytes.min(wanted);
+        let packed = storage.read_range(location.path(), 0, len as usize).await.map_err(failed)?;
+        let text = unpack_beginning(file.compression, &packed);
+        // The text of a packed block comes when the block is whole.
+        if !text.is_empty() || len == file.bytes || wanted >= SAMPLE_BYTES_MAX {
+            return Ok(Head { text, share: plan.train_bytes() as f64 / len.max(1) as f64 });
         }
-    };
-    Ok(Head { text, share: plan.train_bytes() as f64 / len.max(1) as f64 })
+        wanted *= 8;
+    }
 }
 
 /// The plan of a checkpoint, if the files are unchanged.

@@ -30,7 +30,7 @@ use sink::{Sink, unwritten};
 /// the distance from its centre (kmeans). (--json: an object {"score": …} per line, of classes {"class": …} or
 /// {"probabilities": […]}, of clusters {"cluster": …, "distance": …}.) Blank lines and comments are not records.
 ///
-/// Data is in the format that the model was trained on, plain or gzip. The label may be missing: a libsvm record may
+/// Data is in the format that the model was trained on, plain or packed. The label may be missing: a libsvm record may
 /// begin with its first feature, and ? stands for a label in any format. Labels with weights (label:weight)
 /// look like features: --labelled reads them. If all records have a label that the algorithm accepts, the figures of an
 /// evaluation are printed at the end.

@@ -1,7 +1,9 @@
 //! The files of a place.
 
-use heddle_protocol::manifest::{Compression, InputFile};
+use heddle_protocol::manifest::InputFile;
 use heddle_storage::{StorageError, StorageUrl, connect, find_files};
+
+use crate::packing::compression_of;
 
 /// Finds the files of a place (a file, a folder or a glob), in the order of their names, and the URLs of folders in it that are
 /// not read.
@@ -27,10 +29,4 @@ pub async fn input_files(
         });
     }
     Ok((files, found.folders.into_iter().map(url).collect()))
-}
-
-/// How a file is packed, by its name: `.gz` is gzip.
-#[must_use]
-pub fn compression_of(name: &str) -> Compression {
-    if name.ends_with(".gz") { Compression::Gzip } else { Compression::None }
 }

@@ -1,15 +1,16 @@
 //! Input files cut into tasks: a pure function of the files and the job, computed once when a job begins.
 //!
 //! Each worker needs several tasks, or all others wait for the last one. A task must be short, so that its loss costs
-//! little. How a file can be cut is its format's: a gzip file is one task of any length. The plan does not depend on
+//! little. How a file can be cut is its format's: a packed file is one task of any length. The plan does not depend on
 //! the number of trainers that run.
 
 use std::ops::Range;
 
 use heddle_protocol::job_spec::{Consistency, DataFormat, JobSpec};
-use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
+use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 
 use crate::formats::input_format;
+use crate::packing::{Packing, packing_of};
 
 /// Tasks per worker (lane, or trainer at the most) that `auto` aims at, at least.
 const TASKS_PER_WORKER: u64 = 4;
@@ -82,17 +83,13 @@ pub fn plan_tasks(
 /// the files are few.
 #[must_use]
 pub fn parallelism_warning(plan: &InputPlan, workers: u32) -> Option<String> {
-    let packed: Vec<&InputFile> = plan
-        .train
-        .iter()
-        .filter_map(|task| plan.files.get(task.file as usize))
-        .filter(|file| file.compression == Compression::Gzip)
-        .collect();
-    let longest = packed.iter().max_by_key(|file| file.bytes)?;
+    let files = plan.train.iter().filter_map(|task| plan.files.get(task.file as usize));
+    let packed = files.filter_map(|file| Some((file, packing_of(file.compression)?)));
+    let (longest, Packing { suffix, .. }) = packed.max_by_key(|(file, _)| file.bytes)?;
     let tasks = plan.train.len();
     (tasks < workers as usize).then(|| {
         format!(
-            "warning: {} of {workers} workers (training.lanes, or trainers.max in ssp and asp) have no training data: a .gz file \
+            "warning: {} of {workers} workers (training.lanes, or trainers.max in ssp and asp) have no training data: a {suffix} file \
              is one task, since it cannot be read in parts, and there {}; the longest is {} with {} bytes. Unpack or \
              split them; the model differs from that of all workers",
             workers as usize - tasks,
@@ -120,7 +117,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::files::compression_of;
+    use crate::packing::compression_of;
 
     fn file(name: &str, bytes: u64) -> InputFile {
         InputFile {
@@ -155,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gzip_file_is_one_task_and_an_empty_file_none() {
+    fn a_packed_file_is_one_task_and_an_empty_file_none() {
         let plan = plan_input(
             DataFormat::Libsvm,
             vec![file("b.gz", 1 << 30), file("a", 0)],
@@ -166,6 +163,13 @@ mod tests {
         assert_eq!(plan.test, [TaskRange { file: 2, start: 0, end: 10 }]);
         assert!(parallelism_warning(&plan, 8).is_some_and(|text| text.contains("b.gz")));
         assert_eq!(parallelism_warning(&plan, 1), None);
+        for suffix in [".gz", ".zst", ".bz2", ".snappy"] {
+            let files = vec![file(&format!("b{suffix}"), 100), file("c.gz", 9)];
+            let plan = plan_input(DataFormat::Tsv, files, Vec::new(), TaskLength::Bytes(1));
+            assert_eq!(plan.train.len(), 2);
+            let text = parallelism_warning(&plan, 8).expect("idle workers");
+            assert!(text.contains(&format!("a {suffix} file is one task")), "{text}");
+        }
     }
 
     proptest! {

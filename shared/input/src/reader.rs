@@ -212,7 +212,8 @@ fn quarantine_error(path: &Path, source: io::Error) -> ReadError {
 pub(crate) mod tests {
     use std::io::Write as _;
 
-    use crate::files::compression_of;
+    use crate::packing::compression_of;
+    use crate::packing::tests::pack;
     use crate::plan::{TaskLength, plan_tasks};
     use flate2::Compression as Level;
     use flate2::write::GzEncoder;
@@ -497,9 +498,35 @@ pub(crate) mod tests {
         assert!(error.to_string().contains("not a sound gzip file"), "{error}");
         let error = whole(&case("a.txt", &packed)).expect_err("packed");
         assert!(error.to_string().contains("does not end in .gz"), "{error}");
-        for (start, name) in [(&b"BZh91AY"[..], "bzip2"), (b"PAR1\x15", "Parquet")] {
-            let error = whole(&case("a.txt", start)).expect_err("no text");
-            assert!(error.to_string().contains(name), "{error}");
+        let error = whole(&case("a.txt", b"PAR1\x15")).expect_err("no text").to_string();
+        let packings = "gzip (.gz), zstd (.zst), bzip2 (.bz2) or snappy (.snappy)";
+        assert!(error.contains("a Parquet file") && error.ends_with(packings), "{error}");
+    }
+
+    #[test]
+    fn each_packing_gives_the_records_of_the_text() {
+        let text: String = (0..999).map(|n| format!("1 {}:1\n", n + 1)).collect();
+        let all: Vec<u32> = (0..999).collect();
+        for name in ["a", "a.gz", "a.zst", "a.bz2", "a.snappy"] {
+            let packed = pack(compression_of(name), text.as_bytes());
+            assert_eq!(whole(&case(name, &packed)).expect(name), all, "{name}");
+            let has_magic = !["a", "a.snappy"].contains(&name);
+            if has_magic {
+                let error = whole(&case("a", &packed)).expect_err(name).to_string();
+                let suffix = &name[1..];
+                assert!(error.ends_with(&format!("not end in {suffix}: rename it")), "{error}");
+                let twice = pack(compression_of("a.snappy"), &packed);
+                let error = whole(&case("a.snappy", &twice)).expect_err(name).to_string();
+                assert!(error.ends_with("and then with snappy: unpack it once"), "{error}");
+            }
+            if has_magic || name == "a" {
+                let stream = io::Cursor::new(packed);
+                let mut reader =
+                    TaskReader::of_stream("standard input", stream, FORMAT, BadPolicy::Fail);
+                let mut batch = Batch::default();
+                wait(reader.next_batch(1000, &mut batch)).expect(name);
+                assert_eq!(batch.rows(), 999, "{name}");
+            }
         }
     }
 

@@ -26,16 +26,20 @@ pub use progress::{Progress, TrainingProgress};
 pub use sha256::{Sha256, Sha256Error};
 pub use shard_file::{COPIES_MAX, CutIdentity, ShardCopy, ShardFile};
 
-/// The highest version of the manifest that this program reads, and the one of a checkpoint of initial values. Fields are
-/// only added within a version; unknown ones are ignored.
+/// The highest version of the manifest that this program reads. Each manifest has the lowest that has all of it, see
+/// [`Manifest::version`]. Fields are only added within a version; unknown ones are ignored.
 ///
 /// - 1: one object for each task of the plan and of the queue.
 /// - 2: runs of tasks and ranges of done ones, see [`InputPlan::train`] and [`Work::Queue`].
 /// - 3: [`Manifest::initial`].
-pub const FORMAT_VERSION: u32 = 3;
+/// - 4: packings of input files besides gzip, see [`Compression`].
+pub const FORMAT_VERSION: u32 = 4;
 
 /// The version of the manifest of a checkpoint with shard files: programs of version 2 read it.
 pub const FORMAT_VERSION_WITH_FILES: u32 = 2;
+
+/// The version of the manifest of a checkpoint of initial values.
+pub const FORMAT_VERSION_INITIAL: u32 = 3;
 
 /// Longest manifest that is written and read: a million tasks take about 40 MB, each input file its name and 80 bytes
 /// more.
@@ -60,15 +64,21 @@ impl fmt::Display for Salt {
     }
 }
 
-/// How a file's bytes are packed.
+/// How a file's bytes are packed. A packed file cannot be entered in the middle, so it is one task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Compression {
     /// Not at all.
     #[default]
     None,
-    /// RFC 1952; cannot be entered in the middle, so the file is one task.
+    /// RFC 1952.
     Gzip,
+    /// RFC 8878.
+    Zstd,
+    /// Streams of bzip2.
+    Bzip2,
+    /// Blocks of Hadoop's `SnappyCodec`.
+    Snappy,
 }
 
 /// One input file as it was when the job began.
@@ -92,7 +102,7 @@ pub struct TaskRange {
     pub file: u32,
     /// First byte.
     pub start: u64,
-    /// One beyond the last byte. Gzip: the length of the packed file.
+    /// One beyond the last byte. In a packed file the length of that.
     pub end: u64,
 }
 
@@ -206,7 +216,7 @@ pub enum Work {
 /// A checkpoint: its files, and where the job stood when they were cut.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// [`FORMAT_VERSION_WITH_FILES`], or [`FORMAT_VERSION`] where it is `initial`.
+    /// See [`Manifest::version`].
     pub format_version: u32,
     /// The run.
     pub run: RunId,
@@ -323,6 +333,18 @@ pub enum ManifestError {
 }
 
 impl Manifest {
+    /// The lowest version of a manifest of this plan: earlier programs continue from every checkpoint that they understand.
+    #[must_use]
+    pub fn version(initial: bool, plan: &InputPlan) -> u32 {
+        let is_later =
+            |file: &InputFile| !matches!(file.compression, Compression::None | Compression::Gzip);
+        match initial {
+            _ if plan.files.iter().any(is_later) => FORMAT_VERSION,
+            true => FORMAT_VERSION_INITIAL,
+            false => FORMAT_VERSION_WITH_FILES,
+        }
+    }
+
     /// Reads and checks a manifest.
     ///
     /// # Errors
@@ -528,7 +550,7 @@ mod tests {
     fn initial() -> Manifest {
         let work = Work::Queue { tasks: Vec::new() };
         Manifest {
-            format_version: FORMAT_VERSION,
+            format_version: FORMAT_VERSION_INITIAL,
             initial: true,
             shards: Vec::new(),
             phase: PhaseNo(0),
@@ -621,6 +643,26 @@ mod tests {
         assert_eq!(initial().to_json().expect("written"), sample, "the format changed");
     }
 
+    #[test]
+    fn packings_besides_gzip_raise_the_version() {
+        let mut plan = manifest().plan;
+        for (compression, versions) in [
+            (Compression::None, [2, 3]),
+            (Compression::Gzip, [2, 3]),
+            (Compression::Zstd, [4, 4]),
+            (Compression::Bzip2, [4, 4]),
+            (Compression::Snappy, [4, 4]),
+        ] {
+            plan.files[0].compression = compression;
+            assert_eq!([false, true].map(|initial| Manifest::version(initial, &plan)), versions);
+        }
+        let format_version = Manifest::version(false, &plan);
+        let packed = Manifest { format_version, plan, ..manifest() };
+        let json = packed.to_json().expect("written");
+        assert!(json.windows(24).any(|part| part == br#""compression":"snappy"},"#), "its name");
+        assert_eq!(Manifest::from_json(&json).expect("read"), packed);
+    }
+
     /// Programs before copies existed read the first copy of each shard and ignore the list.
     #[test]
     fn copies_of_a_shard_are_a_list_beside_its_first_file() {
@@ -657,7 +699,7 @@ mod tests {
             Manifest::from_json(br#"{"format_version": 7, "new": []}"#).expect_err("refused");
         assert_eq!(
             error.to_string(),
-            "format version 7 is newer than 3, the newest that this program reads"
+            "format version 7 is newer than 4, the newest that this program reads"
         );
     }
 

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use heddle_protocol::control::Sharing;
 use heddle_protocol::ids::{PhaseNo, Step, TaskAttempt, TaskId};
 use heddle_protocol::manifest::{
-    FORMAT_VERSION, FORMAT_VERSION_WITH_FILES, Manifest, Progress, QueuedTask, Salt, TaskState,
-    TrainingProgress, Work,
+    Manifest, Progress, QueuedTask, Salt, TaskState, TrainingProgress, Work,
 };
 use heddle_protocol::table_statistics::TableStatistics;
 use uuid::Uuid;
@@ -45,12 +44,9 @@ impl Checkpoints {
             false => (0, 0.0),
         };
         let initial = cut.reason == CutReason::Initial;
-        let (format_version, shards) = match initial {
-            true => (FORMAT_VERSION, Vec::new()),
-            false => (FORMAT_VERSION_WITH_FILES, ordered.saved.listed()),
-        };
+        let shards = if initial { Vec::new() } else { ordered.saved.listed() };
         let manifest = Manifest {
-            format_version,
+            format_version: Manifest::version(initial, &config.plan),
             run: config.run,
             job: config.spec.name.clone(),
             cut: cut.id,

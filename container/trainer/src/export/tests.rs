@@ -235,8 +235,10 @@ fn records_without_labels_and_compressed_streams_are_scored() {
     packed.write_all(b"1 1:2\n0 3:1\n").expect("packed");
     let packed = packed.finish().expect("packed");
     assert_eq!(scored(&model, &packed).expect("scored"), (with, quality));
-    let error = chain(&scored(&model, b"BZh91AY&SY").expect_err("no text"));
-    assert!(error.contains("a bzip2 file"), "{error}");
+    let error = chain(&scored(&model, b"BZh91AY&SY").expect_err("cut"));
+    assert!(error.contains("not a sound bzip2 file"), "{error}");
+    let error = chain(&scored(&model, b"PAR1").expect_err("no text"));
+    assert!(error.contains("a Parquet file"), "{error}");
 }
 
 #[test]

@@ -254,7 +254,7 @@ pub fn predict_files(
     })
 }
 
-/// Scores a stream such as standard input: text, or text compressed with gzip.
+/// Scores a stream such as standard input: text, or text packed with gzip, zstd or bzip2.
 ///
 /// # Errors
 /// See [`PredictError`].

@@ -1,13 +1,12 @@
 //! A whole job in one thread: the real readers, lane order, algorithm and merging of scores, with a plain loop instead of
 //! the processes. A poor figure of the real job is therefore not caused by the settings.
 
-use std::io::Read as _;
 use std::path::Path;
 
-use flate2::read::MultiGzDecoder;
 use heddle_client::layout::Rows;
 use heddle_input::{
     BadPolicy, RecordFormat, TaskLength, TaskReader, compression_of, decide, plan_input, sample,
+    unpack_beginning,
 };
 use heddle_metrics::{PhaseMetrics, Summary};
 use heddle_optimizer::{Optimizer, Rule, is_less};
@@ -17,7 +16,7 @@ use heddle_protocol::job_spec::identity::decided_keys;
 use heddle_protocol::job_spec::table::WEIGHTS;
 use heddle_protocol::job_spec::{JobPhase, JobSpec, KeptPass, TableSpec, job_phase, phase_count};
 use heddle_protocol::lanes::{lane_tasks, task_order};
-use heddle_protocol::manifest::{Compression, InputFile, InputPlan, TaskRange};
+use heddle_protocol::manifest::{InputFile, InputPlan, TaskRange};
 use heddle_protocol::metrics::TaskMetrics;
 use heddle_storage::{LocalStorage, StorageUrl, find_files};
 use heddle_trainer::algorithm::{Algorithm, KeyIndex, StepWork, built_in};
@@ -144,14 +143,7 @@ fn decided(mut spec: JobSpec, plan: &InputPlan) -> JobSpec {
     let file = &plan.files[plan.train[0].file as usize];
     let packed = std::fs::read(file.url.trim_start_matches("file://")).expect("a file");
     let head = &packed[..packed.len().min(256 << 10)];
-    let mut text = Vec::new();
-    match file.compression {
-        Compression::None => text.extend(head),
-        // Cut within the stream.
-        Compression::Gzip => {
-            let _cut = MultiGzDecoder::new(head).read_to_end(&mut text);
-        }
-    }
+    let text = unpack_beginning(file.compression, head);
     let share = plan.train_bytes() as f64 / head.len() as f64;
     let sample = sample(&spec, &text, share);
     let decisions = decide(&mut spec, &sample, None);

@@ -31,8 +31,8 @@ pub fn input_format(format: DataFormat) -> &'static dyn InputFormat {
     }
 }
 
-/// Files of text, plain or gzip, with a record a line: the parser of a line. They are cut at any byte, and a record belongs to
-/// the piece that has its first byte; gzip files are not cut.
+/// Files of text, plain or packed, with a record a line: the parser of a line. They are cut at any byte, and a record belongs to
+/// the piece that has its first byte; packed files are not cut.
 struct LinesOf(fn(RecordFormat) -> Box<dyn LineFormat>);
 
 #[async_trait]
@@ -40,7 +40,7 @@ impl InputFormat for LinesOf {
     fn split(&self, file: &InputFile, length: u64) -> Vec<Range<u64>> {
         let pieces = match file.compression {
             Compression::None => file.bytes.div_ceil(length),
-            Compression::Gzip => u64::from(file.bytes > 0),
+            _ => u64::from(file.bytes > 0),
         };
         // 128 bits, since length × pieces may exceed 64.
         let bound = |n: u64| (u128::from(file.bytes) * u128::from(n) / u128::from(pieces)) as u64;
@@ -54,7 +54,7 @@ impl InputFormat for LinesOf {
         piece: TaskRange,
     ) -> Result<Box<dyn RecordSource>, ReadError> {
         let (bytes, mut lines) = (TaskBytes::open(file, piece).await?, self.0(format));
-        let begins_file = piece.start == 0 || file.compression == Compression::Gzip;
+        let begins_file = piece.start == 0 || file.compression != Compression::None;
         if !begins_file && lines.lacks_first_line(&file.url) {
             let place = |error| ReadError::Record { place: format!("{}:1:{error}", file.url) };
             lines.take_first_line(&file.url, &first_line(file).await?).map_err(place)?;

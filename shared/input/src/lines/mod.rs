@@ -1,7 +1,6 @@
 //! Text as a source of records, one a line: [`LineFormat`] parses a line, [`task_bytes`] turns a piece of a file into runs of
-//! whole lines and unpacks gzip ([`gunzip`]).
+//! whole lines and unpacks it.
 
-mod gunzip;
 mod line;
 mod row_lines;
 mod task_bytes;

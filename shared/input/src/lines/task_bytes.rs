@@ -6,29 +6,29 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use heddle_protocol::job_spec::DataFormat;
-use heddle_protocol::manifest::{Compression, InputFile, TaskRange};
+use heddle_protocol::manifest::{InputFile, TaskRange};
 use heddle_storage::{
     FileVersion, OpenedVersion, Reader, Storage, StorageError, StorageUrl, StorePath, connect,
 };
 
-use super::gunzip::{Gunzip, GunzipError, PACKED_STEP};
 use crate::error::ReadError;
+use crate::packing::{Packing, UnpackError, Unpacker, packing_of, packing_of_start, packings};
 use crate::storage_wait::{ReaderWait, Watched};
 
 /// Longest line that is read, without its line feed.
 pub const LINE_BYTES_MAX: usize = 10 << 20;
 /// At the start of files of text in UTF-8.
 pub const BYTE_ORDER_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
-/// First bytes of files that are not text, and the names of their formats.
-const MAGIC: [(&[u8], &str); 14] = [
-    (&[0x1f, 0x8b], "gzip"),
-    (b"BZh", "a bzip2 file"),
+/// First bytes of files that cannot be read, and the names of their formats.
+const MAGIC: [(&[u8], &str); 11] = [
     (&[0xfd, b'7', b'z', b'X', b'Z', 0], "an xz file"),
-    (&[0x28, 0xb5, 0x2f, 0xfd], "a zstd file"),
     (&[0x04, 0x22, 0x4d, 0x18], "an lz4 file"),
-    (&[0xff, 0x06, 0, 0, b's', b'N', b'a', b'P'], "a snappy file"),
+    (
+        &[0xff, 0x06, 0, 0, b's', b'N', b'a', b'P'],
+        "a snappy file with frames, not of Hadoop's codec",
+    ),
     (b"PAR1", "a Parquet file"),
     (b"ORC", "an ORC file"),
     (b"Obj\x01", "an Avro file"),
@@ -39,7 +39,7 @@ const MAGIC: [(&[u8], &str); 14] = [
     (&[0xfe, 0xff], "UTF-16"),
 ];
 
-/// The format of a file by its first bytes; `None` if it may be text. Only `gzip` can be read.
+/// The format of a file by its first bytes, if it cannot be read.
 fn kind_of(start: &[u8]) -> Option<&'static str> {
     let known = MAGIC.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, name)| *name);
     // Without a mark: a record begins with characters of ASCII.
@@ -56,7 +56,10 @@ fn refusal(kind: &str) -> String {
         return format!("this is {kind}, and data is UTF-8: convert it (iconv -f {kind} -t UTF-8)");
     }
     let formats = DataFormat::names().join(" or ");
-    format!("this is {kind}, which cannot be read: data is {formats} text, plain or gzip (name.gz)")
+    let packings = packings();
+    format!(
+        "this is {kind}, which cannot be read: data is {formats} text, plain or packed: {packings}"
+    )
 }
 
 /// A run of a file's lines, being read from start to end.
@@ -64,10 +67,10 @@ fn refusal(kind: &str) -> String {
 pub struct TaskBytes {
     /// As a user types it.
     name: String,
-    /// `None`: a stream, which is packed if its first bytes are gzip's.
+    /// Missing in a stream, which is packed if it begins with the magic of a packing.
     file: Option<StoredText>,
     reader: Watched,
-    gzip: Option<Unpacking>,
+    unpacking: Option<Unpacking>,
     /// Length of the file; of a stream it is not known.
     bytes: u64,
     /// Offsets of the file below which lines of the task start; compressed files have no such limit.
@@ -152,10 +155,22 @@ pub async fn first_line(file: &InputFile) -> Result<Vec<u8>, ReadError> {
     }
 }
 
-#[derive(Debug, Default)]
+/// A packed file.
+#[derive(Debug)]
 struct Unpacking {
-    gunzip: Gunzip,
+    packing: &'static Packing,
+    unpacker: Box<dyn Unpacker>,
+    /// Bytes that were read of it.
     packed: Bytes,
+    /// The text of these bytes is in the buffer.
+    is_unpacked: bool,
+}
+
+impl Unpacking {
+    fn new(packing: &'static Packing, packed: Bytes) -> Self {
+        let is_unpacked = packed.is_empty();
+        Self { packing, unpacker: (packing.unpacker)(), packed, is_unpacked }
+    }
 }
 
 impl TaskBytes {
@@ -167,8 +182,8 @@ impl TaskBytes {
         let location =
             StorageUrl::parse(&file.url).map_err(|_| ReadError::Url { url: file.url.clone() })?;
         let (storage, path) = (connect(&location)?, location.path().clone());
-        let packed = file.compression == Compression::Gzip;
-        let early = if packed { 0 } else { range.start.saturating_sub(1) };
+        let packing = packing_of(file.compression);
+        let early = if packing.is_some() { 0 } else { range.start.saturating_sub(1) };
         let version = FileVersion { bytes: file.bytes, modified_ms: file.modified_ms };
         let reader = match storage.open_version(&path, version, early).await? {
             OpenedVersion::Same(reader) => reader,
@@ -182,11 +197,11 @@ impl TaskBytes {
         };
         let local = matches!(location, StorageUrl::Local(_));
         Ok(Self {
-            gzip: packed.then(Unpacking::default),
+            unpacking: packing.map(|packing| Unpacking::new(packing, Bytes::new())),
             bytes: file.bytes,
-            end: if packed { u64::MAX } else { range.end },
+            end: if packing.is_some() { u64::MAX } else { range.end },
             base: early,
-            dropping: !packed && range.start > 0,
+            dropping: packing.is_none() && range.start > 0,
             ..Self::at_start(storage.show(&path), Some(StoredText { storage, path, local }), reader)
         })
     }
@@ -201,7 +216,7 @@ impl TaskBytes {
             name,
             file,
             reader: Watched::new(reader),
-            gzip: None,
+            unpacking: None,
             bytes: 0,
             end: u64::MAX,
             base: 0,
@@ -223,14 +238,14 @@ impl TaskBytes {
     /// Whether the next line may come later, if at all: it has to be read from a stream.
     #[must_use]
     pub fn may_wait(&self) -> bool {
-        let is_packed = self.gzip.as_ref().is_some_and(|unpacking| !unpacking.packed.is_empty());
+        let is_packed = self.unpacking.as_ref().is_some_and(|unpacking| !unpacking.is_unpacked);
         self.file.is_none() && !self.ended && !is_packed && self.at == self.complete
     }
 
     /// Ensures that [`TaskBytes::text`] starts with a line of the task; reads further if necessary.
     ///
     /// # Errors
-    /// Errors of the storage; [`ReadError::Gzip`] for a file that is damaged, truncated or not compressed.
+    /// Errors of the storage; [`ReadError::Packing`] for a file that is damaged, truncated or not packed.
     pub async fn lines(&mut self) -> Result<NextLines, ReadError> {
         loop {
             if self.dropping && self.at < self.complete {
@@ -313,7 +328,7 @@ impl TaskBytes {
     /// Whether the task's first line is the file's; always in a compressed file.
     #[must_use]
     pub fn begins_file(&self) -> bool {
-        self.gzip.is_some() || self.first.is_some_and(|first| first == 0)
+        self.unpacking.is_some() || self.first.is_some_and(|first| first == 0)
     }
 
     /// Number of line feeds before the task's first line: reads the file up to there, which is done only for a message to
@@ -347,14 +362,14 @@ impl TaskBytes {
         self.at = 0;
         let start_of_file = self.base == 0 && self.first.is_none() && !self.dropping;
         let before = self.buffer.len();
-        match self.gzip.take() {
+        match self.unpacking.take() {
             None => self.ended = self.reader.append_to(&mut self.buffer).await? == 0,
             Some(unpacking) => self.unpack_on(unpacking).await?,
         }
-        let may_be_packed = self.file.is_none() && self.gzip.is_none() && start_of_file;
-        if may_be_packed && kind_of(&self.buffer) == Some("gzip") {
+        let may_be_packed = self.file.is_none() && self.unpacking.is_none() && start_of_file;
+        if let Some(packing) = packing_of_start(&self.buffer).filter(|_| may_be_packed) {
             let packed = std::mem::take(&mut self.buffer).into();
-            self.gzip = Some(Unpacking { packed, ..Unpacking::default() });
+            self.unpacking = Some(Unpacking::new(packing, packed));
             return Ok(());
         }
         if start_of_file {
@@ -388,7 +403,7 @@ impl TaskBytes {
     /// a file nothing but a malformed record shows it.
     ///
     /// # Errors
-    /// Errors of the storage; [`ReadError::Gzip`].
+    /// Errors of the storage; [`ReadError::Packing`].
     pub async fn check_kind(&mut self) -> Result<(), ReadError> {
         let Some(file) = self.file.as_ref().filter(|_| !self.begins_file()) else {
             return Ok(());
@@ -398,18 +413,20 @@ impl TaskBytes {
     }
 
     fn check_start(&self, start: &[u8]) -> Result<(), ReadError> {
-        if let Some(kind) = kind_of(start) {
-            let what = match (kind, self.gzip.is_some()) {
-                ("gzip", false) => {
-                    "the file is packed with gzip, but its name does not end in .gz: rename it"
-                        .to_owned()
-                }
-                ("gzip", true) => "the file is packed with gzip twice: unpack it once".to_owned(),
-                (kind, _) => refusal(kind),
-            };
-            return Err(ReadError::Gzip { file: self.file(), what });
-        }
-        Ok(())
+        let what = match (packing_of_start(start), &self.unpacking) {
+            (Some(Packing { name, suffix, .. }), None) => format!(
+                "the file is packed with {name}, but its name does not end in {suffix}: rename it"
+            ),
+            (Some(Packing { name, .. }), Some(outer)) => format!(
+                "the file is packed twice, with {name} and then with {}: unpack it once",
+                outer.packing.name
+            ),
+            (None, _) => match kind_of(start) {
+                Some(kind) => refusal(kind),
+                None => return Ok(()),
+            },
+        };
+        Err(ReadError::Packing { file: self.file(), what })
     }
 
     /// Checks the first bytes of a file once they have arrived.
@@ -423,29 +440,30 @@ impl TaskBytes {
     }
 
     async fn unpack_on(&mut self, mut unpacking: Unpacking) -> Result<(), ReadError> {
-        if unpacking.packed.is_empty() {
+        if unpacking.is_unpacked {
             match self.reader.next().await? {
                 Some(chunk) => unpacking.packed = chunk,
                 None => {
-                    unpacking.gunzip.finish().map_err(|error| self.not_gzip(&error))?;
+                    unpacking.unpacker.finish().map_err(|error| self.not_unpacked(&error))?;
                     self.ended = true;
                 }
             }
         }
-        let step = unpacking.packed.split_to(unpacking.packed.len().min(PACKED_STEP));
-        unpacking.gunzip.push(&step).map_err(|error| self.not_gzip(&error))?;
-        self.buffer.append(unpacking.gunzip.unpacked());
-        self.gzip = Some(unpacking);
+        let mut rest = &unpacking.packed[..];
+        let step = unpacking.unpacker.step(&mut rest, &mut self.buffer);
+        unpacking.is_unpacked = step.map_err(|error| self.not_unpacked(&error))?;
+        unpacking.packed.advance(unpacking.packed.len() - rest.len());
+        self.unpacking = Some(unpacking);
         Ok(())
     }
 
-    fn not_gzip(&self, error: &GunzipError) -> ReadError {
+    fn not_unpacked(&self, error: &UnpackError) -> ReadError {
         let what = match error {
-            GunzipError::Trailing { at } if self.file.is_some() => {
+            UnpackError::Trailing { at, .. } if self.file.is_some() => {
                 format!("{} {error}", self.bytes.saturating_sub(*at))
             }
-            GunzipError::Trailing { .. } | GunzipError::Damaged { .. } => error.to_string(),
+            UnpackError::Trailing { .. } | UnpackError::Damaged { .. } => error.to_string(),
         };
-        ReadError::Gzip { file: self.file(), what }
+        ReadError::Packing { file: self.file(), what }
     }
 }

@@ -11,9 +11,9 @@ use super::value::TaskShare;
 section! {
     (take, key)
     pub struct DataSpec = ["data"] "What is read." {
-        /// Training data: a file, a glob, or a list of these. Plain or gzip (.gz; such a file is
-        /// one task). A path without scheme is relative to the job file (in --set to the working
-        /// directory) and local.
+        /// Training data: a file, a glob, or a list of these. Plain, or packed as .gz, .zst, .bz2 or
+        /// .snappy (such a file is one task). A path without scheme is relative to the job file (in
+        /// --set to the working directory) and local.
         key train: Vec<Location> = "data.train",
             Required("\"data/train-*.libsvm\""), Never, read(paths::locations(take, key));
         /// Test data, evaluated after each pass. Empty: no evaluation.

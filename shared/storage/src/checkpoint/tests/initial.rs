@@ -1,7 +1,7 @@
 //! The checkpoint of initial values: a manifest without shard files.
 
 use heddle_protocol::failure::ErrorClass;
-use heddle_protocol::manifest::FORMAT_VERSION;
+use heddle_protocol::manifest::FORMAT_VERSION_INITIAL;
 
 use super::*;
 use crate::StorageUrl;
@@ -9,7 +9,7 @@ use crate::local::LocalStorage;
 
 fn initial() -> Manifest {
     Manifest {
-        format_version: FORMAT_VERSION,
+        format_version: FORMAT_VERSION_INITIAL,
         initial: true,
         work: Work::Lanes { step: Step(0) },
         ..manifest(cut(1, 1), None, Vec::new())

@@ -138,11 +138,11 @@ async fn replace_manifest(place: &Place, change: impl FnOnce(&mut serde_json::Va
 #[tokio::test]
 async fn a_manifest_of_a_later_version_stops_under_any_policy() {
     let place = place().await;
-    replace_manifest(&place, |json| json["format_version"] = 4.into()).await;
+    replace_manifest(&place, |json| json["format_version"] = 5.into()).await;
     let error = place.newest(DamagePolicy::Previous).await.expect_err("stops");
     assert!(!error.is_damage());
     assert!(
-        error.to_string().ends_with("it has format version 4, this program reads up to 3"),
+        error.to_string().ends_with("it has format version 5, this program reads up to 4"),
         "{error}"
     );
 }
