@@ -283,8 +283,11 @@ async fn files(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use heddle_input::compression_of;
     use heddle_protocol::job_spec::DataFormat;
+    use heddle_protocol::job_spec::file::{ReadContext, read};
 
     use super::*;
 
@@ -303,6 +306,36 @@ mod tests {
         assert_eq!(hosts(0, 100), ["a", "b"]);
         assert_eq!(hosts(90, 130), ["b", "c", "a"]);
         assert_eq!(hosts(300, 400), Vec::<&str>::new());
+    }
+
+    /// Random digits: a block of bzip2 is longer than the sample.
+    #[tokio::test]
+    async fn head_is_read_until_a_packed_block_is_whole() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("train.libsvm.bz2");
+        let digits = |n: u64| ((n * n + 7).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % 999_983;
+        let line = |n: u64| format!("1 {}:{}\n", digits(n) + 1, digits(n + 500_000));
+        let text: String = (0..90_000).map(line).collect();
+        let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+        encoder.write_all(text.as_bytes()).expect("packed");
+        let packed = encoder.finish().expect("packed");
+        std::fs::write(&path, &packed).expect("written");
+        let file = InputFile {
+            url: format!("file://{}", path.display()),
+            bytes: packed.len() as u64,
+            modified_ms: 0,
+            compression: compression_of("train.libsvm.bz2"),
+        };
+        let beginning = &packed[..SAMPLE_BYTES as usize];
+        assert!(unpack_beginning(file.compression, beginning).is_empty(), "no whole block");
+        let plan = plan_input(DataFormat::Libsvm, vec![file], vec![], TaskLength::Bytes(4));
+        let job = "name = \"job\"\n[data]\ntrain = \"a\"\n[model]\nfeatures = 9\n";
+        let (job_dir, working_dir) = (dir.path().to_owned(), dir.path().to_owned());
+        let context = ReadContext { job_dir, working_dir, ..ReadContext::default() };
+        let spec = read(job, &context).unwrap_or_else(|error| panic!("{error}")).spec;
+        let head = head(&spec, &plan).await.expect("read");
+        assert_eq!(head.text.len(), text.len());
+        assert_eq!(head.share, 1.0);
     }
 
     #[tokio::test]

@@ -503,6 +503,41 @@ fn packed_files_that_leave_lanes_idle_are_warned_about() {
 }
 
 #[test]
+fn packed_training_data_gives_the_model_of_the_text() {
+    use std::io::Write as _;
+
+    let bench = Bench::new(None);
+    let text = std::fs::read(bench.path().join("train.libsvm")).unwrap();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&text).unwrap();
+    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+    bzip2.write_all(&text).unwrap();
+    let chunk = snap::raw::Encoder::new().compress_vec(&text).unwrap();
+    let lengths = [text.len() as u32, chunk.len() as u32].map(u32::to_be_bytes).concat();
+    let packed = [
+        ("gz", gzip.finish().unwrap()),
+        ("zst", zstd::encode_all(&text[..], 3).unwrap()),
+        ("bz2", bzip2.finish().unwrap()),
+        ("snappy", [lengths, chunk].concat()),
+    ];
+    let model = |data: &str| {
+        let data = format!("data.train={data}");
+        let sets = [&data, "data.task-size=1MiB", "training.lanes=1", "output.model=model"];
+        let (exit, _, stderr) = bench.run(&sets);
+        assert_eq!(exit, Some(0), "{stderr}");
+        let model = std::fs::read(bench.path().join("model/model.txt")).unwrap();
+        std::fs::remove_dir_all(bench.path().join("model")).unwrap();
+        model
+    };
+    let plain = model("train.libsvm");
+    for (suffix, bytes) in packed {
+        let name = format!("train.libsvm.{suffix}");
+        std::fs::write(bench.path().join(&name), bytes).unwrap();
+        assert!(model(&name) == plain, "{name}");
+    }
+}
+
+#[test]
 fn predict_takes_rows_without_labels_and_writes_a_file() {
     let bench = Bench::new(None);
     let sets = ["output.model=model", "data.test=train.libsvm", "data.passes=3"];
