@@ -17,7 +17,7 @@ use tracing::warn;
 const FILES_ASKED_AT_ONCE: usize = 16;
 /// Files up to which anything is asked: some ten seconds of the NameNode's time.
 const FILES_ASKED_MAX: usize = 20_000;
-/// Bytes at the beginning of the training data by which automatic values are decided.
+/// Bytes at the beginning of data by which automatic values are decided.
 const SAMPLE_BYTES: u64 = 256 << 10;
 /// Read if less has no text. A block of bzip2 has up to 900 kB, one of snappy 256 KiB as a rule.
 const SAMPLE_BYTES_MAX: u64 = 16 << 20;
@@ -87,11 +87,16 @@ pub async fn plan(spec: &JobSpec) -> Result<PlannedInput, InputError> {
     Ok(PlannedInput { plan, warnings })
 }
 
-/// The beginning of the training data.
+/// The beginning of data.
+#[derive(Default)]
 pub struct Head {
+    /// URL of the file that it was read from.
+    pub file: String,
     /// Text, unpacked; the last line may be cut.
     pub text: Vec<u8>,
-    /// Bytes of all training data by those that the text was read from.
+    /// Whether it is all of the file, so that the last line is whole.
+    pub is_whole: bool,
+    /// Bytes of all data by the bytes that the text was read from.
     pub share: f64,
 }
 
@@ -100,12 +105,39 @@ pub struct Head {
 /// # Errors
 /// It cannot be read.
 pub async fn head(spec: &JobSpec, plan: &InputPlan) -> Result<Head, InputError> {
-    let mut head = Head { text: Vec::new(), share: 0.0 };
     let mut files: Vec<_> = plan.train.iter().map(|task| task.file).collect();
     files.dedup();
-    let files = files.into_iter().filter_map(|file| plan.files.get(file as usize));
-    for file in files.take(HEADS_MAX) {
-        head = head_of(spec, plan, file).await?;
+    let files: Vec<_> =
+        files.into_iter().filter_map(|file| plan.files.get(file as usize)).collect();
+    let shown = spec.data.train.first().map_or_else(String::new, ToString::to_string);
+    first_head("data.train", &shown, &files, plan.train_bytes()).await
+}
+
+/// Reads the beginning of data without a job, as [`head`] reads training data.
+///
+/// # Errors
+/// It cannot be read, or there are only empty files.
+pub async fn head_of_place(place: &Location) -> Result<Head, InputError> {
+    let key = "DATA";
+    let files = files(key, std::slice::from_ref(place), &mut Vec::new()).await?;
+    let files: Vec<_> = files.iter().filter(|file| file.bytes > 0).collect();
+    if files.is_empty() {
+        return Err(InputError::Empty { key });
+    }
+    let bytes = files.iter().map(|file| file.bytes).sum();
+    first_head(key, &place.to_string(), &files, bytes).await
+}
+
+/// The first beginning that is more than comments. `bytes`: of all data.
+async fn first_head(
+    key: &'static str,
+    shown: &str,
+    files: &[&InputFile],
+    bytes: u64,
+) -> Result<Head, InputError> {
+    let mut head = Head::default();
+    for file in files.iter().take(HEADS_MAX) {
+        head = head_of(key, shown, file, bytes).await?;
         let is_record = |line: &[u8]| !matches!(line.trim_ascii().first(), None | Some(b'#'));
         if head.text.split(|byte| *byte == b'\n').any(is_record) {
             break;
@@ -114,12 +146,15 @@ pub async fn head(spec: &JobSpec, plan: &InputPlan) -> Result<Head, InputError> 
     Ok(head)
 }
 
-async fn head_of(spec: &JobSpec, plan: &InputPlan, file: &InputFile) -> Result<Head, InputError> {
-    let key = "data.train";
-    let shown = || spec.data.train.first().map_or_else(String::new, ToString::to_string);
+async fn head_of(
+    key: &'static str,
+    shown: &str,
+    file: &InputFile,
+    bytes: u64,
+) -> Result<Head, InputError> {
     let location = heddle_storage::StorageUrl::parse(&file.url)
-        .map_err(|source| InputError::Location { key, location: shown(), source })?;
-    let failed = |source| InputError::Storage { key, location: shown(), source };
+        .map_err(|source| InputError::Location { key, location: shown.to_owned(), source })?;
+    let failed = |source| InputError::Storage { key, location: shown.to_owned(), source };
     let storage = connect(&location).map_err(failed)?;
     let mut wanted = SAMPLE_BYTES;
     loop {
@@ -128,7 +163,8 @@ async fn head_of(spec: &JobSpec, plan: &InputPlan, file: &InputFile) -> Result<H
         let text = unpack_beginning(file.compression, &packed);
         // The text of a packed block comes when the block is whole.
         if !text.is_empty() || len == file.bytes || wanted >= SAMPLE_BYTES_MAX {
-            return Ok(Head { text, share: plan.train_bytes() as f64 / len.max(1) as f64 });
+            let share = bytes as f64 / len.max(1) as f64;
+            return Ok(Head { file: file.url.clone(), text, is_whole: len == file.bytes, share });
         }
         wanted *= 8;
     }

@@ -6,8 +6,8 @@ use heddle_protocol::environment::AM_DIR;
 
 use crate::application::duration;
 use crate::commands::{
-    NamedJobArgs, attach, bench, chaos, checkpoint, clean, completions, config, containers, export,
-    install, kill, list, logs, move_queue, predict, report, run, scale, status, submit,
+    NamedJobArgs, attach, bench, chaos, checkpoint, clean, completions, config, containers, data,
+    export, install, kill, list, logs, move_queue, predict, report, run, scale, status, submit,
 };
 use crate::failure::{CommandFailure, CommandResult};
 use crate::login::{LoginFlags, StatedKeytab};
@@ -80,6 +80,9 @@ enum CliCommand {
     /// Show the values of a job file, or the reference of all keys
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Show what data without a job looks like
+    #[command(subcommand)]
+    Data(data::DataAction),
     /// List, verify, take and remove checkpoints
     #[command(subcommand)]
     Checkpoint(checkpoint::CheckpointCommand),
@@ -182,6 +185,7 @@ pub fn dispatch(cli: Cli) -> CommandResult {
         CliCommand::Predict(args) => predict::predict(&args, json),
         CliCommand::Export(args) => export::export(&args, json),
         CliCommand::Config(command) => config::config(command, json),
+        CliCommand::Data(command) => data::data(&command, json),
         CliCommand::Checkpoint(command) => checkpoint::checkpoint(command, json),
         CliCommand::Bench(args) => bench::bench(&args, json),
         CliCommand::Completions(args) => completions::completions(&args, &mut Cli::command()),

@@ -77,6 +77,7 @@ fn help_names_every_command_and_hides_the_containers() {
         "predict",
         "export",
         "config",
+        "data",
         "checkpoint",
         "completions",
     ] {

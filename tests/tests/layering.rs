@@ -104,6 +104,7 @@ fn arrows() -> BTreeMap<&'static str, &'static [&'static str]> {
                 "heddle-am-core",
                 "heddle-bench",
                 "heddle-channel",
+                "heddle-columns",
                 "heddle-fail-points",
                 "heddle-hadoop",
                 "heddle-input",

@@ -1,5 +1,7 @@
 //! Cells of a record as features.
 
+use std::fmt;
+
 use heddle_protocol::job_spec::columns::{
     ColumnScale, ColumnUsage, MissingCategory, MissingNumber, NumberUsage, Schema, Transform,
 };
@@ -32,6 +34,18 @@ pub enum Cell<'c> {
     Number(f64),
     /// A Boolean.
     Boolean(bool),
+}
+
+impl fmt::Display for Cell<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => Ok(()),
+            Self::Text(text) => f.write_str(&String::from_utf8_lossy(text)),
+            Self::Integer(number) => number.fmt(f),
+            Self::Number(number) => number.fmt(f),
+            Self::Boolean(is_true) => is_true.fmt(f),
+        }
+    }
 }
 
 /// Why a cell cannot be read.

@@ -5,11 +5,17 @@
 //! An [`Encoder`] turns the cells of a record into features. [`key`] has the keys of features: they depend on the name of a
 //! column and on the value, not on the format of the files, the order of their columns, or the task.
 //!
+//! [`propose()`] proposes rules for a table without a job.
+//!
 //! Everything here is pure: bytes and numbers come in.
 
 mod encoder;
 pub mod key;
+mod propose;
 mod resolve;
 
 pub use encoder::{Cell, CellError, ColumnScales, Encoder, FeatureSink};
+pub use propose::{
+    ColumnSummary, GuessedKind, LabelChoice, Proposal, SampledColumn, is_label, propose,
+};
 pub use resolve::{FileColumn, Roles, SchemaError, ValueKind, check_folded, resolve};

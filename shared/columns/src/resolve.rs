@@ -69,7 +69,7 @@ pub enum SchemaError {
     Twice(String),
     /// Columns without a rule.
     #[error(
-        "no rule of data.columns names {0}; state what they are, or end with a rule for names = [\"*\"], such as as = \"ignore\""
+        "no rule of data.columns names {0}; state what they are, or end with a rule for names = [\"*\"], such as as = \"ignore\"; `heddle data sample` proposes rules"
     )]
     Unnamed(String),
     /// A glob cannot be read.
@@ -130,7 +130,9 @@ pub fn resolve(
         }
         Err(SchemaError::NoSuchColumn { key, name: name.to_owned(), columns: quoted(&names) })
     };
-    exists("data.label", &roles.label)?;
+    // Clusters need not have a label.
+    let label = Some(&roles.label).filter(|label| !label.is_empty());
+    label.iter().try_for_each(|label| exists("data.label", label))?;
     roles.weight.iter().try_for_each(|weight| exists("data.weight", weight))?;
     roles.id.iter().try_for_each(|id| exists("data.id", id))?;
     let rules = rules.iter().map(NamedRule::new).collect::<Result<Vec<_>, _>>()?;
@@ -317,6 +319,14 @@ mod tests {
         assert_eq!(found, ["h_1", "h_2", "site"]);
         assert_eq!((&schema.columns[0].usage, &schema.columns[1].usage), (&category(), &number()));
         assert_eq!(schema.cross, [[2, 1]]);
+    }
+
+    #[test]
+    fn clusters_need_no_label() {
+        let roles = Roles { label: String::new(), ..roles() };
+        let schema = resolve(&columns("user a"), &roles, &[rule("*", number())], &[]);
+        let schema = schema.expect("it fits");
+        assert_eq!((schema.label.as_str(), schema.columns.len()), ("", 1));
     }
 
     #[test]

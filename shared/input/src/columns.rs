@@ -56,6 +56,16 @@ pub enum ColumnsError {
     Schema(#[from] SchemaError),
 }
 
+/// Decides whether a file that begins with this text begins with the names of its columns.
+pub(crate) fn header_of(text: &[u8], delimiter: u8, stated: Header) -> Result<Header, LineError> {
+    if stated != Header::Auto {
+        return Ok(stated);
+    }
+    let fields = field_names(text, delimiter, true)?;
+    let has_numbers = fields.iter().any(|field| field.parse::<f64>().is_ok());
+    Ok(if has_numbers { Header::None } else { Header::First })
+}
+
 /// Finds the columns of a job by the beginning of its training data, which may end within a line. Decides `data.header`.
 ///
 /// # Errors
@@ -67,11 +77,7 @@ pub fn find_columns(spec: &mut JobSpec, text: &[u8]) -> Result<(), ColumnsError>
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let data = &mut spec.data;
     let delimiter = data.delimiter_byte();
-    if data.header == Header::Auto {
-        let fields = field_names(text, delimiter, true).map_err(ColumnsError::Line)?;
-        let has_numbers = fields.iter().any(|field| field.parse::<f64>().is_ok());
-        data.header = if has_numbers { Header::None } else { Header::First };
-    }
+    data.header = header_of(text, delimiter, data.header).map_err(ColumnsError::Line)?;
     let names = field_names(text, delimiter, data.has_header()).map_err(ColumnsError::Line)?;
     let column = |name| FileColumn { name, kind: ValueKind::AnyText };
     let columns: Vec<FileColumn> = names.into_iter().map(column).collect();

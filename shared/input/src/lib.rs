@@ -35,6 +35,7 @@ mod source;
 mod storage_wait;
 mod stream;
 mod table_format;
+mod table_sample;
 
 pub use batch::Batch;
 pub use columns::{ColumnsError, ModelColumns, find_columns};
@@ -50,3 +51,4 @@ pub use sample::sample;
 pub use source::{BatchLimit, Filled, InputFormat, RecordSource};
 pub use storage_wait::{ReaderWait, StorageWaits};
 pub use table_format::TableFormat;
+pub use table_sample::{SampleError, TextTable, sample_words};

@@ -143,6 +143,22 @@ fn cut_into_tasks_a_table_gives_the_same_values_through_a_kill() {
 }
 
 #[test]
+fn clusters_of_a_table_need_no_label() {
+    let dir = folder("data.csv", &table(IN_ORDER, ",", "", 400), "format = \"csv\"");
+    let sets = [
+        "data.label=",
+        "data.columns=[{ names = [\"price\"], as = \"number\", scale = \"none\" }, \
+         { names = [\"*\"], as = \"ignore\" }]",
+        "model.algorithm=kmeans",
+        "model.clusters=2",
+        "model.features=100",
+    ];
+    let ended = run(dir.path(), &sets);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(scores(dir.path(), "data.csv").lines().count(), 400);
+}
+
+#[test]
 fn what_does_not_fit_is_exit_7_and_named() {
     let csv = table(IN_ORDER, ",", "", 40);
     let data = "format = \"csv\"";

@@ -230,7 +230,9 @@ impl<'s> Types<'s> {
             ("BTreeMap", [key, value]) => format!("object: {value} by {key}"),
             ("String" | "str" | "Slot" | "Uuid" | "PathBuf" | "Path", _) => "text".to_owned(),
             ("bool", _) => "true or false".to_owned(),
-            ("u8" | "u16" | "u32" | "u64" | "usize" | "f64" | "ExitCode", _) => "number".to_owned(),
+            ("u8" | "u16" | "u32" | "u64" | "usize" | "f32" | "f64" | "ExitCode", _) => {
+                "number".to_owned()
+            }
             (name @ ("EvaluationFigures" | "ProcessFigures"), _) => name.to_owned(),
             ("WarningCode", _) => "[code](operations.md#warnings)".to_owned(),
             (name, _) => self.named_kind(name),

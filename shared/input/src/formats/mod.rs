@@ -18,7 +18,7 @@ use crate::error::ReadError;
 use crate::lines::{LineFormat, LineRecords, TaskBytes, first_line, line_of};
 use crate::record_format::RecordFormat;
 use crate::source::{InputFormat, RecordSource};
-pub(crate) use table_text::field_names;
+pub(crate) use table_text::{Splitter, field_names};
 pub use words::words;
 
 /// The table of formats.

@@ -68,7 +68,7 @@ pub(crate) fn field_names(
 
 /// Splits a line into fields.
 #[derive(Debug)]
-struct Splitter {
+pub(crate) struct Splitter {
     delimiter: u8,
     /// Of the fields: in the line, or in `unquoted`.
     fields: Vec<Range<usize>>,
@@ -79,7 +79,7 @@ struct Splitter {
 }
 
 impl Splitter {
-    fn new(delimiter: u8) -> Self {
+    pub(crate) fn new(delimiter: u8) -> Self {
         Self {
             delimiter,
             fields: Vec::new(),
@@ -92,7 +92,7 @@ impl Splitter {
 
     /// Splits `line`, which may end in a line feed. Returns the number of fields.
     #[inline]
-    fn split(&mut self, line: &[u8]) -> Result<usize, LineError> {
+    pub(crate) fn split(&mut self, line: &[u8]) -> Result<usize, LineError> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         self.fields.clear();
@@ -133,13 +133,13 @@ impl Splitter {
     }
 
     #[inline]
-    fn field<'l>(&'l self, line: &'l [u8], place: usize) -> &'l [u8] {
+    pub(crate) fn field<'l>(&'l self, line: &'l [u8], place: usize) -> &'l [u8] {
         let text = if self.is_quoted { &self.unquoted } else { line };
         &text[self.fields[place].clone()]
     }
 
     /// The column of a field in the line, from 1, as far as it is known.
-    fn column(&self, place: usize) -> usize {
+    pub(crate) fn column(&self, place: usize) -> usize {
         if self.is_quoted { 1 } else { self.fields[place].start + 1 }
     }
 }

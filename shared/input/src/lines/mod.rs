@@ -17,7 +17,9 @@ pub use line::{LineCount, LineError, LineFormat};
 pub(crate) use line::{found, line_end, skip_spaces, wrong};
 pub use task_bytes::LINE_BYTES_MAX;
 use task_bytes::NextLines;
-pub(crate) use task_bytes::{TaskBytes, first_line, is_blank, line_of, text_of_records};
+pub(crate) use task_bytes::{
+    BYTE_ORDER_MARK, TaskBytes, first_line, is_blank, line_of, refusal, text_of_records,
+};
 
 /// Lines before the place of a label are counted if at most this many bytes precede it.
 const LABEL_LINES_BYTES_MAX: u64 = 1 << 20;

@@ -50,16 +50,29 @@ fn kind_of(start: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Why a file of this kind cannot be read, and the next step.
-fn refusal(kind: &str) -> String {
-    if kind.starts_with("UTF") {
-        return format!("this is {kind}, and data is UTF-8: convert it (iconv -f {kind} -t UTF-8)");
+/// Why a file that begins with these bytes is not text, and the next step. `outer`: they were packed with it.
+pub fn refusal(start: &[u8], outer: Option<&Packing>) -> Option<String> {
+    match (packing_of_start(start), outer) {
+        (Some(Packing { name, suffix, .. }), None) => Some(format!(
+            "the file is packed with {name}, but its name does not end in {suffix}: rename it"
+        )),
+        (Some(Packing { name, .. }), Some(outer)) => Some(format!(
+            "the file is packed twice, with {name} and then with {}: unpack it once",
+            outer.name
+        )),
+        (None, _) => kind_of(start).map(|kind| {
+            if kind.starts_with("UTF") {
+                return format!(
+                    "this is {kind}, and data is UTF-8: convert it (iconv -f {kind} -t UTF-8)"
+                );
+            }
+            let formats = DataFormat::names().join(" or ");
+            let packings = packings();
+            format!(
+                "this is {kind}, which cannot be read: data is {formats} text, plain or packed: {packings}"
+            )
+        }),
     }
-    let formats = DataFormat::names().join(" or ");
-    let packings = packings();
-    format!(
-        "this is {kind}, which cannot be read: data is {formats} text, plain or packed: {packings}"
-    )
 }
 
 /// A run of a file's lines, being read from start to end.
@@ -413,20 +426,11 @@ impl TaskBytes {
     }
 
     fn check_start(&self, start: &[u8]) -> Result<(), ReadError> {
-        let what = match (packing_of_start(start), &self.unpacking) {
-            (Some(Packing { name, suffix, .. }), None) => format!(
-                "the file is packed with {name}, but its name does not end in {suffix}: rename it"
-            ),
-            (Some(Packing { name, .. }), Some(outer)) => format!(
-                "the file is packed twice, with {name} and then with {}: unpack it once",
-                outer.packing.name
-            ),
-            (None, _) => match kind_of(start) {
-                Some(kind) => refusal(kind),
-                None => return Ok(()),
-            },
-        };
-        Err(ReadError::Packing { file: self.file(), what })
+        let outer = self.unpacking.as_ref().map(|outer| outer.packing);
+        match refusal(start, outer) {
+            Some(what) => Err(ReadError::Packing { file: self.file(), what }),
+            None => Ok(()),
+        }
     }
 
     /// Checks the first bytes of a file once they have arrived.

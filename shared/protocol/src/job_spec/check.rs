@@ -120,7 +120,7 @@ fn check_columns(spec: &JobSpec) -> Result<(), SpecError> {
     )?;
     rule(!data.columns.is_empty(), "data.columns", || {
         format!(
-            "must state what the columns are with data.format = {format:?}, such as [[data.columns]] with names = [\"*\"], as = \"number\""
+            "must state what the columns are with data.format = {format:?}, such as [[data.columns]] with names = [\"*\"], as = \"number\"; `heddle data sample DATA` proposes rules"
         )
     })?;
     let has_statistics =
