@@ -13,6 +13,7 @@ mod cuts;
 mod damage;
 mod defaults;
 mod example_recovery;
+mod example_tabular;
 mod failover;
 mod figures;
 mod golden;
