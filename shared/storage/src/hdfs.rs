@@ -14,6 +14,7 @@
 mod calls;
 mod connect;
 mod direct;
+mod entries;
 mod error;
 mod install;
 mod issue;
@@ -28,22 +29,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use hdfs_native::client::FileStatus;
+use hdfs_native::file::FileReader;
 use hdfs_native::{Client, HdfsError, WriteOptions};
 use heddle_hadoop::Configuration;
 use heddle_hadoop::configuration::Environment;
-use heddle_hadoop::namenode::{BlockLocation, Replica};
 use heddle_hadoop::rpc::RpcError;
 
 use crate::error::{Op, Reason, StorageError, WriteError, chain};
 use crate::path::StorePath;
 use crate::store::{
-    BlockHost, BlockPlace, Entry, EntryKind, FileAccess, FileVersion, Mode, OpenedVersion, Reader,
-    Storage, Writer,
+    BlockPlace, Entry, EntryKind, FileAccess, FileVersion, Mode, OpenedVersion, Reader, Storage,
+    VersionBytes, Writer,
 };
 use calls::{CALL, Calls};
 use connect::NewFiles;
 use direct::Direct;
-use located::Located;
+use entries::{block_place, entries, entry};
+use located::{Located, LocatedVersion};
 use login::OwnFailure;
 use stream::{HdfsReader, HdfsWriter};
 
@@ -131,6 +133,56 @@ impl HdfsStorage {
         Ok(Box::new(HdfsWriter::new(client, calls, path.clone(), self.show(path), writer)))
     }
 
+    /// The file with the locations of its bytes, by the NameNode unless they are known.
+    async fn locate(
+        &self,
+        path: &StorePath,
+        version: FileVersion,
+    ) -> Result<LocatedVersion, StorageError> {
+        if let Some(file) = self.located.get(path.as_str(), version) {
+            return Ok(LocatedVersion::Same(file));
+        }
+        let entry = self.stat(path).await?;
+        if (entry.bytes, entry.modified_ms) != (version.bytes, version.modified_ms) {
+            return Ok(LocatedVersion::Changed { bytes: entry.bytes });
+        }
+        let file = self
+            .read(Op::Open, path, |client, path| async move { client.read(&path).await })
+            .await?;
+        let file = Arc::new(file);
+        self.located.put(path.as_str(), version, Arc::clone(&file));
+        Ok(LocatedVersion::Same(file))
+    }
+
+    /// Reads exactly `len` bytes from byte `offset`.
+    async fn read_of(
+        &self,
+        path: &StorePath,
+        file: Arc<FileReader>,
+        offset: u64,
+        len: usize,
+    ) -> Result<Bytes, StorageError> {
+        // hdfs-native panics at an offset beyond the end.
+        let (found, expected) = (file.file_length() as u64, offset.saturating_add(len as u64));
+        if expected > found {
+            return Err(StorageError::new(
+                Op::Read,
+                self.show(path),
+                Reason::Short { expected, found },
+            ));
+        }
+        let from =
+            usize::try_from(offset).expect("not beyond the end of a file whose length is a usize");
+        let read = self
+            .read(Op::Read, path, |_, _| async move { file.read_range(from, len).await })
+            .await?;
+        if read.len() != len {
+            return Err(StorageError::new(Op::Read, self.show(path), Reason::Unavailable)
+                .because(format!("{} of {len} bytes came", read.len())));
+        }
+        Ok(read)
+    }
+
     /// The locations of all bytes of a file.
     async fn places(&self, path: &StorePath) -> Result<Vec<BlockPlace>, StorageError> {
         let (direct, name) = (Arc::clone(&self.direct), path.as_str().to_owned());
@@ -143,13 +195,7 @@ impl HdfsStorage {
         let Some(file) = self.own(Op::Stat, path, call).await? else {
             return Err(StorageError::new(Op::Stat, self.show(path), Reason::NotFound));
         };
-        let host = |replica: Replica| BlockHost { name: replica.host, rack: replica.rack };
-        let place = |block: BlockLocation| BlockPlace {
-            offset: block.offset,
-            bytes: block.length,
-            hosts: block.replicas.into_iter().map(host).collect(),
-        };
-        Ok(file.blocks.into_iter().map(place).collect())
+        Ok(file.blocks.into_iter().map(block_place).collect())
     }
 
     /// Runs a call that hdfs-native lacks.
@@ -240,15 +286,6 @@ impl HdfsStorage {
     }
 }
 
-fn entry(path: StorePath, status: &FileStatus) -> Entry {
-    Entry {
-        path,
-        kind: if status.isdir { EntryKind::Dir } else { EntryKind::File },
-        bytes: if status.isdir { 0 } else { status.length as u64 },
-        modified_ms: status.modification_time,
-    }
-}
-
 impl HdfsStorage {
     /// `ClientProtocol.rename2`; with `overwrite` the NameNode removes a file at `to` in the same step.
     async fn rename_to(
@@ -310,21 +347,9 @@ impl Storage for HdfsStorage {
         version: FileVersion,
         offset: u64,
     ) -> Result<OpenedVersion, StorageError> {
-        let known = self.located.get(path.as_str(), version);
-        let file = match known {
-            Some(file) => file,
-            None => {
-                let entry = self.stat(path).await?;
-                if (entry.bytes, entry.modified_ms) != (version.bytes, version.modified_ms) {
-                    return Ok(OpenedVersion::Changed { bytes: entry.bytes });
-                }
-                let file = self
-                    .read(Op::Open, path, |client, path| async move { client.read(&path).await })
-                    .await?;
-                let file = Arc::new(file);
-                self.located.put(path.as_str(), version, Arc::clone(&file));
-                file
-            }
+        let file = match self.locate(path, version).await? {
+            LocatedVersion::Same(file) => file,
+            LocatedVersion::Changed { bytes } => return Ok(OpenedVersion::Changed { bytes }),
         };
         let reader = HdfsReader::start(&self.calls.runtime, file, offset, self.show(path));
         let (located, name) = (self.located.clone(), path.as_str().to_owned());
@@ -340,25 +365,26 @@ impl Storage for HdfsStorage {
         let reader = self
             .read(Op::Open, path, |client, path| async move { client.read(&path).await })
             .await?;
-        // hdfs-native panics at an offset beyond the end.
-        let (found, expected) = (reader.file_length() as u64, offset.saturating_add(len as u64));
-        if expected > found {
-            return Err(StorageError::new(
-                Op::Read,
-                self.show(path),
-                Reason::Short { expected, found },
-            ));
+        self.read_of(path, Arc::new(reader), offset, len).await
+    }
+
+    async fn read_version(
+        &self,
+        path: &StorePath,
+        version: FileVersion,
+        offset: u64,
+        len: usize,
+    ) -> Result<VersionBytes, StorageError> {
+        match self.locate(path, version).await? {
+            LocatedVersion::Same(file) => {
+                let read = self.read_of(path, file, offset, len).await;
+                if read.is_err() {
+                    self.located.forget(path.as_str());
+                }
+                read.map(VersionBytes::Same)
+            }
+            LocatedVersion::Changed { bytes } => Ok(VersionBytes::Changed { bytes }),
         }
-        let from =
-            usize::try_from(offset).expect("not beyond the end of a file whose length is a usize");
-        let read = self
-            .read(Op::Read, path, |_, _| async move { reader.read_range(from, len).await })
-            .await?;
-        if read.len() != len {
-            return Err(StorageError::new(Op::Read, self.show(path), Reason::Unavailable)
-                .because(format!("{} of {len} bytes came", read.len())));
-        }
-        Ok(read)
     }
 
     async fn stat(&self, path: &StorePath) -> Result<Entry, StorageError> {
@@ -384,18 +410,7 @@ impl Storage for HdfsStorage {
         {
             return Err(StorageError::new(Op::List, self.show(path), Reason::NotADirectory));
         }
-        let mut entries: Vec<_> = children
-            .iter()
-            .filter_map(|status| {
-                let name = status.path.rsplit('/').next()?;
-                match path.join(name) {
-                    Ok(child) => Some(entry(child, status)),
-                    Err(_) => Entry::unnameable(path, name),
-                }
-            })
-            .collect();
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(entries)
+        Ok(entries(path, &children))
     }
 
     async fn mkdir(&self, path: &StorePath, mode: Mode) -> Result<(), WriteError> {
@@ -477,36 +492,4 @@ impl Storage for HdfsStorage {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn configuration(pairs: &[(&str, &str)]) -> Configuration {
-        let environment = Environment::empty().with_variable("HADOOP_USER_NAME", "alice");
-        let mut configuration = Configuration::empty(environment);
-        for (key, value) in pairs {
-            configuration.set(key, *value, "test");
-        }
-        configuration
-    }
-
-    #[tokio::test]
-    async fn a_namenode_that_is_not_there_is_unavailable() {
-        // A port without a listener: bound, then released.
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .expect("bound")
-            .local_addr()
-            .expect("bound")
-            .port();
-        let quick = configuration(&[("dfs.client.failover.max.attempts", "1")]);
-        let storage = HdfsStorage::new(&format!("127.0.0.1:{port}"), &quick).expect("no call yet");
-        let error = storage.stat(&StorePath::root()).await.expect_err("no listener");
-        assert!(error.is_retryable(), "{error}");
-        let error = storage.reach().await.expect_err("no listener");
-        assert!(error.is_retryable(), "{error}");
-        let error = storage
-            .create(&StorePath::parse("/x").expect("a path"), Mode::FILE)
-            .await
-            .expect_err("no listener");
-        assert!(!error.is_unknown(), "nothing was sent: {error}");
-    }
-}
+mod tests;

@@ -59,7 +59,7 @@ pub use probe::{check_place, probe, try_place};
 pub use sidecar::{SIDECAR_SUFFIX, SidecarError, read_sidecar, sidecar_line, sidecar_name};
 pub use store::{
     BlockHost, BlockPlace, Entry, EntryKind, FileAccess, FileVersion, Mode, OpenedVersion, Reader,
-    Storage, Writer,
+    Storage, VersionBytes, Writer,
 };
 pub use summed::{Summed, SummedWriter, md5_of, publish_small, write_whole};
 pub use url::{StorageUrl, StorageUrlError};

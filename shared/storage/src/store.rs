@@ -96,6 +96,18 @@ pub enum OpenedVersion {
     },
 }
 
+/// Result of [`Storage::read_version`].
+#[derive(Debug)]
+pub enum VersionBytes {
+    /// The file is the version asked for.
+    Same(Bytes),
+    /// The file is another version.
+    Changed {
+        /// Its length now, in bytes.
+        bytes: u64,
+    },
+}
+
 /// A run of a file's bytes and the hosts that store it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockPlace {
@@ -194,6 +206,26 @@ pub trait Storage: Debug + Send + Sync + 'static {
         offset: u64,
         len: usize,
     ) -> Result<Bytes, StorageError>;
+
+    /// Reads exactly `len` bytes from byte `offset` of a file that is expected to be `version`; locations are cached as by
+    /// [`open_version`](Self::open_version).
+    ///
+    /// # Errors
+    /// See [`read_range`](Self::read_range) and [`stat`](Self::stat).
+    async fn read_version(
+        &self,
+        path: &StorePath,
+        version: FileVersion,
+        offset: u64,
+        len: usize,
+    ) -> Result<VersionBytes, StorageError> {
+        let entry = self.stat(path).await?;
+        let found = FileVersion { bytes: entry.bytes, modified_ms: entry.modified_ms };
+        if found != version {
+            return Ok(VersionBytes::Changed { bytes: found.bytes });
+        }
+        Ok(VersionBytes::Same(self.read_range(path, offset, len).await?))
+    }
 
     /// The entry of a path.
     ///
